@@ -28,9 +28,10 @@
 //! This crate is the only dependency that a user needs: types of the crates below that appear in its interface are exported here,
 //! and [`scsi`] makes CDBs and reads what comes back.
 //!
-//! # Feature
+//! # Features
 //!
 //! `store` adds `RemoteStore`, a disk behind the trait of all stores of Lunette, and exports the crate of that trait as `store`.
+//! `encryption` adds `encryption`, which opens encrypted disks with the keys that their URLs name.
 //!
 //! # When things go wrong
 //!
@@ -57,6 +58,8 @@
 mod detached;
 mod discovery;
 mod disk;
+#[cfg(feature = "encryption")]
+pub mod encryption;
 mod engine;
 mod error;
 pub mod limits;
@@ -100,7 +103,7 @@ pub(crate) use session::Opened;
 pub use session::{Initiator, Observation, Pending, Session, SessionEvent};
 pub use stepped::{Dial, SteppedLoop};
 pub use task_management::PendingEvent;
-pub use url::{Url, UrlError, is_url};
+pub use url::{KeyParameters, Url, UrlError, is_url};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(target.luns[0].provisioning, Provisioning::Full);
         assert_eq!(target.luns[1].provisioning, Provisioning::Thin);
         assert!(target.luns[1].long_cdbs && !target.luns[0].long_cdbs);
-        assert_eq!(target.luns[1].disk, DiskName::Memory(Size(64 << 20)));
+        assert_eq!(target.luns[1].disk, "mem:64M".parse().unwrap());
         assert_eq!((config.discovery.chap[0].user.as_str(), config.cores), ("scan", 1));
     }
 

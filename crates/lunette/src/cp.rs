@@ -50,19 +50,22 @@ between.
 URLs: iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?header_digest=crc32c&data_digest=crc32c&...], with the secret of USER in
 LUNETTE_CHAP_PASSWORD or behind chap_secret_file=FILE.
 
+Encrypted disks: PATH?keys=..., URL?keys=..., with keys=file:KEYS or keys=kmip://HOST[:PORT]/NAME, and behind it
+&passphrase_file=FILE, &passphrase_credential=NAME (of systemd) or &tls=DIR (with the certificate for the key server).
+
 Success means that DST was flushed. With --verify it also means that DST was read back and gave the bytes of SRC.
 
-Exit codes: 0 copied and flushed, 1 other failure, 2 bad usage, 5 a disk is missing, unreadable, too small or in use, 6 a read
+Exit codes: 0 copied and flushed, 1 other failure, 2 bad usage, 3 keys that cannot be used, 5 a disk is missing, unreadable, too small or in use, 6 a read
 or write failed, 7 DST gave other bytes back.";
 
 /// Copy a disk: files, block devices, iSCSI URLs, standard input and output.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input; ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "SRC")]
     source: Place,
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output; ?keys=file:KEYS behind it encrypts for it
     #[arg(value_name = "DST")]
     destination: Place,
     /// Requests in flight [default: as many as fill the path, measured on the way]
@@ -141,7 +144,9 @@ fn from_stream(to: &Location, options: Options) -> Result<Copied, Failure> {
     let len = streams::copy_in(&mut io::stdin().lock(), &mut engine, options.block)?;
     engine.settle()?;
     progress.finish();
-    Ok(Copied { len, resumed_at: 0, totals: engine.totals })
+    let totals = engine.totals;
+    disk.close()?;
+    Ok(Copied { len, resumed_at: 0, totals })
 }
 
 fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
@@ -197,6 +202,7 @@ fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options:
         _ => 0,
     };
     let totals = copy(&source, &destination, start, options, journal.as_ref().map(|journal| (journal, entry)))?;
+    destination.close()?;
     if endpoint::has_changed(from, &source)? {
         return Err(Failure::Transfer(format!("{} was written to while it was copied; copy it again", source.name)));
     }

@@ -4,42 +4,105 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{io, thread};
+use std::{fmt, io, thread};
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, QuantaOptions};
+use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_state::StateStore;
 use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::encrypted::Keys;
 use crate::failure::Failure;
+use crate::remote_disk;
 use crate::size::{NotASize, Size};
 
-/// The location of a disk's blocks: `mem:SIZE`, or the path of a file or block device.
+/// The location of a disk's blocks: `mem:SIZE`, the path of a file or block device, or the URL of an iSCSI disk. `?keys=...` behind the
+/// latter two makes it an encrypted disk.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) enum DiskName {
+pub(crate) struct DiskName {
+    pub(crate) place: Place,
+    pub(crate) keys: Option<KeyParameters>,
+}
+
+/// The location of a disk's blocks, as they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
     /// Memory of this size.
     Memory(Size),
     /// A file or block device.
     Path(PathBuf),
+    /// A logical unit of an iSCSI target.
+    Remote(RemoteName),
 }
 
-impl FromStr for DiskName {
-    type Err = NotASize;
+/// The URL of an iSCSI disk, without keys.
+#[derive(Clone)]
+pub(crate) struct RemoteName {
+    url: Box<Url>,
+    /// What distinguishes it from others. It may hold a password.
+    text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, NotASize> {
-        match text.strip_prefix("mem:") {
-            Some(size) => size.parse().map(Self::Memory),
-            None => Ok(Self::Path(text.into())),
+impl PartialEq for RemoteName {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for RemoteName {}
+
+impl fmt::Debug for RemoteName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.url, f)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(Size(bytes)) => write!(f, "mem:{bytes}"),
+            Self::Path(path) => path.display().fmt(f),
+            Self::Remote(name) => name.url.fmt(f),
         }
     }
 }
 
-impl TryFrom<String> for DiskName {
-    type Error = NotASize;
+/// Says what is wrong with the name of a disk.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DiskNameError {
+    #[error(transparent)]
+    Size(#[from] NotASize),
+    #[error(transparent)]
+    Url(#[from] UrlError),
+}
 
-    fn try_from(text: String) -> Result<Self, NotASize> {
+impl FromStr for DiskName {
+    type Err = DiskNameError;
+
+    fn from_str(text: &str) -> Result<Self, DiskNameError> {
+        if let Some(size) = text.strip_prefix("mem:") {
+            return Ok(Self { place: Place::Memory(size.parse()?), keys: None });
+        }
+        if is_url(text) {
+            let mut url = Box::new(Url::parse(text)?);
+            let keys = url.keys.take();
+            return Ok(Self { place: Place::Remote(RemoteName { url, text: text.into() }), keys });
+        }
+        let (path, keys) = match KeyParameters::split(text) {
+            Some((path, query)) => (path, Some(KeyParameters::parse(query)?)),
+            None => (text, None),
+        };
+        Ok(Self { place: Place::Path(path.into()), keys })
+    }
+}
+
+impl TryFrom<String> for DiskName {
+    type Error = DiskNameError;
+
+    fn try_from(text: String) -> Result<Self, DiskNameError> {
         text.parse()
     }
 }
@@ -103,6 +166,8 @@ pub(crate) struct Disk {
 pub(crate) enum DiskStore {
     Memory(Arc<MemoryStore>),
     File(Arc<FileStore>),
+    /// A disk of another target, or the plain text of an encrypted disk.
+    Other(Arc<dyn Store>),
 }
 
 impl DiskStore {
@@ -110,9 +175,23 @@ impl DiskStore {
         match self {
             Self::Memory(store) => Arc::clone(store) as _,
             Self::File(store) => Arc::clone(store) as _,
+            Self::Other(store) => Arc::clone(store),
+        }
+    }
+
+    /// Bytes of a logical block, when the configuration says `wanted`. A quantum is no part of a block.
+    fn block_size(&self, wanted: u32) -> u32 {
+        match self {
+            Self::Other(store) if !wanted.is_multiple_of(store.geometry().granularity_bytes.max(1)) => {
+                LONG_BLOCK.max(store.geometry().granularity_bytes)
+            }
+            _ => wanted,
         }
     }
 }
+
+/// Bytes of a logical block that is whole quanta of any size.
+const LONG_BLOCK: u32 = 4096;
 
 /// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart. `open` is its store, if it is
 /// open already.
@@ -127,7 +206,7 @@ pub(crate) fn open(
     let open_it = || open_store(&config.name, &config.store_options());
     let store = open.map_or_else(open_it, Ok)?;
     let unit = LogicalUnitConfig {
-        block_size: config.block_size,
+        block_size: store.block_size(config.block_size),
         quanta: config.quanta,
         read_only: config.read_only,
         removable: config.removable,
@@ -167,18 +246,35 @@ fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
     thread::Builder::new().name("lunette-space".into()).spawn(watch).map(drop)
 }
 
-/// Opens the store of a disk. A missing file is created as `options` say.
+/// Opens the store of a disk: the plain text of one with keys. A missing file is created as `options` say.
 pub(crate) fn open_store(name: &DiskName, options: &OpenOptions) -> Result<DiskStore, Failure> {
-    match name {
-        DiskName::Memory(Size(bytes)) if options.preallocate => {
+    let Some(keys) = &name.keys else { return open_place(&name.place, options) };
+    if options.create.is_some() {
+        let what = format!("{}: an encrypted disk is made by lunette quanta format; leave out create", name.place);
+        return Err(Failure::Usage(what));
+    }
+    // Without keys there is no need to open the disk.
+    let keys = Keys::fetch(keys)?;
+    let unit = open_place(&name.place, &OpenOptions { any_length: true, ..*options })?.to_store();
+    Ok(DiskStore::Other(keys.open(&name.place, unit, options.read_only)?))
+}
+
+/// Opens a disk as it is. A missing file is created as `options` say.
+pub(crate) fn open_place(place: &Place, options: &OpenOptions) -> Result<DiskStore, Failure> {
+    match place {
+        Place::Memory(Size(bytes)) if options.preallocate => {
             Err(Failure::configuration(format!("mem:{bytes}: memory is always thin; leave out provisioning")))
         }
-        DiskName::Memory(Size(bytes)) => {
+        Place::Memory(Size(bytes)) => {
             let store = MemoryStore::new(*bytes)
                 .ok_or_else(|| Failure::disk(format!("mem:{bytes}: a disk of that size cannot be made")))?;
             Ok(DiskStore::Memory(Arc::new(if options.any_length { store.exact() } else { store })))
         }
-        DiskName::Path(path) => Ok(DiskStore::File(Arc::new(FileStore::open(path, options).map_err(Failure::disk)?))),
+        Place::Path(path) => Ok(DiskStore::File(Arc::new(FileStore::open(path, options).map_err(Failure::disk)?))),
+        Place::Remote(name) if options.create.is_some() => {
+            Err(Failure::Usage(format!("{} cannot be created; leave out create", name.url)))
+        }
+        Place::Remote(name) => Ok(DiskStore::Other(remote_disk::open(&name.url)?.store)),
     }
 }
 
@@ -203,8 +299,23 @@ mod tests {
 
     #[test]
     fn names_tell_memory_from_paths() {
-        assert_eq!("mem:64M".parse(), Ok(DiskName::Memory(Size(64 << 20))));
+        let place = |text: &str| text.parse::<DiskName>().unwrap().place;
+        assert_eq!(place("mem:64M"), Place::Memory(Size(64 << 20)));
         assert!("mem:12Q".parse::<DiskName>().is_err());
-        assert_eq!("./mem".parse(), Ok(DiskName::Path("./mem".into())));
+        assert_eq!(place("./mem"), Place::Path("./mem".into()));
+        assert_eq!(place("iscsi://h/iqn.a:b/0").to_string(), "iscsi://h:3260/iqn.a:b/0");
+    }
+
+    #[test]
+    fn keys_stand_behind_paths_and_urls() {
+        for disk in ["a.img", "iscsi://u%25secret@h/iqn.a:b/0"] {
+            let name: DiskName = format!("{disk}?keys=file:k&passphrase_file=p").parse().unwrap();
+            assert_eq!(name.keys.as_ref().unwrap().keys, "file:k");
+            assert!(!format!("{name:?}").contains("secret"));
+            assert_eq!(disk.parse::<DiskName>().unwrap().keys, None);
+        }
+        for disk in ["a.img?keys=", "a.img?tls=d", "iscsi://h/iqn.a:b/0?tls=d"] {
+            assert!(disk.parse::<DiskName>().is_err(), "{disk}");
+        }
     }
 }

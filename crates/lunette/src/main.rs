@@ -12,6 +12,7 @@ mod cp;
 mod crc;
 mod depth;
 mod disk;
+mod encrypted;
 mod event_loop;
 mod failure;
 mod info;
@@ -30,6 +31,7 @@ mod serve;
 mod served;
 mod size;
 mod system;
+mod terminal;
 mod tune;
 
 use clap::{Parser, Subcommand};

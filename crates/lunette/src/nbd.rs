@@ -3,18 +3,15 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
-use lunette_initiator::{Url, is_url};
 use lunette_nbd::{Export, Listener, Server};
 use lunette_store::{OpenOptions, Store};
 
 use crate::disk::{self, DiskName};
 use crate::failure::Failure;
 use crate::io::PoolIo;
-use crate::remote_disk;
 use crate::size::Size;
 use crate::system;
 
@@ -28,7 +25,7 @@ Use it:
 There is no encryption and no login: whoever reaches the socket or the address has the disk.
 Signals: SIGTERM and Ctrl-C end what runs, flush and exit; a second one exits at once.
 
-Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 4 address or socket in use or not available, 5 disk missing,
+Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 keys that cannot be used, 4 address or socket in use or not available, 5 disk missing,
 unreadable or in use.";
 
 /// Serve a disk over NBD, for nbd-client, QEMU and libnbd's tools.
@@ -37,9 +34,9 @@ unreadable or in use.";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP, group = ArgGroup::new("place").required(true))]
 pub(crate) struct Arguments {
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, or mem:SIZE (64M, 10G, ...)
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "SOURCE")]
-    source: Source,
+    source: DiskName,
     /// Listen on a Unix socket at PATH
     #[arg(long, value_name = "PATH", group = "place")]
     socket: Option<PathBuf>,
@@ -55,24 +52,6 @@ pub(crate) struct Arguments {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
-}
-
-/// The source of an export.
-#[derive(Debug, Clone)]
-enum Source {
-    Local(DiskName),
-    Remote(Box<Url>),
-}
-
-impl FromStr for Source {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if is_url(text) {
-            return Url::parse(text).map(|url| Self::Remote(Box::new(url))).map_err(|error| error.to_string());
-        }
-        text.parse().map(Self::Local).map_err(|error: crate::size::NotASize| error.to_string())
-    }
 }
 
 fn export_name(text: &str) -> Result<String, String> {
@@ -105,17 +84,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 impl Arguments {
     fn open(&self) -> Result<Arc<dyn Store>, Failure> {
-        match &self.source {
-            Source::Local(name) => {
-                let create = self.create.map(|Size(bytes)| bytes);
-                let options = OpenOptions { create, read_only: self.read_only, ..OpenOptions::default() };
-                Ok(disk::open_store(name, &options)?.to_store())
-            }
-            Source::Remote(url) if self.create.is_some() => {
-                Err(Failure::Usage(format!("{url} cannot be created; leave out --create")))
-            }
-            Source::Remote(url) => Ok(remote_disk::open(url)?.store),
-        }
+        let create = self.create.map(|Size(bytes)| bytes);
+        let options = OpenOptions { create, read_only: self.read_only, ..OpenOptions::default() };
+        Ok(disk::open_store(&self.source, &options)?.to_store())
     }
 
     fn listen(&self) -> Result<(Listener, String), Failure> {

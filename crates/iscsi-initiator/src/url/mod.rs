@@ -3,8 +3,10 @@
 //! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`
 //!
 //! The form is libiscsi's, with more parameters: every key of RFC 7143 that is negotiated, in lower snake case
-//! ([`parameters`]), and files for secrets. [`Url::parse`] is pure; [`Url::chap`] fetches the secrets.
+//! ([`parameters`]), files for secrets, and where the keys of an encrypted disk are ([`keys`]). [`Url::parse`] is pure; [`Url::chap`] fetches
+//! the secrets.
 
+mod keys;
 mod parameters;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use lunette_session::{Credentials, Secret, check_name};
 use crate::options::{DEFAULT_PORT, Options, Portal};
 use crate::secret::read_secret;
 use crate::{Error, Initiator, Session};
+pub use keys::KeyParameters;
 
 /// The length of the longest URL, in bytes.
 const MAX_LEN: usize = 8192;
@@ -51,6 +54,8 @@ pub struct Url {
     pub tcp: TcpOptions,
     /// The iSCSI name to log in with, if the URL gives one.
     pub initiator_name: Option<String>,
+    /// Where the keys are, if the disk is encrypted. With keys, [`connect`](Self::connect) refuses, because what it gives would be ciphertext.
+    pub keys: Option<KeyParameters>,
     login: Login,
 }
 
@@ -79,6 +84,13 @@ impl fmt::Display for UrlError {
 }
 
 impl std::error::Error for UrlError {}
+
+#[cfg(feature = "encryption")]
+impl UrlError {
+    pub(crate) fn new(what: String) -> Self {
+        Self(what)
+    }
+}
 
 fn from_file(file: &Path) -> Result<Secret, UrlError> {
     read_secret(file).map_err(|error| UrlError(error.to_string()))
@@ -122,6 +134,7 @@ impl Url {
             coalesce: true,
             tcp: TcpOptions::default(),
             initiator_name: None,
+            keys: None,
             login: user.map(user_of).transpose()?.unwrap_or_default(),
         };
         parameters::read(&mut url, query.unwrap_or(""))?;
@@ -173,8 +186,14 @@ impl Url {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] if the URL names no target, and those of [`Session::connect`].
+    /// [`Error::Url`] if the URL names no target, or [`keys`](Self::keys), and those of [`Session::connect`].
     pub async fn connect(&self, initiator: &Initiator, options: Options) -> Result<Session, Error> {
+        if self.keys.is_some() {
+            return Err(UrlError(format!(
+                "{self} names keys, and this would read and write the disk without decrypting; {KEYED}"
+            ))
+            .into());
+        }
         let no_target = || UrlError(format!("{self} names no target; write {self}/TARGET/LUN"));
         let target = self.target.as_deref().ok_or_else(no_target)?;
         Session::connect(initiator, &self.portal(), target, options).await
@@ -242,6 +261,12 @@ impl fmt::Display for Url {
         }
     }
 }
+
+/// What to do with a URL that names keys.
+#[cfg(feature = "encryption")]
+const KEYED: &str = "open it with lunette_initiator::encryption, or leave out keys";
+#[cfg(not(feature = "encryption"))]
+const KEYED: &str = "use the crate's feature encryption to decrypt it, or leave out keys";
 
 const NO_ISER: &str = "iSER (RDMA) is not supported; leave it out to use TCP";
 

@@ -6,6 +6,7 @@ use lunette_session::keys::{self, Choices, Offer, Parameters, Rule};
 use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Secret, check_name};
 
+use super::keys::{self as key_parameters, KeyParameters};
 use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
 
 /// If absent, a session that recovers connections offers the default of RFC 7143 section 13.16.
@@ -69,6 +70,7 @@ const OTHERS: [&str; 11] = [
 /// Reads `NAME=VALUE&NAME=VALUE…` into `url`.
 pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
     let mut seen: Vec<String> = Vec::new();
+    let mut keys = key_parameters::Values::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let name = if name == CONNECTIONS { "max_connections" } else { name };
@@ -76,9 +78,13 @@ pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
             return wrong(format!("the parameter {name} stands there twice"));
         }
         // Unknown ones end here, so this list is no longer than that of all parameters.
-        one(url, name, value)?;
+        match key_parameters::NAMES.iter().position(|known| *known == name) {
+            Some(at) if !value.is_empty() => keys[at] = Some(decode(value)?),
+            _ => one(url, name, value)?,
+        }
         seen.push(name.into());
     }
+    url.keys = KeyParameters::of(keys)?;
     let offer = &mut url.offer;
     if offer.error_recovery_level >= CONNECTION_RECOVERY_LEVEL && !seen.iter().any(|seen| seen == TIME2RETAIN) {
         offer.time2retain_s = Parameters::default().time2retain_s;
@@ -90,12 +96,15 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     if name == "iser" {
         return wrong(NO_ISER);
     }
-    let known = OTHERS.contains(&name) || KEY_PARAMETERS.iter().any(|parameter| parameter.name == name);
+    let known = OTHERS.contains(&name)
+        || key_parameters::NAMES.contains(&name)
+        || KEY_PARAMETERS.iter().any(|parameter| parameter.name == name);
     if !known {
         let all: Vec<&str> = KEY_PARAMETERS
             .iter()
             .map(|parameter| parameter.name)
             .chain(OTHERS.into_iter().filter(|n| *n != "iser"))
+            .chain(key_parameters::NAMES)
             .collect();
         return wrong(format!("there is no parameter {name:?}; those that there are: {}", all.join(", ")));
     }

@@ -212,3 +212,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn keys_are_read_and_never_shown() {
+    let url = parse("iscsi://h/iqn.a:b/0?keys=file%3A/k%26&passphrase_file=p&tls=d&header_digest=crc32c");
+    let keys = url.keys.as_ref().unwrap();
+    assert_eq!((&*keys.keys, keys.passphrase_file.as_deref()), ("file:/k&", Some(Path::new("p"))));
+    assert_eq!((keys.passphrase_credential.as_deref(), keys.tls.as_deref()), (None, Some(Path::new("d"))));
+    assert_eq!(url.to_string(), "iscsi://h:3260/iqn.a:b/0");
+    assert_eq!(parse("iscsi://h/iqn.a:b/0").keys, None);
+    for (query, words) in [
+        ("passphrase_file=p", "keys is missing"),
+        ("keys=", "has no value"),
+        ("keys=file:a&keys=file:b", "twice"),
+        ("keys=%zz", "hexadecimal"),
+        ("keys=file:a&passphrase_file=p&passphrase_credential=c", "leave out one"),
+    ] {
+        let said = error(&format!("iscsi://h/iqn.a:b/0?{query}"));
+        assert!(said.contains(words), "{query}: {said}");
+        let said = KeyParameters::parse(query).unwrap_err().to_string();
+        assert!(said.contains(words), "{query}: {said}");
+    }
+    let said = KeyParameters::parse("keys=file:a&coalesce=no").unwrap_err().to_string();
+    assert!(said.contains("no parameter \"coalesce\""), "{said}");
+}
+
+#[test]
+fn keys_follow_the_last_question_mark_of_a_path() {
+    assert_eq!(KeyParameters::split("a?b.img?keys=file:k&tls=d"), Some(("a?b.img", "keys=file:k&tls=d")));
+    assert_eq!(KeyParameters::split("a.img?passphrase_file=p"), Some(("a.img", "passphrase_file=p")));
+    for path in ["a.img", "a?b.img", "a.img?", "a.img?keysx=1"] {
+        assert_eq!(KeyParameters::split(path), None, "{path}");
+    }
+}
+
+#[test]
+fn a_disk_with_keys_is_not_opened_as_it_is() {
+    let url = parse("iscsi://192.0.2.1/iqn.a:b/0?keys=file:k");
+    let initiator = Initiator::start().unwrap();
+    let error = crate::wait(url.connect(&initiator, Options::new("iqn.a:i"))).err().unwrap();
+    assert!(matches!(error, Error::Url(_)) && error.to_string().contains("without decrypting"), "{error}");
+}

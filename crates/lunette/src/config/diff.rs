@@ -5,7 +5,7 @@ use std::fmt;
 use lunette_target::PortalConfig;
 
 use super::{Config, Discovery, LunEntry, Target};
-use crate::disk::DiskName;
+use crate::disk::Place;
 use crate::size::Size;
 
 /// A difference that a running server can apply.
@@ -167,11 +167,11 @@ impl Found {
     fn lun(&mut self, target: &str, old: &LunEntry, new: &LunEntry) {
         let LunEntry { number, disk, create, provisioning, .. } = old;
         let mut refuse = |why: &str| self.refused.push(format!("target {target}: LUN {number}: {why}"));
-        match (disk, &new.disk) {
-            (DiskName::Memory(before), DiskName::Memory(after)) if before != after => {
+        match (&disk.place, &new.disk.place) {
+            (Place::Memory(before), Place::Memory(after)) if before != after => {
                 return refuse("a disk in memory cannot change its size; give the new one another number");
             }
-            (before, after) if before != after => return self.push(target, *number, LunChange::Replaced),
+            _ if *disk != new.disk => return self.push(target, *number, LunChange::Replaced),
             _ => {}
         }
         if old.block_size() != new.block_size() {

@@ -8,9 +8,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use lunette_initiator::{Url, UrlError, is_url};
+use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_store::{FileStore, OpenOptions, Store};
+use lunette_volume::Volume;
 
+use crate::encrypted::{Keys, volume_failure};
 use crate::failure::Failure;
 use crate::remote_disk;
 
@@ -30,6 +32,8 @@ pub(crate) enum Location {
     Path(PathBuf),
     /// A logical unit of an iSCSI target.
     Url(Box<Url>),
+    /// An encrypted volume in a file or block device.
+    Encrypted(PathBuf, KeyParameters),
 }
 
 impl FromStr for Place {
@@ -39,7 +43,10 @@ impl FromStr for Place {
         Ok(match text {
             "-" => Self::Standard,
             text if is_url(text) => Self::Disk(Location::Url(Box::new(Url::parse(text)?))),
-            path => Self::Disk(Location::Path(path.into())),
+            path => Self::Disk(match KeyParameters::split(path) {
+                Some((path, query)) => Location::Encrypted(path.into(), KeyParameters::parse(query)?),
+                None => Location::Path(path.into()),
+            }),
         })
     }
 }
@@ -47,7 +54,7 @@ impl FromStr for Place {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Path(path) => path.display().fmt(f),
+            Self::Path(path) | Self::Encrypted(path, _) => path.display().fmt(f),
             Self::Url(url) => url.fmt(f),
         }
     }
@@ -64,9 +71,16 @@ pub(crate) struct Disk {
     pub(crate) blank: bool,
     /// A text for the journal that differs between disks, and changes when a source does.
     pub(crate) identity: String,
+    /// The store, when it is an encrypted volume, which is closed when all is done.
+    pub(super) volume: Option<Arc<Volume>>,
 }
 
 impl Disk {
+    /// Leaves nothing to do for the next one to open the disk. Everything was flushed before.
+    pub(crate) fn close(&self) -> Result<(), Failure> {
+        self.volume.as_ref().map_or(Ok(()), |volume| volume.close()).map_err(|error| volume_failure(&self.name, &error))
+    }
+
     pub(crate) fn len_bytes(&self) -> u64 {
         self.store.geometry().len_bytes
     }
@@ -97,7 +111,8 @@ pub(crate) enum Role {
 pub(crate) fn open(location: &Location, role: Role) -> Result<Disk, Failure> {
     let disk = match location {
         Location::Path(path) => open_path(path, role),
-        Location::Url(url) => open_url(url),
+        Location::Url(url) => open_url(url, role),
+        Location::Encrypted(path, keys) => open_encrypted(path, keys, role),
     }?;
     let len = disk.len_bytes();
     match role {
@@ -109,9 +124,31 @@ pub(crate) fn open(location: &Location, role: Role) -> Result<Disk, Failure> {
     }
 }
 
-fn open_url(url: &Url) -> Result<Disk, Failure> {
-    let remote_disk::RemoteDisk { store, identity } = remote_disk::open(url)?;
-    Ok(Disk { name: url.to_string(), store, file: None, blank: false, identity })
+fn open_url(url: &Url, role: Role) -> Result<Disk, Failure> {
+    let name = url.to_string();
+    let mut url = url.clone();
+    // Without keys there is no need to log in.
+    let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
+    let remote_disk::RemoteDisk { store, identity } = remote_disk::open(&url)?;
+    match keys {
+        Some(keys) => Disk::encrypted(name, keys, store, role),
+        None => Ok(Disk { name, store, file: None, blank: false, identity, volume: None }),
+    }
+}
+
+fn open_encrypted(path: &Path, keys: &KeyParameters, role: Role) -> Result<Disk, Failure> {
+    let keys = Keys::fetch(keys)?;
+    let options = OpenOptions { read_only: role == Role::Source, any_length: true, ..OpenOptions::default() };
+    let unit = Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?);
+    Disk::encrypted(path.display().to_string(), keys, unit, role)
+}
+
+impl Disk {
+    fn encrypted(name: String, keys: Keys, unit: Arc<dyn Store>, role: Role) -> Result<Self, Failure> {
+        let identity = format!("volume {} {}", keys.keys.volume, unit.geometry().len_bytes);
+        let volume = keys.open(&name, unit, role == Role::Source)?;
+        Ok(Self { name, store: Arc::clone(&volume) as _, file: None, blank: false, identity, volume: Some(volume) })
+    }
 }
 
 fn open_path(path: &Path, role: Role) -> Result<Disk, Failure> {
@@ -136,13 +173,16 @@ fn open_path(path: &Path, role: Role) -> Result<Disk, Failure> {
         blank: is_file && matches!(role, Role::Fresh(_)),
         file: is_file.then(|| Arc::clone(&store)),
         store,
+        volume: None,
     })
 }
 
 /// Whether two places are known to be the same disk.
 pub(crate) fn are_same(one: &Location, other: &Location) -> bool {
     match (one, other) {
-        (Location::Path(one), Location::Path(other)) => are_same_paths(one, other),
+        (Location::Path(one) | Location::Encrypted(one, _), Location::Path(other) | Location::Encrypted(other, _)) => {
+            are_same_paths(one, other)
+        }
         (Location::Url(one), Location::Url(other)) => one.to_string() == other.to_string(),
         _ => false,
     }
@@ -161,7 +201,7 @@ fn are_same_paths(one: &Path, other: &Path) -> bool {
 /// The path of a regular file, existing or not, beside which a journal can be written.
 pub(crate) fn file_path(location: &Location) -> Option<&Path> {
     match location {
-        Location::Path(path) => {
+        Location::Path(path) | Location::Encrypted(path, _) => {
             let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
             (!is_device).then_some(path)
         }
@@ -173,7 +213,7 @@ pub(crate) fn file_path(location: &Location) -> Option<&Path> {
 pub(crate) fn has_changed(location: &Location, source: &Disk) -> Result<bool, Failure> {
     match location {
         Location::Path(path) => Ok(identity(&metadata(path)?, source.len_bytes(), true) != source.identity),
-        Location::Url(_) => Ok(false),
+        Location::Url(_) | Location::Encrypted(..) => Ok(false),
     }
 }
 

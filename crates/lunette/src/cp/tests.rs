@@ -14,7 +14,7 @@ const BLOCK: u64 = 64 << 10;
 const OPTIONS: Options = Options { depth: Depth::Given(4), block: BLOCK, verify: true, window_bytes: 3 * BLOCK };
 
 fn disk(name: &str, store: Arc<dyn Store>) -> Disk {
-    Disk { name: name.into(), store, file: None, blank: false, identity: name.into() }
+    Disk { name: name.into(), store, file: None, blank: false, identity: name.into(), volume: None }
 }
 
 /// A source with data, holes, and data that is zero.

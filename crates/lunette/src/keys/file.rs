@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lunette_keys::keyfile::limits::MAX_KEY_FILE_BYTES;
 use lunette_keys::keyfile::{Cipher, EpochKey, KeyFile, Unlocked};
+use lunette_keys::source::{KmipUrl, Opener};
 use lunette_keys::{LockedFile, write_private};
 use serde_json::json;
 
 use super::list::hex;
-use super::place::{KmipUrl, Place, Tls};
-use super::secrets::{Cost, Opener, cipher, now, read_passphrase};
-use super::{Opened, ask, object};
+use super::place::{Place, Tls};
+use super::secrets::{Cost, cipher, holder, now, read_passphrase};
+use super::{Opened, object};
 use crate::failure::Failure;
 use crate::output;
+use crate::terminal::ask;
 
 /// Make a key file for a new volume, with one holder and one epoch, or a key in a key server
 #[derive(Args)]
@@ -63,7 +65,7 @@ pub(super) fn create(arguments: &Create) -> Result<(), Failure> {
         return Err(Failure::Configuration(format!("{}: the file exists already", path.display())));
     }
     let secret = new_secret(passphrase_file.as_deref(), kmip.as_ref(), tls)?;
-    let keys = Unlocked::create(name, secret.holder(cost), *cipher, now()).map_err(Failure::configuration)?;
+    let keys = Unlocked::create(name, holder(&secret, cost), *cipher, now()).map_err(Failure::configuration)?;
     write_private(path, &keys.to_bytes()).map_err(Failure::configuration)?;
     output::line(format_args!("volume {}, epoch 1, holder {name}", hex(&keys.volume())))
 }
@@ -92,7 +94,7 @@ pub(super) fn grant(arguments: &Grant) -> Result<(), Failure> {
         return object::grant(url, &opened.opening.tls, name);
     }
     let secret = new_secret(new_passphrase_file.as_deref(), kmip.as_ref(), &opened.opening.tls)?;
-    change(opened, |keys, _| keys.grant(name, secret.holder(cost)).map_err(Failure::configuration))?;
+    change(opened, |keys, _| keys.grant(name, holder(&secret, cost)).map_err(Failure::configuration))?;
     output::line(format_args!("holder {name} can open the key file"))
 }
 
@@ -137,7 +139,7 @@ pub(super) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
             return Err(Failure::Usage("--name is the holder that opens the key file; open it as another one".into()));
         }
         removed.extend(keys.holders().map(|holder| holder.name.to_owned()).filter(|name| *name != stays));
-        keys.replace_volume_key(&stays, opener.holder(cost)).map_err(Failure::configuration)
+        keys.replace_volume_key(&stays, holder(opener, cost)).map_err(Failure::configuration)
     })?;
     output::line(format_args!("removed: {}", removed.join(", ")))
 }
@@ -158,6 +160,30 @@ pub(super) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
         keys.rotate(cipher, now()).map_err(Failure::configuration)
     })?;
     output::line(format_args!("epoch {epoch} is current"))
+}
+
+/// Put a key file into a key server, from where keys=kmip://HOST/NAME takes it
+///
+/// It stays as it is: who has the object still needs what opens it, such as the object of its holder. After each change of the key file publish
+/// it again: the old object is destroyed then, and its users are those of the new one.
+#[derive(Args)]
+pub(super) struct Publish {
+    /// The key file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The object to put it in
+    #[arg(value_name = "kmip://HOST[:PORT]/NAME")]
+    object: KmipUrl,
+    #[command(flatten)]
+    tls: Tls,
+}
+
+pub(super) fn publish(arguments: &Publish) -> Result<(), Failure> {
+    let Publish { file, object: url, tls } = arguments;
+    let locked = LockedFile::open(file).map_err(Failure::configuration)?;
+    parse(file, &locked)?;
+    let bytes = locked.read(MAX_KEY_FILE_BYTES).map_err(Failure::configuration)?;
+    object::publish(url, tls, &bytes)
 }
 
 /// Destroy the key of an epoch, a whole key file (crypto-erase), or an object of a key server
@@ -215,7 +241,7 @@ pub(super) fn export(arguments: &Export) -> Result<(), Failure> {
         Place::Kmip(url) => object::export(url, &opened.opening.tls, to)?,
         Place::File(path) => {
             let (keys, _) =
-                opened.opening.unlock(&parse(path, &LockedFile::open(path).map_err(Failure::configuration)?)?)?;
+                opened.opening.unlock(path, &parse(path, &LockedFile::open(path).map_err(Failure::configuration)?)?)?;
             let epoch = |key: &EpochKey| json!({ "epoch": key.epoch(), "cipher": key.cipher().name(), "key": hex(key.key().expose()) });
             let epochs: Vec<_> = keys.epochs().iter().map(epoch).collect();
             let text = format!("{:#}\n", json!({ "volume": hex(&keys.volume()), "epochs": epochs }));
@@ -232,7 +258,7 @@ fn change<T>(opened: &Opened, change: impl FnOnce(&mut Unlocked, &Opener) -> Res
         return Err(Failure::Usage("this works on a key file; make another key for a new object".into()));
     };
     let locked = LockedFile::open(path).map_err(Failure::configuration)?;
-    let (mut keys, opener) = opened.opening.unlock(&parse(path, &locked)?)?;
+    let (mut keys, opener) = opened.opening.unlock(path, &parse(path, &locked)?)?;
     let outcome = change(&mut keys, &opener)?;
     locked.replace(&keys.to_bytes()).map_err(Failure::configuration)?;
     Ok(outcome)

@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &List) -> Result<(), Failure> {
     drop(locked);
     let authenticated = opened.opening.is_given();
     if authenticated {
-        opened.opening.unlock(&file)?;
+        opened.opening.unlock(path, &file)?;
     }
     let report = Report::new(&file, authenticated);
     if arguments.json { output::json(&report) } else { report.lines().into_iter().try_for_each(output::line) }

@@ -8,8 +8,6 @@ mod place;
 mod secrets;
 mod server;
 
-use std::io::{self, BufRead, IsTerminal};
-
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
@@ -41,6 +39,7 @@ enum Command {
     Grant(file::Grant),
     Revoke(file::Revoke),
     Rotate(file::Rotate),
+    Publish(file::Publish),
     Destroy(file::Destroy),
     Export(file::Export),
     Serve(server::Serve),
@@ -57,6 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Grant(arguments) => file::grant(arguments),
         Command::Revoke(arguments) => file::revoke(arguments),
         Command::Rotate(arguments) => file::rotate(arguments),
+        Command::Publish(arguments) => file::publish(arguments),
         Command::Destroy(arguments) => file::destroy(arguments),
         Command::Export(arguments) => file::export(arguments),
         Command::Serve(arguments) => server::run(arguments),
@@ -72,19 +72,4 @@ struct Opened {
     place: Place,
     #[command(flatten)]
     opening: Opening,
-}
-
-/// Says what will be lost, and asks when there is a person to ask.
-fn ask(yes: bool, what: &str) -> Result<(), Failure> {
-    eprintln!("{what}");
-    if yes {
-        return Ok(());
-    }
-    if !io::stdin().is_terminal() {
-        return Err(Failure::Usage("nothing was destroyed: add --yes to do it".into()));
-    }
-    eprint!("Type yes to do it: ");
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(Failure::other)?;
-    if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was destroyed".into())) }
 }

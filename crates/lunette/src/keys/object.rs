@@ -5,22 +5,24 @@ use std::path::Path;
 use lunette_keys::client::{Client, ClientError};
 use lunette_keys::kmip::{Attribute, AttributeValue, Request, ResultReason, RevocationCode, State};
 use lunette_keys::server::USER_ATTRIBUTE;
+use lunette_keys::source::{self, KmipUrl};
 use lunette_keys::{Key, write_private};
 use serde::Serialize;
 use serde_json::json;
 
-use super::ask;
 use super::list::hex;
-use super::place::{KmipUrl, Tls};
+use super::place::{Tls, object_name};
+use crate::encrypted::key_failure;
 use crate::failure::Failure;
 use crate::output;
+use crate::terminal::ask;
 
 /// The length of the keys that are created, in bits.
 const KEY_BITS: i32 = 256;
 
 pub(super) fn create(url: &KmipUrl, tls: &Tls) -> Result<(), Failure> {
     let mut client = tls.connect(&url.server)?;
-    let id = create_active(&mut client, url.name()?)?;
+    let id = create_active(&mut client, object_name(url)?)?;
     output::line(format_args!("object {id}"))
 }
 
@@ -38,7 +40,7 @@ fn create_active(client: &mut Client, name: &str) -> Result<String, Failure> {
 /// The object of a URL with its key; it is created when it is missing.
 pub(super) fn find_or_create(url: &KmipUrl, tls: &Tls) -> Result<(String, Key), Failure> {
     let mut client = tls.connect(&url.server)?;
-    let name = url.name()?;
+    let name = object_name(url)?;
     let id = match client.find(name) {
         Ok(id) => id,
         Err(ClientError::NotFound(_)) => create_active(&mut client, name)?,
@@ -91,6 +93,13 @@ pub(super) fn list(url: &KmipUrl, tls: &Tls, json: bool) -> Result<(), Failure> 
     Ok(())
 }
 
+/// Puts a key file into the key server, in the place of an older one of the same volume.
+pub(super) fn publish(url: &KmipUrl, tls: &Tls, bytes: &[u8]) -> Result<(), Failure> {
+    let mut client = tls.connect(&url.server)?;
+    let id = source::publish(&mut client, object_name(url)?, bytes).map_err(key_failure)?;
+    output::line(format_args!("object {id}"))
+}
+
 /// Lets another client read the object.
 pub(super) fn grant(url: &KmipUrl, tls: &Tls, user: &str) -> Result<(), Failure> {
     let (mut client, id) = find(url, tls)?;
@@ -120,7 +129,7 @@ pub(super) fn revoke(url: &KmipUrl, tls: &Tls, user: Option<&str>, compromised: 
 
 pub(super) fn destroy(url: &KmipUrl, tls: &Tls, yes: bool) -> Result<(), Failure> {
     let (mut client, id) = find(url, tls)?;
-    let name = url.name()?;
+    let name = object_name(url)?;
     ask(yes, &format!("What {name} encrypts can never be read again, by anyone: its key {id} is destroyed."))?;
     // Active objects are revoked first. Others have a state in which they can be destroyed, or none.
     match client.revoke(&id, RevocationCode::CessationOfOperation) {
@@ -134,13 +143,13 @@ pub(super) fn destroy(url: &KmipUrl, tls: &Tls, yes: bool) -> Result<(), Failure
 pub(super) fn export(url: &KmipUrl, tls: &Tls, to: &Path) -> Result<(), Failure> {
     let (mut client, id) = find(url, tls)?;
     let object = client.get(&id).map_err(failure)?;
-    let text = format!("{:#}\n", json!({ "object": id, "name": url.name()?, "key": hex(&object.material) }));
+    let text = format!("{:#}\n", json!({ "object": id, "name": object_name(url)?, "key": hex(&object.material) }));
     write_private(to, text.as_bytes()).map_err(Failure::configuration)
 }
 
 fn find(url: &KmipUrl, tls: &Tls) -> Result<(Client, String), Failure> {
     let mut client = tls.connect(&url.server)?;
-    let id = client.find(url.name()?).map_err(failure)?;
+    let id = client.find(object_name(url)?).map_err(failure)?;
     Ok((client, id))
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use lunette_keys::TlsFiles;
-use lunette_keys::client::{Client, PORT};
+use lunette_keys::client::Client;
+use lunette_keys::source::{KmipUrl, Opening};
 
 use crate::failure::Failure;
 
@@ -16,46 +16,21 @@ pub(super) enum Place {
     Kmip(KmipUrl),
 }
 
-/// A key server, and the name of an object there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KmipUrl {
-    /// As `HOST:PORT`.
-    pub(super) server: String,
-    pub(super) name: Option<String>,
-}
-
-const SCHEME: &str = "kmip://";
-
 impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text.starts_with(SCHEME) { text.parse().map(Self::Kmip) } else { Ok(Self::File(text.into())) }
-    }
-}
-
-impl FromStr for KmipUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text.strip_prefix(SCHEME).ok_or("write kmip://HOST[:PORT][/NAME]")?;
-        let (host, name) = rest.split_once('/').map_or((rest, None), |(host, name)| (host, Some(name)));
-        if host.is_empty() || name == Some("") {
-            return Err("write kmip://HOST[:PORT][/NAME]".into());
+        if KmipUrl::is_one(text) {
+            return text.parse().map(Self::Kmip).map_err(|error: lunette_keys::source::PlaceError| error.to_string());
         }
-        // A colon behind the last bracket of an IPv6 address begins the port.
-        let has_port = host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':');
-        let server = if has_port { host.to_owned() } else { format!("{host}:{PORT}") };
-        Ok(Self { server, name: name.map(Into::into) })
+        Ok(Self::File(text.into()))
     }
 }
 
-impl KmipUrl {
-    /// The name of the object.
-    pub(super) fn name(&self) -> Result<&str, Failure> {
-        let missing = || Failure::Usage(format!("name an object: kmip://{}/NAME", self.server));
-        self.name.as_deref().ok_or_else(missing)
-    }
+/// The name of the object.
+pub(super) fn object_name(url: &KmipUrl) -> Result<&str, Failure> {
+    let missing = || Failure::Usage(format!("name an object: kmip://{}/NAME", url.server));
+    url.name.as_deref().ok_or_else(missing)
 }
 
 /// The certificates for a key server.
@@ -68,9 +43,10 @@ pub(super) struct Tls {
 
 impl Tls {
     pub(super) fn connect(&self, server: &str) -> Result<Client, Failure> {
-        let missing = || Failure::Usage("a key server needs --tls, the folder with this client's certificate".into());
-        let folder = self.tls.as_ref().ok_or_else(missing)?;
-        Client::connect(server, &TlsFiles::in_folder(folder)).map_err(Failure::configuration)
+        if self.tls.is_none() {
+            return Err(Failure::Usage("a key server needs --tls, the folder with this client's certificate".into()));
+        }
+        Opening { passphrase: None, tls: self.tls.clone() }.connect(server).map_err(Failure::configuration)
     }
 }
 
@@ -78,19 +54,10 @@ impl Tls {
 mod tests {
     use super::*;
 
-    fn kmip(server: &str, name: Option<&str>) -> Place {
-        Place::Kmip(KmipUrl { server: server.into(), name: name.map(Into::into) })
-    }
-
     #[test]
     fn places_are_files_or_key_servers() {
         assert_eq!("a/b.keys".parse(), Ok(Place::File("a/b.keys".into())));
-        assert_eq!("kmip://h".parse(), Ok(kmip("h:5696", None)));
-        assert_eq!("kmip://h:1/a/b".parse(), Ok(kmip("h:1", Some("a/b"))));
-        assert_eq!("kmip://[::1]/a".parse(), Ok(kmip("[::1]:5696", Some("a"))));
-        assert_eq!("kmip://[::1]:7".parse(), Ok(kmip("[::1]:7", None)));
-        for text in ["kmip://", "kmip:///a", "kmip://h/"] {
-            assert!(text.parse::<Place>().is_err(), "{text}");
-        }
+        assert_eq!("kmip://h/a".parse(), Ok(Place::Kmip(KmipUrl { server: "h:5696".into(), name: Some("a".into()) })));
+        assert!("kmip://".parse::<Place>().is_err());
     }
 }

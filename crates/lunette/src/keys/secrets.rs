@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use lunette_keys::keyfile::{Cipher, HolderKind, KeyFile, NewHolder, Secret, Unlocked};
+use lunette_keys::keyfile::{Cipher, KeyFile, NewHolder, Unlocked};
+use lunette_keys::source::{self, Opener, PassphraseSource};
 use lunette_keys::{Argon2Cost, Key, Passphrase};
 
-use super::object::failure;
 use super::place::Tls;
+use crate::encrypted::key_failure;
 use crate::failure::Failure;
+use crate::terminal;
 
 /// How a holder opens a key file.
 #[derive(Args)]
@@ -21,12 +23,6 @@ pub(super) struct Opening {
     pub(super) tls: Tls,
 }
 
-/// The secret that opened a key file, and opens a changed one.
-pub(super) enum Opener {
-    Passphrase(Passphrase),
-    Kmip { server: String, object: String, key: Key },
-}
-
 impl Opening {
     /// Whether a secret is given.
     pub(super) fn is_given(&self) -> bool {
@@ -34,37 +30,18 @@ impl Opening {
     }
 
     /// Unlocks a key file with the passphrase, or with a key that one of its holders has in a key server.
-    pub(super) fn unlock(&self, file: &KeyFile) -> Result<(Unlocked, Opener), Failure> {
-        if let Some(path) = &self.passphrase_file {
-            let passphrase = read_passphrase(path)?;
-            let keys = file.unlock(Secret::Passphrase(&passphrase)).map_err(Failure::configuration)?;
-            return Ok((keys, Opener::Passphrase(passphrase)));
-        }
-        let place = file.holders().find_map(|holder| match holder.kind {
-            HolderKind::Kmip { server, object } => Some((server.to_owned(), object.to_owned())),
-            HolderKind::Passphrase(_) => None,
-        });
-        let (server, object) = match (place, &self.tls.tls) {
-            (Some(place), Some(_)) => place,
-            (Some(_), None) => {
-                let message = "the key file is opened with --passphrase-file, or with --tls by its key server";
-                return Err(Failure::Usage(message.into()));
-            }
-            (None, _) => return Err(Failure::Usage("the key file is opened with --passphrase-file".into())),
-        };
-        let key = self.tls.connect(&server)?.get_key(&object).map_err(failure)?;
-        let keys = file.unlock(Secret::Kmip { object: &object, key: &key }).map_err(Failure::configuration)?;
-        Ok((keys, Opener::Kmip { server, object, key }))
+    pub(super) fn unlock(&self, path: &Path, file: &KeyFile) -> Result<(Unlocked, Opener), Failure> {
+        let passphrase = self.passphrase_file.clone().map(PassphraseSource::File);
+        let opening = source::Opening { passphrase, tls: self.tls.tls.clone() };
+        opening.unlock(&path.display().to_string(), file, &mut terminal::passphrase).map_err(key_failure)
     }
 }
 
-impl Opener {
-    /// The holder of this secret.
-    pub(super) fn holder(&self, cost: &Cost) -> NewHolder<'_> {
-        match self {
-            Self::Passphrase(passphrase) => cost.holder(passphrase),
-            Self::Kmip { server, object, key } => NewHolder::Kmip { server, object, key },
-        }
+/// The holder that an opener is.
+pub(super) fn holder<'a>(opener: &'a Opener, cost: &Cost) -> NewHolder<'a> {
+    match opener {
+        Opener::Passphrase(passphrase) => cost.holder(passphrase),
+        Opener::Kmip { server, object, key } => NewHolder::Kmip { server, object, key },
     }
 }
 

@@ -109,10 +109,8 @@ impl MasterSource {
             return read_passphrase(path).map(MasterSecret::Passphrase);
         }
         if let Some(name) = &self.master_credential {
-            let folder = std::env::var_os("CREDENTIALS_DIRECTORY");
-            let missing = "systemd gives no credentials: set LoadCredentialEncrypted= in the unit";
-            let folder = folder.ok_or_else(|| Failure::Configuration(missing.into()))?;
-            return read_key(&Path::new(&folder).join(name)).map(MasterSecret::Key);
+            let path = lunette_keys::source::credential(name).map_err(Failure::configuration)?;
+            return read_key(&path).map(MasterSecret::Key);
         }
         if let Some(path) = &self.master_key_file {
             return read_key(path).map(MasterSecret::Key);

@@ -25,6 +25,7 @@ struct Spare {
 enum SpareStore {
     Memory(Weak<MemoryStore>),
     File(Weak<FileStore>),
+    Other(Weak<dyn Store>),
 }
 
 impl Spares {
@@ -34,13 +35,14 @@ impl Spares {
         let store = match &disk.store {
             DiskStore::Memory(store) => SpareStore::Memory(Arc::downgrade(store)),
             DiskStore::File(store) => SpareStore::File(Arc::downgrade(store)),
+            DiskStore::Other(store) => SpareStore::Other(Arc::downgrade(store)),
         };
         self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
     }
 
     /// Forgets stores in memory, which have no name to be found by: they live only as long as they keep their place.
     pub(super) fn forget_memory(&mut self) {
-        self.0.retain(|spare| matches!(spare.store, SpareStore::File(_)));
+        self.0.retain(|spare| !matches!(spare.store, SpareStore::Memory(_)));
     }
 
     /// Takes the store that is open already for this disk.
@@ -48,9 +50,10 @@ impl Spares {
         let fits = |spare: &Spare| {
             let here = spare.target == target && spare.number == number;
             let same = spare.config.name == wanted.name && spare.config.provisioning == wanted.provisioning;
+            let may_write = |store: &DiskStore| wanted.read_only || !store.to_store().capabilities().read_only;
             spare.store.open().filter(|store| match store {
                 DiskStore::Memory(_) => same && here,
-                DiskStore::File(store) => same && (wanted.read_only || !store.capabilities().read_only),
+                DiskStore::File(_) | DiskStore::Other(_) => same && may_write(store),
             })
         };
         let (index, store) = self.0.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
@@ -64,6 +67,7 @@ impl SpareStore {
         match self {
             Self::Memory(store) => store.upgrade().map(DiskStore::Memory),
             Self::File(store) => store.upgrade().map(DiskStore::File),
+            Self::Other(store) => store.upgrade().map(DiskStore::Other),
         }
     }
 }

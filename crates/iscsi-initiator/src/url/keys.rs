@@ -1,0 +1,81 @@
+//! The parameters that say where the keys of an encrypted disk are.
+
+use std::path::PathBuf;
+
+use super::{UrlError, decode, wrong};
+
+/// Where the keys of an encrypted disk are, and what opens them: the parameters `keys`, `passphrase_file`,
+/// `passphrase_credential` and `tls`. None of them is a secret itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyParameters {
+    /// The key file: `file:PATH`, or `kmip://HOST[:PORT]/NAME`.
+    pub keys: String,
+    /// The file that holds the passphrase of the key file.
+    pub passphrase_file: Option<PathBuf>,
+    /// The systemd credential that holds the passphrase of the key file.
+    pub passphrase_credential: Option<String>,
+    /// The folder with this client's certificate for key servers.
+    pub tls: Option<PathBuf>,
+}
+
+/// The names of the parameters, `keys` first.
+pub(super) const NAMES: [&str; 4] = ["keys", "passphrase_file", "passphrase_credential", "tls"];
+
+/// The values that were read so far, in the order of [`NAMES`].
+pub(super) type Values = [Option<String>; NAMES.len()];
+
+impl KeyParameters {
+    /// Reads `NAME=VALUE&NAME=VALUE…`, as it stands behind the name of a disk that is no URL.
+    ///
+    /// # Errors
+    ///
+    /// [`UrlError`]: an unknown name, a name twice, no `keys`, a `%` that is no percent-encoding.
+    pub fn parse(query: &str) -> Result<Self, UrlError> {
+        let mut values = Values::default();
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let Some(at) = NAMES.iter().position(|known| *known == name) else {
+                return wrong(format!(
+                    "there is no parameter {name:?} of keys; those that there are: {}",
+                    NAMES.join(", ")
+                ));
+            };
+            if value.is_empty() {
+                return wrong(format!("the parameter {name} has no value; write {name}=VALUE"));
+            }
+            if values[at].replace(decode(value)?).is_some() {
+                return wrong(format!("the parameter {name} stands there twice"));
+            }
+        }
+        Self::of(values)?.ok_or_else(|| UrlError("the parameter keys is missing".into()))
+    }
+
+    /// Splits the name of a disk that is no URL, such as `disk.img?keys=file:disk.keys`, into the disk and the query that [`parse`](Self::parse)
+    /// reads. `None` when no parameter of keys follows the last question mark, which then belongs to the name.
+    pub fn split(name: &str) -> Option<(&str, &str)> {
+        let (disk, query) = name.rsplit_once('?')?;
+        let first = query.split(['=', '&']).next()?;
+        NAMES.contains(&first).then_some((disk, query))
+    }
+
+    /// `None` when there are no values.
+    pub(super) fn of(values: Values) -> Result<Option<Self>, UrlError> {
+        let given = NAMES.iter().zip(&values).find(|(_, value)| value.is_some()).map(|(name, _)| name);
+        let [keys, passphrase_file, passphrase_credential, tls] = values;
+        match (given, keys) {
+            (None, _) => Ok(None),
+            (Some(name), None) => {
+                wrong(format!("{name} says how keys are opened, and keys is missing; write keys=file:PATH"))
+            }
+            (Some(_), Some(_)) if passphrase_file.is_some() && passphrase_credential.is_some() => {
+                wrong("the passphrase is in passphrase_file and in passphrase_credential; leave out one of them")
+            }
+            (Some(_), Some(keys)) => Ok(Some(Self {
+                keys,
+                passphrase_file: passphrase_file.map(Into::into),
+                passphrase_credential,
+                tls: tls.map(Into::into),
+            })),
+        }
+    }
+}

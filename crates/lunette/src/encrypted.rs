@@ -1,0 +1,87 @@
+//! Encrypted disks: the keys that a name gives, and the volume that they open.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use lunette_initiator::KeyParameters;
+use lunette_initiator::encryption::{self, EncryptionError};
+use lunette_keys::source::{KeySource, KeySourceError, VolumeKeys};
+use lunette_store::Store;
+use lunette_volume::{Found, OpenOptions, Volume, VolumeError};
+
+use crate::failure::Failure;
+use crate::remote::remote_failure;
+use crate::terminal;
+
+/// The keys of a volume, and where they came from.
+pub(crate) struct Keys {
+    source: KeySource,
+    pub(crate) keys: VolumeKeys,
+}
+
+impl Keys {
+    /// Fetches the keys. From here on, this process leaves no core dump.
+    pub(crate) fn fetch(parameters: &KeyParameters) -> Result<Self, Failure> {
+        Self::of(encryption::key_source(parameters).map_err(|error| Failure::Usage(error.to_string()))?)
+    }
+
+    /// Fetches the keys of a source.
+    pub(crate) fn of(source: KeySource) -> Result<Self, Failure> {
+        if let Err(error) = lunette_keys::protect_process() {
+            tracing::warn!(%error, "a core dump of this process would show its secrets");
+        }
+        let keys = source.fetch(&mut terminal::passphrase).map_err(key_failure)?;
+        Ok(Self { source, keys })
+    }
+
+    /// Finds the volume that these keys are for on the unit `name`.
+    pub(crate) fn find(&self, name: &dyn Display, unit: &Arc<dyn Store>) -> Result<Found, Failure> {
+        let found = lunette_volume::find(unit).map_err(|error| volume_failure(name, &error))?;
+        match encryption::check(&found, &self.source, &self.keys) {
+            Ok(()) => Ok(found),
+            Err(error) => Err(encryption_failure(name, error)),
+        }
+    }
+
+    /// Opens the volume on the unit `name`.
+    pub(crate) fn open(
+        self,
+        name: &dyn Display,
+        unit: Arc<dyn Store>,
+        read_only: bool,
+    ) -> Result<Arc<Volume>, Failure> {
+        let options = OpenOptions { read_only };
+        let opened = encryption::open(unit, &self.source, self.keys, options);
+        opened.map(Arc::new).map_err(|error| encryption_failure(name, error))
+    }
+}
+
+fn encryption_failure(name: &dyn Display, error: EncryptionError) -> Failure {
+    match error {
+        EncryptionError::Disk(error) => remote_failure(error),
+        EncryptionError::Keys(error) => key_failure(error),
+        EncryptionError::Volume(error) => volume_failure(name, &error),
+        error => Failure::Configuration(format!("{name}: {error}")),
+    }
+}
+
+/// Keys that cannot be had, as the exit code tells it.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+pub(crate) fn key_failure(error: KeySourceError) -> Failure {
+    match error {
+        KeySourceError::NoSecret { .. } | KeySourceError::NoCertificate(_) => Failure::Usage(error.to_string()),
+        KeySourceError::Server(lunette_keys::client::ClientError::Refused(_)) => Failure::Other(error.to_string()),
+        _ => Failure::Configuration(error.to_string()),
+    }
+}
+
+/// A volume that cannot be used, as the exit code tells it.
+pub(crate) fn volume_failure(name: &dyn Display, error: &VolumeError) -> Failure {
+    let text = format!("{name}: {error}");
+    match error {
+        VolumeError::Unit { .. } => Failure::Transfer(text),
+        VolumeError::OtherCipher { .. } | VolumeError::OldKeys { .. } => Failure::Configuration(text),
+        VolumeError::Random(_) | VolumeError::Thread(_) => Failure::Other(text),
+        _ => Failure::Disk(text),
+    }
+}
