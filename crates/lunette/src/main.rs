@@ -23,6 +23,7 @@ mod ls;
 mod nbd;
 mod output;
 mod ping;
+mod quanta;
 mod reload;
 mod remote;
 mod remote_disk;
@@ -57,6 +58,7 @@ enum Command {
     Tune(tune::Arguments),
     Crc(crc::Arguments),
     Keys(keys::Arguments),
+    Quanta(quanta::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -73,6 +75,7 @@ fn main() -> std::process::ExitCode {
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
+        Command::Quanta(arguments) => quanta::run(&arguments),
     };
     outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
 }

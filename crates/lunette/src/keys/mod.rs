@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use crate::failure::Failure;
 use place::Place;
 use secrets::Opening;
+pub(crate) use secrets::{cipher, now};
 
 const AFTER_HELP: &str = "\
 A key file holds the keys of one volume, each wrapped by the volume key, and for each holder the volume key, wrapped with a

@@ -74,13 +74,13 @@ pub(super) fn read_passphrase(path: &Path) -> Result<Passphrase, Failure> {
 }
 
 /// Reads the name of a cipher.
-pub(super) fn cipher(name: &str) -> Result<Cipher, String> {
+pub(crate) fn cipher(name: &str) -> Result<Cipher, String> {
     let names: Vec<_> = Cipher::all().map(Cipher::name).collect();
     Cipher::by_name(name).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
 /// The time in seconds since 1970.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

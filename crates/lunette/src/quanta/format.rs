@@ -1,0 +1,149 @@
+//! `lunette quanta format`: makes a volume.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use lunette_buffer::Pool;
+use lunette_keys::keyfile::{Cipher, NewHolder, Unlocked};
+use lunette_keys::source::{KeyPlace, KeySource};
+use lunette_keys::{Argon2Cost, write_private};
+use lunette_quanta::{Holes, QuantumSize};
+use lunette_store::{Op, Store, execute};
+use lunette_volume::{FormatOptions, VolumeError};
+
+use super::progress::Bar;
+use super::{HeaderReport, Keyed};
+use crate::encrypted::Keys;
+use crate::failure::Failure;
+use crate::keys::{cipher, now};
+use crate::output;
+use crate::size::Size;
+use crate::terminal::ask;
+
+/// Bytes at the beginning of a disk that tell whether something is on it: partition tables and file systems have their marks there.
+const PEEKED_BYTES: u64 = 1 << 20;
+
+/// Make an encrypted volume on a disk
+///
+/// The whole disk is overwritten. Blocks of 576, 1088, 2112 or 4160 bytes (lunette serve --quantum) hold a quantum each, with its seal;
+/// on blocks of 512 or 4096 bytes, and in files, seals and a journal have places of their own.
+///
+/// A key file that is missing is made, with a holder "owner" of this passphrase. Keep a copy of it elsewhere: without it the volume can never be
+/// read again.
+#[derive(Args)]
+pub(super) struct Format {
+    #[command(flatten)]
+    keyed: Keyed,
+    /// Bytes of a quantum, which is a block of the encrypted disk: 512, 1024, 2048 or 4096 [default: 4096, or what the disk's blocks hold]
+    #[arg(long, value_name = "BYTES", value_parser = quantum)]
+    quantum: Option<QuantumSize>,
+    /// The cipher of a key file that is made: aegis-256 (default) or aes-256-gcm-siv
+    #[arg(long, value_parser = cipher)]
+    cipher: Option<Cipher>,
+    /// Seal every quantum now, so that the server cannot pretend that one was never written
+    #[arg(long)]
+    no_holes: bool,
+    /// Bytes of the journal, on disks that need one: a multiple of 4096 from 24K to 256M [default: 1/64 of the disk, 64M at most]
+    #[arg(long, value_name = "SIZE")]
+    journal: Option<Size>,
+    /// Create the file, when it is missing
+    #[arg(long, value_name = "SIZE")]
+    create: Option<Size>,
+    /// Do not ask before a volume or other data is destroyed
+    #[arg(long)]
+    yes: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn quantum(text: &str) -> Result<QuantumSize, String> {
+    let bytes: u64 = text.parse().map_err(|_| "write a number".to_owned())?;
+    QuantumSize::of_bytes(bytes).ok_or_else(|| format!("write one of {:?}", QuantumSize::ALL.map(QuantumSize::bytes)))
+}
+
+pub(super) fn run(arguments: &Format) -> Result<(), Failure> {
+    let Format { keyed, quantum, cipher, no_holes, journal, create, yes, json } = arguments;
+    let source = keyed.needed_source()?;
+    let unit = keyed.unit(false, *create)?;
+    let overwrite = may_overwrite(keyed, &unit, *yes)?;
+    let keys = keys(source, *cipher)?.keys;
+    let options = FormatOptions {
+        size: *quantum,
+        holes: if *no_holes { Holes::Refused } else { Holes::Allowed },
+        journal_bytes: journal.map(|Size(bytes)| bytes),
+        overwrite,
+    };
+    let bar = Bar::new();
+    let formatted = lunette_volume::format(&unit, keys.volume, &keys.ring, &options, &mut |progress| bar.set(progress));
+    drop(bar);
+    let report = HeaderReport::new(&formatted.map_err(|error| keyed.failure(&error))?);
+    if *json { output::json(&report) } else { report.lines().into_iter().try_for_each(output::line) }
+}
+
+/// Asks before something is destroyed. Returns whether a volume is among it.
+fn may_overwrite(keyed: &Keyed, unit: &Arc<dyn Store>, yes: bool) -> Result<bool, Failure> {
+    let place = &keyed.disk.place;
+    match lunette_volume::find(unit) {
+        Ok(found) => {
+            let volume = found.header().volume;
+            ask(yes, &format!("{place} has the encrypted volume {volume}, which is destroyed with all of its data."))?;
+            Ok(true)
+        }
+        Err(VolumeError::NoVolume) if is_blank(keyed, unit)? => Ok(false),
+        Err(VolumeError::NoVolume) => {
+            ask(yes, &format!("{place} is not empty: all of its data is destroyed.")).map(|()| false)
+        }
+        Err(VolumeError::Header(error)) => {
+            let what = format!("{place} has a damaged encrypted volume ({error}), which is destroyed for good.");
+            ask(yes, &what).map(|()| true)
+        }
+        Err(error) => Err(keyed.failure(&error)),
+    }
+}
+
+/// Whether the disk begins with zeroes.
+fn is_blank(keyed: &Keyed, unit: &Arc<dyn Store>) -> Result<bool, Failure> {
+    let geometry = unit.geometry();
+    let block = u64::from(geometry.granularity_bytes.max(1));
+    let len = (PEEKED_BYTES / block * block).min(geometry.len_bytes / block * block);
+    let failed = |what: String| Failure::Transfer(format!("{}: {what}", keyed.disk.place));
+    let pool = Pool::new(2 * PEEKED_BYTES as usize);
+    let into = pool.take(len as usize).ok_or_else(|| failed("no memory".into()))?;
+    let read = execute(&**unit, Op::Read { offset: 0, into });
+    read.result.map_err(|error| failed(error.to_string()))?;
+    Ok(read.buffer.is_some_and(|buffer| buffer.iter().all(|byte| *byte == 0)))
+}
+
+/// The keys; a key file that is missing is made.
+fn keys(source: KeySource, cipher: Option<Cipher>) -> Result<Keys, Failure> {
+    if let KeyPlace::File(path) = &source.place
+        && !path.exists()
+    {
+        make_key_file(path, &source, cipher.unwrap_or(Cipher::Aegis256))?;
+    }
+    let keys = Keys::of(source)?;
+    let has = keys.keys.ring.cipher().row();
+    match cipher {
+        Some(wanted) if wanted.id() != has.id => {
+            Err(Failure::Usage(format!("the key file has the cipher {}; leave out --cipher", has.name)))
+        }
+        _ => Ok(keys),
+    }
+}
+
+fn make_key_file(path: &Path, source: &KeySource, cipher: Cipher) -> Result<(), Failure> {
+    let Some(passphrase) = &source.opening.passphrase else {
+        return Err(Failure::Configuration(format!(
+            "{}: there is no such key file; make one with lunette keys create, or give a passphrase (passphrase_file) for one that is made now",
+            path.display()
+        )));
+    };
+    let passphrase = passphrase.read().map_err(Failure::configuration)?;
+    let holder = NewHolder::Passphrase { passphrase: &passphrase, cost: Argon2Cost::DEFAULT };
+    let made = Unlocked::create("owner", holder, cipher, now()).map_err(Failure::configuration)?;
+    write_private(path, &made.to_bytes()).map_err(Failure::configuration)?;
+    eprintln!("{} is the key file of the volume: keep a copy of it elsewhere", path.display());
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! `lunette quanta`: encrypted volumes, made and kept in order.
+
+mod format;
+mod info;
+mod progress;
+mod recover;
+mod rekey;
+mod verify;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use lunette_initiator::{KeyParameters, encryption};
+use lunette_keys::source::KeySource;
+use lunette_store::{OpenOptions, Store};
+use lunette_volume::Found;
+
+use crate::disk::{self, DiskName, Place};
+use crate::encrypted::{Keys, volume_failure};
+use crate::failure::Failure;
+use crate::size::Size;
+
+pub(crate) use info::HeaderReport;
+
+const AFTER_HELP: &str = "\
+DISK is a file, a block device or iscsi://HOST/TARGET/LUN. Keys are given by options, or behind DISK as other commands take
+them: ?keys=file:KEYS&passphrase_file=FILE. docs/encryption.md tells what encryption protects from, and docs/quanta.md has the
+format.
+
+Exit codes: 0 done, 1 other failure, 2 bad usage, 3 keys that cannot be used, 5 the disk cannot be opened or has no volume, 6 a
+request to the disk failed, 7 quanta are not whole.";
+
+/// Make encrypted volumes, and keep them in order.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Format(format::Format),
+    Info(info::Info),
+    Verify(verify::Verify),
+    Rekey(rekey::Rekey),
+    Recover(recover::Recover),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.command {
+        Command::Format(arguments) => format::run(arguments),
+        Command::Info(arguments) => info::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
+        Command::Rekey(arguments) => rekey::run(arguments),
+        Command::Recover(arguments) => recover::run(arguments),
+    }
+}
+
+/// The disk with the volume, and where its keys are.
+#[derive(Args)]
+struct Keyed {
+    /// A file, a block device, or iscsi://HOST/TARGET/LUN
+    #[arg(value_name = "DISK")]
+    disk: DiskName,
+    /// The volume's key file: file:PATH, or kmip://HOST[:PORT]/NAME for one in a key server
+    #[arg(long, value_name = "PLACE")]
+    keys: Option<String>,
+    /// The file that holds the passphrase of the key file
+    #[arg(long, value_name = "FILE", requires = "keys", conflicts_with = "passphrase_credential")]
+    passphrase_file: Option<PathBuf>,
+    /// The systemd credential that holds the passphrase of the key file
+    #[arg(long, value_name = "NAME", requires = "keys")]
+    passphrase_credential: Option<String>,
+    /// The folder with ca-cert.pem, client-cert.pem and client-key.pem, for key servers
+    #[arg(long, value_name = "DIR", requires = "keys")]
+    tls: Option<PathBuf>,
+}
+
+impl Keyed {
+    /// Where the keys are, when that is given.
+    fn source(&self) -> Result<Option<KeySource>, Failure> {
+        let given = self.keys.clone().map(|keys| KeyParameters {
+            keys,
+            passphrase_file: self.passphrase_file.clone(),
+            passphrase_credential: self.passphrase_credential.clone(),
+            tls: self.tls.clone(),
+        });
+        let parameters = match (given, &self.disk.keys) {
+            (Some(_), Some(_)) => {
+                return Err(Failure::Usage(
+                    "keys are given behind the disk and by --keys; leave out one of them".into(),
+                ));
+            }
+            (given, behind) => given.or_else(|| behind.clone()),
+        };
+        let source = parameters.as_ref().map(encryption::key_source).transpose();
+        source.map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// Where the keys are.
+    fn needed_source(&self) -> Result<KeySource, Failure> {
+        let missing = || Failure::Usage("say where the volume's keys are: --keys file:PATH".into());
+        self.source()?.ok_or_else(missing)
+    }
+
+    /// The keys.
+    fn keys(&self) -> Result<Keys, Failure> {
+        Keys::of(self.needed_source()?)
+    }
+
+    /// Opens the disk as it is. A missing file is created with this length.
+    fn unit(&self, read_only: bool, create: Option<Size>) -> Result<Arc<dyn Store>, Failure> {
+        if let Place::Memory(_) = self.disk.place {
+            return Err(Failure::Usage("a disk in memory ends with the command; name a file or an iSCSI disk".into()));
+        }
+        let create = create.map(|Size(bytes)| bytes);
+        let options = OpenOptions { create, read_only, any_length: true, ..OpenOptions::default() };
+        Ok(disk::open_place(&self.disk.place, &options)?.to_store())
+    }
+
+    /// Finds the volume without keys.
+    fn find(&self, unit: &Arc<dyn Store>) -> Result<Found, Failure> {
+        lunette_volume::find(unit).map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &lunette_volume::VolumeError) -> Failure {
+        volume_failure(&self.disk.place, error)
+    }
+}
