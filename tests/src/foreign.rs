@@ -4,7 +4,7 @@ use std::env;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Foreign {
     address: SocketAddr,
     target: &'static str,
     lun: u16,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Foreign {
@@ -42,7 +42,7 @@ impl Foreign {
         let mut daemon = program("tgtd");
         daemon.args(["-f", "-C", "1", "--iscsi"]).arg(format!("portal={address}")).env("TGT_IPC_SOCKET", &control);
         let child = start(daemon, folder.path());
-        let foreign = Self { child, address, target: TARGET, lun: 1, _folder: folder };
+        let foreign = Self { child, address, target: TARGET, lun: 1, folder };
         let admin = |arguments: &[&str]| {
             let mut tgtadm = program("tgtadm");
             tgtadm.env("TGT_IPC_SOCKET", &control).args(["-C", "1", "--lld", "iscsi"]).args(arguments);
@@ -97,7 +97,7 @@ impl Foreign {
         let mut daemon = program("istgt");
         daemon.args(["-D", "-c"]).arg(folder.path().join("configuration"));
         let child = start(daemon, folder.path());
-        let foreign = Self { child, address, target: "iqn.2026-11.org.example:istgt", lun: 0, _folder: folder };
+        let foreign = Self { child, address, target: "iqn.2026-11.org.example:istgt", lun: 0, folder };
         let listens = wait_until(START_LIMIT, || TcpStream::connect(address).ok());
         assert!(listens.is_some(), "istgt does not listen");
         foreign
@@ -111,6 +111,11 @@ impl Foreign {
     /// The name of its target.
     pub fn target(&self) -> &str {
         self.target
+    }
+
+    /// The file that is its disk.
+    pub fn disk_file(&self) -> PathBuf {
+        self.folder.path().join("disk")
     }
 
     /// The URL of its disk.

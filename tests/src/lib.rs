@@ -10,6 +10,7 @@
 mod foreign;
 pub mod hostile;
 mod initiator;
+pub mod keys;
 mod process;
 mod random;
 mod server;

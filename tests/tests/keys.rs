@@ -2,75 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
-use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use lunette_tests::{Ran, Server, lunette, run_at_most, wait_until};
-use rustix::process::{Pid, Signal, kill_process_group};
-use tempfile::TempDir;
+use lunette_tests::keys::{CHEAP, PYTHON, Place, PyKmip, json, keys, refusal};
+use lunette_tests::{Server, lunette, run_at_most};
 
 const LIMIT: Duration = Duration::from_mins(2);
-
-/// Debian's Python, which has Debian's packages.
-const PYTHON: &str = "/usr/bin/python3";
-
-/// Argon2id at its least, so that tests do not wait for it.
-const CHEAP: [&str; 4] = ["--argon2-memory", "8", "--argon2-passes", "1"];
-
-/// A folder for one test.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Writes a file, and returns its path as an argument.
-    fn file(&self, name: &str, content: &str) -> String {
-        fs::write(self.path(name), content).unwrap();
-        self.text(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
-    }
-
-    /// Starts our key server.
-    fn server(&self) -> Server {
-        let mut command = lunette();
-        command.args(["keys", "serve", "--listen", "127.0.0.1:0", "--store", &self.text("store")]);
-        Server::spawn(&mut command, 1)
-    }
-
-    /// Issues a certificate of our server's authority, and returns its folder.
-    fn certificate(&self, name: &str, more: &[&str]) -> String {
-        let authority = self.text("store/ca");
-        let issued = keys(&[&["ca", "issue", &authority, name], more].concat());
-        issued.succeeded().trim().to_owned()
-    }
-}
-
-fn keys(arguments: &[&str]) -> Ran {
-    run_at_most(LIMIT, lunette().arg("keys").args(arguments))
-}
-
-fn json(ran: &Ran) -> serde_json::Value {
-    serde_json::from_str(ran.succeeded()).unwrap()
-}
-
-/// The exit code and the output of a command that fails.
-fn refusal(ran: &Ran) -> (i32, String) {
-    (ran.code.unwrap(), ran.failed())
-}
 
 /// The data keys of a key file, as `lunette keys export` writes them.
 fn exported(place: &Place, file: &str, passphrase: &str) -> serde_json::Value {
@@ -210,44 +151,6 @@ fn pykmips_client_is_served() {
     }
 }
 
-/// PyKMIP's server and the processes that it starts, a group of their own. They are killed when this is dropped.
-struct PyKmip {
-    child: Child,
-    url: String,
-}
-
-impl PyKmip {
-    fn start(place: &Place) -> Self {
-        let files = place.certificate("pykmip-server", &["--server", "localhost,127.0.0.1"]);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        fs::create_dir(place.path("policies")).unwrap();
-        let configuration = format!(
-            "[server]\nhostname=127.0.0.1\nport={port}\ncertificate_path={files}/server-cert.pem\n\
-             key_path={files}/server-key.pem\nca_path={files}/ca-cert.pem\nauth_suite=TLS1.2\n\
-             policy_path={}\nenable_tls_client_auth=True\ndatabase_path={}\n",
-            place.text("policies"),
-            place.text("pykmip.db")
-        );
-        let configuration = place.file("pykmip.conf", &configuration);
-        let output = File::create(place.path("pykmip.out")).unwrap();
-        let errors = output.try_clone().unwrap();
-        let mut command = Command::new("pykmip-server");
-        command.args(["-f", &configuration, "-l", &place.text("pykmip.log")]).process_group(0);
-        let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().unwrap();
-        let listens = wait_until(Duration::from_secs(30), || TcpStream::connect(("127.0.0.1", port)).ok());
-        assert!(listens.is_some(), "{}", fs::read_to_string(place.path("pykmip.out")).unwrap());
-        Self { child, url: format!("kmip://127.0.0.1:{port}") }
-    }
-}
-
-impl Drop for PyKmip {
-    fn drop(&mut self) {
-        // The server may have ended by itself.
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.wait();
-    }
-}
-
 /// What our client does with any key server.
 fn our_client_works(place: &Place, url: &str, files: &str) {
     let tls = ["--tls", files];
@@ -342,7 +245,7 @@ fn the_store_opens_with_its_master_key_alone() {
     let (code, said) = refusal(&run_at_most(LIMIT, &mut serve(&[])));
     assert!(code == 3 && said.contains("master.key"), "{said}");
     let mut command = serve(&["--master-credential", "keys-master"]);
-    Server::spawn(command.env("CREDENTIALS_DIRECTORY", place.0.path()), 1).stop();
+    Server::spawn(command.env("CREDENTIALS_DIRECTORY", place.folder()), 1).stop();
     let (code, said) = refusal(&run_at_most(
         LIMIT,
         serve(&["--master-credential", "keys-master"]).env_remove("CREDENTIALS_DIRECTORY"),
