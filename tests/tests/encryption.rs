@@ -184,7 +184,7 @@ fn a_damaged_quantum_is_named_and_never_read() {
     let server = Server::start(&[file.to_str().unwrap(), "--quantum", "4096"]);
 
     let (code, said) = refusal(&on(&["cp", &owner.keyed(server.url(0)), &owner.place.text("copy")]));
-    assert!(code == 6 && said.contains("block 700") && said.contains("CRC"), "{said}");
+    assert!(code == 6 && said.contains("quantum 700") && said.contains("CRC"), "{said}");
 
     for keys in [&[][..], &["--no-keys"]] {
         let verified = owner.quanta("verify", server.url(0), &[&["--json"], keys].concat());

@@ -9,11 +9,12 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
+use crate::quanta::HeaderReport;
 use crate::remote::Remote;
 use negotiated::Negotiated;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or it is no
+Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret or keys, 5 the target cannot be reached, refuses, or it is no
 disk that is ready, 6 a request failed.";
 
 /// Show identity, capacity, limits and session of a remote disk.
@@ -29,9 +30,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let initiator = arguments.remote.start()?;
-    let disk = arguments.remote.open(&initiator)?;
+    let (disk, volume) = arguments.remote.open_encrypted(&initiator)?;
     let commands = wait(commands(disk.session(), disk.lun())).ok();
-    let info = Info::new(&disk, commands.unwrap_or_default());
+    let mut info = Info::new(&disk, commands.unwrap_or_default());
+    info.volume = volume.map(|volume| HeaderReport::new(&volume.header()));
     if arguments.json { output::json(&info) } else { info.lines().into_iter().try_for_each(output::line) }
 }
 
@@ -76,6 +78,9 @@ struct Info {
     max_compare_and_write_blocks: u8,
     session: Negotiated,
     commands: Vec<String>,
+    /// The encrypted volume on the disk, when the URL names its keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume: Option<HeaderReport>,
 }
 
 impl Info {
@@ -103,6 +108,7 @@ impl Info {
             max_compare_and_write_blocks: facts.limits.max_compare_and_write,
             session: Negotiated::new(disk.session().parameters()),
             commands,
+            volume: None,
         }
     }
 
@@ -130,6 +136,9 @@ impl Info {
         if !self.commands.is_empty() {
             rows.push(("commands", self.commands.join(", ")));
         }
+        let volume = self.volume.iter().flat_map(HeaderReport::rows);
+        let volume = volume.map(|(name, value)| (if name == "volume" { "encrypted volume" } else { name }, value));
+        rows.extend(volume);
         rows.into_iter().map(|(name, value)| format!("{name:<24}{value}")).collect()
     }
 }

@@ -1,13 +1,17 @@
 //! Disks behind a URL: the arguments that all commands on them share, and how they are opened.
 
+use std::sync::Arc;
+
 use clap::Args;
 use lunette_initiator::limits::{DEFAULT_BUFFER_BYTES, MAX_CONNECTIONS};
-use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, Url, wait};
+use lunette_initiator::{Disk, Error, Initiator, Options, Portal, RemoteStore, Session, Url, wait};
 use lunette_pdu::LoginStatus;
 use lunette_scsi::Lun;
 use lunette_session::iscsi_initiator::{LoginError, SessionError};
 use lunette_session::keys::Choices;
+use lunette_volume::Volume;
 
+use crate::encrypted::Keys;
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 
@@ -71,6 +75,20 @@ impl Remote {
     /// Opens the disk.
     pub(crate) fn open(&self, initiator: &Initiator) -> Result<Disk, Failure> {
         open(&self.url, self.options()?, initiator)
+    }
+
+    /// Opens the disk as it is, and when the URL names keys the volume on it.
+    pub(crate) fn open_encrypted(&self, initiator: &Initiator) -> Result<(Disk, Option<Arc<Volume>>), Failure> {
+        let mut url = self.url.clone();
+        // Without keys there is no need to log in.
+        let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
+        let disk = open(&url, self.options()?, initiator)?;
+        let open = |keys: Keys| {
+            let read_only = disk.facts().read_only;
+            keys.open(&url, Arc::new(RemoteStore::new(disk.clone())), read_only)
+        };
+        let volume = keys.map(open).transpose()?;
+        Ok((disk, volume))
     }
 }
 

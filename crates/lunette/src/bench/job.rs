@@ -4,12 +4,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use lunette_buffer::SharedBuffer;
-use lunette_initiator::{Completion, Disk, Error, Outcome, Repeat, Request, Sink};
-use lunette_scsi::requests;
+use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_initiator::{Error, Outcome, Sink};
 use lunette_tuning::InFlight;
 
 use super::Mode;
+use super::medium::{Extent, Medium, Prepared};
 use super::pattern::{Order, Random, Stamp};
 use crate::depth::Depth;
 
@@ -104,6 +104,8 @@ impl Rounds {
 pub(crate) enum JobError {
     #[error(transparent)]
     Request(#[from] Error),
+    #[error("{0}")]
+    Store(String),
     #[error("wrong data at byte {offset} of the disk: not what was written there last (version {version})")]
     WrongData { offset: u64, version: u32 },
     #[error(
@@ -113,10 +115,17 @@ pub(crate) enum JobError {
 }
 
 pub(crate) struct Job {
-    disk: Disk,
+    medium: Medium,
     plan: Plan,
     state: Mutex<State>,
     ended: Condvar,
+}
+
+/// A request that has ended.
+pub(super) struct Ended {
+    pub(super) result: Result<(), JobError>,
+    pub(super) data_in: Option<Buffer>,
+    pub(super) data_out: Option<SharedBuffer>,
 }
 
 struct State {
@@ -157,7 +166,7 @@ struct Slot {
 }
 
 impl Job {
-    pub(crate) fn new(disk: Disk, plan: Plan) -> Arc<Self> {
+    pub(crate) fn new(medium: Medium, plan: Plan) -> Arc<Self> {
         let now = Instant::now();
         let verifies = plan.mode == Mode::Verify;
         let chunks = if verifies { plan.chunks as usize } else { 0 };
@@ -181,13 +190,20 @@ impl Job {
             stopped: false,
             sent: 0,
         };
-        Arc::new(Self { disk, plan, state: Mutex::new(state), ended: Condvar::new() })
+        Arc::new(Self { medium, plan, state: Mutex::new(state), ended: Condvar::new() })
     }
 
     /// Runs for the planned time and waits for the last request.
     pub(crate) fn run(self: &Arc<Self>) -> Result<Tally, JobError> {
         self.lock().started = Instant::now();
         self.fill();
+        if let Some(outcomes) = self.medium.outcomes() {
+            while self.lock().running > 0 {
+                let (slot, outcome) = outcomes.recv().expect("the medium keeps a sender");
+                let writes = self.lock().slots[slot].writes;
+                self.ended(slot, Ended::of(outcome, writes));
+            }
+        }
         let mut state = self.lock();
         while state.running > 0 {
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -243,11 +259,10 @@ impl Job {
             Some(Ok(request)) => {
                 state.sent += 1;
                 drop(state);
-                let sink: Arc<dyn Sink> = Arc::clone(self) as _;
-                return self.disk.session().submit(request, Completion::new(sink, slot as u64));
+                return self.medium.submit(self, slot, request);
             }
             Some(Err(error)) => {
-                state.error.get_or_insert(error.into());
+                state.error.get_or_insert(error);
             }
             None if !over => state.idle.push(slot),
             None => {}
@@ -258,7 +273,7 @@ impl Job {
         }
     }
 
-    fn prepare(&self, state: &mut State, slot: usize, now: Instant) -> Result<Request, Error> {
+    fn prepare(&self, state: &mut State, slot: usize, now: Instant) -> Result<Prepared, JobError> {
         let plan = &self.plan;
         let chunk = self.pick(state);
         let writes = match plan.mode {
@@ -268,28 +283,22 @@ impl Job {
             Mode::Verify if state.versions[chunk as usize] == 0 => true,
             Mode::RandRw | Mode::Verify => state.random.below(100) >= u64::from(plan.read_percent),
         };
-        let blocks = plan.chunk_len as u32 / self.disk.facts().block_len();
-        let lba = (plan.first_chunk + chunk) * u64::from(blocks);
+        let extent = Extent { offset: (plan.first_chunk + chunk) * plan.chunk_len as u64, len: plan.chunk_len };
         let place = &mut state.slots[slot];
         (place.since, place.chunk, place.writes) = (now, chunk, writes);
-        let repeat = Repeat::Always;
         if !writes {
-            // The buffer takes its memory when the read begins to fill it: warm memory of a read that has just ended.
-            let buffer = self.disk.session().reserve(plan.chunk_len)?;
-            let cdb = requests::read(lba, blocks, false);
-            return Ok(Request::new(self.disk.lun(), cdb).with_data_in(buffer).with_repeat(repeat));
+            return self.medium.read(extent);
         }
         let data = match place.data.take() {
             Some(data) if plan.mode != Mode::Verify => data,
             _ => {
-                let mut buffer = self.disk.session().buffer(plan.chunk_len)?;
+                let mut buffer = self.medium.buffer(plan.chunk_len)?;
                 let version = if plan.mode == Mode::Verify { state.versions[chunk as usize] + 1 } else { 0 };
                 Stamp { seed: plan.seed, chunk, version }.fill(&mut buffer);
                 buffer.share()
             }
         };
-        let cdb = requests::write(lba, blocks, false);
-        Ok(Request::new(self.disk.lun(), cdb).with_data_out(data).with_repeat(repeat))
+        self.medium.write(extent, data)
     }
 
     fn pick(&self, state: &mut State) -> u64 {
@@ -321,9 +330,9 @@ impl Job {
     }
 
     /// Accounts for a request that has ended, and verifies the bytes that it read.
-    fn account(&self, state: &mut State, slot: usize, outcome: &Outcome, now: Instant) -> Result<(), JobError> {
+    fn account(&self, state: &mut State, slot: usize, ended: &Ended, now: Instant) -> Result<(), JobError> {
         let Slot { since, chunk, writes, .. } = state.slots[slot];
-        outcome.check_whole()?;
+        ended.result.clone()?;
         if let Some(measured) = &mut state.measured {
             measured.ended(writes.into(), now.duration_since(state.started), now.duration_since(since));
         }
@@ -337,7 +346,7 @@ impl Job {
             return Ok(());
         }
         let version = state.versions[chunk as usize];
-        let data = outcome.data_in.as_deref().unwrap_or_default();
+        let data = ended.data_in.as_deref().unwrap_or_default();
         if let Some(at) = (Stamp { seed: self.plan.seed, chunk, version }).first_difference(data) {
             let offset = (self.plan.first_chunk + chunk) * self.plan.chunk_len as u64 + at as u64;
             return Err(JobError::WrongData { offset, version });
@@ -377,14 +386,22 @@ impl Tally {
 
 /// Each tag is the number of a slot.
 impl Sink for Job {
-    fn complete(self: Arc<Self>, tag: u64, mut outcome: Outcome) {
-        let (now, slot) = (Instant::now(), tag as usize);
+    fn complete(self: Arc<Self>, tag: u64, outcome: Outcome) {
+        let result = outcome.check_whole().map_err(JobError::Request);
+        self.ended(tag as usize, Ended { result, data_in: outcome.data_in, data_out: outcome.data_out });
+    }
+}
+
+impl Job {
+    /// Accounts for a request that has ended, and sends the next one of its slot.
+    fn ended(self: &Arc<Self>, slot: usize, mut ended: Ended) {
+        let now = Instant::now();
         let mut state = self.lock();
-        if let Err(error) = self.account(&mut state, slot, &outcome, now) {
+        if let Err(error) = self.account(&mut state, slot, &ended, now) {
             state.error.get_or_insert(error);
         }
-        state.slots[slot].data = outcome.data_out.take();
-        drop(outcome);
+        state.slots[slot].data = ended.data_out.take();
+        drop(ended);
         let is_growing = !state.idle.is_empty() && state.running < self.depth(&state);
         self.go_on(state, slot, now);
         if is_growing {

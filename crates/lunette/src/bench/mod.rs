@@ -1,22 +1,27 @@
 //! `lunette bench`: load on a remote disk, measured and, if asked for, verified.
 
 pub(crate) mod job;
+pub(crate) mod medium;
 mod pattern;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lunette_initiator::{Counts, Disk, Initiator, Recoveries, Traffic, limits, wait};
+use lunette_store::Store;
 use serde::Serialize;
 
 use crate::depth::Depth;
 use crate::failure::Failure;
+use crate::io::PoolIo;
 use crate::output;
 use crate::remote::{Remote, remote_failure};
 use crate::size::Size;
 use job::{Job, JobError, Plan, Tally};
+use medium::{Medium, StoreMedium};
 
 /// The most chunks that a verifying job keeps account of, at five bytes of memory each.
 const MAX_VERIFIED_CHUNKS: u64 = 16 << 20;
@@ -39,7 +44,9 @@ CPU time is that of this process, user and system.
 After a --warm-up whole rounds are counted, of as many requests as are in flight. CPU time and the counts of the event loop are those
 of all requests.
 
-Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or the disk
+With ?keys=... in the URL the load is that of the encrypted disk's plain text: sealing and opening are part of each request.
+
+Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret or keys, 5 the target cannot be reached, refuses, or the disk
 is not ready, 6 a request failed, 7 wrong data.";
 
 /// The kind of load.
@@ -120,10 +127,15 @@ fn warm_up(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (event_loops, disks): (Vec<_>, Vec<_>) =
-        (0..arguments.jobs).map(|_| connect(&arguments.remote)).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-    let jobs: Vec<_> =
-        plans(arguments, &disks)?.into_iter().zip(&disks).map(|(plan, disk)| Job::new(disk.clone(), plan)).collect();
+    let opened: Vec<_> = (0..arguments.jobs).map(|_| Opened::open(&arguments.remote)).collect::<Result<_, _>>()?;
+    let disks: Vec<_> = opened.iter().map(|opened| opened.disk.clone()).collect();
+    let event_loops: Vec<_> = opened.iter().map(|opened| opened.event_loop.clone()).collect();
+    let volume = opened.iter().find_map(|opened| opened.volume.clone());
+    let plans = plans(arguments, &disks, volume.as_deref())?;
+    let mut jobs = Vec::new();
+    for (plan, opened) in plans.into_iter().zip(&opened) {
+        jobs.push(Job::new(opened.medium()?, plan));
+    }
     let counts_before: Vec<(Counts, Traffic)> = event_loops.iter().map(counted).collect();
     let cpu_before = cpu_time();
     let ends: Vec<Result<Tally, JobError>> = thread::scope(|scope| {
@@ -152,6 +164,7 @@ fn counted(initiator: &Initiator) -> (Counts, Traffic) {
 fn job_failure(error: JobError) -> Failure {
     match error {
         JobError::Request(error) => remote_failure(error),
+        JobError::Store(_) => Failure::Transfer(error.to_string()),
         JobError::WrongData { .. } => Failure::Mismatch(error.to_string()),
         JobError::TooShort => Failure::other(error),
     }
@@ -167,26 +180,54 @@ fn recoveries(disks: &[Disk]) -> Result<BTreeMap<String, u64>, Failure> {
     Ok(kinds.map(|(kind, count)| (kind.to_lowercase().replace(' ', "_"), count)).collect())
 }
 
-/// Opens the disk on a separate event loop.
-fn connect(remote: &Remote) -> Result<(Initiator, Disk), Failure> {
-    let event_loop = remote.start()?;
-    let disk = remote.open(&event_loop)?;
-    Ok((event_loop, disk))
+/// The disk of a job, on an event loop of its own.
+struct Opened {
+    event_loop: Initiator,
+    disk: Disk,
+    /// What the disk holds, when it is encrypted.
+    volume: Option<Arc<dyn Store>>,
+}
+
+impl Opened {
+    fn open(remote: &Remote) -> Result<Self, Failure> {
+        let event_loop = remote.start()?;
+        let (disk, volume) = remote.open_encrypted(&event_loop)?;
+        Ok(Self { event_loop, disk, volume: volume.map(|volume| volume as _) })
+    }
+
+    fn medium(&self) -> Result<Medium, Failure> {
+        Ok(match &self.volume {
+            None => Medium::Disk(self.disk.clone()),
+            Some(volume) => Medium::Store(StoreMedium::new(Arc::clone(volume), PoolIo::start()?)),
+        })
+    }
 }
 
 /// Returns each job an equal part of the disk.
-fn plans(arguments: &Arguments, disks: &[Disk]) -> Result<Vec<Plan>, Failure> {
+fn plans(arguments: &Arguments, disks: &[Disk], volume: Option<&dyn Store>) -> Result<Vec<Plan>, Failure> {
     let usage = |what: String| Err(Failure::Usage(what));
     let Some(facts) = disks.first().map(Disk::facts) else { return Ok(Vec::new()) };
-    let (bs, block_len) = (arguments.bs.0, u64::from(facts.block_len()));
-    let max = u64::from(disks[0].max_transfer_blocks()) * block_len;
+    let bs = arguments.bs.0;
+    let (block_len, disk_bytes, max) = match volume {
+        None => {
+            let block_len = u64::from(facts.block_len());
+            (block_len, facts.len_bytes(), u64::from(disks[0].max_transfer_blocks()) * block_len)
+        }
+        Some(_) if arguments.jobs > 1 && arguments.rw.writes() => {
+            return usage("an encrypted disk has one writer at a time; write with --jobs 1".into());
+        }
+        Some(volume) => {
+            let geometry = volume.geometry();
+            (geometry.granularity_bytes.into(), geometry.len_bytes, lunette_buffer::MAX_BUFFER_LEN as u64)
+        }
+    };
     if bs == 0 || !bs.is_multiple_of(block_len) || bs > max {
         return usage(format!("--bs {bs}: the disk takes multiples of {block_len} up to {max} bytes"));
     }
     if arguments.rw.writes() && facts.read_only {
         return usage("the disk is read only".into());
     }
-    let len_bytes = arguments.size.map_or(facts.len_bytes(), |size| size.0.min(facts.len_bytes()));
+    let len_bytes = arguments.size.map_or(disk_bytes, |size| size.0.min(disk_bytes));
     let mut chunks = len_bytes / bs / u64::from(arguments.jobs);
     if arguments.rw == Mode::Verify {
         chunks = chunks.min(MAX_VERIFIED_CHUNKS);

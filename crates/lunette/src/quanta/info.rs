@@ -61,7 +61,12 @@ impl HeaderReport {
         }
     }
 
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.rows().into_iter().map(|(name, value)| format!("{name:<14}{value}")).collect()
+    }
+
+    /// What a person sees, with its name.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = vec![
             ("volume", self.volume.clone()),
             ("placement", self.placement.into()),
@@ -73,7 +78,7 @@ impl HeaderReport {
         ];
         rows.extend(self.journal_bytes.map(|bytes| ("journal", format!("{bytes} bytes"))));
         rows.extend(self.parity.map(|(data, parity)| ("parity", format!("{parity} for each {data} quanta"))));
-        rows.into_iter().map(|(name, value)| format!("{name:<14}{value}")).collect()
+        rows
     }
 }
 

@@ -14,6 +14,7 @@ use super::system;
 use super::trial::{Budget, Subject};
 use crate::bench::Mode;
 use crate::bench::job::{Job, JobError, Plan};
+use crate::bench::medium::Medium;
 use crate::depth::Depth;
 
 /// Connections that are offered to the target.
@@ -200,9 +201,11 @@ fn short_commands(disk: &Disk, budget: Budget) -> Result<(f64, u32), Error> {
         chunks: disk.facts().len_bytes() / u64::from(block_len),
         seed: 1,
     };
-    let tally = Job::new(disk.clone(), plan).run().map_err(|error| match error {
+    let tally = Job::new(Medium::Disk(disk.clone()), plan).run().map_err(|error| match error {
         JobError::Request(error) => error,
-        JobError::WrongData { .. } | JobError::TooShort => unreachable!("no job of the tuner compares or warms up"),
+        JobError::Store(_) | JobError::WrongData { .. } | JobError::TooShort => {
+            unreachable!("no job of the tuner compares, warms up or uses a store")
+        }
     })?;
     Ok((tally.reads as f64 / tally.elapsed.as_secs_f64(), depth))
 }

@@ -13,6 +13,7 @@ use lunette_tuning::{Candidate, Rates, Transfer};
 use super::scratch::{Misfit, Requests};
 use crate::bench::Mode;
 use crate::bench::job::{Job, JobError, Plan};
+use crate::bench::medium::Medium;
 use crate::depth::Depth;
 
 /// The share of a trial in which TCP finds its pace; it does not count.
@@ -146,7 +147,7 @@ impl Subject {
         let requests = Requests::within(&range, settings.request_len, disk.facts().block_len().into())?;
         let depth = settings.depth as usize;
         let job = Job::new(
-            disk.clone(),
+            Medium::Disk(disk.clone()),
             Plan {
                 mode,
                 chunk_len: settings.request_len as usize,
@@ -176,7 +177,9 @@ impl Subject {
         });
         let tally = tally.map_err(|error| match error {
             JobError::Request(error) => error,
-            JobError::WrongData { .. } | JobError::TooShort => unreachable!("no job of the tuner compares or warms up"),
+            JobError::Store(_) | JobError::WrongData { .. } | JobError::TooShort => {
+                unreachable!("no job of the tuner compares, warms up or uses a store")
+            }
         })?;
         let data_bytes = (tally.reads + tally.writes) * settings.request_len;
         let whole = data_bytes as f64 / tally.elapsed.as_secs_f64();
