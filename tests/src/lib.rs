@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
 
+mod durability;
 mod foreign;
 pub mod hostile;
 mod initiator;
@@ -16,6 +17,7 @@ mod random;
 mod server;
 mod tool;
 
+pub use durability::Durable;
 pub use foreign::{Foreign, TARGET_USER, USER};
 pub use initiator::{LoginKeys, NAME, attach, chap_login, log_in, login_request};
 pub use process::{memory_kib, signal, stop, wait_at_most, wait_until};
