@@ -70,7 +70,7 @@ impl Volume {
                 let unit = Unit::new(&inner);
                 let area = read_journal(&unit, &layout)?;
                 let journal = replay(&area, &layout, header.volume).map_err(|_| VolumeError::TailLost)?;
-                Place::Packed(Packed::new(layout, journal, unit))
+                Place::Packed(Box::new(Packed::new(layout, journal, unit)))
             }
         };
         let mailbox = Arc::new(Mailbox::default());

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
 
 pub(crate) enum Place {
     Native(Native),
-    Packed(Packed),
+    Packed(Box<Packed>),
 }
 
 impl Shared {
@@ -154,7 +154,9 @@ impl Shared {
             }
             Job::ReadAgain(request, piece, claim) => {
                 self.native_read_again(&request, piece);
-                claim.into_iter().for_each(|claim| self.release(claim));
+                if let Some(claim) = claim {
+                    self.release(claim);
+                }
             }
             // A receiver that is gone has given up.
             Job::Tell(to, claim) => {

@@ -129,23 +129,23 @@ fn write_data(unit: &Unit, layout: &Layout, len: usize, extents: Vec<Extent>) ->
                 joined.push(next);
             }
             let offset = layout.data(joined[0].first);
-            let from = match joined.len() {
-                1 => joined.remove(0).data,
-                _ => {
-                    let mut all = unit.take(bytes)?;
-                    let mut to = &mut all[..];
-                    for extent in &joined {
-                        let (now, later) = to.split_at_mut(extent.data.len());
-                        now.copy_from_slice(&extent.data);
-                        to = later;
-                    }
-                    all
-                }
-            };
+            let from = if joined.len() == 1 { joined.remove(0).data } else { join(unit, &joined, bytes)? };
             Ok(Some(((), Op::Write { offset, from, fua: false })))
         },
         |(), outcome| outcome.result,
     )
+}
+
+/// The ciphertexts of extents in one buffer.
+fn join(unit: &Unit, extents: &[Extent], bytes: usize) -> Result<Buffer, StoreError> {
+    let mut all = unit.take(bytes)?;
+    let mut to = &mut all[..];
+    for extent in extents {
+        let (now, later) = to.split_at_mut(extent.data.len());
+        now.copy_from_slice(&extent.data);
+        to = later;
+    }
+    Ok(all)
 }
 
 /// Zeroes the ciphertexts of quanta that were unmapped.

@@ -16,12 +16,15 @@ use crate::packed::{Packed, State, shared_failure};
 use crate::request::{Request, What};
 use crate::shared::{Place, Shared};
 
+/// Some quanta of a request.
+type Part = (Arc<Request>, Range<u64>);
+
 /// A record that is made and written.
 struct Record {
     volume: Arc<Shared>,
     ticket: Ticket,
     /// The quanta of requests that it holds, those that are sealed first.
-    parts: Vec<(Arc<Request>, Range<u64>)>,
+    parts: Vec<Part>,
 }
 
 impl Packed {
@@ -87,7 +90,7 @@ impl Packed {
     }
 
     /// As much from the front of the queue as one record holds: at least one quantum.
-    fn gather(&self, state: &State) -> (Vec<(Arc<Request>, Range<u64>)>, Shape) {
+    fn gather(&self, state: &State) -> (Vec<Part>, Shape) {
         let mut parts = Vec::new();
         let mut shape = Shape { sealed: 0, holes: 0 };
         for (request, next) in &state.queue {

@@ -1,5 +1,7 @@
 //! Encrypted volumes over stores that keep, lose, damage and fail what is written to them.
 
+#![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
+
 mod common;
 mod concurrency;
 mod faults;

@@ -43,7 +43,9 @@ impl Campaign {
 
     fn allow(&self, quanta: std::ops::Range<u64>, fill: u8) {
         let mut state = self.state.lock().unwrap();
-        quanta.for_each(|at| drop(state.allowed[at as usize].insert(fill)));
+        quanta.for_each(|at| {
+            state.allowed[at as usize].insert(fill);
+        });
     }
 
     fn demand(&self, quanta: std::ops::Range<u64>, current: &[u8]) {

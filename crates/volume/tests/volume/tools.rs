@@ -182,7 +182,7 @@ fn verify_looks_into_the_journal() {
 fn quanta_are_rewritten_with_the_newest_key_in_steps() {
     for kind in [NATIVE, PACKED] {
         let (memory, unit, volume) = fresh(kind, 400);
-        let content: Vec<u8> = (0..300 * 512).map(|at| (at / 512) as u8 | 1).collect();
+        let content: Vec<u8> = (0..300 * 512_u32).map(|at| (at / 512) as u8 | 1).collect();
         write(&volume, 0, &content, false).unwrap();
         volume.set_keys(keys(&[1, 2])).unwrap();
         write(&volume, 10 * 512, &content[10 * 512..20 * 512], false).unwrap();
@@ -208,7 +208,7 @@ fn quanta_are_rewritten_with_the_newest_key_in_steps() {
 #[test]
 fn rewriting_passes_by_what_cannot_be_opened() {
     let (memory, _, volume) = fresh(NATIVE, 400);
-    write(&volume, 0, &[1; 100 * 512], false).unwrap();
+    write(&volume, 0, &vec![1; 100 * 512], false).unwrap();
     volume.set_keys(keys(&[1, 2])).unwrap();
     memory.write((2 + 40) * 576, &[0xff; 3]).unwrap();
     let done = rekey(&volume, 0, &mut |_| ControlFlow::Continue(())).unwrap();
@@ -288,7 +288,7 @@ fn a_volume_lives_in_a_file() {
     format(&unit, VOLUME, &keys(&[1]), &FormatOptions::default(), &mut |_| {}).unwrap();
     let volume = open(&unit);
     assert!(volume.capabilities().volatile_cache);
-    let content: Vec<u8> = (0..1 << 20).map(|at| (at / 4096) as u8).collect();
+    let content: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 4096) as u8).collect();
     write(&volume, 4096, &content, false).unwrap();
     volume.close().unwrap();
     drop((volume, unit));
