@@ -427,6 +427,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_done_with_quanta_is_read_key_by_key() {
+        let options = |keys: &str| {
+            let lun = format!("{{ number = 0, disk = \"mem:1M\", quantum = 4096, {keys} }}");
+            let config = parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{lun}]")).unwrap();
+            DiskConfig::from(&config.targets[0].luns[0]).quanta
+        };
+        let none = QuantaOptions::default();
+        assert_eq!(options("check_quanta = true"), QuantaOptions { check_writes: true, ..none });
+        assert_eq!(options("scrub_rate = \"1M\""), QuantaOptions { scrub_rate: Some(1 << 20), ..none });
+        assert_eq!(options("stored_digests = true"), QuantaOptions { stored_digests: true, ..none });
+        assert_eq!(options("check_quanta = false"), none);
+    }
+
+    #[test]
     fn portals_have_the_group_of_their_table_or_group_1() {
         let portals = |head: &str| {
             let config = parse(&format!("{head}\n[[target]]\nname = \"iqn.a\"")).unwrap();
@@ -485,6 +499,14 @@ mod tests {
             (
                 "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 512, block_size = 512 }]",
                 "leave out block_size",
+            ),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", check_quanta = true }]",
+                "LUN 3: check_quanta is for disks of quanta",
+            ),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", scrub_rate = \"1M\" }]",
+                "LUN 3: scrub_rate is for disks of quanta",
             ),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
         ] {

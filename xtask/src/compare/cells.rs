@@ -13,6 +13,9 @@ const KIB: u32 = 1024;
 /// The block length of the disks, which makes every offset of every party a multiple of 4 KiB.
 pub(crate) const BLOCK_LEN: u32 = 4 * KIB;
 
+/// The block length of the disk of quanta: 4 KiB and a slot.
+pub(crate) const QUANTUM_BLOCK_LEN: u32 = BLOCK_LEN + 64;
+
 /// The side that sends requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Initiator {
@@ -38,6 +41,8 @@ pub(crate) enum Disk {
     File,
     /// A file in the page cache, sent without a copy.
     ZeroCopy,
+    /// Quanta in memory, with stored digests.
+    Quanta,
 }
 
 /// The two sides of a connection.
@@ -69,6 +74,7 @@ pub(crate) struct Cell {
 pub(crate) const OURS: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette(Disk::Memory));
 pub(crate) const OURS_FILE: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette(Disk::File));
 pub(crate) const OURS_ZERO_COPY: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette(Disk::ZeroCopy));
+pub(crate) const OURS_QUANTA: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette(Disk::Quanta));
 pub(crate) const LIBISCSI_TGT: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Tgt);
 pub(crate) const LIBISCSI_TUNED: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::TunedTgt);
 pub(crate) const LIBISCSI_OURS: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Lunette(Disk::Memory));
@@ -79,6 +85,9 @@ pub(crate) const OURS_TUNED: Pair = Pair::Iscsi(Initiator::Lunette, Target::Tune
 pub(crate) const fn read(pair: Pair, kib: u32) -> Cell {
     Cell { pair, direction: Direction::Read, len: kib * KIB, depth: DEEP, digests: false }
 }
+
+/// Reads of as many quanta of 4 KiB, with their slots, as 256 KiB hold, at depth 32.
+pub(crate) const QUANTA_READ: Cell = Cell { len: 63 * QUANTUM_BLOCK_LEN, ..read(OURS_QUANTA, 256) };
 
 /// Writes of `kib` KiB at depth 32.
 pub(crate) const fn write(pair: Pair, kib: u32) -> Cell {
@@ -97,7 +106,7 @@ pub(crate) const fn alone(cell: Cell) -> Cell {
 
 /// The cells that ratios are formed from, in the order of a round. Cells that are compared are neighbours, so that a
 /// disturbance affects both.
-pub(crate) const CELLS: [Cell; 24] = [
+pub(crate) const CELLS: [Cell; 26] = [
     read(LIBISCSI_TGT, 4),
     read(LIBISCSI_TUNED, 4),
     read(LIBISCSI_OURS, 4),
@@ -112,6 +121,8 @@ pub(crate) const CELLS: [Cell; 24] = [
     read(OURS, 256),
     digested(read(OURS, 256)),
     read(Pair::Tcp, 256),
+    QUANTA_READ,
+    digested(QUANTA_READ),
     read(OURS_FILE, 256),
     read(OURS_ZERO_COPY, 256),
     write(OURS, 4),
@@ -168,6 +179,7 @@ impl fmt::Display for Pair {
             Target::Lunette(Disk::Memory) => "lunette",
             Target::Lunette(Disk::File) => "lunette, file",
             Target::Lunette(Disk::ZeroCopy) => "lunette, zero-copy",
+            Target::Lunette(Disk::Quanta) => "lunette, quanta",
         };
         f.pad(&format!("{initiator} - {target}"))
     }

@@ -149,9 +149,18 @@ impl Lunette {
         Self::serve(stage, name, &[stage.cpus.target], words![disk].into_iter().chain(option).collect())
     }
 
+    /// Starts a server with quanta in memory and stored digests.
+    pub(crate) fn start_quanta(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
+        let options = words![format!("mem:{len_bytes}"), "--quantum", BLOCK_LEN.to_string(), "--stored-digests"];
+        Self::listen(stage, name, &[stage.cpus.target], options)
+    }
+
     fn serve(stage: &Stage, name: &str, cpus: &[usize], options: Vec<OsString>) -> Result<Self> {
-        let rest = words!["--block-size", BLOCK_LEN.to_string(), "--listen", "127.0.0.1:0"];
-        let arguments = [words!["serve"], options, rest].concat();
+        Self::listen(stage, name, cpus, [options, words!["--block-size", BLOCK_LEN.to_string()]].concat())
+    }
+
+    fn listen(stage: &Stage, name: &str, cpus: &[usize], options: Vec<OsString>) -> Result<Self> {
+        let arguments = [words!["serve"], options, words!["--listen", "127.0.0.1:0"]].concat();
         let cpus: Vec<_> = cpus.iter().map(ToString::to_string).collect();
         let mut child = stage.start(name, cpus.join(","), &lunette(), arguments)?;
         let url = child.wait_until(START_LIMIT, Child::first_line)?;

@@ -2,21 +2,29 @@
 
 use std::fs;
 use std::io::Write;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process;
 
 use anyhow::{Context, Result};
+use lunette_quanta::{Cipher, Codec, DataKey, Holes, KeyRing, QuantumSize, Sealing, Seed, VolumeId};
 
-use super::measure::DISK_LEN;
+use super::cells::QUANTUM_BLOCK_LEN;
+use super::measure::{DISK_LEN, QUANTA_LEN};
 
 /// The mount point of tmpfs on every Linux.
 const TMPFS: &str = "/dev/shm";
+
+/// Quanta of the disk of quanta, behind the two blocks of the header.
+const QUANTA: u64 = QUANTA_LEN / QUANTUM_BLOCK_LEN as u64 - 2;
 
 /// One file for each server that serves one.
 pub(crate) struct Disks {
     pub(crate) tgt: DiskFile,
     pub(crate) file: DiskFile,
     pub(crate) zero_copy: DiskFile,
+    /// EDUs of quanta, to be copied to memory.
+    pub(crate) quanta: DiskFile,
 }
 
 impl Disks {
@@ -25,6 +33,7 @@ impl Disks {
             tgt: DiskFile::create("tgt")?,
             file: DiskFile::create("file")?,
             zero_copy: DiskFile::create("zero-copy")?,
+            quanta: DiskFile::create_quanta("quanta")?,
         })
     }
 }
@@ -34,11 +43,28 @@ pub(crate) struct DiskFile(PathBuf);
 
 impl DiskFile {
     fn create(name: &str) -> Result<Self> {
+        let piece = vec![0x5a; 1 << 20];
+        Self::of(name, (0..DISK_LEN >> 20).map(|_| &piece))
+    }
+
+    /// A file of EDUs in their places, behind two blocks of zeroes.
+    fn create_quanta(name: &str) -> Result<Self> {
+        let ring = KeyRing::new(Cipher::Aegis256, 1, &DataKey::new([1; 32]))?;
+        let codec = Codec::new(VolumeId([1; 16]), QuantumSize::B4096, Holes::Allowed, ring);
+        let edu = |position| {
+            let mut edu = vec![0; QuantumSize::B4096.edu_len()];
+            codec.seal(Sealing { position, version: 1, seed: Seed::new([2; 32]) }, &[0x5a; 4096], &mut edu);
+            edu
+        };
+        let header = vec![0; 2 * QuantumSize::B4096.edu_len()];
+        Self::of(name, iter::once(header).chain((0..QUANTA).map(edu)))
+    }
+
+    fn of(name: &str, pieces: impl Iterator<Item = impl AsRef<[u8]>>) -> Result<Self> {
         let disk = Self(Path::new(TMPFS).join(format!("lunette-compare-{}-{name}", process::id())));
         let mut file = fs::File::create_new(&disk.0).with_context(|| format!("cannot create {}", disk.0.display()))?;
-        let piece = vec![0x5a; 1 << 20];
-        for _ in 0..DISK_LEN >> 20 {
-            file.write_all(&piece).with_context(|| format!("cannot write {}", disk.0.display()))?;
+        for piece in pieces {
+            file.write_all(piece.as_ref()).with_context(|| format!("cannot write {}", disk.0.display()))?;
         }
         Ok(disk)
     }

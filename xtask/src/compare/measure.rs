@@ -15,6 +15,9 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 /// The length of each target's disk in bytes.
 pub(crate) const DISK_LEN: u64 = 256 << 20;
 
+/// The length of the disk of quanta in bytes: a whole number of blocks, about 64 MiB.
+pub(crate) const QUANTA_LEN: u64 = 16_128 * super::cells::QUANTUM_BLOCK_LEN as u64;
+
 /// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
@@ -56,6 +59,7 @@ pub(crate) struct OurTargets {
     memory: Lunette,
     file: Lunette,
     zero_copy: Lunette,
+    quanta: Lunette,
 }
 
 impl OurTargets {
@@ -64,7 +68,9 @@ impl OurTargets {
         memory.fill(stage, disks.tgt.path())?;
         let file = Lunette::start_file(stage, "serve-file", disks.file.path(), false)?;
         let zero_copy = Lunette::start_file(stage, "serve-zero-copy", disks.zero_copy.path(), true)?;
-        Ok(Self { memory, file, zero_copy })
+        let quanta = Lunette::start_quanta(stage, "serve-quanta", QUANTA_LEN)?;
+        quanta.fill(stage, disks.quanta.path())?;
+        Ok(Self { memory, file, zero_copy, quanta })
     }
 
     pub(crate) fn find(&self, disk: Disk) -> &Lunette {
@@ -72,6 +78,7 @@ impl OurTargets {
             Disk::Memory => &self.memory,
             Disk::File => &self.file,
             Disk::ZeroCopy => &self.zero_copy,
+            Disk::Quanta => &self.quanta,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cells::{
     Cell, LIBISCSI_OURS, LIBISCSI_TGT, LIBISCSI_TUNED, OURS, OURS_FILE, OURS_TGT, OURS_TUNED, OURS_ZERO_COPY, Pair,
-    alone, digested, read, write,
+    QUANTA_READ, alone, digested, read, write,
 };
 use super::cores::Cores;
 use super::measure::{Measured, Sample};
@@ -115,7 +115,7 @@ const ZERO_COPY: Goal = Goal::AtMost { solid: 0.8, aim: Some(0.5) };
 const LATENCY: Goal = Goal::AtMost { solid: 1.5, aim: Some(1.1) };
 
 #[rustfmt::skip]
-const RATIOS: [Ratio; 20] = [
+const RATIOS: [Ratio; 21] = [
     ratio("IOPS of 4 KiB reads: lunette ÷ libiscsi - tgt, tuned", Figure::Iops, read(OURS, 4), read(LIBISCSI_TUNED, 4), PAIR),
     ratio("IOPS of 4 KiB reads: lunette ÷ libiscsi - tgt", Figure::Iops, read(OURS, 4), read(LIBISCSI_TGT, 4), PAIR),
     ratio("target CPU per 4 KiB read: tgt, tuned ÷ lunette; libiscsi asks", Figure::TargetCpu, read(LIBISCSI_TUNED, 4), read(LIBISCSI_OURS, 4), TARGET_CPU),
@@ -133,6 +133,7 @@ const RATIOS: [Ratio; 20] = [
     ratio("256 KiB writes: lunette ÷ plain TCP", Figure::Iops, write(OURS, 256), write(Pair::Tcp, 256), at_least(0.55, 0.85)),
     ratio("4 KiB reads: both digests ÷ none", Figure::Iops, digested(read(OURS, 4)), read(OURS, 4), at_least(0.95, 0.99)),
     ratio("256 KiB reads: both digests ÷ none", Figure::Iops, digested(read(OURS, 256)), read(OURS, 256), at_least(0.88, 0.96)),
+    ratio("256 KiB reads of quanta: both digests, stored ones for data ÷ none", Figure::Iops, digested(QUANTA_READ), QUANTA_READ, at_least(0.90, 0.97)),
     ratio("file, no digests: zero-copy ÷ copying, target CPU per 256 KiB read", Figure::TargetCpu, read(OURS_ZERO_COPY, 256), read(OURS_FILE, 256), ZERO_COPY),
     ratio("median latency of a 4 KiB read, depth 1: lunette ÷ plain TCP", Figure::Latency, alone(read(OURS, 4)), alone(read(Pair::Tcp, 4)), LATENCY),
     ratio("4 KiB reads, depth 1: lunette ÷ plain TCP", Figure::Iops, alone(read(OURS, 4)), alone(read(Pair::Tcp, 4)), Goal::Nothing),

@@ -159,6 +159,7 @@ fn title(cell: &Cell) -> String {
         Disk::Memory => "",
         Disk::File => " file",
         Disk::ZeroCopy => " zc",
+        Disk::Quanta => " quanta",
     };
     format!("{direction} {}K{digests}{disk}", cell.len / 1024)
 }
