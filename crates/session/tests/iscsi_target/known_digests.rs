@@ -1,12 +1,17 @@
 //! Data digests that the driver knows: they are sent as they are, and data that they are wrong for is not sent again.
 
+use std::sync::OnceLock;
+
 use lunette_buffer::Payload;
 use lunette_crc32c::crc32c;
-use lunette_pdu::{InitiatorTaskTag, LunField, RejectReason, SerialNumber, SnackRequest, SnackType, TargetTransferTag};
+use lunette_pdu::{
+    InitiatorTaskTag, LunField, RejectReason, SerialNumber, SnackRequest, SnackType, TargetPdu, TargetTransferTag,
+};
 use lunette_session::iscsi_target::{KnownDigests, Response};
 use lunette_session::keys::Offer;
+use lunette_session::limits::ASK_RETAINED_BYTES;
 
-use crate::harness::{Peer, Setup, pattern, read};
+use crate::harness::{Peer, Setup, pattern, read, text, text_request};
 
 const BLOCK: usize = 576;
 
@@ -82,9 +87,9 @@ fn without_digests_or_room_for_a_block_data_is_cut_as_ever() {
     assert_eq!((segments.len(), segments[0]), (12, (512, crc32c(&pattern(512)))));
 }
 
-/// Asks for all data of a task again.
-fn snack(peer: &mut Peer, snack_type: SnackType) {
-    let request = SnackRequest {
+/// A request about all data of a task.
+fn request(peer: &Peer, snack_type: SnackType) -> SnackRequest {
+    SnackRequest {
         snack_type,
         lun: LunField([0; 8]),
         itt: InitiatorTaskTag(1),
@@ -92,9 +97,13 @@ fn snack(peer: &mut Peer, snack_type: SnackType) {
         exp_stat_sn: peer.checker.stat_sn.unwrap_or(SerialNumber(0)),
         beg_run: 0,
         run_length: 0,
-    };
+    }
+}
+
+/// Asks for all data of a task again.
+fn snack(peer: &mut Peer, snack_type: SnackType) {
     peer.checker.strict = false;
-    peer.send(request.emit(), &[]);
+    peer.send(request(peer, snack_type).emit(), &[]);
 }
 
 #[test]
@@ -116,4 +125,44 @@ fn damaged_data_is_not_sent_again_and_the_driver_learns_of_it() {
             assert_eq!(peer.driver.closed, None);
         }
     }
+}
+
+/// The digest of whole blocks of the pattern, from one of them on: what a unit has stored, whatever the segment holds.
+fn stored(block_len: u32, first_block: u64, segment: &Payload) -> u32 {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| pattern(2 * ASK_RETAINED_BYTES));
+    let from = (first_block - 40) as usize * block_len as usize;
+    crc32c(&bytes[from..from + segment.len()])
+}
+
+/// Data that was acknowledged may end within a block: segments were shorter than a block when it was cut. Blocks then lie across segments.
+#[test]
+fn what_is_cut_anew_within_a_block_is_digested_here() {
+    let mut peer = session_with("512", &[("DataDigest", "CRC32C"), ("ErrorRecoveryLevel", "1")]);
+    peer.checker.strict = false;
+    peer.holds_back = peer.checker.stat_sn;
+    let len = (ASK_RETAINED_BYTES / BLOCK + 1) * BLOCK;
+    peer.command(read(1, len as u32), &[]);
+    let task = peer.driver.commands.last().unwrap().task;
+    let response = Response { digests: Some(known(stored)), ..peer.driver.read_response(len) };
+    peer.driver.complete(task, response);
+    let data_in = |peer: &mut Peer| {
+        let pdus = peer.rest().into_iter().filter_map(|got| match got.pdu {
+            TargetPdu::DataIn(pdu) => Some(pdu),
+            _ => None,
+        });
+        pdus.collect::<Vec<_>>()
+    };
+    let asks = data_in(&mut peer).into_iter().find(|pdu| pdu.acknowledge).unwrap();
+    let end = asks.buffer_offset as usize + asks.data_segment_len;
+    assert!(!end.is_multiple_of(BLOCK));
+    let ack =
+        SnackRequest { ttt: asks.ttt, lun: asks.lun, beg_run: asks.data_sn + 1, ..request(&peer, SnackType::DATA_ACK) };
+    peer.send(ack.emit(), &[]);
+    peer.text(text_request(2), &text(&[("MaxRecvDataSegmentLength", "2048")]));
+    peer.checker.max_segment_len = 2048;
+    peer.rest();
+    snack(&mut peer, SnackType::R_DATA);
+    let again = data_in(&mut peer);
+    assert_eq!((again[0].buffer_offset as usize, peer.driver.data_damaged), (end, 0));
 }

@@ -387,14 +387,15 @@ impl Answer {
         self.data.slice(piece.at.offset..piece.at.offset + piece.len)
     }
 
-    /// The CRC32C of the segment of a piece, where it is known: not of a piece that the end of the data cuts within a block.
+    /// The CRC32C of the segment of a piece, where it is known: not of a piece that the end of the data cuts within a block, nor of those after
+    /// data that was acknowledged when it was cut otherwise.
     #[inline]
     fn known_crc(&self, piece: &Piece, segment: &Payload) -> Option<u32> {
         if !self.cut.at_blocks {
             return None;
         }
         let KnownDigests { block_len, first_block, crc32c } = self.digests?;
-        let whole = piece.len.is_multiple_of(block_len as usize);
+        let whole = [piece.at.offset, piece.len].iter().all(|bytes| bytes.is_multiple_of(block_len as usize));
         let block = first_block + piece.at.offset as u64 / u64::from(block_len);
         whole.then(|| crc32c(block_len, block, segment))
     }
