@@ -103,6 +103,12 @@ pub struct Header {
     pub generation: u64,
 }
 
+/// Whether the bytes are those of a header, of whatever version, and undamaged: magic and CRC have their places for ever.
+pub(crate) fn is_whole(bytes: &[u8; HEADER_LEN]) -> bool {
+    let slot = Slot::decode(&array(bytes, SLOT_AT));
+    bytes[..MAGIC.len()] == MAGIC && slot.crc == lunette_crc32c::crc32c(&bytes[..SLOT_AT + CRC_AT])
+}
+
 impl Header {
     /// Which copy holds this header: 0 or 1. A change writes the other copy than the one it replaces, so one is always whole.
     pub fn copy(&self) -> u64 {
@@ -122,10 +128,10 @@ impl Header {
         if format_version != FORMAT_VERSION {
             return Err(HeaderError::FormatVersion(format_version));
         }
-        let slot = Slot::decode(&array(bytes, SLOT_AT));
-        if slot.crc != lunette_crc32c::crc32c(&bytes[..SLOT_AT + CRC_AT]) {
+        if !is_whole(bytes) {
             return Err(HeaderError::Damaged);
         }
+        let slot = Slot::decode(&array(bytes, SLOT_AT));
         let header = Self::fields(bytes, &slot)?;
         header.check()?;
         Ok(header)

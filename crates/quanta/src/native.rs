@@ -3,7 +3,7 @@
 //! The first two blocks are the copies of the header, filled up with zeroes; the block behind them is quantum 0. A volume with parity groups has the
 //! parity EDUs behind its last quantum.
 
-use crate::header::{Group, HEADER_COPIES, HEADER_LEN, Header, Placement};
+use crate::header::{Group, HEADER_COPIES, HEADER_LEN, Header, is_whole};
 use crate::limits::MAX_QUANTA;
 use crate::size::QuantumSize;
 use crate::slot::{Condition, check};
@@ -106,9 +106,10 @@ pub fn check_block(size: QuantumSize, lba: u64, block: &[u8]) -> Condition {
     if rest.iter().any(|byte| *byte != 0) {
         return Condition::Damaged;
     }
-    match Header::decode(header) {
-        Ok(header) if header.placement == Placement::Native && header.size == size => Condition::Intact,
-        _ if header.iter().all(|byte| *byte == 0) => Condition::NeverWritten,
+    // A later version of the header is not this target's business.
+    match header {
+        header if is_whole(header) => Condition::Intact,
+        header if header.iter().all(|byte| *byte == 0) => Condition::NeverWritten,
         _ => Condition::Damaged,
     }
 }
@@ -123,6 +124,7 @@ pub fn first_damaged(size: QuantumSize, first_lba: u64, blocks: &[u8]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::header::Placement;
     use crate::{Cipher, Codec, DataKey, Holes, KeyRing, Sealing, Seed, VolumeId};
 
     #[test]
@@ -176,6 +178,13 @@ mod tests {
         let (written, never) = (Condition::Intact, Condition::NeverWritten);
         assert_eq!(conditions, [never, written, never, written, written]);
         assert_eq!(first_damaged(size, 0, &blocks), None);
+        let mut later = blocks.clone();
+        let (header, _) = later[576..].split_first_chunk_mut::<HEADER_LEN>().unwrap();
+        header[8] += 1;
+        let crc = lunette_crc32c::crc32c(&header[..HEADER_LEN - 4]);
+        header[HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
+        assert!(Header::decode(header).is_err());
+        assert_eq!(first_damaged(size, 0, &later), None, "a header of a later version");
         assert_eq!(first_damaged(size, 3, &blocks[2 * 576..]), Some(4), "each EDU is one block too early");
         for byte in 0..blocks.len() {
             let mut damaged = blocks.clone();
