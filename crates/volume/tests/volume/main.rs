@@ -6,6 +6,7 @@ mod common;
 mod concurrency;
 mod faults;
 mod model;
+mod order;
 mod power_loss;
 mod tampering;
 mod tools;
