@@ -1,5 +1,6 @@
 //! Requests that must wait for each other, over a unit that makes one of its requests late.
 
+use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,7 +25,7 @@ struct Late {
 struct State {
     /// The next request of this kind that touches this range is held.
     wanted: Option<(OpKind, Range<u64>)>,
-    held: Option<(Op, Completion)>,
+    held: VecDeque<(Op, Completion)>,
 }
 
 impl Late {
@@ -41,12 +42,13 @@ impl Late {
         self.state.lock().unwrap().wanted = Some((kind, range));
     }
 
-    fn wait_until_held(&self) {
-        drop(self.changed.wait_while(self.state.lock().unwrap(), |state| state.held.is_none()).unwrap());
+    fn wait_until_held(&self, count: usize) {
+        drop(self.changed.wait_while(self.state.lock().unwrap(), |state| state.held.len() < count).unwrap());
     }
 
+    /// Makes the request that was held first.
     fn release(&self) {
-        let (op, done) = self.state.lock().unwrap().held.take().unwrap();
+        let (op, done) = self.state.lock().unwrap().held.pop_front().unwrap();
         self.inner.submit(op, &InlineIo, done);
     }
 }
@@ -67,7 +69,7 @@ impl Store for Late {
             *kind == op.kind() && offset < range.end && range.start < offset + len
         };
         if state.wanted.take_if(matches).is_some() {
-            state.held = Some((op, done));
+            state.held.push_back((op, done));
             self.changed.notify_all();
             return;
         }
@@ -111,7 +113,7 @@ fn a_checkpoint_does_not_overwrite_places_that_are_being_read() {
     // The ciphertext is read at once, and its slot later.
     late.hold_next(OpKind::Read, layout.slot(0)..layout.slot(1));
     let ended = read_later(&volume);
-    late.wait_until_held();
+    late.wait_until_held(1);
     write(&volume, 0, &[2; 512], false).unwrap();
     assert_eq!(read(&volume, 0, 512).unwrap(), [2; 512]);
     thread::scope(|scope| {
@@ -131,22 +133,26 @@ fn records_that_are_being_read_are_not_used_again() {
     let (late, unit, volume) = Late::new(PACKED);
     write(&volume, 0, &[1; 512], false).unwrap();
     let layout = layout(&unit, &volume);
-    late.hold_next(OpKind::Read, layout.journal_offset()..layout.slot(0));
-    let ended = read_later(&volume);
-    late.wait_until_held();
     thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            volume.close().unwrap();
-            // More than the journal holds.
-            (1..200).for_each(|at| write(&volume, at * 512, &[9; 512], false).unwrap());
-        });
+        // The reader comes when the checkpoint has begun, and finds the quantum in the journal.
+        late.hold_next(OpKind::Write, layout.data(0)..layout.data(1));
+        let closing = scope.spawn(|| volume.close().unwrap());
+        late.wait_until_held(1);
+        late.hold_next(OpKind::Read, layout.journal_offset()..layout.slot(0));
+        let ended = read_later(&volume);
+        late.wait_until_held(2);
+        late.release();
+        // More than the journal holds.
+        let write_all = || (1..200).for_each(|at| write(&volume, at * 512, &[9; 512], false).unwrap());
+        let writing = scope.spawn(write_all);
         let_others_run(|| writing.is_finished());
         late.release();
+        closing.join().unwrap();
         writing.join().unwrap();
+        let outcome = ended.recv().unwrap();
+        assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+        assert_eq!(outcome.buffer.unwrap()[..], [1; 512]);
     });
-    let outcome = ended.recv().unwrap();
-    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
-    assert_eq!(outcome.buffer.unwrap()[..], [1; 512]);
 }
 
 #[test]
@@ -160,7 +166,7 @@ fn a_write_that_comes_while_a_quantum_is_rewritten_is_not_lost() {
             // What was read is about to be written again.
             late.hold_next(OpKind::Write, 0..u64::MAX / 2);
             let rewriting = scope.spawn(|| rekey(&volume, 0, &mut |_| ControlFlow::Continue(())).unwrap());
-            late.wait_until_held();
+            late.wait_until_held(1);
             let mut from = Pool::new(4096).take(512).unwrap();
             from.fill(2);
             let written = submit(&volume, Op::Write { offset: 512, from, fua: false });
