@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lunette_tests::keys::{CHEAP, Place, PyKmip, json, keys, refusal};
-use lunette_tests::{Foreign, Ran, Server, lunette, random_bytes, run, run_at_most};
+use lunette_tests::{Foreign, Ran, Server, attach, lunette, random_bytes, run, run_at_most};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -109,7 +109,9 @@ fn a_foreign_target_keeps_a_packed_volume() {
     assert_eq!((&made["placement"], &made["quantum"]), (&"packed".into(), &4096.into()));
     owner.there_and_back(&tgt.url());
     is_ciphertext(&tgt.disk_file());
-    owner.quanta("verify", &tgt.url(), &[]).succeeded();
+    // The volume is the same one in the file behind the target.
+    let file = tgt.disk_file();
+    owner.quanta("verify", file.to_str().unwrap(), &[]).succeeded();
 }
 
 #[test]
@@ -203,7 +205,13 @@ fn a_damaged_quantum_is_named_and_never_read() {
 
     let near = Server::start(&[&owner.keyed(server.url(0))]);
     let (code, said) = refusal(&on(&["cp", near.url(0), &owner.place.text("copy")]));
-    assert!(code == 6 && said.contains("MediumError"), "{said}");
+    assert!(code == 6 && said.contains("MEDIUM ERROR"), "{said}");
+    let mut initiator = attach(&near, &[]);
+    let refused = initiator.read(0, 690, 20);
+    assert_eq!(refused.sense(), (3, 0x11, 0));
+    // The information field of fixed sense data, which is valid, names the block.
+    assert_eq!((refused.sense[0] & 0x80, &refused.sense[3..7]), (0x80, &700u32.to_be_bytes()[..]));
+    drop(initiator);
     near.stop();
 }
 
@@ -274,13 +282,10 @@ fn a_rotated_key_takes_over_and_the_old_one_can_go() {
     owner.quanta("format", &disk, &["--create", "16M"]).succeeded();
     owner.there_and_back(&disk);
     keys(&["rotate", &file, "--passphrase-file", &passphrase]).succeeded();
-    let older = |count: usize| {
-        assert_eq!(json(&owner.quanta("verify", &disk, &["--json"]))["older_epochs"], count);
-    };
-    older(IMAGE_BYTES / 4096);
     let rekeyed = json(&owner.quanta("rekey", &disk, &["--json"]));
     assert_eq!((&rekeyed["rewritten"], &rekeyed["first_epoch"]), (&(IMAGE_BYTES / 4096).into(), &2.into()));
-    older(0);
+    let verified = json(&owner.quanta("verify", &disk, &["--json"]));
+    assert_eq!((&verified["older_epochs"], &verified["intact"]), (&0.into(), &(IMAGE_BYTES / 4096).into()));
     assert_eq!(json(&owner.quanta("rekey", &disk, &["--json"]))["rewritten"], 0);
     keys(&["destroy", &file, "--epoch", "1", "--yes", "--passphrase-file", &passphrase]).succeeded();
     let copy = owner.place.text("copy");
@@ -375,6 +380,28 @@ fn a_key_file_that_is_missing_is_made_with_the_volume() {
     let other = ["--passphrase-file", &passphrase, "--cipher", "aegis-256", "--yes"];
     let (code, said) = refusal(&on(&[&format[..], &other].concat()));
     assert!(code == 2 && said.contains("aes-256-gcm-siv"), "{said}");
+}
+
+#[test]
+fn load_and_facts_are_those_of_the_plain_disk() {
+    let owner = Owner::new();
+    let (server, file) = native(&owner);
+    let made = json(&owner.quanta("format", server.url(0), &["--json"]));
+    let keyed = owner.keyed(server.url(0));
+    let verified =
+        json(&on(&["bench", &keyed, "--rw", "verify", "--bs", "16k", "--depth", "8", "--time", "1", "--json"]));
+    assert!(verified["verified"].as_u64().unwrap() > 0, "{verified}");
+    let info = json(&on(&["info", &keyed, "--json"]));
+    assert_eq!((&info["block_bytes"], &info["volume"]["bytes"]), (&4160.into(), &made["bytes"]));
+    let (code, said) = refusal(&on(&["bench", &keyed, "--rw", "randwrite", "--jobs", "2"]));
+    assert!(code == 2 && said.contains("one writer"), "{said}");
+    server.stop();
+    damage(&file, 3);
+    let server = Server::start(&[file.to_str().unwrap(), "--quantum", "4096"]);
+    let read = ["bench", &owner.keyed(server.url(0)), "--rw", "read", "--bs", "64k", "--depth", "1", "--time", "1"];
+    let (code, said) = refusal(&on(&read));
+    assert!(code == 6 && said.contains("quantum 3"), "{said}");
+    server.stop();
 }
 
 #[test]

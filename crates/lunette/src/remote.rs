@@ -72,11 +72,6 @@ impl Remote {
         wait(self.url.connect(initiator, self.options()?)).map_err(remote_failure)
     }
 
-    /// Opens the disk.
-    pub(crate) fn open(&self, initiator: &Initiator) -> Result<Disk, Failure> {
-        open(&self.url, self.options()?, initiator)
-    }
-
     /// Opens the disk as it is, and when the URL names keys the volume on it.
     pub(crate) fn open_encrypted(&self, initiator: &Initiator) -> Result<(Disk, Option<Arc<Volume>>), Failure> {
         let mut url = self.url.clone();

@@ -24,6 +24,9 @@ use crate::terminal::ask;
 /// Bytes at the beginning of a disk that tell whether something is on it: partition tables and file systems have their marks there.
 const PEEKED_BYTES: u64 = 1 << 20;
 
+/// Bytes of one look: less than a burst, which some targets exceed in longer reads.
+const PEEKED_PIECE_BYTES: u64 = 64 << 10;
+
 /// Make an encrypted volume on a disk
 ///
 /// The whole disk is overwritten. Blocks of 576, 1088, 2112 or 4160 bytes (lunette serve --quantum) hold a quantum each, with its seal;
@@ -107,13 +110,20 @@ fn may_overwrite(keyed: &Keyed, unit: &Arc<dyn Store>, yes: bool) -> Result<bool
 fn is_blank(keyed: &Keyed, unit: &Arc<dyn Store>) -> Result<bool, Failure> {
     let geometry = unit.geometry();
     let block = u64::from(geometry.granularity_bytes.max(1));
-    let len = (PEEKED_BYTES / block * block).min(geometry.len_bytes / block * block);
-    let failed = |what: String| Failure::Transfer(format!("{}: {what}", keyed.disk.place));
-    let pool = Pool::new(2 * PEEKED_BYTES as usize);
-    let into = pool.take(len as usize).ok_or_else(|| failed("no memory".into()))?;
-    let read = execute(&**unit, Op::Read { offset: 0, into });
-    read.result.map_err(|error| failed(error.to_string()))?;
-    Ok(read.buffer.is_some_and(|buffer| buffer.iter().all(|byte| *byte == 0)))
+    let end = PEEKED_BYTES.min(geometry.len_bytes) / block * block;
+    let piece = PEEKED_PIECE_BYTES / block * block;
+    let pool = Pool::new(PEEKED_BYTES as usize);
+    let mut offset = 0;
+    while offset < end {
+        let into = pool.take(piece.min(end - offset) as usize).ok_or_else(|| Failure::other("there is no memory"))?;
+        let read = execute(&**unit, Op::Read { offset, into });
+        read.result.map_err(|error| Failure::Transfer(format!("{}: {error}", keyed.disk.place)))?;
+        if read.buffer.is_none_or(|buffer| buffer.iter().any(|byte| *byte != 0)) {
+            return Ok(false);
+        }
+        offset += piece;
+    }
+    Ok(true)
 }
 
 /// The keys; a key file that is missing is made.
