@@ -67,7 +67,6 @@ fn every_change_is_found_and_nothing_else() {
         ("mem:64M", "/c", &["target iqn.a: LUN 1 replaced"]),
         ("\"/a\"", "\"/a\", read_only = true", &["target iqn.a: LUN 0 replaced"]),
         ("\"/a\"", "\"/a\", removable = true", &["target iqn.a: LUN 0 replaced"]),
-        ("\"/a\"", "\"/a\", scrub_rate = \"1M\"", &["target iqn.a: LUN 0 replaced"]),
         ("\"/a\"", "\"/a\", serial = \"S\"", &["target iqn.a: LUN 0 replaced"]),
         ("1G", "2G", &["target iqn.a: LUN 0 is to have 2147483648 bytes at least"]),
         (", create = \"1G\"", "", &[]),
