@@ -121,6 +121,11 @@ impl LogicalUnit {
         self.quanta.as_deref()
     }
 
+    /// Whether the blocks are EDUs, of which a half is worth nothing.
+    pub(crate) fn has_edus(&self) -> bool {
+        QuantumSize::of_edu_len(self.config.block_size.into()).is_some()
+    }
+
     /// What the unit has found out about its quanta; `None` when no option of them is on.
     pub fn quanta_counts(&self) -> Option<QuantaCounts> {
         self.quanta.as_ref().map(|quanta| quanta.counts())

@@ -5,7 +5,7 @@
 //! medium, and for a while each READ checks what it has read. So a damaged block costs its reader a digest error first, and is a MEDIUM ERROR
 //! when it is read again.
 //!
-//! Commands that write such a unit claim their blocks exclusively, so that no READ, VERIFY or scrub sees a half of one.
+//! Commands that write a unit of EDUs claim their blocks exclusively, whatever its options, so that no READ, VERIFY or scrub sees a half of one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

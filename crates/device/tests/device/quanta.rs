@@ -9,6 +9,7 @@ use lunette_quanta::{Cipher, Codec, DataKey, Holes, KeyRing, QuantumSize, Sealin
 use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status};
 use lunette_store::{MemoryStore, OpKind};
 
+use crate::atomic::SteppedTask;
 use crate::fixture::{Fixture, Medium, THIN, code};
 
 const EDU: usize = 576;
@@ -221,4 +222,22 @@ fn options_of_quanta_need_blocks_of_quanta_and_a_scrub_a_rate_that_ends() {
     assert_eq!(LogicalUnit::new(config).err(), Some(LogicalUnitError::ScrubRate(1000)));
     let config = LogicalUnitConfig { block_size: 512, ..unit };
     assert_eq!(LogicalUnit::new(config).err(), Some(LogicalUnitError::Quanta(512)));
+}
+
+/// A client that opens EDUs would take the half of one for damage, whatever the unit does with them.
+#[test]
+fn a_read_waits_for_a_write_of_its_edus() {
+    for (medium, waits) in [(medium(QuantaOptions::default()), true), (THIN, false)] {
+        let fixture = Fixture::new(medium);
+        let bytes = vec![0x5a; 2 * medium.block_size as usize];
+        let begin = |cdb, data_out| {
+            SteppedTask::new(&fixture, &fixture.nexus, cdb, data_out).until_it_has_its_buffers(&fixture)
+        };
+        let write = begin(cdb(0x8a, 10, 2), bytes);
+        assert!(!write.waits());
+        let read = begin(cdb(0x88, 11, 1), Vec::new());
+        assert_eq!(read.waits(), waits);
+        assert_eq!(write.finish(&fixture).status, Status::GOOD);
+        assert_eq!(read.finish(&fixture).status, Status::GOOD);
+    }
 }

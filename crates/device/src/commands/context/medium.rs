@@ -208,8 +208,8 @@ impl Cx {
         self.store_on(self.unit()?, self.epoch, op).await
     }
 
-    /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim. A change to quanta that are looked at
-    /// takes an exclusive one: half of a change would look like damage.
+    /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim. A change to EDUs takes an exclusive one:
+    /// half of a change would look like damage, here and to the client that opens them.
     async fn store_on(
         &self,
         unit: &Arc<LogicalUnit>,
@@ -220,7 +220,7 @@ impl Cx {
         let _shared = if len == 0 || self.claim.get().is_some() {
             None
         } else {
-            let halves_show = unit.quanta().is_some() && is_change(op.kind());
+            let halves_show = is_change(op.kind()) && unit.has_edus();
             let mode = if halves_show { ClaimMode::Exclusive } else { ClaimMode::Shared };
             Some(self.claim_on(unit, Extent { offset, len }, mode).await?)
         };
