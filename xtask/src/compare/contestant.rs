@@ -149,9 +149,10 @@ impl Lunette {
         Self::serve(stage, name, &[stage.cpus.target], words![disk].into_iter().chain(option).collect())
     }
 
-    /// Starts a server with quanta in memory and stored digests.
+    /// Starts a server with quanta in memory and stored digests, which takes nothing else than EDUs in their places.
     pub(crate) fn start_quanta(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
-        let options = words![format!("mem:{len_bytes}"), "--quantum", BLOCK_LEN.to_string(), "--stored-digests"];
+        let quanta = words!["--quantum", BLOCK_LEN.to_string(), "--check-quanta", "--stored-digests"];
+        let options = [words![format!("mem:{len_bytes}")], quanta].concat();
         Self::listen(stage, name, &[stage.cpus.target], options)
     }
 
