@@ -51,7 +51,9 @@ impl Durable {
     pub fn load(&mut self, server: &Server, rounds: u32, kill: impl FnOnce()) {
         let (round_done, done) = mpsc::channel();
         thread::scope(|scope| {
-            scope.spawn(|| self.write(server, round_done));
+            let load = &mut *self;
+            // The sender goes with the load, so that its end shows.
+            scope.spawn(move || load.write(server, &round_done));
             for _ in 0..rounds {
                 done.recv_timeout(ROUND_LIMIT).expect("rounds go on");
             }
@@ -75,7 +77,7 @@ impl Durable {
     }
 
     /// Writes until the connection breaks, and reports every synchronized round.
-    fn write(&mut self, server: &Server, round_done: mpsc::Sender<()>) {
+    fn write(&mut self, server: &Server, round_done: &mpsc::Sender<()>) {
         let places = &mut self.places;
         let mut initiator = attach(server, &[("DataDigest", "CRC32C")]);
         loop {

@@ -30,7 +30,7 @@ impl Place {
     /// Makes the folder.
     #[expect(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
     /// The folder.
@@ -45,13 +45,13 @@ impl Place {
 
     /// Writes a file, and returns its path as an argument.
     pub fn file(&self, name: &str, content: &str) -> String {
-        fs::write(self.path(name), content).unwrap();
+        fs::write(self.path(name), content).expect("room for a file");
         self.text(name)
     }
 
     /// The path of a file in the folder, as an argument.
     pub fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
+        self.path(name).to_str().expect("temporary folders have plain names").to_owned()
     }
 
     /// Starts our key server.
@@ -76,12 +76,12 @@ pub fn keys(arguments: &[&str]) -> Ran {
 
 /// The JSON that a command prints.
 pub fn json(ran: &Ran) -> serde_json::Value {
-    serde_json::from_str(ran.succeeded()).unwrap()
+    serde_json::from_str(ran.succeeded()).expect("the command prints JSON")
 }
 
 /// The exit code and the output of a command that fails.
 pub fn refusal(ran: &Ran) -> (i32, String) {
-    (ran.code.unwrap(), ran.failed())
+    (ran.code.expect("it ended by itself"), ran.failed())
 }
 
 /// PyKMIP's server and the processes that it starts, a group of their own. They are killed when this is dropped.
@@ -95,8 +95,8 @@ impl PyKmip {
     /// Starts it with a certificate of our authority.
     pub fn start(place: &Place) -> Self {
         let files = place.certificate("pykmip-server", &["--server", "localhost,127.0.0.1"]);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        fs::create_dir(place.path("policies")).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+        fs::create_dir(place.path("policies")).expect("a folder of our own");
         let configuration = format!(
             "[server]\nhostname=127.0.0.1\nport={port}\ncertificate_path={files}/server-cert.pem\n\
              key_path={files}/server-key.pem\nca_path={files}/ca-cert.pem\nauth_suite=TLS1.2\n\
@@ -105,13 +105,14 @@ impl PyKmip {
             place.text("pykmip.db")
         );
         let configuration = place.file("pykmip.conf", &configuration);
-        let output = File::create(place.path("pykmip.out")).unwrap();
-        let errors = output.try_clone().unwrap();
+        let output = File::create(place.path("pykmip.out")).expect("room for a file");
+        let errors = output.try_clone().expect("a file can be opened twice");
         let mut command = Command::new("pykmip-server");
         command.args(["-f", &configuration, "-l", &place.text("pykmip.log")]).process_group(0);
-        let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().unwrap();
+        let child =
+            command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().expect("pykmip-server is installed");
         let listens = wait_until(Duration::from_secs(30), || TcpStream::connect(("127.0.0.1", port)).ok());
-        assert!(listens.is_some(), "{}", fs::read_to_string(place.path("pykmip.out")).unwrap());
+        assert!(listens.is_some(), "{}", fs::read_to_string(place.path("pykmip.out")).unwrap_or_default());
         Self { child, url: format!("kmip://127.0.0.1:{port}") }
     }
 }

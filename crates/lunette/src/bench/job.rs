@@ -298,7 +298,7 @@ impl Job {
                 buffer.share()
             }
         };
-        self.medium.write(extent, data)
+        Ok(self.medium.write(extent, data))
     }
 
     fn pick(&self, state: &mut State) -> u64 {

@@ -79,16 +79,16 @@ impl Medium {
         }
     }
 
-    pub(super) fn write(&self, extent: Extent, data: SharedBuffer) -> Result<Prepared, JobError> {
+    pub(super) fn write(&self, extent: Extent, data: SharedBuffer) -> Prepared {
         match self {
             Self::Disk(disk) => {
                 let (lba, blocks) = blocks(disk, extent);
                 let request = Request::new(disk.lun(), requests::write(lba, blocks, false));
-                Ok(Prepared::Request(request.with_data_out(data).with_repeat(Repeat::Always)))
+                Prepared::Request(request.with_data_out(data).with_repeat(Repeat::Always))
             }
             Self::Store(_) => {
                 let from = data.try_into_buffer().expect("the data of a slot has one owner");
-                Ok(Prepared::Op(Op::Write { offset: extent.offset, from, fua: false }))
+                Prepared::Op(Op::Write { offset: extent.offset, from, fua: false })
             }
         }
     }

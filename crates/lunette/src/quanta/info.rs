@@ -95,17 +95,13 @@ pub(super) fn run(arguments: &Info) -> Result<(), Failure> {
     let Info { keyed, json } = arguments;
     let keys = keyed.source()?.map(Keys::of).transpose()?;
     let unit = keyed.unit(true, None)?;
-    let (found, header) = match &keys {
-        Some(keys) => {
-            let found = keys.find(&keyed.disk.place, &unit)?;
-            let header = found.authenticate(&keys.keys.ring).map_err(|error| keyed.failure(&error))?;
-            (found, header)
-        }
-        None => {
-            let found = keyed.find(&unit)?;
-            let header = found.header().clone();
-            (found, header)
-        }
+    let found = match &keys {
+        Some(keys) => keys.find(&keyed.disk.place, &unit)?,
+        None => keyed.find(&unit)?,
+    };
+    let header = match &keys {
+        Some(keys) => found.authenticate(&keys.keys.ring).map_err(|error| keyed.failure(&error))?,
+        None => *found.header(),
     };
     let report = Report {
         header: HeaderReport::new(&header),

@@ -62,9 +62,9 @@ pub(super) fn run(arguments: &Rekey) -> Result<(), Failure> {
         finished: rekeyed.next.is_none(),
     };
     if *json {
-        output::json(&report)?
+        output::json(&report)?;
     } else {
-        report.lines().into_iter().try_for_each(output::line)?
+        report.lines().into_iter().try_for_each(output::line)?;
     }
     match report {
         Report { finished: false, .. } => {

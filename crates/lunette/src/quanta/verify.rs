@@ -63,9 +63,9 @@ pub(super) fn run(arguments: &Verify) -> Result<(), Failure> {
     drop(bar);
     let report = Report::new(&verified.map_err(|error| keyed.failure(&error))?, keys.is_some());
     if *json {
-        output::json(&report)?
+        output::json(&report)?;
     } else {
-        report.lines().into_iter().try_for_each(output::line)?
+        report.lines().into_iter().try_for_each(output::line)?;
     }
     if report.whole {
         return Ok(());
