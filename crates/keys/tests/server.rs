@@ -11,10 +11,12 @@ use std::time::{Duration, SystemTime};
 
 use lunette_keys::ca::Authority;
 use lunette_keys::client::{Client, ClientError};
-use lunette_keys::kmip::{Attribute, ResultReason, RevocationCode};
+use lunette_keys::keyfile::{Cipher, NewHolder, Unlocked};
+use lunette_keys::kmip::{Attribute, Kind, ManagedObject, ResultReason, RevocationCode};
 use lunette_keys::server::limits::{MAX_CLIENT_CONNECTIONS, MAX_CONNECTIONS, MAX_REQUEST_BYTES};
 use lunette_keys::server::{AuditLog, Engine, Master, ObjectStore, Server, Service, Stopper};
-use lunette_keys::{Key, TlsFiles};
+use lunette_keys::source::{KeySource, Opening, publish};
+use lunette_keys::{Argon2Cost, Key, Passphrase, TlsFiles};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
@@ -271,6 +273,51 @@ fn a_server_that_goes_away_is_named_and_a_new_connection_goes_on() {
     assert!(said.contains(&address) && said.contains("cannot be reached"), "{said}");
     let server = Running::start(folder.path());
     assert!(server.connect(&files).unwrap().get_key(&id).is_ok());
+}
+
+/// Gives the server a key file as an object, as an interrupted publication leaves it beside others.
+fn register(client: &mut Client, bytes: &[u8]) {
+    let object = ManagedObject { kind: Kind::OpaqueData(0x8000_0000), material: bytes.to_vec().into() };
+    client.register(object, vec![Attribute::named("vm1")]).unwrap();
+}
+
+#[test]
+fn a_published_key_file_takes_the_place_of_older_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Running::start(folder.path());
+    let tls = server.authority().issue("alice", &[], now(), now() + DAY).unwrap();
+    let mut client = server.connect(&TlsFiles::in_folder(&tls)).unwrap();
+    let cost = Argon2Cost { memory_kib: 8192, passes: 1, lanes: 1 };
+    let secret = Passphrase::new(b"open sesame".to_vec()).unwrap();
+    let holder = NewHolder::Passphrase { passphrase: &secret, cost };
+    let mut keys = Unlocked::create("alice", holder, Cipher::Aegis256, 0).unwrap();
+    let old = keys.to_bytes();
+    keys.rotate(Cipher::Aegis256, 1).unwrap();
+    // The newest one by generation is neither the first nor the last that was registered.
+    for bytes in [&old, &keys.to_bytes(), &old] {
+        register(&mut client, bytes);
+    }
+    let place = format!("kmip://{}/vm1", server.address).parse().unwrap();
+    let source = KeySource { place, opening: Opening { passphrase: None, tls: Some(tls) } };
+    assert_eq!(source.read().unwrap().generation(), 2);
+    let error = publish(&mut client, "vm1", &old).unwrap_err().to_string();
+    assert!(error.contains("newer key file"), "{error}");
+
+    keys.rotate(Cipher::Aegis256, 2).unwrap();
+    publish(&mut client, "vm1", &keys.to_bytes()).unwrap();
+    assert_eq!(client.locate(vec![Attribute::named("vm1")]).unwrap().len(), 1);
+    assert_eq!(source.read().unwrap().generation(), 3);
+    let other = Unlocked::create("bob", holder, Cipher::Aegis256, 0).unwrap();
+    let error = publish(&mut client, "vm1", &other.to_bytes()).unwrap_err().to_string();
+    assert!(error.contains("another volume"), "{error}");
+
+    // However many there are, no more than 16 are fetched.
+    for _ in 0..20 {
+        register(&mut client, &old);
+    }
+    source.read().unwrap();
+    let fetched = server.log().lines().rev().take_while(|line| line.contains("\"Get\"")).count();
+    assert_eq!(fetched, 16);
 }
 
 #[test]

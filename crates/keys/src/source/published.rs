@@ -16,7 +16,7 @@ use crate::server::USER_ATTRIBUTE;
 const OPAQUE_TYPE: u32 = 0x8000_0000;
 
 /// The most objects of one name that are looked at.
-const MAX_COPIES: usize = 16;
+const MAX_PUBLISHED_COPIES: usize = 16;
 
 /// The newest key file of a name.
 pub(super) fn fetch(client: &mut Client, name: &str) -> Result<KeyFile, Unreadable> {
@@ -82,7 +82,7 @@ fn copies(client: &mut Client, name: &str) -> Result<Vec<(String, KeyFile)>, Unr
     let wanted = vec![Attribute::named(name), Attribute::object_type(ObjectType::OpaqueData)];
     let ids = client.locate(wanted).map_err(Unreadable::Server)?;
     let mut files = Vec::new();
-    for id in ids.into_iter().take(MAX_COPIES) {
+    for id in ids.into_iter().take(MAX_PUBLISHED_COPIES) {
         let object = client.get(&id).map_err(Unreadable::Server)?;
         files.push((id, KeyFile::parse(&object.material).map_err(Unreadable::KeyFile)?));
     }
