@@ -34,8 +34,9 @@ pub struct OpenOptions {
 /// request below. What has to wait (for the journal, for buffers, for another request) goes on by a thread of the volume.
 ///
 /// Dropping the volume leaves it as a killed process would: requests under way end, and a packed volume keeps in its journal what is there, for
-/// the next [`open`](Self::open). [`close`](Self::close) leaves nothing to replay. Dropping waits for a checkpoint that is being made, so it must not
-/// happen on the thread that ends the requests of the unit. Before the unit is opened again, the requests under way have ended.
+/// the next [`open`](Self::open). [`close`](Self::close) leaves nothing to replay. Dropping waits for nothing, so it may happen on any thread; a
+/// checkpoint that is being made goes on, and [`stop`](Self::stop) waits for it. Before the unit is opened again in the same process, the requests
+/// and the checkpoint under way have ended.
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
 }
@@ -176,6 +177,16 @@ impl Volume {
     fn check(&self, op: &Op) -> Result<(), StoreError> {
         let len = self.shared.size.bytes() as u64;
         op.check(self.shared.quanta * len, self.shared.read_only)?;
+    /// Drops the volume, and waits for a checkpoint that is being made. When the requests under way have ended, too, the unit can be opened again.
+    ///
+    /// It must not be called on the thread that ends the requests of the unit.
+    pub fn stop(self) {
+        if let Place::Packed(packed) = &self.shared.place {
+            packed.drop_handle();
+            packed.wait_for_checkpoint();
+        }
+    }
+
         let (offset, bytes) = op.range();
         if offset.is_multiple_of(len) && bytes.is_multiple_of(len) {
             return Ok(());

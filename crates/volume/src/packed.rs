@@ -104,7 +104,7 @@ impl Packed {
         state.full || (is_half_full && !state.dropped)
     }
 
-    /// The handle of the volume is dropped: waits for the checkpoint that is being made, so that the unit can be opened again.
+    /// The handle of the volume is dropped. A checkpoint that is being made goes on: it may wait for readers, which end on the thread that calls this.
     pub(crate) fn drop_handle(&self) {
         self.state().dropped = true;
         drop(self.checkpoints.lock());
@@ -113,6 +113,10 @@ impl Packed {
     /// Writes what waits, and makes the checkpoint that is due, on the volume's thread.
     pub(crate) fn look(&self, shared: &Shared) {
         loop {
+    }
+
+    /// Waits for the checkpoint that is being made.
+    pub(crate) fn wait_for_checkpoint(&self) {
             self.write_records(shared, &lunette_store::InlineIo);
             let due = {
                 let state = self.state();

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use lunette_buffer::Buffer;
-use lunette_quanta::SLOT_LEN;
 use lunette_quanta::packed::{Layout, Move, Tail};
+use lunette_quanta::{Condition, OpenError, Reason, SLOT_LEN, check};
 use lunette_store::{Op, StoreError};
 
 use crate::counts::Tally;
@@ -29,7 +29,7 @@ impl Packed {
         let (checkpoint, before) = {
             let mut state = self.state();
             state.refuse_if_closed()?;
-            if !state.journal.can_free() {
+            if !state.journal.can_free() || (state.dropped && !state.full) {
                 return Ok(0);
             }
             state.since_checkpoint = 0;
@@ -92,26 +92,49 @@ struct Extent {
     data: Buffer,
 }
 
-/// Reads the ciphertexts of moves from the journal, in the order of positions.
+/// Reads the ciphertexts of moves from the journal, in the order of positions. Each is checked against its slot, because the copy in the journal is the
+/// only good one: what is damaged is read once more, and fails if it stays so.
 fn read_extents(unit: &Unit, layout: &Layout, len: usize, moves: &[Move]) -> Result<Vec<Extent>, StoreError> {
-    let sealed: Vec<(u64, u64)> = moves.iter().filter_map(|at| Some((at.position, at.data_offset?))).collect();
-    let adjacent = |a: &(u64, u64), b: &(u64, u64)| a.0 + 1 == b.0 && a.1 + len as u64 == b.1;
-    let mut runs = sealed.chunk_by(adjacent).flat_map(|run| run.chunks(MAX_PIECE_BYTES / len));
-    let mut extents = Vec::new();
+    let sealed: Vec<&Move> = moves.iter().filter(|at| at.data_offset.is_some()).collect();
+    let offset = |at: &Move| layout.journal_offset() + at.data_offset.unwrap_or_default();
+    let adjacent = |a: &&Move, b: &&Move| a.position + 1 == b.position && offset(a) + len as u64 == offset(b);
+    let runs: Vec<&[&Move]> =
+        sealed.chunk_by(adjacent).flat_map(|run| run.chunks(MAX_PIECE_BYTES / len)).collect();
+    let mut next = runs.iter().enumerate();
+    let (mut extents, mut damaged) = (Vec::new(), Vec::new());
     unit.run(
         || -> Result<_, StoreError> {
-            let Some(run) = runs.next() else { return Ok(None) };
-            let (first, offset) = run[0];
+            let Some((number, run)) = next.next() else { return Ok(None) };
             let into = unit.take(run.len() * len)?;
-            Ok(Some((first, Op::Read { offset: layout.journal_offset() + offset, into })))
+            Ok(Some((number, Op::Read { offset: offset(run[0]), into })))
         },
-        |first, outcome| {
-            extents.push(Extent { first, data: filled(outcome)? });
+        |number, outcome| {
+            let (run, data) = (runs[number], filled(outcome)?);
+            match first_damaged(run, &data) {
+                None => extents.push(Extent { first: run[0].position, data }),
+                Some(_) => damaged.push(run),
+            }
             Ok(())
         },
     )?;
+    for run in damaged {
+        let data = unit.read(offset(run[0]), run.len() * len)?;
+        if let Some(position) = first_damaged(run, &data) {
+            let reason = OpenError { position, reason: Reason::Damaged };
+            tracing::warn!(position, "a quantum in the journal is damaged, so it is not moved to its place");
+            return Err(StoreError::Refused { offset: position * len as u64, reason: reason.into() });
+        }
+        extents.push(Extent { first: run[0].position, data });
+    }
     extents.sort_by_key(|extent| extent.first);
     Ok(extents)
+}
+
+/// The position of the first quantum whose ciphertext does not fit its slot.
+fn first_damaged(run: &[&Move], data: &[u8]) -> Option<u64> {
+    let intact = |(at, data): &(&&Move, &[u8])| check(at.position, data, &at.slot) == Condition::Intact;
+    let mut quanta = run.iter().zip(data.chunks_exact(data.len() / run.len()));
+    quanta.find(|quantum| !intact(quantum)).map(|(at, _)| at.position)
 }
 
 /// Writes ciphertexts to their places, adjacent ones together.

@@ -8,5 +8,6 @@ mod faults;
 mod model;
 mod order;
 mod power_loss;
+mod rot;
 mod tampering;
 mod tools;

@@ -177,3 +177,20 @@ fn a_write_that_comes_while_a_quantum_is_rewritten_is_not_lost() {
         assert_eq!(read(&volume, 512, 512).unwrap(), [2; 512], "{kind:?}");
     }
 }
+
+#[test]
+fn a_volume_is_dropped_while_a_checkpoint_waits_for_what_the_same_thread_ends() {
+    let (late, unit, volume) = Late::new(PACKED);
+    let layout = layout(&unit, &volume);
+    late.hold_next(OpKind::Write, layout.data(0)..layout.data(1));
+    // More than half of the journal, so a checkpoint begins on the volume's thread.
+    (0..36).for_each(|at| write(&volume, at * 512, &[5; 512], false).unwrap());
+    late.wait_until_held(1);
+    drop(volume);
+    late.release();
+    // The volume's thread holds the unit until the checkpoint has ended.
+    while Arc::strong_count(&unit) > 1 {
+        thread::yield_now();
+    }
+    assert_eq!(read(&open(&unit), 0, 36 * 512).unwrap(), [5; 36 * 512]);
+}

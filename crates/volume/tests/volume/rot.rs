@@ -1,0 +1,141 @@
+//! Bits that flip in the journal: what is read back from it is checked before it replaces anything.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use lunette_quanta::packed::Layout;
+use lunette_quanta::{Holes, QuantumSize};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError};
+use lunette_volume::{JournalState, TailLoss, Volume, VolumeError, find, recover, verify};
+
+use crate::common::{Kind, keys, make, memory, open, read, refused_at, write};
+
+const PACKED: Kind = Kind::Packed(QuantumSize::B512, 512);
+
+/// A unit whose reads of a range flip a bit there, for a while.
+struct Flips {
+    inner: Arc<MemoryStore>,
+    rule: Mutex<FlipRule>,
+}
+
+#[derive(Default)]
+struct FlipRule {
+    range: Range<u64>,
+    /// Reads of the range that pass before the first flip.
+    skip: u64,
+    /// Reads that flip a bit.
+    times: u64,
+}
+
+impl Flips {
+    fn new() -> (Arc<Self>, Arc<dyn Store>, Volume) {
+        let flips = Arc::new(Self { inner: memory(PACKED.unit_bytes(64)), rule: Mutex::default() });
+        let unit = PACKED.blocks(Arc::<Self>::clone(&flips));
+        make(&unit, PACKED, Holes::Allowed);
+        let volume = open(&unit);
+        (flips, unit, volume)
+    }
+
+    fn flip(&self, range: Range<u64>, skip: u64, times: u64) {
+        *self.rule.lock().unwrap() = FlipRule { range, skip, times };
+    }
+
+    /// Whether this read is to flip a bit, and where.
+    fn flips(&self, op: &Op) -> Option<usize> {
+        let mut rule = self.rule.lock().unwrap();
+        let (offset, len) = op.range();
+        if op.kind() != OpKind::Read || rule.range.end <= offset || offset + len <= rule.range.start {
+            return None;
+        }
+        if rule.skip > 0 {
+            rule.skip -= 1;
+            return None;
+        }
+        rule.times = rule.times.checked_sub(1)?;
+        Some(rule.range.start.saturating_sub(offset) as usize)
+    }
+}
+
+impl Store for Flips {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        let Some(at) = self.flips(&op) else { return self.inner.submit(op, io, done) };
+        let flipped = move |mut outcome: Outcome| {
+            outcome.buffer.as_mut().unwrap()[at] ^= 0x10;
+            done.complete(outcome);
+        };
+        self.inner.submit(op, io, Completion::call(flipped));
+    }
+}
+
+/// The ciphertext of the first record that is written after this.
+fn next_ciphertext(unit: &Arc<dyn Store>, volume: &Volume, records_before: u64) -> Range<u64> {
+    let layout = Layout::of(&volume.header(), unit.geometry().len_bytes).unwrap();
+    // A record of one quantum: a block of header and table, and the ciphertext.
+    let at = layout.journal_offset() + 8192 + records_before * 1024 + 512;
+    at..at + 512
+}
+
+/// A volume whose first quantum is 1 in its place and 2 in the journal.
+fn half_moved() -> (Arc<Flips>, Arc<dyn Store>, Volume, Range<u64>) {
+    let (flips, unit, volume) = Flips::new();
+    write(&volume, 0, &[1; 512], true).unwrap();
+    volume.close().unwrap();
+    let ciphertext = next_ciphertext(&unit, &volume, 1);
+    write(&volume, 0, &[2; 512], true).unwrap();
+    (flips, unit, volume, ciphertext)
+}
+
+#[test]
+fn a_checkpoint_reads_once_more_what_it_read_wrongly() {
+    let (flips, unit, volume, ciphertext) = half_moved();
+    flips.flip(ciphertext, 0, 1);
+    volume.close().unwrap();
+    assert_eq!(flips.rule.lock().unwrap().times, 0, "the bit was flipped");
+    assert_eq!(read(&volume, 0, 512).unwrap(), [2; 512]);
+    drop(volume);
+    let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), &mut |_| {}).unwrap();
+    assert!(report.is_whole() && report.journal == Some(JournalState::Empty), "{report:?}");
+}
+
+#[test]
+fn a_checkpoint_fails_rather_than_move_a_damaged_quantum() {
+    let (flips, unit, volume, ciphertext) = half_moved();
+    flips.flip(ciphertext, 0, 2);
+    let error = match volume.close() {
+        Err(VolumeError::Unit { error, .. }) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused_at(&error), Some(0), "{error}");
+    // The record is still there, and the unit reads right again.
+    assert_eq!(read(&volume, 0, 512).unwrap(), [2; 512]);
+    volume.close().unwrap();
+    drop(volume);
+    assert_eq!(read(&open(&unit), 0, 512).unwrap(), [2; 512]);
+}
+
+#[test]
+fn recovery_checks_what_it_moves() {
+    for (times, ends_well) in [(1, true), (2, false)] {
+        let (flips, unit, volume, ciphertext) = half_moved();
+        drop(volume);
+        let recover = || recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Refuse);
+        // The replay reads right.
+        flips.flip(ciphertext, 1, times);
+        match recover() {
+            Ok(recovered) => assert!(ends_well && recovered.moved == 1),
+            Err(VolumeError::Unit { error: StoreError::Refused { offset: 0, .. }, .. }) if !ends_well => {
+                assert_eq!(recover().unwrap().moved, 1);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(read(&open(&unit), 0, 512).unwrap(), [2; 512]);
+    }
+}
