@@ -85,7 +85,7 @@ impl Shared {
             let plain = plain.expect("a read has a buffer");
             self.codec().open(piece.start, edus, plain)
         })?;
-        self.saw(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
+        request.opened(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
         Tally::add(&self.tally.opened, piece.end - piece.start);
         Ok(())
     }

@@ -37,8 +37,8 @@ pub struct Rekeyed {
 /// one before.
 ///
 /// `progress` is called after each piece, and stops the work by [`ControlFlow::Break`]: [`Rekeyed::next`] is the `from` of the next
-/// call. A run from 0 to the end that was refused no quantum raises the header's oldest epoch, so that older keys may be destroyed; one that began
-/// later does not.
+/// call. Every quantum that is no hole is opened, also where its slot names the newest epoch. So a run from 0 to the end that was refused no quantum
+/// raises the header's oldest epoch, and older keys may be destroyed; one that began later does not.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn rekey(
     Ok(done)
 }
 
-/// Rewrites those of some adjacent quanta that have older epochs, while no other request changes them.
+/// Opens some adjacent quanta, and rewrites those that have older epochs, while no other request changes them.
 fn rewrite(
     volume: &Volume,
     unit: &Unit,
@@ -92,22 +92,25 @@ fn rewrite(
         None => rx.recv().expect("a claim is granted when the requests before it have ended"),
     };
     let result = (|| {
-        for run in older(shared, unit, newest, piece)? {
-            if let Err(error) = rewrite_run(shared, unit, run.clone()) {
+        for run in runs(shared, unit, newest, piece)? {
+            let quanta = run.end - run.start;
+            match rewrite_run(shared, unit, newest, run.clone()) {
+                Ok(true) => done.rewritten += quanta,
+                Ok(false) => {}
                 // One by one, to pass by those that cannot be opened.
-                let StoreError::Refused { .. } = error else { return Err(error) };
-                for position in run {
-                    match rewrite_run(shared, unit, position..position + 1) {
-                        Ok(()) => done.rewritten += 1,
-                        Err(StoreError::Refused { .. }) => {
-                            done.refused += 1;
-                            done.first_refused.get_or_insert(position);
+                Err(StoreError::Refused { .. }) => {
+                    for position in run {
+                        match rewrite_run(shared, unit, newest, position..position + 1) {
+                            Ok(rewritten) => done.rewritten += u64::from(rewritten),
+                            Err(StoreError::Refused { .. }) => {
+                                done.refused += 1;
+                                done.first_refused.get_or_insert(position);
+                            }
+                            Err(error) => return Err(error),
                         }
-                        Err(error) => return Err(error),
                     }
                 }
-            } else {
-                done.rewritten += run.end - run.start;
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -116,32 +119,47 @@ fn rewrite(
     result.map_err(doing("rewriting quanta"))
 }
 
-fn rewrite_run(shared: &Arc<Shared>, unit: &Unit, run: Range<u64>) -> Result<(), StoreError> {
+/// Opens some adjacent quanta, and seals them again unless all turn out to be of the newest epoch. Whether it did.
+fn rewrite_run(shared: &Arc<Shared>, unit: &Unit, newest: u32, run: Range<u64>) -> Result<bool, StoreError> {
     let buffer = unit.take((run.end - run.start) as usize * shared.size.bytes())?;
-    let buffer = request(shared, What::Read, run.clone(), buffer)?;
-    request(shared, What::Write { fua: false }, run, buffer).map(drop)
+    let (buffer, oldest_epoch) = request(shared, What::Read, run.clone(), buffer)?;
+    if oldest_epoch >= newest {
+        return Ok(false);
+    }
+    request(shared, What::Write { fua: false }, run, buffer)?;
+    Ok(true)
 }
 
-/// Makes a request of the volume and waits for it. The caller has claimed the range.
-fn request(shared: &Arc<Shared>, what: What, range: Range<u64>, buffer: Buffer) -> Result<Buffer, StoreError> {
+/// Makes a request of the volume and waits for it, and gives the oldest epoch that a read has opened. The caller has claimed the range.
+fn request(
+    shared: &Arc<Shared>,
+    what: What,
+    range: Range<u64>,
+    buffer: Buffer,
+) -> Result<(Buffer, u32), StoreError> {
     let (tx, rx) = channel();
     // The receiver waits below.
     let done = Completion::call(move |outcome| drop(tx.send(outcome)));
-    shared.begin(&Request::new(shared, what, range, Some(buffer), true, done), &InlineIo);
-    filled(rx.recv().expect("a volume ends every request"))
+    let request = Request::new(shared, what, range, Some(buffer), true, done);
+    shared.begin(&request, &InlineIo);
+    let buffer = filled(rx.recv().expect("a volume ends every request"))?;
+    Ok((buffer, request.oldest_epoch()))
 }
 
-/// The runs of quanta that are not of the newest epoch, holes left out. Slots are believed here, and opened before they are rewritten.
-fn older(shared: &Shared, unit: &Unit, newest: u32, piece: &Range<u64>) -> Result<Vec<Range<u64>>, StoreError> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
+/// The runs of quanta whose slots are alike: those of the newest epoch and those of others, holes left out.
+///
+/// The slots only say what is read together. Quanta of the newest epoch are opened, too, because a slot that was read wrongly could hide an older one.
+fn runs(shared: &Shared, unit: &Unit, newest: u32, piece: &Range<u64>) -> Result<Vec<Range<u64>>, StoreError> {
+    let mut runs: Vec<(bool, Range<u64>)> = Vec::new();
     for (position, slot) in piece.clone().zip(shared.slots(unit, piece)?) {
-        if slot == [0; SLOT_LEN] || Slot::decode(&slot).epoch == newest {
+        if slot == [0; SLOT_LEN] {
             continue;
         }
+        let is_newest = Slot::decode(&slot).epoch == newest;
         match runs.last_mut() {
-            Some(run) if run.end == position => run.end += 1,
-            _ => runs.push(position..position + 1),
+            Some((of, run)) if *of == is_newest && run.end == position => run.end += 1,
+            _ => runs.push((is_newest, position..position + 1)),
         }
     }
-    Ok(runs)
+    Ok(runs.into_iter().map(|(_, run)| run).collect())
 }

@@ -1,10 +1,11 @@
 //! A request to an open volume, from its submission to its end.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lunette_buffer::Buffer;
+use lunette_quanta::{SLOT_LEN, Slot};
 use lunette_store::{Completion, CompletionSink, Outcome, StoreError};
 
 use crate::ranges::ClaimId;
@@ -45,6 +46,8 @@ pub(crate) struct Request {
     pub(crate) alone: bool,
     /// The quanta that have not ended.
     left: AtomicU64,
+    /// The oldest epoch of what was opened for the request. Only kept when it is `alone`.
+    oldest_epoch: AtomicU32,
     body: Mutex<Body>,
 }
 
@@ -70,6 +73,7 @@ impl Request {
             volume: Arc::clone(volume),
             what,
             alone,
+            oldest_epoch: AtomicU32::new(u32::MAX),
             left: AtomicU64::new(range.end - range.start),
             range,
             body: Mutex::new(Body { buffer, failed: None, claim: None, done: Some(done) }),
@@ -83,6 +87,21 @@ impl Request {
     /// The claim that the request gives up at its end.
     pub(crate) fn set_claim(&self, claim: ClaimId) {
         self.body().claim = Some(claim);
+    }
+
+    /// Takes note of the slots of quanta that were opened for the request, holes among them.
+    pub(crate) fn opened<'a>(&self, slots: impl Iterator<Item = &'a [u8]> + Clone) {
+        self.volume.saw(slots.clone());
+        if self.alone {
+            let slots = slots.filter_map(|slot| slot.first_chunk::<SLOT_LEN>()).filter(|slot| **slot != [0; SLOT_LEN]);
+            let oldest = slots.map(|slot| Slot::decode(slot).epoch).min();
+            self.oldest_epoch.fetch_min(oldest.unwrap_or(u32::MAX), Ordering::AcqRel);
+        }
+    }
+
+    /// The oldest epoch of the quanta that were opened; `u32::MAX` when there was none.
+    pub(crate) fn oldest_epoch(&self) -> u32 {
+        self.oldest_epoch.load(Ordering::Acquire)
     }
 
     /// Works on the bytes of some of the quanta; `None` for a write without a buffer, which is one of zeroes.

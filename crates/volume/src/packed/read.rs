@@ -209,7 +209,7 @@ impl Packed {
                     _ => codec.open_split(quanta.start, data, slots, plain),
                 }
             })?;
-            shared.saw(slots.chunks_exact(SLOT_LEN));
+            piece.request.opened(slots.chunks_exact(SLOT_LEN));
         }
         Tally::add(&shared.tally.opened, piece.quanta.end - piece.quanta.start);
         Ok(())

@@ -1,12 +1,14 @@
 //! Bits that flip in the journal: what is read back from it is checked before it replaces anything.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex};
 
 use lunette_quanta::packed::Layout;
 use lunette_quanta::{Holes, QuantumSize};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError};
-use lunette_volume::{JournalState, TailLoss, Volume, VolumeError, find, recover, verify};
+use lunette_volume::{
+    JournalState, TailLoss, Verdict, Volume, VolumeError, find, recover, rekey, verify,
+};
 
 use crate::common::{Kind, keys, make, memory, open, read, refused_at, write};
 
@@ -137,5 +139,30 @@ fn recovery_checks_what_it_moves() {
             Err(error) => panic!("{error}"),
         }
         assert_eq!(read(&open(&unit), 0, 512).unwrap(), [2; 512]);
+    }
+}
+
+#[test]
+fn rewriting_is_not_misled_by_a_slot_that_was_read_wrongly() {
+    for kind in [Kind::Native(QuantumSize::B512), PACKED] {
+        let flips = Arc::new(Flips { inner: memory(kind.unit_bytes(64)), rule: Mutex::default() });
+        let unit = kind.blocks(Arc::<Flips>::clone(&flips));
+        make(&unit, kind, Holes::Allowed);
+        let volume = open(&unit);
+        write(&volume, 0, &[1; 512], true).unwrap();
+        // The flipped bit makes epoch 17 of epoch 1.
+        volume.set_keys(keys(&[1, 17])).unwrap();
+        volume.close().unwrap();
+        let slot = match kind {
+            Kind::Native(_) => 2 * 576 + 512,
+            Kind::Packed(..) => Layout::of(&volume.header(), unit.geometry().len_bytes).unwrap().slot(0),
+        };
+        flips.flip(slot + 56..slot + 57, 0, 1);
+        let done = rekey(&volume, 0, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(flips.rule.lock().unwrap().times, 0, "the bit was flipped");
+        assert_eq!((done.rewritten, done.refused, done.first_epoch), (1, 0, 17), "{kind:?}");
+        drop(volume);
+        let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[17])), &mut |_| {}).unwrap();
+        assert_eq!(report.bad.get(&Verdict::UnknownEpoch), None, "{kind:?}");
     }
 }
