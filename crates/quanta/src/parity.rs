@@ -97,23 +97,28 @@ pub struct Repaired {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RepairError {
     /// More data EDUs are damaged than parity EDUs are intact.
-    #[error(
-        "{damaged} EDUs of the group are damaged, and {intact} of its parity EDUs are intact: restore it from a copy or a backup"
-    )]
+    #[error("{} EDUs of the group are damaged, and {intact} of its parity EDUs are intact: restore it from a copy or a backup", damaged.count())]
     TooMany {
         /// Damaged data EDUs.
-        damaged: usize,
+        damaged: Members,
         /// Intact parity EDUs.
         intact: usize,
     },
     /// Intact parity EDUs contradict each other or the data.
-    #[error(
-        "{damaged} EDUs of the group are damaged, and its parity is stale: a write was interrupted; restore them from a copy or a backup"
-    )]
+    #[error("{} EDUs of the group are damaged, and its parity is stale: a write was interrupted; restore them from a copy or a backup", damaged.count())]
     Stale {
         /// Damaged data EDUs.
-        damaged: usize,
+        damaged: Members,
     },
+}
+
+impl RepairError {
+    /// Damaged data EDUs of the group.
+    pub fn damaged(self) -> Members {
+        match self {
+            Self::TooMany { damaged, .. } | Self::Stale { damaged } => damaged,
+        }
+    }
 }
 
 /// Encodes and repairs the groups of a volume.
@@ -189,6 +194,30 @@ impl Parity {
         }
     }
 
+    /// Makes random bytes the parity EDUs of a group, the first of which has `position`: parity that no data has, so that nothing is repaired from it.
+    /// That is the parity of a group with a data EDU that is damaged for good. Any other would vouch for the damaged bytes, or for older ones.
+    pub fn void(&self, position: u64, random: &mut [u8]) {
+        assert_eq!(random.len(), usize::from(self.group.parity) * self.size.edu_len(), "{MISFIT}");
+        for (edu, position) in zip(random.chunks_exact_mut(self.size.edu_len()), position..) {
+            let (data, slot) = edu.split_last_chunk_mut::<SLOT_LEN>().expect("an EDU is longer than its slot");
+            let crc = crc_of(position, slot, |crc| crc.update(data));
+            slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+
+    /// Whether all EDUs of a group are intact and its parity is that of its data. When all data EDUs are intact, [`encode`](Self::encode) makes it so.
+    pub fn agrees(&mut self, data: Part<&[u8]>, parity: Part<&[u8]>) -> bool {
+        let damaged = [data, parity].map(|part| self.damaged(part.position, part.edus, part.unread).count());
+        if damaged != [0, 0] {
+            return false;
+        }
+        for body in bodies(self.group, self.size, &self.absent, data.edus) {
+            self.encoder.add_original_shard(body).expect(FITS);
+        }
+        let encoded = self.encoder.encode().expect(FITS);
+        zip(encoded.recovery_iter(), parity.edus.chunks_exact(self.size.edu_len())).all(|(made, edu)| made == body(edu))
+    }
+
     /// Finds the damaged data EDUs of a group, and makes them again from the others and the parity.
     ///
     /// # Errors
@@ -204,7 +233,7 @@ impl Parity {
             return Ok(Repaired { edus: damaged, confirmed: true });
         }
         if count > intact {
-            return Err(RepairError::TooMany { damaged: count, intact });
+            return Err(RepairError::TooMany { damaged, intact });
         }
         let edu_len = self.size.edu_len();
         let parity_bodies = parity.edus.chunks_exact(edu_len).map(body).enumerate();
@@ -223,7 +252,7 @@ impl Parity {
             }
             let encoded = self.encoder.encode().expect(FITS);
             if usable.any(|(index, body)| encoded.recovery(index) != Some(body)) {
-                return Err(RepairError::Stale { damaged: count });
+                return Err(RepairError::Stale { damaged });
             }
         }
         for index in damaged.iter() {
