@@ -196,7 +196,7 @@ fn nothing_is_repaired_from_void_parity() {
         let mut groups = Groups::new(4, parity, Holes::Allowed);
         let mut stored = groups.written(4);
         // Bytes without a rule.
-        (0..).zip(&mut stored.parity).for_each(|(at, byte)| *byte = (at * at * 7 + at / 5 + at % 11) as u8);
+        (0_u64..).zip(&mut stored.parity).for_each(|(at, byte)| *byte = (at * at * 7 + at / 5 + at % 11) as u8);
         groups.0.void(PARITY_POSITION, &mut stored.parity);
         assert!(!check_repair(&mut groups, &stored, 0, 0b0010));
         assert!(!check_repair(&mut groups, &stored, 0, 0b0110));

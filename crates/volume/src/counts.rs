@@ -21,6 +21,8 @@ pub struct Counts {
     pub refused_not_authentic: u64,
     /// Reads that were made a second time because the first met a torn quantum.
     pub read_again: u64,
+    /// Damaged quanta that were repaired from parity.
+    pub repaired: u64,
     /// Records written to the journal of a packed volume.
     pub records: u64,
     /// Checkpoints of a packed volume.
@@ -37,6 +39,7 @@ pub(crate) struct Tally {
     refused_unknown_epoch: AtomicU64,
     refused_not_authentic: AtomicU64,
     pub(crate) read_again: AtomicU64,
+    pub(crate) repaired: AtomicU64,
     pub(crate) records: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
 }
@@ -66,6 +69,7 @@ impl Tally {
             refused_unknown_epoch: of(&self.refused_unknown_epoch),
             refused_not_authentic: of(&self.refused_not_authentic),
             read_again: of(&self.read_again),
+            repaired: of(&self.repaired),
             records: of(&self.records),
             checkpoints: of(&self.checkpoints),
         }

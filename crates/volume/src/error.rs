@@ -54,9 +54,11 @@ pub enum VolumeError {
         "both tails of the volume's journal are damaged, so the quanta that were written last cannot be told from older ones; recover the volume with force"
     )]
     TailLost,
-    /// The volume has parity groups, which this version can read and not write.
-    #[error("the volume has parity groups, which this program does not keep up to date; open it read-only")]
-    ParityGroups,
+    /// A packed volume was to have parity groups.
+    #[error(
+        "packed volumes have no parity groups; leave them out, or use a unit whose blocks have the length of an EDU"
+    )]
+    PackedParity,
     /// The keys are of another cipher than the volume.
     #[error("the keys are for the cipher {}, and the volume has {}; they are not the keys of this volume", keys.row().name, volume.row().name)]
     OtherCipher {

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use lunette_quanta::limits::{MAX_JOURNAL_LEN, MIN_JOURNAL_LEN};
 use lunette_quanta::packed::{Journal, Layout, MAX_BLOCK_LEN};
-use lunette_quanta::{Codec, Header, Holes, KeyRing, Native, Placement, QuantumSize, SLOT_LEN, Sealing, VolumeId};
+use lunette_quanta::{
+    Codec, Group, Header, Holes, KeyRing, Native, Placement, QuantumSize, SLOT_LEN, Sealing, VolumeId,
+};
 use lunette_store::{Geometry, Op, Store, StoreError};
 
 use crate::find::{random_seed, write_header};
 use crate::limits::MAX_PIECE_BYTES;
+use crate::parity::ParityUnit;
 use crate::unit::{Unit, doing};
 use crate::versions::Versions;
 use crate::{Progress, VolumeError, find};
@@ -28,13 +31,15 @@ pub struct FormatOptions {
     pub holes: Holes,
     /// Bytes of the journal of a packed volume: 24 KiB to 256 MiB in steps of 4096. `None` takes 1/64 of the unit, at most 64 MiB.
     pub journal_bytes: Option<u64>,
+    /// Parity groups, from which damaged quanta are repaired. Only native volumes may have them. Writes of less than a group then read the rest of it.
+    pub parity: Option<Group>,
     /// Whether a volume that is there already may be destroyed.
     pub overwrite: bool,
 }
 
 impl Default for FormatOptions {
     fn default() -> Self {
-        Self { size: None, holes: Holes::Allowed, journal_bytes: None, overwrite: false }
+        Self { size: None, holes: Holes::Allowed, journal_bytes: None, parity: None, overwrite: false }
     }
 }
 
@@ -73,7 +78,7 @@ pub fn format(
         holes: options.holes,
         first_epoch: keys.newest_epoch(),
         newest_epoch: keys.newest_epoch(),
-        group: None,
+        group: options.parity,
         generation: 1,
     };
     let unit = Unit::new(inner);
@@ -94,6 +99,12 @@ pub fn format(
     if options.holes == Holes::Refused {
         let codec = Codec::new(volume, plan.size, options.holes, keys.clone());
         plan.seal_all(&unit, &codec, |quanta| report(quanta * plan.size.bytes() as u64))?;
+        if let (Place::Native(native), Some(_)) = (&plan.place, header.group) {
+            let parity = ParityUnit::new(Arc::clone(inner), &header, *native)?;
+            // A scrub finds intact data EDUs and no parity of theirs.
+            let encode = |group| parity.scrub(group).map(drop);
+            (0..native.groups()).try_for_each(encode).map_err(doing("computing parity"))?;
+        }
     }
     plan.write_tails(&unit, volume).and_then(|()| unit.flush()).map_err(doing("writing the journal"))?;
     write_header(&unit, &header, keys)?;
@@ -121,9 +132,12 @@ impl Plan {
                 let remedy = "leave the size out: the unit's blocks have the length of one EDU";
                 return Err(VolumeError::QuantumSize { size: asked.bytes() as u64, block_len, remedy });
             }
-            let native = Native::largest(unit_bytes / u64::from(block_len), None);
+            let native = Native::largest(unit_bytes / u64::from(block_len), options.parity);
             let native = native.ok_or(VolumeError::NoRoom { unit_bytes, journal_bytes: 0 })?;
             return Ok(Self { size, place: Place::Native(native) });
+        }
+        if options.parity.is_some() {
+            return Err(VolumeError::PackedParity);
         }
         let size = options.size.unwrap_or(DEFAULT_SIZE);
         let granularity = block_len;

@@ -13,6 +13,7 @@ use crate::counts::Tally;
 use crate::find::write_header;
 use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES};
 use crate::packed::Packed;
+use crate::parity::ParityUnit;
 use crate::ranges::RangeClaims;
 use crate::request::{Request, What};
 use crate::shared::{Place, Shared};
@@ -58,9 +59,6 @@ impl Volume {
     ) -> Result<Self, VolumeError> {
         let header = found.authenticate(&keys)?;
         let read_only = options.read_only || inner.capabilities().read_only;
-        if header.group.is_some() && !read_only {
-            return Err(VolumeError::ParityGroups);
-        }
         let place = match header.placement {
             Placement::Native => {
                 let blocks = inner.geometry().len_bytes / header.size.edu_len() as u64;
@@ -74,12 +72,21 @@ impl Volume {
                 Place::Packed(Box::new(Packed::new(layout, journal, unit)))
             }
         };
+        let parity = match &place {
+            Place::Native(native) if header.group.is_some() => {
+                Some(ParityUnit::new(Arc::clone(&inner), &header, *native)?)
+            }
+            _ => None,
+        };
+        let parity = parity.map(Arc::new);
+        let inner = parity.clone().map_or(inner, |parity| parity);
         let mailbox = Arc::new(Mailbox::default());
         let pool = Pool::new(POOL_BYTES);
         let awaited = Arc::clone(&mailbox);
         pool.when_back(move || awaited.buffers_returned());
         let shared = Arc::new(Shared {
             inner,
+            parity: parity.clone(),
             place,
             size: header.size,
             quanta: header.quanta,
@@ -95,6 +102,9 @@ impl Volume {
             versions: Versions::default(),
             tally: Tally::default(),
         });
+        if let Some(parity) = &parity {
+            parity.belongs_to(Arc::downgrade(&shared));
+        }
         worker::start(mailbox, Arc::downgrade(&shared)).map_err(VolumeError::Thread)?;
         let volume = Self { shared };
         volume.set_keys(keys)?;

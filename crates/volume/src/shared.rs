@@ -12,6 +12,7 @@ use lunette_store::{FileIo, InlineIo, Store, StoreError};
 use crate::counts::Tally;
 use crate::find::random_seed;
 use crate::packed::Packed;
+use crate::parity::ParityUnit;
 use crate::ranges::{ClaimId, RangeClaims};
 use crate::request::{Request, What};
 use crate::versions::Versions;
@@ -23,6 +24,8 @@ static ZEROES: [u8; 16 << 10] = [0; 16 << 10];
 /// An open volume, which its handle and its requests hold.
 pub(crate) struct Shared {
     pub(crate) inner: Arc<dyn Store>,
+    /// That the unit is kept with parity; it is `inner` then.
+    pub(crate) parity: Option<Arc<ParityUnit>>,
     pub(crate) place: Place,
     pub(crate) size: QuantumSize,
     pub(crate) quanta: u64,

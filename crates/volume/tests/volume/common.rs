@@ -82,7 +82,7 @@ impl Kind {
             Self::Native(_) => (None, None),
             Self::Packed(size, _) => (Some(size), Some(JOURNAL_BYTES)),
         };
-        FormatOptions { size, holes, journal_bytes, overwrite: false }
+        FormatOptions { size, holes, journal_bytes, ..FormatOptions::default() }
     }
 }
 

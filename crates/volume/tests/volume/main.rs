@@ -7,6 +7,7 @@ mod concurrency;
 mod faults;
 mod model;
 mod order;
+mod parity;
 mod power_loss;
 mod rot;
 mod tampering;
