@@ -1,10 +1,11 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`.
+//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`.
 
 #![forbid(unsafe_code)]
 
 mod compare;
 mod count;
+mod encryption;
 mod fuzz;
 mod hostile;
 mod lab;
@@ -40,6 +41,8 @@ enum Chore {
     Count(count::Arguments),
     /// Lunette beside tgt, libiscsi and plain TCP, as ratios of one run.
     Compare(compare::Arguments),
+    /// Encrypted disks beside plain ones, and beside the LUKS drivers of QEMU and nbdkit, as ratios of one run.
+    Encryption(encryption::Arguments),
     /// The share of CPU time of each layer, on both sides, as `perf` samples it.
     Profile(profile::Arguments),
     /// Initiator and target under a virtual clock and a network that breaks everything.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Count(arguments) => count::run(&arguments),
         Chore::Compare(arguments) => compare::run(&arguments),
+        Chore::Encryption(arguments) => encryption::run(&arguments),
         Chore::Profile(arguments) => profile::run(&arguments),
         Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Hostile(arguments) => hostile::run(&arguments),

@@ -28,6 +28,15 @@ const NEEDED: [(&str, Option<&str>); 12] = [
 const COMPARED: [(&str, Option<&str>); 3] =
     [("libiscsi-bin", Some("iscsi-perf")), ("tgt", Some("tgtd")), ("util-linux", Some("taskset"))];
 
+/// The packages for `cargo xtask encryption`, in the same form.
+const ENCRYPTED: [(&str, Option<&str>); 5] = [
+    ("fio", Some("fio")),
+    ("nbdkit", Some("nbdkit")),
+    ("qemu-block-extra", None),
+    ("qemu-utils", Some("qemu-nbd")),
+    ("util-linux", Some("taskset")),
+];
+
 /// The packages for `cargo xtask profile`, in the same form.
 const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("util-linux", Some("taskset"))];
 
@@ -42,6 +51,14 @@ pub(crate) fn provide_for_comparison() -> Result<()> {
         bail!("only root can run tgt and set the congestion control");
     }
     provide_all("a comparison needs", &COMPARED)
+}
+
+/// Installs the packages for the measurements of encryption. Setting the congestion control requires root.
+pub(crate) fn provide_for_encryption() -> Result<()> {
+    if !is_root() {
+        bail!("only root can set the congestion control");
+    }
+    provide_all("measurements of encryption need", &ENCRYPTED)
 }
 
 /// Installs the packages for a profile. Only root can see the kernel's addresses.

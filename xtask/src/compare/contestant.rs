@@ -43,7 +43,13 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    fn start(&self, name: &str, cpus: impl fmt::Display, program: &Path, arguments: Vec<OsString>) -> Result<Child> {
+    pub(crate) fn start(
+        &self,
+        name: &str,
+        cpus: impl fmt::Display,
+        program: &Path,
+        arguments: Vec<OsString>,
+    ) -> Result<Child> {
         Child::start(&self.folder, name, cpus, program, arguments, &self.interrupt)
     }
 }

@@ -5,14 +5,14 @@
 
 pub(crate) mod ceiling;
 pub(crate) mod cells;
-mod child;
+pub(crate) mod child;
 pub(crate) mod contestant;
 mod cores;
 pub(crate) mod disks;
 pub(crate) mod measure;
 mod memory;
 mod output;
-mod statistics;
+pub(crate) mod statistics;
 pub(crate) mod system;
 mod table;
 

@@ -2,15 +2,15 @@
 
 /// The median of a figure over all rounds, with the lowest and highest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
 impl Spread {
     /// The spread of the values; `None` when there are none.
-    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
@@ -22,7 +22,7 @@ impl Spread {
 
     /// The ratio of the medians of two figures that were measured in the same rounds, and the lowest and highest ratio
     /// within one round. `None` when a figure is missing or the divisor is zero.
-    pub(super) fn of_ratio(over: &[f64], under: &[f64]) -> Option<Self> {
+    pub(crate) fn of_ratio(over: &[f64], under: &[f64]) -> Option<Self> {
         if under.iter().any(|under| *under <= 0.0) {
             return None;
         }
