@@ -184,9 +184,6 @@ impl Volume {
         }
     }
 
-    fn check(&self, op: &Op) -> Result<(), StoreError> {
-        let len = self.shared.size.bytes() as u64;
-        op.check(self.shared.quanta * len, self.shared.read_only)?;
     /// Drops the volume, and waits for a checkpoint that is being made. When the requests under way have ended, too, the unit can be opened again.
     ///
     /// It must not be called on the thread that ends the requests of the unit.
@@ -197,6 +194,9 @@ impl Volume {
         }
     }
 
+    fn check(&self, op: &Op) -> Result<(), StoreError> {
+        let len = self.shared.size.bytes() as u64;
+        op.check(self.shared.quanta * len, self.shared.read_only)?;
         let (offset, bytes) = op.range();
         if offset.is_multiple_of(len) && bytes.is_multiple_of(len) {
             return Ok(());

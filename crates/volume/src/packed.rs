@@ -107,16 +107,16 @@ impl Packed {
     /// The handle of the volume is dropped. A checkpoint that is being made goes on: it may wait for readers, which end on the thread that calls this.
     pub(crate) fn drop_handle(&self) {
         self.state().dropped = true;
+    }
+
+    /// Waits for the checkpoint that is being made.
+    pub(crate) fn wait_for_checkpoint(&self) {
         drop(self.checkpoints.lock());
     }
 
     /// Writes what waits, and makes the checkpoint that is due, on the volume's thread.
     pub(crate) fn look(&self, shared: &Shared) {
         loop {
-    }
-
-    /// Waits for the checkpoint that is being made.
-    pub(crate) fn wait_for_checkpoint(&self) {
             self.write_records(shared, &lunette_store::InlineIo);
             let due = {
                 let state = self.state();
