@@ -1,6 +1,6 @@
 //! Why a volume cannot be found, made, opened or kept in order.
 
-use lunette_quanta::packed::LayoutError;
+use lunette_quanta::packed::{LayoutError, ReplayError};
 use lunette_quanta::{Cipher, HeaderError, UnitTooSmall, VolumeId};
 use lunette_store::StoreError;
 
@@ -54,6 +54,9 @@ pub enum VolumeError {
         "both tails of the volume's journal are damaged, so the quanta that were written last cannot be told from older ones; recover the volume with force"
     )]
     TailLost,
+    /// The journal of a packed volume holds what no client leaves there.
+    #[error(transparent)]
+    Journal(ReplayError),
     /// A packed volume was to have parity groups.
     #[error(
         "packed volumes have no parity groups; leave them out, or use a unit whose blocks have the length of an EDU"
@@ -92,4 +95,13 @@ pub enum VolumeError {
         #[source]
         error: StoreError,
     },
+}
+
+impl From<ReplayError> for VolumeError {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::TailLost => Self::TailLost,
+            ReplayError::Sequence(_) | ReplayError::TooManyQuanta => Self::Journal(error),
+        }
+    }
 }

@@ -68,7 +68,7 @@ impl Volume {
                 let layout = Layout::of(&header, inner.geometry().len_bytes)?;
                 let unit = Unit::new(&inner);
                 let area = read_journal(&unit, &layout)?;
-                let journal = replay(&area, &layout, header.volume).map_err(|_| VolumeError::TailLost)?;
+                let journal = replay(&area, &layout, header.volume)?;
                 Place::Packed(Box::new(Packed::new(layout, journal, unit)))
             }
         };

@@ -72,6 +72,12 @@ impl Packed {
     pub(crate) fn new(layout: Layout, journal: Journal, unit: Unit) -> Self {
         let one = |quanta| Shape { sealed: quanta, holes: 0 }.len(&layout);
         // A quarter of the journal, so that records are written while a checkpoint frees others.
+        if journal.missing() > 0 {
+            tracing::warn!(
+                records = journal.missing(),
+                "records of the journal are not whole although later ones are: their writes failed or were not flushed before a power cut, or they are damaged"
+            );
+        }
         let quarter = (journal.longest_record() / 4) as usize;
         let state = State {
             journal,
@@ -154,6 +160,11 @@ impl Packed {
     /// The failure that changes and flushes have to expect.
     pub(crate) fn check_open(&self) -> Result<(), StoreError> {
         self.state().refuse_if_closed()
+    }
+
+    /// Records that were not whole when the volume was opened, although a later one was.
+    pub(crate) fn missing_records(&self) -> u64 {
+        self.state().journal.missing()
     }
 
     fn block_len(&self) -> u64 {

@@ -31,6 +31,9 @@ pub struct Recovered {
     pub moved: u64,
     /// Whether both tails were damaged, so that [`TailLoss::Force`] had to be used.
     pub tail_lost: bool,
+    /// Records that are not whole although a later one is: their writes had failed or were not flushed before a power cut, or they are damaged, and then
+    /// the content that they had is lost. Which of these cannot be told. 0 when both tails were damaged, which leaves nothing to count from.
+    pub missing_records: u64,
 }
 
 /// Opens a volume, moves what its journal holds to its places, and closes it. A native volume has no journal, so nothing is done.
@@ -48,7 +51,7 @@ pub fn recover(
 ) -> Result<Recovered, VolumeError> {
     let header = found.authenticate(keys)?;
     if matches!(header.placement, Placement::Native) {
-        return Ok(Recovered { moved: 0, tail_lost: false });
+        return Ok(Recovered { moved: 0, tail_lost: false, missing_records: 0 });
     }
     if inner.capabilities().read_only {
         return Err(VolumeError::ReadOnly);
@@ -59,8 +62,9 @@ pub fn recover(
         Err(error) => Err(error),
         Ok(volume) => {
             let Place::Packed(packed) = &volume.shared.place else { unreachable!("a packed volume") };
+            let missing_records = packed.missing_records();
             let moved = packed.checkpoint(&volume.shared).map_err(doing("recovering the volume"))?;
-            Ok(Recovered { moved, tail_lost: false })
+            Ok(Recovered { moved, tail_lost: false, missing_records })
         }
     }
 }
@@ -73,7 +77,7 @@ fn force(inner: &Arc<dyn Store>, header: &Header, keys: &KeyRing) -> Result<Reco
     for tail in Journal::first_tails(header.volume) {
         area[tail.offset as usize..][..tail.bytes.len()].copy_from_slice(&tail.bytes);
     }
-    let mut journal = replay(&area, &layout, header.volume).map_err(|_| VolumeError::TailLost)?;
+    let mut journal = replay(&area, &layout, header.volume)?;
     let codec = Codec::new(header.volume, header.size, header.holes, keys.clone());
     let mut recover = || -> Result<u64, StoreError> {
         let checkpoint = journal.checkpoint();
@@ -96,7 +100,7 @@ fn force(inner: &Arc<dyn Store>, header: &Header, keys: &KeyRing) -> Result<Reco
         Ok(moves.len() as u64)
     };
     let moved = recover().map_err(doing("recovering the volume"))?;
-    Ok(Recovered { moved, tail_lost: true })
+    Ok(Recovered { moved, tail_lost: true, missing_records: 0 })
 }
 
 fn version(slot: &[u8; SLOT_LEN]) -> u64 {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use lunette_quanta::packed::{Journal, Layout, replay};
+use lunette_quanta::packed::{Journal, Layout, ReplayError, replay};
 use lunette_quanta::{
     Codec, Condition, Header, Holes, KeyRing, Native, Placement, QuantumSize, Reason, SLOT_LEN, Slot, check,
 };
@@ -79,6 +79,9 @@ pub struct Report {
     pub first_bad: Vec<Bad>,
     /// The journal; `None` for a native volume.
     pub journal: Option<JournalState>,
+    /// Records of the journal that are not whole although a later one is: their writes had failed or were not flushed before a power cut, or they are
+    /// damaged, and then the content that they had is lost. Which of these cannot be told.
+    pub missing_records: u64,
     /// Whether each copy of the header is whole, and with keys authentic. One of them may be stale; that is no fault.
     pub header_copies: [bool; 2],
 }
@@ -119,6 +122,7 @@ pub fn verify(
         bad: BTreeMap::new(),
         first_bad: Vec::new(),
         journal: None,
+        missing_records: 0,
         header_copies: found.whole_copies(keys),
     };
     let place = match placement {
@@ -126,7 +130,12 @@ pub fn verify(
         Placement::Packed { .. } => {
             let layout = Layout::of(&header, inner.geometry().len_bytes)?;
             let area = read_journal(&unit, &layout)?;
-            let journal = replay(&area, &layout, header.volume).ok();
+            let journal = match replay(&area, &layout, header.volume) {
+                Ok(journal) => Some(journal),
+                Err(ReplayError::TailLost) => None,
+                Err(error) => return Err(error.into()),
+            };
+            report.missing_records = journal.as_ref().map_or(0, Journal::missing);
             report.journal = Some(match journal.as_ref().map(Journal::live_len) {
                 None => JournalState::TailLost,
                 Some(0) => JournalState::Empty,

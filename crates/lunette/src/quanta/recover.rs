@@ -4,7 +4,7 @@ use clap::Args;
 use lunette_volume::TailLoss;
 use serde_json::json;
 
-use super::Keyed;
+use super::{Keyed, verify::missing};
 use crate::failure::Failure;
 use crate::output;
 
@@ -32,7 +32,12 @@ pub(super) fn run(arguments: &Recover) -> Result<(), Failure> {
     let recovered = lunette_volume::recover(&unit, &found, &keys.keys.ring, tail_loss);
     let recovered = recovered.map_err(|error| keyed.failure(&error))?;
     if *json {
-        return output::json(&json!({ "moved": recovered.moved, "tail_lost": recovered.tail_lost }));
+        return output::json(&json!({
+            "moved": recovered.moved,
+            "tail_lost": recovered.tail_lost,
+            "missing_records": recovered.missing_records,
+        }));
     }
-    output::line(format_args!("{} quanta moved from the journal to their places", recovered.moved))
+    output::line(format_args!("{} quanta moved from the journal to their places", recovered.moved))?;
+    missing(recovered.missing_records).map_or(Ok(()), output::line)
 }

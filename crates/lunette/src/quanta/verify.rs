@@ -37,6 +37,7 @@ struct Report {
     first_bad: Vec<Bad>,
     #[serde(skip_serializing_if = "Option::is_none")]
     journal: Option<String>,
+    missing_records: u64,
     header_copies: [bool; 2],
 }
 
@@ -92,6 +93,7 @@ impl Report {
                 .map(|bad| Bad { quantum: bad.position, what: name(bad.verdict) })
                 .collect(),
             journal: found.journal.map(journal),
+            missing_records: found.missing_records,
             header_copies: found.header_copies,
         }
     }
@@ -103,6 +105,7 @@ impl Report {
             lines.push(format!("{} quanta are of older epochs; lunette quanta rekey rewrites them", self.older_epochs));
         }
         lines.extend(self.journal.iter().map(|journal| format!("journal: {journal}")));
+        lines.extend(missing(self.missing_records));
         lines.extend(self.bad.iter().map(|(what, count)| format!("{count} quanta: {what}")));
         lines.extend(self.first_bad.iter().take(SHOWN).map(|bad| format!("quantum {}: {}", bad.quantum, bad.what)));
         if self.first_bad.len() > SHOWN {
@@ -120,6 +123,15 @@ fn name(verdict: Verdict) -> &'static str {
         Verdict::UnknownEpoch => "no key of its epoch",
         Verdict::NotAuthentic => "not authentic",
     }
+}
+
+/// What is said of records that are missing.
+pub(super) fn missing(records: u64) -> Option<String> {
+    (records > 0).then(|| {
+        format!(
+            "{records} records of the journal are not whole: they were not flushed before a power cut, their writes failed, or they are damaged and their content is lost"
+        )
+    })
 }
 
 fn journal(state: JournalState) -> String {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crate::associated::VolumeId;
+use crate::limits::MAX_SEQUENCE;
 use crate::packed::record::{self, Record, Shape};
 use crate::packed::tail::{self, RING_OFFSET, Tail};
 use crate::packed::{Layout, Move};
@@ -19,10 +20,16 @@ pub struct Ticket {
     pub(crate) sequence: u64,
 }
 
-/// The journal has no room for the record: make a checkpoint first.
+/// Why the journal has no place for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the journal is full until a checkpoint has moved its quanta out")]
-pub struct JournalFull;
+pub enum ReserveError {
+    /// There is no room: make a checkpoint first.
+    #[error("the journal is full until a checkpoint has moved its quanta out")]
+    Full,
+    /// There is no sequence number left that a reader would take.
+    #[error("the journal's sequence numbers are used up; format a volume and copy the content of this one to it")]
+    NumbersUsedUp,
+}
 
 /// A quantum whose newest content is in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +67,8 @@ pub struct Journal {
     /// Those of them that are being written.
     under_way: BTreeSet<u64>,
     live: BTreeMap<u64, Live>,
+    /// Numbers from `tail` on without a whole record, below the highest that has one, when the journal was opened.
+    missing: u64,
 }
 
 impl Journal {
@@ -75,29 +84,42 @@ impl Journal {
 
     pub(crate) fn from(layout: Layout, volume: VolumeId, tail: u64, tail_copy: u64) -> Self {
         let (records, under_way, live) = Default::default();
-        Self { layout, volume, next: tail, tail, tail_copy, head: RING_OFFSET, records, under_way, live }
+        Self { layout, volume, next: tail, tail, tail_copy, head: RING_OFFSET, records, under_way, live, missing: 0 }
     }
 
     /// Takes in a record that was found after a power cut, in the order of sequence numbers.
     pub(crate) fn found(&mut self, offset: u64, record: &Record<'_>) {
+        self.missing += record.sequence - self.next;
         self.next = record.sequence + 1;
         self.head = offset + record.shape.len(&self.layout) as u64;
         self.records.push_back((record.sequence, offset));
         self.take_in(offset, record.sequence, record.shape, record.entries());
     }
 
+    /// Sequence numbers without a whole record when the journal was opened, although a record after them is whole.
+    ///
+    /// Their writes had failed or were not flushed before a power cut, or the records were whole once and are damaged. Which of these cannot be told. The
+    /// quanta of such a record have their content from before it. Nothing is missing where the damaged record was the last one.
+    pub fn missing(&self) -> u64 {
+        self.missing
+    }
+
     /// Reserves the place of a record.
     ///
     /// # Errors
     ///
-    /// [`JournalFull`]: make a checkpoint. A record that is longer than [`longest_record`](Self::longest_record) never fits.
+    /// [`ReserveError`]. A record that is longer than [`longest_record`](Self::longest_record) never fits.
     ///
     /// # Panics
     ///
     /// When the shape is not [allowed](Shape::is_allowed).
-    pub fn reserve(&mut self, shape: Shape) -> Result<Ticket, JournalFull> {
+    pub fn reserve(&mut self, shape: Shape) -> Result<Ticket, ReserveError> {
         assert!(shape.is_allowed(), "a record has 1 to MAX_RECORD_ENTRIES quanta");
-        let offset = self.room(shape.len(&self.layout) as u64).ok_or(JournalFull)?;
+        // The tail after the record is one higher, and has the same bound.
+        if self.next >= MAX_SEQUENCE {
+            return Err(ReserveError::NumbersUsedUp);
+        }
+        let offset = self.room(shape.len(&self.layout) as u64).ok_or(ReserveError::Full)?;
         self.head = offset + shape.len(&self.layout) as u64;
         let ticket = Ticket { offset, shape, sequence: self.next };
         self.next += 1;
@@ -204,5 +226,25 @@ impl Journal {
             self.records.pop_front();
         }
         self.live.retain(|_, live| live.sequence >= self.tail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::MIN_JOURNAL_LEN;
+    use crate::size::QuantumSize;
+
+    #[test]
+    fn no_record_gets_a_number_that_readers_do_not_take() {
+        let layout = Layout::largest(1 << 20, QuantumSize::B512, 512, MIN_JOURNAL_LEN).unwrap();
+        let mut journal = Journal::from(layout, VolumeId([1; 16]), MAX_SEQUENCE - 1, 0);
+        let shape = Shape { sealed: 1, holes: 0 };
+        let ticket = journal.reserve(shape).unwrap();
+        assert_eq!(ticket.sequence, MAX_SEQUENCE - 1);
+        assert_eq!(journal.reserve(shape), Err(ReserveError::NumbersUsedUp));
+        journal.abandoned(&ticket);
+        let tail = journal.tail(&journal.checkpoint());
+        assert_eq!(tail::find(&tail.bytes, VolumeId([1; 16])), Some((MAX_SEQUENCE, 0)), "the last tail is read");
     }
 }

@@ -20,7 +20,7 @@ pub mod record;
 mod replay;
 mod tail;
 
-pub use journal::{Checkpoint, Journal, JournalFull, Live, Ticket};
+pub use journal::{Checkpoint, Journal, Live, ReserveError, Ticket};
 pub use layout::{Layout, LayoutError, MAX_BLOCK_LEN};
-pub use replay::{Move, TailLost, replay};
+pub use replay::{Move, ReplayError, replay};
 pub use tail::{TAIL_LEN, Tail};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::associated::VolumeId;
+use crate::limits::{MAX_QUANTA_AT_OPEN, MAX_SEQUENCE_AT_OPEN};
 use crate::packed::record::Record;
 use crate::packed::tail::{self, RING_OFFSET};
 use crate::packed::{Journal, Layout};
@@ -19,10 +20,23 @@ pub struct Move {
     pub data_offset: Option<u64>,
 }
 
-/// Both tails of the journal are unreadable, so its records cannot be told from those that were moved out long ago.
+/// Why a journal cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("both tails of the journal are damaged; quanta that were written last may be older than they were")]
-pub struct TailLost;
+pub enum ReplayError {
+    /// Both tails are unreadable, so records cannot be told from those that were moved out long ago.
+    #[error("both tails of the journal are damaged; quanta that were written last may be older than they were")]
+    TailLost,
+    /// A tail or a record has a number that leaves too few for later records.
+    #[error(
+        "the journal has the sequence number {0}, which no client gets to: it was altered; restore the volume from a copy"
+    )]
+    Sequence(u64),
+    /// The journal has more quanta than any client leaves in it.
+    #[error(
+        "the journal has content of more than {MAX_QUANTA_AT_OPEN} quanta, which no client leaves in it: it was altered; restore the volume from a copy"
+    )]
+    TooManyQuanta,
+}
 
 /// Opens a journal from all of its bytes: the state in which a clean end, a killed process or a power cut has left it.
 ///
@@ -31,14 +45,14 @@ pub struct TailLost;
 ///
 /// # Errors
 ///
-/// [`TailLost`].
+/// [`ReplayError`].
 ///
 /// # Panics
 ///
 /// When `area` does not have the length of the journal.
-pub fn replay(area: &[u8], layout: &Layout, volume: VolumeId) -> Result<Journal, TailLost> {
+pub fn replay(area: &[u8], layout: &Layout, volume: VolumeId) -> Result<Journal, ReplayError> {
     assert_eq!(area.len() as u64, layout.journal_len, "all of the journal");
-    let (tail, copy) = tail::find(area, volume).ok_or(TailLost)?;
+    let (tail, copy) = tail::find(area, volume).ok_or(ReplayError::TailLost)?;
     let mut found = BTreeMap::new();
     let mut offset = RING_OFFSET as usize;
     while offset < area.len() {
@@ -50,9 +64,16 @@ pub fn replay(area: &[u8], layout: &Layout, volume: VolumeId) -> Result<Journal,
         }
         offset += len;
     }
+    let highest = found.last_key_value().map_or(tail, |(sequence, _)| *sequence);
+    if highest > MAX_SEQUENCE_AT_OPEN {
+        return Err(ReplayError::Sequence(highest));
+    }
     let mut journal = Journal::from(*layout, volume, tail, copy ^ 1);
     for (offset, record) in found.values() {
         journal.found(*offset, record);
+        if journal.live_len() > MAX_QUANTA_AT_OPEN {
+            return Err(ReplayError::TooManyQuanta);
+        }
     }
     Ok(journal)
 }

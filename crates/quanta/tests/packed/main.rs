@@ -7,7 +7,9 @@ mod disk;
 use std::collections::BTreeSet;
 
 use disk::{Disk, Driver};
-use lunette_quanta::packed::Layout;
+use lunette_quanta::limits::{MAX_QUANTA_AT_OPEN, MAX_RECORD_ENTRIES, MAX_SEQUENCE_AT_OPEN};
+use lunette_quanta::packed::record::{self, Shape};
+use lunette_quanta::packed::{Journal, Layout, ReplayError, replay};
 use lunette_quanta::{QuantumSize, packed};
 use proptest::prelude::*;
 
@@ -235,7 +237,7 @@ fn a_journal_without_a_tail_is_refused() {
     area[0] ^= 1;
     assert!(packed::replay(&area, &layout(size), disk::VOLUME).is_ok(), "the other copy is whole");
     area[4096 + 24] ^= 1;
-    assert_eq!(packed::replay(&area, &layout(size), disk::VOLUME).err(), Some(packed::TailLost));
+    assert_eq!(packed::replay(&area, &layout(size), disk::VOLUME).err(), Some(packed::ReplayError::TailLost));
 }
 
 #[test]
@@ -250,4 +252,66 @@ fn records_of_another_volume_are_not_replayed() {
     }
     let journal = packed::replay(area, &layout(size), other).expect("tails");
     assert_eq!(journal.live(0..QUANTA).count(), 0);
+}
+
+/// A journal of `records` records, each of which unmaps as many quanta as it can, and those of no other.
+fn journal_of_holes(layout: &Layout, records: u64) -> Vec<u8> {
+    let mut area = vec![0; layout.journal_len() as usize];
+    for tail in Journal::first_tails(disk::VOLUME) {
+        area[tail.offset as usize..][..tail.bytes.len()].copy_from_slice(&tail.bytes);
+    }
+    let mut journal = Journal::new(*layout, disk::VOLUME);
+    let shape = Shape { sealed: 0, holes: MAX_RECORD_ENTRIES };
+    for number in 0..records {
+        let ticket = journal.reserve(shape).expect("room");
+        let bytes = &mut area[ticket.offset as usize..][..shape.len(layout)];
+        let positions = (0..MAX_RECORD_ENTRIES).map(|at| number * MAX_RECORD_ENTRIES as u64 + at as u64);
+        record::finish(bytes, layout, disk::VOLUME, &ticket, positions);
+    }
+    area
+}
+
+#[test]
+fn a_journal_of_more_quanta_than_a_client_leaves_there_is_refused() {
+    let layout = Layout::largest(1 << 30, QuantumSize::B512, 512, 48 << 20).expect("room");
+    let most = (MAX_QUANTA_AT_OPEN / MAX_RECORD_ENTRIES) as u64;
+    let open = |records| replay(&journal_of_holes(&layout, records), &layout, disk::VOLUME);
+    assert_eq!(open(most).map(|journal| journal.live_len()), Ok(MAX_QUANTA_AT_OPEN));
+    assert_eq!(open(most + 1).err(), Some(ReplayError::TooManyQuanta));
+}
+
+/// Gives the tail or the record at the beginning of `bytes` another sequence number, and the CRC that fits, as anyone can.
+fn renumber(bytes: &mut [u8], sequence: u64) {
+    bytes[24..32].copy_from_slice(&sequence.to_le_bytes());
+    let crc = lunette_crc32c::crc32c(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn numbers_that_leave_none_for_later_records_are_refused() {
+    let layout = layout(QuantumSize::B512);
+    // Places of a tail and of a record.
+    for at in [0, 8192] {
+        for (sequence, refused) in [(MAX_SEQUENCE_AT_OPEN, false), (MAX_SEQUENCE_AT_OPEN + 1, true)] {
+            let mut driver = Driver::format(layout, QuantumSize::B512);
+            driver.put(&[3], Some(9));
+            let area = &mut driver.disk.bytes[8192..][..layout.journal_len() as usize];
+            renumber(&mut area[at..], sequence);
+            let error = replay(area, &layout, disk::VOLUME).err();
+            assert_eq!(error, refused.then_some(ReplayError::Sequence(sequence)), "at {at}");
+        }
+    }
+}
+
+#[test]
+fn numbers_without_a_whole_record_are_counted_up_to_the_last_whole_one() {
+    let layout = layout(QuantumSize::B512);
+    for (rotten, missing) in [(&[][..], 0), (&[1], 1), (&[0, 2], 2), (&[3], 0), (&[1, 3], 1)] {
+        let mut driver = Driver::format(layout, QuantumSize::B512);
+        (0..4).for_each(|position| driver.put(&[position], Some(9)));
+        let area = &mut driver.disk.bytes[8192..][..layout.journal_len() as usize];
+        rotten.iter().for_each(|record: &usize| area[8192 + record * 1024 + 700] ^= 1);
+        let journal = replay(area, &layout, disk::VOLUME).expect("tails");
+        assert_eq!((journal.missing(), journal.live_len()), (missing, 4 - rotten.len()), "{rotten:?}");
+    }
 }

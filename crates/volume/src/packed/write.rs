@@ -1,13 +1,14 @@
 //! Writes of a packed volume: records of the journal.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
 use lunette_quanta::SLOT_LEN;
 use lunette_quanta::limits::MAX_RECORD_ENTRIES;
-use lunette_quanta::packed::Ticket;
 use lunette_quanta::packed::record::{self, Shape};
+use lunette_quanta::packed::{ReserveError, Ticket};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError};
 
 use crate::counts::Tally;
@@ -64,10 +65,16 @@ impl Packed {
             return None;
         }
         let buffer = shared.take(shape.len(&self.layout))?;
-        let Ok(ticket) = state.journal.reserve(shape) else {
-            state.full = true;
-            shared.mailbox.wake();
-            return None;
+        let ticket = match state.journal.reserve(shape) {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                match error {
+                    ReserveError::Full => state.full = true,
+                    ReserveError::NumbersUsedUp => state.closed = Some(Arc::new(io::Error::other(error))),
+                }
+                shared.mailbox.wake();
+                return None;
+            }
         };
         for (request, part) in &parts {
             let (front, next) = state.queue.front_mut().expect("its parts were gathered from the queue");

@@ -143,6 +143,25 @@ fn recovery_checks_what_it_moves() {
 }
 
 #[test]
+fn a_rotten_record_before_a_whole_one_is_reported() {
+    for (rotten, missing, content) in [(0, 1, [0, 2, 3]), (1, 1, [1, 0, 3]), (2, 0, [1, 2, 0])] {
+        let (flips, unit, volume) = Flips::new();
+        (0..3).for_each(|at| write(&volume, at * 512, &[at as u8 + 1; 512], true).unwrap());
+        let ciphertext = next_ciphertext(&unit, &volume, rotten);
+        drop(volume);
+        flips.inner.write(ciphertext.start + 9, &[0xff; 3]).unwrap();
+        let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), &mut |_| {}).unwrap();
+        assert_eq!((report.missing_records, report.intact), (missing, 2));
+        let found = read(&open(&unit), 0, 3 * 512).unwrap();
+        assert_eq!([found[0], found[512], found[1024]], content);
+        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Refuse).unwrap();
+        assert_eq!((recovered.missing_records, recovered.moved), (missing, 2));
+        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Refuse).unwrap();
+        assert_eq!(recovered.missing_records, 0, "a checkpoint gives the number up");
+    }
+}
+
+#[test]
 fn rewriting_is_not_misled_by_a_slot_that_was_read_wrongly() {
     for kind in [Kind::Native(QuantumSize::B512), PACKED] {
         let flips = Arc::new(Flips { inner: memory(kind.unit_bytes(64)), rule: Mutex::default() });
