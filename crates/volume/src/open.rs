@@ -12,7 +12,7 @@ use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run
 use crate::counts::Tally;
 use crate::find::write_header;
 use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES};
-use crate::packed::Packed;
+use crate::packed::{Packed, highest_version};
 use crate::parity::ParityUnit;
 use crate::ranges::RangeClaims;
 use crate::request::{Request, What};
@@ -59,6 +59,8 @@ impl Volume {
     ) -> Result<Self, VolumeError> {
         let header = found.authenticate(&keys)?;
         let read_only = options.read_only || inner.capabilities().read_only;
+        let codec = Codec::new(header.volume, header.size, header.holes, keys.clone());
+        let versions = Versions::default();
         let place = match header.placement {
             Placement::Native => {
                 let blocks = inner.geometry().len_bytes / header.size.edu_len() as u64;
@@ -69,6 +71,7 @@ impl Volume {
                 let unit = Unit::new(&inner);
                 let area = read_journal(&unit, &layout)?;
                 let journal = replay(&area, &layout, header.volume)?;
+                versions.saw(highest_version(&journal, &area, &codec));
                 Place::Packed(Box::new(Packed::new(layout, journal, unit)))
             }
         };
@@ -91,7 +94,7 @@ impl Volume {
             size: header.size,
             quanta: header.quanta,
             read_only,
-            codec: RwLock::new(Codec::new(header.volume, header.size, header.holes, keys.clone())),
+            codec: RwLock::new(codec),
             holes: header.holes,
             header: Mutex::new(header),
             changing: Mutex::new(()),
@@ -99,7 +102,7 @@ impl Volume {
             claims: RangeClaims::new(),
             mailbox: Arc::clone(&mailbox),
             starved: AtomicUsize::new(0),
-            versions: Versions::default(),
+            versions,
             tally: Tally::default(),
         });
         if let Some(parity) = &parity {
@@ -273,7 +276,7 @@ impl Store for Volume {
         let (len, inner) = (self.shared.size.bytes() as u32, self.shared.inner.geometry());
         let unmap_bytes = match &self.shared.place {
             Place::Native(_) => inner.unmap_bytes / self.shared.size.edu_len() as u32 * len,
-            Place::Packed(_) => inner.unmap_bytes.next_multiple_of(len),
+            Place::Packed(_) => inner.unmap_bytes.checked_next_multiple_of(len).unwrap_or(u32::MAX / len * len),
         };
         Geometry {
             len_bytes: self.shared.quanta * u64::from(len),

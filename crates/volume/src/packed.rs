@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use lunette_quanta::Placement;
 use lunette_quanta::packed::record::Shape;
 use lunette_quanta::packed::{Journal, Layout};
+use lunette_quanta::{Codec, Placement, QuantumSize, SLOT_LEN, Slot};
 use lunette_store::StoreError;
 
 use crate::limits::{MAX_LIVE, MAX_PIECE_BYTES};
@@ -170,6 +170,22 @@ impl Packed {
     fn block_len(&self) -> u64 {
         block_len(&self.layout)
     }
+}
+
+/// The highest version of the authentic quanta in a journal, of which `area` is all.
+pub(crate) fn highest_version(journal: &Journal, area: &[u8], codec: &Codec) -> u64 {
+    let authentic = journal.live(0..u64::MAX).filter_map(|(position, live)| {
+        let is_authentic = opens(codec, area, position, live.data_offset?, &live.slot);
+        is_authentic.then(|| Slot::decode(&live.slot).version)
+    });
+    authentic.max().unwrap_or(0)
+}
+
+/// Whether an owner of the keys made the quantum whose ciphertext is at `data_offset` of a journal.
+pub(crate) fn opens(codec: &Codec, area: &[u8], position: u64, data_offset: u64, slot: &[u8; SLOT_LEN]) -> bool {
+    let mut plain = [0; QuantumSize::B4096.bytes()];
+    let plain = &mut plain[..codec.size().bytes()];
+    codec.open_split(position, &area[data_offset as usize..][..plain.len()], slot, plain).is_ok()
 }
 
 /// Bytes of a block of the unit.

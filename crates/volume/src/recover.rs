@@ -7,8 +7,8 @@ use lunette_quanta::{Codec, Header, KeyRing, Placement, SLOT_LEN, Slot};
 use lunette_store::{Store, StoreError};
 
 use crate::open::read_journal;
-use crate::packed::block_len;
 use crate::packed::checkpoint::{move_out, write_tail};
+use crate::packed::{block_len, opens};
 use crate::shared::Place;
 use crate::unit::{Unit, doing};
 use crate::{Found, OpenOptions, Volume, VolumeError};
@@ -19,8 +19,8 @@ pub enum TailLoss {
     /// Leave the volume as it is, and say so.
     #[default]
     Refuse,
-    /// Take every whole record of the journal, unless the quantum in its place has a higher version. Quanta that were written last may be older
-    /// than they were, and what was unmapped last may come back.
+    /// Take every whole record of the journal, except quanta that are not authentic and those with a higher version in their place. Quanta that were
+    /// written last may be older than they were, and what was unmapped last may come back.
     Force,
 }
 
@@ -83,6 +83,10 @@ fn force(inner: &Arc<dyn Store>, header: &Header, keys: &KeyRing) -> Result<Reco
         let checkpoint = journal.checkpoint();
         let mut moves = Vec::new();
         for at in &checkpoint.moves {
+            // A record needs no key, so what it holds could be a forgery of a high version.
+            if at.data_offset.is_some_and(|offset| !opens(&codec, &area, at.position, offset, &at.slot)) {
+                continue;
+            }
             if version_in_place(&unit, &layout, &codec, at.position)?.is_none_or(|there| there < version(&at.slot)) {
                 moves.push(*at);
             }

@@ -3,10 +3,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use lunette_quanta::packed::Layout;
-use lunette_quanta::{Cipher, DataKey, HeaderError, Holes, KeyRing, Placement, QuantumSize};
+use lunette_quanta::packed::record::{self, Shape};
+use lunette_quanta::packed::{Layout, replay};
+use lunette_quanta::{
+    Cipher, Codec, DataKey, HeaderError, Holes, KeyRing, Placement, QuantumSize, SLOT_LEN, Sealing, Seed, Slot,
+};
 use lunette_store::filters::ReadOnly;
-use lunette_store::{FileStore, MemoryStore, OpenOptions as FileOptions, Store, StoreError};
+use lunette_store::{
+    Capabilities, Completion, FileIo, FileStore, Geometry, MemoryStore, Op, OpenOptions as FileOptions, Store,
+    StoreError,
+};
 use lunette_volume::{
     Bad, FormatOptions, JournalState, OpenOptions, TailLoss, Verdict, Volume, VolumeError, find, format, recover,
     rekey, verify,
@@ -295,4 +301,92 @@ fn a_volume_lives_in_a_file() {
     let unit: Arc<dyn Store> = Arc::new(FileStore::open(&path, &FileOptions::default()).unwrap());
     assert!(read(&open(&unit), 4096, content.len()).unwrap() == content);
     assert!(matches!(find(&unit).unwrap().header().placement, Placement::Packed { block_len: 512, .. }));
+}
+
+/// Where the first record of a journal is on its unit.
+const FIRST_RECORD: u64 = 8192 + 8192;
+
+/// A unit whose journal has one record: this content of the first quantum, of a version that no clock has given yet.
+fn with_a_record_of_the_future(keys: &KeyRing) -> (Arc<MemoryStore>, Arc<dyn Store>, Layout, u64) {
+    let (memory, unit, volume) = fresh(PACKED, 16);
+    write(&volume, 0, &[1; 512], true).unwrap();
+    volume.close().unwrap();
+    let layout = Layout::of(&volume.header(), unit.geometry().len_bytes).unwrap();
+    drop(volume);
+    let mut journal = replay(&journal_bytes(&memory, &layout), &layout, VOLUME).unwrap();
+    let shape = Shape { sealed: 1, holes: 0 };
+    let ticket = journal.reserve(shape).unwrap();
+    let mut bytes = vec![0; shape.len(&layout)];
+    let (slots, data) = record::places(&mut bytes, shape, &layout);
+    let codec = Codec::new(VOLUME, QuantumSize::B512, Holes::Allowed, keys.clone());
+    let version = u64::MAX / 2;
+    codec.seal_split(Sealing { position: 0, version, seed: Seed::new([5; 32]) }, &[2; 512], data, slots);
+    record::finish(&mut bytes, &layout, VOLUME, &ticket, [0].into_iter());
+    memory.write(FIRST_RECORD, &bytes).unwrap();
+    (memory, unit, layout, version)
+}
+
+fn journal_bytes(memory: &MemoryStore, layout: &Layout) -> Vec<u8> {
+    let mut area = vec![0; layout.journal_len() as usize];
+    memory.read(layout.journal_offset(), &mut area).unwrap();
+    area
+}
+
+#[test]
+fn versions_rise_above_those_of_the_journal_but_not_above_forged_ones() {
+    for (key, rises) in [(keys(&[1]), true), (forger(), false)] {
+        let (memory, unit, layout, future) = with_a_record_of_the_future(&key);
+        let volume = open(&unit);
+        write(&volume, 512, &[3; 512], true).unwrap();
+        drop(volume);
+        let journal = replay(&journal_bytes(&memory, &layout), &layout, VOLUME).unwrap();
+        let live: Vec<_> = journal.live(1..2).map(|(_, live)| Slot::decode(&live.slot).version).collect();
+        assert_eq!(live.iter().map(|version| *version > future).collect::<Vec<_>>(), [rises]);
+    }
+}
+
+/// Keys of somebody else, with the epochs of the volume's.
+fn forger() -> KeyRing {
+    KeyRing::new(Cipher::Aegis256, 1, &DataKey::new([99; 32])).unwrap()
+}
+
+#[test]
+fn forced_recovery_does_not_replace_a_quantum_by_a_forged_one() {
+    for (key, moved, content) in [(keys(&[1]), 1, 2), (forger(), 0, 1)] {
+        let (memory, unit, ..) = with_a_record_of_the_future(&key);
+        for tail in [8192, 8192 + 4096] {
+            memory.write(tail, &[0; SLOT_LEN]).unwrap();
+        }
+        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Force).unwrap();
+        assert_eq!(recovered.moved, moved);
+        assert_eq!(read(&open(&unit), 0, 512).unwrap(), [content; 512]);
+    }
+}
+
+/// A unit that claims to free space in very large pieces.
+struct Huge(Arc<dyn Store>);
+
+impl Store for Huge {
+    fn geometry(&self) -> Geometry {
+        Geometry { unmap_bytes: u32::MAX, ..self.0.geometry() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        self.0.submit(op, io, done);
+    }
+}
+
+#[test]
+fn any_geometry_of_a_unit_makes_one_of_whole_quanta() {
+    for kind in Kind::ALL {
+        let (_, unit, volume) = fresh(kind, 16);
+        drop(volume);
+        let unit: Arc<dyn Store> = Arc::new(Huge(unit));
+        let unmap_bytes = open(&unit).geometry().unmap_bytes as usize;
+        assert!(unmap_bytes > 0 && unmap_bytes.is_multiple_of(kind.size().bytes()), "{unmap_bytes}");
+    }
 }
