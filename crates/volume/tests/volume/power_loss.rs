@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use lunette_quanta::{Holes, QuantumSize};
 use lunette_store::filters::PowerLoss;
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, InlineIo, Op, OpKind, Outcome, Store, execute};
+use lunette_store::{
+    Capabilities, Completion, FileIo, Geometry, InlineIo, Op, OpKind, Outcome, Store, StoreError, execute,
+};
 use lunette_volume::{FormatOptions, OpenOptions, Volume, find, format, verify};
 
 use crate::common::{Kind, VOLUME, flush, keys, read, write};
@@ -94,10 +96,10 @@ impl Dice {
 
 const QUANTA: u64 = 24;
 
-fn run(kind: Kind, holes: Holes, seed: u64) -> usize {
+/// The states in which a power cut leaves a load, with the fills that are allowed there.
+fn cuts(kind: Kind, holes: Holes, seed: u64, piece_len: usize) -> Vec<(PowerLoss, Allowed)> {
     let size = kind.size();
     let disk = PowerLoss::new(kind.unit_bytes(QUANTA + 8)).unwrap();
-    let piece_len = if let Kind::Native(size) = kind { size.edu_len() } else { SECTOR_LEN };
     let state = State { allowed: vec![BTreeSet::from([0]); QUANTA as usize], cuts: Vec::new(), seed };
     let campaign = Arc::new(Campaign { disk, piece_len, state: Mutex::new(state) });
     let unit = kind.blocks(Arc::<Campaign>::clone(&campaign));
@@ -143,12 +145,26 @@ fn run(kind: Kind, holes: Holes, seed: u64) -> usize {
     campaign.cut();
     drop(volume);
 
-    let cuts = std::mem::take(&mut campaign.state.lock().unwrap().cuts);
-    let number = cuts.len();
-    for (cut, allowed) in cuts {
-        check(kind, cut, &allowed);
-    }
-    number
+    std::mem::take(&mut campaign.state.lock().unwrap().cuts)
+}
+
+/// Opens what a cut has left of a native volume whose blocks are not written as a whole. Gives the number of quanta that are refused, each of which was
+/// being written.
+fn check_torn(kind: Kind, cut: PowerLoss, allowed: &Allowed) -> usize {
+    let unit = kind.blocks(Arc::new(cut));
+    let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1, 2]), OpenOptions::default()).unwrap();
+    let len = kind.size().bytes();
+    let is_refused = |(at, allowed): &(usize, &BTreeSet<u8>)| match read(&volume, (at * len) as u64, len) {
+        Ok(quantum) => {
+            assert!(allowed.iter().any(|fill| quantum == vec![*fill; len]), "quantum {at} is other than {allowed:?}");
+            false
+        }
+        Err((error, _)) => {
+            assert!(matches!(error, StoreError::Refused { .. }) && allowed.len() > 1, "quantum {at}: {error}");
+            true
+        }
+    };
+    allowed.iter().enumerate().filter(is_refused).count()
 }
 
 /// Opens what a cut has left, twice: as it is, and after the first checkpoint.
@@ -188,9 +204,28 @@ fn every_quantum_is_old_or_new_and_new_when_it_was_flushed() {
         (Kind::Packed(QuantumSize::B512, 512), Holes::Refused),
     ];
     for (kind, holes) in kinds {
-        let cuts: usize = (0..2).map(|seed| run(kind, holes, seed * 1000)).sum();
-        println!("{kind:?}, {holes:?}: {cuts} cuts");
-        assert!(cuts > 200, "the load reaches the unit");
+        let piece_len = if let Kind::Native(size) = kind { size.edu_len() } else { SECTOR_LEN };
+        let cuts: Vec<_> = (0..2).flat_map(|seed| cuts(kind, holes, seed * 1000, piece_len)).collect();
+        println!("{kind:?}, {holes:?}: {} cuts", cuts.len());
+        assert!(cuts.len() > 200, "the load reaches the unit");
+        for (cut, allowed) in cuts {
+            check(kind, cut, &allowed);
+        }
+    }
+}
+
+#[test]
+fn a_native_quantum_on_blocks_that_tear_is_old_or_new_or_refused() {
+    for size in [QuantumSize::B512, QuantumSize::B4096] {
+        let kind = Kind::Native(size);
+        let mut refused = 0;
+        for seed in 0..2 {
+            for (cut, allowed) in cuts(kind, Holes::Allowed, seed * 1000, SECTOR_LEN) {
+                refused += check_torn(kind, cut, &allowed);
+            }
+        }
+        println!("{size:?}: {refused} quanta refused");
+        assert!(refused > 0, "the cuts tear blocks");
     }
 }
 
