@@ -21,6 +21,19 @@ pub struct KeyParameters {
 /// The names of the parameters, `keys` first.
 pub(super) const NAMES: [&str; 4] = ["keys", "passphrase_file", "passphrase_credential", "tls"];
 
+/// The parameter that a name is, or a misspelling of.
+fn meant(name: &str) -> Option<&'static str> {
+    let name = name.replace('-', "_");
+    NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(&name))
+}
+
+fn unknown<T>(name: &str) -> Result<T, UrlError> {
+    match meant(name) {
+        Some(known) => wrong(format!("there is no parameter {name:?} of keys; write {known}")),
+        None => wrong(format!("there is no parameter {name:?} of keys; those that there are: {}", NAMES.join(", "))),
+    }
+}
+
 /// The values that were read so far, in the order of [`NAMES`].
 pub(super) type Values = [Option<String>; NAMES.len()];
 
@@ -34,12 +47,7 @@ impl KeyParameters {
         let mut values = Values::default();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let Some(at) = NAMES.iter().position(|known| *known == name) else {
-                return wrong(format!(
-                    "there is no parameter {name:?} of keys; those that there are: {}",
-                    NAMES.join(", ")
-                ));
-            };
+            let Some(at) = NAMES.iter().position(|known| *known == name) else { return unknown(name) };
             if value.is_empty() {
                 return wrong(format!("the parameter {name} has no value; write {name}=VALUE"));
             }
@@ -51,11 +59,18 @@ impl KeyParameters {
     }
 
     /// Splits the name of a disk that is no URL, such as `disk.img?keys=file:disk.keys`, into the disk and the query that [`parse`](Self::parse)
-    /// reads. `None` when no parameter of keys follows the last question mark, which then belongs to the name.
+    /// reads. `None` when no parameter of keys follows a question mark: the question marks then belong to the name.
+    ///
+    /// A misspelt parameter (`passphrase-file`, `Keys`) makes it a query too, as does an unknown one beside one that is known. [`parse`](Self::parse)
+    /// refuses both; as part of a name, either would lead to plain text in a file of that name.
     pub fn split(name: &str) -> Option<(&str, &str)> {
-        let (disk, query) = name.rsplit_once('?')?;
-        let first = query.split(['=', '&']).next()?;
-        NAMES.contains(&first).then_some((disk, query))
+        let is_query = |query: &str| {
+            let names = query.split('&').filter_map(|parameter| parameter.split('=').next());
+            names.map(meant).any(|known| known.is_some())
+        };
+        // The last one that fits, because names of disks have question marks too, as have those of key files.
+        let mut queries = name.rmatch_indices('?').map(|(at, mark)| (&name[..at], &name[at + mark.len()..]));
+        queries.find(|(_, query)| is_query(query))
     }
 
     /// `None` when there are no values.

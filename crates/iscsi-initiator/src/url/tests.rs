@@ -244,6 +244,23 @@ fn keys_follow_the_last_question_mark_of_a_path() {
     for path in ["a.img", "a?b.img", "a.img?", "a.img?keysx=1"] {
         assert_eq!(KeyParameters::split(path), None, "{path}");
     }
+    assert_eq!(KeyParameters::split("a.img?keys=file:k?1"), Some(("a.img", "keys=file:k?1")));
+}
+
+#[test]
+fn misspelt_keys_behind_a_path_are_refused_and_not_its_name() {
+    for (query, words) in [
+        ("passphrase-file=p&keys=file:k", "write passphrase_file"),
+        ("passphrase-file=p", "write passphrase_file"),
+        ("Keys=file:k", "write keys"),
+        ("TLS=d&KEYS=file:k", "write tls"),
+        ("header_digest=crc32c&keys=file:k", "no parameter \"header_digest\""),
+        ("x&keys=file:k", "no parameter \"x\""),
+    ] {
+        assert_eq!(KeyParameters::split(&format!("a?b.img?{query}")), Some(("a?b.img", query)));
+        let said = KeyParameters::parse(query).unwrap_err().to_string();
+        assert!(said.contains(words), "{query}: {said}");
+    }
 }
 
 #[test]
