@@ -20,7 +20,7 @@ use crate::{Progress, VolumeError, find};
 const DEFAULT_SIZE: QuantumSize = QuantumSize::B4096;
 
 /// Quanta that are sealed together when a volume without holes is made. Their slots fill whole blocks.
-const SEALED_TOGETHER: u64 = 128;
+const SEALED_TOGETHER: u64 = 62;
 
 /// How a volume is to be made.
 #[derive(Debug, Clone, Copy)]

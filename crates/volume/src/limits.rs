@@ -1,7 +1,11 @@
 //! Bounds on what an open volume holds.
 
-/// Bytes of the longest read or write that is made of the unit at once. Longer requests are cut into pieces of this length.
-pub const MAX_PIECE_BYTES: usize = 1 << 20;
+/// Bytes of the longest read or write that is made of the unit at once. Longer requests are cut into pieces of this length. It is the default of
+/// MaxBurstLength: tgt 1.0.85 sends more than a burst in one sequence when a longer read is answered.
+pub const MAX_PIECE_BYTES: usize = 256 << 10;
+
+/// Bytes of parity groups that are read or written at once: at least one of the largest.
+pub const MAX_GROUP_BYTES: usize = 1 << 20;
 
 /// Bytes of buffers that requests of an open volume hold together. Requests beyond it wait.
 pub const POOL_BYTES: usize = 64 << 20;

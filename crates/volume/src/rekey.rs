@@ -131,12 +131,7 @@ fn rewrite_run(shared: &Arc<Shared>, unit: &Unit, newest: u32, run: Range<u64>) 
 }
 
 /// Makes a request of the volume and waits for it, and gives the oldest epoch that a read has opened. The caller has claimed the range.
-fn request(
-    shared: &Arc<Shared>,
-    what: What,
-    range: Range<u64>,
-    buffer: Buffer,
-) -> Result<(Buffer, u32), StoreError> {
+fn request(shared: &Arc<Shared>, what: What, range: Range<u64>, buffer: Buffer) -> Result<(Buffer, u32), StoreError> {
     let (tx, rx) = channel();
     // The receiver waits below.
     let done = Completion::call(move |outcome| drop(tx.send(outcome)));

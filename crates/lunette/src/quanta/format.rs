@@ -8,7 +8,8 @@ use lunette_buffer::Pool;
 use lunette_keys::keyfile::{Cipher, NewHolder, Unlocked};
 use lunette_keys::source::{KeyPlace, KeySource};
 use lunette_keys::{Argon2Cost, write_private};
-use lunette_quanta::{Holes, QuantumSize};
+use lunette_quanta::limits::{MAX_GROUP_DATA, MAX_GROUP_PARITY};
+use lunette_quanta::{Group, Holes, QuantumSize};
 use lunette_store::{Op, Store, execute};
 use lunette_volume::{FormatOptions, VolumeError};
 
@@ -50,6 +51,9 @@ pub(super) struct Format {
     /// Bytes of the journal, on disks that need one: a multiple of 4096 from 24K to 256M [default: 1/64 of the disk, 64M at most]
     #[arg(long, value_name = "SIZE")]
     journal: Option<Size>,
+    /// Give each DATA quanta PARITY more, from which as many damaged ones are repaired: 8+2. For disks of quanta (lunette serve --quantum)
+    #[arg(long, value_name = "DATA+PARITY", value_parser = group)]
+    parity: Option<Group>,
     /// Create the file, when it is missing
     #[arg(long, value_name = "SIZE")]
     create: Option<Size>,
@@ -66,8 +70,18 @@ fn quantum(text: &str) -> Result<QuantumSize, String> {
     QuantumSize::of_bytes(bytes).ok_or_else(|| format!("write one of {:?}", QuantumSize::ALL.map(QuantumSize::bytes)))
 }
 
+fn group(text: &str) -> Result<Group, String> {
+    let parsed = text.split_once('+').and_then(|(data, parity)| Some((data.parse().ok()?, parity.parse().ok()?)));
+    let (data, parity) = parsed.ok_or("write two numbers, such as 8+2")?;
+    let within = |count, most| (1..=most).contains(&count);
+    if !within(data, MAX_GROUP_DATA) || !within(parity, MAX_GROUP_PARITY) {
+        return Err(format!("write at most {MAX_GROUP_DATA}+{MAX_GROUP_PARITY}, and at least 1+1"));
+    }
+    Ok(Group { data, parity })
+}
+
 pub(super) fn run(arguments: &Format) -> Result<(), Failure> {
-    let Format { keyed, quantum, cipher, no_holes, journal, create, yes, json } = arguments;
+    let Format { keyed, quantum, cipher, no_holes, journal, parity, create, yes, json } = arguments;
     let source = keyed.needed_source()?;
     let unit = keyed.unit(false, *create)?;
     let overwrite = may_overwrite(keyed, &unit, *yes)?;
@@ -76,6 +90,7 @@ pub(super) fn run(arguments: &Format) -> Result<(), Failure> {
         size: *quantum,
         holes: if *no_holes { Holes::Refused } else { Holes::Allowed },
         journal_bytes: journal.map(|Size(bytes)| bytes),
+        parity: *parity,
         overwrite,
     };
     let bar = Bar::new();

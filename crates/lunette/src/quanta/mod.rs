@@ -5,6 +5,7 @@ mod info;
 mod progress;
 mod recover;
 mod rekey;
+mod scrub;
 mod verify;
 
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ enum Command {
     Verify(verify::Verify),
     Rekey(rekey::Rekey),
     Recover(recover::Recover),
+    Scrub(scrub::Scrub),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -55,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Verify(arguments) => verify::run(arguments),
         Command::Rekey(arguments) => rekey::run(arguments),
         Command::Recover(arguments) => recover::run(arguments),
+        Command::Scrub(arguments) => scrub::run(arguments),
     }
 }
 

@@ -98,8 +98,7 @@ fn read_extents(unit: &Unit, layout: &Layout, len: usize, moves: &[Move]) -> Res
     let sealed: Vec<&Move> = moves.iter().filter(|at| at.data_offset.is_some()).collect();
     let offset = |at: &Move| layout.journal_offset() + at.data_offset.unwrap_or_default();
     let adjacent = |a: &&Move, b: &&Move| a.position + 1 == b.position && offset(a) + len as u64 == offset(b);
-    let runs: Vec<&[&Move]> =
-        sealed.chunk_by(adjacent).flat_map(|run| run.chunks(MAX_PIECE_BYTES / len)).collect();
+    let runs: Vec<&[&Move]> = sealed.chunk_by(adjacent).flat_map(|run| run.chunks(MAX_PIECE_BYTES / len)).collect();
     let mut next = runs.iter().enumerate();
     let (mut extents, mut damaged) = (Vec::new(), Vec::new());
     unit.run(

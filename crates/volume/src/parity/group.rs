@@ -8,7 +8,7 @@ use lunette_quanta::{Members, Native, Parity, Part, QuantumSize};
 use lunette_store::{Completion, Op, Outcome, StoreError, execute};
 
 use super::GroupState;
-use crate::limits::MAX_PIECE_BYTES;
+use crate::limits::MAX_GROUP_BYTES;
 use crate::shared::Shared;
 use crate::unit::Unit;
 
@@ -86,8 +86,8 @@ impl Groups {
         let parity_len = usize::from(self.parity.group().parity) * self.edu_len;
         let groups = self.groups_of(quanta);
         let mut edus = edus;
-        for first in groups.clone().step_by(MAX_PIECE_BYTES / parity_len) {
-            let batch = first..groups.end.min(first + (MAX_PIECE_BYTES / parity_len) as u64);
+        for first in groups.clone().step_by(MAX_GROUP_BYTES / parity_len) {
+            let batch = first..groups.end.min(first + (MAX_GROUP_BYTES / parity_len) as u64);
             let mut parity = vec![0; (batch.end - batch.start) as usize * parity_len];
             let from = quanta.start.max(self.quanta_of(batch.start).start);
             let mut rest = edus;
@@ -265,4 +265,4 @@ fn unreadable() -> StoreError {
 }
 
 // A group with its parity is written and read by requests that a unit takes at once.
-const _: () = assert!(128 * QuantumSize::B4096.edu_len() <= MAX_PIECE_BYTES);
+const _: () = assert!(128 * QuantumSize::B4096.edu_len() <= MAX_GROUP_BYTES);

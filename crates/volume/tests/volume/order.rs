@@ -192,5 +192,5 @@ fn a_volume_is_dropped_while_a_checkpoint_waits_for_what_the_same_thread_ends() 
     while Arc::strong_count(&unit) > 1 {
         thread::yield_now();
     }
-    assert_eq!(read(&open(&unit), 0, 36 * 512).unwrap(), [5; 36 * 512]);
+    assert_eq!(read(&open(&unit), 0, 36 * 512).unwrap(), vec![5; 36 * 512]);
 }

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 use lunette_quanta::packed::Layout;
 use lunette_quanta::{Holes, QuantumSize};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError};
-use lunette_volume::{
-    JournalState, TailLoss, Verdict, Volume, VolumeError, find, recover, rekey, verify,
-};
+use lunette_volume::{JournalState, TailLoss, Verdict, Volume, VolumeError, find, recover, rekey, verify};
 
 use crate::common::{Kind, keys, make, memory, open, read, refused_at, write};
 
