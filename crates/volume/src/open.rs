@@ -12,7 +12,7 @@ use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run
 use crate::counts::Tally;
 use crate::find::write_header;
 use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES};
-use crate::packed::{Packed, highest_version};
+use crate::packed::{Packed, highest_version, take_over};
 use crate::parity::ParityUnit;
 use crate::ranges::RangeClaims;
 use crate::request::{Request, What};
@@ -46,7 +46,8 @@ impl Volume {
     /// Opens the volume that [`find`](crate::find) has found, and replays its journal in memory if it is packed.
     ///
     /// When the newest of `keys` is newer than the volume's newest epoch, the header is changed to say so, unless the volume is opened
-    /// read-only. One client at a time may open a packed volume for writing.
+    /// read-only. One client at a time may open a packed volume for writing: when a second one does, the first fails its next checkpoint, and
+    /// all changes after that. What both wrote until then may be lost.
     ///
     /// # Errors
     ///
@@ -70,8 +71,11 @@ impl Volume {
                 let layout = Layout::of(&header, inner.geometry().len_bytes)?;
                 let unit = Unit::new(&inner);
                 let area = read_journal(&unit, &layout)?;
-                let journal = replay(&area, &layout, header.volume)?;
+                let mut journal = replay(&area, &layout, header.volume)?;
                 versions.saw(highest_version(&journal, &area, &codec));
+                if !read_only {
+                    take_over(&unit, &layout, &mut journal)?;
+                }
                 Place::Packed(Box::new(Packed::new(layout, journal, unit)))
             }
         };

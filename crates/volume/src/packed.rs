@@ -7,6 +7,8 @@
 //! - **Reads** register with the generation of readers before they look where their quanta are, and sign off when they have read. A checkpoint waits for
 //!   the readers that may still read what it is about to overwrite: in the places of the quanta that it moves, before it moves them, and in the
 //!   records that it has freed, before they are used again. So no read of this volume meets a torn quantum.
+//! - **Another writer.** Before each checkpoint the tails are read again. When another client has opened the volume for writing since this one did, this one
+//!   is closed as below.
 //! - **Failures.** A record whose write has failed is given up, and its requests fail. When a checkpoint cannot move quanta, the requests that wait for
 //!   room fail, and the next one tries again. When a flush or the write of a tail has failed, nobody knows what the medium holds: the volume is *closed* for
 //!   changes and flushes, and says so, until it is opened again.
@@ -25,11 +27,12 @@ use lunette_quanta::packed::{Journal, Layout};
 use lunette_quanta::{Codec, Placement, QuantumSize, SLOT_LEN, Slot};
 use lunette_store::StoreError;
 
+use crate::VolumeError;
 use crate::limits::{MAX_LIVE, MAX_PIECE_BYTES};
 use crate::packed::readers::Readers;
 use crate::request::Request;
 use crate::shared::Shared;
-use crate::unit::Unit;
+use crate::unit::{Unit, doing};
 
 /// The driver of a packed volume.
 pub(crate) struct Packed {
@@ -170,6 +173,16 @@ impl Packed {
     fn block_len(&self) -> u64 {
         block_len(&self.layout)
     }
+}
+
+/// Says in the journal who has opened it for writing.
+pub(crate) fn take_over(unit: &Unit, layout: &Layout, journal: &mut Journal) -> Result<(), VolumeError> {
+    let mut owner = [0; 8];
+    getrandom::fill(&mut owner)?;
+    let tail = journal.take_over(u64::from_le_bytes(owner));
+    // The valid tail may be in a cache, and this overwrites the one that is stable.
+    let taken = unit.flush().and_then(|()| checkpoint::write_tail(unit, layout, &tail)).and_then(|()| unit.flush());
+    taken.map_err(doing("opening the journal for writing"))
 }
 
 /// The highest version of the authentic quanta in a journal, of which `area` is all.

@@ -141,7 +141,7 @@ pub fn verify(
                 Some(0) => JournalState::Empty,
                 Some(quanta) => JournalState::Quanta(quanta as u64),
             });
-            Place::Packed(layout, journal.unwrap_or_else(|| Journal::new(layout, header.volume)), area)
+            Place::Packed(layout, Box::new(journal.unwrap_or_else(|| Journal::new(layout, header.volume))), area)
         }
     };
     let judge = Judge { header, codec };
@@ -153,7 +153,7 @@ pub fn verify(
 enum Place {
     Native(Native),
     /// The journal, and its bytes.
-    Packed(Layout, Journal, Vec<u8>),
+    Packed(Layout, Box<Journal>, Vec<u8>),
 }
 
 /// Knows of one quantum what it is.

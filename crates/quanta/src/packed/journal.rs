@@ -69,6 +69,10 @@ pub struct Journal {
     live: BTreeMap<u64, Live>,
     /// Numbers from `tail` on without a whole record, below the highest that has one, when the journal was opened.
     missing: u64,
+    /// The number of the client that has opened the volume for writing; 0 for none.
+    owner: u64,
+    /// The owners that the tails named when the journal was opened.
+    earlier_owners: [Option<u64>; 2],
 }
 
 impl Journal {
@@ -79,12 +83,24 @@ impl Journal {
 
     /// The tails of a new volume. Nothing else of its journal needs to be written.
     pub fn first_tails(volume: VolumeId) -> [Tail; 2] {
-        [tail::emit(volume, 1, 0), tail::emit(volume, 1, 1)]
+        [tail::emit(volume, 1, 0, 0), tail::emit(volume, 1, 1, 0)]
     }
 
     pub(crate) fn from(layout: Layout, volume: VolumeId, tail: u64, tail_copy: u64) -> Self {
-        let (records, under_way, live) = Default::default();
-        Self { layout, volume, next: tail, tail, tail_copy, head: RING_OFFSET, records, under_way, live, missing: 0 }
+        Self {
+            layout,
+            volume,
+            next: tail,
+            tail,
+            tail_copy,
+            head: RING_OFFSET,
+            records: VecDeque::new(),
+            under_way: BTreeSet::new(),
+            live: BTreeMap::new(),
+            missing: 0,
+            owner: 0,
+            earlier_owners: [Some(0); 2],
+        }
     }
 
     /// Takes in a record that was found after a power cut, in the order of sequence numbers.
@@ -102,6 +118,27 @@ impl Journal {
     /// quanta of such a record have their content from before it. Nothing is missing where the damaged record was the last one.
     pub fn missing(&self) -> u64 {
         self.missing
+    }
+
+    /// The owners that the tails name.
+    pub(crate) fn found_owners(&mut self, owners: [Option<u64>; 2]) {
+        self.earlier_owners = owners;
+    }
+
+    /// The tail by which a client says that it has opened the volume for writing: flush, write it, and flush, before any record. `owner` is a random
+    /// number of this opening.
+    pub fn take_over(&mut self, owner: u64) -> Tail {
+        let tail = tail::emit(self.volume, self.tail, self.tail_copy, owner);
+        self.owner = owner;
+        self.tail_copy ^= 1;
+        tail
+    }
+
+    /// Whether another client has opened the volume for writing since this one did. `tails` are the first [`TAILS_LEN`](super::TAILS_LEN) bytes of the
+    /// journal as they are now, which the driver reads before a checkpoint.
+    pub fn has_another_owner(&self, tails: &[u8]) -> bool {
+        let foreign = |owner| owner != self.owner && !self.earlier_owners.contains(&Some(owner));
+        tail::owners(tails, self.volume).into_iter().flatten().any(foreign)
     }
 
     /// Reserves the place of a record.
@@ -215,7 +252,7 @@ impl Journal {
 
     /// The tail that says that the quanta of a checkpoint are in their places: to be written when they are flushed, and flushed itself.
     pub fn tail(&self, checkpoint: &Checkpoint) -> Tail {
-        tail::emit(self.volume, checkpoint.through + 1, self.tail_copy)
+        tail::emit(self.volume, checkpoint.through + 1, self.tail_copy, self.owner)
     }
 
     /// The tail of a checkpoint was written and flushed: its records are free.

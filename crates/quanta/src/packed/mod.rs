@@ -6,13 +6,14 @@
 //!
 //! The driver keeps this order, and a power cut leaves every quantum old or new, and new when it was flushed:
 //!
-//! 1. Open: read the journal, then [`replay`] it.
+//! 1. Open: read the journal, then [`replay`] it. Flush, write [`Journal::take_over`], and flush.
 //! 2. Write: [`Journal::reserve`], seal into the record's [`places`](record::places), [`finish`](record::finish) and write it, then [`Journal::written`].
 //! 3. Flush: flush the unit.
 //! 4. Checkpoint, when the journal is full: [`Journal::checkpoint`], **flush**, write ciphertexts and slots of its moves, **flush**, write the
 //!    [`Journal::tail`], **flush**, then [`Journal::checkpointed`].
 //!
-//! One driver at a time writes to a packed volume: two journals would overwrite each other. `docs/quanta.md` says why this order is right.
+//! One driver at a time writes to a packed volume: two journals would overwrite each other. So a driver takes the journal over when it opens it
+//! ([`Journal::take_over`]), and looks before each checkpoint whether another one has done so since ([`Journal::has_another_owner`]). `docs/quanta.md` says why this order is right.
 
 mod journal;
 mod layout;
@@ -23,4 +24,4 @@ mod tail;
 pub use journal::{Checkpoint, Journal, Live, ReserveError, Ticket};
 pub use layout::{Layout, LayoutError, MAX_BLOCK_LEN};
 pub use replay::{Move, ReplayError, replay};
-pub use tail::{TAIL_LEN, Tail};
+pub use tail::{TAIL_LEN, TAILS_LEN, Tail};

@@ -69,6 +69,7 @@ pub fn replay(area: &[u8], layout: &Layout, volume: VolumeId) -> Result<Journal,
         return Err(ReplayError::Sequence(highest));
     }
     let mut journal = Journal::from(*layout, volume, tail, copy ^ 1);
+    journal.found_owners(tail::owners(area, volume));
     for (offset, record) in found.values() {
         journal.found(*offset, record);
         if journal.live_len() > MAX_QUANTA_AT_OPEN {

@@ -11,6 +11,9 @@ use crate::slot::array;
 /// Bytes of a tail; zeroes fill its block.
 pub const TAIL_LEN: usize = 64;
 
+/// Bytes at the beginning of the journal that hold both copies of the tail.
+pub const TAILS_LEN: usize = RING_OFFSET as usize;
+
 /// Bytes from one copy to the next.
 const COPY_LEN: u64 = 4096;
 
@@ -20,6 +23,7 @@ pub(crate) const RING_OFFSET: u64 = 2 * COPY_LEN;
 const MAGIC: [u8; 8] = *b"LUNJTAIL";
 const VOLUME_AT: usize = 8;
 const SEQUENCE_AT: usize = 24;
+const OWNER_AT: usize = 32;
 const CRC_AT: usize = 60;
 
 /// Bytes to write to the journal.
@@ -31,11 +35,12 @@ pub struct Tail {
     pub bytes: [u8; TAIL_LEN],
 }
 
-pub(crate) fn emit(volume: VolumeId, sequence: u64, copy: u64) -> Tail {
+pub(crate) fn emit(volume: VolumeId, sequence: u64, copy: u64, owner: u64) -> Tail {
     let mut bytes = [0; TAIL_LEN];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
     bytes[VOLUME_AT..SEQUENCE_AT].copy_from_slice(&volume.0);
     bytes[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sequence.to_le_bytes());
+    bytes[OWNER_AT..OWNER_AT + 8].copy_from_slice(&owner.to_le_bytes());
     let crc = lunette_crc32c::crc32c(&bytes[..CRC_AT]);
     bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     Tail { offset: copy * COPY_LEN, bytes }
@@ -43,14 +48,21 @@ pub(crate) fn emit(volume: VolumeId, sequence: u64, copy: u64) -> Tail {
 
 /// The lowest sequence number that is needed, and the copy that says so. `None` when both copies are damaged.
 pub(crate) fn find(area: &[u8], volume: VolumeId) -> Option<(u64, u64)> {
-    let copies = (0..2).filter_map(|copy| Some((read(area.get((copy * COPY_LEN) as usize..)?, volume)?, copy)));
+    let copies = (0..2).filter_map(|copy| Some((read(area.get((copy * COPY_LEN) as usize..)?, volume)?.0, copy)));
     copies.max()
 }
 
-fn read(bytes: &[u8], volume: VolumeId) -> Option<u64> {
+/// The owners that the copies name; `None` for a damaged copy.
+pub(crate) fn owners(area: &[u8], volume: VolumeId) -> [Option<u64>; 2] {
+    [0, COPY_LEN].map(|at| Some(read(area.get(at as usize..)?, volume)?.1))
+}
+
+/// Sequence number and owner.
+fn read(bytes: &[u8], volume: VolumeId) -> Option<(u64, u64)> {
     let bytes = bytes.first_chunk::<TAIL_LEN>()?;
     let sequence = u64::from_le_bytes(array(bytes, SEQUENCE_AT));
     let ours = bytes[..MAGIC.len()] == MAGIC && bytes[VOLUME_AT..SEQUENCE_AT] == volume.0;
     let whole = u32::from_le_bytes(array(bytes, CRC_AT)) == lunette_crc32c::crc32c(&bytes[..CRC_AT]);
-    (ours && whole && (1..=MAX_SEQUENCE).contains(&sequence)).then_some(sequence)
+    (ours && whole && (1..=MAX_SEQUENCE).contains(&sequence))
+        .then_some((sequence, u64::from_le_bytes(array(bytes, OWNER_AT))))
 }

@@ -91,9 +91,12 @@ impl Driver {
         Self { disk, layout, journal: Journal::new(layout, VOLUME), codec: codec(size), requests: 0 }
     }
 
-    pub(crate) fn open(disk: Disk, layout: Layout, size: QuantumSize) -> Self {
+    pub(crate) fn open(mut disk: Disk, layout: Layout, size: QuantumSize) -> Self {
         let area = &disk.bytes[layout.journal_offset() as usize..][..layout.journal_len() as usize];
-        let journal = replay(area, &layout, VOLUME).expect("a tail is always whole");
+        let mut journal = replay(area, &layout, VOLUME).expect("a tail is always whole");
+        disk.flush();
+        Self::write_tail(&mut disk, &layout, &journal.take_over(1));
+        disk.flush();
         Self { disk, layout, journal, codec: codec(size), requests: 100 }
     }
 

@@ -1,10 +1,11 @@
 //! Checkpoints: what is in the journal goes to its places.
 
+use std::io;
 use std::ops::Range;
 use std::sync::PoisonError;
 
 use lunette_buffer::Buffer;
-use lunette_quanta::packed::{Layout, Move, Tail};
+use lunette_quanta::packed::{Layout, Move, TAILS_LEN, Tail};
 use lunette_quanta::{Condition, OpenError, Reason, SLOT_LEN, check};
 use lunette_store::{Op, StoreError};
 
@@ -38,6 +39,7 @@ impl Packed {
         let flush = || unit.flush().map_err(|error| self.close_for_changes(error));
         // Later readers find the quanta that are moved in the journal, so their places can be overwritten.
         self.wait_for_readers(before);
+        self.check_owner(&unit)?;
         flush()?;
         move_out(&unit, &self.layout, shared.size.bytes(), &checkpoint.moves)?;
         flush()?;
@@ -62,6 +64,16 @@ impl Packed {
         }
         Tally::add(&shared.tally.checkpoints, 1);
         Ok(checkpoint.moves.len() as u64)
+    }
+
+    /// Closes the volume for changes when another client has opened it for writing since.
+    fn check_owner(&self, unit: &Unit) -> Result<(), StoreError> {
+        let tails = unit.read(self.layout.journal_offset(), TAILS_LEN)?;
+        if self.state().journal.has_another_owner(&tails) {
+            let why = "another client has opened this packed volume for writing; use it from one client at a time";
+            return Err(self.close_for_changes(io::Error::other(why).into()));
+        }
+        Ok(())
     }
 
     fn wait_for_readers(&self, generation: usize) {

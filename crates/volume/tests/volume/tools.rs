@@ -390,3 +390,24 @@ fn any_geometry_of_a_unit_makes_one_of_whole_quanta() {
         assert!(unmap_bytes > 0 && unmap_bytes.is_multiple_of(kind.size().bytes()), "{unmap_bytes}");
     }
 }
+
+#[test]
+fn of_two_writers_of_a_packed_volume_the_first_is_closed() {
+    for later in 1..4 {
+        let (_, unit, first) = fresh(PACKED, 16);
+        write(&first, 0, &[1; 512], true).unwrap();
+        // Each opening writes the other copy of the tail.
+        let mut later: Vec<Volume> = (0..later).map(|_| open(&unit)).collect();
+        let last = later.pop().unwrap();
+        for closed in later.iter().chain([&first]) {
+            let error = closed.close().unwrap_err();
+            assert!(format!("{error}").contains("another client has opened"), "{error}");
+            assert!(matches!(write(closed, 0, &[9; 512], false), Err(StoreError::FlushFailed(_))));
+        }
+        write(&last, 512, &[2; 512], true).unwrap();
+        last.close().unwrap();
+        drop((first, later, last));
+        let content = read(&open(&unit), 0, 1024).unwrap();
+        assert_eq!((content[0], content[512]), (1, 2));
+    }
+}
