@@ -20,7 +20,7 @@ use crate::{Progress, VolumeError, find};
 const DEFAULT_SIZE: QuantumSize = QuantumSize::B4096;
 
 /// Quanta that are sealed together when a volume without holes is made. Their slots fill whole blocks.
-const SEALED_TOGETHER: u64 = 62;
+const SEALED_TOGETHER: u64 = 64;
 
 /// How a volume is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -248,5 +248,5 @@ impl Plan {
     }
 }
 
-// What is sealed together is one piece, in every size.
-const _: () = assert!(SEALED_TOGETHER as usize * QuantumSize::B4096.edu_len() <= MAX_PIECE_BYTES);
+// What is sealed together for blocks of 512 and 4096 bytes is one piece, and so are its slots: whole blocks.
+const _: () = assert!(SEALED_TOGETHER as usize * QuantumSize::B4096.bytes() <= MAX_PIECE_BYTES);

@@ -310,7 +310,9 @@ fn numbers_without_a_whole_record_are_counted_up_to_the_last_whole_one() {
         let mut driver = Driver::format(layout, QuantumSize::B512);
         (0..4).for_each(|position| driver.put(&[position], Some(9)));
         let area = &mut driver.disk.bytes[8192..][..layout.journal_len() as usize];
-        rotten.iter().for_each(|record: &usize| area[8192 + record * 1024 + 700] ^= 1);
+        for &record in rotten {
+            area[8192 + record * 1024 + 700] ^= 1;
+        }
         let journal = replay(area, &layout, disk::VOLUME).expect("tails");
         assert_eq!((journal.missing(), journal.live_len()), (missing, 4 - rotten.len()), "{rotten:?}");
     }

@@ -133,8 +133,8 @@ fn requests_beyond_the_buffers_wait_and_all_are_served() {
                 }
             };
             let ended = submit_all(&volume, (0..REQUESTS).map(op));
-            // Each holds 512 KiB of ciphertext and more, in a buffer of 1 MiB or two smaller ones.
-            assert!(delay.held() <= 2 * limits::POOL_BYTES / LEN, "{}", delay.held());
+            // A piece holds its ciphertext and more, in a buffer of up to twice that or in two.
+            assert!(delay.held() <= 2 * limits::POOL_BYTES / limits::MAX_PIECE_BYTES, "{}", delay.held());
             delay.release();
             for _ in 0..REQUESTS {
                 let outcome = ended.recv().unwrap();
