@@ -20,7 +20,7 @@ use indicatif::BinaryBytes;
 use lunette_buffer::{MAX_BUFFER_LEN, PAGE_LEN};
 use rustix::io::Errno;
 
-use self::endpoint::{Disk, Location, Place, Role};
+use self::endpoint::{Disk, Location, Place, Role, Volumes};
 use self::engine::{CopyError, Engine, Options, Totals};
 use self::journal::{Entry, Journal};
 use self::plan::Plan;
@@ -52,6 +52,8 @@ LUNETTE_CHAP_PASSWORD or behind chap_secret_file=FILE.
 
 Encrypted disks: PATH?keys=..., URL?keys=..., with keys=file:KEYS or keys=kmip://HOST[:PORT]/NAME, and behind it
 &passphrase_file=FILE, &passphrase_credential=NAME (of systemd) or &tls=DIR (with the certificate for the key server).
+Without keys an encrypted disk is copied as it is, still encrypted. As DST it is overwritten only by another one, or with
+--overwrite-volume.
 
 Success means that DST was flushed. With --verify it also means that DST was read back and gave the bytes of SRC.
 
@@ -83,9 +85,18 @@ pub(crate) struct Arguments {
     /// Keep the journal of --resume in FILE
     #[arg(long, value_name = "FILE", requires = "resume")]
     journal: Option<PathBuf>,
+    /// Overwrite an encrypted volume on DST, though no keys are given for it
+    #[arg(long)]
+    overwrite_volume: bool,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    fn on_volumes(&self) -> Volumes {
+        if self.overwrite_volume { Volumes::Overwritten } else { Volumes::Kept }
+    }
 }
 
 /// The number of requests in flight: given, or measured within the memory that a copy may take.
@@ -118,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Place::Disk(_), Place::Standard) if arguments.verify || arguments.json => {
             Err(Failure::Usage("standard output is the copy: it cannot be read back or hold JSON".into()))
         }
-        (Place::Standard, Place::Disk(to)) => from_stream(to, options),
+        (Place::Standard, Place::Disk(to)) => from_stream(to, arguments.on_volumes(), options),
         (Place::Disk(from), Place::Standard) => to_stream(from, options),
         (Place::Disk(from), Place::Disk(to)) => between_disks(from, to, arguments, options),
     }?;
@@ -133,11 +144,11 @@ struct Copied {
     totals: Totals,
 }
 
-fn from_stream(to: &Location, options: Options) -> Result<Copied, Failure> {
+fn from_stream(to: &Location, volumes: Volumes, options: Options) -> Result<Copied, Failure> {
     if let Some(path) = endpoint::file_path(to) {
         Journal::beside(path).remove()?;
     }
-    let disk = endpoint::open(to, Role::Fresh(0))?;
+    let disk = endpoint::open(to, Role::Fresh(0), volumes)?;
     let options = aligned(options, disk.granularity());
     let progress = Progress::new(None, 0);
     let mut engine = Engine::new(&disk, options, PoolIo::start()?, &progress);
@@ -150,7 +161,7 @@ fn from_stream(to: &Location, options: Options) -> Result<Copied, Failure> {
 }
 
 fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
-    let disk = endpoint::open(from, Role::Source)?;
+    let disk = endpoint::open(from, Role::Source, Volumes::Kept)?;
     let len = disk.len_bytes();
     let options = aligned(options, disk.granularity());
     let progress = Progress::new(Some(len), 0);
@@ -173,7 +184,7 @@ fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options:
     if endpoint::are_same(from, to) {
         return Err(Failure::Usage(format!("{from} and {to} are the same disk")));
     }
-    let source = endpoint::open(from, Role::Source)?;
+    let source = endpoint::open(from, Role::Source, Volumes::Kept)?;
     let len = source.len_bytes();
     let journal = arguments.journal.clone().map(Journal::at).or_else(|| endpoint::file_path(to).map(Journal::beside));
     let old = match &journal {
@@ -189,7 +200,11 @@ fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options:
         // From here on an old journal would be wrong.
         journal.remove()?;
     }
-    let destination = endpoint::open(to, role)?;
+    let volumes = match arguments.on_volumes() {
+        Volumes::Kept => source.on_volumes(),
+        Volumes::Overwritten => Volumes::Overwritten,
+    };
+    let destination = endpoint::open(to, role, volumes)?;
     let entry = Entry {
         source: source.identity.clone(),
         destination: destination.identity.clone(),

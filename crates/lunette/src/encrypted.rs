@@ -56,6 +56,20 @@ impl Keys {
     }
 }
 
+/// The encrypted volume on a unit that is opened without keys, in words. `None` when there is none.
+///
+/// # Errors
+///
+/// Its first blocks cannot be read.
+pub(crate) fn volume_on(name: &dyn Display, unit: &Arc<dyn Store>) -> Result<Option<String>, Failure> {
+    match lunette_volume::find(unit) {
+        Ok(found) => Ok(Some(format!("the encrypted volume {}", found.header().volume))),
+        Err(VolumeError::Header(error)) => Ok(Some(format!("a damaged encrypted volume ({error})"))),
+        Err(VolumeError::NoVolume) => Ok(None),
+        Err(error) => Err(volume_failure(name, &error)),
+    }
+}
+
 fn encryption_failure(name: &dyn Display, error: EncryptionError) -> Failure {
     match error {
         EncryptionError::Disk(error) => remote_failure(error),

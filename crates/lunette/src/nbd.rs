@@ -10,6 +10,7 @@ use lunette_nbd::{Export, Listener, Server};
 use lunette_store::{OpenOptions, Store};
 
 use crate::disk::{self, DiskName};
+use crate::encrypted::volume_on;
 use crate::failure::Failure;
 use crate::io::PoolIo;
 use crate::size::Size;
@@ -23,6 +24,7 @@ Use it:
   qemu-system-x86_64 -drive file=nbd+unix:///?socket=/run/disk.sock,format=raw,if=virtio
 
 There is no encryption and no login: whoever reaches the socket or the address has the disk.
+Without ?keys= an encrypted disk is served as it is, still encrypted; a warning says so, unless --read-only is given.
 Signals: SIGTERM and Ctrl-C end what runs, flush and exit; a second one exits at once.
 
 Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 keys that cannot be used, 4 address or socket in use or not available, 5 disk missing,
@@ -86,7 +88,22 @@ impl Arguments {
     fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         let create = self.create.map(|Size(bytes)| bytes);
         let options = OpenOptions { create, read_only: self.read_only, ..OpenOptions::default() };
-        Ok(disk::open_store(&self.source, &options)?.to_store())
+        let store = disk::open_store(&self.source, &options)?.to_store();
+        if self.source.keys.is_none() && !self.read_only {
+            self.warn_of_volume(&store);
+        }
+        Ok(store)
+    }
+
+    /// An encrypted disk may be served as it is, to copy it. A client that takes it for a plain one destroys it.
+    fn warn_of_volume(&self, store: &Arc<dyn Store>) {
+        let place = &self.source.place;
+        if let Ok(Some(volume)) = volume_on(place, store) {
+            eprintln!(
+                "lunette: warning: {place} has {volume}, which is served encrypted, and which a client can destroy; write \
+                 {place}?keys=file:KEYS to decrypt it, or add --read-only"
+            );
+        }
     }
 
     fn listen(&self) -> Result<(Listener, String), Failure> {

@@ -12,7 +12,7 @@ use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_store::{FileStore, OpenOptions, Store};
 use lunette_volume::Volume;
 
-use crate::encrypted::{Keys, volume_failure};
+use crate::encrypted::{Keys, volume_failure, volume_on};
 use crate::failure::Failure;
 use crate::remote_disk;
 
@@ -76,6 +76,15 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// What becomes of a volume at the destination: a volume as it is may take the place of another one.
+    pub(crate) fn on_volumes(&self) -> Volumes {
+        match volume_on(&self.name, &self.store) {
+            Ok(Some(_)) => Volumes::Overwritten,
+            // What cannot be read ends the copy later.
+            Ok(None) | Err(_) => Volumes::Kept,
+        }
+    }
+
     /// Leaves nothing to do for the next one to open the disk. Everything was flushed before.
     pub(crate) fn close(&self) -> Result<(), Failure> {
         self.volume.as_ref().map_or(Ok(()), |volume| volume.close()).map_err(|error| volume_failure(&self.name, &error))
@@ -107,11 +116,20 @@ pub(crate) enum Role {
     Resumed(u64),
 }
 
+/// What becomes of an encrypted volume at a destination that is given without its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Volumes {
+    /// The copy is refused.
+    Kept,
+    /// The copy takes its place.
+    Overwritten,
+}
+
 /// Opens one end. No other function knows which kinds of ends exist.
-pub(crate) fn open(location: &Location, role: Role) -> Result<Disk, Failure> {
+pub(crate) fn open(location: &Location, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     let disk = match location {
-        Location::Path(path) => open_path(path, role),
-        Location::Url(url) => open_url(url, role),
+        Location::Path(path) => open_path(path, role, volumes),
+        Location::Url(url) => open_url(url, role, volumes),
         Location::Encrypted(path, keys) => open_encrypted(path, keys, role),
     }?;
     let len = disk.len_bytes();
@@ -124,7 +142,7 @@ pub(crate) fn open(location: &Location, role: Role) -> Result<Disk, Failure> {
     }
 }
 
-fn open_url(url: &Url, role: Role) -> Result<Disk, Failure> {
+fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     let name = url.to_string();
     let mut url = url.clone();
     // Without keys there is no need to log in.
@@ -132,7 +150,10 @@ fn open_url(url: &Url, role: Role) -> Result<Disk, Failure> {
     let remote_disk::RemoteDisk { store, identity } = remote_disk::open(&url)?;
     match keys {
         Some(keys) => Disk::encrypted(name, keys, store, role),
-        None => Ok(Disk { name, store, file: None, blank: false, identity, volume: None }),
+        None => {
+            check(&name, &store, role, volumes)?;
+            Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
+        }
     }
 }
 
@@ -151,7 +172,21 @@ impl Disk {
     }
 }
 
-fn open_path(path: &Path, role: Role) -> Result<Disk, Failure> {
+/// Refuses to write plain text over an encrypted volume.
+fn check(name: &str, store: &Arc<dyn Store>, role: Role, volumes: Volumes) -> Result<(), Failure> {
+    if role == Role::Source || volumes == Volumes::Overwritten {
+        return Ok(());
+    }
+    match volume_on(&name, store)? {
+        None => Ok(()),
+        Some(volume) => Err(Failure::Usage(format!(
+            "{name} has {volume}, and without its keys this copy would destroy it; write {name}?keys=file:KEYS to copy into it, or add \
+             --overwrite-volume"
+        ))),
+    }
+}
+
+fn open_path(path: &Path, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     let create = match role {
         Role::Fresh(len) => Some(len),
         Role::Source | Role::Resumed(_) => None,
@@ -160,6 +195,7 @@ fn open_path(path: &Path, role: Role) -> Result<Disk, Failure> {
     let store = Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?);
     let metadata = metadata(path)?;
     let name = path.display().to_string();
+    check(&name, &(Arc::clone(&store) as _), role, volumes)?;
     let is_file = metadata.is_file();
     if let (Role::Fresh(len), true) = (role, is_file) {
         // The file is emptied first, so that all of it is a hole.
@@ -241,13 +277,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, [7; 1000]).unwrap();
-        let resumed = open_path(&path, Role::Resumed(1000)).unwrap();
+        let resumed = open_path(&path, Role::Resumed(1000), Volumes::Kept).unwrap();
         assert!(!resumed.blank);
         drop(resumed);
         assert_eq!(fs::read(&path).unwrap(), [7; 1000]);
         let location = Location::Path(path.clone());
-        assert!(matches!(open(&location, Role::Resumed(1001)), Err(Failure::Disk(_))));
-        assert!(open_path(&path, Role::Fresh(10)).unwrap().blank);
+        assert!(matches!(open(&location, Role::Resumed(1001), Volumes::Kept), Err(Failure::Disk(_))));
+        assert!(open_path(&path, Role::Fresh(10), Volumes::Kept).unwrap().blank);
         assert_eq!(fs::read(&path).unwrap(), [0; 10]);
     }
 
@@ -257,8 +293,8 @@ mod tests {
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         fs::write(&one, [7; 1000]).unwrap();
         fs::write(&other, [7; 1000]).unwrap();
-        let source = |path: &Path| open_path(path, Role::Source).unwrap().identity;
-        let destination = |path: &Path| open_path(path, Role::Resumed(1000)).unwrap().identity;
+        let source = |path: &Path| open_path(path, Role::Source, Volumes::Kept).unwrap().identity;
+        let destination = |path: &Path| open_path(path, Role::Resumed(1000), Volumes::Kept).unwrap().identity;
         assert_eq!(source(&one), source(&one));
         assert_ne!(source(&one), source(&other));
         let (source_before, destination_before) = (source(&one), destination(&one));
