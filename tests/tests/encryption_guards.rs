@@ -87,6 +87,20 @@ fn plain_text_takes_the_place_of_a_volume_on_a_target_only_when_it_is_asked_for(
 }
 
 #[test]
+fn info_leaves_a_volume_as_it_is_after_a_rotation() {
+    let place = owner();
+    let file = place.path("disk");
+    let far = Server::start(&[&place.text("disk"), "--create", "4M"]);
+    on(&["quanta", "format", &keyed(&place, far.url(0))]).succeeded();
+    keys(&["rotate", &place.text("keys"), "--passphrase-file", &place.text("passphrase")]).succeeded();
+    let before = fs::read(&file).unwrap();
+    on(&["info", &keyed(&place, far.url(0))]).succeeded();
+    on(&["bench", "--rw", "randread", "--time", "1", &keyed(&place, far.url(0))]).succeeded();
+    assert!(fs::read(&file).unwrap() == before);
+    far.stop();
+}
+
+#[test]
 fn nbd_warns_of_a_volume_that_it_serves_as_it_is() {
     let place = owner();
     let (disk, socket) = (volume(&place, "disk"), place.text("socket"));

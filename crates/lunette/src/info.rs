@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let initiator = arguments.remote.start()?;
-    let (disk, volume) = arguments.remote.open_encrypted(&initiator)?;
+    let (disk, volume) = arguments.remote.open_encrypted(&initiator, false)?;
     let commands = wait(commands(disk.session(), disk.lun())).ok();
     let mut info = Info::new(&disk, commands.unwrap_or_default());
     info.volume = volume.map(|volume| HeaderReport::new(&volume.header()));

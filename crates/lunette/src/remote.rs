@@ -72,14 +72,18 @@ impl Remote {
         wait(self.url.connect(initiator, self.options()?)).map_err(remote_failure)
     }
 
-    /// Opens the disk as it is, and when the URL names keys the volume on it.
-    pub(crate) fn open_encrypted(&self, initiator: &Initiator) -> Result<(Disk, Option<Arc<Volume>>), Failure> {
+    /// Opens the disk as it is, and when the URL names keys the volume on it, read-only unless the command `writes`.
+    pub(crate) fn open_encrypted(
+        &self,
+        initiator: &Initiator,
+        writes: bool,
+    ) -> Result<(Disk, Option<Arc<Volume>>), Failure> {
         let mut url = self.url.clone();
         // Without keys there is no need to log in.
         let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
         let disk = open(&url, self.options()?, initiator)?;
         let open = |keys: Keys| {
-            let read_only = disk.facts().read_only;
+            let read_only = !writes || disk.facts().read_only;
             keys.open(&url, Arc::new(RemoteStore::new(disk.clone())), read_only)
         };
         let volume = keys.map(open).transpose()?;

@@ -127,7 +127,9 @@ fn warm_up(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let opened: Vec<_> = (0..arguments.jobs).map(|_| Opened::open(&arguments.remote)).collect::<Result<_, _>>()?;
+    let opened: Vec<_> = (0..arguments.jobs)
+        .map(|_| Opened::open(&arguments.remote, arguments.rw.writes()))
+        .collect::<Result<_, _>>()?;
     let disks: Vec<_> = opened.iter().map(|opened| opened.disk.clone()).collect();
     let event_loops: Vec<_> = opened.iter().map(|opened| opened.event_loop.clone()).collect();
     let volume = opened.iter().find_map(|opened| opened.volume.clone());
@@ -189,9 +191,9 @@ struct Opened {
 }
 
 impl Opened {
-    fn open(remote: &Remote) -> Result<Self, Failure> {
+    fn open(remote: &Remote, writes: bool) -> Result<Self, Failure> {
         let event_loop = remote.start()?;
-        let (disk, volume) = remote.open_encrypted(&event_loop)?;
+        let (disk, volume) = remote.open_encrypted(&event_loop, writes)?;
         Ok(Self { event_loop, disk, volume: volume.map(|volume| volume as _) })
     }
 

@@ -148,13 +148,11 @@ fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     // Without keys there is no need to log in.
     let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
     let remote_disk::RemoteDisk { store, identity } = remote_disk::open(&url)?;
-    match keys {
-        Some(keys) => Disk::encrypted(name, keys, store, role),
-        None => {
-            check(&name, &store, role, volumes)?;
-            Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
-        }
+    if let Some(keys) = keys {
+        return Disk::encrypted(name, keys, store, role);
     }
+    check(&name, &store, role, volumes)?;
+    Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
 }
 
 fn open_encrypted(path: &Path, keys: &KeyParameters, role: Role) -> Result<Disk, Failure> {
