@@ -86,6 +86,42 @@ fn plain_text_takes_the_place_of_a_volume_on_a_target_only_when_it_is_asked_for(
     server.stop();
 }
 
+/// A server that reads the configuration of one target, in which `luns` are its disks.
+fn write_config(place: &Place, luns: &str) -> String {
+    let text =
+        format!("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{luns}]\n");
+    place.file("config", &text)
+}
+
+#[test]
+fn an_encrypted_disk_is_never_opened_twice() {
+    let place = owner();
+    let far = Server::start(&[&place.text("disk"), "--create", "4M"]);
+    on(&["quanta", "format", &keyed(&place, far.url(0))]).succeeded();
+    let (one, two) = (keyed(&place, far.url(0)), format!("{}&data_digest=crc32c", keyed(&place, far.url(0))));
+    let entry = |number: u16, disk: &str| format!("{{ number = {number}, disk = \"{disk}\" }}");
+    for second in [&two, far.url(0)] {
+        let config = write_config(&place, &[entry(0, &one), entry(1, second)].join(", "));
+        let (code, said) = refusal(&on(&["serve", "--config", &config]));
+        assert!(code == 3 && said.contains("one encrypted disk"), "{said}");
+    }
+
+    let config = write_config(&place, &entry(0, &one));
+    let near = Server::spawn(lunette().args(["serve", "--config", &config]), 1);
+    let reload = |luns: &str| {
+        write_config(&place, luns);
+        near.hang_up(&["changes applied", "nothing has changed", "configuration refused"])
+    };
+    for other in [entry(0, &two), entry(7, &two), entry(0, far.url(0))] {
+        let log = reload(&other);
+        assert!(log.contains("configuration refused") && log.contains("encrypted disk that is still open"), "{log}");
+    }
+    let log = reload(&entry(7, &one));
+    assert!(log.contains("changes applied"), "{log}");
+    near.stop();
+    far.stop();
+}
+
 #[test]
 fn info_leaves_a_volume_as_it_is_after_a_rotation() {
     let place = owner();

@@ -60,6 +60,19 @@ impl fmt::Debug for RemoteName {
     }
 }
 
+impl Place {
+    /// What two names of one place have in common: portal, target and LUN, or the path without links. `None` for memory. A host under two
+    /// names is not recognized.
+    pub(crate) fn identity(&self) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Path(path) => Some(path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string()),
+            // Names of hosts and of targets are the same in either case (RFC 7143 section 4.2.7.1).
+            Self::Remote(name) => Some(name.url.to_string().to_ascii_lowercase()),
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -304,6 +317,24 @@ mod tests {
         assert!("mem:12Q".parse::<DiskName>().is_err());
         assert_eq!(place("./mem"), Place::Path("./mem".into()));
         assert_eq!(place("iscsi://h/iqn.a:b/0").to_string(), "iscsi://h:3260/iqn.a:b/0");
+    }
+
+    #[test]
+    fn one_place_has_one_identity_under_all_its_names() {
+        let identity = |text: &str| text.parse::<DiskName>().unwrap().place.identity();
+        let one = identity("iscsi://h/iqn.a:b/0");
+        assert!(one.is_some());
+        for same in ["iscsi://u@H:3260/iqn.A:b/0?header_digest=crc32c", "iscsi://h/iqn.a%3ab/0?keys=file:k"] {
+            assert_eq!(identity(same), one, "{same}");
+        }
+        for other in ["iscsi://h/iqn.a:b/1", "iscsi://h/iqn.a:c/0", "iscsi://h:3261/iqn.a:b/0", "mem:1M"] {
+            assert_ne!(identity(other), one, "{other}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (disk, link) = (folder.path().join("disk"), folder.path().join("link"));
+        std::fs::write(&disk, "").unwrap();
+        std::os::unix::fs::symlink(&disk, &link).unwrap();
+        assert_eq!(identity(disk.to_str().unwrap()), identity(&format!("{}?keys=file:k", link.display())));
     }
 
     #[test]

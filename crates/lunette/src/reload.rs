@@ -15,7 +15,7 @@ use crate::config::diff::{self, Change};
 use crate::config::{self, Config};
 use crate::failure::Failure;
 use crate::serve::bind_failure;
-use crate::served::Served;
+use crate::served::{Served, check_encrypted};
 use plan::Plan;
 pub(crate) use spares::Spares;
 
@@ -53,6 +53,7 @@ impl Reloader {
     fn follow(&mut self) -> Result<Vec<Change>, Failure> {
         let config = config::read(&self.path)?;
         let changes = diff::between(&self.config, &config).map_err(|all| Failure::Configuration(all.join("; ")))?;
+        check_encrypted(&config)?;
         let mut plan = Plan::new(&self.served, &self.spares, &config, changes)?;
         if !plan.is_empty() {
             let update = plan.update(&config)?;

@@ -41,6 +41,7 @@ impl Served {
             None => None,
         };
         let discovery = config::authentication(&config.discovery.chap, config.discovery.mutual_chap.as_ref())?;
+        check_encrypted(config)?;
         let mut served = Self { state, discovery, targets: BTreeMap::new() };
         for target in &config.targets {
             let open = served.open_target(target, &mut Spares::default())?;
@@ -73,6 +74,9 @@ impl Served {
         lun(target, entry.number)?;
         let config = DiskConfig::from(entry);
         let open = spares.take(target, entry.number, &config);
+        if open.is_none() {
+            spares.check_encrypted(&config.name)?;
+        }
         disk::open(config, target, entry.number, self.state.as_ref(), open)
     }
 
@@ -95,6 +99,23 @@ impl Served {
         };
         config.targets.iter().filter_map(served).collect()
     }
+}
+
+/// Refuses two logical units on one encrypted place: each would write over the other's quanta and journal.
+pub(crate) fn check_encrypted(config: &Config) -> Result<(), Failure> {
+    let mut known: BTreeMap<String, (&str, &LunEntry)> = BTreeMap::new();
+    let entries = config.targets.iter().flat_map(|target| target.luns.iter().map(move |entry| (&*target.name, entry)));
+    for (target, entry) in entries {
+        let Some(identity) = entry.disk.place.identity() else { continue };
+        let Some((other, first)) = known.insert(identity, (target, entry)) else { continue };
+        if entry.disk.keys.is_some() || first.disk.keys.is_some() {
+            let (place, one, two) = (&entry.disk.place, first.number, entry.number);
+            return Err(Failure::Configuration(format!(
+                "LUN {one} of {other} and LUN {two} of {target} are one encrypted disk, {place}; leave out one of them"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn moved(redirect: &Redirect) -> Moved {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 
 use lunette_store::{FileStore, MemoryStore, Store};
 
-use crate::disk::{Disk, DiskConfig, DiskStore};
+use crate::disk::{Disk, DiskConfig, DiskName, DiskStore};
+use crate::failure::Failure;
 
 /// The open stores, as long as the server holds them.
 #[derive(Clone, Default)]
@@ -59,6 +60,26 @@ impl Spares {
         let (index, store) = self.0.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
         self.0.swap_remove(index);
         Some(store)
+    }
+}
+
+impl Spares {
+    /// Refuses a disk whose place is still open, when either is encrypted: two open volumes write over each other's quanta and journal.
+    pub(crate) fn check_encrypted(&self, wanted: &DiskName) -> Result<(), Failure> {
+        let Some(identity) = wanted.place.identity() else { return Ok(()) };
+        let collides = |spare: &Spare| {
+            let name = &spare.config.name;
+            let encrypted = name.keys.is_some() || wanted.keys.is_some();
+            encrypted && name.place.identity().as_ref() == Some(&identity) && spare.store.open().is_some()
+        };
+        if self.0.iter().any(collides) {
+            return Err(Failure::Configuration(format!(
+                "{} is an encrypted disk that is still open as the configuration had it; leave its name, keys and read_only as they were, or \
+                 stop the server and start it again",
+                wanted.place
+            )));
+        }
+        Ok(())
     }
 }
 
