@@ -1,8 +1,10 @@
 //! Loads that are cut after every request to the unit: each quantum is the old or the new one, and the new one when it was flushed.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
+use lunette_buffer::Pool;
 use lunette_quanta::{Holes, QuantumSize};
 use lunette_store::filters::PowerLoss;
 use lunette_store::{
@@ -30,9 +32,55 @@ struct State {
     allowed: Allowed,
     cuts: Vec<(PowerLoss, Allowed)>,
     seed: u64,
+    /// Writes wait here while they are held.
+    held: Option<Vec<(Op, Completion)>>,
 }
 
 impl Campaign {
+    /// A formatted unit that is cut from now on.
+    fn new(kind: Kind, holes: Holes, seed: u64, piece_len: usize) -> (Arc<Self>, Arc<dyn Store>) {
+        let disk = PowerLoss::new(kind.unit_bytes(QUANTA + 8)).unwrap();
+        let allowed = vec![BTreeSet::from([0]); QUANTA as usize];
+        let state = State { allowed, cuts: Vec::new(), seed, held: None };
+        let campaign = Arc::new(Self { disk, piece_len, state: Mutex::new(state) });
+        let unit = kind.blocks(Arc::<Self>::clone(&campaign));
+        let journal_bytes = if matches!(kind, Kind::Packed(..)) { Some(32 << 10) } else { None };
+        let options = FormatOptions { journal_bytes, ..kind.options(holes) };
+        format(&unit, VOLUME, &keys(&[1]), &options, &mut |_| {}).unwrap();
+        campaign.state.lock().unwrap().cuts.clear();
+        (campaign, unit)
+    }
+
+    /// Cuts while a write that ends on stable storage is made: some of its sectors are there.
+    fn cut_within(&self, offset: u64, from: &[u8]) {
+        let mut state = self.state.lock().unwrap();
+        for _ in 0..SEEDS {
+            state.seed += 1;
+            let cut = self.disk.cut(state.seed);
+            let mut dice = Dice(state.seed);
+            for (index, piece) in from.chunks(self.piece_len).enumerate().filter(|_| dice.roll(2) == 0) {
+                cut.write(offset + (index * self.piece_len) as u64, piece).unwrap();
+            }
+            let allowed = state.allowed.clone();
+            state.cuts.push((cut, allowed));
+        }
+    }
+
+    fn hold(&self) {
+        self.state.lock().unwrap().held = Some(Vec::new());
+    }
+
+    /// Makes the writes that were held, in the order that `dice` gives them. Gives their number.
+    fn release(&self, dice: &mut Dice) -> usize {
+        let mut held = self.state.lock().unwrap().held.take().unwrap();
+        let number = held.len();
+        while !held.is_empty() {
+            let (op, done) = held.swap_remove(dice.roll(held.len() as u64) as usize);
+            self.submit(op, &InlineIo, done);
+        }
+        number
+    }
+
     fn cut(&self) {
         let mut state = self.state.lock().unwrap();
         for _ in 0..SEEDS {
@@ -67,6 +115,12 @@ impl Store for Campaign {
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
         let kind = op.kind();
+        if let (OpKind::Write, Some(held)) = (kind, &mut self.state.lock().unwrap().held) {
+            return held.push((op, done));
+        }
+        if let Op::Write { offset, from, fua: true } = &op {
+            self.cut_within(*offset, from);
+        }
         if let Op::Write { offset, from, fua: false } = &op {
             for (index, piece) in from.chunks(self.piece_len).enumerate() {
                 self.disk.write(offset + (index * self.piece_len) as u64, piece).unwrap();
@@ -99,15 +153,7 @@ const QUANTA: u64 = 24;
 /// The states in which a power cut leaves a load, with the fills that are allowed there.
 fn cuts(kind: Kind, holes: Holes, seed: u64, piece_len: usize) -> Vec<(PowerLoss, Allowed)> {
     let size = kind.size();
-    let disk = PowerLoss::new(kind.unit_bytes(QUANTA + 8)).unwrap();
-    let state = State { allowed: vec![BTreeSet::from([0]); QUANTA as usize], cuts: Vec::new(), seed };
-    let campaign = Arc::new(Campaign { disk, piece_len, state: Mutex::new(state) });
-    let unit = kind.blocks(Arc::<Campaign>::clone(&campaign));
-    let journal_bytes = if matches!(kind, Kind::Packed(..)) { Some(32 << 10) } else { None };
-    let options = FormatOptions { journal_bytes, ..kind.options(holes) };
-    format(&unit, VOLUME, &keys(&[1]), &options, &mut |_| {}).unwrap();
-    campaign.state.lock().unwrap().cuts.clear();
-
+    let (campaign, unit) = Campaign::new(kind, holes, seed, piece_len);
     let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1]), OpenOptions::default()).unwrap();
     let mut dice = Dice(seed);
     let mut current = vec![0; QUANTA as usize];
@@ -214,6 +260,57 @@ fn every_quantum_is_old_or_new_and_new_when_it_was_flushed() {
     }
 }
 
+/// Submits writes of one quantum each that are all under way at once, and ends them in another order. Gives the highest number of writes to the unit that were.
+fn together(kind: Kind, seed: u64) -> (Vec<(PowerLoss, Allowed)>, usize) {
+    let len = kind.size().bytes();
+    let (campaign, unit) = Campaign::new(kind, Holes::Allowed, seed, SECTOR_LEN);
+    let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1]), OpenOptions::default()).unwrap();
+    let (mut dice, mut current, mut most) = (Dice(seed), vec![0; QUANTA as usize], 0);
+    let pool = Pool::new(1 << 20);
+    for round in 0..12_u64 {
+        campaign.hold();
+        let (tx, rx) = channel();
+        // Far apart, so no two of them are writes of the same quantum, whose order would not be known.
+        for index in 0..8_u64 {
+            let at = index * 3 + dice.roll(3);
+            let (fill, fua) = ((round * 8 + index + 1) as u8, dice.roll(4) == 0);
+            campaign.allow(at..at + 1, fill);
+            current[at as usize] = fill;
+            let mut from = pool.take(len).unwrap();
+            from.fill(fill);
+            let tx = tx.clone();
+            let done = Completion::call(move |outcome| tx.send(outcome.result.is_ok()).unwrap());
+            volume.submit(Op::Write { offset: at * len as u64, from, fua }, &InlineIo, done);
+        }
+        campaign.cut();
+        most = most.max(campaign.release(&mut dice));
+        assert!((0..8).all(|_| rx.recv().unwrap()));
+        if dice.roll(3) == 0 {
+            flush(&volume).unwrap();
+            campaign.demand(0..QUANTA, &current);
+        }
+    }
+    volume.close().unwrap();
+    campaign.demand(0..QUANTA, &current);
+    campaign.cut();
+    drop(volume);
+    (std::mem::take(&mut campaign.state.lock().unwrap().cuts), most)
+}
+
+#[test]
+fn so_it_is_when_several_records_are_under_way_and_end_in_any_order() {
+    for kind in [Kind::Packed(QuantumSize::B512, 512), Kind::Packed(QuantumSize::B4096, 512)] {
+        for seed in 0..2 {
+            let (cuts, most) = together(kind, seed * 1000);
+            println!("{kind:?}: {} cuts, {most} writes at once", cuts.len());
+            assert!(cuts.len() > 100 && most > 1, "writes are under way at the same time");
+            for (cut, allowed) in cuts {
+                check(kind, cut, &allowed);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_native_quantum_on_blocks_that_tear_is_old_or_new_or_refused() {
     for size in [QuantumSize::B512, QuantumSize::B4096] {
@@ -233,7 +330,7 @@ fn a_native_quantum_on_blocks_that_tear_is_old_or_new_or_refused() {
 fn a_volume_that_is_formatted_is_there_or_not() {
     let kind = Kind::Packed(QuantumSize::B512, 512);
     let disk = PowerLoss::new(kind.unit_bytes(16)).unwrap();
-    let state = State { allowed: vec![BTreeSet::from([0]); 8], cuts: Vec::new(), seed: 0 };
+    let state = State { allowed: vec![BTreeSet::from([0]); 8], cuts: Vec::new(), seed: 0, held: None };
     let campaign = Arc::new(Campaign { disk, piece_len: SECTOR_LEN, state: Mutex::new(state) });
     let unit = kind.blocks(Arc::<Campaign>::clone(&campaign));
     // Formatted and used before, with the same name: nothing of that may come back.
