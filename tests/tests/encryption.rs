@@ -109,6 +109,7 @@ fn a_foreign_target_keeps_a_packed_volume() {
     assert_eq!((&made["placement"], &made["quantum"]), (&"packed".into(), &4096.into()));
     owner.there_and_back(&tgt.url());
     is_ciphertext(&tgt.disk_file());
+    owner.quanta("verify", &tgt.url(), &[]).succeeded();
     // The volume is the same one in the file behind the target.
     let file = tgt.disk_file();
     owner.quanta("verify", file.to_str().unwrap(), &[]).succeeded();
@@ -402,6 +403,25 @@ fn load_and_facts_are_those_of_the_plain_disk() {
     let (code, said) = refusal(&on(&read));
     assert!(code == 6 && said.contains("quantum 3"), "{said}");
     server.stop();
+}
+
+#[test]
+fn commands_that_read_leave_a_packed_volume_to_its_writer() {
+    let owner = Owner::new();
+    let far = Server::start(&[&owner.place.text("packed"), "--create", "16640K"]);
+    owner.quanta("format", far.url(0), &[]).succeeded();
+    let keyed = owner.keyed(far.url(0));
+    let near = Server::start(&[&keyed]);
+    on(&["cp", &owner.image, near.url(0)]).succeeded();
+    on(&["info", &keyed]).succeeded();
+    on(&["bench", &keyed, "--rw", "read", "--bs", "16k", "--time", "1"]).succeeded();
+    // More than the journal holds, so the writer looks whether the volume is still its own.
+    on(&["cp", &owner.image, near.url(0)]).succeeded();
+    near.stop();
+    let copy = owner.place.text("copy");
+    on(&["cp", &keyed, &copy]).succeeded();
+    owner.is_image(&copy);
+    far.stop();
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl Remote {
         wait(self.url.connect(initiator, self.options()?)).map_err(remote_failure)
     }
 
-    /// Opens the disk as it is, and when the URL names keys the volume on it, read-only unless the command `writes`.
+    /// Opens the disk as it is, and when the URL names keys the volume on it. A packed volume that is opened for writing is taken from the client that had it
+    /// open, so commands that only read leave `writes` false.
     pub(crate) fn open_encrypted(
         &self,
         initiator: &Initiator,
