@@ -67,7 +67,7 @@ impl Place {
         match self {
             Self::Memory(_) => None,
             Self::Path(path) => Some(path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string()),
-            // Names of hosts and of targets are the same in either case (RFC 7143 section 4.2.7.1).
+            // Names of hosts are the same in either case; those of targets have one.
             Self::Remote(name) => Some(name.url.to_string().to_ascii_lowercase()),
         }
     }
@@ -324,7 +324,7 @@ mod tests {
         let identity = |text: &str| text.parse::<DiskName>().unwrap().place.identity();
         let one = identity("iscsi://h/iqn.a:b/0");
         assert!(one.is_some());
-        for same in ["iscsi://u@H:3260/iqn.A:b/0?header_digest=crc32c", "iscsi://h/iqn.a%3ab/0?keys=file:k"] {
+        for same in ["iscsi://u@H:3260/iqn.a:b/0?header_digest=crc32c", "iscsi://h/iqn.a%3ab/0?keys=file:k"] {
             assert_eq!(identity(same), one, "{same}");
         }
         for other in ["iscsi://h/iqn.a:b/1", "iscsi://h/iqn.a:c/0", "iscsi://h:3261/iqn.a:b/0", "mem:1M"] {

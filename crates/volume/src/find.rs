@@ -98,6 +98,12 @@ impl Found {
         &self.header
     }
 
+    /// The header of the highest generation as it is sealed on the unit. A seal is made with a random nonce, so after another format the bytes are
+    /// others, whatever the volume's number.
+    pub fn sealed(&self) -> &[u8; HEADER_LEN] {
+        &self.bytes[self.header.copy() as usize]
+    }
+
     /// What each copy of the header holds.
     pub fn copies(&self) -> &[Result<Header, HeaderError>; 2] {
         &self.copies

@@ -10,7 +10,8 @@ use std::time::UNIX_EPOCH;
 
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_store::{FileStore, OpenOptions, Store};
-use lunette_volume::Volume;
+use lunette_volume::{Found, Volume};
+use sha2::{Digest, Sha256};
 
 use crate::encrypted::{Keys, volume_failure, volume_on};
 use crate::failure::Failure;
@@ -149,7 +150,7 @@ fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
     let remote_disk::RemoteDisk { store, identity } = remote_disk::open(&url)?;
     if let Some(keys) = keys {
-        return Disk::encrypted(name, keys, store, role);
+        return Disk::encrypted(name, keys, store, &identity, role);
     }
     check(&name, &store, role, volumes)?;
     Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
@@ -159,13 +160,17 @@ fn open_encrypted(path: &Path, keys: &KeyParameters, role: Role) -> Result<Disk,
     let keys = Keys::fetch(keys)?;
     let options = OpenOptions { read_only: role == Role::Source, any_length: true, ..OpenOptions::default() };
     let unit = Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?);
-    Disk::encrypted(path.display().to_string(), keys, unit, role)
+    let metadata = metadata(path)?;
+    let identity = identity(&metadata, unit.geometry().len_bytes, role == Role::Source);
+    Disk::encrypted(path.display().to_string(), keys, unit, &identity, role)
 }
 
 impl Disk {
-    fn encrypted(name: String, keys: Keys, unit: Arc<dyn Store>, role: Role) -> Result<Self, Failure> {
-        let identity = format!("volume {} {}", keys.keys.volume, unit.geometry().len_bytes);
-        let volume = keys.open(&name, unit, role == Role::Source)?;
+    fn encrypted(name: String, keys: Keys, unit: Arc<dyn Store>, below: &str, role: Role) -> Result<Self, Failure> {
+        let volume = keys.open(&name, Arc::clone(&unit), role == Role::Source)?;
+        // Opening may have changed the header, for keys that were rotated.
+        let found = lunette_volume::find(&unit).map_err(|error| volume_failure(&name, &error))?;
+        let identity = volume_identity(&found, below);
         Ok(Self { name, store: Arc::clone(&volume) as _, file: None, blank: false, identity, volume: Some(volume) })
     }
 }
@@ -255,6 +260,13 @@ fn metadata(path: &Path) -> Result<Metadata, Failure> {
     fs::metadata(path).map_err(|error| Failure::disk(format!("{}: cannot look it up: {error}", path.display())))
 }
 
+/// The identity of a volume: its number, which a format with the same key file keeps, the header, which it does not, and what is below.
+fn volume_identity(found: &Found, below: &str) -> String {
+    let digest = Sha256::digest(found.sealed());
+    let header = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));
+    format!("volume {} {header:016x} {below}", found.header().volume)
+}
+
 /// The identity of a file. A source must be unchanged; a destination changes as it is written to. The birth time
 /// distinguishes a file from a later one with the same inode number.
 fn identity(metadata: &Metadata, len: u64, unchanged: bool) -> String {
@@ -268,6 +280,9 @@ fn identity(metadata: &Metadata, len: u64, unchanged: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lunette_keys::keyfile::{Cipher, NewHolder, Unlocked};
+    use lunette_keys::{Argon2Cost, Passphrase};
+
     use super::*;
 
     #[test]
@@ -300,6 +315,38 @@ mod tests {
         fs::File::options().write(true).open(&one).unwrap().set_modified(later).unwrap();
         assert_ne!(source(&one), source_before);
         assert_eq!(destination(&one), destination_before);
+    }
+
+    #[test]
+    fn a_volume_that_is_made_again_with_the_same_keys_is_another_destination() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk, file, secret) =
+            (folder.path().join("disk"), folder.path().join("keys"), folder.path().join("secret"));
+        fs::write(&disk, vec![0; 1 << 20]).unwrap();
+        fs::write(&secret, "open sesame\n").unwrap();
+        let passphrase = Passphrase::new(b"open sesame".to_vec()).unwrap();
+        let cost = Argon2Cost { memory_kib: Argon2Cost::MIN_MEMORY_KIB, passes: 1, lanes: 1 };
+        let holder = NewHolder::Passphrase { passphrase: &passphrase, cost };
+        let made = Unlocked::create("owner", holder, Cipher::Aegis256, 0).unwrap();
+        fs::write(&file, made.to_bytes()).unwrap();
+        let query = format!("keys=file:{}&passphrase_file={}", file.display(), secret.display());
+        let parameters = KeyParameters::parse(&query).unwrap();
+        let keys = Keys::fetch(&parameters).unwrap().keys;
+        let format = || {
+            let options = OpenOptions { any_length: true, ..OpenOptions::default() };
+            let unit: Arc<dyn Store> = Arc::new(FileStore::open(&disk, &options).unwrap());
+            let options = lunette_volume::FormatOptions { overwrite: true, ..lunette_volume::FormatOptions::default() };
+            lunette_volume::format(&unit, keys.volume, &keys.ring, &options, &mut |_| {}).unwrap();
+        };
+        let identity = || {
+            let location = Location::Encrypted(disk.clone(), parameters.clone());
+            open(&location, Role::Resumed(0), Volumes::Kept).unwrap().identity
+        };
+        format();
+        let first = identity();
+        assert_eq!(identity(), first);
+        format();
+        assert_ne!(identity(), first);
     }
 
     #[test]
