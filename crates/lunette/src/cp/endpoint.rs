@@ -150,7 +150,7 @@ fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
     let remote_disk::RemoteDisk { store, identity } = remote_disk::open(&url)?;
     if let Some(keys) = keys {
-        return Disk::encrypted(name, keys, store, &identity, role);
+        return Disk::encrypted(name, keys, &store, &identity, role);
     }
     check(&name, &store, role, volumes)?;
     Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
@@ -159,17 +159,17 @@ fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
 fn open_encrypted(path: &Path, keys: &KeyParameters, role: Role) -> Result<Disk, Failure> {
     let keys = Keys::fetch(keys)?;
     let options = OpenOptions { read_only: role == Role::Source, any_length: true, ..OpenOptions::default() };
-    let unit = Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?);
+    let unit: Arc<dyn Store> = Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?);
     let metadata = metadata(path)?;
     let identity = identity(&metadata, unit.geometry().len_bytes, role == Role::Source);
-    Disk::encrypted(path.display().to_string(), keys, unit, &identity, role)
+    Disk::encrypted(path.display().to_string(), keys, &unit, &identity, role)
 }
 
 impl Disk {
-    fn encrypted(name: String, keys: Keys, unit: Arc<dyn Store>, below: &str, role: Role) -> Result<Self, Failure> {
-        let volume = keys.open(&name, Arc::clone(&unit), role == Role::Source)?;
+    fn encrypted(name: String, keys: Keys, unit: &Arc<dyn Store>, below: &str, role: Role) -> Result<Self, Failure> {
+        let volume = keys.open(&name, Arc::clone(unit), role == Role::Source)?;
         // Opening may have changed the header, for keys that were rotated.
-        let found = lunette_volume::find(&unit).map_err(|error| volume_failure(&name, &error))?;
+        let found = lunette_volume::find(unit).map_err(|error| volume_failure(&name, &error))?;
         let identity = volume_identity(&found, below);
         Ok(Self { name, store: Arc::clone(&volume) as _, file: None, blank: false, identity, volume: Some(volume) })
     }
