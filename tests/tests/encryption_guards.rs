@@ -137,6 +137,14 @@ fn info_leaves_a_volume_as_it_is_after_a_rotation() {
 }
 
 #[test]
+fn format_names_every_cipher_in_its_help() {
+    let help = on(&["quanta", "format", "--help"]);
+    for cipher in ["aegis-256 ", "aes-256-gcm-siv", "aegis-256x4"] {
+        assert!(help.succeeded().contains(cipher), "{cipher}: {help}");
+    }
+}
+
+#[test]
 fn nbd_warns_of_a_volume_that_it_serves_as_it_is() {
     let place = owner();
     let (disk, socket) = (volume(&place, "disk"), place.text("socket"));
