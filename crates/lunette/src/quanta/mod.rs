@@ -32,6 +32,8 @@ format.
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 keys that cannot be used, 5 the disk cannot be opened or has no volume, 6 a
 request to the disk failed, 7 quanta are not whole.";
 
+const KEYS_HELP: &str = "The volume's key file: file:PATH, or kmip://HOST[:PORT]/NAME for one in a key server";
+
 /// Make encrypted volumes, and keep them in order.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
@@ -67,8 +69,8 @@ struct Keyed {
     /// A file, a block device, or iscsi://HOST/TARGET/LUN
     #[arg(value_name = "DISK")]
     disk: DiskName,
-    /// The volume's key file: file:PATH, or kmip://HOST[:PORT]/NAME for one in a key server
-    #[arg(long, value_name = "PLACE")]
+    // No documentation comment: rustdoc takes the brackets for links.
+    #[arg(long, value_name = "PLACE", help = KEYS_HELP)]
     keys: Option<String>,
     /// The file that holds the passphrase of the key file
     #[arg(long, value_name = "FILE", requires = "keys", conflicts_with = "passphrase_credential")]
