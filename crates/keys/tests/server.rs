@@ -145,6 +145,25 @@ fn message(outcome: Result<impl Sized, ClientError>) -> String {
 }
 
 #[test]
+fn an_object_that_is_no_key_file_does_not_keep_one_of_its_name_from_being_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Running::start(folder.path());
+    let mut client = server.connect(&server.files("alice")).unwrap();
+    let other = ManagedObject { kind: Kind::OpaqueData(0x8000_0000), material: b"no key file".to_vec().into() };
+    client.register(other, vec![Attribute::named("vm1")]).unwrap();
+    let passphrase = Passphrase::new(b"open sesame".to_vec()).unwrap();
+    let cost = Argon2Cost { memory_kib: Argon2Cost::MIN_MEMORY_KIB, passes: 1, lanes: 1 };
+    let holder = NewHolder::Passphrase { passphrase: &passphrase, cost };
+    let file = Unlocked::create("alice", holder, Cipher::Aegis256, 0).unwrap();
+    let first = publish(&mut client, "vm1", &file.to_bytes()).unwrap();
+    // The key file is found, and replaced.
+    assert_ne!(publish(&mut client, "vm1", &file.to_bytes()).unwrap(), first);
+    assert!(client.get(&first).is_err());
+    drop(client);
+    server.stop();
+}
+
+#[test]
 fn keys_are_there_after_a_restart_and_gone_when_destroyed() {
     let folder = tempfile::tempdir().unwrap();
     let server = Running::start(folder.path());

@@ -28,7 +28,7 @@ use lunette_quanta::{DataKey, KeyRing, VolumeId};
 use crate::client::Client;
 use crate::files::read_bounded;
 use crate::keyfile::limits::MAX_KEY_FILE_BYTES;
-use crate::keyfile::{EpochKey, KeyFile, KeyFileError, Unlocked};
+use crate::keyfile::{EpochKey, KeyFile, Unlocked};
 use crate::secret::Passphrase;
 use crate::tls::TlsFiles;
 
@@ -86,7 +86,7 @@ impl KeySource {
             }
             KeyPlace::Kmip { server, name } => {
                 let mut client = self.opening.connect(server)?;
-                published::fetch(&mut client, name).map_err(|error| error.at(&self.place.to_string()))
+                Ok(published::fetch(&mut client, name)?)
             }
         }
     }
@@ -127,19 +127,4 @@ fn ring(keys: &Unlocked) -> Result<KeyRing, String> {
         ring.add(key.epoch(), &data_key(key)).map_err(refused)?;
     }
     Ok(ring)
-}
-
-/// What a published key file may be wrong with, before its name is known.
-enum Unreadable {
-    Server(crate::client::ClientError),
-    KeyFile(KeyFileError),
-}
-
-impl Unreadable {
-    fn at(self, place: &str) -> KeySourceError {
-        match self {
-            Self::Server(error) => KeySourceError::Server(error),
-            Self::KeyFile(error) => KeySourceError::KeyFile { place: place.into(), error },
-        }
-    }
 }

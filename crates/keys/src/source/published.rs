@@ -5,7 +5,7 @@
 
 use zeroize::Zeroizing;
 
-use super::{KeySourceError, Unreadable};
+use super::KeySourceError;
 use crate::client::{Client, ClientError};
 use crate::keyfile::{KeyFile, KeyFileError};
 use crate::kmip::limits::MAX_MATERIAL_BYTES;
@@ -19,7 +19,7 @@ const OPAQUE_TYPE: u32 = 0x8000_0000;
 const MAX_PUBLISHED_COPIES: usize = 16;
 
 /// The newest key file of a name.
-pub(super) fn fetch(client: &mut Client, name: &str) -> Result<KeyFile, Unreadable> {
+pub(super) fn fetch(client: &mut Client, name: &str) -> Result<KeyFile, ClientError> {
     let newest = copies(client, name)?.into_iter().map(|(_, file)| file).max_by_key(KeyFile::generation);
     let none = || {
         ClientError::NotFound(format!(
@@ -27,7 +27,7 @@ pub(super) fn fetch(client: &mut Client, name: &str) -> Result<KeyFile, Unreadab
              others read it"
         ))
     };
-    newest.ok_or_else(|| Unreadable::Server(none()))
+    newest.ok_or_else(none)
 }
 
 /// Puts a key file into a key server under a name, in the place of older ones of the same volume, and returns the new object's identifier.
@@ -44,7 +44,7 @@ pub fn publish(client: &mut Client, name: &str, bytes: &[u8]) -> Result<String, 
             bytes.len()
         ))));
     }
-    let there = copies(client, name).map_err(|error| error.at(name))?;
+    let there = copies(client, name)?;
     if there.iter().any(|(_, other)| other.volume() != file.volume()) {
         let message = "the key server has the key file of another volume under this name; choose another name";
         return Err(failure(KeyFileError::Refused(message.into())));
@@ -77,14 +77,20 @@ fn users(client: &mut Client, there: &[(String, KeyFile)]) -> Result<Vec<Attribu
     Ok(users)
 }
 
-/// The key files of a name, with the identifiers of their objects.
-fn copies(client: &mut Client, name: &str) -> Result<Vec<(String, KeyFile)>, Unreadable> {
+/// The key files of a name, with the identifiers of their objects. An object that is no key file is left out: whoever may register one of this
+/// name must not be able to keep the others from being read.
+fn copies(client: &mut Client, name: &str) -> Result<Vec<(String, KeyFile)>, ClientError> {
     let wanted = vec![Attribute::named(name), Attribute::object_type(ObjectType::OpaqueData)];
-    let ids = client.locate(wanted).map_err(Unreadable::Server)?;
+    let ids = client.locate(wanted)?;
     let mut files = Vec::new();
     for id in ids.into_iter().take(MAX_PUBLISHED_COPIES) {
-        let object = client.get(&id).map_err(Unreadable::Server)?;
-        files.push((id, KeyFile::parse(&object.material).map_err(Unreadable::KeyFile)?));
+        let object = client.get(&id)?;
+        match KeyFile::parse(&object.material) {
+            Ok(file) => files.push((id, file)),
+            Err(error) => {
+                tracing::warn!(%id, name, %error, "an object of the key server has the name of a key file and is none")
+            }
+        }
     }
     Ok(files)
 }
