@@ -88,7 +88,7 @@ fn copies(client: &mut Client, name: &str) -> Result<Vec<(String, KeyFile)>, Cli
         match KeyFile::parse(&object.material) {
             Ok(file) => files.push((id, file)),
             Err(error) => {
-                tracing::warn!(%id, name, %error, "an object of the key server has the name of a key file and is none")
+                tracing::warn!(%id, name, %error, "an object of the key server has the name of a key file and is none");
             }
         }
     }
