@@ -24,7 +24,7 @@ pub(crate) fn begin(unit: &Arc<LogicalUnit>) -> Option<BackgroundTask> {
     let rate = unit.quanta()?.begin_scrub()?;
     let unit = Arc::downgrade(unit);
     Some(BackgroundTask::new(move |cx| async move {
-        // The driver has broken its contract: there is nobody to tell but the log.
+        // The driver has broken its contract: only the log can be told.
         if let Err(error) = (Scrub { unit, rate, cx, offset: 0 }).run().await {
             tracing::error!(%error, "a scrub ends");
         }

@@ -90,7 +90,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The slots of quanta that nobody changes meanwhile, for a caller that waits for the unit.
+    /// The slots of quanta that do not change meanwhile, for a caller that waits for the unit.
     pub(crate) fn slots(&self, unit: &Unit, quanta: &Range<u64>) -> Result<Vec<[u8; SLOT_LEN]>, StoreError> {
         match &self.place {
             Place::Packed(packed) => packed.slots(unit, quanta),

@@ -10,7 +10,7 @@
 //! - **Another writer.** Before each checkpoint the tails are read again. When another client has opened the volume for writing since this one did, this one
 //!   is closed as below.
 //! - **Failures.** A record whose write has failed is given up, and its requests fail. When a checkpoint cannot move quanta, the requests that wait for
-//!   room fail, and the next one tries again. When a flush or the write of a tail has failed, nobody knows what the medium holds: the volume is *closed* for
+//!   room fail, and the next one tries again. When a flush or the write of a tail has failed, it is not known what the medium holds: the volume is *closed* for
 //!   changes and flushes, and says so, until it is opened again.
 
 pub(crate) mod checkpoint;
@@ -150,7 +150,7 @@ impl Packed {
         }
     }
 
-    /// Notes a failure after which nobody knows what the medium holds.
+    /// Notes a failure after which it is not known what the medium holds.
     pub(crate) fn close_for_changes(&self, error: StoreError) -> StoreError {
         let mut state = self.state();
         let why = state.closed.get_or_insert_with(|| match error {

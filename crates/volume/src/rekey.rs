@@ -15,7 +15,7 @@ use crate::worker::Job;
 use crate::{Progress, Volume, VolumeError};
 
 /// Quanta that are rewritten together, and that no other request changes meanwhile.
-const REWRITTEN_TOGETHER: u64 = 128;
+const REWRITTEN_TOGETHER: u64 = 64;
 
 /// What [`rekey`] has done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use crate::packed::block_len;
 use crate::unit::Unit;
 use crate::{Found, Progress, VolumeError};
 
-/// Quanta that are read together.
-const READ_TOGETHER: u64 = 128;
+/// Quanta that are read together: with 4096 bytes each as much as tgt answers in one read without breaking MaxBurstLength.
+const READ_TOGETHER: u64 = 64;
 
 const MAX_QUANTUM_LEN: usize = QuantumSize::B4096.bytes();
 

@@ -162,7 +162,7 @@ impl Packed {
         (from, (until - from) as usize)
     }
 
-    /// The slots of quanta that nobody changes meanwhile, for a caller that waits for the unit.
+    /// The slots of quanta that do not change meanwhile, for a caller that waits for the unit.
     pub(crate) fn slots(&self, unit: &Unit, quanta: &Range<u64>) -> Result<Vec<[u8; SLOT_LEN]>, StoreError> {
         let live: Vec<_> = self.state().journal.live(quanta.clone()).map(|(at, live)| (at, live.slot)).collect();
         let (from, len) = self.slot_blocks(quanta);
