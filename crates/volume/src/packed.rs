@@ -175,7 +175,7 @@ impl Packed {
     }
 }
 
-/// Says in the journal who has opened it for writing.
+/// Names this client in the journal as the one that has opened it for writing.
 pub(crate) fn take_over(unit: &Unit, layout: &Layout, journal: &mut Journal) -> Result<(), VolumeError> {
     let mut owner = [0; 8];
     getrandom::fill(&mut owner)?;

@@ -1,6 +1,6 @@
 //! How far a long piece of work has come.
 
-/// How far a long piece of work has come, for the person who waits for it.
+/// The bytes of a long piece of work that are done, and all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the volume that are done.

@@ -89,8 +89,11 @@ impl Parties {
         // In memory, so that no disk of the machine is measured.
         let folder = tempfile::Builder::new().prefix("lunette-encryption-").tempdir_in("/dev/shm")?;
         let mut starting = Starting { stage, folder: folder.path(), servers: Vec::new() };
+        let image = starting.image()?;
         let plain = starting.serve("plain", &[])?;
-        let encrypted = starting.encrypted()?;
+        starting.copy(&image, &plain)?;
+        let encrypted = starting.encrypted(&image)?;
+        fs::remove_file(&image)?;
         let plain_nbd = starting.nbd("plain-nbd", &plain)?;
         let encrypted_nbd = starting.nbd("encrypted-nbd", &encrypted)?;
         let luks = starting.luks_image()?;
@@ -151,8 +154,15 @@ impl Starting<'_> {
         Ok(url)
     }
 
+    /// Bytes that fill a disk.
+    fn image(&self) -> Result<PathBuf> {
+        let image = self.path("image");
+        fs::write(&image, vec![0x5a; usize::try_from(DISK_LEN)?])?;
+        Ok(image)
+    }
+
     /// A native volume, every quantum of which has been written.
-    fn encrypted(&mut self) -> Result<String> {
+    fn encrypted(&mut self, image: &Path) -> Result<String> {
         let url = self.serve("encrypted", &["--quantum", "4096"])?;
         let (keys, passphrase) = (self.path("keys"), self.path("passphrase"));
         fs::write(&passphrase, "correct horse battery staple")?;
@@ -160,10 +170,7 @@ impl Starting<'_> {
         self.ours(&["keys", "create", keys, "--passphrase-file", passphrase])?;
         let volume = format!("{url}?keys=file:{keys}&passphrase_file={passphrase}");
         self.ours(&["quanta", "format", &volume, "--yes"])?;
-        let image = self.path("image");
-        fs::write(&image, vec![0x5a; usize::try_from(DISK_LEN)?])?;
-        self.copy(&image, &volume)?;
-        fs::remove_file(&image)?;
+        self.copy(image, &volume)?;
         Ok(volume)
     }
 

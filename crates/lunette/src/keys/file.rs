@@ -164,7 +164,7 @@ pub(super) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
 
 /// Put a key file into a key server, from where keys=kmip://HOST/NAME takes it
 ///
-/// It stays as it is: who has the object still needs what opens it, such as the object of its holder. After each change of the key file publish
+/// It stays as it is: a reader of the object still needs what opens it, such as the object of its holder. After each change of the key file publish
 /// it again: the old object is destroyed then, and its users are those of the new one.
 #[derive(Args)]
 pub(super) struct Publish {

@@ -345,7 +345,7 @@ fn versions_rise_above_those_of_the_journal_but_not_above_forged_ones() {
     }
 }
 
-/// Keys of somebody else, with the epochs of the volume's.
+/// Keys of another volume, with the epochs of the volume's.
 fn forger() -> KeyRing {
     KeyRing::new(Cipher::Aegis256, 1, &DataKey::new([99; 32])).unwrap()
 }
