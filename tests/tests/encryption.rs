@@ -128,6 +128,36 @@ fn a_file_keeps_a_packed_volume_of_each_quantum() {
 }
 
 #[test]
+fn a_disk_that_was_rolled_back_is_refused_by_whoever_has_its_anchor() {
+    let owner = Owner::new();
+    let (disk, anchor, copy) = (owner.place.text("disk"), owner.place.text("anchor"), owner.place.text("copy"));
+    let anchored = format!("{}&anchor={anchor}", owner.keyed(&disk));
+    let quanta = |command: &str, more: &[&str]| on(&[&["quanta", command, &anchored], more].concat());
+    quanta("format", &["--create", "16M"]).succeeded();
+    on(&["cp", &owner.image, &anchored]).succeeded();
+    let older = fs::read(&disk).unwrap();
+    fs::write(&owner.image, random_bytes(8, IMAGE_BYTES)).unwrap();
+    on(&["cp", "--verify", &owner.image, &anchored]).succeeded();
+    quanta("verify", &[]).succeeded();
+
+    fs::write(&disk, older).unwrap();
+    let (code, said) = refusal(&on(&["cp", &anchored, &copy]));
+    assert!(code == 6 && said.contains("quantum 0") && said.contains("rolled back"), "{code}: {said}");
+    let verified = quanta("verify", &["--json"]);
+    assert_eq!(verified.code, Some(7));
+    let report: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
+    assert_eq!(report["bad"]["rolled back"], IMAGE_BYTES / 4096);
+    // Without the anchor it is a whole disk, and so it is for a new one.
+    owner.quanta("verify", &disk, &[]).succeeded();
+    assert_eq!(refusal(&quanta("anchor", &[])).0, 3, "it is there already");
+    fs::remove_file(&anchor).unwrap();
+    let (code, said) = refusal(&on(&["cp", &anchored, &copy]));
+    assert!(code == 3 && said.contains(&anchor), "{code}: {said}");
+    quanta("anchor", &[]).succeeded();
+    on(&["cp", &anchored, &copy]).succeeded();
+}
+
+#[test]
 fn nbd_clients_use_an_encrypted_disk() {
     let owner = Owner::new();
     let disk = owner.place.text("disk");

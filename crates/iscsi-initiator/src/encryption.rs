@@ -70,7 +70,8 @@ pub fn connect(initiator: &Initiator, url: &Url) -> Result<Arc<dyn Store>, Encry
         Some(keys) => {
             let source = key_source(keys).map_err(Error::from)?;
             let fetched = source.fetch(&mut |_| None)?;
-            Some((source, fetched))
+            let options = OpenOptions { anchor: keys.anchor.clone(), ..OpenOptions::default() };
+            Some((source, fetched, options))
         }
         None => None,
     };
@@ -80,7 +81,7 @@ pub fn connect(initiator: &Initiator, url: &Url) -> Result<Arc<dyn Store>, Encry
     let unit: Arc<dyn Store> = Arc::new(RemoteStore::new(disk));
     match keys {
         None => Ok(unit),
-        Some((source, keys)) => Ok(Arc::new(open(unit, &source, keys, OpenOptions::default())?)),
+        Some((source, keys, options)) => Ok(Arc::new(open(unit, &source, keys, options)?)),
     }
 }
 
@@ -90,7 +91,7 @@ pub fn connect(initiator: &Initiator, url: &Url) -> Result<Arc<dyn Store>, Encry
 ///
 /// [`UrlError`] when `keys` names neither a file nor an object of a key server.
 pub fn key_source(parameters: &KeyParameters) -> Result<KeySource, UrlError> {
-    let KeyParameters { keys, passphrase_file, passphrase_credential, tls } = parameters;
+    let KeyParameters { keys, passphrase_file, passphrase_credential, tls, anchor: _ } = parameters;
     let place = keys.parse().map_err(|error| UrlError::new(format!("keys={keys}: {error}")))?;
     let file = passphrase_file.clone().map(PassphraseSource::File);
     let passphrase = file.or_else(|| passphrase_credential.clone().map(PassphraseSource::Credential));

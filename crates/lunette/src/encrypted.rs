@@ -1,6 +1,7 @@
 //! Encrypted disks: the keys that a name gives, and the volume that they open.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use lunette_initiator::KeyParameters;
@@ -13,31 +14,33 @@ use crate::failure::Failure;
 use crate::remote::remote_failure;
 use crate::terminal;
 
-/// The keys of a volume, and where they came from.
+/// The keys of a volume, where they came from, and the file of its anchor.
 pub(crate) struct Keys {
     source: KeySource,
-    pub(crate) keys: VolumeKeys,
+    pub(crate) fetched: VolumeKeys,
+    anchor: Option<PathBuf>,
 }
 
 impl Keys {
     /// Fetches the keys. From here on, this process leaves no core dump.
     pub(crate) fn fetch(parameters: &KeyParameters) -> Result<Self, Failure> {
-        Self::of(encryption::key_source(parameters).map_err(|error| Failure::Usage(error.to_string()))?)
+        let source = encryption::key_source(parameters).map_err(|error| Failure::Usage(error.to_string()))?;
+        Self::of(source, parameters.anchor.clone())
     }
 
     /// Fetches the keys of a source.
-    pub(crate) fn of(source: KeySource) -> Result<Self, Failure> {
+    pub(crate) fn of(source: KeySource, anchor: Option<PathBuf>) -> Result<Self, Failure> {
         if let Err(error) = lunette_keys::protect_process() {
             tracing::warn!(%error, "a core dump of this process would show its secrets");
         }
-        let keys = source.fetch(&mut terminal::passphrase).map_err(key_failure)?;
-        Ok(Self { source, keys })
+        let fetched = source.fetch(&mut terminal::passphrase).map_err(key_failure)?;
+        Ok(Self { source, fetched, anchor })
     }
 
     /// Finds the volume that these keys are for on the unit `name`.
     pub(crate) fn find(&self, name: &dyn Display, unit: &Arc<dyn Store>) -> Result<Found, Failure> {
         let found = lunette_volume::find(unit).map_err(|error| volume_failure(name, &error))?;
-        match encryption::check(&found, &self.source, &self.keys) {
+        match encryption::check(&found, &self.source, &self.fetched) {
             Ok(()) => Ok(found),
             Err(error) => Err(encryption_failure(name, error)),
         }
@@ -50,8 +53,8 @@ impl Keys {
         unit: Arc<dyn Store>,
         read_only: bool,
     ) -> Result<Arc<Volume>, Failure> {
-        let options = OpenOptions { read_only };
-        let opened = encryption::open(unit, &self.source, self.keys, options);
+        let options = OpenOptions { read_only, anchor: self.anchor };
+        let opened = encryption::open(unit, &self.source, self.fetched, options);
         opened.map(Arc::new).map_err(|error| encryption_failure(name, error))
     }
 }
@@ -94,7 +97,9 @@ pub(crate) fn volume_failure(name: &dyn Display, error: &VolumeError) -> Failure
     let text = format!("{name}: {error}");
     match error {
         VolumeError::Unit { .. } => Failure::Transfer(text),
-        VolumeError::OtherCipher { .. } | VolumeError::OldKeys { .. } => Failure::Configuration(text),
+        VolumeError::OtherCipher { .. } | VolumeError::OldKeys { .. } | VolumeError::Anchor(_) => {
+            Failure::Configuration(text)
+        }
         VolumeError::Random(_) | VolumeError::Thread(_) => Failure::Other(text),
         _ => Failure::Disk(text),
     }

@@ -25,6 +25,9 @@ pub enum Reason {
     /// The tag does not fit: bytes, slot, position, volume or key are not those with which it was sealed.
     #[error("not authentic (wrong tag): altered, moved or taken from another volume, or the key is not the volume's")]
     NotAuthentic,
+    /// It is authentic, and older than its reader knows it to have been, or erased since. Only a reader with an anchor can tell.
+    #[error("older than the anchor has seen it, or erased since (rolled back); restore it from a copy or a backup")]
+    RolledBack,
 }
 
 /// A header that cannot be read or trusted.

@@ -19,7 +19,9 @@ pub struct Counts {
     pub refused_unknown_epoch: u64,
     /// Requests that were refused for a quantum that is not authentic: its tag is wrong.
     pub refused_not_authentic: u64,
-    /// Reads that were made a second time because the first met a torn quantum.
+    /// Requests that were refused for a quantum that is older than the anchor knows it to be, or was erased.
+    pub refused_rolled_back: u64,
+    /// Reads that were made a second time because a write at the same time could explain what the first one met.
     pub read_again: u64,
     /// Damaged quanta that were repaired from parity.
     pub repaired: u64,
@@ -38,6 +40,7 @@ pub(crate) struct Tally {
     refused_holes: AtomicU64,
     refused_unknown_epoch: AtomicU64,
     refused_not_authentic: AtomicU64,
+    refused_rolled_back: AtomicU64,
     pub(crate) read_again: AtomicU64,
     pub(crate) repaired: AtomicU64,
     pub(crate) records: AtomicU64,
@@ -55,6 +58,7 @@ impl Tally {
             Reason::Hole => &self.refused_holes,
             Reason::UnknownEpoch(_) => &self.refused_unknown_epoch,
             Reason::NotAuthentic => &self.refused_not_authentic,
+            Reason::RolledBack => &self.refused_rolled_back,
         };
         Self::add(count, 1);
     }
@@ -68,6 +72,7 @@ impl Tally {
             refused_holes: of(&self.refused_holes),
             refused_unknown_epoch: of(&self.refused_unknown_epoch),
             refused_not_authentic: of(&self.refused_not_authentic),
+            refused_rolled_back: of(&self.refused_rolled_back),
             read_again: of(&self.read_again),
             repaired: of(&self.repaired),
             records: of(&self.records),

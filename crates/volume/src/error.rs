@@ -4,6 +4,8 @@ use lunette_quanta::packed::{LayoutError, ReplayError};
 use lunette_quanta::{Cipher, HeaderError, UnitTooSmall, VolumeId};
 use lunette_store::StoreError;
 
+use crate::AnchorError;
+
 /// Why a volume cannot be found, made, opened or kept in order.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
@@ -80,6 +82,9 @@ pub enum VolumeError {
         /// The newest epoch of the volume.
         volume: u32,
     },
+    /// The anchor cannot be used.
+    #[error(transparent)]
+    Anchor(#[from] AnchorError),
     /// The system's generator of random numbers has failed.
     #[error("the system's random generator failed: {0}")]
     Random(#[from] getrandom::Error),

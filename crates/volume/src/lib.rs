@@ -38,11 +38,13 @@
 //!
 //! - What it reads was written to that place of this volume by an owner of its keys. A quantum that cannot be opened ends the request with
 //!   [`StoreError::Refused`](lunette_store::StoreError::Refused), which names its offset; the buffer is zeroed then. The contract of
-//!   `docs/quanta.md` says what is not noticed: deletion (unless the volume has no holes) and rollback.
+//!   `docs/quanta.md` says what is not noticed: deletion (unless the volume has no holes) and rollback. With an [`Anchor`]
+//!   ([`OpenOptions::anchor`]) both are.
 //! - A volume keeps the promises of the unit below it: with a volatile cache there, acknowledged writes are safe after a flush.
 //! - Reads are never answered with loans.
 #![forbid(unsafe_code)]
 
+mod anchor;
 mod counts;
 mod error;
 mod find;
@@ -64,6 +66,7 @@ mod verify;
 mod versions;
 mod worker;
 
+pub use anchor::{Anchor, AnchorError};
 pub use counts::Counts;
 pub use error::VolumeError;
 pub use find::{Found, find};

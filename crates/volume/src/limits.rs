@@ -21,3 +21,6 @@ pub const TOOL_DEPTH: usize = 16;
 
 /// Bytes of buffers that a tool, or the checkpoints of a volume, hold.
 pub const TOOL_POOL_BYTES: usize = 2 * TOOL_DEPTH * MAX_PIECE_BYTES;
+
+/// Quanta of the longest volume that can have an anchor: 2 GiB of entries, in the file and in memory.
+pub const MAX_ANCHORED_QUANTA: u64 = 1 << 28;

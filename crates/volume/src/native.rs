@@ -10,7 +10,6 @@ use crate::counts::Tally;
 use crate::request::{Request, What};
 use crate::shared::{Place, Shared};
 use crate::unit::{Unit, filled};
-use crate::worker::Job;
 
 impl Shared {
     /// Makes the request of the unit for one piece. False, and nothing was done, when there is no buffer.
@@ -59,25 +58,34 @@ impl Shared {
         let piece = first..request.range.end.min(first + self.piece_quanta(request));
         let quanta = piece.end - piece.start;
         if request.what != What::Read {
-            return request.ended(quanta, outcome.result);
+            return request.ended(quanta, self.native_written(&piece, outcome));
         }
         match filled(outcome) {
             Err(error) => request.ended(quanta, Err(error)),
             Ok(edus) => match self.open_native(request, &piece, &edus) {
-                Err(error) if error.reason == Reason::Damaged => {
-                    // A write that was under way may have torn it: once more, when all such have ended.
+                // A write that was under way may have torn it, or may have been acknowledged since.
+                Err(error) if matches!(error.reason, Reason::Damaged | Reason::RolledBack) => {
                     drop(edus);
-                    let request = request.me();
-                    let again = |claim| Job::ReadAgain(Arc::clone(&request), piece.clone(), claim);
-                    if request.alone {
-                        self.mailbox.push(again(None));
-                    } else if let Some(id) = self.claims.claim(piece.clone(), true, |id| again(Some(id))) {
-                        self.mailbox.push(again(Some(id)));
-                    }
+                    self.try_again(request, &piece);
                 }
                 result => request.ended(quanta, result.map_err(|error| self.refused(error))),
             },
         }
+    }
+
+    /// The slots of EDUs.
+    fn slots_of<'a>(&self, edus: &'a [u8]) -> impl Iterator<Item = &'a [u8; SLOT_LEN]> + use<'a> {
+        edus.chunks_exact(self.size.edu_len()).map(|edu| edu.last_chunk().expect("an EDU is longer than its slot"))
+    }
+
+    /// A piece was written. With an anchor, which makes no holes, it is known which versions it has.
+    fn native_written(&self, piece: &Range<u64>, outcome: Outcome) -> Result<(), StoreError> {
+        if self.keeper.is_none() {
+            return outcome.result;
+        }
+        let edus = filled(outcome)?;
+        self.anchor_written(piece.clone().zip(self.slots_of(&edus)));
+        Ok(())
     }
 
     fn open_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
@@ -85,6 +93,7 @@ impl Shared {
             let plain = plain.expect("a read has a buffer");
             self.codec().open(piece.start, edus, plain)
         })?;
+        self.admit(piece.start, self.slots_of(edus))?;
         request.opened(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
         Tally::add(&self.tally.opened, piece.end - piece.start);
         Ok(())
@@ -97,8 +106,7 @@ impl Shared {
             Place::Native(native) => {
                 let (offset, len) = self.native_bytes(*native, quanta);
                 let edus = unit.read(offset, len as usize)?;
-                let slot = |edu: &[u8]| *edu.last_chunk().expect("an EDU is longer than its slot");
-                Ok(edus.chunks_exact(self.size.edu_len()).map(slot).collect())
+                Ok(self.slots_of(&edus).copied().collect())
             }
         }
     }
@@ -106,7 +114,6 @@ impl Shared {
     /// Reads a piece a second time, waiting for the unit. The caller has the range to itself.
     pub(crate) fn native_read_again(&self, request: &Arc<Request>, piece: Range<u64>) {
         let Place::Native(native) = &self.place else { return };
-        Tally::add(&self.tally.read_again, 1);
         let (offset, len) = self.native_bytes(*native, &piece);
         let into = loop {
             match self.take(len as usize) {

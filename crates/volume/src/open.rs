@@ -1,14 +1,16 @@
 //! The open volume.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_quanta::packed::{Layout, replay};
-use lunette_quanta::{Codec, Header, Holes, KeyRing, Native, Placement};
+use lunette_quanta::{Codec, Header, KeyRing, Native, Placement};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError, execute};
 
+use crate::anchor::Keeper;
 use crate::counts::Tally;
 use crate::find::write_header;
 use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES};
@@ -20,13 +22,16 @@ use crate::shared::{Place, Shared};
 use crate::unit::{Unit, doing, filled};
 use crate::versions::Versions;
 use crate::worker::{self, Mailbox};
-use crate::{Counts, Found, VolumeError, find};
+use crate::{Anchor, Counts, Found, VolumeError, find};
 
 /// How a volume is to be opened.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     /// Whether requests that change the volume are refused.
     pub read_only: bool,
+    /// The file of the volume's [`Anchor`], against which everything that is read is checked. It must be there. Requests then make no holes: zeroes are
+    /// sealed, and unmaps free no space.
+    pub anchor: Option<PathBuf>,
 }
 
 /// An open volume: a store of plain text.
@@ -36,7 +41,8 @@ pub struct OpenOptions {
 ///
 /// Dropping the volume leaves it as a killed process would: requests under way end, and a packed volume keeps in its journal what is there, for
 /// the next [`open`](Self::open). [`close`](Self::close) leaves nothing to replay. Dropping waits for nothing, so it may happen on any thread; a
-/// checkpoint that is being made goes on, and [`stop`](Self::stop) waits for it. Before the unit is opened again in the same process, the requests
+/// checkpoint that is being made goes on, and [`stop`](Self::stop) waits for it. An anchor is given up at once; a request under way that would save it
+/// fails. Before the unit is opened again in the same process, the requests
 /// and the checkpoint under way have ended.
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
@@ -62,6 +68,14 @@ impl Volume {
         let read_only = options.read_only || inner.capabilities().read_only;
         let codec = Codec::new(header.volume, header.size, header.holes, keys.clone());
         let versions = Versions::default();
+        let keeper = match options.anchor {
+            None => None,
+            Some(path) => {
+                let anchor = Anchor::open(&path, &header, read_only)?;
+                versions.saw(anchor.highest());
+                Some(Keeper::start(anchor).map_err(VolumeError::Thread)?)
+            }
+        };
         let place = match header.placement {
             Placement::Native => {
                 let blocks = inner.geometry().len_bytes / header.size.edu_len() as u64;
@@ -108,6 +122,7 @@ impl Volume {
             starved: AtomicUsize::new(0),
             versions,
             tally: Tally::default(),
+            keeper,
         });
         if let Some(parity) = &parity {
             parity.belongs_to(Arc::downgrade(&shared));
@@ -224,11 +239,28 @@ impl Volume {
         if range.is_empty() {
             return done.complete(Outcome::new(Ok(()), buffer));
         }
+        let done = if what.fua() { self.anchored(done) } else { done };
         self.shared.begin(&Request::new(&self.shared, what, range, buffer, false, done), io);
     }
 
+    /// The end of a write that is safe when it is acknowledged: with an anchor, the anchor is saved first, which takes a flush.
+    fn anchored(&self, done: Completion) -> Completion {
+        if self.shared.keeper.is_none() {
+            return done;
+        }
+        let shared = Arc::clone(&self.shared);
+        Completion::call(move |outcome: Outcome| match &shared.keeper {
+            Some(keeper) if outcome.result.is_ok() => keeper.flush(&shared.inner, outcome, done),
+            _ => done.complete(outcome),
+        })
+    }
+
     fn flush(&self, io: &dyn FileIo, done: Completion) {
-        let Place::Packed(packed) = &self.shared.place else { return self.shared.inner.submit(Op::Flush, io, done) };
+        let flush = |done| match &self.shared.keeper {
+            None => self.shared.inner.submit(Op::Flush, io, done),
+            Some(keeper) => keeper.flush(&self.shared.inner, Outcome::new(Ok(()), None), done),
+        };
+        let Place::Packed(packed) = &self.shared.place else { return flush(done) };
         if let Err(error) = packed.check_open() {
             return done.complete(Outcome::new(Err(error), None));
         }
@@ -239,12 +271,15 @@ impl Volume {
             }
             done.complete(outcome);
         };
-        self.shared.inner.submit(Op::Flush, io, Completion::call(ended));
+        flush(Completion::call(ended));
     }
 }
 
 impl Drop for Volume {
     fn drop(&mut self) {
+        if let Some(keeper) = &self.shared.keeper {
+            keeper.anchor().close();
+        }
         if let Place::Packed(packed) = &self.shared.place {
             packed.drop_handle();
         }
@@ -294,7 +329,7 @@ impl Store for Volume {
     /// frees.
     fn capabilities(&self) -> Capabilities {
         let inner = self.shared.inner.capabilities();
-        let holes = !self.shared.read_only && self.shared.holes == Holes::Allowed;
+        let holes = !self.shared.read_only && self.shared.makes_holes();
         let is_native = matches!(self.shared.place, Place::Native(_));
         let unmap = holes && inner.unmap && inner.unmap_zeroes;
         Capabilities {
@@ -313,7 +348,7 @@ impl Store for Volume {
             return done.complete(Outcome::of(op, Err(error)));
         }
         let range = op.range();
-        let holes = self.shared.holes == Holes::Allowed;
+        let holes = self.shared.makes_holes();
         match op {
             Op::Read { into, .. } => self.request(What::Read, range, Some(into), io, done),
             Op::Write { from, fua, .. } => self.request(What::Write { fua }, range, Some(from), io, done),

@@ -29,6 +29,7 @@ use lunette_store::StoreError;
 
 use crate::VolumeError;
 use crate::limits::{MAX_LIVE, MAX_PIECE_BYTES};
+pub(crate) use crate::packed::read::Try;
 use crate::packed::readers::Readers;
 use crate::request::Request;
 use crate::shared::Shared;
@@ -210,7 +211,7 @@ pub(crate) fn block_len(layout: &Layout) -> u64 {
 }
 
 /// The same failure for several requests.
-fn shared_failure(error: StoreError) -> impl Fn() -> StoreError {
+pub(crate) fn shared_failure(error: StoreError) -> impl Fn() -> StoreError {
     let (kind, error) = match error {
         StoreError::NoSpace => (Kind::NoSpace, None),
         StoreError::ReadOnly => (Kind::ReadOnly, None),

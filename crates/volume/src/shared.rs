@@ -9,9 +9,10 @@ use lunette_buffer::{Buffer, Pool};
 use lunette_quanta::{Codec, Header, Holes, Native, OpenError, QuantumSize, SLOT_LEN, Sealing, Slot};
 use lunette_store::{FileIo, InlineIo, Store, StoreError};
 
+use crate::anchor::Keeper;
 use crate::counts::Tally;
 use crate::find::random_seed;
-use crate::packed::Packed;
+use crate::packed::{Packed, Try};
 use crate::parity::ParityUnit;
 use crate::ranges::{ClaimId, RangeClaims};
 use crate::request::{Request, What};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) starved: AtomicUsize,
     pub(crate) versions: Versions,
     pub(crate) tally: Tally,
+    /// The anchor, when the volume was opened with one.
+    pub(crate) keeper: Option<Keeper>,
 }
 
 pub(crate) enum Place {
@@ -50,6 +53,11 @@ pub(crate) enum Place {
 }
 
 impl Shared {
+    /// Whether requests may make holes. With an anchor they may not: a hole has no version.
+    pub(crate) fn makes_holes(&self) -> bool {
+        self.holes == Holes::Allowed && self.keeper.is_none()
+    }
+
     /// The codec with the present keys. Hold it no longer than sealing or opening takes.
     pub(crate) fn codec(&self) -> RwLockReadGuard<'_, Codec> {
         self.codec.read().unwrap_or_else(PoisonError::into_inner)
@@ -63,7 +71,9 @@ impl Shared {
     pub(crate) fn begin(&self, request: &Arc<Request>, io: &dyn FileIo) {
         if !request.alone && request.what != What::Read {
             let later = |id| Job::Claimed(Arc::clone(request), id);
-            let Some(id) = self.claims.claim(request.range.clone(), false, later) else { return };
+            // With an anchor, no others: the versions of overlapping writes must rise in the order in which the medium gets them.
+            let alone = self.keeper.is_some();
+            let Some(id) = self.claims.claim(request.range.clone(), alone, later) else { return };
             request.set_claim(id);
         }
         self.go(request, io);
@@ -106,7 +116,7 @@ impl Shared {
     fn piece(&self, request: &Arc<Request>, piece: Range<u64>, io: &dyn FileIo) -> bool {
         match &self.place {
             Place::Native(native) => self.native_piece(*native, request, piece, io),
-            Place::Packed(packed) => packed.read_piece(self, request, piece, io),
+            Place::Packed(packed) => packed.read_piece(self, request, piece, Try::First, io),
         }
     }
 
@@ -155,16 +165,39 @@ impl Shared {
                 request.set_claim(claim);
                 self.go(&request, &InlineIo);
             }
-            Job::ReadAgain(request, piece, claim) => {
-                self.native_read_again(&request, piece);
-                if let Some(claim) = claim {
-                    self.release(claim);
-                }
-            }
+            Job::ReadAgain(request, piece, claim) => self.read_again(&request, &piece, claim),
             // A receiver that is gone has given up.
             Job::Tell(to, claim) => {
                 if to.send(claim).is_err() {
                     self.release(claim);
+                }
+            }
+        }
+    }
+
+    /// Has a piece read a second time, when a write that was under way can explain what the first read met: when all such have ended.
+    pub(crate) fn try_again(&self, request: &Request, piece: &Range<u64>) {
+        let request = request.me();
+        let again = |claim| Job::ReadAgain(Arc::clone(&request), piece.clone(), claim);
+        if request.alone {
+            self.mailbox.push(again(None));
+        } else if let Some(id) = self.claims.claim(piece.clone(), true, |id| again(Some(id))) {
+            self.mailbox.push(again(Some(id)));
+        }
+    }
+
+    fn read_again(&self, request: &Arc<Request>, piece: &Range<u64>, claim: Option<ClaimId>) {
+        Tally::add(&self.tally.read_again, 1);
+        match &self.place {
+            Place::Native(_) => {
+                self.native_read_again(request, piece.clone());
+                if let Some(claim) = claim {
+                    self.release(claim);
+                }
+            }
+            Place::Packed(packed) => {
+                while !packed.read_piece(self, request, piece.clone(), Try::Last(claim), &InlineIo) {
+                    self.mailbox.wait_for_buffers();
                 }
             }
         }

@@ -11,10 +11,11 @@ use lunette_quanta::{
 };
 use lunette_store::{Store, StoreError};
 
+use crate::anchor::version;
 use crate::open::read_journal;
 use crate::packed::block_len;
 use crate::unit::Unit;
-use crate::{Found, Progress, VolumeError};
+use crate::{Anchor, Found, Progress, VolumeError};
 
 /// Quanta that are read together: with 4096 bytes each as much as tgt answers in one read without breaking MaxBurstLength.
 const READ_TOGETHER: u64 = 64;
@@ -40,6 +41,8 @@ pub enum Verdict {
     UnknownEpoch,
     /// Wrong tag. Only seen with keys.
     NotAuthentic,
+    /// Older than the anchor knows it to be, or erased since. Only seen with keys and an anchor.
+    RolledBack,
 }
 
 /// A quantum that is not whole.
@@ -96,7 +99,8 @@ impl Report {
 /// Reads a whole volume, and counts what is whole and what is not. Nothing is changed.
 ///
 /// Without keys it checks CRCs alone, which finds damage and quanta in the wrong place, not forgeries. It does not stop at what is bad. A packed volume
-/// that someone writes to at the same time shows quanta as bad that are not.
+/// that someone writes to at the same time shows quanta as bad that are not. With keys and an anchor it also finds quanta that are older than the anchor knows;
+/// the anchor remembers what is newer, which [`Anchor::save`] makes last.
 ///
 /// # Errors
 ///
@@ -105,6 +109,7 @@ pub fn verify(
     inner: &Arc<dyn Store>,
     found: &Found,
     keys: Option<&KeyRing>,
+    anchor: Option<&Anchor>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, VolumeError> {
     let header = match keys {
@@ -144,7 +149,7 @@ pub fn verify(
             Place::Packed(layout, Box::new(journal.unwrap_or_else(|| Journal::new(layout, header.volume))), area)
         }
     };
-    let judge = Judge { header, codec };
+    let judge = Judge { header, codec, anchor };
     let mut check = Check { unit, judge, place, report };
     check.all(progress);
     Ok(check.report)
@@ -157,14 +162,25 @@ enum Place {
 }
 
 /// Knows of one quantum what it is.
-struct Judge {
+struct Judge<'a> {
     header: Header,
     codec: Option<Codec>,
+    anchor: Option<&'a Anchor>,
 }
 
-impl Judge {
+impl Judge<'_> {
     /// `Ok` with the epoch of a quantum that is whole; `None` for a hole.
     fn judge(&self, position: u64, data: &[u8], slot: &[u8; SLOT_LEN]) -> Result<Option<u32>, Verdict> {
+        let epoch = self.judge_alone(position, data, slot)?;
+        match self.anchor {
+            // Without keys, a version is what anyone says.
+            Some(anchor) if self.codec.is_some() && !anchor.admit(position, version(slot)) => Err(Verdict::RolledBack),
+            _ => Ok(epoch),
+        }
+    }
+
+    /// The judgement on the bytes alone.
+    fn judge_alone(&self, position: u64, data: &[u8], slot: &[u8; SLOT_LEN]) -> Result<Option<u32>, Verdict> {
         match check(position, data, slot) {
             Condition::Damaged => return Err(Verdict::Damaged),
             Condition::NeverWritten if self.header.holes == Holes::Refused => return Err(Verdict::Hole),
@@ -184,19 +200,20 @@ impl Judge {
                 Reason::Hole => Verdict::Hole,
                 Reason::UnknownEpoch(_) => Verdict::UnknownEpoch,
                 Reason::NotAuthentic => Verdict::NotAuthentic,
+                Reason::RolledBack => Verdict::RolledBack,
             }),
         }
     }
 }
 
-struct Check {
+struct Check<'a> {
     unit: Unit,
-    judge: Judge,
+    judge: Judge<'a>,
     place: Place,
     report: Report,
 }
 
-impl Check {
+impl Check<'_> {
     fn all(&mut self, progress: &mut dyn FnMut(Progress)) {
         let quanta = self.judge.header.quanta;
         let len = self.judge.header.size.bytes() as u64;

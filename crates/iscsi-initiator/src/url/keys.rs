@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{UrlError, decode, wrong};
 
 /// Where the keys of an encrypted disk are, and what opens them: the parameters `keys`, `passphrase_file`,
-/// `passphrase_credential` and `tls`. None of them is a secret itself.
+/// `passphrase_credential` and `tls`. None of them is a secret itself. And `anchor`, by which the disk is checked for what was rolled back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyParameters {
     /// The key file: `file:PATH`, or `kmip://HOST[:PORT]/NAME`.
@@ -16,10 +16,12 @@ pub struct KeyParameters {
     pub passphrase_credential: Option<String>,
     /// The folder with this client's certificate for key servers.
     pub tls: Option<PathBuf>,
+    /// The file of the volume's anchor.
+    pub anchor: Option<PathBuf>,
 }
 
 /// The names of the parameters, `keys` first.
-pub(super) const NAMES: [&str; 4] = ["keys", "passphrase_file", "passphrase_credential", "tls"];
+pub(super) const NAMES: [&str; 5] = ["keys", "passphrase_file", "passphrase_credential", "tls", "anchor"];
 
 /// The parameter that a name is, or a misspelling of.
 fn meant(name: &str) -> Option<&'static str> {
@@ -76,11 +78,11 @@ impl KeyParameters {
     /// `None` when there are no values.
     pub(super) fn of(values: Values) -> Result<Option<Self>, UrlError> {
         let given = NAMES.iter().zip(&values).find(|(_, value)| value.is_some()).map(|(name, _)| name);
-        let [keys, passphrase_file, passphrase_credential, tls] = values;
+        let [keys, passphrase_file, passphrase_credential, tls, anchor] = values;
         match (given, keys) {
             (None, _) => Ok(None),
             (Some(name), None) => {
-                wrong(format!("{name} says how keys are opened, and keys is missing; write keys=file:PATH"))
+                wrong(format!("{name} is for an encrypted disk, and keys is missing; write keys=file:PATH"))
             }
             (Some(_), Some(_)) if passphrase_file.is_some() && passphrase_credential.is_some() => {
                 wrong("the passphrase is in passphrase_file and in passphrase_credential; leave out one of them")
@@ -90,6 +92,7 @@ impl KeyParameters {
                 passphrase_file: passphrase_file.map(Into::into),
                 passphrase_credential,
                 tls: tls.map(Into::into),
+                anchor: anchor.map(Into::into),
             })),
         }
     }

@@ -215,14 +215,16 @@ proptest! {
 
 #[test]
 fn keys_are_read_and_never_shown() {
-    let url = parse("iscsi://h/iqn.a:b/0?keys=file%3A/k%26&passphrase_file=p&tls=d&header_digest=crc32c");
+    let url = parse("iscsi://h/iqn.a:b/0?keys=file%3A/k%26&passphrase_file=p&tls=d&anchor=a&header_digest=crc32c");
     let keys = url.keys.as_ref().unwrap();
     assert_eq!((&*keys.keys, keys.passphrase_file.as_deref()), ("file:/k&", Some(Path::new("p"))));
+    assert_eq!(keys.anchor.as_deref(), Some(Path::new("a")));
     assert_eq!((keys.passphrase_credential.as_deref(), keys.tls.as_deref()), (None, Some(Path::new("d"))));
     assert_eq!(url.to_string(), "iscsi://h:3260/iqn.a:b/0");
     assert_eq!(parse("iscsi://h/iqn.a:b/0").keys, None);
     for (query, words) in [
         ("passphrase_file=p", "keys is missing"),
+        ("anchor=a", "keys is missing"),
         ("keys=", "has no value"),
         ("keys=file:a&keys=file:b", "twice"),
         ("keys=%zz", "hexadecimal"),

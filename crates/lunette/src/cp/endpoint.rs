@@ -331,7 +331,7 @@ mod tests {
         fs::write(&file, made.to_bytes()).unwrap();
         let query = format!("keys=file:{}&passphrase_file={}", file.display(), secret.display());
         let parameters = KeyParameters::parse(&query).unwrap();
-        let keys = Keys::fetch(&parameters).unwrap().keys;
+        let keys = Keys::fetch(&parameters).unwrap().fetched;
         let format = || {
             let options = OpenOptions { any_length: true, ..OpenOptions::default() };
             let unit: Arc<dyn Store> = Arc::new(FileStore::open(&disk, &options).unwrap());

@@ -11,7 +11,7 @@ use lunette_keys::{Argon2Cost, write_private};
 use lunette_quanta::limits::{MAX_GROUP_DATA, MAX_GROUP_PARITY};
 use lunette_quanta::{Group, Holes, QuantumSize};
 use lunette_store::{Op, Store, execute};
-use lunette_volume::{FormatOptions, VolumeError};
+use lunette_volume::{Anchor, FormatOptions, VolumeError};
 
 use super::progress::Bar;
 use super::{HeaderReport, Keyed};
@@ -34,7 +34,7 @@ const PEEKED_PIECE_BYTES: u64 = 64 << 10;
 /// on blocks of 512 or 4096 bytes, and in files, seals and a journal have places of their own.
 ///
 /// A key file that is missing is made, with a holder "owner" of this passphrase. Keep a copy of it elsewhere: without it the volume can never be
-/// read again.
+/// read again. An anchor that is named is made, too.
 #[derive(Args)]
 pub(super) struct Format {
     #[command(flatten)]
@@ -83,9 +83,14 @@ fn group(text: &str) -> Result<Group, String> {
 pub(super) fn run(arguments: &Format) -> Result<(), Failure> {
     let Format { keyed, quantum, cipher, no_holes, journal, parity, create, yes, json } = arguments;
     let source = keyed.needed_source()?;
+    let anchor = keyed.anchor()?;
+    if let Some(path) = anchor.as_ref().filter(|path| path.exists()) {
+        let what = "is there already; name a file that is missing, because each volume has an anchor of its own";
+        return Err(Failure::Configuration(format!("{} {what}", path.display())));
+    }
     let unit = keyed.unit(false, *create)?;
     let overwrite = may_overwrite(keyed, &unit, *yes)?;
-    let keys = keys(source, *cipher)?.keys;
+    let keys = keys(source, *cipher)?.fetched;
     let options = FormatOptions {
         size: *quantum,
         holes: if *no_holes { Holes::Refused } else { Holes::Allowed },
@@ -96,7 +101,11 @@ pub(super) fn run(arguments: &Format) -> Result<(), Failure> {
     let bar = Bar::new();
     let formatted = lunette_volume::format(&unit, keys.volume, &keys.ring, &options, &mut |progress| bar.set(progress));
     drop(bar);
-    let report = HeaderReport::new(&formatted.map_err(|error| keyed.failure(&error))?);
+    let header = formatted.map_err(|error| keyed.failure(&error))?;
+    if let Some(path) = anchor {
+        Anchor::create(&path, &header).map_err(|error| keyed.failure(&error.into()))?;
+    }
+    let report = HeaderReport::new(&header);
     if *json { output::json(&report) } else { report.lines().into_iter().try_for_each(output::line) }
 }
 
@@ -148,8 +157,8 @@ fn keys(source: KeySource, cipher: Option<Cipher>) -> Result<Keys, Failure> {
     {
         make_key_file(path, &source, cipher.unwrap_or(Cipher::Aegis256))?;
     }
-    let keys = Keys::of(source)?;
-    let has = keys.keys.ring.cipher().row();
+    let keys = Keys::of(source, None)?;
+    let has = keys.fetched.ring.cipher().row();
     match cipher {
         Some(wanted) if wanted.id() != has.id => {
             Err(Failure::Usage(format!("the key file has the cipher {}; leave out --cipher", has.name)))

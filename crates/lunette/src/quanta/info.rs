@@ -93,14 +93,14 @@ struct Report {
 
 pub(super) fn run(arguments: &Info) -> Result<(), Failure> {
     let Info { keyed, json } = arguments;
-    let keys = keyed.source()?.map(Keys::of).transpose()?;
+    let keys = keyed.source()?.map(|source| Keys::of(source, None)).transpose()?;
     let unit = keyed.unit(true, None)?;
     let found = match &keys {
         Some(keys) => keys.find(&keyed.disk.place, &unit)?,
         None => keyed.find(&unit)?,
     };
     let header = match &keys {
-        Some(keys) => found.authenticate(&keys.keys.ring).map_err(|error| keyed.failure(&error))?,
+        Some(keys) => found.authenticate(&keys.fetched.ring).map_err(|error| keyed.failure(&error))?,
         None => *found.header(),
     };
     let report = Report {

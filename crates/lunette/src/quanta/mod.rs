@@ -1,5 +1,6 @@
 //! `lunette quanta`: encrypted volumes, made and kept in order.
 
+mod anchor;
 mod format;
 mod info;
 mod progress;
@@ -44,6 +45,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Anchor(anchor::MakeAnchor),
     Format(format::Format),
     Info(info::Info),
     Verify(verify::Verify),
@@ -54,6 +56,7 @@ enum Command {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
+        Command::Anchor(arguments) => anchor::run(arguments),
         Command::Format(arguments) => format::run(arguments),
         Command::Info(arguments) => info::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
@@ -81,27 +84,37 @@ struct Keyed {
     /// The folder with ca-cert.pem, client-cert.pem and client-key.pem, for key servers
     #[arg(long, value_name = "DIR", requires = "keys")]
     tls: Option<PathBuf>,
+    /// The file that says which version of each quantum was seen last: what is older is refused
+    #[arg(long, value_name = "FILE", requires = "keys")]
+    anchor: Option<PathBuf>,
 }
 
 impl Keyed {
     /// Where the keys are, when that is given.
     fn source(&self) -> Result<Option<KeySource>, Failure> {
+        let source = self.parameters()?.as_ref().map(encryption::key_source).transpose();
+        source.map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    fn parameters(&self) -> Result<Option<KeyParameters>, Failure> {
         let given = self.keys.clone().map(|keys| KeyParameters {
             keys,
             passphrase_file: self.passphrase_file.clone(),
             passphrase_credential: self.passphrase_credential.clone(),
             tls: self.tls.clone(),
+            anchor: self.anchor.clone(),
         });
-        let parameters = match (given, &self.disk.keys) {
+        match (given, &self.disk.keys) {
             (Some(_), Some(_)) => {
-                return Err(Failure::Usage(
-                    "keys are given behind the disk and by --keys; leave out one of them".into(),
-                ));
+                Err(Failure::Usage("keys are given behind the disk and by --keys; leave out one of them".into()))
             }
-            (given, behind) => given.or_else(|| behind.clone()),
-        };
-        let source = parameters.as_ref().map(encryption::key_source).transpose();
-        source.map_err(|error| Failure::Usage(error.to_string()))
+            (given, behind) => Ok(given.or_else(|| behind.clone())),
+        }
+    }
+
+    /// The file of the anchor, when one is given.
+    fn anchor(&self) -> Result<Option<PathBuf>, Failure> {
+        Ok(self.parameters()?.and_then(|parameters| parameters.anchor))
     }
 
     /// Where the keys are.
@@ -112,7 +125,7 @@ impl Keyed {
 
     /// The keys.
     fn keys(&self) -> Result<Keys, Failure> {
-        Keys::of(self.needed_source()?)
+        Keys::of(self.needed_source()?, self.anchor()?)
     }
 
     /// Opens the disk as it is. A missing file is created with this length.

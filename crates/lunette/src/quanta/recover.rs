@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Recover) -> Result<(), Failure> {
     let unit = keyed.unit(false, None)?;
     let found = keys.find(&keyed.disk.place, &unit)?;
     let tail_loss = if *force { TailLoss::Force } else { TailLoss::Refuse };
-    let recovered = lunette_volume::recover(&unit, &found, &keys.keys.ring, tail_loss);
+    let recovered = lunette_volume::recover(&unit, &found, &keys.fetched.ring, tail_loss);
     let recovered = recovered.map_err(|error| keyed.failure(&error))?;
     if *json {
         return output::json(&json!({

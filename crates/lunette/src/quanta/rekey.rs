@@ -40,7 +40,7 @@ struct Report {
 pub(super) fn run(arguments: &Rekey) -> Result<(), Failure> {
     let Rekey { keyed, json } = arguments;
     let keys = keyed.keys()?;
-    let newest_epoch = keys.keys.ring.newest_epoch();
+    let newest_epoch = keys.fetched.ring.newest_epoch();
     let volume = keys.open(&keyed.disk.place, keyed.unit(false, None)?, false)?;
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);

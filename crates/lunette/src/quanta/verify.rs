@@ -1,7 +1,7 @@
 //! `lunette quanta verify`: reads a whole volume.
 
 use clap::Args;
-use lunette_volume::{JournalState, Report as Found, Verdict};
+use lunette_volume::{Anchor, JournalState, Report as Found, Verdict};
 use serde::Serialize;
 
 use super::Keyed;
@@ -11,7 +11,8 @@ use crate::output;
 
 /// Read a whole volume, and tell which quanta are not whole. Nothing is changed
 ///
-/// With keys, what is whole was made by an owner of the keys. Without (--no-keys), checksums find damage, and no forgeries.
+/// With keys, what is whole was made by an owner of the keys. Without (--no-keys), checksums find damage, and no forgeries. With an anchor, what is older than it
+/// was is found, too.
 #[derive(Args)]
 pub(super) struct Verify {
     #[command(flatten)]
@@ -25,7 +26,7 @@ pub(super) struct Verify {
 }
 
 #[derive(Serialize)]
-struct Report {
+pub(super) struct Report {
     quanta: u64,
     intact: u64,
     holes: u64,
@@ -58,9 +59,18 @@ pub(super) fn run(arguments: &Verify) -> Result<(), Failure> {
         Some(keys) => keys.find(&keyed.disk.place, &unit)?,
         None => keyed.find(&unit)?,
     };
-    let ring = keys.as_ref().map(|keys| &keys.keys.ring);
+    let ring = keys.as_ref().map(|keys| &keys.fetched.ring);
+    let anchor = match keyed.anchor()? {
+        Some(_) if *no_keys => {
+            return Err(Failure::Usage(
+                "an anchor is compared with what keys authenticate; leave out --no-keys".into(),
+            ));
+        }
+        Some(path) => Some(Anchor::open(&path, found.header(), true).map_err(|error| keyed.failure(&error.into()))?),
+        None => None,
+    };
     let bar = Bar::new();
-    let verified = lunette_volume::verify(&unit, &found, ring, &mut |progress| bar.set(progress));
+    let verified = lunette_volume::verify(&unit, &found, ring, anchor.as_ref(), &mut |progress| bar.set(progress));
     drop(bar);
     let report = Report::new(&verified.map_err(|error| keyed.failure(&error))?, keys.is_some());
     if *json {
@@ -68,17 +78,11 @@ pub(super) fn run(arguments: &Verify) -> Result<(), Failure> {
     } else {
         report.lines().into_iter().try_for_each(output::line)?;
     }
-    if report.whole {
-        return Ok(());
-    }
-    let bad: u64 = report.bad.values().sum();
-    let what = format!("{}: {bad} of {} quanta are not whole", keyed.disk.place, report.quanta);
-    let journal = report.journal.map_or(String::new(), |journal| format!("; its journal: {journal}"));
-    Err(Failure::Mismatch(format!("{what}{journal}")))
+    report.verdict(keyed)
 }
 
 impl Report {
-    fn new(found: &Found, authenticated: bool) -> Self {
+    pub(super) fn new(found: &Found, authenticated: bool) -> Self {
         Self {
             quanta: found.quanta,
             intact: found.intact,
@@ -98,7 +102,18 @@ impl Report {
         }
     }
 
-    fn lines(&self) -> Vec<String> {
+    /// The failure that the exit code tells of.
+    pub(super) fn verdict(&self, keyed: &Keyed) -> Result<(), Failure> {
+        if self.whole {
+            return Ok(());
+        }
+        let bad: u64 = self.bad.values().sum();
+        let what = format!("{}: {bad} of {} quanta are not whole", keyed.disk.place, self.quanta);
+        let journal = self.journal.as_ref().map_or(String::new(), |journal| format!("; its journal: {journal}"));
+        Err(Failure::Mismatch(format!("{what}{journal}")))
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
         let how = if self.authenticated { "authentic" } else { "undamaged (not authenticated)" };
         let mut lines = vec![format!("{} quanta: {} {how}, {} never written", self.quanta, self.intact, self.holes)];
         if self.older_epochs > 0 {
@@ -122,6 +137,7 @@ fn name(verdict: Verdict) -> &'static str {
         Verdict::Hole => "deleted",
         Verdict::UnknownEpoch => "no key of its epoch",
         Verdict::NotAuthentic => "not authentic",
+        Verdict::RolledBack => "rolled back",
     }
 }
 

@@ -150,7 +150,7 @@ impl<'a> Record<'a> {
 }
 
 /// Position and slot of every quantum of a record, the sealed ones first.
-pub(crate) fn entries(record: &[u8], shape: Shape) -> impl Iterator<Item = (u64, &[u8; SLOT_LEN])> {
+pub fn entries(record: &[u8], shape: Shape) -> impl Iterator<Item = (u64, &[u8; SLOT_LEN])> {
     entries_of(&record[RECORD_HEADER_LEN..shape.table_end()], shape)
 }
 

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lunette_buffer::{Buffer, MAX_BUFFER_LEN, PAGE_LEN};
 use lunette_quanta::packed::Journal;
-use lunette_quanta::{OpenError, SLOT_LEN};
+use lunette_quanta::{OpenError, Reason, SLOT_LEN};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError};
 
 use crate::counts::Tally;
 use crate::packed::Packed;
+use crate::ranges::ClaimId;
 use crate::request::Request;
 use crate::shared::{Place, Shared};
 use crate::unit::{Unit, filled};
@@ -63,9 +64,19 @@ pub(crate) fn sources(journal: &Journal, quantum_len: u64, range: Range<u64>) ->
     sources
 }
 
+/// Which attempt at a piece a read is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Try {
+    /// The first one, during which others may write.
+    First,
+    /// The second one, which has the quanta to itself, by this claim or by that of its request.
+    Last(Option<ClaimId>),
+}
+
 /// A piece of a read.
 struct Piece {
     request: Arc<Request>,
+    attempt: Try,
     quanta: Range<u64>,
     generation: usize,
     sources: Vec<Source>,
@@ -87,6 +98,7 @@ impl Packed {
         shared: &Shared,
         request: &Arc<Request>,
         quanta: Range<u64>,
+        attempt: Try,
         io: &dyn FileIo,
     ) -> bool {
         let (generation, sources) = {
@@ -104,6 +116,7 @@ impl Packed {
         };
         let piece = Arc::new(Piece {
             request: Arc::clone(request),
+            attempt,
             quanta,
             generation,
             // One more, so that the end comes when all are submitted.
@@ -209,6 +222,12 @@ impl Packed {
                     _ => codec.open_split(quanta.start, data, slots, plain),
                 }
             })?;
+            match source {
+                Source::Holes(quanta) => {
+                    shared.admit(quanta.start, quanta.clone().map(|_| &[0; SLOT_LEN]))?;
+                }
+                _ => shared.admit(quanta.start, slots.as_chunks().0.iter())?,
+            }
             piece.request.opened(slots.chunks_exact(SLOT_LEN));
         }
         Tally::add(&shared.tally.opened, piece.quanta.end - piece.quanta.start);
@@ -228,12 +247,19 @@ impl Piece {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
             (std::mem::take(&mut read.buffers), read.failed.take())
         };
-        let result = match failed {
-            Some(error) => Err(error),
-            None => packed.open(shared, self, &buffers).map_err(|error| shared.refused(error)),
-        };
+        let opened = failed.map_or_else(|| Ok(packed.open(shared, self, &buffers)), Err);
         drop(buffers);
+        if let (Ok(Err(error)), Try::First) = (&opened, self.attempt)
+            && error.reason == Reason::RolledBack
+        {
+            // A write may have been acknowledged since its quanta were looked for.
+            return shared.try_again(&self.request, &self.quanta);
+        }
+        let result = opened.and_then(|opened| opened.map_err(|error| shared.refused(error)));
         self.request.ended(self.quanta.end - self.quanta.start, result);
+        if let Try::Last(Some(claim)) = self.attempt {
+            shared.release(claim);
+        }
     }
 }
 

@@ -176,6 +176,9 @@ impl Packed {
 impl Record {
     fn ended(&self, result: Result<(), StoreError>, record: &[u8]) {
         let Place::Packed(packed) = &self.volume.place else { return };
+        if result.is_ok() && self.volume.keeper.is_some() {
+            self.volume.anchor_written(record::entries(record, self.ticket.shape));
+        }
         let more = {
             let mut state = packed.state();
             match &result {

@@ -74,7 +74,7 @@ fn a_checkpoint_that_cannot_move_quanta_fails_those_who_wait_and_is_made_later()
     (at..at + 1000).for_each(|at| quantum(at).unwrap());
     volume.close().unwrap();
     drop(volume);
-    let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), &mut |_| {}).unwrap();
+    let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), None, &mut |_| {}).unwrap();
     assert!(report.is_whole() && report.journal == Some(JournalState::Empty), "{report:?}");
 }
 

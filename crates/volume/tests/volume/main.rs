@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
 
+mod anchor;
 mod common;
 mod concurrency;
 mod faults;

@@ -92,7 +92,7 @@ fn a_read_only_volume_repairs_what_it_reads_and_writes_nothing() {
     write(&open(&unit), 0, &content(4), false).unwrap();
     damage(&memory, 2);
     let before = raw(&memory);
-    let options = OpenOptions { read_only: true };
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1]), options).unwrap();
     assert_eq!(read(&volume, 0, 4 * LEN).unwrap(), content(4));
     assert_eq!(raw(&memory), before);

@@ -1,16 +1,17 @@
 //! Loads that are cut after every request to the unit: each quantum is the old or the new one, and the new one when it was flushed.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use lunette_buffer::Pool;
-use lunette_quanta::{Holes, QuantumSize};
+use lunette_quanta::{Holes, KeyRing, QuantumSize};
 use lunette_store::filters::PowerLoss;
 use lunette_store::{
     Capabilities, Completion, FileIo, Geometry, InlineIo, Op, OpKind, Outcome, Store, StoreError, execute,
 };
-use lunette_volume::{FormatOptions, OpenOptions, Volume, find, format, verify};
+use lunette_volume::{Anchor, FormatOptions, OpenOptions, Volume, find, format, verify};
 
 use crate::common::{Kind, VOLUME, flush, keys, read, write};
 
@@ -21,6 +22,14 @@ const SEEDS: u64 = 2;
 /// For each quantum of the load, the fills that a power cut may leave.
 type Allowed = Vec<BTreeSet<u8>>;
 
+/// What a power cut has left.
+struct Cut {
+    disk: PowerLoss,
+    allowed: Allowed,
+    /// The anchor's file at that moment.
+    anchor: Option<Vec<u8>>,
+}
+
 /// A disk that is cut after every change. Its writes can be torn between sectors.
 struct Campaign {
     disk: PowerLoss,
@@ -30,10 +39,18 @@ struct Campaign {
 
 struct State {
     allowed: Allowed,
-    cuts: Vec<(PowerLoss, Allowed)>,
+    cuts: Vec<Cut>,
     seed: u64,
+    anchor: Option<PathBuf>,
     /// Writes wait here while they are held.
     held: Option<Vec<(Op, Completion)>>,
+}
+
+impl State {
+    fn keep(&mut self, disk: PowerLoss) {
+        let anchor = self.anchor.as_ref().map(|path| std::fs::read(path).unwrap());
+        self.cuts.push(Cut { disk, allowed: self.allowed.clone(), anchor });
+    }
 }
 
 impl Campaign {
@@ -41,7 +58,7 @@ impl Campaign {
     fn new(kind: Kind, holes: Holes, seed: u64, piece_len: usize) -> (Arc<Self>, Arc<dyn Store>) {
         let disk = PowerLoss::new(kind.unit_bytes(QUANTA + 8)).unwrap();
         let allowed = vec![BTreeSet::from([0]); QUANTA as usize];
-        let state = State { allowed, cuts: Vec::new(), seed, held: None };
+        let state = State { allowed, cuts: Vec::new(), seed, anchor: None, held: None };
         let campaign = Arc::new(Self { disk, piece_len, state: Mutex::new(state) });
         let unit = kind.blocks(Arc::<Self>::clone(&campaign));
         let journal_bytes = if matches!(kind, Kind::Packed(..)) { Some(32 << 10) } else { None };
@@ -61,8 +78,7 @@ impl Campaign {
             for (index, piece) in from.chunks(self.piece_len).enumerate().filter(|_| dice.roll(2) == 0) {
                 cut.write(offset + (index * self.piece_len) as u64, piece).unwrap();
             }
-            let allowed = state.allowed.clone();
-            state.cuts.push((cut, allowed));
+            state.keep(cut);
         }
     }
 
@@ -86,8 +102,7 @@ impl Campaign {
         for _ in 0..SEEDS {
             state.seed += 1;
             let cut = self.disk.cut(state.seed);
-            let allowed = state.allowed.clone();
-            state.cuts.push((cut, allowed));
+            state.keep(cut);
         }
     }
 
@@ -151,10 +166,16 @@ impl Dice {
 const QUANTA: u64 = 24;
 
 /// The states in which a power cut leaves a load, with the fills that are allowed there.
-fn cuts(kind: Kind, holes: Holes, seed: u64, piece_len: usize) -> Vec<(PowerLoss, Allowed)> {
-    let size = kind.size();
+fn cuts(kind: Kind, holes: Holes, seed: u64, piece_len: usize) -> Vec<Cut> {
     let (campaign, unit) = Campaign::new(kind, holes, seed, piece_len);
-    let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1]), OpenOptions::default()).unwrap();
+    loaded(kind, &campaign, &unit, seed)
+}
+
+/// The load of a campaign on a formatted unit.
+fn loaded(kind: Kind, campaign: &Campaign, unit: &Arc<dyn Store>, seed: u64) -> Vec<Cut> {
+    let size = kind.size();
+    let anchor = campaign.state.lock().unwrap().anchor.clone();
+    let volume = open(unit, keys(&[1]), anchor.as_deref());
     let mut dice = Dice(seed);
     let mut current = vec![0; QUANTA as usize];
     for step in 0..60_u64 {
@@ -213,11 +234,16 @@ fn check_torn(kind: Kind, cut: PowerLoss, allowed: &Allowed) -> usize {
     allowed.iter().enumerate().filter(is_refused).count()
 }
 
+fn open(unit: &Arc<dyn Store>, keys: KeyRing, anchor: Option<&Path>) -> Volume {
+    let options = OpenOptions { anchor: anchor.map(Path::to_owned), ..OpenOptions::default() };
+    Volume::open(Arc::clone(unit), &find(unit).unwrap(), keys, options).unwrap()
+}
+
 /// Opens what a cut has left, twice: as it is, and after the first checkpoint.
 fn check(kind: Kind, cut: PowerLoss, allowed: &Allowed) {
     let unit = kind.blocks(Arc::new(cut));
     let ring = keys(&[1, 2]);
-    let report = verify(&unit, &find(&unit).unwrap(), Some(&ring), &mut |_| {}).unwrap();
+    let report = verify(&unit, &find(&unit).unwrap(), Some(&ring), None, &mut |_| {}).unwrap();
     assert!(report.is_whole(), "{report:?}");
     let content = |volume: &Volume| -> Vec<u8> {
         let len = kind.size().bytes();
@@ -254,14 +280,55 @@ fn every_quantum_is_old_or_new_and_new_when_it_was_flushed() {
         let cuts: Vec<_> = (0..2).flat_map(|seed| cuts(kind, holes, seed * 1000, piece_len)).collect();
         println!("{kind:?}, {holes:?}: {} cuts", cuts.len());
         assert!(cuts.len() > 200, "the load reaches the unit");
-        for (cut, allowed) in cuts {
-            check(kind, cut, &allowed);
+        for Cut { disk, allowed, .. } in cuts {
+            check(kind, disk, &allowed);
         }
     }
 }
 
+/// The load with an anchor, cut as before: client and unit end in the same moment.
+fn anchored_cuts(kind: Kind, holes: Holes, seed: u64, piece_len: usize, path: &Path) -> Vec<Cut> {
+    let (campaign, unit) = Campaign::new(kind, holes, seed, piece_len);
+    drop(Anchor::create(path, find(&unit).unwrap().header()).unwrap());
+    campaign.state.lock().unwrap().anchor = Some(path.to_owned());
+    loaded(kind, &campaign, &unit, seed)
+}
+
+#[test]
+fn no_cut_leaves_an_anchor_that_refuses_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let kinds =
+        [(Kind::Native(QuantumSize::B512), Holes::Allowed), (Kind::Packed(QuantumSize::B512, 512), Holes::Refused)];
+    for (kind, holes) in kinds {
+        let path = folder.path().join(format!("{kind:?}"));
+        let piece_len = if let Kind::Native(size) = kind { size.edu_len() } else { SECTOR_LEN };
+        let mut cuts = anchored_cuts(kind, holes, 7000, piece_len, &path);
+        println!("{kind:?}, {holes:?}: {} cuts", cuts.len());
+        let last = cuts.last_mut().unwrap().anchor.clone().unwrap();
+        let (mut saved, mut refused) = (BTreeSet::new(), 0);
+        for Cut { disk, allowed, anchor } in cuts {
+            let anchor = anchor.unwrap();
+            std::fs::write(&path, &anchor).unwrap();
+            saved.insert(anchor);
+            let unit = kind.blocks(Arc::new(disk));
+            let volume = open(&unit, keys(&[1, 2]), Some(&path));
+            let len = kind.size().bytes();
+            for (at, allowed) in allowed.iter().enumerate() {
+                let quantum = read(&volume, (at * len) as u64, len).unwrap_or_else(|(error, _)| panic!("{error}"));
+                assert!(allowed.iter().any(|fill| quantum == vec![*fill; len]), "quantum {at}");
+            }
+            drop(volume);
+            // The same disk is a rollback for an anchor that knows of the end.
+            std::fs::write(&path, &last).unwrap();
+            let volume = open(&unit, keys(&[1, 2]), Some(&path));
+            refused += usize::from(read(&volume, 0, allowed.len() * len).is_err());
+        }
+        assert!(saved.len() > 3 && refused > 100, "{} anchors, {refused} refused", saved.len());
+    }
+}
+
 /// Submits writes of one quantum each that are all under way at once, and ends them in another order. Gives the highest number of writes to the unit that were.
-fn together(kind: Kind, seed: u64) -> (Vec<(PowerLoss, Allowed)>, usize) {
+fn together(kind: Kind, seed: u64) -> (Vec<Cut>, usize) {
     let len = kind.size().bytes();
     let (campaign, unit) = Campaign::new(kind, Holes::Allowed, seed, SECTOR_LEN);
     let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1]), OpenOptions::default()).unwrap();
@@ -304,8 +371,8 @@ fn so_it_is_when_several_records_are_under_way_and_end_in_any_order() {
             let (cuts, most) = together(kind, seed * 1000);
             println!("{kind:?}: {} cuts, {most} writes at once", cuts.len());
             assert!(cuts.len() > 100 && most > 1, "writes are under way at the same time");
-            for (cut, allowed) in cuts {
-                check(kind, cut, &allowed);
+            for Cut { disk, allowed, .. } in cuts {
+                check(kind, disk, &allowed);
             }
         }
     }
@@ -317,8 +384,8 @@ fn a_native_quantum_on_blocks_that_tear_is_old_or_new_or_refused() {
         let kind = Kind::Native(size);
         let mut refused = 0;
         for seed in 0..2 {
-            for (cut, allowed) in cuts(kind, Holes::Allowed, seed * 1000, SECTOR_LEN) {
-                refused += check_torn(kind, cut, &allowed);
+            for Cut { disk, allowed, .. } in cuts(kind, Holes::Allowed, seed * 1000, SECTOR_LEN) {
+                refused += check_torn(kind, disk, &allowed);
             }
         }
         println!("{size:?}: {refused} quanta refused");
@@ -330,7 +397,7 @@ fn a_native_quantum_on_blocks_that_tear_is_old_or_new_or_refused() {
 fn a_volume_that_is_formatted_is_there_or_not() {
     let kind = Kind::Packed(QuantumSize::B512, 512);
     let disk = PowerLoss::new(kind.unit_bytes(16)).unwrap();
-    let state = State { allowed: vec![BTreeSet::from([0]); 8], cuts: Vec::new(), seed: 0, held: None };
+    let state = State { allowed: vec![BTreeSet::from([0]); 8], cuts: Vec::new(), seed: 0, anchor: None, held: None };
     let campaign = Arc::new(Campaign { disk, piece_len: SECTOR_LEN, state: Mutex::new(state) });
     let unit = kind.blocks(Arc::<Campaign>::clone(&campaign));
     // Formatted and used before, with the same name: nothing of that may come back.
@@ -344,8 +411,8 @@ fn a_volume_that_is_formatted_is_there_or_not() {
     format(&unit, VOLUME, &keys(&[1]), &again, &mut |_| {}).unwrap();
     let cuts = std::mem::take(&mut campaign.state.lock().unwrap().cuts);
     let mut found_some = [false; 2];
-    for (cut, allowed) in cuts {
-        let unit = kind.blocks(Arc::new(cut));
+    for Cut { disk, allowed, .. } in cuts {
+        let unit = kind.blocks(Arc::new(disk));
         let old = |unit: &Arc<dyn Store>| {
             let volume = Volume::open(Arc::clone(unit), &find(unit).unwrap(), keys(&[1]), OpenOptions::default());
             volume.is_ok_and(|volume| read(&volume, 0, 512).is_ok_and(|bytes| bytes[0] == 9))

@@ -101,7 +101,7 @@ fn a_checkpoint_reads_once_more_what_it_read_wrongly() {
     assert_eq!(flips.rule.lock().unwrap().times, 0, "the bit was flipped");
     assert_eq!(read(&volume, 0, 512).unwrap(), [2; 512]);
     drop(volume);
-    let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), &mut |_| {}).unwrap();
+    let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), None, &mut |_| {}).unwrap();
     assert!(report.is_whole() && report.journal == Some(JournalState::Empty), "{report:?}");
 }
 
@@ -148,7 +148,7 @@ fn a_rotten_record_before_a_whole_one_is_reported() {
         let ciphertext = next_ciphertext(&unit, &volume, rotten);
         drop(volume);
         flips.inner.write(ciphertext.start + 9, &[0xff; 3]).unwrap();
-        let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), &mut |_| {}).unwrap();
+        let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), None, &mut |_| {}).unwrap();
         assert_eq!((report.missing_records, report.intact), (missing, 2));
         let found = read(&open(&unit), 0, 3 * 512).unwrap();
         assert_eq!([found[0], found[512], found[1024]], content);
@@ -179,7 +179,7 @@ fn rewriting_is_not_misled_by_a_slot_that_was_read_wrongly() {
         assert_eq!(flips.rule.lock().unwrap().times, 0, "the bit was flipped");
         assert_eq!((done.rewritten, done.refused, done.first_epoch), (1, 0, 17), "{kind:?}");
         drop(volume);
-        let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[17])), &mut |_| {}).unwrap();
+        let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[17])), None, &mut |_| {}).unwrap();
         assert_eq!(report.bad.get(&Verdict::UnknownEpoch), None, "{kind:?}");
     }
 }

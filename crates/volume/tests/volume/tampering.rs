@@ -6,9 +6,9 @@ use lunette_crc32c::Crc32c;
 use lunette_quanta::packed::Layout;
 use lunette_quanta::{Holes, Native, QuantumSize, SLOT_LEN};
 use lunette_store::{MemoryStore, Store};
-use lunette_volume::{FormatOptions, find, format};
+use lunette_volume::{Anchor, Counts, FormatOptions, OpenOptions, Volume, find, format};
 
-use crate::common::{Kind, VOLUME, flush, keys, make, memory, open, read, refused_at, write};
+use crate::common::{JOURNAL_BYTES, Kind, VOLUME, flush, keys, make, memory, open, read, refused_at, write};
 
 const Q: usize = 512;
 const QUANTA: u64 = 16;
@@ -57,6 +57,13 @@ impl Unit {
         (data, slot)
     }
 
+    /// All of its bytes.
+    fn memory_now(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.memory.geometry().len_bytes as usize];
+        self.memory.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
     fn put(&self, position: u64, edu: &Edu) {
         let (data_at, slot_at) = self.places(position);
         self.memory.write(data_at, &edu.0).unwrap();
@@ -82,82 +89,162 @@ struct Loot {
     foreign: Edu,
 }
 
-type Attack = fn(Loot) -> Edu;
-
-const ATTACKS: [(&str, Attack); 10] = [
-    ("a bit of the ciphertext flipped", |mut loot| {
-        loot.present.0[100] ^= 4;
-        loot.present
-    }),
-    ("a bit flipped, CRC made right", |mut loot| {
-        loot.present.0[100] ^= 4;
-        with_crc(loot.present, VICTIM)
-    }),
-    ("the version changed, CRC made right", |mut loot| {
-        loot.present.1[50] ^= 1;
-        with_crc(loot.present, VICTIM)
-    }),
-    ("another quantum moved here", |loot| loot.other),
-    ("another quantum moved here, CRC made right", |loot| with_crc(loot.other, VICTIM)),
-    ("a quantum of another volume, same place", |loot| loot.foreign),
-    ("the slot cut", |loot| (loot.present.0, [0; SLOT_LEN])),
-    ("the ciphertext of an older version", |loot| (loot.past.0, loot.present.1)),
-    ("erased as a whole", |_| (vec![0; Q], [0; SLOT_LEN])),
-    ("an older EDU of the same place", |loot| loot.past),
-];
-
-/// The outcomes of all attacks, in their order.
-const EXPECTED: [[&str; 3]; 10] = [
-    ["wrong CRC", "wrong CRC", "wrong CRC"],
-    ["wrong tag", "wrong tag", "wrong tag"],
-    ["wrong tag", "wrong tag", "wrong tag"],
-    ["wrong CRC", "wrong CRC", "wrong CRC"],
-    ["wrong tag", "wrong tag", "wrong tag"],
-    ["wrong tag", "wrong tag", "wrong tag"],
-    ["wrong CRC", "wrong CRC", "wrong CRC"],
-    ["wrong CRC", "wrong CRC", "wrong CRC"],
-    ["READS ZEROES", "READS ZEROES", "refused as a hole"],
-    ["READS OLDER", "READS OLDER", "READS OLDER"],
-];
-
-fn fill(unit: &Unit, content: u8) {
-    let volume = open(&unit.store);
-    for position in 0..QUANTA {
-        write(&volume, position * Q as u64, &[content + position as u8; Q], false).unwrap();
-    }
-    volume.close().unwrap();
+/// What an attacker does.
+#[derive(Clone, Copy)]
+enum Attack {
+    /// Something to one quantum.
+    Quantum(fn(Loot) -> Edu),
+    /// Puts back the whole disk as it was.
+    Disk,
+    /// Puts back the journal as it was before its quanta went to their places.
+    Journal,
 }
 
-fn outcome(kind: Kind, holes: Holes, attack: Attack) -> &'static str {
-    let unit = Unit::new(kind);
-    make(&unit.store, kind, holes);
-    fill(&unit, 1);
-    let past = unit.get(VICTIM);
-    fill(&unit, 101);
-    let foreign = {
-        let foreign = Unit::new(kind);
+const ATTACKS: [(&str, Attack); 12] = [
+    (
+        "a bit of the ciphertext flipped",
+        Attack::Quantum(|mut loot| {
+            loot.present.0[100] ^= 4;
+            loot.present
+        }),
+    ),
+    (
+        "a bit flipped, CRC made right",
+        Attack::Quantum(|mut loot| {
+            loot.present.0[100] ^= 4;
+            with_crc(loot.present, VICTIM)
+        }),
+    ),
+    (
+        "the version changed, CRC made right",
+        Attack::Quantum(|mut loot| {
+            loot.present.1[50] ^= 1;
+            with_crc(loot.present, VICTIM)
+        }),
+    ),
+    ("another quantum moved here", Attack::Quantum(|loot| loot.other)),
+    ("another quantum moved here, CRC made right", Attack::Quantum(|loot| with_crc(loot.other, VICTIM))),
+    ("a quantum of another volume, same place", Attack::Quantum(|loot| loot.foreign)),
+    ("the slot cut", Attack::Quantum(|loot| (loot.present.0, [0; SLOT_LEN]))),
+    ("the ciphertext of an older version", Attack::Quantum(|loot| (loot.past.0, loot.present.1))),
+    ("erased as a whole", Attack::Quantum(|_| (vec![0; Q], [0; SLOT_LEN]))),
+    ("an older EDU of the same place", Attack::Quantum(|loot| loot.past)),
+    ("the whole disk as it was", Attack::Disk),
+    ("the journal as it was", Attack::Journal),
+];
+
+/// How the attacked volume is made and opened.
+#[derive(Clone, Copy)]
+struct Column {
+    name: &'static str,
+    kind: Kind,
+    holes: Holes,
+    anchored: bool,
+}
+
+const NATIVE: Column =
+    Column { name: "native", kind: Kind::Native(QuantumSize::B512), holes: Holes::Allowed, anchored: false };
+const PACKED: Column = Column { name: "packed", kind: Kind::Packed(QuantumSize::B512, 512), ..NATIVE };
+const COLUMNS: [Column; 6] = [
+    NATIVE,
+    Column { name: "native, no holes", holes: Holes::Refused, ..NATIVE },
+    Column { name: "native, anchor", anchored: true, ..NATIVE },
+    PACKED,
+    Column { name: "packed, no holes", holes: Holes::Refused, ..PACKED },
+    Column { name: "packed, anchor", anchored: true, ..PACKED },
+];
+
+/// The outcomes of all attacks, in their order. Those of native volumes come first; `None` for what they do not have.
+const EXPECTED: [[Option<&str>; 6]; 12] = [
+    [Some("wrong CRC"); 6],
+    [Some("wrong tag"); 6],
+    [Some("wrong tag"); 6],
+    [Some("wrong CRC"); 6],
+    [Some("wrong tag"); 6],
+    [Some("wrong tag"); 6],
+    [Some("wrong CRC"); 6],
+    [Some("wrong CRC"); 6],
+    twice(["READS ZEROES", "refused as a hole", "rolled back"]),
+    twice(["READS OLDER", "READS OLDER", "rolled back"]),
+    twice(["READS OLDER", "READS OLDER", "rolled back"]),
+    [None, None, None, Some("READS OLDER"), Some("READS OLDER"), Some("rolled back")],
+];
+
+const fn twice([plain, no_holes, anchor]: [&str; 3]) -> [Option<&str>; 6] {
+    [Some(plain), Some(no_holes), Some(anchor), Some(plain), Some(no_holes), Some(anchor)]
+}
+
+fn fill(volume: &Volume, content: u8) {
+    for position in 0..QUANTA {
+        write(volume, position * Q as u64, &[content + position as u8; Q], false).unwrap();
+    }
+}
+
+/// Writes content, and content over that, and does to the unit what the attack does. `None` for an attack on what the unit does not have.
+fn attack(column: Column, attack: Attack, opened: impl Fn(&Arc<dyn Store>) -> Volume) -> Option<Unit> {
+    let unit = Unit::new(column.kind);
+    make(&unit.store, column.kind, column.holes);
+    let volume = opened(&unit.store);
+    fill(&volume, 1);
+    flush(&volume).unwrap();
+    let early = unit.memory_now();
+    volume.close().unwrap();
+    let (past, disk) = (unit.get(VICTIM), unit.memory_now());
+    fill(&volume, 101);
+    volume.close().unwrap();
+    drop(volume);
+    let foreign = || {
+        let foreign = Unit::new(column.kind);
         let another = lunette_quanta::VolumeId([8; 16]);
-        format(&foreign.store, another, &keys(&[1]), &kind.options(holes), &mut |_| {}).unwrap();
-        fill(&foreign, 101);
+        format(&foreign.store, another, &keys(&[1]), &column.kind.options(column.holes), &mut |_| {}).unwrap();
+        let volume = open(&foreign.store);
+        fill(&volume, 101);
+        volume.close().unwrap();
         foreign.get(VICTIM)
     };
-    let loot = Loot { present: unit.get(VICTIM), other: unit.get(OTHER), past, foreign };
-    unit.put(VICTIM, &attack(loot));
+    match (attack, column.kind) {
+        (Attack::Quantum(change), _) => {
+            let loot = Loot { present: unit.get(VICTIM), other: unit.get(OTHER), past, foreign: foreign() };
+            unit.put(VICTIM, &change(loot));
+        }
+        (Attack::Disk, _) => unit.memory.write(0, &disk).unwrap(),
+        (Attack::Journal, Kind::Native(_)) => return None,
+        (Attack::Journal, Kind::Packed(..)) => {
+            let journal = 8192..8192 + JOURNAL_BYTES;
+            unit.memory.write(journal.start, &early[journal.start as usize..journal.end as usize]).unwrap();
+        }
+    }
+    Some(unit)
+}
 
-    let volume = open(&unit.store);
+fn outcome(column: Column, what: Attack) -> Option<&'static str> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("anchor");
+    let opened = |unit: &Arc<dyn Store>| {
+        let found = find(unit).unwrap();
+        if column.anchored && !path.exists() {
+            drop(Anchor::create(&path, found.header()).unwrap());
+        }
+        let options = OpenOptions { anchor: column.anchored.then(|| path.clone()), ..OpenOptions::default() };
+        Volume::open(Arc::clone(unit), &found, keys(&[1]), options).unwrap()
+    };
+    let unit = attack(column, what, opened)?;
+    let volume = opened(&unit.store);
     let before = volume.counts();
-    // The victim is met in the middle of a read.
-    let result = read(&volume, 0, QUANTA as usize * Q);
+    // A victim is met in the middle of a read.
+    let is_one = matches!(what, Attack::Quantum(_));
+    let first = if is_one { 0 } else { VICTIM };
+    let result = read(&volume, first * Q as u64, (QUANTA - first) as usize * Q);
     let counts = volume.counts();
     let others = [0..VICTIM, VICTIM + 1..QUANTA].into_iter().flatten();
-    for position in others {
+    for position in others.filter(|_| is_one) {
         let bytes = read(&volume, position * Q as u64, Q).unwrap();
         assert_eq!(bytes, [101 + position as u8; Q], "others stay readable");
     }
-    match result {
+    Some(match result {
         Ok(bytes) => {
             assert_eq!(before.refused_damaged, counts.refused_damaged);
-            match bytes[VICTIM as usize * Q] {
+            match bytes[(VICTIM - first) as usize * Q] {
                 0 => "READS ZEROES",
                 old if old == 1 + VICTIM as u8 => "READS OLDER",
                 now if now == 101 + VICTIM as u8 => "reads right",
@@ -168,35 +255,28 @@ fn outcome(kind: Kind, holes: Holes, attack: Attack) -> &'static str {
             assert_eq!(refused_at(&error), Some(VICTIM * Q as u64), "{error}");
             assert!(bytes.iter().all(|byte| *byte == 0), "a refused read leaves nothing in the buffer");
             let text = error.to_string();
-            let refused = (counts.refused_damaged, counts.refused_not_authentic, counts.refused_holes);
-            match refused {
-                (1, 0, 0) if text.contains("wrong CRC") => "wrong CRC",
-                (0, 1, 0) if text.contains("wrong tag") => "wrong tag",
-                (0, 0, 1) if text.contains("erased") => "refused as a hole",
+            let Counts { refused_damaged, refused_not_authentic, refused_holes, refused_rolled_back, .. } = counts;
+            match (refused_damaged, refused_not_authentic, refused_holes, refused_rolled_back) {
+                (1, 0, 0, 0) if text.contains("wrong CRC") => "wrong CRC",
+                (0, 1, 0, 0) if text.contains("wrong tag") => "wrong tag",
+                (0, 0, 1, 0) if text.contains("erased") => "refused as a hole",
+                (0, 0, 0, 1) if text.contains("rolled back") => "rolled back",
                 _ => panic!("{text}, {counts:?}"),
             }
         }
-    }
+    })
 }
 
 #[test]
 fn the_table_of_attacks() {
-    let columns = [
-        ("native", Kind::Native(QuantumSize::B512), Holes::Allowed),
-        ("packed", Kind::Packed(QuantumSize::B512, 512), Holes::Allowed),
-        ("packed, no holes", Kind::Packed(QuantumSize::B512, 512), Holes::Refused),
-    ];
-    println!("| attack | {} |", columns.map(|column| column.0).join(" | "));
+    println!("| attack | {} |", COLUMNS.map(|column| column.name).join(" | "));
     let mut found = Vec::new();
     for (name, attack) in ATTACKS {
-        let row = columns.map(|(_, kind, holes)| outcome(kind, holes, attack));
-        println!("| {name} | {} |", row.join(" | "));
+        let row = COLUMNS.map(|column| outcome(column, attack));
+        println!("| {name} | {} |", row.map(|outcome| outcome.unwrap_or("–")).join(" | "));
         found.push(row);
     }
     assert_eq!(found, EXPECTED);
-    let native_without_holes =
-        ATTACKS.map(|(_, attack)| outcome(Kind::Native(QuantumSize::B512), Holes::Refused, attack));
-    assert_eq!(native_without_holes, EXPECTED.map(|row| row[2]));
 }
 
 #[test]
@@ -204,8 +284,9 @@ fn every_bit_of_an_edu_counts() {
     for kind in [Kind::Native(QuantumSize::B512), Kind::Packed(QuantumSize::B512, 512)] {
         let unit = Unit::new(kind);
         make(&unit.store, kind, Holes::Allowed);
-        fill(&unit, 1);
         let volume = open(&unit.store);
+        fill(&volume, 1);
+        volume.close().unwrap();
         let (data, slot) = unit.get(VICTIM);
         for bit in 0..(Q + SLOT_LEN) * 8 {
             let mut edu = (data.clone(), slot);
