@@ -1,7 +1,7 @@
 //! Quanta: any bytes, as what a hostile server stores.
 
 use lunette_quanta::packed::record::{self, Shape};
-use lunette_quanta::packed::{Journal, Layout, replay};
+use lunette_quanta::packed::{Journal, Layout, salvage};
 use lunette_quanta::{
     Cipher, Codec, Condition, DataKey, HEADER_LEN, Header, Holes, KeyRing, Placement, QuantumSize, SLOT_LEN, Sealing,
     Seed, VolumeId, check,
@@ -137,7 +137,7 @@ pub mod journal {
     }
 
     /// A journal with three records.
-    fn written() -> Vec<u8> {
+    fn written() -> (Vec<u8>, Journal) {
         let layout = layout();
         let mut area = vec![0; JOURNAL_LEN as usize];
         for tail in Journal::first_tails(VOLUME) {
@@ -159,6 +159,15 @@ pub mod journal {
             );
             journal.written(&ticket, record);
         }
+        (area, journal)
+    }
+
+    /// The journal with a note that its records were flushed.
+    fn noted() -> Vec<u8> {
+        let (mut area, mut journal) = written();
+        journal.flushed(journal.written_through());
+        let note = journal.note();
+        area[note.offset as usize..][..note.bytes.len()].copy_from_slice(&note.bytes);
         area
     }
 
@@ -167,7 +176,7 @@ pub mod journal {
         let layout = layout();
         let mut area = data.to_vec();
         area.resize(JOURNAL_LEN as usize, 0);
-        let Ok(mut journal) = replay(&area, &layout, VOLUME) else { return };
+        let Ok(mut journal) = salvage(&area, &layout, VOLUME) else { return };
         for (position, live) in journal.live(0..u64::MAX) {
             assert!(position < layout.quanta());
             assert!(live.data_offset.is_none_or(|at| at + SIZE.bytes() as u64 <= JOURNAL_LEN));
@@ -186,9 +195,14 @@ pub mod journal {
         disturbed(random, seeds)
     }
 
-    /// A new journal, and one with records.
+    /// A new journal, and one with records, which were flushed or not.
     pub fn seeds() -> Vec<(String, Vec<u8>)> {
-        let written = written();
-        vec![("new".into(), written[..8192].to_vec()), ("records".into(), written[..14 << 10].to_vec())]
+        let (written, _) = written();
+        let records = |area: &[u8]| area[..14 << 10].to_vec();
+        vec![
+            ("new".into(), written[..8192].to_vec()),
+            ("records".into(), records(&written)),
+            ("noted".into(), records(&noted())),
+        ]
     }
 }

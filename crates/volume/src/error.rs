@@ -56,6 +56,11 @@ pub enum VolumeError {
         "both tails of the volume's journal are damaged, so the quanta that were written last cannot be told from older ones; recover the volume with force"
     )]
     TailLost,
+    /// The journal of a packed volume has lost records that had been flushed.
+    #[error(
+        "{0} records of the volume's journal that had been flushed are damaged or gone, so quanta that were written last would be older than they were; restore the volume from a copy, or recover it with force"
+    )]
+    RecordsLost(u64),
     /// The journal of a packed volume holds what no client leaves there.
     #[error(transparent)]
     Journal(ReplayError),
@@ -106,6 +111,7 @@ impl From<ReplayError> for VolumeError {
     fn from(error: ReplayError) -> Self {
         match error {
             ReplayError::TailLost => Self::TailLost,
+            ReplayError::RecordsLost(records) => Self::RecordsLost(records),
             ReplayError::Sequence(_) | ReplayError::TooManyQuanta => Self::Journal(error),
         }
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_quanta::packed::{Layout, replay};
-use lunette_quanta::{Codec, Header, KeyRing, Native, Placement};
+use lunette_quanta::packed::{Journal, Layout, ReplayError, replay};
+use lunette_quanta::{Codec, Header, KeyRing, Native, Placement, VolumeId};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError, execute};
 
 use crate::anchor::Keeper;
@@ -57,8 +57,19 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// [`VolumeError`]; [`VolumeError::TailLost`] is what [`recover`](crate::recover) is for.
+    /// [`VolumeError`]; [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`] are what [`recover`](crate::recover) is for.
     pub fn open(
+        inner: Arc<dyn Store>,
+        found: &Found,
+        keys: KeyRing,
+        options: OpenOptions,
+    ) -> Result<Self, VolumeError> {
+        Self::open_by(replay, inner, found, keys, options)
+    }
+
+    /// Opens a volume by one of the ways to read its journal.
+    pub(crate) fn open_by(
+        replay: impl FnOnce(&[u8], &Layout, VolumeId) -> Result<Journal, ReplayError>,
         inner: Arc<dyn Store>,
         found: &Found,
         keys: KeyRing,
@@ -199,20 +210,25 @@ impl Volume {
         if self.shared.read_only {
             return Ok(());
         }
-        execute(self, Op::Flush).result.map_err(&failed)?;
-        match &self.shared.place {
-            Place::Native(_) => Ok(()),
-            Place::Packed(packed) => packed.checkpoint(&self.shared).map(drop).map_err(failed),
-        }
+        let flush = || execute(self, Op::Flush).result;
+        let Place::Packed(packed) = &self.shared.place else { return flush().map_err(failed) };
+        // The checkpoint says all that a note of this flush would.
+        packed.bar_notes();
+        let closed = flush().and_then(|()| packed.checkpoint(&self.shared));
+        packed.admit_notes(&self.shared);
+        closed.map(drop).map_err(failed)
     }
 
-    /// Drops the volume, and waits for a checkpoint that is being made. When the requests under way have ended, too, the unit can be opened again.
+    /// Drops the volume, waits for a checkpoint that is being made, and notes in the journal what was flushed. When the requests under way have ended, too, the unit can be opened again.
     ///
     /// It must not be called on the thread that ends the requests of the unit.
     pub fn stop(self) {
         if let Place::Packed(packed) = &self.shared.place {
             packed.drop_handle();
             packed.wait_for_checkpoint();
+            packed.wait_for_note();
+            packed.note(&self.shared);
+            packed.wait_for_note();
         }
     }
 
@@ -264,10 +280,13 @@ impl Volume {
         if let Err(error) = packed.check_open() {
             return done.complete(Outcome::new(Err(error), None));
         }
-        let shared = Arc::clone(&self.shared);
+        let (shared, through) = (Arc::clone(&self.shared), packed.flush_begins());
         let ended = move |mut outcome: Outcome| {
             if let Place::Packed(packed) = &shared.place {
                 outcome.result = outcome.result.map_err(|error| packed.close_for_changes(error));
+                if outcome.result.is_ok() {
+                    packed.flushed(through, &shared);
+                }
             }
             done.complete(outcome);
         };

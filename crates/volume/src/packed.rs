@@ -9,11 +9,13 @@
 //!   records that it has freed, before they are used again. So no read of this volume meets a torn quantum.
 //! - **Another writer.** Before each checkpoint the tails are read again. When another client has opened the volume for writing since this one did, this one
 //!   is closed as below.
+//! - **Notes** of what was flushed are written after flushes ([`notes`]).
 //! - **Failures.** A record whose write has failed is given up, and its requests fail. When a checkpoint cannot move quanta, the requests that wait for
 //!   room fail, and the next one tries again. When a flush or the write of a tail has failed, it is not known what the medium holds: the volume is *closed* for
 //!   changes and flushes, and says so, until it is opened again.
 
 pub(crate) mod checkpoint;
+mod notes;
 mod read;
 mod readers;
 mod write;
@@ -29,6 +31,7 @@ use lunette_store::StoreError;
 
 use crate::VolumeError;
 use crate::limits::{MAX_LIVE, MAX_PIECE_BYTES};
+use crate::packed::notes::Notes;
 pub(crate) use crate::packed::read::Try;
 use crate::packed::readers::Readers;
 use crate::request::Request;
@@ -43,6 +46,8 @@ pub(crate) struct Packed {
     state: Mutex<State>,
     /// Readers have signed off.
     readers_left: Condvar,
+    /// A note was written.
+    note_left: Condvar,
     /// The unit for the work of checkpoints, of which one is made at a time.
     checkpoints: Mutex<Unit>,
 }
@@ -54,6 +59,7 @@ struct State {
     /// Records that are being written.
     under_way: usize,
     readers: Readers,
+    notes: Notes,
     /// Bytes of the records since the last checkpoint began.
     since_checkpoint: u64,
     /// The first write of the queue found no room.
@@ -88,6 +94,7 @@ impl Packed {
             queue: VecDeque::new(),
             under_way: 0,
             readers: Readers::default(),
+            notes: Notes::default(),
             since_checkpoint: 0,
             full: false,
             freeing: false,
@@ -99,6 +106,7 @@ impl Packed {
             record_bytes: quarter.clamp(one(1), MAX_PIECE_BYTES),
             state: Mutex::new(state),
             readers_left: Condvar::new(),
+            note_left: Condvar::new(),
             checkpoints: Mutex::new(unit),
         }
     }
@@ -180,9 +188,10 @@ impl Packed {
 pub(crate) fn take_over(unit: &Unit, layout: &Layout, journal: &mut Journal) -> Result<(), VolumeError> {
     let mut owner = [0; 8];
     getrandom::fill(&mut owner)?;
-    let tail = journal.take_over(u64::from_le_bytes(owner));
+    let tails = journal.take_over(u64::from_le_bytes(owner));
     // The valid tail may be in a cache, and this overwrites the one that is stable.
-    let taken = unit.flush().and_then(|()| checkpoint::write_tail(unit, layout, &tail)).and_then(|()| unit.flush());
+    let mut write = |tail| checkpoint::write_tail(unit, layout, tail).and_then(|()| unit.flush());
+    let taken = unit.flush().and_then(|()| tails.iter().try_for_each(&mut write));
     taken.map_err(doing("opening the journal for writing"))
 }
 

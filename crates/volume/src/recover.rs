@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_quanta::packed::{Journal, Layout, replay};
+use lunette_quanta::packed::{self, Journal, Layout, replay};
 use lunette_quanta::{Codec, Header, KeyRing, Placement, SLOT_LEN, Slot};
 use lunette_store::{Store, StoreError};
 
@@ -13,13 +13,14 @@ use crate::shared::Place;
 use crate::unit::{Unit, doing};
 use crate::{Found, OpenOptions, Volume, VolumeError};
 
-/// What to do about a journal whose two tails are damaged.
+/// What to do about a journal whose two tails are damaged, or that has lost records that had been flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TailLoss {
     /// Leave the volume as it is, and say so.
     #[default]
     Refuse,
-    /// Take every whole record of the journal, except quanta that are not authentic and those with a higher version in their place. Quanta that were
+    /// Take every whole record. Where the tails are whole, that is what a replay does, and quanta of the lost records have their content from before these. Where
+    /// they are damaged, take every whole record of the journal, except quanta that are not authentic and those with a higher version in their place. Quanta that were
     /// written last may be older than they were, and what was unmapped last may come back.
     Force,
 }
@@ -31,7 +32,7 @@ pub struct Recovered {
     pub moved: u64,
     /// Whether both tails were damaged, so that [`TailLoss::Force`] had to be used.
     pub tail_lost: bool,
-    /// Records that are not whole although a later one is: their writes had failed or were not flushed before a power cut, or they are damaged, and then
+    /// Records that are not whole although a later one is, or although they had been flushed: their writes had failed or were not flushed before a power cut, or they are damaged, and then
     /// the content that they had is lost. Which of these cannot be told. 0 when both tails were damaged, which leaves nothing to count from.
     pub missing_records: u64,
 }
@@ -42,7 +43,7 @@ pub struct Recovered {
 ///
 /// # Errors
 ///
-/// [`VolumeError::TailLost`] unless forced, and what [`Volume::open`](crate::Volume::open) fails with.
+/// [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`] unless forced, and what [`Volume::open`](crate::Volume::open) fails with.
 pub fn recover(
     inner: &Arc<dyn Store>,
     found: &Found,
@@ -56,7 +57,8 @@ pub fn recover(
     if inner.capabilities().read_only {
         return Err(VolumeError::ReadOnly);
     }
-    let opened = Volume::open(Arc::clone(inner), found, keys.clone(), OpenOptions::default());
+    let replay = if tail_loss == TailLoss::Force { packed::salvage } else { packed::replay };
+    let opened = Volume::open_by(replay, Arc::clone(inner), found, keys.clone(), OpenOptions::default());
     match opened {
         Err(VolumeError::TailLost) if tail_loss == TailLoss::Force => force(inner, &header, keys),
         Err(error) => Err(error),

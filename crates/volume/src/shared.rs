@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// Does a job, on the volume's thread.
-    pub(crate) fn run(&self, job: Job) {
+    pub(crate) fn run(self: &Arc<Self>, job: Job) {
         match job {
             Job::Go(request, mut next) => {
                 while let Err(at) = self.pieces_from(&request, next, &InlineIo) {
@@ -166,6 +166,11 @@ impl Shared {
                 self.go(&request, &InlineIo);
             }
             Job::ReadAgain(request, piece, claim) => self.read_again(&request, &piece, claim),
+            Job::Note => {
+                if let Place::Packed(packed) = &self.place {
+                    packed.note(self);
+                }
+            }
             // A receiver that is gone has given up.
             Job::Tell(to, claim) => {
                 if to.send(claim).is_err() {

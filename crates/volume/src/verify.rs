@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use lunette_quanta::packed::{Journal, Layout, ReplayError, replay};
+use lunette_quanta::packed::{Journal, Layout, ReplayError, salvage};
 use lunette_quanta::{
     Codec, Condition, Header, Holes, KeyRing, Native, Placement, QuantumSize, Reason, SLOT_LEN, Slot, check,
 };
@@ -61,6 +61,8 @@ pub enum JournalState {
     Empty,
     /// Content of this many quanta, which the next client to open the volume takes from there.
     Quanta(u64),
+    /// This many records that had been flushed are damaged or gone. The quanta were verified as the other records have them.
+    RecordsLost(u64),
     /// Both tails are damaged. The quanta were verified as they are in their places.
     TailLost,
 }
@@ -82,8 +84,9 @@ pub struct Report {
     pub first_bad: Vec<Bad>,
     /// The journal; `None` for a native volume.
     pub journal: Option<JournalState>,
-    /// Records of the journal that are not whole although a later one is: their writes had failed or were not flushed before a power cut, or they are
-    /// damaged, and then the content that they had is lost. Which of these cannot be told.
+    /// Records of the journal that are not whole although a later one is, or although they had been flushed ([`JournalState::RecordsLost`]). Of the former, the
+    /// writes had failed or were not flushed before a power cut, or they are damaged, and then the content that they had is lost. Which of these
+    /// cannot be told.
     pub missing_records: u64,
     /// Whether each copy of the header is whole, and with keys authentic. One of them may be stale; that is no fault.
     pub header_copies: [bool; 2],
@@ -92,7 +95,7 @@ pub struct Report {
 impl Report {
     /// Whether every quantum is whole, and the journal can be read.
     pub fn is_whole(&self) -> bool {
-        self.bad.is_empty() && self.journal != Some(JournalState::TailLost)
+        self.bad.is_empty() && !matches!(self.journal, Some(JournalState::TailLost | JournalState::RecordsLost(_)))
     }
 }
 
@@ -135,16 +138,17 @@ pub fn verify(
         Placement::Packed { .. } => {
             let layout = Layout::of(&header, inner.geometry().len_bytes)?;
             let area = read_journal(&unit, &layout)?;
-            let journal = match replay(&area, &layout, header.volume) {
+            let journal = match salvage(&area, &layout, header.volume) {
                 Ok(journal) => Some(journal),
                 Err(ReplayError::TailLost) => None,
                 Err(error) => return Err(error.into()),
             };
             report.missing_records = journal.as_ref().map_or(0, Journal::missing);
-            report.journal = Some(match journal.as_ref().map(Journal::live_len) {
+            report.journal = Some(match journal.as_ref().map(|journal| (journal.lost(), journal.live_len())) {
                 None => JournalState::TailLost,
-                Some(0) => JournalState::Empty,
-                Some(quanta) => JournalState::Quanta(quanta as u64),
+                Some((0, 0)) => JournalState::Empty,
+                Some((0, quanta)) => JournalState::Quanta(quanta as u64),
+                Some((lost, _)) => JournalState::RecordsLost(lost),
             });
             Place::Packed(layout, Box::new(journal.unwrap_or_else(|| Journal::new(layout, header.volume))), area)
         }

@@ -23,6 +23,8 @@ pub(crate) enum Job {
     Claimed(Arc<Request>, ClaimId),
     /// Read these quanta of a request once more; the claim on them ends with that.
     ReadAgain(Arc<Request>, Range<u64>, Option<ClaimId>),
+    /// Write a note of what was flushed.
+    Note,
     /// Tell another thread that its claim was granted.
     Tell(Sender<ClaimId>, ClaimId),
 }

@@ -15,7 +15,7 @@ use crate::output;
 pub(super) struct Recover {
     #[command(flatten)]
     keyed: Keyed,
-    /// Take what can be had from a journal whose two ends are damaged: quanta that were written last may be older than they were
+    /// Take what can be had from a journal that is damaged: quanta that were written last may be older than they were
     #[arg(long)]
     force: bool,
     /// Print one JSON object

@@ -154,6 +154,11 @@ fn journal(state: JournalState) -> String {
     match state {
         JournalState::Empty => "empty".into(),
         JournalState::Quanta(quanta) => format!("{quanta} quanta, which are taken from there"),
+        JournalState::RecordsLost(records) => {
+            format!(
+                "{records} records that had been flushed are damaged or gone; lunette quanta recover --force takes the others"
+            )
+        }
         JournalState::TailLost => "damaged; lunette quanta recover --force takes what can be had from it".into(),
     }
 }

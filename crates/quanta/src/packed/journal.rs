@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::associated::VolumeId;
 use crate::limits::MAX_SEQUENCE;
 use crate::packed::record::{self, Record, Shape};
-use crate::packed::tail::{self, RING_OFFSET, Tail};
+use crate::packed::tail::{self, Content, RING_OFFSET, Tail};
 use crate::packed::{Layout, Move};
 use crate::slot::SLOT_LEN;
 
@@ -67,8 +67,14 @@ pub struct Journal {
     /// Those of them that are being written.
     under_way: BTreeSet<u64>,
     live: BTreeMap<u64, Live>,
-    /// Numbers from `tail` on without a whole record, below the highest that has one, when the journal was opened.
+    /// Numbers from `tail` on without a whole record, each range by its first one.
+    gaps: BTreeMap<u64, Range<u64>>,
+    /// Numbers without a whole record when the journal was opened.
     missing: u64,
+    /// Those of them that had been flushed.
+    lost: u64,
+    /// All records up to this number are known to be on stable storage.
+    flushed: u64,
     /// The number of the client that has opened the volume for writing; 0 for none.
     owner: u64,
     /// The owners that the tails named when the journal was opened.
@@ -83,7 +89,7 @@ impl Journal {
 
     /// The tails of a new volume. Nothing else of its journal needs to be written.
     pub fn first_tails(volume: VolumeId) -> [Tail; 2] {
-        [tail::emit(volume, 1, 0, 0), tail::emit(volume, 1, 1, 0)]
+        [0, 1].map(|copy| tail::emit(volume, Content { sequence: 1, flushed: 0, owner: 0 }, copy))
     }
 
     pub(crate) fn from(layout: Layout, volume: VolumeId, tail: u64, tail_copy: u64) -> Self {
@@ -97,7 +103,10 @@ impl Journal {
             records: VecDeque::new(),
             under_way: BTreeSet::new(),
             live: BTreeMap::new(),
+            gaps: BTreeMap::new(),
             missing: 0,
+            lost: 0,
+            flushed: 0,
             owner: 0,
             earlier_owners: [Some(0); 2],
         }
@@ -105,19 +114,82 @@ impl Journal {
 
     /// Takes in a record that was found after a power cut, in the order of sequence numbers.
     pub(crate) fn found(&mut self, offset: u64, record: &Record<'_>) {
-        self.missing += record.sequence - self.next;
+        self.miss(self.next..record.sequence);
         self.next = record.sequence + 1;
         self.head = offset + record.shape.len(&self.layout) as u64;
         self.records.push_back((record.sequence, offset));
         self.take_in(offset, record.sequence, record.shape, record.entries());
     }
 
-    /// Sequence numbers without a whole record when the journal was opened, although a record after them is whole.
+    fn miss(&mut self, numbers: Range<u64>) {
+        let flushed = self.flushed.saturating_add(1).clamp(numbers.start, numbers.end);
+        self.missing += numbers.end - numbers.start;
+        self.lost += flushed - numbers.start;
+        if !numbers.is_empty() {
+            self.gaps.insert(numbers.start, numbers);
+        }
+    }
+
+    /// Sequence numbers without a whole record when the journal was opened, although a record after them is whole, or they were [lost](Self::lost).
     ///
-    /// Their writes had failed or were not flushed before a power cut, or the records were whole once and are damaged. Which of these cannot be told. The
-    /// quanta of such a record have their content from before it. Nothing is missing where the damaged record was the last one.
+    /// Of those that were not lost, the writes had failed or were not flushed before a power cut, or the records were whole once and are damaged. Which of
+    /// these cannot be told. The quanta of such a record have their content from before it. Nothing is missing where the damaged record was the last one
+    /// and is not known to have been flushed.
     pub fn missing(&self) -> u64 {
         self.missing
+    }
+
+    /// Those of the [missing](Self::missing) records that had been flushed.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Takes in up to which number all needed records had been flushed. Called before the records are taken in.
+    pub(crate) fn found_flushed(&mut self, flushed: u64) {
+        self.flushed = flushed;
+    }
+
+    /// All records were taken in that were found.
+    pub(crate) fn found_all(&mut self) {
+        let end = self.flushed + 1;
+        if self.next < end {
+            self.miss(self.next..end);
+            // No later record gets the number of one that was lost, which is in the ring somewhere.
+            self.next = end;
+        }
+    }
+
+    /// The highest number up to which all needed records were written, so that the next flush makes them stable.
+    pub fn written_through(&self) -> u64 {
+        let first_gap = self.gaps.first_key_value().map_or(self.next, |(first, _)| *first);
+        self.under_way.first().map_or(self.next, |first| *first).min(first_gap) - 1
+    }
+
+    /// A flush has succeeded before which all needed records up to `through` had been [written](Self::written_through). Whether that is more than was known.
+    pub fn flushed(&mut self, through: u64) -> bool {
+        let is_more = self.flushed < through;
+        self.flushed = self.flushed.max(through);
+        is_more
+    }
+
+    /// The highest number up to which all needed records are known to be on stable storage.
+    pub fn flushed_through(&self) -> u64 {
+        self.flushed
+    }
+
+    /// The highest number whose quanta, and those of all records before it, are in their places.
+    pub fn moved_through(&self) -> u64 {
+        self.tail - 1
+    }
+
+    /// The tail that notes what was flushed, to be written at any time that is not between [`tail`](Self::tail) and [`checkpointed`](Self::checkpointed).
+    /// It overwrites the copy that the next checkpoint overwrites, so it need not be flushed itself.
+    pub fn note(&self) -> Tail {
+        tail::emit(self.volume, self.content(self.tail), self.tail_copy)
+    }
+
+    fn content(&self, sequence: u64) -> Content {
+        Content { sequence, flushed: self.flushed, owner: self.owner }
     }
 
     /// The owners that the tails name.
@@ -125,13 +197,14 @@ impl Journal {
         self.earlier_owners = owners;
     }
 
-    /// The tail by which a client says that it has opened the volume for writing: flush, write it, and flush, before any record. `owner` is a random
-    /// number of this opening.
-    pub fn take_over(&mut self, owner: u64) -> Tail {
-        let tail = tail::emit(self.volume, self.tail, self.tail_copy, owner);
+    /// The tails by which a client says that it has opened the volume for writing, before any record: flush; write the first one and flush; write the second one
+    /// and flush. `owner` is a random number of this opening.
+    ///
+    /// Both, because a client that had the volume before may go on to overwrite one of them with its [notes](Self::note).
+    pub fn take_over(&mut self, owner: u64) -> [Tail; 2] {
         self.owner = owner;
-        self.tail_copy ^= 1;
-        tail
+        self.flushed(self.written_through());
+        [self.tail_copy, self.tail_copy ^ 1].map(|copy| tail::emit(self.volume, self.content(self.tail), copy))
     }
 
     /// Whether another client has opened the volume for writing since this one did. `tails` are the first [`TAILS_LEN`](super::TAILS_LEN) bytes of the
@@ -219,6 +292,7 @@ impl Journal {
     /// The write of the record failed, or its outcome is unknown: after a power cut its quanta are old or new.
     pub fn abandoned(&mut self, ticket: &Ticket) {
         self.under_way.remove(&ticket.sequence);
+        self.gaps.insert(ticket.sequence, ticket.sequence..ticket.sequence + 1);
     }
 
     /// The quanta of a range whose content is in the journal; the others are in their places.
@@ -252,7 +326,7 @@ impl Journal {
 
     /// The tail that says that the quanta of a checkpoint are in their places: to be written when they are flushed, and flushed itself.
     pub fn tail(&self, checkpoint: &Checkpoint) -> Tail {
-        tail::emit(self.volume, checkpoint.through + 1, self.tail_copy, self.owner)
+        tail::emit(self.volume, self.content(checkpoint.through + 1), self.tail_copy)
     }
 
     /// The tail of a checkpoint was written and flushed: its records are free.
@@ -263,6 +337,7 @@ impl Journal {
             self.records.pop_front();
         }
         self.live.retain(|_, live| live.sequence >= self.tail);
+        self.gaps.retain(|_, numbers| numbers.end > self.tail);
     }
 }
 
@@ -282,6 +357,7 @@ mod tests {
         assert_eq!(journal.reserve(shape), Err(ReserveError::NumbersUsedUp));
         journal.abandoned(&ticket);
         let tail = journal.tail(&journal.checkpoint());
-        assert_eq!(tail::find(&tail.bytes, VolumeId([1; 16])), Some((MAX_SEQUENCE, 0)), "the last tail is read");
+        let found = tail::find(&tail.bytes, VolumeId([1; 16])).map(|(tail, copy)| (tail.sequence, copy));
+        assert_eq!(found, Some((MAX_SEQUENCE, 0)), "the last tail is read");
     }
 }

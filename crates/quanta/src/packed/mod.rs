@@ -6,9 +6,9 @@
 //!
 //! The driver keeps this order, and a power cut leaves every quantum old or new, and new when it was flushed:
 //!
-//! 1. Open: read the journal, then [`replay`] it. Flush, write [`Journal::take_over`], and flush.
+//! 1. Open: read the journal, then [`replay`] it. Flush, write the tails of [`Journal::take_over`], and flush after each.
 //! 2. Write: [`Journal::reserve`], seal into the record's [`places`](record::places), [`finish`](record::finish) and write it, then [`Journal::written`].
-//! 3. Flush: flush the unit.
+//! 3. Flush: take [`Journal::written_through`], flush the unit, and say so to [`Journal::flushed`]. Some time after that, write [`Journal::note`].
 //! 4. Checkpoint, when the journal is full: [`Journal::checkpoint`], **flush**, write ciphertexts and slots of its moves, **flush**, write the
 //!    [`Journal::tail`], **flush**, then [`Journal::checkpointed`].
 //!
@@ -23,5 +23,5 @@ mod tail;
 
 pub use journal::{Checkpoint, Journal, Live, ReserveError, Ticket};
 pub use layout::{Layout, LayoutError, MAX_BLOCK_LEN};
-pub use replay::{Move, ReplayError, replay};
+pub use replay::{Move, ReplayError, replay, salvage};
 pub use tail::{TAIL_LEN, TAILS_LEN, Tail};

@@ -95,8 +95,10 @@ impl Driver {
         let area = &disk.bytes[layout.journal_offset() as usize..][..layout.journal_len() as usize];
         let mut journal = replay(area, &layout, VOLUME).expect("a tail is always whole");
         disk.flush();
-        Self::write_tail(&mut disk, &layout, &journal.take_over(1));
-        disk.flush();
+        for tail in journal.take_over(1) {
+            Self::write_tail(&mut disk, &layout, &tail);
+            disk.flush();
+        }
         Self { disk, layout, journal, codec: codec(size), requests: 100 }
     }
 
@@ -126,6 +128,15 @@ impl Driver {
         record::finish(&mut bytes, &self.layout, VOLUME, &ticket, positions.iter().copied());
         self.disk.write(self.layout.journal_offset() + ticket.offset, &bytes);
         self.journal.written(&ticket, &bytes);
+    }
+
+    /// Flushes, and notes what was flushed.
+    pub(crate) fn flush(&mut self) {
+        let through = self.journal.written_through();
+        self.disk.flush();
+        if self.journal.flushed(through) {
+            Self::write_tail(&mut self.disk, &self.layout, &self.journal.note());
+        }
     }
 
     pub(crate) fn checkpoint(&mut self) {

@@ -71,7 +71,7 @@ fn campaign(steps: &[Step], size: QuantumSize) -> (Driver, Vec<(Disk, Allowed)>)
                 }
                 driver.put(positions, content);
             }
-            Step::Flush => driver.disk.flush(),
+            Step::Flush => driver.flush(),
             Step::Checkpoint => driver.checkpoint(),
             Step::Reopen => driver = Driver::open(driver.disk, layout(size), size),
         }
@@ -208,7 +208,7 @@ fn the_journal_costs_what_the_description_says() {
             let first = index * 37 % batches * apart;
             driver.put(&(first..first + batch).collect::<Vec<_>>(), Some(1));
             if index % 64 == 63 {
-                driver.disk.flush();
+                driver.flush();
             }
         }
         driver.checkpoint();
@@ -238,6 +238,66 @@ fn a_journal_without_a_tail_is_refused() {
     assert!(packed::replay(&area, &layout(size), disk::VOLUME).is_ok(), "the other copy is whole");
     area[4096 + 24] ^= 1;
     assert_eq!(packed::replay(&area, &layout(size), disk::VOLUME).err(), Some(packed::ReplayError::TailLost));
+}
+
+#[test]
+fn a_flushed_record_that_has_rotted_is_missed_and_an_unflushed_one_is_not() {
+    let size = QuantumSize::B512;
+    // Records of 1024 bytes, the last of them behind the last flush.
+    let written = |checkpoint: bool| {
+        let mut driver = Driver::format(layout(size), size);
+        driver.put(&[3], Some(8));
+        if checkpoint {
+            driver.checkpoint();
+        }
+        driver.put(&[3], Some(9));
+        driver.put(&[4], Some(9));
+        driver.flush();
+        driver.put(&[5], Some(9));
+        driver
+    };
+    for checkpoint in [false, true] {
+        for (rotten, lost) in [(0, u64::from(!checkpoint)), (1, 1), (2, 1), (3, 0)] {
+            let mut driver = written(checkpoint);
+            let area = &mut driver.disk.bytes[8192..][..journal_len(size) as usize];
+            area[8192 + rotten * 1024 + 600] ^= 1;
+            let opened = replay(area, &layout(size), disk::VOLUME);
+            let salvaged = packed::salvage(area, &layout(size), disk::VOLUME).unwrap();
+            match opened {
+                Ok(_) => assert_eq!(lost, 0, "record {rotten}"),
+                Err(error) => assert_eq!(error, ReplayError::RecordsLost(lost), "record {rotten}"),
+            }
+            assert_eq!(salvaged.lost(), lost);
+        }
+    }
+}
+
+#[test]
+fn a_failed_write_is_not_missed_later() {
+    let size = QuantumSize::B512;
+    let mut driver = Driver::format(layout(size), size);
+    driver.put(&[3], Some(9));
+    let ticket = driver.journal.reserve(Shape { sealed: 1, holes: 0 }).unwrap();
+    driver.journal.abandoned(&ticket);
+    driver.put(&[4], Some(9));
+    assert_eq!(driver.journal.written_through(), 1);
+    driver.flush();
+    let driver = Driver::open(driver.disk, layout(size), size);
+    assert_eq!((driver.journal.missing(), driver.journal.lost()), (1, 0));
+    assert_eq!(driver.journal.written_through(), 1, "nor after the next opening");
+}
+
+#[test]
+fn notes_of_a_client_that_lost_the_volume_leave_the_name_of_the_next_one() {
+    let size = QuantumSize::B512;
+    let mut first = Driver::format(layout(size), size);
+    let second = Driver::open(first.disk.clone(), layout(size), size);
+    first.disk = second.disk;
+    first.put(&[3], Some(9));
+    first.flush();
+    first.put(&[4], Some(9));
+    first.flush();
+    assert!(first.journal.has_another_owner(&first.disk.bytes[8192..][..packed::TAILS_LEN]));
 }
 
 #[test]

@@ -43,6 +43,7 @@ impl Packed {
         flush()?;
         move_out(&unit, &self.layout, shared.size.bytes(), &checkpoint.moves)?;
         flush()?;
+        self.bar_notes();
         let tail = self.state().journal.tail(&checkpoint);
         write_tail(&unit, &self.layout, &tail).map_err(|error| self.close_for_changes(error))?;
         flush()?;
@@ -52,6 +53,7 @@ impl Packed {
             state.freeing = true;
             state.readers.turn()
         };
+        self.admit_notes(shared);
         // Later readers find the quanta in their places, so the records can be overwritten.
         self.wait_for_readers(before);
         let waiting = {

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use lunette_quanta::packed::Layout;
 use lunette_quanta::{Holes, QuantumSize};
+use lunette_store::filters::Trace;
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError};
-use lunette_volume::{JournalState, TailLoss, Verdict, Volume, VolumeError, find, recover, rekey, verify};
+use lunette_volume::{JournalState, OpenOptions, TailLoss, Verdict, Volume, VolumeError, find, recover, rekey, verify};
 
-use crate::common::{Kind, keys, make, memory, open, read, refused_at, write};
+use crate::common::{Kind, flush, keys, make, memory, open, read, refused_at, write};
 
 const PACKED: Kind = Kind::Packed(QuantumSize::B512, 512);
 
@@ -182,4 +183,57 @@ fn rewriting_is_not_misled_by_a_slot_that_was_read_wrongly() {
         let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[17])), None, &mut |_| {}).unwrap();
         assert_eq!(report.bad.get(&Verdict::UnknownEpoch), None, "{kind:?}");
     }
+}
+
+/// A volume whose first quantum is 1 in its place, and of two records in the journal that were flushed and noted the last one has rotted.
+fn rotten_end() -> (Arc<dyn Store>, Arc<Flips>) {
+    let (flips, unit, volume) = Flips::new();
+    write(&volume, 0, &[1; 512], false).unwrap();
+    volume.close().unwrap();
+    write(&volume, 512, &[2; 512], false).unwrap();
+    let ciphertext = next_ciphertext(&unit, &volume, 2);
+    write(&volume, 0, &[2; 512], false).unwrap();
+    flush(&volume).unwrap();
+    volume.stop();
+    let mut byte = [0];
+    flips.inner.read(ciphertext.start, &mut byte).unwrap();
+    flips.inner.write(ciphertext.start, &[!byte[0]]).unwrap();
+    (unit, flips)
+}
+
+#[test]
+fn a_flushed_record_that_has_rotted_is_not_passed_over_even_when_it_is_the_last() {
+    let (unit, _flips) = rotten_end();
+    let found = find(&unit).unwrap();
+    let opened = Volume::open(Arc::clone(&unit), &found, keys(&[1]), OpenOptions::default());
+    assert!(matches!(opened, Err(VolumeError::RecordsLost(1))));
+    let report = verify(&unit, &found, Some(&keys(&[1])), None, &mut |_| {}).unwrap();
+    assert_eq!((report.journal, report.missing_records), (Some(JournalState::RecordsLost(1)), 1));
+    assert!(!report.is_whole());
+    let recover = |loss| recover(&unit, &found, &keys(&[1]), loss);
+    assert!(matches!(recover(TailLoss::Refuse), Err(VolumeError::RecordsLost(1))));
+    let recovered = recover(TailLoss::Force).unwrap();
+    assert_eq!((recovered.moved, recovered.missing_records, recovered.tail_lost), (1, 1, false));
+    let content = read(&open(&unit), 0, 1024).unwrap();
+    assert_eq!(content, [[1; 512], [2; 512]].concat(), "the older content, after it was asked for");
+}
+
+#[test]
+fn a_note_follows_each_flush_that_has_something_to_tell_and_no_other_request() {
+    let trace = Arc::new(Trace::new(memory(PACKED.unit_bytes(64))));
+    let unit = PACKED.blocks(Arc::<Trace>::clone(&trace));
+    make(&unit, PACKED, Holes::Allowed);
+    let volume = open(&unit);
+    let notes = || {
+        let tails = 8192..16384;
+        let records = trace.take();
+        records.iter().filter(|record| record.kind == OpKind::Write && tails.contains(&record.offset)).count()
+    };
+    notes();
+    write(&volume, 0, &[1; 512], false).unwrap();
+    flush(&volume).unwrap();
+    flush(&volume).unwrap();
+    assert_eq!(read(&volume, 0, 512).unwrap(), [1; 512]);
+    volume.stop();
+    assert_eq!(notes(), 1);
 }

@@ -413,3 +413,35 @@ fn of_two_writers_of_a_packed_volume_the_first_is_closed() {
         assert_eq!((content[0], content[512]), (1, 2));
     }
 }
+
+/// A packed volume as the first version of this program left it, with content in its places and in its journal, for ever.
+#[test]
+fn a_packed_volume_of_the_first_version_is_opened() {
+    let bytes = include_bytes!("../../../quanta/tests/vectors/volume-1-packed.bin");
+    let memory = memory(bytes.len() as u64);
+    memory.write(0, bytes).unwrap();
+    let unit = PACKED.blocks(memory);
+    let key = |first: u8| DataKey::new(std::array::from_fn(|at| at as u8 + first));
+    let mut ring = KeyRing::new(Cipher::Aegis256, 1, &key(0)).unwrap();
+    ring.add(2, &key(32)).unwrap();
+    let found = find(&unit).unwrap();
+    let report = verify(&unit, &found, Some(&ring), None, &mut |_| {}).unwrap();
+    assert!(report.is_whole());
+    assert_eq!((report.journal, report.intact), (Some(JournalState::Quanta(3)), 4));
+    let written = |at| match at {
+        1 | 7 => at as u8 + 1,
+        2 => 51,
+        9 => 10,
+        _ => 0,
+    };
+    let check = |volume: &Volume| {
+        for at in 0..report.quanta {
+            assert_eq!(read(volume, at * 512, 512).unwrap(), vec![written(at); 512], "quantum {at}");
+        }
+    };
+    let volume = open_with(&unit, ring.clone());
+    check(&volume);
+    volume.close().unwrap();
+    drop(volume);
+    check(&open_with(&unit, ring));
+}
