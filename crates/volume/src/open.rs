@@ -13,7 +13,7 @@ use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run
 use crate::anchor::Keeper;
 use crate::counts::Tally;
 use crate::find::write_header;
-use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES};
+use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES, RECORD_POOL_BYTES};
 use crate::packed::{Packed, highest_version, take_over};
 use crate::parity::ParityUnit;
 use crate::ranges::RangeClaims;
@@ -113,9 +113,12 @@ impl Volume {
         let parity = parity.map(Arc::new);
         let inner = parity.clone().map_or(inner, |parity| parity);
         let mailbox = Arc::new(Mailbox::default());
-        let pool = Pool::new(POOL_BYTES);
-        let awaited = Arc::clone(&mailbox);
-        pool.when_back(move || awaited.buffers_returned());
+        let pools = [POOL_BYTES, RECORD_POOL_BYTES].map(|bytes| {
+            let (pool, awaited) = (Pool::new(bytes), Arc::clone(&mailbox));
+            pool.when_back(move || awaited.buffers_returned());
+            pool
+        });
+        let [pool, records] = pools;
         let shared = Arc::new(Shared {
             inner,
             parity: parity.clone(),
@@ -128,6 +131,7 @@ impl Volume {
             header: Mutex::new(header),
             changing: Mutex::new(()),
             pool,
+            records,
             claims: RangeClaims::new(),
             mailbox: Arc::clone(&mailbox),
             starved: AtomicUsize::new(0),

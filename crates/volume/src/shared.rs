@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     /// Held while header and keys are changed, which takes writes to the unit.
     pub(crate) changing: Mutex<()>,
     pub(crate) pool: Pool,
+    /// Buffers of records and notes.
+    pub(crate) records: Pool,
     pub(crate) claims: RangeClaims<Job>,
     pub(crate) mailbox: Arc<Mailbox>,
     /// Requests that wait for buffers. Later ones wait behind them.
@@ -132,10 +134,12 @@ impl Shared {
 
     /// A buffer, or `None` and a wake-up when there may be one.
     pub(crate) fn take(&self, len: usize) -> Option<Buffer> {
-        self.pool.take(len).or_else(|| {
-            self.pool.await_return();
-            self.pool.take(len)
-        })
+        take_from(&self.pool, len)
+    }
+
+    /// A buffer for a record, or `None` and a wake-up when there may be one.
+    pub(crate) fn take_for_record(&self, len: usize) -> Option<Buffer> {
+        take_from(&self.records, len)
     }
 
     /// Room for buffers, or `None` and a wake-up when there may be room.
@@ -259,6 +263,13 @@ impl Shared {
         Tally::add(&self.tally.sealed, piece.end - piece.start);
         Ok(())
     }
+}
+
+fn take_from(pool: &Pool, len: usize) -> Option<Buffer> {
+    pool.take(len).or_else(|| {
+        pool.await_return();
+        pool.take(len)
+    })
 }
 
 impl Drop for Shared {

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use lunette_buffer::Pool;
 use lunette_keys::keyfile::{Cipher, NewHolder, Unlocked};
 use lunette_keys::source::{KeyPlace, KeySource};
 use lunette_keys::{Argon2Cost, write_private};
 use lunette_quanta::limits::{MAX_GROUP_DATA, MAX_GROUP_PARITY};
 use lunette_quanta::{Group, Holes, QuantumSize};
-use lunette_store::{Op, Store, execute};
+use lunette_store::Store;
 use lunette_volume::{Anchor, FormatOptions, VolumeError};
 
+use super::blank::is_blank;
 use super::progress::Bar;
 use super::{HeaderReport, Keyed};
 use crate::encrypted::Keys;
@@ -21,12 +21,6 @@ use crate::keys::{cipher, now};
 use crate::output;
 use crate::size::Size;
 use crate::terminal::ask;
-
-/// Bytes at the beginning of a disk that tell whether something is on it: partition tables and file systems have their marks there.
-const PEEKED_BYTES: u64 = 1 << 20;
-
-/// Bytes of one look: less than a burst, which some targets exceed in longer reads.
-const PEEKED_PIECE_BYTES: u64 = 64 << 10;
 
 /// Make an encrypted volume on a disk
 ///
@@ -118,8 +112,11 @@ fn may_overwrite(keyed: &Keyed, unit: &Arc<dyn Store>, yes: bool) -> Result<bool
             ask(yes, &format!("{place} has the encrypted volume {volume}, which is destroyed with all of its data."))?;
             Ok(true)
         }
-        Err(VolumeError::NoVolume) if is_blank(keyed, unit)? => Ok(false),
         Err(VolumeError::NoVolume) => {
+            let failed = |error| Failure::Transfer(format!("{place}: {error}"));
+            if is_blank(&**unit).map_err(failed)? {
+                return Ok(false);
+            }
             ask(yes, &format!("{place} is not empty: all of its data is destroyed.")).map(|()| false)
         }
         Err(VolumeError::Header(error)) => {
@@ -128,26 +125,6 @@ fn may_overwrite(keyed: &Keyed, unit: &Arc<dyn Store>, yes: bool) -> Result<bool
         }
         Err(error) => Err(keyed.failure(&error)),
     }
-}
-
-/// Whether the disk begins with zeroes.
-fn is_blank(keyed: &Keyed, unit: &Arc<dyn Store>) -> Result<bool, Failure> {
-    let geometry = unit.geometry();
-    let block = u64::from(geometry.granularity_bytes.max(1));
-    let end = PEEKED_BYTES.min(geometry.len_bytes) / block * block;
-    let piece = PEEKED_PIECE_BYTES / block * block;
-    let pool = Pool::new(PEEKED_BYTES as usize);
-    let mut offset = 0;
-    while offset < end {
-        let into = pool.take(piece.min(end - offset) as usize).ok_or_else(|| Failure::other("there is no memory"))?;
-        let read = execute(&**unit, Op::Read { offset, into });
-        read.result.map_err(|error| Failure::Transfer(format!("{}: {error}", keyed.disk.place)))?;
-        if read.buffer.is_none_or(|buffer| buffer.iter().any(|byte| *byte != 0)) {
-            return Ok(false);
-        }
-        offset += piece;
-    }
-    Ok(true)
 }
 
 /// The keys; a key file that is missing is made.

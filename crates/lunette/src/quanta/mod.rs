@@ -1,6 +1,7 @@
 //! `lunette quanta`: encrypted volumes, made and kept in order.
 
 mod anchor;
+mod blank;
 mod format;
 mod info;
 mod progress;

@@ -47,6 +47,8 @@ pub struct Checkpoint {
     /// The quanta, in the order of their positions.
     pub moves: Vec<Move>,
     through: u64,
+    /// The first position that was not looked at.
+    next: u64,
 }
 
 /// The journal of an open packed volume: a ring of records.
@@ -317,11 +319,31 @@ impl Journal {
 
     /// What a checkpoint has to move out: all that was written before the first record that is still under way.
     pub fn checkpoint(&self) -> Checkpoint {
-        let through = self.last_ended();
-        let due = self.live.iter().filter(|(_, live)| live.sequence <= through);
-        let moves =
-            due.map(|(position, live)| Move { position: *position, slot: live.slot, data_offset: live.data_offset });
-        Checkpoint { moves: moves.collect(), through }
+        let mut checkpoint = self.begin_checkpoint();
+        self.gather(&mut checkpoint, usize::MAX);
+        checkpoint
+    }
+
+    /// Begins a [`checkpoint`](Self::checkpoint) whose moves are gathered in several steps, between which others may use the journal.
+    pub fn begin_checkpoint(&self) -> Checkpoint {
+        Checkpoint { moves: Vec::new(), through: self.last_ended(), next: 0 }
+    }
+
+    /// Looks at `most` more quanta of the journal. Whether that were all.
+    ///
+    /// What a quantum got since the checkpoint began is in a record that stays, so it is not moved. The flush comes after the last step, so that record is
+    /// stable before the older one is given up.
+    pub fn gather(&self, checkpoint: &mut Checkpoint, most: usize) -> bool {
+        let mut looked_at = 0;
+        for (position, live) in self.live.range(checkpoint.next..).take(most) {
+            looked_at += 1;
+            checkpoint.next = position + 1;
+            if live.sequence <= checkpoint.through {
+                let (position, slot, data_offset) = (*position, live.slot, live.data_offset);
+                checkpoint.moves.push(Move { position, slot, data_offset });
+            }
+        }
+        looked_at < most
     }
 
     /// The tail that says that the quanta of a checkpoint are in their places: to be written when they are flushed, and flushed itself.
@@ -331,13 +353,28 @@ impl Journal {
 
     /// The tail of a checkpoint was written and flushed: its records are free.
     pub fn checkpointed(&mut self, checkpoint: &Checkpoint) {
+        self.free(checkpoint);
+        self.forget(&checkpoint.moves);
+    }
+
+    /// The first half of [`checkpointed`](Self::checkpointed). Until all moves are [forgotten](Self::forget), quanta are still read from the freed records, so
+    /// the caller reserves none meanwhile.
+    pub fn free(&mut self, checkpoint: &Checkpoint) {
         self.tail = checkpoint.through + 1;
         self.tail_copy ^= 1;
         while self.records.front().is_some_and(|(sequence, _)| *sequence < self.tail) {
             self.records.pop_front();
         }
-        self.live.retain(|_, live| live.sequence >= self.tail);
         self.gaps.retain(|_, numbers| numbers.end > self.tail);
+    }
+
+    /// The second half of [`checkpointed`](Self::checkpointed), for some of the moves: they are read from their places from now on.
+    pub fn forget(&mut self, moves: &[Move]) {
+        for moved in moves {
+            if self.live.get(&moved.position).is_some_and(|live| live.sequence < self.tail) {
+                self.live.remove(&moved.position);
+            }
+        }
     }
 }
 

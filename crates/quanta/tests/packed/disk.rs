@@ -140,14 +140,26 @@ impl Driver {
     }
 
     pub(crate) fn checkpoint(&mut self) {
-        let checkpoint = self.journal.checkpoint();
+        self.checkpoint_in_steps(usize::MAX, |_, _| {});
+    }
+
+    /// Makes a checkpoint that looks at `most` quanta at a time. `between` comes after each of these steps, and after each step that forgets quanta.
+    pub(crate) fn checkpoint_in_steps(&mut self, most: usize, mut between: impl FnMut(&mut Self, bool)) {
+        let mut checkpoint = self.journal.begin_checkpoint();
+        while !self.journal.gather(&mut checkpoint, most) {
+            between(self, true);
+        }
         self.disk.flush();
         self.move_out(&checkpoint);
         self.disk.flush();
         let tail = self.journal.tail(&checkpoint);
         Self::write_tail(&mut self.disk, &self.layout, &tail);
         self.disk.flush();
-        self.journal.checkpointed(&checkpoint);
+        self.journal.free(&checkpoint);
+        for moves in checkpoint.moves.chunks(most) {
+            between(self, false);
+            self.journal.forget(moves);
+        }
     }
 
     fn move_out(&mut self, checkpoint: &Checkpoint) {

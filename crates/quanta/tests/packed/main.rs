@@ -288,6 +288,39 @@ fn a_failed_write_is_not_missed_later() {
 }
 
 #[test]
+fn writes_between_the_steps_of_a_checkpoint_are_kept_and_so_is_what_they_replace() {
+    let size = QuantumSize::B512;
+    // The quantum that is written between the steps: looked at already, next, and later.
+    for written in [1, 5, 9] {
+        let mut driver = Driver::format(layout(size), size);
+        driver.put(&[1, 5, 9], Some(1));
+        driver.flush();
+        driver.disk.history = Some(Vec::new());
+        let mut steps = 0;
+        driver.checkpoint_in_steps(1, |driver, gathers| {
+            steps += 1;
+            if gathers && steps == 1 {
+                driver.put(&[written], Some(2));
+            }
+            assert_eq!([1, 5, 9].map(|at| driver.get(at)), [1, 5, 9].map(|at| 1 + u8::from(at == written)));
+        });
+        assert!(steps > 4, "{steps} steps");
+        let mut states = driver.disk.history.take().unwrap();
+        states.push(driver.disk.clone());
+        for state in states {
+            for survives in survivors(state.unflushed()) {
+                let driver = Driver::open(state.cut(survives), layout(size), size);
+                for at in [1, 5, 9] {
+                    let found = driver.get(at);
+                    assert!(found == 1 || (found == 2 && at == written), "quantum {at} is {found}");
+                }
+            }
+        }
+        assert_eq!(driver.get(written), 2);
+    }
+}
+
+#[test]
 fn notes_of_a_client_that_lost_the_volume_leave_the_name_of_the_next_one() {
     let size = QuantumSize::B512;
     let mut first = Driver::format(layout(size), size);

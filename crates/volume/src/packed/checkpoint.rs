@@ -18,6 +18,10 @@ use crate::unit::{Unit, filled};
 /// Quanta that are moved together.
 const MOVED_TOGETHER: usize = 1024;
 
+/// Quanta of the journal that are looked at while requests wait for the state. All of them, 131072 at most before a checkpoint is due, took 16 to 55 ms (AMD
+/// EPYC), and as much again when they were forgotten.
+const WALKED_TOGETHER: usize = 1024;
+
 /// Bytes of slot blocks that are changed by one read and one write.
 const SLOT_RUN_BYTES: u64 = 64 << 10;
 
@@ -27,15 +31,16 @@ impl Packed {
     /// The calling thread waits for the unit.
     pub(crate) fn checkpoint(&self, shared: &Shared) -> Result<u64, StoreError> {
         let unit = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        let (checkpoint, before) = {
+        let (mut checkpoint, before) = {
             let mut state = self.state();
             state.refuse_if_closed()?;
             if !state.journal.can_free() || (state.dropped && !state.full) {
                 return Ok(0);
             }
             state.since_checkpoint = 0;
-            (state.journal.checkpoint(), state.readers.turn())
+            (state.journal.begin_checkpoint(), state.readers.turn())
         };
+        while !self.state().journal.gather(&mut checkpoint, WALKED_TOGETHER) {}
         let flush = || unit.flush().map_err(|error| self.close_for_changes(error));
         // Later readers find the quanta that are moved in the journal, so their places can be overwritten.
         self.wait_for_readers(before);
@@ -47,13 +52,16 @@ impl Packed {
         let tail = self.state().journal.tail(&checkpoint);
         write_tail(&unit, &self.layout, &tail).map_err(|error| self.close_for_changes(error))?;
         flush()?;
-        let before = {
+        {
             let mut state = self.state();
-            state.journal.checkpointed(&checkpoint);
+            state.journal.free(&checkpoint);
             state.freeing = true;
-            state.readers.turn()
-        };
+        }
         self.admit_notes(shared);
+        for moves in checkpoint.moves.chunks(WALKED_TOGETHER) {
+            self.state().journal.forget(moves);
+        }
+        let before = self.state().readers.turn();
         // Later readers find the quanta in their places, so the records can be overwritten.
         self.wait_for_readers(before);
         let waiting = {

@@ -46,7 +46,7 @@ impl Packed {
             (state.notes.under_way, state.notes.noted) = (true, flushed);
             state.journal.note()
         };
-        let Some(mut from) = shared.pool.take(self.block_len() as usize) else { return self.note_ended() };
+        let Some(mut from) = shared.records.take(self.block_len() as usize) else { return self.note_ended() };
         let (head, rest) = from.split_at_mut(tail.bytes.len());
         head.copy_from_slice(&tail.bytes);
         rest.fill(0);

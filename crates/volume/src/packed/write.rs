@@ -64,7 +64,7 @@ impl Packed {
             shared.mailbox.wake();
             return None;
         }
-        let buffer = shared.take(shape.len(&self.layout))?;
+        let buffer = shared.take_for_record(shape.len(&self.layout))?;
         let ticket = match state.journal.reserve(shape) {
             Ok(ticket) => ticket,
             Err(error) => {

@@ -145,6 +145,51 @@ fn requests_beyond_the_buffers_wait_and_all_are_served() {
     }
 }
 
+/// A unit that holds back all reads from a moment on.
+struct HeldReads {
+    inner: Arc<dyn Store>,
+    held: Mutex<Option<Vec<(Op, Completion)>>>,
+}
+
+impl Store for HeldReads {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        if let (OpKind::Read, Some(held)) = (op.kind(), &mut *self.held.lock().unwrap()) {
+            return held.push((op, done));
+        }
+        self.inner.submit(op, io, done);
+    }
+}
+
+#[test]
+fn reads_that_have_all_buffers_do_not_keep_records_from_being_written() {
+    const LEN: usize = 256 << 10;
+    let kind = Kind::Packed(QuantumSize::B4096, 512);
+    let reads = Arc::new(HeldReads { inner: memory(kind.unit_bytes(256)), held: Mutex::new(None) });
+    let unit = kind.blocks(Arc::<HeldReads>::clone(&reads));
+    make(&unit, kind, Holes::Allowed);
+    let volume = open(&unit);
+    *reads.held.lock().unwrap() = Some(Vec::new());
+    let pool = Pool::new(usize::MAX);
+    let count = 2 * limits::POOL_BYTES / LEN;
+    let read_op = |_| Op::Read { offset: 0, into: pool.take(LEN).unwrap() };
+    let ended = submit_all(&volume, (0..count).map(read_op));
+    write(&volume, 0, &[5; 4096], false).unwrap();
+    let held = reads.held.lock().unwrap().take().unwrap();
+    assert!(held.len() < 2 * count, "some reads wait for buffers");
+    for (op, done) in held {
+        reads.submit(op, &InlineIo, done);
+    }
+    assert!((0..count).all(|_| ended.recv().unwrap().result.is_ok()));
+}
+
 #[test]
 fn small_writes_that_come_together_share_records() {
     let kind = Kind::Packed(QuantumSize::B4096, 512);
