@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use lunette_tests::keys::{CHEAP, Place, PyKmip, json, keys, refusal};
 use lunette_tests::{Foreign, Ran, Server, attach, lunette, random_bytes, run, run_at_most};
+use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -307,6 +308,65 @@ fn a_disk_with_something_on_it_is_formatted_only_when_it_is_said_twice() {
 }
 
 #[test]
+fn a_served_disk_learns_new_keys_while_it_is_open() {
+    let owner = Owner::new();
+    let (server, _) = native(&owner);
+    let (disk, file, passphrase) = (server.url(0), owner.place.text("keys"), owner.place.text("passphrase"));
+    owner.quanta("format", disk, &[]).succeeded();
+    let (socket, copy) = (owner.place.text("socket"), owner.place.text("copy"));
+    let nbd = Server::spawn(lunette().args(["nbd", &owner.keyed(disk), "--socket", &socket]), 1);
+    let rotate = || {
+        keys(&["rotate", &file, "--passphrase-file", &passphrase]).succeeded();
+    };
+    rotate();
+    on(&["cp", &owner.image, &owner.keyed(disk)]).succeeded();
+    let log = nbd.hang_up(&["new keys were fetched", "the keys stay as they were"]);
+    assert!(log.contains("epoch=2"), "{log}");
+    run("nbdcopy", [nbd.url(0), &copy]).succeeded();
+    owner.is_image(&copy);
+
+    // A client that meets an epoch which is not known is refused, and not refused any more soon after.
+    rotate();
+    on(&["cp", &owner.image, &owner.keyed(disk)]).succeeded();
+    let begun = std::time::Instant::now();
+    while run("nbdcopy", [nbd.url(0), &copy]).code != Some(0) {
+        assert!(begun.elapsed() < LIMIT, "the keys are not fetched");
+    }
+    owner.is_image(&copy);
+
+    // Keys that cannot be had change nothing.
+    fs::rename(&file, owner.place.path("away")).unwrap();
+    nbd.hang_up(&["the keys stay as they were"]);
+    run("nbdcopy", [nbd.url(0), &copy]).succeeded();
+    nbd.stop();
+}
+
+#[test]
+fn servers_close_a_disk_at_their_end_and_tell_what_it_has_done() {
+    let owner = Owner::new();
+    let (disk, socket) = (owner.place.text("disk"), owner.place.text("socket"));
+    owner.quanta("format", &disk, &["--create", "16M"]).succeeded();
+    let journal = || json(&owner.quanta("verify", &disk, &["--json"]))["journal"].clone();
+
+    let nbd = Server::spawn(lunette().args(["nbd", &owner.keyed(&disk), "--socket", &socket]), 1);
+    run("nbdcopy", [&*owner.image, nbd.url(0)]).succeeded();
+    nbd.stop();
+    assert_eq!(journal(), "empty");
+
+    let server = Server::start(&[&owner.keyed(&disk), "--json"]);
+    on(&["cp", "--verify", &owner.image, server.url(0)]).succeeded();
+    let counts = server.ask(Signal::USR1, &["encrypted_disks"]);
+    let line = counts.lines().find(|line| line.contains("encrypted_disks")).unwrap();
+    let counts: serde_json::Value = serde_json::from_str(line).unwrap();
+    let of_disk = &counts["encrypted_disks"][0];
+    assert_eq!(of_disk["disk"], *disk);
+    assert!(of_disk["sealed"].as_u64() >= Some(IMAGE_BYTES as u64 / 4096), "{of_disk}");
+    assert_eq!(of_disk["refused_damaged"], 0);
+    server.stop();
+    assert_eq!(journal(), "empty");
+}
+
+#[test]
 fn a_rotated_key_takes_over_and_the_old_one_can_go() {
     let owner = Owner::new();
     let (disk, file, passphrase) = (owner.place.text("disk"), owner.place.text("keys"), owner.place.text("passphrase"));
@@ -387,6 +447,7 @@ fn our_key_server_keeps_the_keys_of_a_volume_and_may_go_away_while_it_is_used() 
     let nbd = Server::spawn(lunette().args(["nbd", &keyed, "--socket", &socket]), 1);
     let address = server.url(0).strip_prefix("kmip://").unwrap().to_owned();
     server.kill();
+    nbd.hang_up(&["known epochs go on"]);
     run("nbdcopy", [&*owner.image, nbd.url(0)]).succeeded();
     run("nbdcopy", [nbd.url(0), &copy]).succeeded();
     owner.is_image(&copy);

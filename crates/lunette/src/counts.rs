@@ -7,6 +7,8 @@ use std::time::Instant;
 use lunette_target::{Monitor, Statistics};
 use serde_json::{Map, Value, json};
 
+use crate::volumes;
+
 /// A number: its JSON key, its label, and its place in the statistics.
 struct Row(&'static str, &'static str, fn(&Statistics) -> u64);
 
@@ -69,10 +71,52 @@ impl Counts {
         let seconds = at.duration_since(self.start).as_secs_f64();
         let last_seconds = at.duration_since(last_at).as_secs_f64();
         let reading = Reading { now: &now, seconds, last: &last, last_seconds };
-        let text = if self.json { format!("{}\n", reading.to_json()) } else { reading.to_table() };
+        let volumes = volumes::counts().unwrap_or_default();
+        let text = if self.json {
+            let mut json = reading.to_json();
+            if !volumes.is_empty() {
+                json["encrypted_disks"] = volumes.iter().map(|(name, counts)| volume_json(name, counts)).collect();
+            }
+            format!("{json}\n")
+        } else {
+            volumes.iter().fold(reading.to_table(), |text, (name, counts)| text + &volume_table(name, counts))
+        };
         // In one write, or lines of the log could end up inside. A closed standard error is not an error.
         let _ = io::stderr().write_all(text.as_bytes());
     }
+}
+
+/// A number of an encrypted disk: its JSON key, its label, and its place in the counts.
+struct VolumeRow(&'static str, &'static str, fn(&lunette_volume::Counts) -> u64);
+
+const OF_VOLUMES: &[VolumeRow] = &[
+    VolumeRow("sealed", "quanta sealed", |c| c.sealed),
+    VolumeRow("opened", "quanta opened", |c| c.opened),
+    VolumeRow("repaired", "quanta repaired from parity", |c| c.repaired),
+    VolumeRow("read_again", "reads made twice", |c| c.read_again),
+    VolumeRow("refused_damaged", "requests refused: damaged", |c| c.refused_damaged),
+    VolumeRow("refused_holes", "  deleted", |c| c.refused_holes),
+    VolumeRow("refused_unknown_epoch", "  no key of the epoch", |c| c.refused_unknown_epoch),
+    VolumeRow("refused_not_authentic", "  not authentic", |c| c.refused_not_authentic),
+    VolumeRow("refused_rolled_back", "  rolled back", |c| c.refused_rolled_back),
+    VolumeRow("records", "records of the journal", |c| c.records),
+    VolumeRow("checkpoints", "checkpoints", |c| c.checkpoints),
+];
+
+fn volume_table(name: &str, counts: &lunette_volume::Counts) -> String {
+    let mut text = format!("encrypted disk {name}\n");
+    for VolumeRow(_, label, count) in OF_VOLUMES {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{label:34}{:>20}", count(counts));
+    }
+    text
+}
+
+fn volume_json(name: &str, counts: &lunette_volume::Counts) -> Value {
+    let mut object: Map<String, Value> =
+        OF_VOLUMES.iter().map(|row| (row.0.to_owned(), row.2(counts).into())).collect();
+    object.insert("disk".into(), name.into());
+    object.into()
 }
 
 impl Reading<'_> {
@@ -138,6 +182,17 @@ mod tests {
         assert_eq!(json["since_last"]["received_pdus"], 70);
         assert_eq!(json["since_last"]["seconds"], 1.5);
         assert_eq!(json["now"]["sessions"], 2);
+    }
+
+    #[test]
+    fn numbers_of_an_encrypted_disk_follow_with_its_name() {
+        let counts = lunette_volume::Counts { repaired: 3, refused_rolled_back: 2, ..Default::default() };
+        let table = volume_table("disk.img", &counts);
+        assert!(table.starts_with("encrypted disk disk.img\n"));
+        assert_eq!(line(&table, "quanta repaired from parity"), ["3"]);
+        assert_eq!(line(&table, "  rolled back"), ["2"]);
+        let json = volume_json("disk.img", &counts);
+        assert_eq!((&json["disk"], &json["refused_rolled_back"]), (&"disk.img".into(), &2.into()));
     }
 
     #[test]

@@ -269,7 +269,7 @@ pub(crate) fn open_store(name: &DiskName, options: &OpenOptions) -> Result<DiskS
     // Without keys there is no need to open the disk.
     let keys = Keys::fetch(keys)?;
     let unit = open_place(&name.place, &OpenOptions { any_length: true, ..*options })?.to_store();
-    Ok(DiskStore::Other(keys.open(&name.place, unit, options.read_only)?))
+    Ok(DiskStore::Other(keys.serve(&name.place, unit, options.read_only)?))
 }
 
 /// Opens a disk as it is. A missing file is created as `options` say.

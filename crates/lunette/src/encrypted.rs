@@ -13,6 +13,7 @@ use lunette_volume::{Found, OpenOptions, Volume, VolumeError};
 use crate::failure::Failure;
 use crate::remote::remote_failure;
 use crate::terminal;
+use crate::volumes;
 
 /// The keys of a volume, where they came from, and the file of its anchor.
 pub(crate) struct Keys {
@@ -56,6 +57,21 @@ impl Keys {
         let options = OpenOptions { read_only, anchor: self.anchor };
         let opened = encryption::open(unit, &self.source, self.fetched, options);
         opened.map(Arc::new).map_err(|error| encryption_failure(name, error))
+    }
+}
+
+impl Keys {
+    /// Opens the volume on the unit `name` for a server: its keys are kept up to date, and [`volumes::close`] closes it.
+    pub(crate) fn serve(
+        self,
+        name: &dyn Display,
+        unit: Arc<dyn Store>,
+        read_only: bool,
+    ) -> Result<Arc<Volume>, Failure> {
+        let (source, generation) = (self.source.clone(), self.fetched.generation);
+        let volume = self.open(name, unit, read_only)?;
+        volumes::add(name.to_string(), source, generation, &volume)?;
+        Ok(volume)
     }
 }
 

@@ -34,6 +34,7 @@ mod size;
 mod system;
 mod terminal;
 mod tune;
+mod volumes;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::{ArgGroup, Args};
 use lunette_nbd::{Export, Listener, Server};
 use lunette_store::{OpenOptions, Store};
+use signal_hook::consts::SIGHUP;
 
 use crate::disk::{self, DiskName};
 use crate::encrypted::volume_on;
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 use crate::io::PoolIo;
 use crate::size::Size;
 use crate::system;
+use crate::volumes;
 
 const AFTER_HELP: &str = "\
 Use it:
@@ -25,7 +27,8 @@ Use it:
 
 There is no encryption and no login: whoever reaches the socket or the address has the disk.
 Without ?keys= an encrypted disk is served as it is, still encrypted; a warning says so, unless --read-only is given.
-Signals: SIGTERM and Ctrl-C end what runs, flush and exit; a second one exits at once.
+Signals: SIGTERM and Ctrl-C end what runs, flush, close an encrypted disk and exit; a second one exits at once. SIGHUP fetches the keys
+of an encrypted disk again, which also happens once a minute, and when a quantum was read whose key is not known.
 
 Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 keys that cannot be used, 4 address or socket in use or not available, 5 disk missing,
 unreadable or in use.";
@@ -66,6 +69,7 @@ fn export_name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let export = Export::new(arguments.name.clone(), arguments.open()?, arguments.read_only);
     let export = export.map_err(Failure::disk)?;
     let io = Arc::new(PoolIo::start()?);
@@ -73,6 +77,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let server = Server::new(export, io);
     let stopper = server.stopper(&listener).map_err(Failure::other)?;
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
+    let refresh = || {
+        volumes::refresh();
+    };
+    hangups.answer_with("lunette-hangup", refresh).map_err(Failure::other)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{uri}").and_then(|()| out.flush()).map_err(Failure::other)?;
     drop(out);
@@ -81,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         // The file may have been removed already.
         let _ = std::fs::remove_file(path);
     }
-    served
+    served.and_then(|()| volumes::close())
 }
 
 impl Arguments {

@@ -23,6 +23,7 @@ use crate::secret::ChapArgument;
 use crate::served::Served;
 use crate::size::Size;
 use crate::system;
+use crate::volumes;
 
 const AFTER_HELP: &str = "\
 Attach from QEMU:
@@ -34,7 +35,8 @@ Attach from Linux (open-iscsi):
   iscsiadm -m node -T iqn.2026-11.lunette:disk -p 127.0.0.1:3260 --login
 
 Signals: SIGTERM and Ctrl-C ask initiators to log out, end what runs, flush and exit; a second one exits at once. SIGHUP
-reads the configuration file again and applies what has changed; a file that cannot be applied changes nothing. SIGUSR1 prints
+reads the configuration file again and applies what has changed; a file that cannot be applied changes nothing. It also fetches the keys of
+encrypted disks again, which happens once a minute, too, and when a quantum was read whose key is not known. SIGUSR1 prints
 what the server has done and has in hand on standard error.
 RUST_LOG chooses what is logged on standard error (default: info). Of lines that peers cause, 20 a second are written after a
 burst of 1000; the next line tells how many were left out.
@@ -155,9 +157,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
     let mut reloader = arguments.config.clone().map(|path| Reloader::new(path, config, served, server.control()));
     let reload = move || {
+        let has_volumes = volumes::refresh();
         if let Some(reloader) = &mut reloader {
             reloader.reload();
-        } else {
+        } else if !has_volumes {
             tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
         }
     };
@@ -165,7 +168,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut counts = Counts::new(server.monitor(), arguments.json);
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
     print_urls(server.portals(), &devices).map_err(Failure::other)?;
-    server.run().map_err(Failure::other)
+    server.run().map_err(Failure::other)?;
+    volumes::close()
 }
 
 impl Arguments {

@@ -76,7 +76,7 @@ pub struct Report {
     pub intact: u64,
     /// Quanta without content, in a volume that may have such.
     pub holes: u64,
-    /// Of the quanta that are whole, those that are not of the newest epoch: [`rekey`](crate::rekey) rewrites them.
+    /// Of the quanta that are whole, those that are not of the newest epoch of the keys, or without keys of the header: [`rekey`](crate::rekey) rewrites them.
     pub older_epochs: u64,
     /// Quanta that are not whole, by what is wrong with them.
     pub bad: BTreeMap<Verdict, u64>,
@@ -181,6 +181,11 @@ impl Judge<'_> {
             Some(anchor) if self.codec.is_some() && !anchor.admit(position, version(slot)) => Err(Verdict::RolledBack),
             _ => Ok(epoch),
         }
+    }
+
+    /// The epoch of which quanta should be: that of the keys, which may be newer than what the header knows.
+    fn newest_epoch(&self) -> u32 {
+        self.codec.as_ref().map_or(self.header.newest_epoch, |codec| codec.keys().newest_epoch())
     }
 
     /// The judgement on the bytes alone.
@@ -294,7 +299,7 @@ impl Check<'_> {
             Ok(None) => report.holes += 1,
             Ok(Some(epoch)) => {
                 report.intact += 1;
-                report.older_epochs += u64::from(epoch < self.judge.header.newest_epoch);
+                report.older_epochs += u64::from(epoch < self.judge.newest_epoch());
             }
             Err(verdict) => {
                 *report.bad.entry(verdict).or_default() += 1;

@@ -1,0 +1,159 @@
+//! The encrypted volumes that this process serves: their keys are fetched again, their counts are told, and they are closed at the end.
+//!
+//! Signals are about the process, so there is one list of them. New keys are looked for at intervals, on SIGHUP, and soon after a quantum was read that a key
+//! unknown here has sealed. Only the key file's generation is read until there is a newer one: unlocking a key file takes time by design. When the keys
+//! cannot be had, the volume goes on with those that it has; quanta of newer epochs are refused, and the log says why.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_keys::source::{KeySource, KeySourceError, VolumeKeys};
+use lunette_volume::{Counts, Volume, VolumeError};
+
+use crate::failure::Failure;
+
+/// The interval at which key files are looked at.
+const KEYS_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The interval at which refused quanta are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The least time between two looks at a key file because of refused quanta.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+static SERVED: Mutex<Vec<Arc<Served>>> = Mutex::new(Vec::new());
+
+/// A volume that is served.
+struct Served {
+    name: String,
+    source: KeySource,
+    volume: Weak<Volume>,
+    known: Mutex<Known>,
+}
+
+/// What is known of a volume's keys.
+struct Known {
+    generation: u64,
+    looked: Instant,
+    /// Refusals for lack of a key when the keys were last looked for.
+    refused: u64,
+}
+
+/// Adds a volume to those that are served. `keys` are those that opened it.
+pub(crate) fn add(name: String, source: KeySource, keys_generation: u64, volume: &Arc<Volume>) -> Result<(), Failure> {
+    let known = Known { generation: keys_generation, looked: Instant::now(), refused: 0 };
+    let served = Served { name, source, volume: Arc::downgrade(volume), known: Mutex::new(known) };
+    let is_first = {
+        let mut all = lock(&SERVED);
+        all.retain(|served| served.volume.strong_count() > 0);
+        all.push(Arc::new(served));
+        all.len() == 1
+    };
+    if is_first {
+        thread::Builder::new().name("lunette-keys".into()).spawn(watch).map_err(Failure::other)?;
+    }
+    Ok(())
+}
+
+/// Fetches the keys of all volumes that have newer ones. Whether there are volumes.
+pub(crate) fn refresh() -> bool {
+    let all = all();
+    for (served, volume) in &all {
+        served.refresh(volume);
+    }
+    !all.is_empty()
+}
+
+/// What all volumes have done; `None` when there are none.
+pub(crate) fn counts() -> Option<Vec<(String, Counts)>> {
+    let counts: Vec<_> = all().iter().map(|(served, volume)| (served.name.clone(), volume.counts())).collect();
+    (!counts.is_empty()).then_some(counts)
+}
+
+/// Closes all volumes, so that the next opening has nothing to replay.
+pub(crate) fn close() -> Result<(), Failure> {
+    let close = |(served, volume): (Arc<Served>, Arc<Volume>)| {
+        volume.close().map_err(|error| Failure::other(format!("{}: {error}", served.name)))
+    };
+    all().into_iter().try_for_each(close)
+}
+
+fn all() -> Vec<(Arc<Served>, Arc<Volume>)> {
+    lock(&SERVED).iter().filter_map(|served| Some((Arc::clone(served), served.volume.upgrade()?))).collect()
+}
+
+/// Looks for new keys until no volume is left.
+fn watch() {
+    loop {
+        thread::sleep(LOOK_INTERVAL);
+        let all = all();
+        if all.is_empty() {
+            let mut list = lock(&SERVED);
+            list.retain(|served| served.volume.strong_count() > 0);
+            if list.is_empty() {
+                return;
+            }
+        }
+        for (served, volume) in &all {
+            if served.is_due(volume) {
+                served.refresh(volume);
+            }
+        }
+    }
+}
+
+impl Served {
+    fn is_due(&self, volume: &Volume) -> bool {
+        let known = lock(&self.known);
+        let since = known.looked.elapsed();
+        let lacks_key = volume.counts().refused_unknown_epoch > known.refused;
+        since >= KEYS_INTERVAL || (lacks_key && since >= AGAIN_AFTER)
+    }
+
+    fn refresh(&self, volume: &Volume) {
+        let mut known = lock(&self.known);
+        known.looked = Instant::now();
+        let refused = volume.counts().refused_unknown_epoch;
+        let disk = &self.name;
+        match self.newer(known.generation) {
+            Ok(None) => tracing::debug!(%disk, "there are no newer keys"),
+            Ok(Some(keys)) => match self.take(volume, &keys) {
+                Ok(()) => {
+                    known.generation = keys.generation;
+                    tracing::info!(%disk, epoch = keys.ring.newest_epoch(), "new keys were fetched");
+                }
+                Err(error) => tracing::warn!(%disk, "the keys stay as they were: {error}"),
+            },
+            Err(error) if error.is_temporary() => {
+                tracing::warn!(%disk, "known epochs go on, and quanta of newer ones are refused: {error}");
+            }
+            Err(error) => tracing::warn!(%disk, "the keys stay as they were: {error}"),
+        }
+        known.refused = refused;
+    }
+
+    /// The keys, when their file is newer than `generation`.
+    fn newer(&self, generation: u64) -> Result<Option<VolumeKeys>, KeySourceError> {
+        if self.source.read()?.generation() <= generation {
+            return Ok(None);
+        }
+        let keys = self.source.fetch(&mut |_| None)?;
+        Ok(Some(keys).filter(|keys| keys.generation > generation))
+    }
+
+    fn take(&self, volume: &Volume, keys: &VolumeKeys) -> Result<(), String> {
+        let here = volume.header().volume;
+        if keys.volume != here {
+            return Err(format!(
+                "{} is the key file of volume {} now, and not of {here}",
+                self.source.place, keys.volume
+            ));
+        }
+        volume.set_keys(keys.ring.clone()).map_err(|error: VolumeError| error.to_string())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
