@@ -45,7 +45,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -96,6 +96,12 @@ pub const TARGETS: [Target; 23] = [
         run: quanta::journal::run,
         random: quanta::journal::random,
         seeds: quanta::journal::seeds,
+    },
+    Target {
+        name: "quanta_parity",
+        run: quanta::parity::run,
+        random: quanta::parity::random,
+        seeds: quanta::parity::seeds,
     },
     Target { name: "kmip", run: kmip::run, random: kmip::random, seeds: kmip::seeds },
     Target { name: "key_file", run: key_file::run, random: key_file::random, seeds: key_file::seeds },

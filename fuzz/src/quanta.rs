@@ -206,3 +206,112 @@ pub mod journal {
         ]
     }
 }
+
+/// Parity groups.
+pub mod parity {
+    use lunette_quanta::{Group, Members, Parity, Part};
+
+    use super::*;
+
+    const LEN: usize = SIZE.edu_len();
+    const POSITION: u64 = 40;
+    const PARITY_POSITION: u64 = 1000;
+    /// The largest groups that are tried.
+    const MAX: Group = Group { data: 8, parity: 4 };
+
+    /// A group as a server has it: its data EDUs and behind them its parity, and those that cannot be read.
+    struct Stored {
+        edus: Vec<u8>,
+        data: usize,
+        unread: [Members; 2],
+    }
+
+    fn position(stored: &Stored, index: usize) -> u64 {
+        if index < stored.data { POSITION + index as u64 } else { PARITY_POSITION + (index - stored.data) as u64 }
+    }
+
+    /// A genuine group and what an input does to it: bytes are changed, with a right CRC behind that or not, and EDUs become unreadable or holes.
+    fn stored(group: Group, parity: &mut Parity, input: &mut Input<'_>) -> Stored {
+        let data = 1 + usize::from(input.byte()) % usize::from(group.data);
+        let mut edus = vec![0; (data + usize::from(group.parity)) * LEN];
+        let (quanta, made) = edus.split_at_mut(data * LEN);
+        for (edu, position) in quanta.chunks_exact_mut(LEN).zip(POSITION..) {
+            codec(Cipher::Aegis256).seal(sealing(position), &[position as u8; SIZE.bytes()], edu);
+        }
+        parity.encode(quanta, PARITY_POSITION, made);
+        let mut stored = Stored { edus, data, unread: [Members::default(); 2] };
+        let crc = Parity::new(Group { data: 1, parity: 1 }, SIZE, Holes::Allowed).expect("within the bounds");
+        while !input.is_empty() {
+            let index = usize::from(input.byte()) % (stored.edus.len() / LEN);
+            let at = position(&stored, index);
+            let edu = &mut stored.edus[index * LEN..][..LEN];
+            match input.byte() % 4 {
+                0 => edu[usize::from(input.u16()) % LEN] ^= input.byte(),
+                1 => {
+                    edu[usize::from(input.u16()) % LEN] ^= input.byte();
+                    crc.void(at, edu);
+                }
+                2 => edu.fill(0),
+                _ if index < data => stored.unread[0].insert(index),
+                _ => stored.unread[1].insert(index - data),
+            }
+        }
+        stored
+    }
+
+    /// The target: a repair changes nothing but damaged EDUs, and makes a group whose parity is all that was intact.
+    pub fn run(data: &[u8]) {
+        let mut input = Input::new(data);
+        let group = Group { data: 1 + u16::from(input.byte()) % MAX.data, parity: 1 + u16::from(input.byte()) % MAX.parity };
+        let holes = if input.one_in(2) { Holes::Refused } else { Holes::Allowed };
+        let mut parity = Parity::new(group, SIZE, holes).expect("within the bounds");
+        let mut stored = stored(group, &mut parity, &mut input);
+        let before = stored.edus.clone();
+        let (quanta, made) = stored.edus.split_at_mut(stored.data * LEN);
+        let repaired = parity.repair(
+            Part { position: POSITION, edus: &mut *quanta, unread: stored.unread[0] },
+            Part { position: PARITY_POSITION, edus: made, unread: stored.unread[1] },
+        );
+        let damaged = repaired.map_or_else(|_| Members::default(), |repaired| repaired.edus);
+        for (index, (edu, before)) in quanta.chunks_exact(LEN).zip(before.chunks_exact(LEN)).enumerate() {
+            let (bytes, slot) = edu.split_last_chunk::<SLOT_LEN>().expect("an EDU is longer than its slot");
+            if damaged.contains(index) {
+                assert_ne!(check(POSITION + index as u64, bytes, slot), Condition::Damaged, "it was made again");
+            } else {
+                assert_eq!(edu, before, "it was not damaged");
+            }
+        }
+        if damaged.count() == 0 {
+            return;
+        }
+        let mut encoded = vec![0; made.len()];
+        parity.encode(quanta, PARITY_POSITION, &mut encoded);
+        for (index, (edu, encoded)) in made.chunks_exact(LEN).zip(encoded.chunks_exact(LEN)).enumerate() {
+            let (bytes, slot) = edu.split_last_chunk::<SLOT_LEN>().expect("an EDU is longer than its slot");
+            let counts = match check(PARITY_POSITION + index as u64, bytes, slot) {
+                Condition::Intact => !stored.unread[1].contains(index),
+                Condition::NeverWritten => holes == Holes::Allowed && !stored.unread[1].contains(index),
+                Condition::Damaged => false,
+            };
+            assert!(!counts || edu == encoded, "the repaired group has the parity that was intact");
+        }
+    }
+
+    /// Edits of a group of 8 and 4, a byte of damage in some of its EDUs among them.
+    pub fn random(random: &mut Random) -> Vec<u8> {
+        disturbed(random, seeds)
+    }
+
+    /// A whole group, one with as much damage as it can have, one with more, one that cannot be read, and one with stale parity.
+    pub fn seeds() -> Vec<(String, Vec<u8>)> {
+        let start = [7, 3, 0, 7];
+        let flips = |count: u8| [&start[..], &(0..count).flat_map(|index| [index, 0, 0, 9, 1]).collect::<Vec<_>>()].concat();
+        vec![
+            ("whole".into(), start.to_vec()),
+            ("damaged".into(), flips(4)),
+            ("too-many".into(), flips(5)),
+            ("unread".into(), [&start[..], &[0, 3, 1, 3]].concat()),
+            ("stale".into(), [&start[..], &[0, 1, 0, 9, 1, 1, 0, 0, 9, 1]].concat()),
+        ]
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use lunette_buffer::{Buffer, Pool};
-use lunette_quanta::{Cipher, DataKey, KeyRing, QuantumSize, VolumeId};
+use lunette_quanta::{Cipher, DataKey, Group, KeyRing, QuantumSize, VolumeId};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store, execute};
 use lunette_volume::{Anchor, FormatOptions, OpenOptions, Volume, find, format};
 
@@ -29,9 +29,10 @@ impl Store for Edus {
     }
 }
 
-fn volume(unit: Arc<dyn Store>, anchor: Option<&Path>) -> Arc<dyn Store> {
+fn volume(unit: Arc<dyn Store>, anchor: Option<&Path>, parity: Option<Group>) -> Arc<dyn Store> {
     let keys = KeyRing::new(Cipher::Aegis256, 1, &DataKey::new([1; 32])).expect("epochs begin with 1");
-    format(&unit, VolumeId([1; 16]), &keys, &FormatOptions::default(), &mut |_| {}).expect("memory does not fail");
+    format(&unit, VolumeId([1; 16]), &keys, &FormatOptions { parity, ..FormatOptions::default() }, &mut |_| {})
+        .expect("memory does not fail");
     let found = find(&unit).expect("it was just made");
     if let Some(path) = anchor {
         Anchor::create(path, found.header()).expect("the folder is new");
@@ -51,12 +52,14 @@ fn requests(criterion: &mut Criterion) {
     let memory = || MemoryStore::new(UNIT_BYTES).expect("short enough");
     // Beside the build, which is on a disk where a folder for temporary files may be memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let stores: [(&str, Arc<dyn Store>); 5] = [
+    let group = Some(Group { data: 8, parity: 2 });
+    let stores: [(&str, Arc<dyn Store>); 6] = [
         ("plain", Arc::new(memory())),
-        ("native", volume(Arc::new(Edus(memory())), None)),
-        ("native, anchor", volume(Arc::new(Edus(memory())), Some(&folder.path().join("native")))),
-        ("packed", volume(Arc::new(memory()), None)),
-        ("packed, anchor", volume(Arc::new(memory()), Some(&folder.path().join("packed")))),
+        ("native", volume(Arc::new(Edus(memory())), None, None)),
+        ("native, anchor", volume(Arc::new(Edus(memory())), Some(&folder.path().join("native")), None)),
+        ("native, parity", volume(Arc::new(Edus(memory())), None, group)),
+        ("packed", volume(Arc::new(memory()), None, None)),
+        ("packed, anchor", volume(Arc::new(memory()), Some(&folder.path().join("packed")), None)),
     ];
     let pool = Pool::new(64 << 20);
     flushes(criterion, &stores, &pool);

@@ -6,12 +6,12 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use lunette_buffer::Pool;
-use lunette_quanta::{Holes, KeyRing, QuantumSize};
+use lunette_quanta::{Group, Holes, KeyRing, QuantumSize};
 use lunette_store::filters::PowerLoss;
 use lunette_store::{
     Capabilities, Completion, FileIo, Geometry, InlineIo, Op, OpKind, Outcome, Store, StoreError, execute,
 };
-use lunette_volume::{Anchor, FormatOptions, OpenOptions, Volume, find, format, verify};
+use lunette_volume::{Anchor, FormatOptions, OpenOptions, Volume, find, format, scrub, verify};
 
 use crate::common::{Kind, VOLUME, flush, keys, read, write};
 
@@ -56,14 +56,25 @@ impl State {
 impl Campaign {
     /// A formatted unit that is cut from now on.
     fn new(kind: Kind, holes: Holes, seed: u64, piece_len: usize) -> (Arc<Self>, Arc<dyn Store>) {
-        let disk = PowerLoss::new(kind.unit_bytes(QUANTA + 8)).unwrap();
+        let journal_bytes = if matches!(kind, Kind::Packed(..)) { Some(32 << 10) } else { None };
+        let options = FormatOptions { journal_bytes, ..kind.options(holes) };
+        Self::formatted(kind, &options, QUANTA + 8, seed, piece_len)
+    }
+
+    /// A unit of so many EDUs that was formatted with these options and is cut from now on.
+    fn formatted(
+        kind: Kind,
+        options: &FormatOptions,
+        edus: u64,
+        seed: u64,
+        piece_len: usize,
+    ) -> (Arc<Self>, Arc<dyn Store>) {
+        let disk = PowerLoss::new(kind.unit_bytes(edus)).unwrap();
         let allowed = vec![BTreeSet::from([0]); QUANTA as usize];
         let state = State { allowed, cuts: Vec::new(), seed, anchor: None, held: None };
         let campaign = Arc::new(Self { disk, piece_len, state: Mutex::new(state) });
         let unit = kind.blocks(Arc::<Self>::clone(&campaign));
-        let journal_bytes = if matches!(kind, Kind::Packed(..)) { Some(32 << 10) } else { None };
-        let options = FormatOptions { journal_bytes, ..kind.options(holes) };
-        format(&unit, VOLUME, &keys(&[1]), &options, &mut |_| {}).unwrap();
+        format(&unit, VOLUME, &keys(&[1]), options, &mut |_| {}).unwrap();
         campaign.state.lock().unwrap().cuts.clear();
         (campaign, unit)
     }
@@ -391,6 +402,58 @@ fn a_native_quantum_on_blocks_that_tear_is_old_or_new_or_refused() {
         println!("{size:?}: {refused} quanta refused");
         assert!(refused > 0, "the cuts tear blocks");
     }
+}
+
+const GROUP: Group = Group { data: 4, parity: 2 };
+const WITH_PARITY: Kind = Kind::Native(QuantumSize::B512);
+
+/// The load on a volume with parity groups.
+fn parity_cuts(seed: u64, piece_len: usize) -> Vec<Cut> {
+    let options = FormatOptions { parity: Some(GROUP), ..WITH_PARITY.options(Holes::Allowed) };
+    let (campaign, unit) = Campaign::formatted(WITH_PARITY, &options, 2 * QUANTA, seed, piece_len);
+    loaded(WITH_PARITY, &campaign, &unit, seed)
+}
+
+#[test]
+fn a_volume_with_parity_is_old_or_new_and_repairs_again_after_a_scrub() {
+    let edu_len = QuantumSize::B512.edu_len();
+    let (mut cuts_made, mut encoded) = (0, 0);
+    for seed in 0..2 {
+        for Cut { disk, allowed, .. } in parity_cuts(seed * 1000, edu_len) {
+            cuts_made += 1;
+            let disk = Arc::new(disk);
+            let unit = WITH_PARITY.blocks(Arc::<PowerLoss>::clone(&disk));
+            let volume = open(&unit, keys(&[1, 2]), None);
+            let content = read(&volume, 0, allowed.len() * 512).unwrap();
+            for (at, (quantum, allowed)) in content.chunks(512).zip(&allowed).enumerate() {
+                assert!(allowed.iter().any(|fill| quantum == [*fill; 512]), "quantum {at}");
+            }
+            let scrubbed = scrub(&volume, &mut |_| {}).unwrap();
+            assert_eq!((scrubbed.repaired, scrubbed.lost), (0, 0));
+            encoded += scrubbed.encoded;
+            assert!(read(&volume, 0, content.len()).unwrap() == content, "a scrub changes no data");
+            // As many as the parity makes good, in each group.
+            for at in (0..QUANTA).filter(|at| at % u64::from(GROUP.data) < u64::from(GROUP.parity)) {
+                let place = (2 + at) * edu_len as u64 + 9;
+                let mut byte = [0];
+                disk.read(place, &mut byte).unwrap();
+                disk.write(place, &[!byte[0]]).unwrap();
+            }
+            assert!(read(&volume, 0, content.len()).unwrap() == content, "everything is repaired");
+            assert_eq!(volume.counts().repaired, QUANTA / 2);
+        }
+    }
+    println!("{cuts_made} cuts, {encoded} groups with stale parity");
+    assert!(cuts_made > 200 && encoded > 100, "{cuts_made} cuts, {encoded} groups with stale parity");
+}
+
+#[test]
+fn a_volume_with_parity_on_blocks_that_tear_is_old_or_new_or_refused() {
+    let mut refused = 0;
+    for Cut { disk, allowed, .. } in parity_cuts(5000, SECTOR_LEN) {
+        refused += check_torn(WITH_PARITY, disk, &allowed);
+    }
+    println!("{refused} quanta refused");
 }
 
 #[test]
