@@ -129,9 +129,11 @@ impl Store for ParityUnit {
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
         let quanta = self.quanta(op.range());
+        // A search for the header reads EDUs behind it, which are none of its concern.
+        let from_header = op.range().0 < self.native.lba(0) * self.edu_len;
         match op {
             // The header, and what holds no EDU.
-            op if quanta.is_empty() => self.inner.submit(op, io, done),
+            op if quanta.is_empty() || from_header => self.inner.submit(op, io, done),
             Op::Read { .. } => {
                 let (jobs, edu_len, holes) = (self.jobs.clone(), self.edu_len as usize, self.holes);
                 let look = move |outcome: Outcome| {

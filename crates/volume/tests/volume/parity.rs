@@ -11,7 +11,7 @@ use lunette_store::{
 use lunette_volume::{FormatOptions, OpenOptions, Scrubbed, Volume, VolumeError, find, format, scrub};
 use proptest::prelude::*;
 
-use crate::common::{Blocks, VOLUME, flush, keys, memory, open, read, refused_at, write};
+use crate::common::{Blocks, VOLUME, flush, keys, memory, open, open_with, read, refused_at, write};
 
 const SIZE: QuantumSize = QuantumSize::B512;
 const LEN: usize = SIZE.bytes();
@@ -284,4 +284,16 @@ fn concurrent_writes_of_a_group_leave_its_parity_right() {
     }
     (0..400).for_each(|_| ends.recv().unwrap().unwrap());
     assert_eq!(scrub(&volume, &mut |_| {}).unwrap(), Scrubbed { groups: 1, ..Scrubbed::default() });
+}
+
+#[test]
+fn a_volume_with_parity_takes_new_keys() {
+    let (_, unit) = unit(11, Group { data: 4, parity: 2 }, Holes::Allowed);
+    let volume = open(&unit);
+    write(&volume, 0, &content(11), false).unwrap();
+    volume.set_keys(keys(&[1, 2])).unwrap();
+    assert_eq!(volume.header().newest_epoch, 2);
+    drop(volume);
+    let volume = open_with(&unit, keys(&[1, 2, 3]));
+    assert_eq!((volume.header().newest_epoch, read(&volume, 0, 11 * LEN).unwrap()), (3, content(11)));
 }
