@@ -143,7 +143,7 @@ fn a_disk_that_was_rolled_back_is_refused_by_whoever_has_its_anchor() {
 
     fs::write(&disk, older).unwrap();
     let (code, said) = refusal(&on(&["cp", &anchored, &copy]));
-    assert!(code == 6 && said.contains("quantum 0") && said.contains("rolled back"), "{code}: {said}");
+    assert!(code == 6 && said.contains("were refused: quantum") && said.contains("rolled back"), "{code}: {said}");
     let verified = quanta("verify", &["--json"]);
     assert_eq!(verified.code, Some(7));
     let report: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
