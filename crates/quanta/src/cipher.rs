@@ -13,8 +13,11 @@
 
 mod aegis;
 mod gcm_siv;
+mod lanes;
 
 use std::sync::Arc;
+
+pub(crate) use lanes::{Lane, Lanes, MAX_LANES};
 
 use crate::key::DataKey;
 use crate::slot::{NONCE_LEN, TAG_LEN};
@@ -82,4 +85,14 @@ pub(crate) trait Aead: Send + Sync {
         data: &mut [u8],
         tag: &[u8; TAG_LEN],
     ) -> Result<(), WrongTag>;
+
+    /// Seals each of the lanes.
+    fn seal_lanes(&self, lanes: &mut [Lane<'_>]) {
+        lanes::seal_each(self, lanes);
+    }
+
+    /// Opens each of the lanes. `Err` is the number of the first that is not authentic; neither it nor those behind it hold plain text.
+    fn open_lanes(&self, lanes: &mut [Lane<'_>]) -> Result<(), usize> {
+        lanes::open_each(self, lanes)
+    }
 }

@@ -2,13 +2,15 @@
 
 use std::iter::zip;
 
+use arrayvec::ArrayVec;
+
 use crate::associated::{Associated, VolumeId};
-use crate::cipher::WrongTag;
+use crate::cipher::{Aead, Lane, Lanes, MAX_LANES};
 use crate::error::{OpenError, Reason};
 use crate::header::AUTHENTICATED_LEN;
 use crate::key::KeyRing;
 use crate::size::QuantumSize;
-use crate::slot::{CRC_AT, Condition, NONCE_LEN, SLOT_LEN, Slot, check, copy_checked, crc_of};
+use crate::slot::{CRC_AT, Condition, NONCE_LEN, SLOT_LEN, Slot, TAG_LEN, check, crc_of};
 
 /// Bytes of the longest associated data: that of a header.
 pub(crate) const MAX_ASSOCIATED_LEN: usize = AUTHENTICATED_LEN;
@@ -118,14 +120,9 @@ impl Codec {
     pub fn seal(&self, sealing: Sealing, plain: &[u8], edus: &mut [u8]) {
         let (len, edu_len) = (self.size.bytes(), self.size.edu_len());
         assert_eq!(count(plain, len), count(edus, edu_len), "{MISFIT}");
-        let mut sealer = self.sealer(sealing);
-        let run = run(self.size);
-        for (plain, edus) in zip(plain.chunks(run * len), edus.chunks_mut(run * edu_len)) {
-            for (plain, edu) in zip(plain.chunks_exact(len), edus.chunks_exact_mut(edu_len)) {
-                edu[..len].copy_from_slice(plain);
-            }
-            sealer.seal(edus.chunks_exact_mut(edu_len).map(|edu| edu.split_at_mut(len)));
-        }
+        let edus = edus.chunks_exact_mut(edu_len).map(|edu| edu.split_at_mut(len));
+        let quanta = zip(plain.chunks_exact(len), edus);
+        self.sealer(sealing).seal(quanta.map(|(plain, (data, slot))| (Some(plain), data, slot)));
     }
 
     /// Seals `plain` into `data` and `slots`.
@@ -133,20 +130,16 @@ impl Codec {
         let len = self.size.bytes();
         assert_eq!(plain.len(), data.len(), "{MISFIT}");
         assert_eq!(count(data, len), count(slots, SLOT_LEN), "{MISFIT}");
-        let mut sealer = self.sealer(sealing);
-        let run = run(self.size);
-        let places = zip(data.chunks_mut(run * len), slots.chunks_mut(run * SLOT_LEN));
-        for (plain, (data, slots)) in zip(plain.chunks(run * len), places) {
-            data.copy_from_slice(plain);
-            sealer.seal(zip(data.chunks_exact_mut(len), slots.chunks_exact_mut(SLOT_LEN)));
-        }
+        let places = zip(data.chunks_exact_mut(len), slots.chunks_exact_mut(SLOT_LEN));
+        let quanta = zip(plain.chunks_exact(len), places);
+        self.sealer(sealing).seal(quanta.map(|(plain, (data, slot))| (Some(plain), data, slot)));
     }
 
     /// Seals the plain text that stands where the ciphertexts of `edus` will be.
     pub fn seal_in_place(&self, sealing: Sealing, edus: &mut [u8]) {
         count(edus, self.size.edu_len());
-        let places = edus.chunks_exact_mut(self.size.edu_len()).map(|edu| edu.split_at_mut(self.size.bytes()));
-        self.sealer(sealing).seal(places);
+        let edus = edus.chunks_exact_mut(self.size.edu_len()).map(|edu| edu.split_at_mut(self.size.bytes()));
+        self.sealer(sealing).seal(edus.map(|(data, slot)| (None, data, slot)));
     }
 
     /// Opens `edus`, the first of which is at `position`, into `plain`.
@@ -157,7 +150,8 @@ impl Codec {
     pub fn open(&self, position: u64, edus: &[u8], plain: &mut [u8]) -> Result<(), OpenError> {
         assert_eq!(count(plain, self.size.bytes()), count(edus, self.size.edu_len()), "{MISFIT}");
         let edus = edus.chunks_exact(self.size.edu_len()).map(|edu| edu.split_at(self.size.bytes()));
-        self.open_all(position, edus, plain)
+        let quanta = zip(edus, plain.chunks_exact_mut(self.size.bytes()));
+        self.opener(position).open(quanta.map(|((data, slot), plain)| (Some(data), plain, slot)))
     }
 
     /// Opens `data` with `slots`, the first of which are at `position`, into `plain`.
@@ -169,7 +163,8 @@ impl Codec {
         assert_eq!(plain.len(), data.len(), "{MISFIT}");
         assert_eq!(count(data, self.size.bytes()), count(slots, SLOT_LEN), "{MISFIT}");
         let edus = zip(data.chunks_exact(self.size.bytes()), slots.chunks_exact(SLOT_LEN));
-        self.open_all(position, edus, plain)
+        let quanta = zip(edus, plain.chunks_exact_mut(self.size.bytes()));
+        self.opener(position).open(quanta.map(|((data, slot), plain)| (Some(data), plain, slot)))
     }
 
     /// Opens `data` with `slots`, the first of which are at `position`, where it stands.
@@ -179,35 +174,8 @@ impl Codec {
     /// The first quantum that cannot be opened.
     pub fn open_in_place(&self, position: u64, data: &mut [u8], slots: &[u8]) -> Result<(), OpenError> {
         assert_eq!(count(data, self.size.bytes()), count(slots, SLOT_LEN), "{MISFIT}");
-        let mut opener = self.opener(position);
-        for (data, slot) in zip(data.chunks_exact_mut(self.size.bytes()), slots.chunks_exact(SLOT_LEN)) {
-            let slot = slot.try_into().expect(CUT);
-            opener.open(check(opener.position, data, slot), slot, data)?;
-        }
-        Ok(())
-    }
-
-    /// Copies each run and checks the copy in the same pass, then opens it where it stands.
-    fn open_all<'a>(
-        &self,
-        position: u64,
-        mut edus: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-        plain: &mut [u8],
-    ) -> Result<(), OpenError> {
-        let mut opener = self.opener(position);
-        for plain in plain.chunks_mut(run(self.size) * self.size.bytes()) {
-            let mut conditions = [Condition::NeverWritten; MAX_RUN];
-            let slots = edus.clone().map(|(_, slot)| slot.try_into().expect(CUT));
-            let copies = plain.chunks_exact_mut(self.size.bytes());
-            for (index, (copy, (data, slot))) in zip(copies, &mut edus).enumerate() {
-                let position = opener.position.wrapping_add(index as u64);
-                conditions[index] = copy_checked(position, data, slot.try_into().expect(CUT), copy);
-            }
-            for (data, (condition, slot)) in zip(plain.chunks_exact_mut(self.size.bytes()), zip(conditions, slots)) {
-                opener.open(condition, slot, data)?;
-            }
-        }
-        Ok(())
+        let quanta = zip(data.chunks_exact_mut(self.size.bytes()), slots.chunks_exact(SLOT_LEN));
+        self.opener(position).open(quanta.map(|(data, slot)| (None, data, slot)))
     }
 
     fn sealer(&self, sealing: Sealing) -> Sealer<'_> {
@@ -215,7 +183,14 @@ impl Codec {
     }
 
     fn opener(&self, position: u64) -> Opener<'_> {
-        Opener { codec: self, associated: self.associated(), position }
+        Opener {
+            codec: self,
+            associated: self.associated(),
+            position,
+            key: None,
+            lanes: Lanes::new(),
+            slots: ArrayVec::new(),
+        }
     }
 
     fn associated(&self) -> Associated {
@@ -223,7 +198,7 @@ impl Codec {
     }
 }
 
-/// Seals the quanta of one request, one after another.
+/// Seals the quanta of one request, some at a time.
 struct Sealer<'a> {
     codec: &'a Codec,
     associated: Associated,
@@ -233,63 +208,122 @@ struct Sealer<'a> {
 }
 
 impl Sealer<'_> {
-    /// Seals plain texts where they stand, and fills their slots.
-    fn seal<'a>(&mut self, places: impl Iterator<Item = (&'a mut [u8], &'a mut [u8])>) {
+    /// Seals plain texts, each into its place or where it stands, and fills their slots.
+    fn seal<'a>(&mut self, mut quanta: impl Iterator<Item = (Option<&'a [u8]>, &'a mut [u8], &'a mut [u8])>) {
         let (epoch, key) = self.codec.keys.newest();
-        let Sealing { position, version, ref seed } = self.sealing;
-        for (data, slot) in places {
-            let position = position.wrapping_add(self.sealed as u64);
-            let nonce = seed.nonce(self.sealed);
-            self.sealed += 1;
-            let tag = key.seal(&nonce, self.associated.of(position, version, epoch), data);
-            let slot: &mut [u8; SLOT_LEN] = slot.try_into().expect(CUT);
-            Slot { nonce, tag, version, epoch, crc: 0 }.encode(slot);
-            let crc = crc_of(position, slot, |crc| crc.update(data));
-            slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        let Sealing { position: first, version, ref seed } = self.sealing;
+        loop {
+            let begin = first.wrapping_add(self.sealed as u64);
+            let (mut lanes, mut slots) = (Lanes::new(), ArrayVec::<_, MAX_LANES>::new());
+            for (from, data, slot) in quanta.by_ref().take(MAX_LANES) {
+                let position = first.wrapping_add(self.sealed as u64);
+                let (nonce, associated) = (seed.nonce(self.sealed), *self.associated.of(position, version, epoch));
+                self.sealed += 1;
+                lanes.push(Lane { nonce, associated, from, data, tag: [0; TAG_LEN] });
+                slots.push(slot);
+            }
+            if lanes.is_empty() {
+                return;
+            }
+            key.seal_lanes(&mut lanes);
+            for (at, (Lane { nonce, data, tag, .. }, slot)) in zip(lanes, slots).enumerate() {
+                let slot: &mut [u8; SLOT_LEN] = slot.try_into().expect(CUT);
+                Slot { nonce, tag, version, epoch, crc: 0 }.encode(slot);
+                let crc = crc_of(begin.wrapping_add(at as u64), slot, data);
+                slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            }
         }
     }
 }
 
-/// Opens adjacent quanta, one after another.
+/// Opens adjacent quanta, those of one key together.
+///
+/// A ciphertext that is opened into another place is checked behind the cipher, which has brought it into the cache; one that is opened where it stands must
+/// be checked before.
 struct Opener<'a> {
     codec: &'a Codec,
     associated: Associated,
     /// That of the next quantum.
     position: u64,
+    /// The key of the lanes, and its epoch.
+    key: Option<(u32, &'a dyn Aead)>,
+    /// The quanta up to the next one that are not open yet, and their slots.
+    lanes: Lanes<'a>,
+    slots: ArrayVec<&'a [u8; SLOT_LEN], MAX_LANES>,
 }
 
-impl Opener<'_> {
-    /// Opens the ciphertext in `data`, whose check gave `condition`, where it stands.
-    fn open(&mut self, condition: Condition, slot: &[u8; SLOT_LEN], data: &mut [u8]) -> Result<(), OpenError> {
-        let opened = self.open_checked(condition, slot, data);
-        opened.map_err(|reason| OpenError { position: self.position, reason })?;
-        self.position = self.position.wrapping_add(1);
+impl<'a> Opener<'a> {
+    /// Opens ciphertexts, each into its place or where it stands.
+    fn open(
+        mut self,
+        quanta: impl Iterator<Item = (Option<&'a [u8]>, &'a mut [u8], &'a [u8])>,
+    ) -> Result<(), OpenError> {
+        for (from, data, slot) in quanta {
+            if let Err(reason) = self.take(from, data, slot.try_into().expect(CUT))? {
+                self.open_lanes()?;
+                return Err(OpenError { position: self.position, reason });
+            }
+            self.position = self.position.wrapping_add(1);
+        }
+        self.open_lanes()
+    }
+
+    /// Opens the next quantum, or keeps it to be opened with others. `Ok(Err)` says what is wrong with it.
+    fn take(
+        &mut self,
+        from: Option<&'a [u8]>,
+        data: &'a mut [u8],
+        slot: &'a [u8; SLOT_LEN],
+    ) -> Result<Result<(), Reason>, OpenError> {
+        let Slot { nonce, tag, version, epoch, .. } = Slot::decode(slot);
+        let is_kept = self.key.is_some_and(|(of, _)| of == epoch);
+        if from.is_none() || !is_kept {
+            match check(self.position, from.unwrap_or(data), slot) {
+                Condition::Damaged => return Ok(Err(Reason::Damaged)),
+                Condition::NeverWritten if self.codec.holes == Holes::Refused => return Ok(Err(Reason::Hole)),
+                Condition::NeverWritten => {
+                    self.open_lanes()?;
+                    data.fill(0);
+                    return Ok(Ok(()));
+                }
+                Condition::Intact => {}
+            }
+        }
+        if !is_kept || self.lanes.is_full() {
+            self.open_lanes()?;
+        }
+        if !is_kept {
+            let Some(key) = self.codec.keys.get(epoch) else { return Ok(Err(Reason::UnknownEpoch(epoch))) };
+            self.key = Some((epoch, key));
+        }
+        let associated = *self.associated.of(self.position, version, epoch);
+        self.lanes.push(Lane { nonce, associated, from, data, tag });
+        self.slots.push(slot);
+        Ok(Ok(()))
+    }
+
+    /// Opens the quanta that were kept.
+    fn open_lanes(&mut self) -> Result<(), OpenError> {
+        let (Some((_, key)), false) = (self.key, self.lanes.is_empty()) else { return Ok(()) };
+        let first = self.position.wrapping_sub(self.lanes.len() as u64);
+        let forged = key.open_lanes(&mut self.lanes).err();
+        let mut refused = forged.map(|at| (at, Reason::NotAuthentic));
+        for (at, (lane, slot)) in zip(&self.lanes, &self.slots).enumerate().take(forged.map_or(MAX_LANES, |at| at + 1))
+        {
+            let position = first.wrapping_add(at as u64);
+            if lane.from.is_some_and(|from| check(position, from, slot) != Condition::Intact) {
+                refused = Some((at, Reason::Damaged));
+                break;
+            }
+        }
+        if let Some((at, reason)) = refused {
+            self.lanes[at..].iter_mut().for_each(|lane| lane.data.fill(0));
+            return Err(OpenError { position: first.wrapping_add(at as u64), reason });
+        }
+        self.lanes.clear();
+        self.slots.clear();
         Ok(())
     }
-
-    fn open_checked(&mut self, condition: Condition, slot: &[u8; SLOT_LEN], data: &mut [u8]) -> Result<(), Reason> {
-        match condition {
-            Condition::Damaged => return Err(Reason::Damaged),
-            Condition::NeverWritten if self.codec.holes == Holes::Refused => return Err(Reason::Hole),
-            Condition::NeverWritten => {
-                data.fill(0);
-                return Ok(());
-            }
-            Condition::Intact => {}
-        }
-        let slot = Slot::decode(slot);
-        let key = self.codec.keys.get(slot.epoch).ok_or(Reason::UnknownEpoch(slot.epoch))?;
-        let associated = self.associated.of(self.position, slot.version, slot.epoch);
-        key.open(&slot.nonce, associated, data, &slot.tag).map_err(|WrongTag| Reason::NotAuthentic)
-    }
-}
-
-/// Quanta that are copied before the cipher works on them.
-///
-/// A copy of tens of kilobytes uses the memory better than short ones between which the cipher works, and a run stays in the second level cache
-/// (measured: `docs/measurements/2026-11-23-quanta.md`).
-fn run(size: QuantumSize) -> usize {
-    RUN_LEN / size.bytes()
 }
 
 /// The number of pieces of `len` bytes in `bytes`.
@@ -297,12 +331,6 @@ fn count(bytes: &[u8], len: usize) -> usize {
     assert_eq!(bytes.len() % len, 0, "{MISFIT}");
     bytes.len() / len
 }
-
-/// Bytes of plain text in a run.
-const RUN_LEN: usize = 64 << 10;
-
-/// Quanta in a run of the smallest ones.
-const MAX_RUN: usize = RUN_LEN / QuantumSize::B512.bytes();
 
 const CUT: &str = "cut to the length of a slot";
 const MISFIT: &str = "the buffers do not hold the same whole number of quanta";

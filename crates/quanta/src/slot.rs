@@ -61,11 +61,11 @@ pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("a slice of N bytes")
 }
 
-/// The CRC that belongs into a slot at a position; `digest_data` takes the ciphertext into it.
-pub(crate) fn crc_of(position: u64, slot: &[u8; SLOT_LEN], digest_data: impl FnOnce(&mut Crc32c)) -> u32 {
+/// The CRC that belongs into a slot at a position.
+pub(crate) fn crc_of(position: u64, slot: &[u8; SLOT_LEN], data: &[u8]) -> u32 {
     let mut crc = Crc32c::new();
     crc.update(&position.to_le_bytes());
-    digest_data(&mut crc);
+    crc.update(data);
     crc.update(&slot[..CRC_AT]);
     crc.finish()
 }
@@ -85,21 +85,12 @@ pub enum Condition {
 ///
 /// It finds damage and EDUs that stand in the wrong place. It does not find forgeries, because a CRC needs no key.
 pub fn check(position: u64, data: &[u8], slot: &[u8; SLOT_LEN]) -> Condition {
-    condition(position, data, slot, |crc| crc.update(data))
-}
-
-/// Copies a ciphertext to `copy`, which has its length, and checks the copy in the same pass. The copy of a hole is not made.
-pub(crate) fn copy_checked(position: u64, data: &[u8], slot: &[u8; SLOT_LEN], copy: &mut [u8]) -> Condition {
-    condition(position, data, slot, |crc| crc.copy(copy, data))
-}
-
-fn condition(position: u64, data: &[u8], slot: &[u8; SLOT_LEN], digest_data: impl FnOnce(&mut Crc32c)) -> Condition {
     if slot.iter().all(|byte| *byte == 0) {
         let hole = data.iter().all(|byte| *byte == 0);
         return if hole { Condition::NeverWritten } else { Condition::Damaged };
     }
     let stored = u32::from_le_bytes(array(slot, CRC_AT));
-    if stored == crc_of(position, slot, digest_data) { Condition::Intact } else { Condition::Damaged }
+    if stored == crc_of(position, slot, data) { Condition::Intact } else { Condition::Damaged }
 }
 
 /// The CRC32C of all bytes of an intact EDU, which depends on its position alone.

@@ -218,3 +218,28 @@ fn a_batch_names_the_first_quantum_that_it_cannot_open() {
         assert_eq!(opened[..2 * DATA_LEN], plain[..2 * DATA_LEN], "those before it are open");
     }
 }
+
+/// Quanta are opened several at a time, some of them before they are checked.
+#[test]
+fn flipped_bits_within_a_batch_are_refused_and_no_plain_text_follows() {
+    const QUANTA: usize = 10;
+    for (row, wrong) in TABLE.iter().flat_map(|row| [3, 9].map(|wrong| (row, wrong))) {
+        let codec = codec(row.cipher, 1, 1, Holes::Allowed);
+        let plain: Vec<u8> = (0..QUANTA * DATA_LEN).map(|at| (at / DATA_LEN) as u8 + 1).collect();
+        let mut edus = vec![0; QUANTA * SIZE.edu_len()];
+        codec.seal(Sealing { position: 10, version: 1, seed: Seed::new([3; 32]) }, &plain, &mut edus);
+        for bit in (0..SIZE.edu_len() * 8).step_by(3) {
+            let at = wrong * SIZE.edu_len() + bit / 8;
+            edus[at] ^= 1 << (bit % 8);
+            let mut opened = vec![0; plain.len()];
+            let error = codec.open(10, &edus, &mut opened).unwrap_err();
+            edus[at] ^= 1 << (bit % 8);
+            assert_eq!((error.position, error.reason), (10 + wrong as u64, Reason::Damaged), "{}: {bit}", row.name);
+            let (open, closed) = opened.split_at(wrong * DATA_LEN);
+            assert_eq!(open, &plain[..open.len()]);
+            for (opened, plain) in closed.chunks(DATA_LEN).zip(plain[open.len()..].chunks(DATA_LEN)) {
+                assert_ne!(opened, plain, "{}: {bit}", row.name);
+            }
+        }
+    }
+}
