@@ -23,7 +23,8 @@ impl Shared {
         let (offset, len) = self.native_bytes(native, &piece);
         let op = match request.what {
             What::Read => {
-                let Some(into) = self.take(len as usize) else { return false };
+                // Memory when the data comes: that of an earlier piece, which is still in the cache.
+                let Some(into) = self.room(len as usize) else { return false };
                 Op::Read { offset, into }
             }
             What::Write { fua } => {

@@ -1,11 +1,12 @@
 //! One session under load. All work happens in completions, on the event loop's thread.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_initiator::{Error, Outcome, Sink};
+use lunette_store::CompletionSink;
 use lunette_tuning::InFlight;
 
 use super::Mode;
@@ -115,6 +116,7 @@ pub(crate) enum JobError {
 }
 
 pub(crate) struct Job {
+    me: Weak<Self>,
     medium: Medium,
     plan: Plan,
     state: Mutex<State>,
@@ -190,20 +192,13 @@ impl Job {
             stopped: false,
             sent: 0,
         };
-        Arc::new(Self { medium, plan, state: Mutex::new(state), ended: Condvar::new() })
+        Arc::new_cyclic(|me| Self { me: me.clone(), medium, plan, state: Mutex::new(state), ended: Condvar::new() })
     }
 
     /// Runs for the planned time and waits for the last request.
     pub(crate) fn run(self: &Arc<Self>) -> Result<Tally, JobError> {
         self.lock().started = Instant::now();
         self.fill();
-        if let Some(outcomes) = self.medium.outcomes() {
-            while self.lock().running > 0 {
-                let (slot, outcome) = outcomes.recv().expect("the medium keeps a sender");
-                let writes = self.lock().slots[slot].writes;
-                self.ended(slot, Ended::of(outcome, writes));
-            }
-        }
         let mut state = self.lock();
         while state.running > 0 {
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -389,6 +384,16 @@ impl Sink for Job {
     fn complete(self: Arc<Self>, tag: u64, outcome: Outcome) {
         let result = outcome.check_whole().map_err(JobError::Request);
         self.ended(tag as usize, Ended { result, data_in: outcome.data_in, data_out: outcome.data_out });
+    }
+}
+
+impl CompletionSink for Job {
+    fn complete(&self, tag: u64, outcome: lunette_store::Outcome) {
+        let (Medium::Store(medium), Some(job)) = (&self.medium, self.me.upgrade()) else { return };
+        medium.ended(tag as usize, outcome, |slot, outcome| {
+            let writes = job.lock().slots[slot].writes;
+            job.ended(slot, Ended::of(outcome, writes));
+        });
     }
 }
 

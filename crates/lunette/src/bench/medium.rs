@@ -1,21 +1,21 @@
 //! What a job puts its load on: a remote disk as it is, or the plain text of an encrypted one.
 
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_buffer::{Buffer, Pool, SharedBuffer};
 use lunette_initiator::{Completion, Disk, Error, Repeat, Request, Sink, limits};
 use lunette_scsi::requests;
-use lunette_store::{Op, Outcome, Store};
+use lunette_store::{CompletionSink, Op, Outcome, Store};
 
 use super::job::{Ended, Job, JobError};
 use crate::io::PoolIo;
 
-/// What a job puts its load on.
+/// What a job puts its load on. Requests end on the thread of the event loop, which sends the next ones.
 pub(crate) enum Medium {
-    /// A remote disk. Its requests end on the thread of the event loop, which sends the next ones.
+    /// A remote disk.
     Disk(Disk),
-    /// A store. The job's thread sends its requests.
+    /// A store.
     Store(StoreMedium),
 }
 
@@ -24,9 +24,42 @@ pub(crate) struct StoreMedium {
     store: Arc<dyn Store>,
     pool: Pool,
     io: PoolIo,
-    sender: Sender<(usize, Outcome)>,
-    /// The job's thread takes it, and sends the requests: a store that answers at once would otherwise call itself.
-    receiver: Mutex<Option<Receiver<(usize, Outcome)>>>,
+    ended: EndedRequests,
+}
+
+/// Requests that have ended, and that the job has not dealt with.
+///
+/// A store may end a request before its submission returns, and the job submits the next one when one has ended: it would call itself. So one thread
+/// at a time deals with what has ended, one request after another, and other threads, and calls from within, leave theirs to it.
+#[derive(Default)]
+struct EndedRequests(Mutex<EndedQueue>);
+
+#[derive(Default)]
+struct EndedQueue {
+    requests: VecDeque<(usize, Outcome)>,
+    /// Whether a thread deals with them.
+    is_busy: bool,
+}
+
+impl EndedRequests {
+    /// Takes note of a request. `deal_with` gets it, and those that come meanwhile, unless another call does that.
+    fn add(&self, slot: usize, outcome: Outcome, mut deal_with: impl FnMut(usize, Outcome)) {
+        let mut queue = self.lock();
+        queue.requests.push_back((slot, outcome));
+        if std::mem::replace(&mut queue.is_busy, true) {
+            return;
+        }
+        while let Some((slot, outcome)) = queue.requests.pop_front() {
+            drop(queue);
+            deal_with(slot, outcome);
+            queue = self.lock();
+        }
+        queue.is_busy = false;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EndedQueue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A request that is ready.
@@ -44,20 +77,11 @@ pub(super) struct Extent {
 
 impl StoreMedium {
     pub(super) fn new(store: Arc<dyn Store>, io: PoolIo) -> Self {
-        let (sender, receiver) = mpsc::channel();
-        Self { store, pool: Pool::new(limits::DEFAULT_BUFFER_BYTES), io, sender, receiver: Mutex::new(Some(receiver)) }
+        Self { store, pool: Pool::new(limits::DEFAULT_BUFFER_BYTES), io, ended: EndedRequests::default() }
     }
 }
 
 impl Medium {
-    /// The outcomes that the job's thread must deal with, where it does.
-    pub(super) fn outcomes(&self) -> Option<Receiver<(usize, Outcome)>> {
-        match self {
-            Self::Disk(_) => None,
-            Self::Store(medium) => medium.receiver.lock().unwrap_or_else(PoisonError::into_inner).take(),
-        }
-    }
-
     /// A buffer for the data of a write.
     pub(super) fn buffer(&self, len: usize) -> Result<Buffer, JobError> {
         match self {
@@ -75,7 +99,11 @@ impl Medium {
                 let request = Request::new(disk.lun(), requests::read(lba, blocks, false));
                 Ok(Prepared::Request(request.with_data_in(buffer).with_repeat(Repeat::Always)))
             }
-            Self::Store(_) => Ok(Prepared::Op(Op::Read { offset: extent.offset, into: self.buffer(extent.len)? })),
+            Self::Store(medium) => {
+                let len = extent.len;
+                let into = medium.pool.reserve(len).ok_or(Error::NoBuffer { len })?;
+                Ok(Prepared::Op(Op::Read { offset: extent.offset, into }))
+            }
         }
     }
 
@@ -93,7 +121,7 @@ impl Medium {
         }
     }
 
-    /// Sends a request. Its end goes to the job, or to [`outcomes`](Self::outcomes).
+    /// Sends a request. Its end goes to the job.
     pub(super) fn submit(&self, job: &Arc<Job>, slot: usize, prepared: Prepared) {
         match (self, prepared) {
             (Self::Disk(disk), Prepared::Request(request)) => {
@@ -101,13 +129,18 @@ impl Medium {
                 disk.session().submit(request, Completion::new(sink, slot as u64));
             }
             (Self::Store(medium), Prepared::Op(op)) => {
-                let sender = medium.sender.clone();
-                // The job's thread is gone when all of its requests have ended.
-                let done = lunette_store::Completion::call(move |outcome| drop(sender.send((slot, outcome))));
-                medium.store.submit(op, &medium.io, done);
+                let sink: Arc<dyn CompletionSink> = Arc::clone(job) as _;
+                medium.store.submit(op, &medium.io, lunette_store::Completion::new(sink, slot as u64));
             }
             _ => unreachable!("each medium prepares its own requests"),
         }
+    }
+}
+
+impl StoreMedium {
+    /// A request has ended. `deal_with` gets it here or on another thread.
+    pub(super) fn ended(&self, slot: usize, outcome: Outcome, deal_with: impl FnMut(usize, Outcome)) {
+        self.ended.add(slot, outcome, deal_with);
     }
 }
 
@@ -125,5 +158,26 @@ impl Ended {
         } else {
             Self { result, data_in: outcome.buffer, data_out: None }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_end_while_another_is_dealt_with_wait_for_it() {
+        let (ended, order) = (EndedRequests::default(), Mutex::new(Vec::new()));
+        let note = |slot| order.lock().unwrap().push(slot);
+        let outcome = || Outcome::new(Ok(()), None);
+        ended.add(1, outcome(), |slot, _| {
+            note(slot);
+            if slot < 4 {
+                ended.add(slot + 1, outcome(), |_, _| unreachable!("it would call itself"));
+            }
+        });
+        assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4]);
+        ended.add(9, outcome(), |slot, _| note(slot));
+        assert_eq!(order.lock().unwrap().last(), Some(&9), "nothing is under way any more");
     }
 }
