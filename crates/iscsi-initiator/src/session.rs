@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_pdu::{AsyncMessage, LunField};
-use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor, TcpInfo};
+use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor, TcpInfo, Turn};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::iscsi_initiator::{Recoveries, SessionError};
 use lunette_session::keys::Parameters;
@@ -188,6 +188,8 @@ fn run(
     let queue = Queue::new(reactor.waker());
     let mut engine = Engine::new(Arc::clone(&queue), traffic, trimmer, Instant::now(), Host::system());
     let _ = started.send(Ok((queue, reactor.counts())));
+    // A batch is a turn: what its completions put off is done at its end.
+    let _turn = Turn::begin();
     let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
     // A completion or a listener of the caller may have panicked. Requests that are under way end all the same.
     engine.end();
@@ -382,7 +384,7 @@ impl Session {
 
 /// Sends a message and waits for its `done`.
 fn ask<T: Send + 'static>(
-    queue: &Queue,
+    queue: &Arc<Queue>,
     message: impl FnOnce(Done<T>) -> Message,
 ) -> impl Future<Output = Result<T, Error>> {
     let slot = Slot::new();

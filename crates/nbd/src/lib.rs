@@ -1,6 +1,6 @@
 //! A server of the NBD protocol (network block device) over any store.
 //!
-//! Floor 3 of the house: the crate knows stores and buffers, and nothing of iSCSI. It names sections of the protocol's own
+//! Floor 3 of the house: the crate knows stores, buffers and the turns of threads, and nothing of iSCSI. It names sections of the protocol's own
 //! document, `proto.md` of the NetworkBlockDevice project.
 //!
 //! Supported: the fixed newstyle negotiation with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`, `STRUCTURED_REPLY`,
@@ -11,8 +11,10 @@
 //!
 //! A connection has two threads. The reading thread parses the header ([`wire`]), and `Export::plan` turns it into a
 //! store's request or an error. Before any memory is taken the connection's `Window` must have room; otherwise reading
-//! stops until replies have been written. The store ends the request on any thread and hands the reply to the writing
-//! thread. Replies may overtake each other, as the protocol allows.
+//! stops until replies have been written. Requests that have come together are submitted in one [turn](lunette_reactor::Turn),
+//! so that a store with a thread of its own is woken once for all of them. The store ends the request on any thread and puts the reply into the
+//! `Outbox`. The writing thread is woken once for all replies of a turn, and sends all that are there together. Replies may overtake each
+//! other, as the protocol allows.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -39,6 +41,7 @@ mod handshake;
 mod limited;
 pub mod limits;
 mod options;
+mod outbox;
 mod reply;
 mod request;
 mod server;

@@ -1,6 +1,6 @@
 //! Time limits for a whole exchange with a client.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
 
 /// A stream with a time limit for all that is read or written from [`start`](Self::start) on, however many calls it takes:
@@ -61,6 +61,10 @@ impl<S: Read> Read for Limited<S> {
 impl<S: Write> Write for Limited<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.within_limit(|stream| stream.write(bytes))
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.within_limit(|stream| stream.write_vectored(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

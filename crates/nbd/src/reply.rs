@@ -1,7 +1,6 @@
 //! Replies to the client.
 
-use std::io::{self, Write};
-
+use arrayvec::ArrayVec;
 use lunette_buffer::Buffer;
 use lunette_store::{Run, StoreError};
 
@@ -26,39 +25,45 @@ pub(crate) enum Body {
     Plain(Buffer),
     /// The bytes of a read, in a structured reply.
     Data { offset: u64, bytes: Buffer },
-    /// Lengths and states of `base:allocation`.
-    Status(Vec<(u32, u32)>),
+    /// Lengths and states of `base:allocation`, as they go out.
+    Status(Vec<u8>),
 }
 
+/// The bytes of a reply before its [payload](Reply::payload): a header, and what follows in a chunk.
+pub(crate) type Head = ArrayVec<u8, 28>;
+
 impl Reply {
-    /// Writes the reply.
-    pub(crate) fn write(&self, writer: &mut impl Write) -> io::Result<()> {
+    /// The bytes before the payload.
+    pub(crate) fn head(&self) -> Head {
+        let mut head = Head::new();
+        let mut put = |bytes: &[u8]| head.try_extend_from_slice(bytes).expect("the longest head fits");
         match &self.body {
-            Body::Simple(error) => writer.write_all(&simple_reply(self.cookie, *error)),
+            Body::Simple(error) => put(&simple_reply(self.cookie, *error)),
             Body::Error(error) => {
-                writer.write_all(&only_chunk(self.cookie, chunk::ERROR, 6))?;
-                writer.write_all(&(*error as u32).to_be_bytes())?;
+                put(&only_chunk(self.cookie, chunk::ERROR, 6));
+                put(&(*error as u32).to_be_bytes());
                 // The length of a message for people, which is empty.
-                writer.write_all(&[0, 0])
+                put(&[0, 0]);
             }
-            Body::Plain(bytes) => {
-                writer.write_all(&simple_reply(self.cookie, None))?;
-                writer.write_all(bytes)
-            }
+            Body::Plain(_) => put(&simple_reply(self.cookie, None)),
             Body::Data { offset, bytes } => {
-                writer.write_all(&only_chunk(self.cookie, chunk::OFFSET_DATA, bytes.len() as u32 + 8))?;
-                writer.write_all(&offset.to_be_bytes())?;
-                writer.write_all(bytes)
+                put(&only_chunk(self.cookie, chunk::OFFSET_DATA, bytes.len() as u32 + 8));
+                put(&offset.to_be_bytes());
             }
             Body::Status(runs) => {
-                writer.write_all(&only_chunk(self.cookie, chunk::BLOCK_STATUS, 4 + 8 * runs.len() as u32))?;
-                writer.write_all(&BASE_ALLOCATION_ID.to_be_bytes())?;
-                for (len, state) in runs {
-                    writer.write_all(&len.to_be_bytes())?;
-                    writer.write_all(&state.to_be_bytes())?;
-                }
-                Ok(())
+                put(&only_chunk(self.cookie, chunk::BLOCK_STATUS, 4 + runs.len() as u32));
+                put(&BASE_ALLOCATION_ID.to_be_bytes());
             }
+        }
+        head
+    }
+
+    /// The bytes behind the head.
+    pub(crate) fn payload(&self) -> &[u8] {
+        match &self.body {
+            Body::Simple(_) | Body::Error(_) => &[],
+            Body::Plain(bytes) | Body::Data { bytes, .. } => bytes,
+            Body::Status(runs) => runs,
         }
     }
 }
@@ -73,8 +78,14 @@ pub(crate) fn errno(error: &StoreError) -> Errno {
     }
 }
 
+/// The payload of the block status of `len` bytes.
+pub(crate) fn status_bytes(runs: &[Run], len: u32, only_one: bool) -> Vec<u8> {
+    let words = status(runs, len, only_one).into_iter().flat_map(|(len, state)| [len, state]);
+    words.flat_map(u32::to_be_bytes).collect()
+}
+
 /// The block status of `len` bytes. Bytes that the store does not report count as allocated.
-pub(crate) fn status(runs: &[Run], len: u32, only_one: bool) -> Vec<(u32, u32)> {
+fn status(runs: &[Run], len: u32, only_one: bool) -> Vec<(u32, u32)> {
     let mut left = len;
     let mut found = Vec::new();
     for run in runs.iter().take(if only_one { 1 } else { runs.len() }) {

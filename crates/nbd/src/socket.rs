@@ -1,6 +1,6 @@
 //! TCP and Unix sockets behind one interface.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -137,6 +137,13 @@ impl Write for &Socket {
         match self {
             Socket::Tcp(stream) => (&*stream).write(bytes),
             Socket::Unix(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&*stream).write_vectored(bytes),
+            Socket::Unix(stream) => (&*stream).write_vectored(bytes),
         }
     }
 

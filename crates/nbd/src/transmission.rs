@@ -1,24 +1,21 @@
 //! The transmission phase: requests in, replies out.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use lunette_buffer::{Buffer, PAGE_LEN, Pool};
+use lunette_reactor::Turn;
 use lunette_store::{AllocationMap, Completion, CompletionSink, Op, Outcome};
 
 use crate::handshake::skip;
 use crate::limited::{Limited, looked_up};
-use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN, REPLY_TIMEOUT, REQUEST_TIMEOUT};
-use crate::reply::{Body, Reply, errno, status};
+use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN, REQUEST_TIMEOUT};
+use crate::outbox::Outbox;
+use crate::reply::{Body, Reply, errno, status_bytes};
 use crate::request::{Negotiated, Plan};
-use crate::window::Window;
 use crate::wire::{Errno, REQUEST_LEN, Request, command};
 use crate::{ConnectionError, Export, SharedIo};
-
-/// Replies shorter than this are gathered before they are sent.
-const WRITE_BEHIND_BYTES: usize = 64 << 10;
 
 /// Answers requests until the client leaves and all of them are answered.
 pub(crate) fn run(
@@ -28,53 +25,21 @@ pub(crate) fn run(
     file_io: &SharedIo,
     negotiated: Negotiated,
 ) -> Result<(), ConnectionError> {
-    let (replies, to_write) = mpsc::channel();
-    let window = &Window::default();
-    let pending = Arc::new(Pending { slots: Mutex::default(), replies, structured: negotiated.structured });
-    let intake = Intake { export, io: file_io, negotiated, window, pool: Pool::new(MAX_REQUEST_BYTES), pending };
+    let outbox = Arc::new(Outbox::default());
+    let pending = Pending { slots: Mutex::default(), outbox: Arc::clone(&outbox), structured: negotiated.structured };
+    let (pool, pending) = (Pool::new(MAX_REQUEST_BYTES), Arc::new(pending));
+    let intake = Intake { export, io: file_io, negotiated, outbox: &outbox, pool, pending };
     thread::scope(|scope| {
+        let outbox = &outbox;
         let writing = thread::Builder::new()
             .name("lunette-nbd-write".into())
-            .spawn_scoped(scope, move || write_replies(writer, &to_write, window))?;
+            .spawn_scoped(scope, move || outbox.write_replies(writer))?;
         let read = intake.read_requests(reader);
-        window.drain();
-        // The receiver lives as long as its thread, which ends on this message.
-        let _ = intake.pending.replies.send(Message::End);
+        outbox.window.drain();
+        outbox.end();
         let wrote = writing.join().unwrap_or(Ok(()));
         read.and(wrote.map_err(ConnectionError::Io))
     })
-}
-
-enum Message {
-    Reply(Reply),
-    End,
-}
-
-/// Writes replies as they arrive, and those that are ready at one time together. After a failure it continues without
-/// writing, so that requests under way come to their end, and lets no more in.
-fn write_replies(writer: Limited<impl Write>, replies: &Receiver<Message>, window: &Window) -> io::Result<()> {
-    let mut writer = BufWriter::with_capacity(WRITE_BEHIND_BYTES, writer);
-    let mut result = Ok(());
-    while let Ok(Message::Reply(reply)) = replies.recv() {
-        let mut next = Some(Message::Reply(reply));
-        while let Some(Message::Reply(reply)) = next {
-            writer.get_mut().start(REPLY_TIMEOUT);
-            result = result.and_then(|()| reply.write(&mut writer));
-            let held_bytes = reply.held_bytes;
-            // The buffer returns to the pool before the window gives its bytes to another request.
-            drop(reply);
-            window.leave(held_bytes);
-            next = replies.try_recv().ok();
-        }
-        result = result.and_then(|()| writer.flush());
-        if result.is_err() {
-            window.close();
-        }
-        if next.is_some() {
-            break;
-        }
-    }
-    result
 }
 
 /// The reading half of a connection.
@@ -82,44 +47,50 @@ struct Intake<'a> {
     export: &'a Export,
     io: &'a SharedIo,
     negotiated: Negotiated,
-    window: &'a Window,
+    outbox: &'a Outbox,
     pool: Pool,
     pending: Arc<Pending>,
 }
 
 impl Intake<'_> {
+    /// Starts requests. Those that have come together are one turn: the store's threads are woken once for all of them.
     fn read_requests(&self, reader: &mut BufReader<Limited<impl Read>>) -> Result<(), ConnectionError> {
+        let _turn = Turn::begin();
         while self.wait_for_request(reader)? {
             reader.get_mut().start(REQUEST_TIMEOUT);
             let mut header = [0; REQUEST_LEN];
-            reader.read_exact(&mut header)?;
+            read_whole(reader, &mut header)?;
             let request = Request::parse(&header)
                 .ok_or(ConnectionError::Protocol("a request that does not start with its magic number"))?;
             if request.command == command::DISC {
                 return Ok(());
             }
             let held_bytes = self.held_bytes(&request);
-            if !self.window.enter(held_bytes) {
+            if !self.outbox.window.enter(held_bytes, Turn::part_ends) {
                 // The writing half reports the reason.
                 return Ok(());
             }
             // The client is not charged for the wait for room.
             reader.get_mut().start(REQUEST_TIMEOUT);
             if let Err(error) = self.handle(reader, &request, held_bytes) {
-                self.window.leave(held_bytes);
+                self.outbox.window.leave(1, held_bytes);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Waits for a request, without a limit. False when the client has left, or takes no more replies.
+    /// Waits until there is a part of a request, without a limit. False when the client has left, or takes no more replies.
     fn wait_for_request(&self, reader: &mut BufReader<Limited<impl Read>>) -> io::Result<bool> {
+        if !reader.buffer().is_empty() {
+            return Ok(true);
+        }
+        Turn::part_ends();
         reader.get_mut().stop();
         loop {
             match reader.fill_buf() {
                 Ok(bytes) => return Ok(!bytes.is_empty()),
-                Err(error) if looked_up(&error) && !self.window.is_closed() => {}
+                Err(error) if looked_up(&error) && !self.outbox.window.is_closed() => {}
                 Err(error) if looked_up(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -142,12 +113,23 @@ impl Intake<'_> {
         self.pool.take(len).or_else(one_more).expect("longer requests were refused")
     }
 
+    /// A buffer that gets its memory when it is filled: that of a reply that has just been sent, which is still in the cache.
+    fn room(&self, len: u32) -> Buffer {
+        self.pool.reserve(len as usize).unwrap_or_else(|| self.buffer(len))
+    }
+
     /// Starts a request that has entered the window. On an error the request has not started.
-    fn handle(&self, reader: &mut impl BufRead, request: &Request, held_bytes: usize) -> Result<(), ConnectionError> {
+    fn handle(
+        &self,
+        reader: &mut BufReader<Limited<impl Read>>,
+        request: &Request,
+        held_bytes: usize,
+    ) -> Result<(), ConnectionError> {
         let Request { offset, len, .. } = *request;
         let plan = match self.export.plan(request, self.negotiated) {
             Ok(plan) => plan,
             Err(error) => {
+                Turn::part_ends();
                 skip_payload(reader, request)?;
                 self.pending.refuse(request, error);
                 return Ok(());
@@ -157,11 +139,11 @@ impl Intake<'_> {
         let op = match plan {
             Plan::Read => {
                 answer = Answer::Data { offset };
-                Op::Read { offset, into: self.buffer(len) }
+                Op::Read { offset, into: self.room(len) }
             }
             Plan::Write { fua } => {
                 let mut from = self.buffer(len);
-                reader.read_exact(&mut from)?;
+                read_whole(reader, &mut from)?;
                 Op::Write { offset, from, fua }
             }
             Plan::WriteZeroes { may_unmap, fua } => Op::WriteZeroes { offset, len: len.into(), may_unmap, fua },
@@ -179,6 +161,14 @@ impl Intake<'_> {
     }
 }
 
+/// Fills `into`. Where that takes a wait, what the turn has put off is done before.
+fn read_whole(reader: &mut BufReader<Limited<impl Read>>, into: &mut [u8]) -> io::Result<()> {
+    if reader.buffer().len() < into.len() {
+        Turn::part_ends();
+    }
+    reader.read_exact(into)
+}
+
 /// Skips the payload of a refused write, which is still on its way.
 fn skip_payload(reader: &mut impl BufRead, request: &Request) -> Result<(), ConnectionError> {
     match request.command {
@@ -188,10 +178,10 @@ fn skip_payload(reader: &mut impl BufRead, request: &Request) -> Result<(), Conn
     }
 }
 
-/// Requests under way in the store, and the channel for their replies.
+/// Requests under way in the store, and where their replies go.
 struct Pending {
     slots: Mutex<Slots>,
-    replies: Sender<Message>,
+    outbox: Arc<Outbox>,
     structured: bool,
 }
 
@@ -232,15 +222,10 @@ impl Pending {
         Some(started)
     }
 
-    fn send(&self, reply: Reply) {
-        // The writing half receives until everything in the window is answered.
-        let _ = self.replies.send(Message::Reply(reply));
-    }
-
     /// Answers a request that does not reach the store.
     fn refuse(&self, request: &Request, error: Errno) {
         let chunks = self.structured && matches!(request.command, command::READ | command::BLOCK_STATUS);
-        self.send(Reply { cookie: request.cookie, body: self.error(chunks, error), held_bytes: 0 });
+        self.outbox.add(Reply { cookie: request.cookie, body: self.error(chunks, error), held_bytes: 0 });
     }
 
     /// The reply to a failure. A read must be answered in chunks once that is negotiated; a block status always is.
@@ -261,10 +246,10 @@ impl CompletionSink for Pending {
             (Ok(()), Answer::Data { .. }, Some(bytes)) => Body::Plain(bytes),
             // A store that loses the buffer has no data to reply with.
             (Ok(()), Answer::Data { .. }, None) => self.error(true, Errno::Io),
-            (Ok(()), Answer::Status { found, len, one }, _) => Body::Status(status(&found.take(), len, one)),
+            (Ok(()), Answer::Status { found, len, one }, _) => Body::Status(status_bytes(&found.take(), len, one)),
             (Ok(()), Answer::Done, _) => Body::Simple(None),
         };
-        self.send(Reply { cookie, body, held_bytes });
+        self.outbox.add(Reply { cookie, body, held_bytes });
     }
 }
 

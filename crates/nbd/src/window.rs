@@ -23,11 +23,16 @@ impl Window {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more request with a buffer of `bytes` fits. False when the window is closed.
-    pub(crate) fn enter(&self, bytes: usize) -> bool {
+    /// Waits until one more request with a buffer of `bytes` fits. False when the window is closed. `before_wait` is called when it has to wait.
+    pub(crate) fn enter(&self, bytes: usize, before_wait: impl FnOnce()) -> bool {
         let is_full =
             |used: &mut Used| !used.closed && (used.requests >= MAX_REQUESTS || used.bytes + bytes > MAX_REQUEST_BYTES);
-        let mut used = self.given_back.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.lock();
+        if is_full(&mut used) {
+            drop(used);
+            before_wait();
+            used = self.given_back.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
+        }
         if used.closed {
             return false;
         }
@@ -46,10 +51,10 @@ impl Window {
         self.lock().closed
     }
 
-    /// Returns the room of a request that entered with `bytes`.
-    pub(crate) fn leave(&self, bytes: usize) {
+    /// Returns the room of requests that entered with `bytes` in all.
+    pub(crate) fn leave(&self, requests: usize, bytes: usize) {
         let mut used = self.lock();
-        used.requests -= 1;
+        used.requests -= requests;
         used.bytes -= bytes;
         drop(used);
         self.given_back.notify_all();

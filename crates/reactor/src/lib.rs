@@ -83,6 +83,7 @@ mod sockets;
 mod sync;
 mod sys;
 mod tcp;
+mod turn;
 mod waker;
 
 pub use backend::IoBackend;
@@ -98,4 +99,5 @@ pub use slab::{Key, Slab};
 pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
 pub use sys::is_in_page_cache;
 pub use tcp::{TcpInfo, TcpOptions, connect};
+pub use turn::{Turn, TurnEnd, at_turn_end};
 pub use waker::Waker;

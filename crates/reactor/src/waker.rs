@@ -53,6 +53,13 @@ impl Waker {
         }
     }
 
+    /// Whether [`wake`](Self::wake) would cost a system call now: the reactor waits, or is about to.
+    ///
+    /// A caller with more to say may put the wake-up off. Without one the reactor does not look.
+    pub fn is_asleep(&self) -> bool {
+        self.0.state.load(Ordering::Acquire) == ASLEEP
+    }
+
     /// Before a wait. `false` when the reactor was called meanwhile and must not wait.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -114,8 +121,11 @@ mod tests {
     #[test]
     fn calls_while_asleep_make_one_event() {
         let waker = Waker::new().unwrap();
+        assert!(!waker.is_asleep());
         assert!(waker.fall_asleep());
+        assert!(waker.is_asleep());
         waker.wake();
+        assert!(!waker.is_asleep());
         waker.clone().wake();
         let mut count = [0; 8];
         rustix::io::read(&waker, &mut count).unwrap();

@@ -15,7 +15,9 @@ use std::time::Instant;
 
 use lunette_buffer::Trimmer;
 use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
-use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, Key, ListenerId, Slab, Waker};
+use lunette_reactor::{
+    Closed, ConnectionId, Context, Gather, Handler, Key, ListenerId, Slab, Turn, TurnEnd, Waker, at_turn_end,
+};
 use lunette_scsi::Lun;
 use lunette_session::iscsi_initiator::Recoveries;
 use lunette_session::{SharedTraffic, Time, Timetable};
@@ -158,7 +160,8 @@ impl Queue {
         Arc::new(Self { inbox: Mutex::default(), waker })
     }
 
-    pub(crate) fn push(&self, message: Message) {
+    /// Sends a message. The event loop is woken at the end of the caller's turn, if it sleeps.
+    pub(crate) fn push(self: &Arc<Self>, message: Message) {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.closed {
             // The drop may call a completion that pushes again, so the lock is released before.
@@ -167,7 +170,12 @@ impl Queue {
         }
         inbox.messages.push(message);
         drop(inbox);
-        self.waker.wake();
+        if self.waker.is_asleep() {
+            at_turn_end(Arc::<Self>::clone(self));
+        } else {
+            // It may have fallen asleep by now, and is woken then.
+            self.waker.wake();
+        }
     }
 
     /// Swaps the messages for an empty list.
@@ -179,6 +187,12 @@ impl Queue {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.closed = true;
         std::mem::take(&mut inbox.messages)
+    }
+}
+
+impl TurnEnd for Queue {
+    fn turn_ended(&self) {
+        self.waker.wake();
     }
 }
 
@@ -487,5 +501,6 @@ impl Handler for Engine {
 
     fn batch_end(&mut self, cx: &mut Context<'_>) {
         self.coalesce(cx);
+        Turn::part_ends();
     }
 }

@@ -197,6 +197,61 @@ fn requests_beyond_the_window_wait_on_the_wire() {
     });
 }
 
+/// A socket that takes few bytes at once.
+struct Sips<'a>(&'a UnixStream);
+
+impl Write for Sips<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(&bytes[..bytes.len().min(5000)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn replies_are_whole_however_few_bytes_the_socket_takes() {
+    const READ_LEN: u32 = 64 << 10;
+    let store = memory();
+    let content = |cookie: u64| vec![(cookie % 251) as u8; READ_LEN as usize];
+    let count = LEN / u64::from(READ_LEN);
+    (0..count).for_each(|at| store.write(at * u64::from(READ_LEN), &content(at)).unwrap());
+    let script: Vec<u8> =
+        (0..count).flat_map(|at| request(command::READ, 0, at, at * u64::from(READ_LEN), READ_LEN)).collect();
+    // The store ends requests on the reading thread at once, or on the thread that releases them.
+    for holds in [false, true] {
+        let delay = Arc::new(Delay::new(Arc::<MemoryStore>::clone(&store)));
+        if holds {
+            delay.hold();
+        }
+        let export = Export::new("disk", Arc::<Delay>::clone(&delay), false).unwrap();
+        let io: SharedIo = Arc::new(InlineIo);
+        let (mut client, server) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                run(&mut limited(&server), Limited::new(Sips(&server)), &export, &io, PLAIN).unwrap();
+                server.shutdown(Shutdown::Both).unwrap();
+            });
+            client.write_all(&script).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            if holds {
+                delay.wait_until_held(100);
+                delay.release();
+            }
+            let mut said = Vec::new();
+            client.read_to_end(&mut said).unwrap();
+            let mut replies: Vec<_> = said
+                .chunks(16 + READ_LEN as usize)
+                .map(|reply| (u64::from_be_bytes(reply[8..16].try_into().unwrap()), &reply[16..]))
+                .collect();
+            replies.sort_by_key(|(cookie, _)| *cookie);
+            assert_eq!(replies.len() as u64, count);
+            assert!(replies.iter().zip(0..).all(|((cookie, bytes), at)| *cookie == at && *bytes == content(at)));
+        });
+    }
+}
+
 /// A writer that fails.
 struct Broken;
 
