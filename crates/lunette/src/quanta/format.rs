@@ -36,7 +36,7 @@ pub(super) struct Format {
     /// Bytes of a quantum, which is a block of the encrypted disk: 512, 1024, 2048 or 4096 [default: 4096, or what the disk's blocks hold]
     #[arg(long, value_name = "BYTES", value_parser = quantum)]
     quantum: Option<QuantumSize>,
-    /// The cipher of a key file that is made: aegis-256 (default), aes-256-gcm-siv, or aegis-256x4 (the fastest on CPUs with vector AES instructions)
+    /// The cipher of a key file that is made: aegis-256 (default), aes-256-gcm-siv, or aegis-256x4 (the fastest for requests of one quantum on CPUs with vector AES instructions)
     #[arg(long, value_parser = cipher)]
     cipher: Option<Cipher>,
     /// Seal every quantum now, so that the server cannot pretend that one was never written
