@@ -35,4 +35,6 @@
 #![forbid(unsafe_code)]
 
 pub mod header;
+pub mod incoming;
 pub mod limits;
+pub mod outgoing;

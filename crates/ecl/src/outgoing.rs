@@ -1,0 +1,286 @@
+//! The stream that is sent: PDUs, cut into packets, and kept until they are acknowledged.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use lunette_buffer::Payload;
+use lunette_pdu::{BHS_LEN, pad_len};
+
+/// Zeroes behind a data segment.
+static PAD: [u8; 3] = [0; 3];
+
+/// A PDU that is to be sent.
+#[derive(Debug, Clone)]
+pub struct Pdu {
+    /// The basic header segment.
+    pub bhs: [u8; BHS_LEN],
+    /// Additional header segments; mostly empty.
+    pub ahs: Box<[u8]>,
+    /// The data segment without its pad. Files are not sent in datagrams.
+    pub data: Payload,
+}
+
+impl Pdu {
+    /// Bytes after the basic header segment, pad included.
+    fn body_len(&self) -> u32 {
+        (self.ahs.len() + self.data.len() + pad_len(self.data.len())) as u32
+    }
+
+    /// Calls `f` with the bytes `range` of what follows the basic header segment, as they lie in memory.
+    fn for_each_slice<'a>(&'a self, range: Range<u32>, f: &mut impl FnMut(&'a [u8])) {
+        let mut range = range.start as usize..range.end as usize;
+        visit(&self.ahs, &mut range, f);
+        match &self.data {
+            Payload::Lent(loan) => loan.runs().for_each(|run| visit(run, &mut range, f)),
+            data => visit(data.first_run(), &mut range, f),
+        }
+        visit(&PAD[..pad_len(self.data.len())], &mut range, f);
+    }
+}
+
+/// Gives `f` what lies in `range`, and moves the range on, behind `bytes`.
+fn visit<'a>(bytes: &'a [u8], range: &mut Range<usize>, f: &mut impl FnMut(&'a [u8])) {
+    let (start, end) = (range.start.min(bytes.len()), range.end.min(bytes.len()));
+    if start < end {
+        f(&bytes[start..end]);
+    }
+    *range = range.start - start..range.end - end;
+}
+
+/// The part of a PDU that one packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Counts the PDUs of the stream.
+    pdu: u64,
+    /// In the bytes after the basic header segment.
+    start: u32,
+    end: u32,
+}
+
+impl Cut {
+    /// Bytes of payload.
+    pub fn payload_len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
+struct Queued {
+    pdu: Pdu,
+    /// Where it begins in the stream.
+    offset: u64,
+    len: u32,
+    acknowledged: AcknowledgedPart,
+}
+
+/// Which bytes after the basic header segment the peer has.
+#[derive(Default)]
+struct AcknowledgedPart {
+    /// Whether it has the basic header segment and the bytes up to there.
+    front: Option<u32>,
+    /// What it has beyond, in order. Rarely more than a few.
+    beyond: Vec<Range<u32>>,
+}
+
+impl AcknowledgedPart {
+    fn insert(&mut self, part: Range<u32>) {
+        let at = self.beyond.partition_point(|range| range.start < part.start);
+        self.beyond.insert(at, part);
+        let mut taken = 0;
+        for range in &self.beyond {
+            // Only what begins with byte 0 has the basic header segment.
+            if range.start > self.front.unwrap_or(0) {
+                break;
+            }
+            self.front = Some(self.front.unwrap_or(0).max(range.end));
+            taken += 1;
+        }
+        self.beyond.drain(..taken);
+    }
+
+    fn has(&self, part: &Range<u32>) -> bool {
+        self.front.is_some_and(|front| part.end <= front)
+            || self.beyond.iter().any(|range| range.start <= part.start && part.end <= range.end)
+    }
+
+    fn is_all(&self, len: u32) -> bool {
+        self.front == Some(len)
+    }
+}
+
+/// PDUs on their way to the peer.
+#[derive(Default)]
+pub struct Outgoing {
+    /// Those that are not acknowledged, in the order of the stream.
+    queue: VecDeque<Queued>,
+    /// The number of the first PDU of the queue.
+    first: u64,
+    /// The next new bytes to be sent: a PDU, and where in it.
+    next: Position,
+    /// Where the stream ends.
+    end: u64,
+    /// What was lost, the first lost first.
+    lost: VecDeque<Cut>,
+    /// Bytes of the queue, sent or not, that the peer has not acknowledged as whole PDUs.
+    queued_bytes: usize,
+}
+
+/// Where new bytes begin.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    pdu: u64,
+    start: u32,
+}
+
+/// Where the bytes of a cut stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The basic header segment of their PDU.
+    pub bhs: &'a [u8; BHS_LEN],
+    /// Of the first byte of the packet in the stream.
+    pub stream_offset: u64,
+    /// Of the payload in its PDU.
+    pub pdu_offset: u32,
+}
+
+impl Outgoing {
+    /// Appends a PDU to the stream.
+    pub fn push(&mut self, pdu: Pdu) {
+        let len = pdu.body_len();
+        let offset = self.end;
+        self.end += BHS_LEN as u64 + u64::from(len);
+        self.queued_bytes += BHS_LEN + len as usize;
+        self.queue.push_back(Queued { pdu, offset, len, acknowledged: AcknowledgedPart::default() });
+    }
+
+    /// Bytes that wait to be sent or acknowledged. The caller bounds them: it pushes no more while they are many.
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Whether everything that was pushed is acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// What the next packet should carry: something that was lost, else new bytes that end before `credit` in the stream. `limit`
+    /// says how much of a PDU one packet carries.
+    pub fn next_cut(&mut self, limit: CutLimit, credit: u64) -> Option<Cut> {
+        self.next_lost(limit).or_else(|| self.next_new(limit, credit))
+    }
+
+    /// Whether there is something to send within that credit.
+    pub fn has_more(&self, credit: u64) -> bool {
+        !self.lost.is_empty() || self.new_offset().is_some_and(|offset| offset < credit)
+    }
+
+    /// Whether new bytes wait for credit alone.
+    pub fn waits_for_credit(&self, credit: u64) -> bool {
+        self.lost.is_empty() && self.new_offset().is_some_and(|offset| offset >= credit)
+    }
+
+    /// Where the next new bytes stand in the stream.
+    fn new_offset(&self) -> Option<u64> {
+        let queued = self.queued(self.next.pdu)?;
+        let sent_header = if self.next.start > 0 { BHS_LEN as u64 } else { 0 };
+        Some(queued.offset + sent_header + u64::from(self.next.start))
+    }
+
+    fn next_lost(&mut self, limit: CutLimit) -> Option<Cut> {
+        while let Some(cut) = self.lost.pop_front() {
+            let Some(queued) = self.queued(cut.pdu) else { continue };
+            if queued.acknowledged.has(&(cut.start..cut.end)) {
+                continue;
+            }
+            // The path may carry less than it did.
+            let end = cut.end.min(limit.end_of(cut.start));
+            if end < cut.end {
+                self.lost.push_front(Cut { start: end, ..cut });
+            }
+            return Some(Cut { end, ..cut });
+        }
+        None
+    }
+
+    fn next_new(&mut self, limit: CutLimit, credit: u64) -> Option<Cut> {
+        let Position { pdu, start } = self.next;
+        let offset = self.new_offset().filter(|offset| *offset < credit)?;
+        let queued = self.queued(pdu)?;
+        let header = if start == 0 { BHS_LEN as u64 } else { 0 };
+        let room = u32::try_from((credit - offset).checked_sub(header)?).unwrap_or(u32::MAX);
+        let end = queued.len.min(limit.end_of(start)).min(start.saturating_add(room));
+        if end == start && queued.len > start {
+            return None;
+        }
+        self.next = if end == queued.len { Position { pdu: pdu + 1, start: 0 } } else { Position { pdu, start: end } };
+        Some(Cut { pdu, start, end })
+    }
+
+    fn queued(&self, pdu: u64) -> Option<&Queued> {
+        self.queue.get(usize::try_from(pdu.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Where a cut stands; `None` when all of its PDU is acknowledged.
+    pub fn place(&self, cut: Cut) -> Option<Place<'_>> {
+        let queued = self.queued(cut.pdu)?;
+        let sent_header = if cut.start > 0 { BHS_LEN as u64 } else { 0 };
+        let stream_offset = queued.offset + sent_header + u64::from(cut.start);
+        Some(Place { bhs: &queued.pdu.bhs, stream_offset, pdu_offset: cut.start })
+    }
+
+    /// Calls `f` with the payload of a cut, as it lies in memory.
+    pub fn for_each_slice<'a>(&'a self, cut: Cut, mut f: impl FnMut(&'a [u8])) {
+        if let Some(queued) = self.queued(cut.pdu) {
+            queued.pdu.for_each_slice(cut.start..cut.end, &mut f);
+        }
+    }
+
+    /// The peer has a cut.
+    pub fn acknowledged(&mut self, cut: Cut) {
+        let Some(index) = cut.pdu.checked_sub(self.first).and_then(|index| usize::try_from(index).ok()) else { return };
+        let Some(queued) = self.queue.get_mut(index) else { return };
+        if queued.acknowledged.is_all(queued.len) {
+            return;
+        }
+        queued.acknowledged.insert(cut.start..cut.end);
+        if !queued.acknowledged.is_all(queued.len) {
+            return;
+        }
+        self.queued_bytes -= BHS_LEN + queued.len as usize;
+        // What the data occupies is given back at once; the place in the queue when those before are acknowledged, too.
+        queued.pdu.data = Payload::Empty;
+        while let Some(front) = self.queue.front() {
+            if !front.acknowledged.is_all(front.len) {
+                break;
+            }
+            self.first += 1;
+            self.queue.pop_front();
+        }
+    }
+
+    /// A cut was lost: it is sent again before anything new.
+    pub fn lost(&mut self, cut: Cut) {
+        self.lost.push_back(cut);
+    }
+}
+
+/// How much of a PDU one packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutLimit {
+    /// Bytes of payload at most.
+    pub payload_len: u32,
+    /// Cuts within a PDU are at multiples of this many bytes of its body, where one packet carries as much: of units of quanta the length of
+    /// an encrypted data unit, so that none is cut.
+    pub multiple: u32,
+}
+
+impl CutLimit {
+    /// Where a cut that begins at `start` ends at the latest.
+    fn end_of(self, start: u32) -> u32 {
+        let end = start.saturating_add(self.payload_len);
+        let even = end - end % self.multiple.max(1);
+        if even > start { even } else { end }
+    }
+}
+
+#[cfg(test)]
+mod tests;
