@@ -5,37 +5,22 @@ use std::ops::Range;
 
 use lunette_buffer::Payload;
 use lunette_pdu::{BHS_LEN, pad_len};
+use lunette_session::OutgoingPdu;
 
 /// Zeroes behind a data segment.
 static PAD: [u8; 3] = [0; 3];
 
-/// A PDU that is to be sent.
-#[derive(Debug, Clone)]
-pub struct Pdu {
-    /// The basic header segment.
-    pub bhs: [u8; BHS_LEN],
-    /// Additional header segments; mostly empty.
-    pub ahs: Box<[u8]>,
-    /// The data segment without its pad. Files are not sent in datagrams.
-    pub data: Payload,
-}
-
-impl Pdu {
-    /// Bytes after the basic header segment, pad included.
-    fn body_len(&self) -> u32 {
-        (self.ahs.len() + self.data.len() + pad_len(self.data.len())) as u32
-    }
-
-    /// Calls `f` with the bytes `range` of what follows the basic header segment, as they lie in memory.
-    fn for_each_slice<'a>(&'a self, range: Range<u32>, f: &mut impl FnMut(&'a [u8])) {
-        let mut range = range.start as usize..range.end as usize;
-        visit(&self.ahs, &mut range, f);
-        match &self.data {
+/// Calls `f` with the bytes `range` of what follows the basic header segment, as they lie in memory.
+fn for_each_slice<'a>(pdu: &'a OutgoingPdu, range: Range<u32>, f: &mut impl FnMut(&'a [u8])) {
+    let mut range = range.start as usize..range.end as usize;
+    visit(&pdu.ahs, &mut range, f);
+    for data in std::iter::once(&pdu.data).chain(&pdu.more) {
+        match data {
             Payload::Lent(loan) => loan.runs().for_each(|run| visit(run, &mut range, f)),
             data => visit(data.first_run(), &mut range, f),
         }
-        visit(&PAD[..pad_len(self.data.len())], &mut range, f);
     }
+    visit(&PAD[..pad_len(pdu.data_len())], &mut range, f);
 }
 
 /// Gives `f` what lies in `range`, and moves the range on, behind `bytes`.
@@ -65,7 +50,7 @@ impl Cut {
 }
 
 struct Queued {
-    pdu: Pdu,
+    pdu: OutgoingPdu,
     /// Where it begins in the stream.
     offset: u64,
     len: u32,
@@ -143,9 +128,9 @@ pub struct Place<'a> {
 }
 
 impl Outgoing {
-    /// Appends a PDU to the stream.
-    pub fn push(&mut self, pdu: Pdu) {
-        let len = pdu.body_len();
+    /// Appends a PDU to the stream. Its data does not lie in files.
+    pub fn push(&mut self, pdu: OutgoingPdu) {
+        let len = pdu.body_len() as u32;
         let offset = self.end;
         self.end += BHS_LEN as u64 + u64::from(len);
         self.queued_bytes += BHS_LEN + len as usize;
@@ -230,7 +215,7 @@ impl Outgoing {
     /// Calls `f` with the payload of a cut, as it lies in memory.
     pub fn for_each_slice<'a>(&'a self, cut: Cut, mut f: impl FnMut(&'a [u8])) {
         if let Some(queued) = self.queued(cut.pdu) {
-            queued.pdu.for_each_slice(cut.start..cut.end, &mut f);
+            for_each_slice(&queued.pdu, cut.start..cut.end, &mut f);
         }
     }
 
@@ -248,6 +233,7 @@ impl Outgoing {
         self.queued_bytes -= BHS_LEN + queued.len as usize;
         // What the data occupies is given back at once; the place in the queue when those before are acknowledged, too.
         queued.pdu.data = Payload::Empty;
+        queued.pdu.more = Vec::new();
         while let Some(front) = self.queue.front() {
             if !front.acknowledged.is_all(front.len) {
                 break;

@@ -9,6 +9,8 @@ use lunette_buffer::{Payload, PayloadRef};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
+use crate::OutgoingPdu;
+
 /// A PDU; or a part of it, when it has additional header segments, or its data lies in several places.
 pub(crate) struct Part {
     head: [u8; BHS_LEN + DIGEST_LEN],
@@ -162,12 +164,48 @@ impl Outbox {
                 break;
             }
             self.front_sent -= front_len;
-            self.owned_bytes -= front.segment.owned_len();
-            self.segment_bytes -= front.segment.len();
-            self.pdus -= usize::from(!front.goes_on);
-            self.queue.pop_front();
+            if let Some(part) = self.queue.pop_front() {
+                self.forget(&part);
+            }
         }
         debug_assert!(!self.queue.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
+    }
+
+    /// Takes the first PDU out, which is as good as sent. There are no digests and no markers, and [`sent`](Self::sent) is not used.
+    pub(crate) fn take_pdu(&mut self) -> Option<OutgoingPdu> {
+        let mut part = self.take_part()?;
+        let (bhs, ahs) = match part.head_len {
+            // With additional header segments the header is the segment of a part of its own.
+            0 => {
+                let header = part.segment.to_vec();
+                part = self.take_part()?;
+                let (bhs, ahs) = header.split_first_chunk()?;
+                (*bhs, ahs.into())
+            }
+            _ => (*part.head.first_chunk()?, Box::default()),
+        };
+        let mut pdu = OutgoingPdu { bhs, ahs, data: part.segment, more: Vec::new() };
+        let mut goes_on = part.goes_on;
+        while goes_on && let Some(part) = self.take_part() {
+            pdu.more.push(part.segment);
+            goes_on = part.goes_on;
+        }
+        Some(pdu)
+    }
+
+    fn take_part(&mut self) -> Option<Part> {
+        debug_assert_eq!(self.front_sent, 0, "a transport takes bytes or PDUs");
+        let part = self.queue.pop_front()?;
+        self.forget(&part);
+        Some(part)
+    }
+
+    /// A part has left.
+    #[inline]
+    fn forget(&mut self, part: &Part) {
+        self.owned_bytes -= part.segment.owned_len();
+        self.segment_bytes -= part.segment.len();
+        self.pdus -= usize::from(!part.goes_on);
     }
 
     /// Forgets what was not sent: there is no socket any more.

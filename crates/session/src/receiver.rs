@@ -159,6 +159,23 @@ impl Receiver {
         self.traffic.direct_receives += 1;
     }
 
+    /// Bytes of the data segment that have come.
+    pub(crate) fn segment_filled(&self) -> usize {
+        self.segment_filled
+    }
+
+    /// The next `len` bytes of the data segment are in their place already. False when the segment has not as many left, or when they had to be
+    /// digested.
+    pub(crate) fn skip_placed(&mut self, len: usize) -> bool {
+        let left = self.bhs().data_segment_len().saturating_sub(self.segment_filled);
+        let fits = self.stage == Stage::Data && !self.data_digest && len <= left;
+        if fits {
+            self.segment_filled += len;
+            self.traffic.copied(len, false);
+        }
+        fits
+    }
+
     /// Forgets what has been collected of a header: the next byte begins another one.
     pub(crate) fn drop_header(&mut self) {
         self.head_filled = 0;

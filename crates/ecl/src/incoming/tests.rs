@@ -1,9 +1,10 @@
 use lunette_buffer::Payload;
+use lunette_session::OutgoingPdu;
 use proptest::prelude::*;
 
 use super::*;
 use crate::header::PacketType;
-use crate::outgoing::{Cut, CutLimit, Outgoing, Pdu};
+use crate::outgoing::{Cut, CutLimit, Outgoing};
 
 const NO_LIMIT: u64 = u64::MAX;
 
@@ -168,7 +169,7 @@ proptest! {
             stream.extend(bhs);
             stream.extend(&data);
             stream.extend(vec![0; lunette_pdu::pad_len(len)]);
-            outgoing.push(Pdu { bhs, ahs: Box::default(), data: Payload::from(data) });
+            outgoing.push(OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new() });
         }
         let mut receiver = Receiver::default();
         let mut under_way: Vec<(Cut, Header, Vec<u8>)> = Vec::new();

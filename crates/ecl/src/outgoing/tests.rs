@@ -1,8 +1,8 @@
 use super::*;
 
-fn pdu(tag: u8, len: usize) -> Pdu {
+fn pdu(tag: u8, len: usize) -> OutgoingPdu {
     let data: Vec<u8> = (0..len).map(|index| tag.wrapping_add(index as u8)).collect();
-    Pdu { bhs: [tag; BHS_LEN], ahs: Box::default(), data: data.into() }
+    OutgoingPdu { bhs: [tag; BHS_LEN], ahs: Box::default(), data: data.into(), more: Vec::new() }
 }
 
 fn limit(payload_len: u32) -> CutLimit {
@@ -39,7 +39,7 @@ fn a_pdu_is_cut_where_a_packet_is_full() {
 #[test]
 fn additional_header_segments_go_before_the_data() {
     let mut outgoing = Outgoing::default();
-    outgoing.push(Pdu { ahs: Box::new([7, 7, 7, 7]), ..pdu(1, 3) });
+    outgoing.push(OutgoingPdu { ahs: Box::new([7, 7, 7, 7]), ..pdu(1, 3) });
     let cut = outgoing.next_cut(limit(100), NO_LIMIT).expect("a PDU waits");
     assert_eq!(payload(&outgoing, cut), [7, 7, 7, 7, 1, 2, 3, 0]);
 }
@@ -109,4 +109,14 @@ fn a_pdu_is_kept_until_all_of_it_is_acknowledged_in_whatever_order() {
     outgoing.acknowledged(cuts[0]);
     assert!(outgoing.is_empty());
     assert_eq!(outgoing.place(cuts[0]), None);
+}
+
+#[test]
+fn data_in_several_places_is_one_body() {
+    let mut outgoing = Outgoing::default();
+    let more = vec![vec![5; 5].into(), vec![6; 6].into()];
+    outgoing.push(OutgoingPdu { more, ..pdu(1, 3) });
+    let cuts: Vec<Cut> = std::iter::from_fn(|| outgoing.next_cut(limit(4), NO_LIMIT)).collect();
+    let bytes: Vec<u8> = cuts.iter().flat_map(|cut| payload(&outgoing, *cut)).collect();
+    assert_eq!(bytes, [1, 2, 3, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 0, 0]);
 }

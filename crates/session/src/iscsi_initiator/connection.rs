@@ -5,6 +5,7 @@
 
 mod ending;
 mod login;
+mod placing;
 mod receiving;
 mod sending;
 mod time;
@@ -13,6 +14,7 @@ use std::collections::VecDeque;
 
 use lunette_pdu::{Cid, DataIn, Tsih};
 
+pub use self::placing::Placement;
 pub(super) use self::receiving::Expect;
 use super::error::{LoginError, SessionError};
 use super::event::Event;

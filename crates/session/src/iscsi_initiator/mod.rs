@@ -45,6 +45,7 @@ mod text;
 mod window;
 
 pub use config::{ChapIdentity, SessionConfig};
+pub use connection::Placement;
 pub use error::{LoginError, SessionError};
 pub use event::{Command, Event, Response, TaskTag};
 pub use recoveries::Recoveries;

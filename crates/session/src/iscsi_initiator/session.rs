@@ -6,11 +6,11 @@ mod retry;
 use std::collections::VecDeque;
 
 use lunette_buffer::PayloadRef;
-use lunette_pdu::{AsyncEvent, Cid, LunField, TaskManagementFunction, Tsih};
+use lunette_pdu::{AsyncEvent, BHS_LEN, Cid, LunField, TaskManagementFunction, Tsih};
 
 pub(super) use self::retry::Unacknowledged;
 use super::config::SessionConfig;
-use super::connection::Connection;
+use super::connection::{Connection, Placement};
 use super::error::SessionError;
 use super::event::{Command, Event, TaskTag};
 use super::full_feature::{FullFeature, manage_tasks};
@@ -19,7 +19,7 @@ use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::Parameters;
 use crate::limits::{RUN_COMMANDS, RUN_DATA_BYTES};
-use crate::{Entropy, Time, Traffic};
+use crate::{Entropy, OutgoingPdu, Time, Traffic};
 
 /// One session with all of its connections. See the module's documentation for the contract.
 pub struct Session {
@@ -212,6 +212,32 @@ impl Session {
         if let Some((connection, shared)) = self.connection_mut(cid) {
             connection.direct_received(shared, len, now);
         }
+    }
+
+    /// The place of `len` bytes that stand `pdu_offset` bytes behind the basic header segment of a PDU that is not due yet: for a transport whose
+    /// packets may overtake each other. `None`: they have no place now. The caller keeps them until their turn.
+    pub fn place_early(
+        &mut self,
+        cid: Cid,
+        bhs: &[u8; BHS_LEN],
+        pdu_offset: u32,
+        len: usize,
+    ) -> Option<(Placement, &mut [u8])> {
+        let (connection, shared) = self.connection_mut(cid)?;
+        connection.place_early(shared, bhs, pdu_offset, len)
+    }
+
+    /// The next `len` bytes of the stream were placed, `skipped` bytes behind the front of what [`place_early`](Self::place_early) gave. False when
+    /// they are due elsewhere: then the peer has sent two headers for them, and the connection has to end.
+    pub fn placed(&mut self, cid: Cid, placement: Placement, skipped: usize, len: usize, now: Time) -> bool {
+        self.connection_mut(cid).is_some_and(|(connection, _)| connection.placed(placement, skipped, len, now))
+    }
+
+    /// Takes the first PDU that is ready to be sent, for a transport that keeps PDUs apart: instead of [`pieces`](Self::pieces) and
+    /// [`sent`](Self::sent), on a connection without digests and markers.
+    pub fn take_pdu(&mut self, cid: Cid) -> Option<OutgoingPdu> {
+        let (connection, shared) = self.connection_mut(cid)?;
+        connection.take_pdu(shared)
     }
 
     /// What is ready to be sent, in order.

@@ -6,6 +6,7 @@
 mod acknowledgement;
 mod announcements;
 mod login;
+mod placing;
 mod progress;
 mod receiving;
 mod recovery;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use lunette_pdu::SerialNumber;
 
 pub use self::login::{ConnectionConfig, LoginConnection, LoginEvent};
+pub use self::placing::Placement;
 use self::progress::Progress;
 pub(crate) use self::receiving::Expect;
 pub(crate) use self::recovery::KnownTask;

@@ -12,7 +12,7 @@ mod text;
 mod transport;
 
 pub use crate::{Entropy, Timers};
-pub use connection::{Connection, ConnectionConfig, ConnectionMut, LoginConnection, LoginEvent};
+pub use connection::{Connection, ConnectionConfig, ConnectionMut, LoginConnection, LoginEvent, Placement};
 pub use directory::{Directory, Moved, Portal, TargetNode};
 pub use event::{
     CloseReason, Command, CommandOrder, Event, KnownDigests, LogoutTicket, Response, TaskManagement,

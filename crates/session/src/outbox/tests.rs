@@ -167,3 +167,33 @@ fn a_crc_that_the_caller_knows_is_sent_as_it_is() {
     let padded = [&[0; 3], &to_wire(crc32c(b"hello\0\0\0"))[..]].concat();
     assert_eq!(digests(&mut outbox), [vec![4, 3, 2, 1], to_wire(crc32c(b"data")).to_vec(), padded]);
 }
+
+/// The bytes of a PDU, as a transport without digests sends them.
+fn wire_of(pdu: &OutgoingPdu) -> Vec<u8> {
+    let mut wire = [&pdu.bhs[..], &pdu.ahs].concat();
+    for payload in std::iter::once(&pdu.data).chain(&pdu.more) {
+        wire.extend(payload.to_vec());
+    }
+    wire.extend(vec![0; pad_len(pdu.data_len())]);
+    wire
+}
+
+#[test]
+fn a_pdu_is_taken_with_all_of_its_parts() {
+    let loan = lent(&(0..90).collect::<Vec<u8>>(), &[40, 30, 20]);
+    let fill = |outbox: &mut Outbox| {
+        outbox.push([1; BHS_LEN], Payload::Empty, None);
+        outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Payload::from(b"hello".to_vec()));
+        outbox.push([3; BHS_LEN], loan.clone(), None);
+        outbox.push([4; BHS_LEN], Payload::from(b"end".to_vec()), None);
+    };
+    let (mut sent, mut taken) = (Outbox::default(), Outbox::default());
+    fill(&mut sent);
+    fill(&mut taken);
+    assert_eq!(taken.pdus(), 4);
+    let pdus: Vec<OutgoingPdu> = std::iter::from_fn(|| taken.take_pdu()).collect();
+    assert_eq!(pdus.iter().map(|pdu| pdu.bhs[0]).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert!(pdus.iter().all(|pdu| wire_of(pdu).len() == BHS_LEN + pdu.body_len()));
+    assert_eq!(pdus.iter().flat_map(wire_of).collect::<Vec<u8>>(), drain(&mut sent, 1000));
+    assert_eq!((taken.pdus(), taken.owned_bytes(), taken.segment_bytes()), (0, 0, 0));
+}

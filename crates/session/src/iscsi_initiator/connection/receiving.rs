@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Whatever comes is a sign of life.
-    fn heard(&mut self, now: Time) {
+    pub(super) fn heard(&mut self, now: Time) {
         self.last_received = now;
         if matches!(&self.phase, Phase::FullFeature(full) if !full.is_logging_out()) {
             self.deadline = None;

@@ -3,8 +3,8 @@
 use lunette_buffer::PayloadRef;
 
 use super::{Connection, Phase};
-use crate::Traffic;
 use crate::iscsi_initiator::shared::Shared;
+use crate::{OutgoingPdu, Traffic};
 
 impl Connection {
     pub(in crate::iscsi_initiator) fn slices(&self) -> impl Iterator<Item = &[u8]> {
@@ -18,6 +18,12 @@ impl Connection {
     pub(in crate::iscsi_initiator) fn sent(&mut self, shared: &mut Shared, len: usize) {
         self.sender.outbox.sent(len);
         self.fill(shared);
+    }
+
+    pub(in crate::iscsi_initiator) fn take_pdu(&mut self, shared: &mut Shared) -> Option<OutgoingPdu> {
+        let pdu = self.sender.outbox.take_pdu()?;
+        self.fill(shared);
+        Some(pdu)
     }
 
     pub(in crate::iscsi_initiator) fn take_traffic(&mut self) -> Traffic {

@@ -22,7 +22,7 @@ use crate::keys::Digest;
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_LOGIN_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
 use crate::markers::MarkedReceiver;
 use crate::receiver::{Receiver, Stage};
-use crate::{Entropy, Time, Timers, Traffic};
+use crate::{Entropy, OutgoingPdu, Time, Timers, Traffic};
 
 /// What a connection needs to know of where it came in.
 #[derive(Clone)]
@@ -135,6 +135,16 @@ impl LoginConnection {
     /// The first `len` of these bytes are on their way.
     pub fn sent(&mut self, len: usize) {
         self.sender.outbox.sent(len);
+    }
+
+    /// As a [`Connection`] gives it.
+    pub fn take_pdu(&mut self) -> Option<OutgoingPdu> {
+        self.sender.outbox.take_pdu()
+    }
+
+    /// Whether bytes are [held](Self::hold): nothing else is due before them.
+    pub fn holds_bytes(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Whether there is anything to send.

@@ -1,11 +1,12 @@
 //! Bytes out: what the connection has to send, and how much it keeps.
 
 use lunette_buffer::PayloadRef;
+use lunette_pdu::BHS_LEN;
 
 use super::{Connection, Phase};
-use crate::Traffic;
 use crate::keys::Digest;
 use crate::limits::{MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use crate::{OutgoingPdu, Traffic};
 
 impl Connection {
     /// What is ready to be sent, in order.
@@ -31,6 +32,14 @@ impl Connection {
     pub fn sent(&mut self, len: usize) {
         self.sender.outbox.sent(len);
         self.progress.sent(len);
+    }
+
+    /// Takes the first PDU that is ready to be sent, for a transport that keeps PDUs apart: instead of [`pieces`](Self::pieces) and
+    /// [`sent`](Self::sent), on a connection without digests and markers.
+    pub fn take_pdu(&mut self) -> Option<OutgoingPdu> {
+        let pdu = self.sender.outbox.take_pdu()?;
+        self.progress.sent(BHS_LEN + pdu.body_len());
+        Some(pdu)
     }
 
     /// Whether there is anything to send.

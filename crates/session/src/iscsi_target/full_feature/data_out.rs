@@ -13,7 +13,7 @@ use crate::limits::MAX_OUTBOX_PDUS;
 
 impl FullFeature {
     pub(super) fn data_out(&mut self, pdu: &DataOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
-        let found = if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) };
+        let found = self.data_out_task(pdu);
         let recovers = self.recovers();
         // Late data of a task that was aborted breaks no rule (RFC 7143 section 4.2.3.3): dropped in silence. So is the
         // answer to an R2T that was given up.
@@ -42,6 +42,11 @@ impl FullFeature {
                 Ok(Expect::Nothing)
             }
         }
+    }
+
+    /// The task that Data-Out is for.
+    pub(super) fn data_out_task(&self, pdu: &DataOut) -> Option<TaskTag> {
+        if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) }
     }
 
     /// Data that breaks the rules of its sequence costs its task, not the connection (RFC 7143 sections 7.8 and 11.4.7.2).

@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_pdu::{
-    Bhs, Cid, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest, PduError, RejectReason, SerialNumber,
+    Bhs, Cid, DataOut, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest, PduError, RejectReason,
+    SerialNumber,
 };
 
 use self::early::{Early, Turn, Waiting};
@@ -147,6 +148,14 @@ impl FullFeature {
             }
             _ => &mut [],
         }
+    }
+
+    /// The place of bytes of a Data-Out PDU whose turn has not come.
+    pub(crate) fn place_early(&mut self, pdu: &DataOut, offset: u32, len: usize) -> Option<(TaskTag, &mut [u8])> {
+        let tag = self.data_out_task(pdu)?;
+        let task = self.tasks.get_mut(tag).filter(|task| task.itt == pdu.itt)?;
+        let place = task.data.place(offset, u32::try_from(len).ok()?);
+        (place.len() == len).then_some((tag, place))
     }
 
     /// Whether the driver has yet to say where the data of a task goes.
