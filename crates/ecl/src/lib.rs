@@ -27,7 +27,7 @@
 //! | [`header`] | the bytes of a packet's header |
 //! | `protection` | keys, and what they do to a packet |
 //! | `handshake` | how two sides agree on keys, and how a server spends nothing on addresses that were not proven |
-//! | `recovery` | packet numbers: what was received, what is in flight, what is lost, and how much may be in flight |
+//! | [`recovery`] | packet numbers: what was received, what is in flight, what is lost, and how much may be in flight |
 //! | `path` | the length of datagrams that a path carries, and where the peer is |
 //! | `outgoing`, `incoming` | the stream of each direction, cut into packets and put together again |
 //! | `association` | all of these together |
@@ -38,3 +38,4 @@ pub mod header;
 pub mod incoming;
 pub mod limits;
 pub mod outgoing;
+pub mod recovery;

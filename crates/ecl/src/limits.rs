@@ -11,3 +11,18 @@ pub const MAX_EARLY_PACKETS: usize = 32_768;
 
 /// Bytes that came early and have no place: commands with immediate data, and text.
 pub const MAX_EARLY_BYTES: usize = 1 << 20;
+/// The ranges of packet numbers that each side remembers. 4 KiB, and at a loss of 1% the last 25,000 packets.
+pub const MAX_RANGES: usize = 256;
+
+/// The ranges in the payload of an Ack packet: it fits the smallest datagram.
+pub const MAX_ACK_RANGES: usize = 64;
+const _: () = assert!(crate::header::HEADER_LEN + MAX_ACK_RANGES * 16 <= MIN_DATAGRAM_LEN);
+
+/// The packets that may be in flight: with 1,400 bytes each, what 58 Gbit/s have under way in 50 ms.
+pub const MAX_PACKETS_IN_FLIGHT: usize = 1 << 18;
+
+/// The congestion window.
+pub const MAX_WINDOW_BYTES: u64 = 1 << 32;
+
+/// How long packets may be in flight without an answer. Then the association has ended.
+pub const MAX_SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
