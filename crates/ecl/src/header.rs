@@ -70,7 +70,7 @@ pub enum PacketType {
     PathResponse = 8,
     /// The sender has ended the association; the payload is a code and text.
     Close = 9,
-    /// The server knows no such association. The payload proves that it is the server: a token of the association.
+    /// The server knows no such association. In the place of the header check is a token that proves that it is the server.
     Reset = 10,
     /// Parity of stream packets before it.
     Parity = 11,

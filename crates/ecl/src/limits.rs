@@ -26,3 +26,16 @@ pub const MAX_WINDOW_BYTES: u64 = 1 << 32;
 
 /// How long packets may be in flight without an answer. Then the association has ended.
 pub const MAX_SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// Packets under one key: packet numbers stay below it. RFC 10032 allows 2⁴⁸ messages even with random nonces; ours are counted. At
+/// ten million packets a second it is reached after 325 days, and the association ends.
+pub const MAX_PACKETS_PER_KEY: u64 = 1 << 48;
+
+/// Handshakes that a server has accepted and that no packet of the client has completed. One takes about 400 bytes. When there is another, the
+/// oldest is forgotten.
+pub const MAX_UNFINISHED_HANDSHAKES: usize = 1024;
+
+/// Bytes that may be sent to an address that is not validated, for each byte that came from it (RFC 9000 section 8.1).
+pub const AMPLIFICATION: u64 = 3;
+
+/// UTF-8 bytes of the text in a Close packet.
+pub const MAX_CLOSE_TEXT_LEN: usize = 256;

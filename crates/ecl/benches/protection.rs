@@ -1,0 +1,3 @@
+//! What a packet's protection costs.
+
+fn main() {}
