@@ -25,29 +25,26 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`header`] | the bytes of a packet's header |
-//! | `protection` | keys, and what they do to a packet |
-//! | `handshake` | how two sides agree on keys, and how a server spends nothing on addresses that were not proven |
-//! | [`recovery`] | packet numbers: what was received, what is in flight, what is lost, and how much may be in flight |
-//! | `path` | the length of datagrams that a path carries, and where the peer is |
 //! | [`protection`] | keys, and what they do to a packet |
 //! | [`handshake`] | how two sides agree on keys, and how a server spends nothing on addresses that were not proven |
-//! | `recovery` | packet numbers: what was received, what is in flight, what is lost, and how much may be in flight |
+//! | [`recovery`] | packet numbers: what was received, what is in flight, what is lost, and how much may be in flight |
 //! | [`path`] | the length of datagrams that a path carries, and where the peer is |
+//! | [`outgoing`], [`incoming`] | the stream of each direction, cut into packets and put together again |
 //! | [`close`] | why an association has ended |
-//! | `outgoing`, `incoming` | the stream of each direction, cut into packets and put together again |
-//! | `association` | all of these together |
+//! | [`association`] | all of these together |
 
 #![forbid(unsafe_code)]
 
+pub mod association;
 pub mod close;
 pub mod handshake;
 pub mod header;
 pub mod incoming;
 pub mod limits;
 pub mod outgoing;
-pub mod recovery;
 pub mod path;
 pub mod protection;
+pub mod recovery;
 
 /// The random bytes that a driver brings: fills the slice. The system's random source, or in a simulator a generator with a seed.
 pub type Entropy<'a> = dyn FnMut(&mut [u8]) + 'a;

@@ -11,6 +11,7 @@ pub const MAX_EARLY_PACKETS: usize = 32_768;
 
 /// Bytes that came early and have no place: commands with immediate data, and text.
 pub const MAX_EARLY_BYTES: usize = 1 << 20;
+
 /// The ranges of packet numbers that each side remembers. 4 KiB, and at a loss of 1% the last 25,000 packets.
 pub const MAX_RANGES: usize = 256;
 
@@ -26,6 +27,7 @@ pub const MAX_WINDOW_BYTES: u64 = 1 << 32;
 
 /// How long packets may be in flight without an answer. Then the association has ended.
 pub const MAX_SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// Packets under one key: packet numbers stay below it. RFC 10032 allows 2⁴⁸ messages even with random nonces; ours are counted. At
 /// ten million packets a second it is reached after 325 days, and the association ends.
 pub const MAX_PACKETS_PER_KEY: u64 = 1 << 48;
@@ -39,3 +41,9 @@ pub const AMPLIFICATION: u64 = 3;
 
 /// UTF-8 bytes of the text in a Close packet.
 pub const MAX_CLOSE_TEXT_LEN: usize = 256;
+
+/// Credit that one end gives: twice as much could not be told apart in 32 bits of [`CREDIT_UNIT`](crate::header::CREDIT_UNIT)s.
+pub const MAX_CREDIT_BYTES: u64 = 1 << 41;
+
+/// Packets that are built and wait for the socket.
+pub const MAX_READY_PACKETS: usize = 128;

@@ -142,6 +142,11 @@ impl Outgoing {
         self.queued_bytes
     }
 
+    /// Where the stream ends, as far as it was pushed.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Whether everything that was pushed is acknowledged.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
