@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use crate::datagram::{DatagramConfig, DatagramSocketId, SocketBuffers};
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
 use crate::tcp::TcpInfo;
@@ -100,6 +101,51 @@ impl<'a> Context<'a> {
     /// [`LINGER_TIMEOUT`](crate::LINGER_TIMEOUT).
     pub fn close_after_send(&mut self, connection: ConnectionId) {
         self.sockets.close_after_send(connection);
+    }
+
+    /// Opens a UDP socket at `address`; port 0 lets the system choose. An IPv6 socket serves IPv6 alone. Gives the actual address.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: the address is in use, not ours, or not permitted.
+    pub fn bind_udp(
+        &mut self,
+        address: SocketAddr,
+        config: &DatagramConfig,
+    ) -> io::Result<(DatagramSocketId, SocketAddr)> {
+        let (backend, datagrams) = self.sockets.split_datagrams();
+        datagrams.open_udp(backend, Some(address), None, config)
+    }
+
+    /// Opens a UDP socket that is connected to `peer`, at an address and a port that the system chooses. It receives from `peer`
+    /// alone, and hears of ports there that no socket is bound to. Gives its own address.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: there is no way to `peer`, or it is not permitted.
+    pub fn connect_udp(
+        &mut self,
+        peer: SocketAddr,
+        config: &DatagramConfig,
+    ) -> io::Result<(DatagramSocketId, SocketAddr)> {
+        let (backend, datagrams) = self.sockets.split_datagrams();
+        datagrams.open_udp(backend, None, Some(peer), config)
+    }
+
+    /// Says that [`Handler::gather_datagrams`](crate::Handler::gather_datagrams) has something for `socket`. It is asked after the
+    /// batch.
+    pub fn send_datagrams(&mut self, socket: DatagramSocketId) {
+        self.sockets.datagrams.send(socket);
+    }
+
+    /// The buffers that the system has given to `socket`. `None` when it is gone.
+    pub fn datagram_buffers(&self, socket: DatagramSocketId) -> Option<SocketBuffers> {
+        self.sockets.datagrams.buffers(socket)
+    }
+
+    /// Closes `socket` now. What the system took still leaves.
+    pub fn close_datagrams(&mut self, socket: DatagramSocketId) {
+        self.sockets.datagrams.close(socket);
     }
 
     /// Has the system work on a file, without a thread of ours; it is handed in with the sends of this batch. Ends with

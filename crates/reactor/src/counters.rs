@@ -27,6 +27,10 @@ pub(crate) struct Counters {
     pub(crate) direct_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     pub(crate) file_bytes: Counter,
+    pub(crate) received_datagrams: Counter,
+    pub(crate) received_messages: Counter,
+    pub(crate) sent_datagrams: Counter,
+    pub(crate) sent_messages: Counter,
 }
 
 impl Counters {
@@ -38,6 +42,10 @@ impl Counters {
             direct_bytes: self.direct_bytes.get(),
             sent_bytes: self.sent_bytes.get(),
             file_bytes: self.file_bytes.get(),
+            received_datagrams: self.received_datagrams.get(),
+            received_messages: self.received_messages.get(),
+            sent_datagrams: self.sent_datagrams.get(),
+            sent_messages: self.sent_messages.get(),
         }
     }
 }
@@ -58,6 +66,14 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// Of these, bytes that the system sent out of files.
     pub file_bytes: u64,
+    /// Datagrams from sockets.
+    pub received_datagrams: u64,
+    /// The messages that the system handed them over in: fewer, when it joined them (`UDP_GRO`).
+    pub received_messages: u64,
+    /// Datagrams that sockets took.
+    pub sent_datagrams: u64,
+    /// The messages that they were handed over in: fewer, when they were joined (`UDP_SEGMENT`).
+    pub sent_messages: u64,
 }
 
 impl Counts {
@@ -71,6 +87,10 @@ impl Counts {
             direct_bytes: self.direct_bytes + other.direct_bytes,
             sent_bytes: self.sent_bytes + other.sent_bytes,
             file_bytes: self.file_bytes + other.file_bytes,
+            received_datagrams: self.received_datagrams + other.received_datagrams,
+            received_messages: self.received_messages + other.received_messages,
+            sent_datagrams: self.sent_datagrams + other.sent_datagrams,
+            sent_messages: self.sent_messages + other.sent_messages,
         }
     }
 
@@ -84,6 +104,10 @@ impl Counts {
             direct_bytes: self.direct_bytes.saturating_sub(earlier.direct_bytes),
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
             file_bytes: self.file_bytes.saturating_sub(earlier.file_bytes),
+            received_datagrams: self.received_datagrams.saturating_sub(earlier.received_datagrams),
+            received_messages: self.received_messages.saturating_sub(earlier.received_messages),
+            sent_datagrams: self.sent_datagrams.saturating_sub(earlier.sent_datagrams),
+            sent_messages: self.sent_messages.saturating_sub(earlier.sent_messages),
         }
     }
 }

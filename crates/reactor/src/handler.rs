@@ -4,7 +4,9 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::{ConnectionId, Context, FileRequest, Gather, ListenerId};
+use crate::{
+    ConnectionId, Context, DatagramFailure, DatagramList, DatagramSocketId, Datagrams, FileRequest, Gather, ListenerId,
+};
 
 /// Receives the events of a [`Reactor`](crate::Reactor), and says which bytes go where.
 ///
@@ -65,6 +67,32 @@ pub trait Handler {
     /// moved, which may be fewer than asked for.
     fn file_done(&mut self, cx: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
         let _ = (cx, tag, request, result);
+    }
+
+    /// `datagrams`, at least one, have come at `socket`: all that one call into the system brought. What the handler does not look
+    /// at is gone.
+    fn datagrams(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, datagrams: Datagrams<'_>) {
+        let _ = (cx, socket, datagrams);
+    }
+
+    /// Appends datagrams that may leave at `socket`, in order, from the first that was not yet counted by
+    /// [`datagrams_sent`](Self::datagrams_sent). What was offered and is not counted there did not leave; the handler may offer it
+    /// again, or something else.
+    ///
+    /// An empty list means that nothing is left. It may be asked at any time after [`Context::send_datagrams`].
+    fn gather_datagrams<'a>(&'a mut self, socket: DatagramSocketId, list: &mut DatagramList<'a>) {
+        let _ = (socket, list);
+    }
+
+    /// The first `count` datagrams (at least one) of the list left, those excepted for which
+    /// [`datagram_failed`](Self::datagram_failed) was called before.
+    fn datagrams_sent(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, count: usize) {
+        let _ = (cx, socket, count);
+    }
+
+    /// A datagram did not leave or did not arrive. The socket goes on.
+    fn datagram_failed(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, failure: DatagramFailure) {
+        let _ = (cx, socket, failure);
     }
 
     /// A [`Waker`](crate::Waker) was used, once or more often: time to drain the queues that other threads fill.

@@ -11,19 +11,21 @@
 //! A [`Reactor`] turns in *batches*. One batch is:
 //!
 //! 1. wait for events, a [`Waker`] or the next timeout; nothing wakes an idle reactor;
-//! 2. accept connections, receive bytes and end requests on files: [`Handler::accepted`], [`Handler::direct`],
-//!    [`Handler::received`], [`Handler::file_done`];
+//! 2. accept connections, receive bytes and datagrams, and end requests on files: [`Handler::accepted`], [`Handler::direct`],
+//!    [`Handler::received`], [`Handler::datagrams`], [`Handler::file_done`];
 //! 3. [`Handler::woken`] when a waker was used, [`Handler::timeout`] when one is due;
 //! 4. [`Handler::batch_end`];
 //! 5. for each connection marked by [`Context::send`]: [`Handler::gather`], one vectored send, [`Handler::sent`], until
-//!    nothing is left or the socket is full. A full socket is tried again by itself once it has room.
+//!    nothing is left or the socket is full. A full socket is tried again by itself once it has room;
+//! 6. for each datagram socket marked by [`Context::send_datagrams`] the same with [`Handler::gather_datagrams`] and
+//!    [`Handler::datagrams_sent`].
 //!
 //! A handler that takes only a part of what was received has steps 4 and 5 in between, as often as it likes.
 //!
-//! What one connection may receive or send per batch is bounded, so no connection starves another. An idle connection
+//! What one socket may receive or send per batch is bounded, so none starves another. An idle socket
 //! holds no memory: bytes are received into buffers of the reactor, or where [`Handler::direct`] says.
 //!
-//! A [`ConnectionId`] is never given out twice. Calls with the id of a connection that is gone do nothing.
+//! A [`ConnectionId`] or [`DatagramSocketId`] is never given out twice. Calls with the id of a socket that is gone do nothing.
 //!
 //! # An echo server
 //!
@@ -69,6 +71,7 @@
 mod backend;
 mod context;
 mod counters;
+mod datagram;
 mod files;
 mod gather;
 mod handler;
@@ -89,6 +92,10 @@ mod waker;
 pub use backend::IoBackend;
 pub use context::Context;
 pub use counters::{Counts, CountsView};
+pub use datagram::{
+    Address, Datagram, DatagramConfig, DatagramFailure, DatagramList, DatagramPath, DatagramSocketId, Datagrams, Ecn,
+    EthernetAddress, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES, Offloads, SocketBuffers, path_mtu,
+};
 pub use files::{FileCall, FileRequest};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
 pub use handler::{Closed, Handler};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, Buffers, Event};
 use crate::counters::{Counters, CountsView};
+use crate::datagram::DatagramMemory;
 use crate::handler::{Closed, Handler};
 use crate::lists::Lists;
 use crate::slab::Key;
@@ -31,6 +32,7 @@ pub struct Reactor {
     /// Connections whose sends are done, and of which the system is told before the next wait.
     pub(crate) flushed: Vec<Key>,
     pub(crate) lists: Lists,
+    pub(crate) datagram_memory: DatagramMemory,
     busy_poll: Duration,
     /// The last batch in which there was anything to do.
     last_active: Instant,
@@ -102,6 +104,7 @@ impl Reactor {
             buffers,
             flushed: Vec::new(),
             lists: Lists::new(),
+            datagram_memory: DatagramMemory::default(),
             busy_poll,
             last_active: Instant::now(),
         })
@@ -192,6 +195,7 @@ impl Reactor {
         active |= called | self.handle_time(handler);
         handler.batch_end(&mut self.context());
         self.flush(handler)?;
+        self.flush_datagrams(handler);
         Ok(active)
     }
 
@@ -227,6 +231,7 @@ impl Reactor {
         for key in self.flushed.drain(..) {
             self.sockets.update_interest(key)?;
         }
+        self.arm_datagrams()?;
         self.sockets.arm_listeners()
     }
 
@@ -275,6 +280,7 @@ impl Reactor {
                 }
             }
             Event::Received { connection, result, ends } => self.received(connection, result, ends, handler)?,
+            Event::Datagrams { socket, ready } => self.datagrams_ready(socket, &ready, handler),
             Event::FileDone { tag, request, result } => handler.file_done(&mut self.context(), tag, request, result),
         }
         Ok(())

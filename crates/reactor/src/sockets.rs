@@ -10,6 +10,7 @@ use rustix::event::epoll::EventFlags;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
 use crate::counters::Counters;
+use crate::datagram::DatagramSockets;
 use crate::slab::{Key, Slab};
 use crate::sys;
 use crate::tcp::TcpInfo;
@@ -161,6 +162,7 @@ pub(crate) struct Sockets {
     /// Listeners of a ring may have to be armed.
     listeners_changed: bool,
     connections: Slab<Connection>,
+    pub(crate) datagrams: DatagramSockets,
     touched: Vec<Key>,
     /// Connections with a stash that were resumed.
     resumed: Vec<Key>,
@@ -182,6 +184,7 @@ impl Sockets {
             listeners: Slab::default(),
             listeners_changed: false,
             connections: Slab::default(),
+            datagrams: DatagramSockets::default(),
             touched: Vec::new(),
             resumed: Vec::new(),
             leaving: Vec::new(),
@@ -434,7 +437,11 @@ impl Sockets {
     }
 
     pub(crate) fn has_touched(&self) -> bool {
-        !self.touched.is_empty() || !self.resumed.is_empty() || !self.leaving.is_empty() || self.must_arm_listeners()
+        !self.touched.is_empty()
+            || !self.resumed.is_empty()
+            || !self.leaving.is_empty()
+            || self.must_arm_listeners()
+            || self.datagrams.has_touched()
     }
 
     /// A connection whose stash may be handed on.
@@ -460,6 +467,19 @@ impl Sockets {
             self.leaving.push(key);
         }
         Ok(())
+    }
+
+    // Datagram sockets.
+
+    /// The datagram sockets, and the backend that watches them.
+    pub(crate) fn split_datagrams(&mut self) -> (&Backend, &mut DatagramSockets) {
+        (&self.backend, &mut self.datagrams)
+    }
+
+    /// Tells the system what the socket waits for, if that has changed.
+    pub(crate) fn update_datagram_interest(&mut self, key: Key) -> io::Result<()> {
+        let Some(socket) = self.datagrams.get_mut(key) else { return Ok(()) };
+        self.backend.update_datagrams(key, socket)
     }
 
     // Time.

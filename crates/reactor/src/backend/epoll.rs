@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::{Event, Outgoing, send_by_calls};
 use crate::counters::Counters;
+use crate::datagram::{DatagramSocket, Ready};
 use crate::slab::Key;
 use crate::sockets::Connection;
 use crate::sys::Moved;
@@ -27,25 +28,29 @@ enum Token {
     Waker,
     Listener(Key),
     Connection(Key),
+    Datagrams(Key),
 }
 
 impl Token {
     const LISTENER: u64 = 1 << 31;
+    const DATAGRAMS: u64 = 1 << 30;
 
     fn pack(self) -> EventData {
         EventData::new_u64(match self {
             Self::Waker => u64::MAX,
             Self::Listener(key) => key.to_u64() | Self::LISTENER,
             Self::Connection(key) => key.to_u64(),
+            Self::Datagrams(key) => key.to_u64() | Self::DATAGRAMS,
         })
     }
 
     fn unpack(data: EventData) -> Self {
         let bits = data.u64();
-        let key = Key::from_u64(bits & !Self::LISTENER);
+        let key = Key::from_u64(bits & !(Self::LISTENER | Self::DATAGRAMS));
         match bits {
             u64::MAX => Self::Waker,
             _ if bits & Self::LISTENER != 0 => Self::Listener(key),
+            _ if bits & Self::DATAGRAMS != 0 => Self::Datagrams(key),
             _ => Self::Connection(key),
         }
     }
@@ -90,6 +95,12 @@ impl Epoll {
                     failed: flags.intersects(EventFlags::ERR | EventFlags::HUP),
                     ended: None,
                 }),
+                Token::Datagrams(socket) => {
+                    // A failure is received like datagrams.
+                    let readable = flags.intersects(EventFlags::IN | EventFlags::ERR | EventFlags::HUP);
+                    let ready = Ready { readable, writable: flags.contains(EventFlags::OUT), ended: None };
+                    events.push(Event::Datagrams { socket, ready });
+                }
             }
         }
         Ok(())
@@ -115,6 +126,23 @@ impl Epoll {
             self.counters.system_calls.add(1);
             epoll::modify(&self.descriptor, &connection.stream, Token::Connection(key).pack(), wanted)?;
             connection.interest = wanted;
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_datagrams(&self, key: Key, socket: &mut DatagramSocket) -> io::Result<()> {
+        socket.interest = EventFlags::IN;
+        self.counters.system_calls.add(1);
+        Ok(epoll::add(&self.descriptor, &*socket, Token::Datagrams(key).pack(), socket.interest)?)
+    }
+
+    pub(super) fn update_datagrams(&self, key: Key, socket: &mut DatagramSocket) -> io::Result<()> {
+        let mut wanted = EventFlags::IN;
+        wanted.set(EventFlags::OUT, socket.blocked);
+        if wanted != socket.interest {
+            self.counters.system_calls.add(1);
+            epoll::modify(&self.descriptor, &*socket, Token::Datagrams(key).pack(), wanted)?;
+            socket.interest = wanted;
         }
         Ok(())
     }
@@ -155,8 +183,8 @@ mod tests {
 
     #[test]
     fn tokens_survive_packing() {
-        let key = Key { index: Token::LISTENER as u32 - 2, generation: u32::MAX };
-        for token in [Token::Waker, Token::Listener(key), Token::Connection(key)] {
+        let key = Key { index: Token::DATAGRAMS as u32 - 2, generation: u32::MAX };
+        for token in [Token::Waker, Token::Listener(key), Token::Connection(key), Token::Datagrams(key)] {
             assert_eq!(Token::unpack(token.pack()), token);
         }
     }

@@ -19,6 +19,7 @@ pub(crate) use ring::{Armed, QueueLens, Receiving, Ring};
 use lunette_buffer::FileSlice;
 
 use crate::counters::Counters;
+use crate::datagram::{DatagramSocket, Ready};
 use crate::files::FileRequest;
 use crate::slab::Key;
 use crate::sockets::Connection;
@@ -64,6 +65,8 @@ pub(crate) enum Event {
     Ready { connection: Key, readable: bool, writable: bool, failed: bool, ended: Option<Poll> },
     /// The system received bytes of a connection, none for its end, or stopped receiving.
     Received { connection: Key, result: io::Result<Option<Chunk>>, ends: bool },
+    /// A datagram socket can be read from or written to.
+    Datagrams { socket: Key, ready: Ready },
     /// A request on a file has ended, with as many bytes.
     FileDone { tag: u64, request: FileRequest, result: io::Result<usize> },
 }
@@ -189,6 +192,23 @@ impl Backend {
         match self {
             Self::Epoll(epoll) => epoll.update_connection(key, connection),
             Self::Ring(ring) => ring.update_connection(key, connection),
+        }
+    }
+
+    /// Takes on a datagram socket, which wants to be read from.
+    pub(crate) fn add_datagrams(&self, key: Key, socket: &mut DatagramSocket) -> io::Result<()> {
+        match self {
+            Self::Epoll(epoll) => epoll.add_datagrams(key, socket),
+            // It is armed at the end of the batch.
+            Self::Ring(_) => Ok(()),
+        }
+    }
+
+    /// Tells the system what the socket waits for, if that has changed.
+    pub(crate) fn update_datagrams(&mut self, key: Key, socket: &mut DatagramSocket) -> io::Result<()> {
+        match self {
+            Self::Epoll(epoll) => epoll.update_datagrams(key, socket),
+            Self::Ring(ring) => ring.update_datagrams(key, socket),
         }
     }
 

@@ -39,6 +39,7 @@ use super::buffers::{BUFFERS, Buffers, Chunk, Memory};
 use super::files::{self, Files, UnderWay};
 use super::{Event, Poll};
 use crate::counters::Counters;
+use crate::datagram::{DatagramSocket, Ready};
 use crate::files::FileRequest;
 use crate::slab::Key;
 use crate::sockets::Connection;
@@ -70,6 +71,7 @@ enum Token {
     Poll(Poll, Key),
     Send(u32),
     File(Key),
+    Datagrams(Poll, Key),
 }
 
 impl Token {
@@ -87,6 +89,8 @@ impl Token {
             Self::Poll(Poll::Failure, key) => (6, key),
             Self::Send(index) => (7, Key { index, generation: 0 }),
             Self::File(key) => (8, key),
+            Self::Datagrams(Poll::Out, key) => (10, key),
+            Self::Datagrams(_, key) => (9, key),
         };
         // A process has far fewer descriptors than that.
         debug_assert!(key.index <= Self::INDEX);
@@ -105,6 +109,8 @@ impl Token {
             6 => Self::Poll(Poll::Failure, key),
             7 => Self::Send(key.index),
             8 => Self::File(key),
+            9 => Self::Datagrams(Poll::In, key),
+            10 => Self::Datagrams(Poll::Out, key),
             _ => Self::Ignored,
         }
     }
@@ -311,6 +317,10 @@ impl Ring {
                 let result = result.map(|len| len as usize);
                 self.files.remove(key).map(|UnderWay { tag, request }| Event::FileDone { tag, request, result })
             }
+            Token::Datagrams(what, socket) => {
+                let ready = Ready { readable: what == Poll::In, writable: what == Poll::Out, ended: Some(what) };
+                Some(Event::Datagrams { socket, ready })
+            }
             Token::Poll(what, connection) => {
                 // A poll that was cancelled says so by an error; what it would have told is then told otherwise.
                 let ready = result.unwrap_or(0).cast_signed();
@@ -419,6 +429,31 @@ impl Ring {
             let entry = opcode::PollAdd::new(fd, u32::from(mask.cast_unsigned())).multi(changes).build();
             let entry = entry.user_data(Token::Poll(what, key).pack());
             // SAFETY: it points at nothing, and the connection lives until the wait, which hands it in.
+            unsafe { self.push(&entry)? };
+        }
+        Ok(())
+    }
+
+    /// Called right before the wait. Datagrams are received and sent by calls, each of which moves many: these polls alone were
+    /// left to save.
+    pub(super) fn update_datagrams(&mut self, key: Key, socket: &mut DatagramSocket) -> io::Result<()> {
+        self.poll_datagrams(key, Poll::In, socket)?;
+        if socket.blocked {
+            self.poll_datagrams(key, Poll::Out, socket)?;
+        }
+        Ok(())
+    }
+
+    fn poll_datagrams(&mut self, key: Key, what: Poll, socket: &mut DatagramSocket) -> io::Result<()> {
+        let fd = Fd(socket.as_fd().as_raw_fd());
+        let (armed, mask) = match what {
+            Poll::Out => (&mut socket.armed.poll_out, libc::POLLOUT),
+            Poll::In | Poll::Failure => (&mut socket.armed.poll_in, libc::POLLIN),
+        };
+        if !std::mem::replace(armed, true) {
+            let entry = opcode::PollAdd::new(fd, u32::from(mask.cast_unsigned())).build();
+            let entry = entry.user_data(Token::Datagrams(what, key).pack());
+            // SAFETY: it points at nothing, and the socket lives until the wait, which hands it in.
             unsafe { self.push(&entry)? };
         }
         Ok(())

@@ -1,0 +1,147 @@
+//! One datagram socket, and how its datagrams leave.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use super::DatagramFailure;
+use super::calls::{self, Ends, Sent};
+use super::list::DatagramList;
+use super::open::Opened;
+use crate::backend::Armed;
+use crate::counters::Counters;
+
+pub(crate) struct DatagramSocket {
+    fd: OwnedFd,
+    ends: Ends,
+    /// Neighbours are sent as one.
+    joins: bool,
+    /// The handler may have something to send.
+    pub(super) wants_send: bool,
+    /// The socket was full at the last send.
+    pub(crate) blocked: bool,
+    /// Has its place in the list of sockets to look at after the batch.
+    pub(super) touched: bool,
+    /// What epoll was told to watch for.
+    pub(crate) interest: EventFlags,
+    /// What a ring has of it.
+    pub(crate) armed: Armed,
+}
+
+/// What came of a list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Datagrams that left or have failed.
+    pub(super) done: usize,
+    pub(super) bytes: usize,
+}
+
+impl DatagramSocket {
+    pub(super) fn new(opened: Opened) -> Self {
+        let Opened { fd, ends, joins } = opened;
+        Self {
+            fd,
+            ends,
+            joins,
+            wants_send: false,
+            blocked: false,
+            touched: false,
+            interest: EventFlags::empty(),
+            armed: Armed::default(),
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(super) fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    /// The handler may have something to send, and the socket has room for it.
+    pub(super) fn sends(&self) -> bool {
+        self.wants_send && !self.blocked
+    }
+
+    /// Ends what a ring still has of the socket; else it would stay open beyond our descriptor.
+    pub(super) fn let_go(&self) {
+        if self.armed.any() {
+            // It says that an unconnected socket is not connected, and ends the requests all the same.
+            let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Sends `list` until the socket is full, and appends what failed to `failures`.
+    pub(super) fn send(
+        &mut self,
+        list: &DatagramList<'_>,
+        counters: &Counters,
+        failures: &mut Vec<DatagramFailure>,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        // Datagrams that the system refused as one message, to be sent one by one.
+        let mut apart = 0..0;
+        // An error that may be an earlier datagram's: only the same error again is this one's.
+        let mut doubted = None;
+        while outcome.done < list.len() {
+            let joined = self.joins && outcome.done >= apart.end;
+            counters.system_calls.add(1);
+            match calls::send(self.fd.as_fd(), self.ends, list, outcome.done, joined) {
+                Ok(sent) => {
+                    failures.extend(doubted.take().map(network));
+                    if outcome.done == apart.start && !apart.is_empty() {
+                        tracing::debug!("the way of a datagram socket has no UDP_SEGMENT");
+                        self.joins = false;
+                    }
+                    count(counters, sent);
+                    outcome.done += sent.datagrams;
+                    outcome.bytes += sent.bytes;
+                }
+                Err(Errno::AGAIN) => {
+                    failures.extend(doubted.take().map(network));
+                    self.blocked = true;
+                    break;
+                }
+                Err(error) if self.ends.peer.is_some() && doubted.is_none() => doubted = Some(error),
+                Err(error) => {
+                    doubted = None;
+                    let datagrams = list.message(outcome.done, joined).datagrams;
+                    if datagrams.len() > 1 {
+                        apart = datagrams;
+                    } else {
+                        failures.push(failure(list, outcome.done, error));
+                        outcome.done += 1;
+                    }
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl AsFd for DatagramSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn count(counters: &Counters, sent: Sent) {
+    counters.sent_bytes.add(sent.bytes as u64);
+    counters.sent_datagrams.add(sent.datagrams as u64);
+    counters.sent_messages.add(sent.messages as u64);
+}
+
+fn network(error: Errno) -> DatagramFailure {
+    DatagramFailure::Network(error.into())
+}
+
+/// Why the datagram at `index` did not leave.
+fn failure(list: &DatagramList<'_>, index: usize, error: Errno) -> DatagramFailure {
+    let path = *list.path(index);
+    match error {
+        Errno::MSGSIZE => DatagramFailure::TooLong { path, len: list.len_of(index) },
+        error => DatagramFailure::NotSent { path, error: error.into() },
+    }
+}

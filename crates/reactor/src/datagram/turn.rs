@@ -1,0 +1,148 @@
+//! What a turn of the loop does for its datagram sockets.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use super::calls::{self, RECEIVED_MESSAGES, SLOT_BYTES};
+use super::list::DatagramList;
+use super::{DatagramFailure, DatagramSocketId, Datagrams};
+use crate::backend::Poll;
+use crate::handler::Handler;
+use crate::slab::Key;
+use crate::{Context, Reactor};
+use std::os::fd::AsFd;
+
+/// Receives per socket and batch.
+const MAX_RECEIVES: usize = 16;
+/// Bytes received per socket and batch, after which the others have their turn; exceeded by one receive at most.
+const MAX_RECEIVED_BYTES: usize = 256 << 10;
+/// Bytes sent per socket and batch, after which the others have their turn; exceeded by one list at most.
+const MAX_SENT_BYTES: usize = 4 << 20;
+
+/// The memory for the datagrams of all sockets. Loops without such sockets have none.
+#[derive(Default)]
+pub(crate) struct DatagramMemory {
+    buffer: Box<[u8]>,
+    list: DatagramList<'static>,
+    failures: Vec<DatagramFailure>,
+    /// Sockets whose sends are done, and of which the system is told before the next wait.
+    flushed: Vec<Key>,
+}
+
+/// What a wait brought for a datagram socket.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// Which poll of a ring ended with that.
+    pub(crate) ended: Option<Poll>,
+}
+
+impl Reactor {
+    pub(crate) fn datagrams_ready(&mut self, key: Key, ready: &Ready, handler: &mut impl Handler) {
+        let Some(socket) = self.sockets.datagrams.get_mut(key) else { return };
+        if let Some(poll) = ready.ended {
+            socket.armed.poll_ended(poll);
+        }
+        if ready.writable {
+            socket.blocked = false;
+        }
+        if ready.writable || ready.ended.is_some() {
+            self.sockets.datagrams.touch(key);
+        }
+        if ready.readable {
+            self.receive_datagrams(key, handler);
+        }
+    }
+
+    fn receive_datagrams(&mut self, key: Key, handler: &mut impl Handler) {
+        let id = DatagramSocketId(key);
+        let memory = &mut self.datagram_memory;
+        if memory.buffer.is_empty() {
+            memory.buffer = vec![0; RECEIVED_MESSAGES * SLOT_BYTES].into_boxed_slice();
+        }
+        let mut received_bytes = 0;
+        for _ in 0..MAX_RECEIVES {
+            // The handler may have closed it meanwhile.
+            let Some(socket) = self.sockets.datagrams.get(key) else { return };
+            let counters = &self.sockets.counters;
+            counters.system_calls.add(1);
+            let messages = match calls::receive(socket.as_fd(), socket.ends().local, &mut memory.buffer) {
+                Ok(messages) => messages,
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    let failure = DatagramFailure::Network(error.into());
+                    handler.datagram_failed(&mut Context::new(&mut self.sockets), id, failure);
+                    continue;
+                }
+            };
+            let seen = messages.iter().flatten();
+            let (bytes, datagrams) = seen
+                .clone()
+                .fold((0, 0), |(bytes, datagrams), message| (bytes + message.len, datagrams + message.datagrams()));
+            counters.received_bytes.add(bytes as u64);
+            counters.received_datagrams.add(datagrams as u64);
+            counters.received_messages.add(seen.count() as u64);
+            if datagrams > 0 {
+                let datagrams = Datagrams::new(&messages, &mut memory.buffer, SLOT_BYTES);
+                handler.datagrams(&mut Context::new(&mut self.sockets), id, datagrams);
+            }
+            received_bytes += bytes;
+            if !messages.is_full() || received_bytes >= MAX_RECEIVED_BYTES {
+                return;
+            }
+        }
+    }
+
+    /// Sends on all datagram sockets that were marked.
+    pub(crate) fn flush_datagrams(&mut self, handler: &mut impl Handler) {
+        if !self.sockets.datagrams.has_touched() {
+            return;
+        }
+        let mut touched = std::mem::take(&mut self.datagram_memory.flushed);
+        let told = touched.len();
+        self.sockets.datagrams.take_touched(&mut touched);
+        for &key in &touched[told..] {
+            self.send_datagrams(key, handler);
+        }
+        self.datagram_memory.flushed = touched;
+    }
+
+    /// Sends on a socket until nothing is left, it is full or had its turn.
+    fn send_datagrams(&mut self, key: Key, handler: &mut impl Handler) {
+        let id = DatagramSocketId(key);
+        let mut sent_bytes = 0;
+        while sent_bytes < MAX_SENT_BYTES {
+            // The handler may have closed it meanwhile.
+            let sockets = &mut self.sockets;
+            let Some(socket) = sockets.datagrams.get_mut(key).filter(|socket| socket.sends()) else { return };
+            let memory = &mut self.datagram_memory;
+            let mut list = std::mem::take(&mut memory.list).emptied();
+            handler.gather_datagrams(id, &mut list);
+            let is_empty = list.is_empty();
+            let outcome = socket.send(&list, &sockets.counters, &mut memory.failures);
+            socket.wants_send = !is_empty;
+            memory.list = list.emptied();
+            for failure in memory.failures.drain(..) {
+                handler.datagram_failed(&mut Context::new(sockets), id, failure);
+            }
+            if outcome.done > 0 {
+                handler.datagrams_sent(&mut Context::new(sockets), id, outcome.done);
+            }
+            if is_empty {
+                return;
+            }
+            sent_bytes += outcome.bytes;
+        }
+        self.sockets.datagrams.touch(key);
+    }
+
+    /// Tells the system what each datagram socket waits for now.
+    pub(crate) fn arm_datagrams(&mut self) -> io::Result<()> {
+        for key in self.datagram_memory.flushed.drain(..) {
+            self.sockets.update_datagram_interest(key)?;
+        }
+        Ok(())
+    }
+}
