@@ -109,7 +109,12 @@ pub fn path_mtu(peer: SocketAddr) -> io::Result<u32> {
 
 /// Sets an option that is an int.
 #[expect(unsafe_code, reason = "there are no wrappers for most of these options")]
-fn set_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+pub(super) fn set_option(
+    socket: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     let len = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the option is an int, and it outlives the call.
     let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), len) };

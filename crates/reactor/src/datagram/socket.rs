@@ -145,3 +145,64 @@ fn failure(list: &DatagramList<'_>, index: usize, error: Errno) -> DatagramFailu
         error => DatagramFailure::NotSent { path, error: error.into() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, UdpSocket};
+
+    use super::super::open::{open_udp, set_option};
+    use super::super::{Address, DatagramConfig, DatagramPath};
+    use super::*;
+
+    const LENS: [usize; 9] = [100, 100, 100, 40, 200, 200, 200, 200, 1];
+
+    fn receiver() -> (UdpSocket, SocketAddr) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket, address)
+    }
+
+    #[test]
+    fn a_socket_that_cannot_join_sends_one_by_one_from_then_on() {
+        for connected in [false, true] {
+            let (far, address) = receiver();
+            let local = (!connected).then_some("127.0.0.1:0".parse().unwrap());
+            let (opened, _) = open_udp(local, connected.then_some(address), &DatagramConfig::default()).unwrap();
+            let mut near = DatagramSocket::new(opened);
+            assert!(near.joins, "this system has no UDP_SEGMENT");
+            // The system refuses segments without checksums, as it does on some ways.
+            set_option(&near.fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+            let bytes = [7; 200];
+            let mut list = DatagramList::new();
+            for len in LENS {
+                assert!(list.push(&DatagramPath::to(Address::Udp(address)), [&bytes[..len]]));
+            }
+            let (counters, mut failures) = (Counters::default(), Vec::new());
+            let outcome = near.send(&list, &counters, &mut failures);
+            assert_eq!(outcome, Outcome { done: LENS.len(), bytes: LENS.iter().sum() });
+            assert!(failures.is_empty() && !near.joins, "{failures:?}");
+            for len in LENS {
+                assert_eq!(far.recv(&mut [0; 300]).unwrap(), len);
+            }
+        }
+    }
+
+    #[test]
+    fn the_failure_of_an_earlier_datagram_costs_no_other_one() {
+        let (far, address) = receiver();
+        drop(far);
+        let (opened, _) = open_udp(None, Some(address), &DatagramConfig::default()).unwrap();
+        let mut near = DatagramSocket::new(opened);
+        let mut list = DatagramList::new();
+        assert!(list.push(&DatagramPath::to(Address::Udp(address)), [&b"x"[..]]));
+        let (counters, mut failures) = (Counters::default(), Vec::new());
+        assert_eq!(near.send(&list, &counters, &mut failures).done, 1);
+        assert!(failures.is_empty(), "{failures:?}");
+        // The answer to the first is there now, and is told by the second.
+        let far = UdpSocket::bind(address).unwrap();
+        assert_eq!(near.send(&list, &counters, &mut failures).done, 1);
+        assert!(matches!(&failures[..], [DatagramFailure::Network(_)]), "{failures:?}");
+        assert_eq!(far.recv(&mut [0; 2]).unwrap(), 1);
+    }
+}

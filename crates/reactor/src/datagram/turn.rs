@@ -1,6 +1,7 @@
 //! What a turn of the loop does for its datagram sockets.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
@@ -11,7 +12,6 @@ use crate::backend::Poll;
 use crate::handler::Handler;
 use crate::slab::Key;
 use crate::{Context, Reactor};
-use std::os::fd::AsFd;
 
 /// Receives per socket and batch.
 const MAX_RECEIVES: usize = 16;
@@ -144,5 +144,74 @@ impl Reactor {
             self.sockets.update_datagram_interest(key)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{Closed, ConnectionId, DatagramConfig, DatagramPath, Gather, ListenerId, Offloads};
+
+    const LEN: usize = 8000;
+
+    /// Sends without end, and counts what comes.
+    struct Talker {
+        to: DatagramPath,
+        bytes: Vec<u8>,
+        received: usize,
+    }
+
+    impl Handler for Talker {
+        fn accepted(&mut self, _: &mut Context<'_>, _: ListenerId, _: ConnectionId, _: SocketAddr, _: SocketAddr) {}
+        fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, bytes: &[u8]) -> usize {
+            bytes.len()
+        }
+        fn gather<'a>(&'a self, _: ConnectionId, _: &mut Gather<'a>) {}
+        fn sent(&mut self, _: &mut Context<'_>, _: ConnectionId, _: usize) {}
+        fn closed(&mut self, _: &mut Context<'_>, _: ConnectionId, _: Closed) {}
+        fn datagrams(&mut self, _: &mut Context<'_>, _: DatagramSocketId, datagrams: Datagrams<'_>) {
+            self.received += datagrams.count();
+        }
+        fn gather_datagrams<'a>(&'a mut self, _: DatagramSocketId, list: &mut DatagramList<'a>) {
+            while list.push(&self.to, [&self.bytes[..]]) {}
+        }
+    }
+
+    #[test]
+    fn one_batch_sends_and_receives_a_bounded_amount() {
+        for offloads in [Offloads::On, Offloads::Off] {
+            let mut reactor = Reactor::new().unwrap();
+            let config = DatagramConfig { offloads, receive_buffer_bytes: Some(8 << 20), ..DatagramConfig::default() };
+            let mut cx = reactor.context();
+            let (receiver, address) = cx.bind_udp("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+            let (sender, _) = cx.connect_udp(address, &config).unwrap();
+            cx.send_datagrams(sender);
+            let mut talker = Talker { to: DatagramPath::to(address.into()), bytes: vec![1; LEN], received: 0 };
+            // Would not return if the endless talker had its way.
+            reactor.flush_datagrams(&mut talker);
+            assert!(reactor.sockets.datagrams.has_touched(), "it would wait for an event");
+            reactor.context().close_datagrams(sender);
+            // More lies ready than one batch takes, which would be at most what it may and one receive of full slots.
+            let mut batches = 0;
+            loop {
+                let before = talker.received;
+                reactor.datagrams_ready(
+                    receiver.0,
+                    &Ready { readable: true, writable: false, ended: None },
+                    &mut talker,
+                );
+                let bytes = (talker.received - before) * LEN;
+                assert!(bytes <= MAX_RECEIVED_BYTES + RECEIVED_MESSAGES * SLOT_BYTES);
+                if bytes == 0 {
+                    break;
+                }
+                batches += 1;
+            }
+            assert!(batches > 1 && talker.received * LEN > 2 * MAX_RECEIVED_BYTES, "{batches} {}", talker.received);
+            assert!(!reactor.step(&mut talker, Instant::now()).unwrap().active);
+        }
     }
 }

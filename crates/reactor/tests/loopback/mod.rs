@@ -4,6 +4,7 @@
 
 mod bytes;
 mod closing;
+mod datagrams;
 mod files;
 mod idle;
 mod listening;

@@ -1,0 +1,130 @@
+//! What needs a network of its own: an MTU that datagrams exceed, and a link that is slower than we are.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::thread;
+
+use lunette_reactor::{DatagramConfig, DatagramFailure, Offloads, path_mtu};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::super::reactor;
+use super::{Event, numbered, run, to};
+
+/// Runs `test` in a network namespace that was set up by `commands`, on a thread of its own. It says so when that cannot be: it
+/// needs root, and ip and tc of iproute2.
+fn in_namespace(commands: &[&str], test: impl FnOnce() + Send) {
+    let run = move || {
+        // SAFETY: the thread shares nothing that this takes from it: descriptors stay common.
+        if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+            return skip(&format!("the right to make network namespaces ({error})"));
+        }
+        for command in commands {
+            let mut words = command.split(' ');
+            let program = words.next().unwrap();
+            match Command::new(program).args(words).output() {
+                Err(_) => return skip(&format!("the program {program}")),
+                Ok(output) => assert!(output.status.success(), "{command}: {output:?}"),
+            }
+        }
+        test();
+    };
+    thread::scope(|scope| scope.spawn(run).join().unwrap());
+}
+
+fn skip(missing: &str) {
+    // Past the capture of the test harness.
+    writeln!(io::stderr(), "SKIPPED: a test of datagrams needs {missing}").expect("standard error is open");
+}
+
+#[test]
+fn what_is_longer_than_the_mtu_is_told_and_the_rest_leaves_joined() {
+    in_namespace(&["ip link set lo mtu 1500 up"], || {
+        for (address, header_len) in [("127.0.0.1:0", 28), ("[::1]:0", 48)] {
+            for connected in [false, true] {
+                exceed_mtu(address.parse().unwrap(), 1500 - header_len, connected);
+            }
+        }
+    });
+}
+
+fn exceed_mtu(address: SocketAddr, max_len: usize, connected: bool) {
+    let mut reactor = reactor();
+    let config = DatagramConfig::default();
+    let mut cx = reactor.context();
+    let (receiver, bound) = cx.bind_udp(address, &config).unwrap();
+    let (sender, _) = if connected { cx.connect_udp(bound, &config) } else { cx.bind_udp(address, &config) }.unwrap();
+    assert_eq!(path_mtu(bound).unwrap(), 1500);
+    // Joined ones that are too long, alone and with a shorter one at the end; and those that fit exactly.
+    let lens = [[max_len; 10], [max_len + 1; 10], [2000; 10], [1000; 10], [max_len + 500; 10], [700; 10]].concat();
+    let fits = |len: &usize| *len <= max_len;
+    let (expected, too_long): (Vec<usize>, Vec<usize>) = lens.iter().partition(|len| fits(len));
+    let mut failed = Vec::new();
+    let mut received = Vec::new();
+    let counts = run(
+        &mut reactor,
+        |state, cx| {
+            for (number, &len) in lens.iter().enumerate() {
+                state.offer(cx, sender, to(bound), numbered(number, len));
+            }
+        },
+        |_, cx, event| match event {
+            Event::Failed(id, DatagramFailure::TooLong { path, len }) => {
+                assert_eq!((id, path), (sender, to(bound)));
+                failed.push(len);
+            }
+            Event::Failed(_, failure) => panic!("{failure:?}"),
+            Event::Sent(..) => {}
+            Event::Datagrams(id, got) => {
+                assert_eq!(id, receiver);
+                received.extend(got.into_iter().map(|datagram| datagram.bytes.len()));
+                if received.len() == expected.len() {
+                    cx.stop();
+                }
+            }
+        },
+    );
+    assert_eq!((received, failed), (expected, too_long));
+    // The refusals are of lengths; what fits is joined still.
+    assert!(counts.sent_messages < counts.sent_datagrams, "{counts:?}");
+}
+
+#[test]
+fn a_full_socket_goes_on_when_there_is_room() {
+    let slow = "tc qdisc add dev lo root tbf rate 50mbit burst 70kb limit 10mb";
+    in_namespace(&["ip link set lo up", slow], || {
+        for offloads in [Offloads::On, Offloads::Off] {
+            fill(offloads);
+        }
+    });
+}
+
+fn fill(offloads: Offloads) {
+    let datagrams = 500;
+    let mut reactor = reactor();
+    let config = DatagramConfig { offloads, receive_buffer_bytes: Some(16 << 20), send_buffer_bytes: Some(4096) };
+    let mut cx = reactor.context();
+    let (receiver, address) = cx.bind_udp("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+    let (sender, _) = cx.connect_udp(address, &config).unwrap();
+    let mut received = 0;
+    let mut cut = 0;
+    let counts = run(
+        &mut reactor,
+        |state, cx| (0..datagrams).for_each(|number| state.offer(cx, sender, to(address), numbered(number, 1280))),
+        |state, cx, event| match event {
+            Event::Failed(_, failure) => panic!("{failure:?}"),
+            Event::Sent(..) => cut = state.cut,
+            Event::Datagrams(id, got) => {
+                assert_eq!(id, receiver);
+                for datagram in got {
+                    assert!(datagram.bytes == numbered(received, 1280), "datagram {received}");
+                    received += 1;
+                }
+                if received == datagrams {
+                    cx.stop();
+                }
+            }
+        },
+    );
+    assert!(cut > 2, "the socket was full {cut} times: {counts:?}");
+}
