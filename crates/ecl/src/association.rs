@@ -7,7 +7,7 @@
 //! - **The upper layer can go on** after it could not: [`resume`](Association::resume).
 //! - **There are PDUs to send:** [`push`](Association::push) them while [`wants_pdus`](Association::wants_pdus).
 //! - **After a batch, and at [`next_timeout`](Association::next_timeout):** [`fill`](Association::fill), then send
-//!   [`packets`](Association::packets) and report with [`sent`](Association::sent).
+//!   each [`packet`](Association::packet) and report with [`sent`](Association::sent).
 //! - **The login has passed:** [`bind`](Association::bind).
 //! - **The end:** [`finish`](Association::finish) or [`close`](Association::close); [`why_over`](Association::why_over) says that it has
 //!   come, whichever side wanted it.

@@ -10,26 +10,26 @@ use lunette_session::OutgoingPdu;
 /// Zeroes behind a data segment.
 static PAD: [u8; 3] = [0; 3];
 
-/// Calls `f` with the bytes `range` of what follows the basic header segment, as they lie in memory.
-fn for_each_slice<'a>(pdu: &'a OutgoingPdu, range: Range<u32>, f: &mut impl FnMut(&'a [u8])) {
+/// The bytes `range` of what follows the basic header segment, as they lie in memory.
+fn slices(pdu: &OutgoingPdu, range: Range<u32>) -> impl Iterator<Item = &[u8]> {
+    let data = std::iter::once(&pdu.data).chain(&pdu.more).flat_map(runs);
+    let pad = &PAD[..pad_len(pdu.data_len())];
     let mut range = range.start as usize..range.end as usize;
-    visit(&pdu.ahs, &mut range, f);
-    for data in std::iter::once(&pdu.data).chain(&pdu.more) {
-        match data {
-            Payload::Lent(loan) => loan.runs().for_each(|run| visit(run, &mut range, f)),
-            data => visit(data.first_run(), &mut range, f),
-        }
-    }
-    visit(&PAD[..pad_len(pdu.data_len())], &mut range, f);
+    let parts = std::iter::once(&*pdu.ahs).chain(data).chain(std::iter::once(pad)).map(move |part| {
+        let (start, end) = (range.start.min(part.len()), range.end.min(part.len()));
+        range = range.start - start..range.end - end;
+        &part[start..end]
+    });
+    parts.filter(|part| !part.is_empty())
 }
 
-/// Gives `f` what lies in `range`, and moves the range on, behind `bytes`.
-fn visit<'a>(bytes: &'a [u8], range: &mut Range<usize>, f: &mut impl FnMut(&'a [u8])) {
-    let (start, end) = (range.start.min(bytes.len()), range.end.min(bytes.len()));
-    if start < end {
-        f(&bytes[start..end]);
-    }
-    *range = range.start - start..range.end - end;
+/// The bytes of a payload, which is in no file.
+fn runs(payload: &Payload) -> impl Iterator<Item = &[u8]> {
+    let (lent, whole) = match payload {
+        Payload::Lent(loan) => (Some(loan.runs()), None),
+        payload => (None, Some(payload.first_run())),
+    };
+    lent.into_iter().flatten().chain(whole)
 }
 
 /// The part of a PDU that one packet carries.
@@ -217,11 +217,9 @@ impl Outgoing {
         Some(Place { bhs: &queued.pdu.bhs, stream_offset, pdu_offset: cut.start })
     }
 
-    /// Calls `f` with the payload of a cut, as it lies in memory.
-    pub fn for_each_slice<'a>(&'a self, cut: Cut, mut f: impl FnMut(&'a [u8])) {
-        if let Some(queued) = self.queued(cut.pdu) {
-            for_each_slice(&queued.pdu, cut.start..cut.end, &mut f);
-        }
+    /// The payload of a cut, as it lies in memory; nothing when all of its PDU is acknowledged.
+    pub fn slices(&self, cut: Cut) -> impl Iterator<Item = &[u8]> {
+        self.queued(cut.pdu).into_iter().flat_map(move |queued| slices(&queued.pdu, cut.start..cut.end))
     }
 
     /// The peer has a cut.

@@ -8,6 +8,7 @@ use crate::datagram::{DatagramConfig, DatagramSocketId, SocketBuffers};
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
 use crate::tcp::TcpInfo;
+use crate::virtual_connections::VirtualRequest;
 
 /// The reactor, as its handler sees it. Calls with ids that are dead do nothing.
 pub struct Context<'a> {
@@ -61,6 +62,9 @@ impl<'a> Context<'a> {
 
     /// Says that [`Handler::gather`](crate::Handler::gather) has something for `connection`. It is asked after the batch.
     pub fn send(&mut self, connection: ConnectionId) {
+        if connection.is_virtual() {
+            return self.sockets.virtuals.request(connection, VirtualRequest::Send);
+        }
         self.sockets.send(connection);
     }
 
@@ -68,11 +72,17 @@ impl<'a> Context<'a> {
     ///
     /// A paused connection still ends when it fails; that the peer closed it is noticed after it is resumed.
     pub fn pause(&mut self, connection: ConnectionId) {
+        if connection.is_virtual() {
+            return self.sockets.virtuals.request(connection, VirtualRequest::Pause);
+        }
         self.sockets.set_paused(connection, true);
     }
 
     /// Receives again from `connection`.
     pub fn resume(&mut self, connection: ConnectionId) {
+        if connection.is_virtual() {
+            return self.sockets.virtuals.request(connection, VirtualRequest::Resume);
+        }
         self.sockets.set_paused(connection, false);
     }
 
@@ -92,6 +102,9 @@ impl<'a> Context<'a> {
 
     /// Closes `connection` now. What was not yet sent is lost, and what was may be, when bytes of the peer lie unread.
     pub fn close(&mut self, connection: ConnectionId) {
+        if connection.is_virtual() {
+            return self.sockets.virtuals.request(connection, VirtualRequest::Close);
+        }
         self.sockets.close(connection);
     }
 
@@ -100,7 +113,33 @@ impl<'a> Context<'a> {
     /// From now on nothing more is received. Ends with [`Handler::closed`](crate::Handler::closed), at the latest after
     /// [`LINGER_TIMEOUT`](crate::LINGER_TIMEOUT).
     pub fn close_after_send(&mut self, connection: ConnectionId) {
+        if connection.is_virtual() {
+            return self.sockets.virtuals.request(connection, VirtualRequest::CloseAfterSend);
+        }
         self.sockets.close_after_send(connection);
+    }
+
+    /// A connection that the reactor does not carry, for a transport that stands between it and the handler. What the handler asks
+    /// for it is what [`take_virtual_requests`](Self::take_virtual_requests) gives.
+    pub fn open_virtual(&mut self) -> ConnectionId {
+        self.sockets.virtuals.open()
+    }
+
+    /// Begins a virtual connection to `peer`: the transport between the reactor and the handler makes it, or closes it.
+    pub fn connect_virtual(&mut self, peer: SocketAddr) -> ConnectionId {
+        let id = self.open_virtual();
+        self.sockets.virtuals.request(id, VirtualRequest::Connect(peer));
+        id
+    }
+
+    /// The virtual connection is gone.
+    pub fn remove_virtual(&mut self, connection: ConnectionId) {
+        self.sockets.virtuals.remove(connection);
+    }
+
+    /// Appends what was asked for virtual connections to `into`, in the order in which it was asked.
+    pub fn take_virtual_requests(&mut self, into: &mut Vec<(ConnectionId, VirtualRequest)>) {
+        self.sockets.virtuals.take_requests(into);
     }
 
     /// Opens a UDP socket at `address`; port 0 lets the system choose. An IPv6 socket serves IPv6 alone. Gives the actual address.

@@ -87,6 +87,7 @@ mod sync;
 mod sys;
 mod tcp;
 mod turn;
+mod virtual_connections;
 mod waker;
 
 pub use backend::IoBackend;
@@ -107,4 +108,5 @@ pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
 pub use sys::is_in_page_cache;
 pub use tcp::{TcpInfo, TcpOptions, connect};
 pub use turn::{Turn, TurnEnd, at_turn_end};
+pub use virtual_connections::VirtualRequest;
 pub use waker::Waker;

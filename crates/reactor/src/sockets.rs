@@ -14,6 +14,7 @@ use crate::datagram::DatagramSockets;
 use crate::slab::{Key, Slab};
 use crate::sys;
 use crate::tcp::TcpInfo;
+use crate::virtual_connections::VirtualConnections;
 
 /// How long a connection lives after [`Context::close_after_send`](crate::Context::close_after_send): the time that a peer
 /// has to take what is left and to close its side.
@@ -29,11 +30,29 @@ const DIRECT_PATIENCE: u8 = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(crate) Key);
 
+/// Set in the index of virtual connections.
+const VIRTUAL: u32 = 1 << 31;
+
 impl ConnectionId {
+    pub(crate) fn of_virtual(key: Key) -> Self {
+        Self(Key { index: key.index | VIRTUAL, ..key })
+    }
+
+    pub(crate) fn virtual_key(self) -> Key {
+        Key { index: self.0.index & !VIRTUAL, ..self.0 }
+    }
+
+    /// Whether the reactor does not carry it: see [`Context::open_virtual`](crate::Context::open_virtual).
+    #[inline]
+    pub fn is_virtual(self) -> bool {
+        self.0.index & VIRTUAL != 0
+    }
+
     /// A small number that no other living connection of the reactor has: an index for the handler's own table. It is
     /// used again after the connection is gone, so the table should keep the id too.
     pub fn index(self) -> usize {
-        self.0.index as usize
+        // Those that the reactor carries have even numbers, and virtual ones have odd numbers.
+        self.0.index.rotate_left(1) as usize
     }
 }
 
@@ -163,6 +182,7 @@ pub(crate) struct Sockets {
     listeners_changed: bool,
     connections: Slab<Connection>,
     pub(crate) datagrams: DatagramSockets,
+    pub(crate) virtuals: VirtualConnections,
     touched: Vec<Key>,
     /// Connections with a stash that were resumed.
     resumed: Vec<Key>,
@@ -185,6 +205,7 @@ impl Sockets {
             listeners_changed: false,
             connections: Slab::default(),
             datagrams: DatagramSockets::default(),
+            virtuals: VirtualConnections::default(),
             touched: Vec::new(),
             resumed: Vec::new(),
             leaving: Vec::new(),

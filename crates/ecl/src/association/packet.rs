@@ -26,14 +26,13 @@ pub(super) enum Body {
 }
 
 impl Packet {
-    /// Calls `f` with the header and the slices of the payload.
-    pub(super) fn for_each_slice<'a>(&'a self, outgoing: &'a Outgoing, mut f: impl FnMut(&'a [u8])) {
-        f(&self.header);
-        match &self.body {
-            Body::Cut(cut) => outgoing.for_each_slice(*cut, f),
-            Body::Bytes(bytes) if bytes.is_empty() => {}
-            Body::Bytes(bytes) => f(bytes),
-            Body::Zeroes(len) => f(&ZEROES[..*len]),
-        }
+    /// The payload, as it lies in memory.
+    pub(super) fn payload<'a>(&'a self, outgoing: &'a Outgoing) -> impl Iterator<Item = &'a [u8]> {
+        let (cut, whole) = match &self.body {
+            Body::Cut(cut) => (Some(outgoing.slices(*cut)), &[][..]),
+            Body::Bytes(bytes) => (None, &**bytes),
+            Body::Zeroes(len) => (None, &ZEROES[..*len]),
+        };
+        cut.into_iter().flatten().chain(std::iter::once(whole)).filter(|slice| !slice.is_empty())
     }
 }

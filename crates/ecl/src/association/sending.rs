@@ -30,16 +30,15 @@ impl<P: Copy> Association<P> {
         self.fill_ack(now);
     }
 
-    /// The packets that wait for the socket, in order: where they go, and a function that calls another one with the slices of packet `index`.
+    /// How many packets wait for the socket.
     pub fn ready_len(&self) -> usize {
         self.ready.len()
     }
 
-    /// Calls `f` with the slices of the packet at `index` of those that are ready.
-    pub fn for_each_slice<'a>(&'a self, index: usize, f: impl FnMut(&'a [u8])) {
-        if let Some(packet) = self.ready.get(index) {
-            packet.for_each_slice(&self.outgoing, f);
-        }
+    /// The packet at `index` of those that wait: its header, and its payload as it lies in memory.
+    pub fn packet(&self, index: usize) -> impl Iterator<Item = &[u8]> {
+        let packet = self.ready.get(index).into_iter();
+        packet.flat_map(|packet| std::iter::once(&packet.header[..]).chain(packet.payload(&self.outgoing)))
     }
 
     /// The first `count` packets have left, or cannot.
@@ -242,21 +241,14 @@ impl<P: Copy> Association<P> {
         let mut packet = Packet { header: [0; HEADER_LEN], body };
         if header.flags.contains(Flags::SEALED) {
             packet.header = header.emit();
-            let mut pieces = Vec::new();
-            packet.for_each_slice(&self.outgoing, |slice| pieces.push(slice));
-            let pieces: Vec<&[u8]> = pieces.split_off(1);
-            let mut payload = vec![0; pieces.iter().map(|piece| piece.len()).sum()].into_boxed_slice();
-            let mut sealed = packet.header;
-            keys.seal_pieces(&mut sealed, pieces, &mut payload);
-            packet = Packet { header: sealed, body: Body::Bytes(payload) };
+            let len = packet.payload(&self.outgoing).map(<[u8]>::len).sum();
+            let mut sealed = vec![0; len].into_boxed_slice();
+            let mut header = packet.header;
+            keys.seal_pieces(&mut header, packet.payload(&self.outgoing), &mut sealed);
+            packet = Packet { header, body: Body::Bytes(sealed) };
         } else {
             let mut check = Crc32c::new();
-            let mut is_header = true;
-            packet.for_each_slice(&self.outgoing, |slice| {
-                if !std::mem::take(&mut is_header) {
-                    check.update(slice);
-                }
-            });
+            packet.payload(&self.outgoing).for_each(|slice| check.update(slice));
             header.payload_check = check.finish();
             packet.header = header.emit();
             keys.check_header(&mut packet.header);

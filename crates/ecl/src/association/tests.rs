@@ -188,9 +188,7 @@ impl World {
         association.fill(self.now);
         let mut packets = Vec::new();
         for index in 0..association.ready_len() {
-            let mut bytes = Vec::new();
-            association.for_each_slice(index, |slice| bytes.extend_from_slice(slice));
-            packets.push(bytes);
+            packets.push(association.packet(index).flatten().copied().collect::<Vec<u8>>());
         }
         association.sent(packets.len());
         let to = *association.peer();

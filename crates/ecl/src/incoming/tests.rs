@@ -152,8 +152,7 @@ impl Receiver {
 
 fn send(outgoing: &Outgoing, cut: Cut) -> (Header, Vec<u8>) {
     let place = outgoing.place(cut).expect("it is not acknowledged");
-    let mut payload = Vec::new();
-    outgoing.for_each_slice(cut, |slice| payload.extend_from_slice(slice));
+    let payload = outgoing.slices(cut).flatten().copied().collect();
     (Header { bhs: *place.bhs, ..packet(place.stream_offset, place.pdu_offset) }, payload)
 }
 

@@ -10,9 +10,7 @@ fn limit(payload_len: u32) -> CutLimit {
 }
 
 fn payload(outgoing: &Outgoing, cut: Cut) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    outgoing.for_each_slice(cut, |slice| bytes.extend_from_slice(slice));
-    bytes
+    outgoing.slices(cut).flatten().copied().collect()
 }
 
 const NO_LIMIT: u64 = u64::MAX;
