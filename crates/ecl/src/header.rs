@@ -301,6 +301,11 @@ impl Header {
     }
 }
 
+/// The association that a packet is for, when the bytes are as long as a header. Nothing else of it is looked at.
+pub fn association_of(packet: &[u8]) -> Option<u32> {
+    packet.first_chunk::<HEADER_LEN>().map(|bytes| u32_at(bytes, 4))
+}
+
 fn u32_at(bytes: &[u8; HEADER_LEN], at: usize) -> u32 {
     u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
 }

@@ -1,0 +1,109 @@
+//! Associations that this side begins.
+
+use std::io;
+use std::net::SocketAddr;
+
+use lunette_ecl::Entropy;
+use lunette_ecl::handshake::{Client, Received};
+use lunette_reactor::{Address, Closed, ConnectionId, Context, DatagramPath, DatagramSocketId};
+use lunette_session::Time;
+
+use crate::{Endpoint, Upper};
+
+/// A handshake under way.
+pub(crate) struct Dialing {
+    pub(crate) id: ConnectionId,
+    pub(crate) socket: DatagramSocketId,
+    path: DatagramPath,
+    client: Client,
+}
+
+impl Dialing {
+    pub(crate) fn next_timeout(&self) -> Time {
+        self.client.next_timeout()
+    }
+}
+
+impl<H: Upper> Endpoint<H> {
+    /// The upper handler asks for a connection.
+    pub(crate) fn connect(&mut self, cx: &mut Context<'_>, id: ConnectionId, address: SocketAddr) {
+        let now = self.time(cx);
+        let socket = match cx.connect_udp(address, &self.config.sockets) {
+            Ok((socket, _)) => socket,
+            Err(error) => return self.refused(cx, id, error),
+        };
+        let entropy: &mut Entropy<'_> = &mut *self.entropy;
+        let number = free_number(entropy, |number| self.peers.contains(number));
+        let client = Client::new(now, number, entropy);
+        let path = DatagramPath::to(Address::Udp(address));
+        self.dialing.push(Dialing { id, socket, path, client });
+        self.dial(cx, now);
+    }
+
+    /// Sends the packets of handshakes that are due, and gives up those that had no answer.
+    pub(crate) fn dial(&mut self, cx: &mut Context<'_>, now: Time) {
+        let mut given_up = Vec::new();
+        for dialing in &mut self.dialing {
+            match dialing.client.transmit(now) {
+                Ok(Some(initial)) => {
+                    self.outbox.add_loose(dialing.socket, dialing.path, initial.into());
+                    cx.send_datagrams(dialing.socket);
+                }
+                Ok(None) => {}
+                Err(error) => given_up.push((dialing.id, error)),
+            }
+        }
+        for (id, error) in given_up {
+            self.hang_up(cx, id);
+            self.refused(cx, id, io::Error::new(io::ErrorKind::TimedOut, error.to_string()));
+        }
+    }
+
+    /// A connection does not come about.
+    fn refused(&mut self, cx: &mut Context<'_>, id: ConnectionId, error: io::Error) {
+        self.upper.closed(cx, id, Closed::Error(error));
+        cx.remove_virtual(id);
+        self.unsettled = true;
+    }
+
+    /// The network says that there is nobody at the address.
+    pub(crate) fn unreachable(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, error: io::Error) {
+        if let Some(id) = self.dialing.iter().find(|dialing| dialing.socket == socket).map(|dialing| dialing.id) {
+            self.hang_up(cx, id);
+            self.refused(cx, id, error);
+        }
+    }
+
+    /// Forgets a handshake.
+    pub(crate) fn hang_up(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        for dialing in self.dialing.extract_if(.., |dialing| dialing.id == id) {
+            cx.close_datagrams(dialing.socket);
+        }
+    }
+
+    /// A datagram at the socket of a handshake. False when there is none there.
+    pub(crate) fn dialed(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, bytes: &[u8], now: Time) -> bool {
+        let Some(at) = self.dialing.iter().position(|dialing| dialing.socket == socket) else { return false };
+        match self.dialing[at].client.receive(now, bytes) {
+            Received::Foreign => {}
+            Received::Retry => self.dial(cx, now),
+            Received::Established(established) => {
+                let Dialing { id, socket, path, .. } = self.dialing.swap_remove(at);
+                self.begin(established, id, socket, path, now);
+            }
+        }
+        true
+    }
+}
+
+/// A number for an association that no other has, and not 0.
+fn free_number(entropy: &mut Entropy<'_>, is_taken: impl Fn(u32) -> bool) -> u32 {
+    loop {
+        let mut bytes = [0; 4];
+        entropy(&mut bytes);
+        let number = u32::from_ne_bytes(bytes);
+        if number != 0 && !is_taken(number) {
+            return number;
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What an endpoint has, and how it looks after its associations.
+
+use std::io;
+use std::time::Instant;
+
+use lunette_ecl::association::{Association, Config as AssociationConfig, Seal};
+use lunette_ecl::close::CloseCode;
+use lunette_ecl::handshake::Established;
+use lunette_ecl::{Entropy, Role};
+use lunette_reactor::{
+    Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId, VirtualRequest, path_mtu,
+};
+use lunette_session::{Time, Timetable};
+
+use crate::Upper;
+use crate::above::Above;
+use crate::addresses::{peer_of, socket_address};
+use crate::dialing::Dialing;
+use crate::listening::Listening;
+use crate::peers::{Peer, Peers};
+use crate::sending::Outbox;
+
+/// IP and UDP headers: of IPv6, which are the longer ones.
+const IP_AND_UDP_LEN: u32 = 48;
+
+/// The MTU of a path that the system says nothing about.
+const DEFAULT_MTU: u32 = 1500;
+
+/// How an endpoint runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Config {
+    /// What associations are made with; the length of datagrams is that of their interface.
+    pub association: AssociationConfig,
+    /// How UDP sockets are opened.
+    pub sockets: DatagramConfig,
+    /// Addresses are believed without a token: for networks in which packets cannot lie about them.
+    pub trusts_addresses: bool,
+}
+
+/// Random bytes of the system, or of a simulator.
+pub(crate) type RandomBytes = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// A handler around another one, which carries connections of it in datagrams. See the crate's documentation.
+pub struct Endpoint<H: Upper> {
+    pub(crate) upper: H,
+    pub(crate) config: Config,
+    epoch: Instant,
+    pub(crate) entropy: RandomBytes,
+    pub(crate) peers: Peers<H::Place>,
+    pub(crate) listening: Listening,
+    pub(crate) dialing: Vec<Dialing>,
+    pub(crate) outbox: Outbox,
+    timetable: Timetable<u32>,
+    /// Spare memory for lists.
+    numbers: Vec<u32>,
+    requests: Vec<(ConnectionId, VirtualRequest)>,
+    /// Associations were left with something to do: at once.
+    pub(crate) unsettled: bool,
+}
+
+impl<H: Upper> Endpoint<H> {
+    /// Stands between the reactor and `upper`. Time counts from `epoch`; `entropy` fills slices with random bytes.
+    pub fn new(upper: H, config: Config, epoch: Instant, entropy: Box<dyn FnMut(&mut [u8]) + Send>) -> Self {
+        Self {
+            upper,
+            config,
+            epoch,
+            entropy,
+            peers: Peers::default(),
+            listening: Listening::default(),
+            dialing: Vec::new(),
+            outbox: Outbox::default(),
+            timetable: Timetable::default(),
+            numbers: Vec::new(),
+            requests: Vec::new(),
+            unsettled: false,
+        }
+    }
+
+    /// The handler above.
+    pub fn upper(&self) -> &H {
+        &self.upper
+    }
+
+    /// The handler above.
+    pub fn upper_mut(&mut self) -> &mut H {
+        &mut self.upper
+    }
+
+    /// The handler above, when the reactor has stopped.
+    pub fn into_upper(self) -> H {
+        self.upper
+    }
+
+    pub(crate) fn time(&self, cx: &Context<'_>) -> Time {
+        Time::new(cx.now().saturating_duration_since(self.epoch))
+    }
+
+    pub(crate) fn instant(&self, time: Time) -> Instant {
+        self.epoch + time.since_epoch()
+    }
+
+    /// The next moment at which an association or a handshake has something to do.
+    pub(crate) fn next_time(&self) -> Option<Instant> {
+        if self.unsettled || self.peers.are_touched() {
+            return Some(self.epoch);
+        }
+        let dialing = self.dialing.iter().map(Dialing::next_timeout);
+        dialing.chain(self.timetable.next()).min().map(|time| self.instant(time))
+    }
+
+    /// Looks at associations whose time has come.
+    pub(crate) fn time_has_come(&mut self, cx: &mut Context<'_>) {
+        let now = self.time(cx);
+        while let Some((at, number)) = self.timetable.pop_due(now) {
+            if let Some(peer) = self.peers.get_mut(number).filter(|peer| peer.watched_for == Some(at)) {
+                peer.watched_for = None;
+                self.peers.touch(number);
+            }
+        }
+        self.dial(cx, now);
+    }
+
+    // Associations begin.
+
+    /// Makes an association the connection `id` of the upper handler.
+    pub(crate) fn begin(
+        &mut self,
+        established: Established,
+        id: ConnectionId,
+        socket: DatagramSocketId,
+        path: DatagramPath,
+        now: Time,
+    ) -> u32 {
+        let (number, role) = (established.own_number, established.role);
+        let peer = socket_address(&path.peer);
+        let mtu = path_mtu(peer).unwrap_or(DEFAULT_MTU);
+        let is_local = peer.ip().is_loopback();
+        let config = AssociationConfig {
+            interface_len: mtu.saturating_sub(IP_AND_UDP_LEN) as usize,
+            seal: if is_local { self.config.association.seal } else { Seal::Everything },
+            ..self.config.association
+        };
+        let entropy: &mut Entropy<'_> = &mut *self.entropy;
+        let association = Association::new(established, peer_of(&path), config, now, entropy);
+        self.peers.insert(
+            number,
+            Peer {
+                association,
+                role,
+                id,
+                socket,
+                path,
+                rest: Vec::new(),
+                is_bound: false,
+                is_closed: false,
+                touched: false,
+                watched_for: None,
+            },
+        );
+        number
+    }
+
+    // Associations go on.
+
+    /// Brings upwards what waits, before the upper handler ends its batch.
+    pub(crate) fn deliver_touched(&mut self, cx: &mut Context<'_>) {
+        let mut numbers = std::mem::take(&mut self.numbers);
+        self.peers.take_touched(&mut numbers);
+        for number in &numbers {
+            let Self { upper, peers, .. } = self;
+            if let Some(Peer { association, id, rest, .. }) = peers.get_mut(*number) {
+                let mut above = Above { upper, cx, id: *id, rest };
+                above.offer_rest();
+                association.resume(&mut above);
+            }
+            // It is looked at once more after the upper handler's batch.
+            self.peers.touch(*number);
+        }
+        numbers.clear();
+        self.numbers = numbers;
+    }
+
+    /// Takes what the upper handler has to send, and ends what is over.
+    pub(crate) fn settle(&mut self, cx: &mut Context<'_>) {
+        self.unsettled = false;
+        self.take_requests(cx);
+        let mut numbers = std::mem::take(&mut self.numbers);
+        self.peers.take_touched(&mut numbers);
+        for number in numbers.drain(..) {
+            self.settle_one(cx, number);
+        }
+        self.numbers = numbers;
+    }
+
+    fn settle_one(&mut self, cx: &mut Context<'_>, number: u32) {
+        let now = self.time(cx);
+        let Self { upper, peers, timetable, outbox, unsettled, .. } = self;
+        let Some(peer) = peers.get_mut(number) else { return };
+        let (association, id) = (&mut peer.association, peer.id);
+        // The client speaks under the bound keys at once; the server's last login response goes before.
+        if peer.role == Role::Client {
+            bind(upper, association, &mut peer.is_bound, id);
+        }
+        while association.wants_pdus()
+            && !peer.is_closed
+            && let Some(pdu) = upper.take_pdu(id)
+        {
+            association.push(pdu);
+        }
+        if peer.role == Role::Server {
+            bind(upper, association, &mut peer.is_bound, id);
+        }
+        association.fill(now);
+        if association.ready_len() > 0 {
+            outbox.add(peer.socket, number);
+            cx.send_datagrams(peer.socket);
+        }
+        // Answers leave first; the upper handler takes the rest in the next batch.
+        *unsettled |= !peer.rest.is_empty() && upper.takes(id);
+        if let Some(at) = association.next_timeout() {
+            timetable.watch(number, at, &mut peer.watched_for);
+        }
+        self.end_if_over(cx, number);
+    }
+
+    // Associations end.
+
+    fn end_if_over(&mut self, cx: &mut Context<'_>, number: u32) {
+        let Some(peer) = self.peers.get_mut(number) else { return };
+        let Some(why) = peer.association.why_over() else { return };
+        let closed = match why.code {
+            CloseCode::FINISHED if peer.is_closed => Closed::AllSent,
+            CloseCode::FINISHED => Closed::PeerClosed,
+            CloseCode::TIMEOUT => Closed::Error(io::Error::new(io::ErrorKind::TimedOut, why.to_string())),
+            _ => Closed::Error(io::Error::new(io::ErrorKind::ConnectionAborted, why.to_string())),
+        };
+        let (id, is_done) = (peer.id, peer.association.is_done());
+        if !std::mem::replace(&mut peer.is_closed, true) {
+            self.upper.closed(cx, id, closed);
+            self.unsettled = true;
+        }
+        if is_done {
+            self.peers.remove(number);
+            cx.remove_virtual(id);
+        }
+    }
+
+    // What the upper handler asks for.
+
+    fn take_requests(&mut self, cx: &mut Context<'_>) {
+        let mut requests = std::mem::take(&mut self.requests);
+        cx.take_virtual_requests(&mut requests);
+        for (id, request) in requests.drain(..) {
+            if let VirtualRequest::Connect(address) = request {
+                self.connect(cx, id, address);
+            } else if let Some(number) = self.peers.number_of(id) {
+                self.peers.touch(number);
+                self.take_request(number, request);
+            } else if matches!(request, VirtualRequest::Close | VirtualRequest::CloseAfterSend) {
+                self.hang_up(cx, id);
+            }
+        }
+        self.requests = requests;
+    }
+
+    fn take_request(&mut self, number: u32, request: VirtualRequest) {
+        let Self { upper, peers, .. } = self;
+        let Some(peer) = peers.get_mut(number) else { return };
+        match request {
+            VirtualRequest::Close => {
+                peer.is_closed = true;
+                peer.association.close(CloseCode::SESSION, "");
+            }
+            VirtualRequest::CloseAfterSend => {
+                // All of it, however much it is: nothing is asked for later.
+                while let Some(pdu) = upper.take_pdu(peer.id) {
+                    peer.association.push(pdu);
+                }
+                peer.association.finish();
+            }
+            VirtualRequest::Connect(_) | VirtualRequest::Send | VirtualRequest::Pause | VirtualRequest::Resume => {}
+        }
+    }
+}
+
+fn bind<H: Upper>(upper: &mut H, association: &mut Association<H::Place>, is_bound: &mut bool, id: ConnectionId) {
+    if !*is_bound && let Some(binding) = upper.binding(id) {
+        association.bind(&binding);
+        *is_bound = true;
+    }
+}

@@ -1,0 +1,67 @@
+//! Associations that peers begin.
+
+use lunette_ecl::Entropy;
+use lunette_ecl::handshake::{Answer, Listener, ResetSecret};
+use lunette_ecl::header::PacketType;
+use lunette_reactor::{Context, DatagramPath, DatagramSocketId};
+use lunette_session::Time;
+
+use crate::addresses::{peer_of, socket_address};
+use crate::{Endpoint, Upper};
+
+/// What answers to addresses and associations that are not known. It is made at the first datagram.
+#[derive(Default)]
+pub(crate) struct Listening {
+    listener: Option<Listener>,
+}
+
+impl Listening {
+    fn listener(&mut self, now: Time, entropy: &mut Entropy<'_>) -> &mut Listener {
+        self.listener.get_or_insert_with(|| {
+            let mut secret = [0; 32];
+            entropy(&mut secret);
+            Listener::new(now, ResetSecret::new(secret), entropy)
+        })
+    }
+}
+
+impl<H: Upper> Endpoint<H> {
+    /// A datagram at a socket of the upper handler that belongs to no association. Gives the number of the one that it begins.
+    pub(crate) fn unknown(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: DatagramSocketId,
+        path: &DatagramPath,
+        bytes: &[u8],
+        now: Time,
+    ) -> Option<u32> {
+        let entropy: &mut Entropy<'_> = &mut *self.entropy;
+        let listener = self.listening.listener(now, entropy);
+        let is_initial = bytes.first().is_some_and(|first| first & 0x0f == PacketType::Initial as u8);
+        if !is_initial {
+            if let Some(accepted) = listener.claim(now, bytes) {
+                let id = cx.open_virtual();
+                let (peer, local) = (socket_address(&path.peer), socket_address(&path.local));
+                let number = self.begin(accepted.established, id, socket, *path, now);
+                self.upper.accepted_datagrams(cx, socket, id, peer, local);
+                return Some(number);
+            }
+            if let Some(reset) = listener.reset(bytes) {
+                self.answer(cx, socket, path, &reset);
+            }
+            return None;
+        }
+        let (trusted, peers) = (self.config.trusts_addresses, &self.peers);
+        match listener.answer(now, &peer_of(path), trusted, bytes, |number| peers.contains(number), entropy) {
+            Answer::Drop => {}
+            Answer::Retry(retry) => self.answer(cx, socket, path, &retry),
+            Answer::Accept(accept) => self.answer(cx, socket, path, &accept),
+        }
+        None
+    }
+
+    fn answer(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, path: &DatagramPath, bytes: &[u8]) {
+        self.outbox.add_loose(socket, *path, bytes.into());
+        cx.send_datagrams(socket);
+    }
+}

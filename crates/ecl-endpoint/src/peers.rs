@@ -1,0 +1,95 @@
+//! The associations of an endpoint.
+
+use std::collections::HashMap;
+
+use lunette_ecl::Role;
+use lunette_ecl::association::Association;
+use lunette_reactor::{ConnectionId, DatagramPath, DatagramSocketId};
+use lunette_session::Time;
+
+/// An association, and the connection that the upper handler sees.
+pub(crate) struct Peer<P> {
+    pub(crate) association: Association<P>,
+    pub(crate) role: Role,
+    pub(crate) id: ConnectionId,
+    pub(crate) socket: DatagramSocketId,
+    pub(crate) path: DatagramPath,
+    /// Bytes that the upper handler was offered and left for later.
+    pub(crate) rest: Vec<u8>,
+    pub(crate) is_bound: bool,
+    /// The upper handler has let go of it, or was told of its end.
+    pub(crate) is_closed: bool,
+    pub(crate) touched: bool,
+    pub(crate) watched_for: Option<Time>,
+}
+
+/// Associations, by the number that packets to this side have.
+pub(crate) struct Peers<P> {
+    by_number: HashMap<u32, Peer<P>>,
+    by_id: HashMap<ConnectionId, u32>,
+    touched: Vec<u32>,
+}
+
+impl<P> Default for Peers<P> {
+    fn default() -> Self {
+        Self { by_number: HashMap::new(), by_id: HashMap::new(), touched: Vec::new() }
+    }
+}
+
+impl<P> Peers<P> {
+    pub(crate) fn insert(&mut self, number: u32, peer: Peer<P>) {
+        self.by_id.insert(peer.id, number);
+        self.by_number.insert(number, peer);
+        self.touch(number);
+    }
+
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&Peer<P>> {
+        self.by_number.get(&number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Peer<P>> {
+        self.by_number.get_mut(&number)
+    }
+
+    pub(crate) fn number_of(&self, id: ConnectionId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Peer<P>> {
+        let peer = self.by_number.remove(&number)?;
+        self.by_id.remove(&peer.id);
+        Some(peer)
+    }
+
+    /// The peer whose packets take this path.
+    pub(crate) fn on_path(&mut self, socket: DatagramSocketId, path: &DatagramPath) -> Option<&mut Peer<P>> {
+        self.by_number.values_mut().find(|peer| peer.socket == socket && peer.path.peer == path.peer)
+    }
+
+    /// Looks at an association after the batch.
+    pub(crate) fn touch(&mut self, number: u32) {
+        if let Some(peer) = self.by_number.get_mut(&number)
+            && !std::mem::replace(&mut peer.touched, true)
+        {
+            self.touched.push(number);
+        }
+    }
+
+    pub(crate) fn are_touched(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    /// Moves the numbers of those to look at to the end of `into`.
+    pub(crate) fn take_touched(&mut self, into: &mut Vec<u32>) {
+        for number in &self.touched {
+            if let Some(peer) = self.by_number.get_mut(number) {
+                peer.touched = false;
+            }
+        }
+        into.append(&mut self.touched);
+    }
+}

@@ -1,0 +1,93 @@
+//! What is to be sent, in order, by socket.
+
+use std::collections::{HashMap, VecDeque};
+
+use lunette_reactor::{DatagramList, DatagramPath, DatagramSocketId};
+
+use crate::peers::Peers;
+
+/// Packets of handshakes that wait for one socket. When there are more, they are dropped: their senders come again.
+const MAX_LOOSE: usize = 256;
+
+/// What waits for the sockets.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    sockets: HashMap<DatagramSocketId, Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Packets that belong to no association.
+    loose: VecDeque<(DatagramPath, Box<[u8]>)>,
+    /// Associations with packets, in the order in which they are sent.
+    associations: VecDeque<u32>,
+    /// What the last list offered.
+    offered: VecDeque<Offer>,
+}
+
+#[derive(Clone, Copy)]
+enum Offer {
+    Loose,
+    Of(u32),
+}
+
+impl Outbox {
+    pub(crate) fn add_loose(&mut self, socket: DatagramSocketId, path: DatagramPath, bytes: Box<[u8]>) {
+        let waiting = self.sockets.entry(socket).or_default();
+        if waiting.loose.len() < MAX_LOOSE {
+            waiting.loose.push_back((path, bytes));
+        }
+    }
+
+    /// An association has packets.
+    pub(crate) fn add(&mut self, socket: DatagramSocketId, number: u32) {
+        let waiting = self.sockets.entry(socket).or_default();
+        if !waiting.associations.contains(&number) {
+            waiting.associations.push_back(number);
+        }
+    }
+
+    /// Lists what waits for a socket.
+    pub(crate) fn gather<'a, P: Copy>(
+        &'a mut self,
+        socket: DatagramSocketId,
+        peers: &'a Peers<P>,
+        list: &mut DatagramList<'a>,
+    ) {
+        let Some(Waiting { loose, associations, offered }) = self.sockets.get_mut(&socket) else { return };
+        offered.clear();
+        for (path, bytes) in loose.iter() {
+            if !list.push(path, [&**bytes]) {
+                return;
+            }
+            offered.push_back(Offer::Loose);
+        }
+        associations.retain(|number| peers.get(*number).is_some_and(|peer| peer.association.ready_len() > 0));
+        for number in associations.iter() {
+            let Some(peer) = peers.get(*number) else { continue };
+            for index in 0..peer.association.ready_len() {
+                if !list.push(&peer.path, peer.association.packet(index)) {
+                    return;
+                }
+                offered.push_back(Offer::Of(*number));
+            }
+        }
+    }
+
+    /// The first `count` of these have left.
+    pub(crate) fn sent<P: Copy>(&mut self, socket: DatagramSocketId, count: usize, peers: &mut Peers<P>) {
+        let Some(waiting) = self.sockets.get_mut(&socket) else { return };
+        for offer in waiting.offered.drain(..count.min(waiting.offered.len())) {
+            match offer {
+                Offer::Loose => drop(waiting.loose.pop_front()),
+                Offer::Of(number) => {
+                    if let Some(peer) = peers.get_mut(number) {
+                        peer.association.sent(1);
+                        // The window may let more out.
+                        peers.touch(number);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What stands above an endpoint.
+
+use std::net::SocketAddr;
+
+use lunette_ecl::protection::Binding;
+use lunette_pdu::BHS_LEN;
+use lunette_reactor::{ConnectionId, Context, DatagramSocketId, Handler};
+use lunette_session::OutgoingPdu;
+
+/// A handler whose connections may be carried in datagrams.
+pub trait Upper: Handler {
+    /// How it names a place for data.
+    type Place: Copy;
+
+    /// A peer has begun an association at a UDP socket that this handler has opened; as [`Handler::accepted`].
+    fn accepted_datagrams(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: DatagramSocketId,
+        id: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    );
+
+    /// Whether a virtual connection takes bytes now: it is there, holds none back, and does not wait for this handler.
+    fn takes(&self, id: ConnectionId) -> bool;
+
+    /// The place of `len` bytes that stand `pdu_offset` behind the basic header segment of a PDU that is not due yet.
+    fn place_early(
+        &mut self,
+        id: ConnectionId,
+        bhs: &[u8; BHS_LEN],
+        pdu_offset: u32,
+        len: usize,
+    ) -> Option<(Self::Place, &mut [u8])>;
+
+    /// The next `len` bytes are in their place, `skipped` bytes behind its front. False when they are due elsewhere.
+    fn placed(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnectionId,
+        place: Self::Place,
+        skipped: usize,
+        len: usize,
+    ) -> bool;
+
+    /// The next PDU to be sent on a virtual connection. It counts as sent.
+    fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu>;
+
+    /// What the login on a virtual connection has proven, once it has passed.
+    fn binding(&mut self, id: ConnectionId) -> Option<Binding>;
+}
