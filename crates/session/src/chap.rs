@@ -37,10 +37,24 @@ impl Secret {
         self.0.len() < Self::RECOMMENDED_BYTES
     }
 
+    /// Its bytes, for keys that are derived from it.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Whether both are the same. CHAP in both directions with one secret invites reflection (RFC 7143 section 9.2.1).
     pub fn same_as(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
+}
+
+/// The CHAP secrets that a login has proven to both sides: what only they know. A transport binds its keys to them.
+#[derive(Debug, Clone, Default)]
+pub struct ProvenSecrets {
+    /// Of the initiator; `None` when no proof was asked for.
+    pub initiator: Option<Secret>,
+    /// Of the target, when the initiator asked for a proof, too.
+    pub target: Option<Secret>,
 }
 
 impl fmt::Debug for Secret {
@@ -138,17 +152,23 @@ impl Algorithm {
 #[derive(Debug)]
 pub(crate) struct Authenticated {
     user: Option<String>,
+    secrets: ProvenSecrets,
 }
 
 impl Authenticated {
     /// No proof is asked for. `None` when the policy asks for one.
     pub(crate) fn without_proof(policy: &Authentication) -> Option<Self> {
-        matches!(policy, Authentication::None).then_some(Self { user: None })
+        matches!(policy, Authentication::None).then(|| Self { user: None, secrets: ProvenSecrets::default() })
     }
 
     /// The CHAP user that the initiator proved to be; `None` when no proof was asked for.
     pub(crate) fn user(&self) -> Option<&str> {
         self.user.as_deref()
+    }
+
+    /// What it has proven, and what we have.
+    pub(crate) fn secrets(&self) -> &ProvenSecrets {
+        &self.secrets
     }
 }
 
@@ -223,7 +243,9 @@ impl Challenge {
                 Some(Proof { user: ours.user.clone(), response })
             }
         };
-        Ok((Authenticated { user: Some(user.into()) }, proof))
+        let target = target.as_ref().filter(|_| proof.is_some()).map(|ours| ours.secret.clone());
+        let secrets = ProvenSecrets { initiator: known.map(|known| known.secret.clone()), target };
+        Ok((Authenticated { user: Some(user.into()), secrets }, proof))
     }
 }
 

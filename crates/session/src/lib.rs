@@ -141,7 +141,7 @@ mod timers;
 mod timetable;
 mod traffic;
 
-pub use chap::{Authentication, Credentials, Secret};
+pub use chap::{Authentication, Credentials, ProvenSecrets, Secret};
 pub use entropy::Entropy;
 pub use name::{NameError, check_name};
 pub use outgoing_pdu::OutgoingPdu;

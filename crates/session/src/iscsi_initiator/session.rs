@@ -19,7 +19,7 @@ use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::Parameters;
 use crate::limits::{RUN_COMMANDS, RUN_DATA_BYTES};
-use crate::{Entropy, OutgoingPdu, Time, Traffic};
+use crate::{Entropy, OutgoingPdu, ProvenSecrets, Time, Traffic};
 
 /// One session with all of its connections. See the module's documentation for the contract.
 pub struct Session {
@@ -108,6 +108,11 @@ impl Session {
     /// Whether the features of RFC 7144 may be used: iSCSIProtocolLevel 2 was agreed on.
     pub fn has_sam5_features(&self) -> bool {
         self.shared.parameters.has_sam5_features()
+    }
+
+    /// The secrets that the first login has proven.
+    pub fn proven_secrets(&self) -> &ProvenSecrets {
+        &self.shared.secrets
     }
 
     /// TargetAlias, as the login told it.

@@ -14,6 +14,7 @@ use super::session::Unacknowledged;
 use super::table::Table;
 use super::task::Task;
 use super::window::Window;
+use crate::ProvenSecrets;
 use crate::keys::Parameters;
 use crate::limits::{MAX_COMMANDS, MAX_DRIVER_REQUESTS, MAX_REQUESTS};
 
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) alias: Option<String>,
     pub(crate) portal_group: Option<u16>,
     last_order: u64,
+    /// What its login has proven.
+    pub(crate) secrets: ProvenSecrets,
     /// What the leading connection negotiated.
     pub(crate) parameters: Parameters,
     /// Commands under way on each connection, by CID.
@@ -60,6 +63,7 @@ impl Shared {
             alias: None,
             portal_group: None,
             last_order: 0,
+            secrets: ProvenSecrets::default(),
             parameters: Parameters::default(),
             loads: Vec::new(),
             logging_out: false,

@@ -252,6 +252,7 @@ impl Login {
         Ok(AdmitRequest {
             initiator_name: identity.initiator_name.clone(),
             chap_user: proof.user().map(Into::into),
+            secrets: proof.secrets().clone(),
             isid: request.isid,
             tsih: request.tsih,
             cid: request.cid,

@@ -18,7 +18,7 @@ use super::event::{Event, Signal};
 use super::sessions::AdmitRequest;
 use super::tasks::window::{BufferShare, CommandWindow};
 use crate::keys::Parameters;
-use crate::{Time, Timers};
+use crate::{ProvenSecrets, Time, Timers};
 
 /// The initiator and the target of a session, and what its leading login agreed on.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct SessionInfo {
     /// The CHAP user that its first login proved to be; `None` when no proof was asked for. All of the session's connections belong
     /// to that user.
     pub chap_user: Option<String>,
+    /// What both sides have proven to know in that login.
+    pub secrets: ProvenSecrets,
     /// The initiator's part of the session's name.
     pub isid: Isid,
     /// Our part of the session's name.
@@ -118,6 +120,7 @@ impl<H: Copy + PartialEq> Session<H> {
         let info = SessionInfo {
             initiator_name: request.initiator_name.clone(),
             chap_user: request.chap_user.clone(),
+            secrets: request.secrets.clone(),
             isid: request.isid,
             tsih,
             target: request.target.clone(),

@@ -9,9 +9,9 @@ use super::connection::LoginConnection;
 use super::directory::TargetNode;
 use super::session::{Session, SessionInfo};
 use super::tasks::window::BufferShare;
-use crate::Time;
 use crate::keys::Parameters;
 use crate::limits::{MAX_EXTRA_COMMANDS, MAX_SESSION_TABLES, max_table_sessions};
+use crate::{ProvenSecrets, Time};
 
 /// A login that has passed all stages and asks to become, or to join, a session.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub struct AdmitRequest {
     pub initiator_name: String,
     /// The CHAP user that the initiator proved to be; `None` when no proof was asked for.
     pub chap_user: Option<String>,
+    /// What both sides have proven to know.
+    pub secrets: ProvenSecrets,
     /// From the login's header.
     pub isid: Isid,
     /// Zero asks for a new session.
@@ -306,6 +308,7 @@ mod tests {
         AdmitRequest {
             initiator_name: initiator.into(),
             chap_user: None,
+            secrets: ProvenSecrets::default(),
             isid: Isid([0, 0, 0, 0, 0, isid]),
             tsih,
             cid: Cid(cid),

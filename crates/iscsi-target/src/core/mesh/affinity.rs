@@ -194,6 +194,7 @@ mod tests {
         AdmitRequest {
             initiator_name: initiator.into(),
             chap_user: None,
+            secrets: lunette_session::ProvenSecrets::default(),
             isid: Isid([0, 0, 0, 0, 0, isid]),
             tsih: Tsih(tsih),
             cid: Cid(0),

@@ -54,10 +54,11 @@ impl Connection {
     }
 
     fn logged_in(&mut self, outcome: Outcome, shared: &mut Shared, now: Time) -> Result<(), SessionError> {
-        let Outcome { tsih, mut parameters, alias, portal_group } = outcome;
+        let Outcome { tsih, mut parameters, alias, portal_group, secrets } = outcome;
         if shared.tsih == Tsih::NEW {
             (shared.tsih, shared.alias, shared.portal_group) = (tsih, alias, portal_group);
             shared.parameters = parameters.clone();
+            shared.secrets = secrets;
         } else {
             if portal_group.is_some() && portal_group != shared.portal_group {
                 return Err(broken("13.9", "a connection of the session leads to another portal group"));

@@ -13,9 +13,9 @@ use lunette_pdu::{Cid, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatu
 use self::security::{Keys, Security, Trusted};
 use super::config::{ChapIdentity, SessionConfig};
 use super::error::{LoginError, SessionError, broken};
-use crate::Entropy;
 use crate::keys::{OfferError, Originator, Parameters, row};
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_RESPONSES, MAX_TEXT_BYTES};
+use crate::{Entropy, ProvenSecrets};
 
 /// The tag of all requests of a login. Nothing else is under way yet.
 const LOGIN_TAG: InitiatorTaskTag = InitiatorTaskTag(0);
@@ -38,6 +38,7 @@ pub(crate) struct Outcome {
     pub(crate) parameters: Parameters,
     pub(crate) alias: Option<String>,
     pub(crate) portal_group: Option<u16>,
+    pub(crate) secrets: ProvenSecrets,
 }
 
 /// Where the login is.
@@ -235,7 +236,7 @@ impl Login {
             put(&mut reply, key, &answer)?;
         }
         if response.transit {
-            return self.finish(response.tsih, &originator);
+            return self.finish(response.tsih, &originator, trusted);
         }
         self.phase = Phase::Operational { trusted, originator };
         Ok(self.send(&reply))
@@ -263,7 +264,7 @@ impl Login {
         Ok(self.send(&list))
     }
 
-    fn finish(&mut self, tsih: Tsih, originator: &Originator) -> Result<Step, SessionError> {
+    fn finish(&mut self, tsih: Tsih, originator: &Originator, trusted: Trusted) -> Result<Step, SessionError> {
         if tsih == Tsih::NEW {
             return Err(broken("11.13.3", "the login ends with TSIH 0"));
         }
@@ -273,7 +274,7 @@ impl Login {
         }
         let parameters = originator.finish()?;
         let (alias, portal_group) = (self.alias.take(), self.portal_group);
-        Ok(Step::Done(Box::new(Outcome { tsih, parameters, alias, portal_group })))
+        Ok(Step::Done(Box::new(Outcome { tsih, parameters, alias, portal_group, secrets: trusted.into_secrets() })))
     }
 
     /// Cuts a list to what a target must take during login (RFC 7143 section 13.12), and sends its first part.

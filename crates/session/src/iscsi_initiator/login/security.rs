@@ -7,15 +7,22 @@ use super::put;
 use crate::chap::{Algorithm, MAX_BINARY_BYTES};
 use crate::iscsi_initiator::config::ChapIdentity;
 use crate::iscsi_initiator::error::{LoginError, SessionError, broken};
-use crate::{Credentials, Entropy};
+use crate::{Credentials, Entropy, ProvenSecrets};
 
 /// CHAP_A: SHA3-256, SHA-1, MD5, SHA-256. SHA-256 stands last because one target (tgt) gives its number to SHA-1, and takes the
 /// first number that it knows. Targets that know the real SHA-256 know SHA3-256 too.
 const ALGORITHMS: &str = "8,6,5,7";
 
-/// Proof that the target has shown all that was asked of it. No login gets out of the security stage without.
+/// Proof that the target has shown all that was asked of it. No login gets out of the security stage without. It has the secrets that
+/// were proven.
 #[derive(Debug)]
-pub(crate) struct Trusted(());
+pub(crate) struct Trusted(ProvenSecrets);
+
+impl Trusted {
+    pub(crate) fn into_secrets(self) -> ProvenSecrets {
+        self.0
+    }
+}
 
 /// What the target must answer to our own challenge.
 #[derive(Debug)]
@@ -24,16 +31,11 @@ struct Expected {
 }
 
 impl Expected {
-    fn verify(
-        &self,
-        target: &Credentials,
-        user: Option<&str>,
-        response: Option<&str>,
-    ) -> Result<Trusted, SessionError> {
+    fn verify(&self, target: &Credentials, user: Option<&str>, response: Option<&str>) -> Result<(), SessionError> {
         let response = response.and_then(|text| text::parse_binary(text, MAX_BINARY_BYTES).ok());
         let right: bool = response.is_some_and(|response| self.response.ct_eq(&response).into());
         let name_is_right = user.is_some_and(|user| target.user.is_empty() || user == target.user);
-        if right && name_is_right { Ok(Trusted(())) } else { Err(LoginError::TargetAuthentication.into()) }
+        if right && name_is_right { Ok(()) } else { Err(LoginError::TargetAuthentication.into()) }
     }
 }
 
@@ -83,7 +85,7 @@ impl Security {
         self.state = match std::mem::replace(&mut self.state, State::Offered) {
             State::Offered => self.method(keys.value("AuthMethod"), transits, reply)?,
             State::AlgorithmsOffered => self.challenged(keys, reply)?,
-            State::Answered(None) => State::Done(Trusted(())),
+            State::Answered(None) => State::Done(self.proven(false)),
             State::Answered(Some(expected)) => State::Done(self.proof(&expected, keys)?),
             State::Done(trusted) => State::Done(trusted),
         };
@@ -102,9 +104,9 @@ impl Security {
                 put(reply, "CHAP_A", ALGORITHMS)?;
                 Ok(State::AlgorithmsOffered)
             }
-            Some("None") if takes_none => Ok(State::Done(Trusted(()))),
+            Some("None") if takes_none => Ok(State::Done(Trusted(ProvenSecrets::default()))),
             // Said by deed. We only offer to move on when there is nothing to prove.
-            None if self.identity.is_none() && transits => Ok(State::Done(Trusted(()))),
+            None if self.identity.is_none() && transits => Ok(State::Done(Trusted(ProvenSecrets::default()))),
             Some("Reject") => Err(LoginError::Incompatible("AuthMethod".into()).into()),
             Some(other) => Err(broken("12.1", format!("AuthMethod={other} answers AuthMethod={}", self.methods()))),
             None => Err(broken("12.1", "AuthMethod was not answered")),
@@ -142,7 +144,18 @@ impl Security {
     fn proof(&self, expected: &Expected, keys: &Keys<'_>) -> Result<Trusted, SessionError> {
         let target = self.identity.as_ref().and_then(|identity| identity.target.as_ref());
         let target = target.ok_or(LoginError::TargetAuthentication)?;
-        expected.verify(target, keys.value("CHAP_N"), keys.value("CHAP_R"))
+        expected.verify(target, keys.value("CHAP_N"), keys.value("CHAP_R"))?;
+        Ok(self.proven(true))
+    }
+
+    /// Our secret is proven, and that of the target where it was asked for.
+    fn proven(&self, target_too: bool) -> Trusted {
+        let identity = self.identity.as_ref();
+        let target = identity.and_then(|identity| identity.target.as_ref()).filter(|_| target_too);
+        Trusted(ProvenSecrets {
+            initiator: identity.map(|identity| identity.initiator.secret.clone()),
+            target: target.map(|target| target.secret.clone()),
+        })
     }
 }
 
