@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_device::TargetDevice;
+use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_reactor::LoopConfig;
 use lunette_session::iscsi_target::{Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Offer;
@@ -49,6 +50,11 @@ impl TargetConfig {
 pub struct ServerConfig {
     /// Where to listen. All targets are reached through all portals.
     pub portals: Vec<PortalConfig>,
+    /// Where to answer associations of the Effective Cross Layer, at UDP ports. Their groups are not those of [`portals`](Self::portals): a session
+    /// lives on the core of its portal.
+    pub datagram_portals: Vec<PortalConfig>,
+    /// How they are carried.
+    pub datagrams: DatagramConfig,
     /// What to serve; names are unique.
     pub targets: Vec<TargetConfig>,
     /// How initiators prove themselves for a discovery session.
@@ -71,6 +77,8 @@ impl ServerConfig {
     pub fn new(portals: Vec<PortalConfig>, targets: Vec<TargetConfig>) -> Self {
         Self {
             portals,
+            datagram_portals: Vec::new(),
+            datagrams: DatagramConfig::default(),
             targets,
             discovery: Authentication::None,
             timers: Timers::default(),

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use lunette_buffer::Pool;
 use lunette_device::{Entropy, TargetDevice, system_entropy};
+use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_reactor::{IoBackend, Reactor, ThreadPool, Waker};
 use lunette_session::iscsi_target::{Directory, Timers};
 
@@ -22,6 +23,7 @@ use crate::threads::{Seat, run_all};
 pub struct Server {
     seats: Vec<Seat>,
     portals: Vec<SocketAddr>,
+    datagram_portals: Vec<SocketAddr>,
     stopper: Stopper,
     monitor: Monitor,
     control: Control,
@@ -65,9 +67,11 @@ impl Server {
         let control = Control::new(Arc::clone(&updates), first.waker());
         let mut open = Portals::default();
         open.change(&mut first.context(), &config.portals)?;
-        let portals = open.to_vec();
+        let sockets = &config.datagrams.sockets;
+        open.open_datagrams(&mut first.context(), &config.datagram_portals, sockets)?;
+        let (portals, datagram_portals) = (open.to_vec(), open.datagram_addresses());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
-        declare_ports(&devices, &portals);
+        declare_ports(&devices, &open.ports());
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let common = Common {
             affinity: SessionAffinity::new(config.cores),
@@ -77,6 +81,7 @@ impl Server {
             devices,
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
+            datagrams: config.datagrams,
             pool_bytes: pool_bytes(config.buffer_bytes, config.cores),
             file_threads: config.file_threads.div_ceil(config.cores),
         };
@@ -88,12 +93,17 @@ impl Server {
         first.updates = Arc::clone(&updates);
         let monitor = Monitor::new(seats.iter().map(Seat::watched).collect());
         let portals = portals.iter().map(|portal| portal.address).collect();
-        Ok(Self { seats, portals, stopper, monitor, control, updates_end: UpdatesEnd(updates) })
+        Ok(Self { seats, portals, datagram_portals, stopper, monitor, control, updates_end: UpdatesEnd(updates) })
     }
 
     /// The addresses that are listened on, in the order of the configuration.
     pub fn portals(&self) -> &[SocketAddr] {
         &self.portals
+    }
+
+    /// The UDP ports at which associations begin, in the order of the configuration.
+    pub fn datagram_portals(&self) -> &[SocketAddr] {
+        &self.datagram_portals
     }
 
     /// The way to watch this server.
@@ -135,6 +145,7 @@ struct Common {
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
     timers: Timers,
+    datagrams: DatagramConfig,
     /// Of each.
     pool_bytes: usize,
     /// Of each.
@@ -155,6 +166,7 @@ impl Common {
             devices: self.devices.clone(),
             directory: Arc::clone(&self.directory),
             timers: self.timers,
+            datagrams: self.datagrams,
             pool: Pool::trimmed(self.pool_bytes),
             file_threads: ThreadPool::new("lunette-file", self.file_threads, MAX_QUEUED_FILE_OPS)?,
             files_on_ring: reactor.backend() == IoBackend::Uring,

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use lunette_device::Entropy;
+use lunette_ecl_endpoint::Endpoint;
 use lunette_reactor::Reactor;
 
 use crate::config::{BindError, ServerConfig};
@@ -30,7 +31,7 @@ pub struct SteppedServer {
 struct SteppedCore {
     reactor: Reactor,
     /// `None` once the core has stopped. The farewell has the others stop then.
-    running: Option<(Core, Farewell)>,
+    running: Option<(Endpoint<Core>, Farewell)>,
 }
 
 /// What a step of one core came to.
@@ -61,7 +62,7 @@ impl SteppedServer {
         let (seats, updates_end) = server.into_seats();
         let core = |Seat { reactor, config }| {
             let farewell = Farewell(config.mailbox.clone());
-            SteppedCore { reactor, running: Some((Core::new(config), farewell)) }
+            SteppedCore { reactor, running: Some((Core::on_endpoint(config), farewell)) }
         };
         Ok(Self { cores: seats.into_iter().map(core).collect(), monitor, stopper, control, _updates_end: updates_end })
     }
@@ -85,7 +86,7 @@ impl SteppedServer {
     pub fn accept(&mut self, stream: TcpStream, [peer, local]: [SocketAddr; 2]) {
         let SteppedCore { reactor, running } = &mut self.cores[FIRST];
         if let Some((core, _)) = running
-            && let Some(listener) = core.first_listener()
+            && let Some(listener) = core.upper().first_listener()
         {
             reactor.accept_from(listener, stream, [peer, local], core);
         }
@@ -102,7 +103,7 @@ impl SteppedServer {
         match reactor.step(core, now) {
             Ok(step) if !step.stopped => CoreStep::Runs { active: step.active, again: step.again, next: step.next },
             result => {
-                let stopped = running.take().map_or(Ok(()), |(core, _)| core.into_stop_result());
+                let stopped = running.take().map_or(Ok(()), |(core, _)| core.into_upper().into_stop_result());
                 CoreStep::Stopped(result.and(stopped))
             }
         }

@@ -27,8 +27,10 @@ impl Seat {
     fn run(mut self, pinning: &Pinning) -> io::Result<()> {
         let _farewell = Farewell(self.config.mailbox.clone());
         let _pinned = pinning.pin(self.config.mailbox.me());
-        let mut core = Core::new(self.config);
-        if let Err(error) = self.reactor.run(&mut core) {
+        let mut endpoint = Core::on_endpoint(self.config);
+        let ended = self.reactor.run(&mut endpoint);
+        let core = endpoint.into_upper();
+        if let Err(error) = ended {
             core.abandon();
             return Err(error);
         }

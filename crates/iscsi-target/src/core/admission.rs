@@ -21,7 +21,9 @@ use crate::limits::NEGOTIATION_GRACE;
 impl Core {
     /// Lets the core decide where the session lives.
     pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, request: Box<AdmitRequest>) {
-        match self.mesh.claim_home(&request) {
+        // What datagrams carry stays on the core of its socket.
+        let home = if id.is_virtual() { Ok(None) } else { self.mesh.claim_home(&request) };
+        match home {
             Err(status) => self.refuse(id, status),
             Ok(Some(home)) if !self.mesh.is_here(&home) => self.depart(cx, id, Departure { home, request }),
             Ok(home) => {

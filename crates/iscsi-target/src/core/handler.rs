@@ -4,7 +4,12 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId};
+use lunette_ecl::protection::Binding;
+use lunette_ecl_endpoint::Upper;
+use lunette_pdu::BHS_LEN;
+use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, FileRequest, Gather, Handler, ListenerId};
+use lunette_session::iscsi_target::Placement;
+use lunette_session::{OutgoingPdu, ProvenSecrets, Secret};
 
 use super::Core;
 use super::connections::Conn;
@@ -19,28 +24,8 @@ impl Handler for Core {
         peer: SocketAddr,
         local: SocketAddr,
     ) {
-        let source = Source::of(peer);
-        let (group, permit) = (self.lifecycle.portals().group_of(listener), self.mesh.permit(source));
-        let (Some(portal_group), Some(permit), true) = (group, permit, !self.lifecycle.is_stopping()) else {
-            tracing::warn!(%peer, "connection refused: too many, or stopping");
-            return cx.close(id);
-        };
-        match self.new_login(cx, portal_group, local) {
-            Ok(login) => {
-                let conn = Conn::new(Box::new(login), peer, permit);
-                if let Some(evicted) = self.connections.insert_targetless(id, conn, source) {
-                    if let Some(conn) = self.connections.get(evicted) {
-                        tracing::warn!(peer = %conn.peer, "connection ended: too many others have no target");
-                    }
-                    self.close_now(cx, evicted);
-                }
-                self.touch(id);
-            }
-            Err(error) => {
-                tracing::error!(%peer, %error, "connection refused: no random numbers");
-                cx.close(id);
-            }
-        }
+        let group = self.lifecycle.portals().group_of(listener);
+        self.accept(cx, group, id, peer, local);
     }
 
     fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
@@ -109,5 +94,91 @@ impl Handler for Core {
     fn batch_end(&mut self, cx: &mut Context<'_>) {
         self.connections.begin_batch();
         self.settle(cx);
+    }
+}
+
+impl Upper for Core {
+    type Place = Placement;
+
+    fn accepted_datagrams(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: DatagramSocketId,
+        id: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) {
+        let group = self.lifecycle.portals().group_of_datagrams(socket);
+        self.accept(cx, group, id, peer, local);
+    }
+
+    fn takes(&self, id: ConnectionId) -> bool {
+        self.connections.takes(id)
+    }
+
+    fn place_early(
+        &mut self,
+        id: ConnectionId,
+        bhs: &[u8; BHS_LEN],
+        pdu_offset: u32,
+        len: usize,
+    ) -> Option<(Placement, &mut [u8])> {
+        self.connections.place_early(id, bhs, pdu_offset, len)
+    }
+
+    fn placed(&mut self, cx: &mut Context<'_>, id: ConnectionId, place: Placement, skipped: usize, len: usize) -> bool {
+        self.connections.placed(id, place, skipped, len, self.time(cx))
+    }
+
+    fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu> {
+        self.connections.take_pdu(id, self.buffers.has_waiting())
+    }
+
+    fn binding(&mut self, id: ConnectionId) -> Option<Binding> {
+        let conn = self.connections.get(id).filter(|conn| conn.login.is_none())?;
+        let session = conn.session.as_ref()?;
+        let target = session.target.as_ref().map_or("", |target| &target.name);
+        let ProvenSecrets { initiator, target: of_target } = &session.secrets;
+        Some(Binding::new(
+            &session.initiator_name.to_ascii_lowercase(),
+            &target.to_ascii_lowercase(),
+            initiator.as_ref().map(Secret::expose),
+            of_target.as_ref().map(Secret::expose),
+        ))
+    }
+}
+
+impl Core {
+    /// A connection has come in at a portal of that group.
+    fn accept(
+        &mut self,
+        cx: &mut Context<'_>,
+        group: Option<u16>,
+        id: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) {
+        let source = Source::of(peer);
+        let permit = self.mesh.permit(source);
+        let (Some(portal_group), Some(permit), true) = (group, permit, !self.lifecycle.is_stopping()) else {
+            tracing::warn!(%peer, "connection refused: too many, or stopping");
+            return cx.close(id);
+        };
+        match self.new_login(cx, portal_group, local) {
+            Ok(login) => {
+                let conn = Conn::new(Box::new(login), peer, permit);
+                if let Some(evicted) = self.connections.insert_targetless(id, conn, source) {
+                    if let Some(conn) = self.connections.get(evicted) {
+                        tracing::warn!(peer = %conn.peer, "connection ended: too many others have no target");
+                    }
+                    self.close_now(cx, evicted);
+                }
+                self.touch(id);
+            }
+            Err(error) => {
+                tracing::error!(%peer, %error, "connection refused: no random numbers");
+                cx.close(id);
+            }
+        }
     }
 }

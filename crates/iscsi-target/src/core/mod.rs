@@ -30,6 +30,7 @@ use std::time::Instant;
 
 use lunette_buffer::Pool;
 use lunette_device::{Entropy, TargetDevice};
+use lunette_ecl_endpoint::{Config as DatagramConfig, Endpoint};
 use lunette_reactor::{ConnectionId, Context, ListenerId, ThreadPool, Waker};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{Directory, Timers};
@@ -60,6 +61,8 @@ pub(crate) struct CoreConfig {
     pub(crate) devices: Vec<Arc<TargetDevice>>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) timers: Timers,
+    /// How connections over datagrams are carried.
+    pub(crate) datagrams: DatagramConfig,
     pub(crate) pool: Pool,
     pub(crate) file_threads: ThreadPool<FileWork>,
     /// The reactor takes file operations.
@@ -88,6 +91,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// A core, and below it what carries connections in datagrams.
+    pub(crate) fn on_endpoint(config: CoreConfig) -> Endpoint<Self> {
+        let (datagrams, epoch, entropy) = (config.datagrams, config.epoch, Arc::clone(&config.entropy));
+        let fill = move |bytes: &mut [u8]| entropy(bytes).expect("the system has random numbers");
+        Endpoint::new(Self::new(config), datagrams, epoch, Box::new(fill))
+    }
+
     pub(crate) fn new(config: CoreConfig) -> Self {
         let CoreConfig { portals, devices, directory, updates, stop_asked, waker, mailbox, .. } = config;
         let wakes = waker.clone();

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use lunette_pdu::SerialNumber;
+use lunette_pdu::{BHS_LEN, SerialNumber};
 
 pub use self::login::{ConnectionConfig, LoginConnection, LoginEvent};
 pub use self::placing::Placement;
@@ -212,6 +212,16 @@ impl<'a> ConnectionMut<'a> {
     /// Where the next bytes should be received into: see [`Connection::direct`].
     pub fn into_direct(self) -> Option<&'a mut [u8]> {
         self.connection.direct()
+    }
+
+    /// The place of data that comes ahead of its turn: see [`Connection::place_early`].
+    pub fn into_place_early(
+        self,
+        bhs: &[u8; BHS_LEN],
+        pdu_offset: u32,
+        len: usize,
+    ) -> Option<(Placement, &'a mut [u8])> {
+        self.connection.place_early(bhs, pdu_offset, len)
     }
 
     /// The full feature phase, and what it works on; `None` when the stream is gone.

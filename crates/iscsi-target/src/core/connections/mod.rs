@@ -9,13 +9,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use lunette_device::Nexus;
-use lunette_pdu::LoginStatus;
+use lunette_pdu::{BHS_LEN, LoginStatus};
 use lunette_reactor::{ConnectionId, Context, Gather};
 use lunette_session::iscsi_target::{
-    AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket, Response,
-    Session, SessionKey, TaskTag,
+    AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket, Placement,
+    Response, Session, SessionKey, TaskTag,
 };
-use lunette_session::{SharedTraffic, Time, Timetable};
+use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable};
 
 use super::buffers::BufferQueue;
 use super::mesh::Source;
@@ -431,6 +431,54 @@ impl Connections {
         if conn.is_held_up() || buffers_are_short {
             self.touch(id);
         }
+    }
+
+    // Datagrams, which carry PDUs apart.
+
+    /// Whether a connection takes bytes.
+    pub(super) fn takes(&self, id: ConnectionId) -> bool {
+        let Some(conn) = self.table.get(id) else { return false };
+        match &conn.login {
+            Some(login) => login.wants_input() && !login.holds_bytes(),
+            None => {
+                let protocol = conn.protocol(id, &self.sessions);
+                protocol.is_some_and(|protocol| protocol.wants_input() && !protocol.holds_bytes())
+            }
+        }
+    }
+
+    /// The place of data that comes ahead of its turn.
+    pub(super) fn place_early(
+        &mut self,
+        id: ConnectionId,
+        bhs: &[u8; BHS_LEN],
+        pdu_offset: u32,
+        len: usize,
+    ) -> Option<(Placement, &mut [u8])> {
+        let session = self.sessions.get_mut(self.table.get(id)?.key?)?;
+        session.connection_mut(id)?.into_place_early(bhs, pdu_offset, len)
+    }
+
+    /// Data that was placed is due. False when it is due elsewhere.
+    pub(super) fn placed(&mut self, id: ConnectionId, place: Placement, skipped: usize, len: usize, now: Time) -> bool {
+        let placed = self.link(id).is_some_and(|(_, mut protocol)| protocol.placed(place, skipped, len, now));
+        self.touch(id);
+        placed
+    }
+
+    /// The next PDU of a connection. `buffers_are_short`: tasks wait for what the connection may have given back.
+    pub(super) fn take_pdu(&mut self, id: ConnectionId, buffers_are_short: bool) -> Option<OutgoingPdu> {
+        let conn = self.table.get_mut(id)?;
+        if let Some(login) = &mut conn.login {
+            return login.take_pdu();
+        }
+        let mut protocol = conn.protocol_mut(id, &mut self.sessions)?;
+        let pdu = protocol.take_pdu()?;
+        conn.answers.resize(protocol.answer_bytes());
+        if conn.is_held_up() || buffers_are_short {
+            self.touch(id);
+        }
+        Some(pdu)
     }
 
     // Timers.

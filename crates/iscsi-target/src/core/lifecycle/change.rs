@@ -80,7 +80,7 @@ impl Lifecycle {
     fn replace_targets(&self, targets: Vec<TargetConfig>, discovery: Authentication) -> ConfigChange {
         let portals = self.portals.to_vec();
         let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
-        declare_ports(&devices, &portals);
+        declare_ports(&devices, &self.portals.ports());
         let targets = targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let directory = Arc::new(Directory { targets, discovery });
         let stays = |device: &&Arc<TargetDevice>| devices.iter().any(|stays| Arc::ptr_eq(stays, device));

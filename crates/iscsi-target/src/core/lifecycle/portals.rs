@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_device::TargetDevice;
-use lunette_reactor::{Context, ListenerId};
+use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId};
 use lunette_session::iscsi_target::Portal;
 
 use crate::config::{BindError, PortalConfig};
@@ -14,6 +14,15 @@ use crate::config::{BindError, PortalConfig};
 #[derive(Default)]
 pub(crate) struct Portals {
     open: Vec<OpenPortal>,
+    /// They stay as long as the server.
+    datagrams: Vec<DatagramPortal>,
+}
+
+/// A UDP port at which associations begin.
+struct DatagramPortal {
+    socket: DatagramSocketId,
+    group: u16,
+    address: SocketAddr,
 }
 
 #[derive(Clone, Copy)]
@@ -91,6 +100,43 @@ impl Portals {
     /// The portal group that a connection came in through.
     pub(in crate::core) fn group_of(&self, listener: ListenerId) -> Option<u16> {
         self.open.iter().find(|portal| portal.listener == listener).map(|portal| portal.config.group)
+    }
+
+    /// Opens UDP ports at which associations begin.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be opened.
+    pub(crate) fn open_datagrams(
+        &mut self,
+        cx: &mut Context<'_>,
+        portals: &[PortalConfig],
+        config: &DatagramConfig,
+    ) -> Result<(), BindError> {
+        for portal in portals {
+            let (socket, address) = cx
+                .bind_udp(portal.address, config)
+                .map_err(|source| BindError::Listen { address: portal.address, source })?;
+            self.datagrams.push(DatagramPortal { socket, group: portal.group, address });
+        }
+        Ok(())
+    }
+
+    /// The portal group of a UDP port.
+    pub(in crate::core) fn group_of_datagrams(&self, socket: DatagramSocketId) -> Option<u16> {
+        self.datagrams.iter().find(|portal| portal.socket == socket).map(|portal| portal.group)
+    }
+
+    /// The addresses of UDP ports.
+    pub(crate) fn datagram_addresses(&self) -> Vec<SocketAddr> {
+        self.datagrams.iter().map(|portal| portal.address).collect()
+    }
+
+    /// All portals, whatever carries their sessions: each portal group is a target port.
+    pub(crate) fn ports(&self) -> Vec<Portal> {
+        let datagrams = self.datagrams.iter();
+        let datagrams = datagrams.map(|portal| Portal { address: portal.address, group: portal.group });
+        self.to_vec().into_iter().chain(datagrams).collect()
     }
 
     /// The portals as initiators are told of them.
