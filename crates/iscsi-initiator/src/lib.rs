@@ -93,7 +93,7 @@ pub use discovery::{TargetRecord, discover};
 pub use disk::{Disk, Facts};
 pub use engine::RandomBytes;
 pub use error::{Direction, Error};
-pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal};
+pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal, Transport};
 pub use pending::wait;
 #[cfg(feature = "store")]
 pub use remote_store::RemoteStore;

@@ -9,13 +9,44 @@ use lunette_pdu::Isid;
 use lunette_reactor::TcpOptions;
 use lunette_session::Timers;
 use lunette_session::iscsi_initiator::ChapIdentity;
-use lunette_session::keys::Offer;
+use lunette_session::keys::{Choices, Offer};
 
 use crate::SessionEvent;
 use crate::limits::MAX_HOST_BYTES;
 
 /// The TCP port of iSCSI (RFC 7143 section 15).
 pub const DEFAULT_PORT: u16 = 3260;
+
+/// What carries the PDUs of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Transport {
+    /// TCP (RFC 7143).
+    #[default]
+    Tcp,
+    /// The Effective Cross Layer over UDP: one connection, without digests of iSCSI and without markers, because its packets are checked and its
+    /// headers authenticated.
+    Ecl,
+}
+
+impl Transport {
+    /// What a login over it may offer, of what was asked for.
+    pub(crate) fn narrow(self, offer: &Offer) -> Offer {
+        match self {
+            Self::Tcp => offer.clone(),
+            Self::Ecl => Offer {
+                header_digest: NO_DIGEST,
+                data_digest: NO_DIGEST,
+                max_connections: 1,
+                error_recovery_level: 0,
+                marker_interval: None,
+                ..offer.clone()
+            },
+        }
+    }
+}
+
+/// Of the choices of a digest, none.
+const NO_DIGEST: Choices = Choices(0b01);
 
 /// A network portal of a target: host and TCP port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -117,6 +148,8 @@ pub type Listener = Arc<dyn Fn(&SessionEvent) + Send + Sync>;
 pub struct Options {
     /// InitiatorName: the iSCSI name to log in with.
     pub initiator_name: String,
+    /// What carries its PDUs.
+    pub transport: Transport,
     /// InitiatorAlias, a name for people; not sent if absent.
     pub initiator_alias: Option<String>,
     /// The CHAP credentials, one-way or mutual. Without them the session offers no authentication.
@@ -157,6 +190,7 @@ impl Options {
     pub fn new(initiator_name: impl Into<String>) -> Self {
         Self {
             initiator_name: initiator_name.into(),
+            transport: Transport::default(),
             initiator_alias: None,
             chap: None,
             offer: Offer::initiator(),

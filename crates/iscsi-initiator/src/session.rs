@@ -186,13 +186,14 @@ fn run(
         }
     };
     let queue = Queue::new(reactor.waker());
-    let mut engine = Engine::new(Arc::clone(&queue), traffic, trimmer, Instant::now(), Host::system());
+    let engine = Engine::new(Arc::clone(&queue), traffic, trimmer, Instant::now(), Host::system());
+    let mut endpoint = engine.on_endpoint();
     let _ = started.send(Ok((queue, reactor.counts())));
     // A batch is a turn: what its completions put off is done at its end.
     let _turn = Turn::begin();
-    let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
+    let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut endpoint)));
     // A completion or a listener of the caller may have panicked. Requests that are under way end all the same.
-    engine.end();
+    endpoint.upper_mut().end();
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 

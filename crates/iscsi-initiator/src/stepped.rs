@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lunette_buffer::{Pool, Trimmer};
+use lunette_ecl_endpoint::Endpoint;
 use lunette_reactor::{Reactor, Step};
 use lunette_session::SharedTraffic;
 
-use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report};
+use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report, Wire};
 use crate::session::Running;
 use crate::{Error, Initiator, Options, Portal};
 
@@ -18,7 +19,7 @@ use crate::{Error, Initiator, Options, Portal};
 /// waited for by a thread that is to call [`step`](Self::step).
 pub struct SteppedLoop {
     reactor: Reactor,
-    engine: Engine,
+    endpoint: Endpoint<Engine>,
 }
 
 /// An attempt to connect, which its owner ends one way or the other.
@@ -31,7 +32,7 @@ pub struct Dial {
 impl Dial {
     /// Ends the attempt. The stream need not be TCP: one end of a socket pair will do.
     pub fn end(self, result: io::Result<TcpStream>) {
-        (self.report)(result);
+        (self.report)(result.map(Wire::Tcp));
     }
 }
 
@@ -64,7 +65,7 @@ impl SteppedLoop {
         let trimmer = Trimmer::new(pool.clone());
         let engine = Engine::new(Arc::clone(&queue), Arc::clone(&traffic), trimmer, now, host);
         let running = Running { queue, pool, counts: reactor.counts(), traffic, thread: Mutex::new(None) };
-        Ok((Self { reactor, engine }, Initiator::of(running)))
+        Ok((Self { reactor, endpoint: engine.on_endpoint() }, Initiator::of(running)))
     }
 
     /// Lets the event loop do what it can do at `now`, which is no earlier than in any step before.
@@ -73,12 +74,12 @@ impl SteppedLoop {
     ///
     /// When the system refuses to watch a socket.
     pub fn step(&mut self, now: Instant) -> io::Result<Step> {
-        self.reactor.step(&mut self.engine, now)
+        self.reactor.step(&mut self.endpoint, now)
     }
 }
 
 impl Drop for SteppedLoop {
     fn drop(&mut self) {
-        self.engine.end();
+        self.endpoint.upper_mut().end();
     }
 }

@@ -1,7 +1,7 @@
 //! Makes TCP connections. Each attempt has a thread of its own, because name lookup and connect may block for long.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lunette_reactor::{TcpOptions, connect};
 
 use super::{Env, Message, SessionKey};
 use crate::Error;
-use crate::options::{Options, Portal};
+use crate::options::{Options, Portal, Transport};
 
 /// Makes connections to portals, and reports each attempt once.
 pub(crate) trait Dialer: Send + Sync {
@@ -19,12 +19,20 @@ pub(crate) trait Dialer: Send + Sync {
 }
 
 /// What an attempt to connect reports to.
-pub(crate) type Report = Box<dyn FnOnce(io::Result<TcpStream>) + Send>;
+pub(crate) type Report = Box<dyn FnOnce(io::Result<Wire>) + Send>;
+
+/// What an attempt comes to.
+pub(crate) enum Wire {
+    /// A connection.
+    Tcp(TcpStream),
+    /// Where an association is to be begun.
+    Ecl(SocketAddr),
+}
 
 /// Begins to connect to `portal`. [`Message::Dialed`] brings the result.
 pub(super) fn dial(env: &Env<'_, '_>, session: SessionKey, attempt: u64, portal: Portal, options: &Options) {
     let (queue, name) = (Arc::clone(env.queue), portal.to_string());
-    let report = move |result: io::Result<TcpStream>| {
+    let report = move |result: io::Result<Wire>| {
         let result = result.map_err(|source| Error::Connect { portal: name, source: Arc::new(source) });
         queue.push(Message::Dialed { session, attempt, result });
     };
@@ -45,7 +53,14 @@ impl Dialer for ThreadDialer {
         };
         let of_thread = Arc::clone(&report);
         let (timeout, tcp) = (options.connect_timeout, options.tcp.clone());
-        let work = move || tell(&of_thread, connect_to(&portal, timeout, &tcp));
+        let transport = options.transport;
+        let work = move || {
+            let result = match transport {
+                Transport::Tcp => connect_to(&portal, timeout, &tcp).map(Wire::Tcp),
+                Transport::Ecl => first_address(&portal).map(Wire::Ecl),
+            };
+            tell(&of_thread, result);
+        };
         if let Err(error) = thread::Builder::new().name("lunette-connect".into()).spawn(work) {
             tell(&report, Err(error));
         }
@@ -62,4 +77,10 @@ fn connect_to(portal: &Portal, timeout: Duration, options: &TcpOptions) -> io::R
         }
     }
     Err(last)
+}
+
+/// The first address of the portal. Whether it answers is seen by the handshake.
+fn first_address(portal: &Portal) -> io::Result<SocketAddr> {
+    let mut addresses = (portal.host.as_str(), portal.port).to_socket_addrs()?;
+    addresses.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
 }

@@ -14,19 +14,22 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use lunette_buffer::Trimmer;
-use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
+use lunette_ecl::protection::Binding;
+use lunette_ecl_endpoint::{Config as DatagramConfig, Endpoint, Upper};
+use lunette_pdu::{BHS_LEN, LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{
-    Closed, ConnectionId, Context, Gather, Handler, Key, ListenerId, Slab, Turn, TurnEnd, Waker, at_turn_end,
+    Closed, ConnectionId, Context, DatagramSocketId, Gather, Handler, Key, ListenerId, Slab, Turn, TurnEnd, Waker,
+    at_turn_end,
 };
 use lunette_scsi::Lun;
-use lunette_session::iscsi_initiator::Recoveries;
-use lunette_session::{SharedTraffic, Time, Timetable};
-use std::net::{SocketAddr, TcpStream};
+use lunette_session::iscsi_initiator::{Placement, Recoveries};
+use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable};
+use std::net::SocketAddr;
 
 use crate::options::{Options, Portal};
 use crate::request::{Completion, Outcome, Request};
 use crate::{Error, Observation, Opened};
-pub(crate) use dial::{Dialer, Report, ThreadDialer};
+pub(crate) use dial::{Dialer, Report, ThreadDialer, Wire};
 use driver::SessionDriver;
 
 /// A session of this event loop.
@@ -85,7 +88,7 @@ pub(crate) enum Message {
     Dialed {
         session: SessionKey,
         attempt: u64,
-        result: Result<TcpStream, Error>,
+        result: Result<Wire, Error>,
     },
     Stop,
 }
@@ -502,5 +505,60 @@ impl Handler for Engine {
     fn batch_end(&mut self, cx: &mut Context<'_>) {
         self.coalesce(cx);
         Turn::part_ends();
+    }
+}
+
+impl Upper for Engine {
+    type Place = Placement;
+
+    fn accepted_datagrams(
+        &mut self,
+        cx: &mut Context<'_>,
+        _: DatagramSocketId,
+        id: ConnectionId,
+        _: SocketAddr,
+        _: SocketAddr,
+    ) {
+        // The initiator has no portals.
+        cx.close(id);
+    }
+
+    fn takes(&self, id: ConnectionId) -> bool {
+        let driver = self.session_of(id).and_then(|key| self.sessions.get(key.0));
+        driver.is_some_and(|driver| driver.takes(id))
+    }
+
+    fn place_early(
+        &mut self,
+        id: ConnectionId,
+        bhs: &[u8; BHS_LEN],
+        pdu_offset: u32,
+        len: usize,
+    ) -> Option<(Placement, &mut [u8])> {
+        self.driver_of(id)?.place_early(id, bhs, pdu_offset, len)
+    }
+
+    fn placed(&mut self, cx: &mut Context<'_>, id: ConnectionId, place: Placement, skipped: usize, len: usize) -> bool {
+        let Some(key) = self.session_of(id) else { return false };
+        let mut placed = false;
+        self.with(cx, key, |driver, env| placed = driver.placed(id, place, [skipped, len], env));
+        placed
+    }
+
+    fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu> {
+        self.driver_of(id)?.take_pdu(id)
+    }
+
+    fn binding(&mut self, id: ConnectionId) -> Option<Binding> {
+        self.driver_of(id)?.binding(id)
+    }
+}
+
+impl Engine {
+    /// What runs on a reactor: the engine, and below it what carries connections in datagrams.
+    pub(crate) fn on_endpoint(self) -> Endpoint<Self> {
+        let (epoch, entropy) = (self.epoch, Arc::clone(&self.host.entropy));
+        let fill = move |bytes: &mut [u8]| entropy(bytes).expect("the system has random numbers");
+        Endpoint::new(self, DatagramConfig::default(), epoch, Box::new(fill))
     }
 }

@@ -1,6 +1,6 @@
 //! iSCSI URLs: the portal, target and logical unit, the credentials, and the parameters of the session.
 //!
-//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`
+//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`, or `ecl://` for the Effective Cross Layer
 //!
 //! The form is libiscsi's, with more parameters: every key of RFC 7143 that is negotiated, in lower snake case
 //! ([`parameters`]), files for secrets, and where the keys of an encrypted disk are ([`keys`]). [`Url::parse`] is pure; [`Url::chap`] fetches
@@ -20,7 +20,7 @@ use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::Offer;
 use lunette_session::{Credentials, Secret, check_name};
 
-use crate::options::{DEFAULT_PORT, Options, Portal};
+use crate::options::{DEFAULT_PORT, Options, Portal, Transport};
 use crate::secret::read_secret;
 use crate::{Error, Initiator, Session};
 pub use keys::KeyParameters;
@@ -38,9 +38,11 @@ const TARGET_PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_TARGET_PASSWORD";
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Url {
+    /// What carries the session: `iscsi://` is TCP, `ecl://` the Effective Cross Layer.
+    pub transport: Transport,
     /// The host's name or address; IPv6 without its brackets.
     pub host: String,
-    /// The TCP port.
+    /// The TCP or UDP port.
     pub port: u16,
     /// The iSCSI name of the target; if absent, the URL names a portal.
     pub target: Option<String>,
@@ -102,7 +104,8 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, UrlError> {
 
 /// Whether `text` is meant to be an iSCSI URL, rather than a path.
 pub fn is_url(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, _)| ["iscsi", "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
+    text.split_once("://")
+        .is_some_and(|(scheme, _)| ["iscsi", "ecl", "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
 }
 
 impl Url {
@@ -115,10 +118,11 @@ impl Url {
         if text.len() > MAX_LEN {
             return wrong(format!("a URL of {} bytes is too long (at most {MAX_LEN})", text.len()));
         }
-        let rest = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("iscsi") => rest,
+        let (transport, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("iscsi") => (Transport::Tcp, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ecl") => (Transport::Ecl, rest),
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("iser") => return wrong(NO_ISER),
-            _ => return wrong("an iSCSI URL starts with iscsi://"),
+            _ => return wrong("an iSCSI URL starts with iscsi:// or ecl://"),
         };
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
@@ -126,6 +130,7 @@ impl Url {
         let (host, port) = portal_of(portal)?;
         let (target, lun) = path_of(path)?;
         let mut url = Self {
+            transport,
             host,
             port,
             target,
@@ -175,6 +180,7 @@ impl Url {
     pub fn options(&self) -> Result<Options, UrlError> {
         Ok(Options {
             chap: self.chap(|variable| std::env::var(variable).ok())?,
+            transport: self.transport,
             offer: self.offer.clone(),
             coalesce: self.coalesce,
             tcp: self.tcp.clone(),

@@ -1,19 +1,19 @@
 //! The connections of a session: dialing, login, and the bytes in both directions.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::Arc;
 
-use lunette_pdu::Isid;
+use lunette_ecl::protection::Binding;
+use lunette_pdu::{BHS_LEN, Isid};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather};
-use lunette_session::iscsi_initiator::{Session, SessionConfig};
-use lunette_session::{Entropy, Time};
+use lunette_session::iscsi_initiator::{Placement, Session, SessionConfig};
+use lunette_session::{Entropy, OutgoingPdu, ProvenSecrets, Secret, Time};
 
 use super::{ActiveSession, Connection, Phase, SessionDriver};
 use crate::Error;
 use crate::engine::Env;
 use crate::engine::coalescing::{Coalescing, MAX_HOLD};
-use crate::engine::dial::dial;
+use crate::engine::dial::{Wire, dial};
 
 impl SessionDriver {
     pub(in crate::engine) fn dial(&mut self, env: &mut Env<'_, '_>) {
@@ -22,7 +22,7 @@ impl SessionDriver {
         dial(env, self.key, self.attempt, self.portal.clone(), &self.options);
     }
 
-    pub(in crate::engine) fn dialed(&mut self, attempt: u64, result: Result<TcpStream, Error>, env: &mut Env<'_, '_>) {
+    pub(in crate::engine) fn dialed(&mut self, attempt: u64, result: Result<Wire, Error>, env: &mut Env<'_, '_>) {
         if attempt != self.attempt {
             return;
         }
@@ -31,8 +31,8 @@ impl SessionDriver {
             Phase::Active(_) => false,
             Phase::Pausing { .. } | Phase::Over(_) => return,
         };
-        let done = result.and_then(|stream| {
-            let begun = if leads { self.log_in(stream, env) } else { self.join(stream, env) };
+        let done = result.and_then(|wire| {
+            let begun = if leads { self.log_in(wire, env) } else { self.join(wire, env) };
             begun.map_err(|source| self.no_connection(source))
         });
         match done {
@@ -46,7 +46,7 @@ impl SessionDriver {
         Error::Connect { portal: self.portal.to_string(), source: Arc::new(source) }
     }
 
-    pub(super) fn log_in(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
+    pub(super) fn log_in(&mut self, wire: Wire, env: &mut Env<'_, '_>) -> io::Result<()> {
         let isid = match self.isid {
             Some(isid) => isid,
             None => *self.isid.insert(random_isid(env)?),
@@ -57,7 +57,7 @@ impl SessionDriver {
             target_name: self.target.clone(),
             isid,
             chap: self.options.chap.clone(),
-            offer: self.options.offer.clone(),
+            offer: self.options.transport.narrow(&self.options.offer),
             timers: self.options.timers,
         });
         let mut active = ActiveSession {
@@ -68,7 +68,7 @@ impl SessionDriver {
             replacer: None,
             coalescing: Coalescing::default(),
         };
-        let id = add_connection(&mut active, stream, env)?;
+        let id = add_connection(&mut active, wire, env)?;
         self.phase = Phase::Active(Box::new(active));
         // The login may have failed already; then its event ends the session.
         self.drain(id, &[], env);
@@ -76,9 +76,9 @@ impl SessionDriver {
     }
 
     /// Logs in one more connection of the session.
-    pub(super) fn join(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
+    pub(super) fn join(&mut self, wire: Wire, env: &mut Env<'_, '_>) -> io::Result<()> {
         let Phase::Active(active) = &mut self.phase else { return Ok(()) };
-        let id = add_connection(active, stream, env)?;
+        let id = add_connection(active, wire, env)?;
         // The login may have failed already; then its event tells.
         self.drain(id, &[], env);
         Ok(())
@@ -123,6 +123,54 @@ impl SessionDriver {
         }
     }
 
+    /// Whether a connection is there: it takes whatever comes.
+    pub(in crate::engine) fn takes(&self, id: ConnectionId) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        active.connections.iter().any(|connection| connection.id == id)
+    }
+
+    pub(in crate::engine) fn place_early(
+        &mut self,
+        id: ConnectionId,
+        bhs: &[u8; BHS_LEN],
+        pdu_offset: u32,
+        len: usize,
+    ) -> Option<(Placement, &mut [u8])> {
+        let (active, cid) = self.active(id)?;
+        active.session.place_early(cid, bhs, pdu_offset, len)
+    }
+
+    pub(in crate::engine) fn placed(
+        &mut self,
+        id: ConnectionId,
+        place: Placement,
+        [skipped, len]: [usize; 2],
+        env: &mut Env<'_, '_>,
+    ) -> bool {
+        let Some((active, cid)) = self.active(id) else { return false };
+        let placed = active.session.placed(cid, place, skipped, len, env.now);
+        self.drain(id, &[], env);
+        placed
+    }
+
+    pub(in crate::engine) fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu> {
+        let (active, cid) = self.active(id)?;
+        active.session.take_pdu(cid)
+    }
+
+    /// What the login has proven.
+    pub(in crate::engine) fn binding(&self, id: ConnectionId) -> Option<Binding> {
+        let Phase::Active(active) = &self.phase else { return None };
+        active.connections.iter().find(|connection| connection.id == id && connection.logged_in)?;
+        let ProvenSecrets { initiator, target } = active.session.proven_secrets();
+        Some(Binding::new(
+            &self.options.initiator_name.to_ascii_lowercase(),
+            &self.target.as_deref().unwrap_or_default().to_ascii_lowercase(),
+            initiator.as_ref().map(Secret::expose),
+            target.as_ref().map(Secret::expose),
+        ))
+    }
+
     pub(super) fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
         while let Some((active, cid)) = self.active(id) {
             let Some(event) = active.session.next_event(cid, &mut bytes, env.now) else {
@@ -156,11 +204,14 @@ impl SessionDriver {
     }
 }
 
-/// Adds a connection of the session over a TCP stream.
-fn add_connection(active: &mut ActiveSession, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
+/// Adds a connection of the session.
+fn add_connection(active: &mut ActiveSession, wire: Wire, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
     let mut entropy = [0; Entropy::BYTES];
     (env.host.entropy)(&mut entropy)?;
-    let id = env.cx.adopt(stream)?;
+    let id = match wire {
+        Wire::Tcp(stream) => env.cx.adopt(stream)?,
+        Wire::Ecl(address) => env.cx.connect_virtual(address),
+    };
     env.adopted.push(id);
     let cid = active.session.connect(Entropy(entropy), env.now);
     active.connections.push(Connection { cid, id, logged_in: false });
