@@ -42,6 +42,9 @@ const MAX_CONFIG_BYTES: u64 = 4 << 20;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     pub(crate) listen: Option<Vec<Listen>>,
+    /// UDP addresses at which the Effective Cross Layer is spoken.
+    #[serde(default)]
+    pub(crate) ecl: Vec<Listen>,
     #[serde(rename = "portal", default)]
     pub(crate) portals: Vec<Portal>,
     pub(crate) state: Option<PathBuf>,
@@ -248,6 +251,13 @@ impl Config {
         let simple = listen.into_iter().map(|Listen(address)| PortalConfig { address, group: DEFAULT_PORTAL_GROUP });
         let others = self.portals.iter().map(|portal| PortalConfig { address: portal.address.0, group: portal.group });
         simple.chain(others).collect()
+    }
+
+    /// The portals of `ecl`: one portal group, after all others.
+    pub(crate) fn datagram_portals(&self) -> Vec<PortalConfig> {
+        let last = self.portals().iter().map(|portal| portal.group).max().unwrap_or_default();
+        let group = last.saturating_add(1);
+        self.ecl.iter().map(|Listen(address)| PortalConfig { address: *address, group }).collect()
     }
 }
 

@@ -46,7 +46,7 @@ available, 5 disk missing, unreadable or in use.";
 
 /// Serve disks over iSCSI.
 ///
-/// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN
+/// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN, and with --ecl another one: ecl://HOST:PORT/IQN/LUN
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -56,6 +56,9 @@ pub(crate) struct Arguments {
     /// Where to listen; port 0 picks one (repeatable; default: 127.0.0.1:3260)
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<Listen>,
+    /// Where to speak the Effective Cross Layer, too, at a UDP port (repeatable)
+    #[arg(long, value_name = "ADDR:PORT")]
+    ecl: Vec<Listen>,
     /// The iSCSI name of the target
     #[arg(long, value_name = "IQN", default_value = "iqn.2026-11.lunette:disk")]
     target: String,
@@ -108,7 +111,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "ecl", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -150,6 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         cores: config.cores,
         buffer_bytes: config.limits.buffer_bytes(),
         timers: config.limits.timers(),
+        datagram_portals: config.datagram_portals(),
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
@@ -167,7 +171,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     hangups.answer_with("lunette-reload", reload).map_err(Failure::other)?;
     let mut counts = Counts::new(server.monitor(), arguments.json);
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
-    print_urls(server.portals(), &devices).map_err(Failure::other)?;
+    print_urls("iscsi", server.portals(), &devices).map_err(Failure::other)?;
+    print_urls("ecl", server.datagram_portals(), &devices).map_err(Failure::other)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
 }
@@ -213,6 +218,7 @@ impl Arguments {
         Ok(Config {
             listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
             portals: Vec::new(),
+            ecl: self.ecl.clone(),
             state: self.state.clone(),
             cores: self.cores,
             limits: Limits::default(),
@@ -231,13 +237,13 @@ pub(crate) fn bind_failure(error: BindError) -> Failure {
 }
 
 /// Prints one line per LUN, at the first portal. Scripts wait for these lines.
-fn print_urls(portals: &[SocketAddr], devices: &[Arc<TargetDevice>]) -> std::io::Result<()> {
+fn print_urls(scheme: &str, portals: &[SocketAddr], devices: &[Arc<TargetDevice>]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(address) = portals.first().map(|first| reachable(*first)) {
         for device in devices {
             for (lun, _) in device.units() {
                 let number = lun.number().unwrap_or_default();
-                writeln!(out, "iscsi://{address}/{}/{number}", device.name())?;
+                writeln!(out, "{scheme}://{address}/{}/{number}", device.name())?;
             }
         }
     }
