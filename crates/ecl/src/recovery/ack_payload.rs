@@ -94,3 +94,6 @@ pub fn emit(ranges: impl Iterator<Item = Span>, payload: &mut [u8; MAX_ACK_PAYLO
     }
     len
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,3 +70,6 @@ impl HyStart {
         if self.conservative.is_some() { bytes / CONSERVATIVE_DIVISOR } else { bytes }
     }
 }
+
+#[cfg(test)]
+mod tests;

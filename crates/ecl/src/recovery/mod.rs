@@ -329,7 +329,7 @@ impl<C> Recovery<C> {
             self.congestion.on_rtt(self.rtt.latest(), said.largest, self.numbers.next());
         }
         if marked {
-            self.congestion.on_congestion(newest_sent_at, 0, now);
+            self.congestion.on_congestion(newest_sent_at, 0, &self.rtt, now);
         }
         self.detect_losses(now, outcome);
         self.congestion.on_acknowledged(newly.growth_bytes, self.rtt.smoothed(), now);
@@ -344,7 +344,7 @@ impl<C> Recovery<C> {
         let Losses { packets, newest_sent_at, is_persistent } = self.sent.detect_losses(times, now, outcome);
         self.lost = self.lost.saturating_add(u64::from(packets));
         if let Some(sent_at) = newest_sent_at {
-            self.congestion.on_congestion(sent_at, packets, now);
+            self.congestion.on_congestion(sent_at, packets, &self.rtt, now);
         }
         if is_persistent {
             self.congestion.on_persistent_congestion();
@@ -482,3 +482,8 @@ const fn is_after(count: u32, before: u32) -> bool {
     let distance = count.wrapping_sub(before);
     distance != 0 && distance < 1 << 31
 }
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

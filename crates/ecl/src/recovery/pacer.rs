@@ -76,3 +76,6 @@ impl Pacer {
         self.tokens = (self.tokens + added).min(rate.burst as f64);
     }
 }
+
+#[cfg(test)]
+mod tests;

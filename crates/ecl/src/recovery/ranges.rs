@@ -115,3 +115,6 @@ impl Ranges {
         self.spans.iter().rev().copied()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -173,3 +173,6 @@ impl Received {
         self.ranges.largest().is_none_or(|largest| number >= largest.saturating_sub(HEADER_BITS))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,3 +83,6 @@ impl Rtt {
         self.smoothed + (self.variance * 4).max(GRANULARITY) + ACK_DELAY
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -299,3 +299,6 @@ fn place<C>(slots: &VecDeque<Slot<C>>, number: u64) -> usize {
 const fn other_place(packet_number: u64) -> usize {
     (packet_number % REMEMBERED_OTHERS as u64) as usize
 }
+
+#[cfg(test)]
+mod tests;
