@@ -10,9 +10,11 @@
 //! |---|---|
 //! | [`received`] | what arrived, and when the peer is told |
 //! | [`ack_payload`] | the bytes of an Ack packet's payload |
+//! | [`heard`] | what the peer's headers say |
 //! | [`sent`] | what is in flight, and what is lost |
 //! | [`reordering`] | how late a packet may be |
 //! | [`rtt`] | the round-trip time |
+//! | [`probes`] | when a silent peer is asked, and given up |
 //! | [`numbers`] | the next packet number |
 //! | [`congestion`], [`hystart`] | how much may be in flight |
 //! | [`pacer`] | when it may leave |
@@ -22,14 +24,16 @@
 //!
 //! It can acknowledge what was not sent: that is an [error](NeverSent), and the association ends. It can acknowledge what was sent and not
 //! received, to get more than the path carries: numbers are skipped where it cannot foresee them, and it is found out. It can
-//! acknowledge nothing: after 30 s the association ends ([`Timeout::Silent`]). What it can make this side remember is bounded
+//! acknowledge nothing: 30 s later the association ends ([`Timeout::Silent`]). What it can make this side remember is bounded
 //! ([`limits`](crate::limits)).
 
 pub mod ack_payload;
 pub mod congestion;
+pub mod heard;
 pub mod hystart;
 pub mod numbers;
 pub mod pacer;
+pub mod probes;
 pub mod ranges;
 pub mod received;
 pub mod reordering;
@@ -42,19 +46,16 @@ use lunette_session::Time;
 
 use self::ack_payload::{AckRanges, MAX_ACK_PAYLOAD_LEN};
 use self::congestion::{Cubic, initial_window};
+use self::heard::{Heard, spans};
 use self::numbers::Numbers;
 use self::pacer::{Pacer, Rate};
-use self::ranges::Span;
+use self::probes::Probes;
 use self::received::Received;
 pub use self::received::{Arrival, Told};
 use self::rtt::Rtt;
 use self::sent::{Growth, LossTimes, Losses, Newly, Sent};
 pub use self::sent::{Outcome, SentPacket};
 use crate::header::{Acknowledged, NOTHING_ACKNOWLEDGED};
-use crate::limits::MAX_SILENCE;
-
-/// Probes are no further apart than this, unless the path's round trip is longer.
-const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Persistent congestion takes as long as this many probe timeouts (RFC 9002 section 7.6.1).
 const PERSISTENT_TIMEOUTS: u32 = 3;
@@ -68,13 +69,13 @@ const SLOW_START_GAIN: f64 = 2.0;
 pub struct Config {
     /// The length of the path's datagrams, as far as it is known.
     pub datagram_len: usize,
-    /// As how many connections the association shares a path with others. [`FLOWS`] by default.
+    /// As how many connections the association uses a path whose queue is short ([`congestion`]). [`FLOWS`] by default.
     pub flows: u8,
     /// A secret random number: which packet numbers are skipped.
     pub seed: u64,
 }
 
-/// An association shares a path as two connections of TCP would.
+/// An association uses a path that loses packets without a queue as two connections of TCP would.
 pub const FLOWS: u8 = 2;
 
 /// The peer has acknowledged a packet that was not sent.
@@ -148,7 +149,8 @@ pub enum Timeout {
 ///
 /// - **A packet arrived** and is authentic: [`on_received`](Self::on_received), and drop it when that is `false`. Then
 ///   [`on_acknowledged`](Self::on_acknowledged) with what its header and payload say.
-/// - **Before a packet leaves:** [`allowance`](Self::allowance), for types that are acknowledged.
+/// - **Before packets leave** whose type is acknowledged: [`allowance`](Self::allowance), until it refuses or there is no more to send. The
+///   window grows when it was found full, and not otherwise.
 /// - **A packet leaves:** [`next_packet_number`](Self::next_packet_number) and [`acknowledged`](Self::acknowledged) for its header; then
 ///   [`on_sent`](Self::on_sent), or [`on_other_sent`](Self::on_other_sent) for types that are not acknowledged; and
 ///   [`on_told`](Self::on_told).
@@ -167,12 +169,8 @@ pub struct Recovery<C> {
     config: Config,
     /// Packets with smaller numbers were sent before the window was found full.
     full_below: u64,
-    /// Probes since the last answer, and the time of the last one.
-    probes: u32,
-    probed_at: Time,
-    /// Since when packets are in flight without an answer.
-    silent_since: Time,
-    last_heard: Option<(Acknowledged, u32)>,
+    probes: Probes,
+    heard: Heard,
     lost: u64,
 }
 
@@ -188,10 +186,8 @@ impl<C> Recovery<C> {
             pacer: Pacer::new(initial_window(config.datagram_len as u64), now),
             config,
             full_below: 0,
-            probes: 0,
-            probed_at: now,
-            silent_since: now,
-            last_heard: None,
+            probes: Probes::new(now),
+            heard: Heard::default(),
             lost: 0,
         }
     }
@@ -257,7 +253,7 @@ impl<C> Recovery<C> {
     /// A packet has left whose type is acknowledged.
     pub fn on_sent(&mut self, packet: SentPacket<C>, now: Time) {
         if self.sent.packets_in_flight() == 0 {
-            self.silent_since = now;
+            self.probes.on_first_in_flight(now);
             self.congestion.on_restart(now);
         }
         self.pacer.on_sent(packet.bytes as u64);
@@ -283,9 +279,7 @@ impl<C> Recovery<C> {
         now: Time,
         outcome: &mut impl FnMut(Outcome<C>),
     ) -> Result<(), NeverSent> {
-        // The packets of a batch say the same.
-        let heard = (Acknowledged { delay_us: 0, ..*said }, congestion_count);
-        if said.largest == NOTHING_ACKNOWLEDGED || ranges.is_empty() && self.last_heard == Some(heard) {
+        if said.largest == NOTHING_ACKNOWLEDGED || ranges.is_empty() && self.heard.is_known(said, congestion_count) {
             return Ok(());
         }
         if let Some(number) = spans(said).chain(ranges.iter()).find_map(|span| self.numbers.never_sent(span)) {
@@ -296,12 +290,8 @@ impl<C> Recovery<C> {
         for span in spans(said).chain(ranges.iter()) {
             self.sent.on_acknowledged(span, growth, &mut newly, outcome);
         }
-        let marked = self.last_heard.is_some_and(|(_, before)| is_after(congestion_count, before))
-            || self.last_heard.is_none() && congestion_count != 0;
-        if self.last_heard.is_none_or(|(before, _)| said.largest >= before.largest) {
-            self.last_heard = Some(heard);
-        }
-        self.on_newly(said, newly, marked, now, outcome);
+        let is_marked = self.heard.hear(said, congestion_count);
+        self.on_newly(said, newly, is_marked, now, outcome);
         Ok(())
     }
 
@@ -309,7 +299,7 @@ impl<C> Recovery<C> {
         &mut self,
         said: &Acknowledged,
         newly: Newly,
-        marked: bool,
+        is_marked: bool,
         now: Time,
         outcome: &mut impl FnMut(Outcome<C>),
     ) {
@@ -319,8 +309,7 @@ impl<C> Recovery<C> {
         let Some((newest, newest_sent_at)) = newly.newest else {
             return;
         };
-        self.probes = 0;
-        self.silent_since = now;
+        self.probes.on_answer(now);
         // RFC 9002 section 5.1: a sample when the largest number is new, and one of those that are new is acknowledged for its own sake.
         let largest_sent_at =
             if newest == said.largest { Some(newest_sent_at) } else { self.sent.other_sent_at(said.largest) };
@@ -328,7 +317,7 @@ impl<C> Recovery<C> {
             self.rtt.sample(now - sent_at, Duration::from_micros(u64::from(said.delay_us)), now);
             self.congestion.on_rtt(self.rtt.latest(), said.largest, self.numbers.next());
         }
-        if marked {
+        if is_marked {
             self.congestion.on_congestion(newest_sent_at, 0, &self.rtt, now);
         }
         self.detect_losses(now, outcome);
@@ -343,8 +332,10 @@ impl<C> Recovery<C> {
         };
         let Losses { packets, newest_sent_at, is_persistent } = self.sent.detect_losses(times, now, outcome);
         self.lost = self.lost.saturating_add(u64::from(packets));
-        if let Some(sent_at) = newest_sent_at {
-            self.congestion.on_congestion(sent_at, packets, &self.rtt, now);
+        if let Some(sent_at) = newest_sent_at
+            && self.congestion.on_congestion(sent_at, packets, &self.rtt, now)
+        {
+            self.sent.on_decrease();
         }
         if is_persistent {
             self.congestion.on_persistent_congestion();
@@ -355,7 +346,7 @@ impl<C> Recovery<C> {
 
     /// When [`on_timeout`](Self::on_timeout) or an acknowledgement is due.
     pub fn next_timeout(&self) -> Option<Time> {
-        let in_flight = self.loss_or_probe_time().map(|time| time.min(self.silent_since + MAX_SILENCE));
+        let in_flight = self.loss_or_probe_time().map(|time| time.min(self.probes.give_up_at()));
         [in_flight, self.received.next_timeout()].into_iter().flatten().min()
     }
 
@@ -364,7 +355,7 @@ impl<C> Recovery<C> {
         let Some(due_at) = self.loss_or_probe_time() else {
             return Timeout::Nothing;
         };
-        if now >= self.silent_since + MAX_SILENCE {
+        if now >= self.probes.give_up_at() {
             return Timeout::Silent;
         }
         if now < due_at {
@@ -374,8 +365,7 @@ impl<C> Recovery<C> {
             self.detect_losses(now, outcome);
             return Timeout::Nothing;
         }
-        self.probes = self.probes.saturating_add(1);
-        self.probed_at = now;
+        self.probes.on_probe(now);
         Timeout::Probe
     }
 
@@ -383,11 +373,8 @@ impl<C> Recovery<C> {
         if self.sent.packets_in_flight() == 0 {
             return None;
         }
-        Some(self.sent.loss_time(self.round_trip()).unwrap_or_else(|| {
-            let timeout = self.rtt.probe_timeout();
-            let doubled = timeout.saturating_mul(1_u32.checked_shl(self.probes).unwrap_or(u32::MAX));
-            self.sent.last_sent_at().max(self.probed_at) + doubled.min(MAX_PROBE_INTERVAL.max(timeout))
-        }))
+        let loss_time = self.sent.loss_time(self.round_trip());
+        Some(loss_time.unwrap_or_else(|| self.probes.next_at(self.sent.last_sent_at(), self.rtt.probe_timeout())))
     }
 
     // The path.
@@ -410,7 +397,7 @@ impl<C> Recovery<C> {
         self.congestion = Cubic::new(self.config.datagram_len, self.config.flows);
         self.congestion.ignore_losses_before(now);
         self.pacer = Pacer::new(initial_window(self.config.datagram_len as u64), now);
-        self.probes = 0;
+        self.probes = Probes::new(now);
     }
 
     // Figures.
@@ -454,33 +441,6 @@ impl<C> Recovery<C> {
         let least = initial_window(self.config.datagram_len as u64);
         Rate::new(self.congestion.window(), self.rtt.smoothed(), gain, least)
     }
-}
-
-/// The numbers that a header acknowledges, the newest first.
-fn spans(said: &Acknowledged) -> impl Iterator<Item = Span> + use<> {
-    let Acknowledged { largest, bits, .. } = *said;
-    // Bit 0 is now the largest number.
-    let mut rest = u128::from(bits) << 1 | 1;
-    let mut next = Some(largest);
-    std::iter::from_fn(move || {
-        let gap = rest.trailing_zeros();
-        if rest == 0 {
-            return None;
-        }
-        rest >>= gap;
-        let last = next?.checked_sub(u64::from(gap))?;
-        let run = rest.trailing_ones();
-        rest >>= run;
-        let first = last.checked_sub(u64::from(run - 1))?;
-        next = first.checked_sub(1);
-        Some(Span { first, last })
-    })
-}
-
-/// Whether one count of a header is after another, modulo 2³².
-const fn is_after(count: u32, before: u32) -> bool {
-    let distance = count.wrapping_sub(before);
-    distance != 0 && distance < 1 << 31
 }
 
 #[cfg(test)]

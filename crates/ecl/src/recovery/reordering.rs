@@ -14,6 +14,9 @@ const EIGHTHS: u32 = 9;
 /// Two round trips are proof of a loss.
 const MAX_EIGHTHS: u32 = 16;
 
+/// After so many events of loss without a late packet the thresholds are what they were (RFC 8985 section 6.2).
+const FORGOTTEN_AFTER: u32 = 16;
+
 /// The thresholds of loss, which rise when packets that were taken for lost were only late (as RFC 8985's reordering window
 /// does).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +24,13 @@ pub struct Reordering {
     packets: u64,
     eighths: u32,
     late: u64,
+    /// Events of loss since the last late packet.
+    decreases: u32,
 }
 
 impl Default for Reordering {
     fn default() -> Self {
-        Self { packets: PACKETS, eighths: EIGHTHS, late: 0 }
+        Self { packets: PACKETS, eighths: EIGHTHS, late: 0, decreases: 0 }
     }
 }
 
@@ -34,10 +39,19 @@ impl Reordering {
     /// which threshold was too small.
     pub fn on_late(&mut self, distance: u64, by_time: bool) {
         self.late = self.late.saturating_add(1);
+        self.decreases = 0;
         if by_time {
             self.eighths = (self.eighths + 1).min(MAX_EIGHTHS);
         } else {
             self.packets = self.packets.max(distance.saturating_add(1)).min(MAX_PACKETS);
+        }
+    }
+
+    /// Packets were lost, as far as is known: an event that made the window smaller.
+    pub fn on_decrease(&mut self) {
+        self.decreases = self.decreases.saturating_add(1);
+        if self.decreases == FORGOTTEN_AFTER {
+            *self = Self { late: self.late, ..Self::default() };
         }
     }
 

@@ -216,6 +216,11 @@ impl<C> Sent<C> {
         losses
     }
 
+    /// Losses have made the window smaller: one event, however many packets it took.
+    pub fn on_decrease(&mut self) {
+        self.reordering.on_decrease();
+    }
+
     /// When the oldest packet in flight is lost by time, if it is older than an acknowledged one.
     pub fn loss_time(&self, round_trip: Duration) -> Option<Time> {
         let largest = self.acknowledged.largest()?;

@@ -121,6 +121,14 @@ fn a_late_packet_raises_the_threshold_that_was_too_small() {
 }
 
 #[test]
+fn remembered_losses_have_a_bound() {
+    let mut sent = having(0..400);
+    acknowledge(&mut sent, 399, 399);
+    assert_eq!(lose(&mut sent, ms(400)).1.len(), 397);
+    assert_eq!(acknowledge(&mut sent, 0, 396).0.late as usize, REMEMBERED_LOSSES);
+}
+
+#[test]
 fn thresholds_have_bounds() {
     let mut reordering = Reordering::default();
     for distance in 0..3000 {
@@ -129,6 +137,23 @@ fn thresholds_have_bounds() {
     }
     assert_eq!((reordering.packets(), reordering.delay(RTT)), (1024, RTT * 2));
     assert_eq!(reordering.delay(Duration::ZERO), crate::recovery::rtt::GRANULARITY);
+}
+
+#[test]
+fn thresholds_fall_back_after_16_events_without_a_late_packet_by_section_6_2_of_rfc_8985() {
+    let mut reordering = Reordering::default();
+    reordering.on_late(9, false);
+    for _ in 0..15 {
+        reordering.on_decrease();
+    }
+    assert_eq!(reordering.packets(), 10);
+    reordering.on_late(9, false);
+    for _ in 0..15 {
+        reordering.on_decrease();
+    }
+    assert_eq!(reordering.packets(), 10, "a late packet has renewed them");
+    reordering.on_decrease();
+    assert_eq!((reordering.packets(), reordering.late()), (3, 2));
 }
 
 #[test]

@@ -70,28 +70,28 @@ fn two_flows_share_within_1_to_2() {
     // The second one comes 1 s later, when the window of the first is full. On long paths CUBIC takes long to make room: a stage
     // lasts as long as K, 5 s on the last one.
     for (path, from) in
-        [(Path::new(20, ms(10)), 10_000), (Path::new(50, ms(30)), 15_000), (Path::new(10, ms(100)), 40_000)]
+        [(Path::new(20, ms(10)), 10_000), (Path::new(20, ms(30)), 15_000), (Path::new(10, ms(100)), 40_000)]
     {
         let late = Flow { begin: ms(1000), ..ENDLESS };
-        let shares = delivered(path, &[ENDLESS, late], ms(from), ms(from + 20_000));
+        let shares = delivered(path, &[ENDLESS, late], ms(from), ms(from + 15_000));
         assert!(shares[0] < shares[1] * 2 && shares[1] < shares[0] * 2, "{shares:?} on {path:?}");
     }
 }
 
 #[test]
 fn beside_one_connection_of_cubic_it_takes_no_more_than_twice_as_much() {
-    // Queues in bandwidth-delay products. Of two connections' worth at every loss, this would be 2.1 to 3.1 times as much.
+    // Queues in bandwidth-delay products. Two connections' worth at every loss takes 1.6 to 3.1 times as much.
     let cases = [
         (Path::new(20, ms(10)), 1.0, 0),
         (Path::new(20, ms(10)), 1.0, 2000),
         (Path::new(20, ms(100)), 1.0, 0),
-        (Path::new(50, ms(20)), 0.1, 0),
-        (Path::new(50, ms(20)), 0.5, 2000),
+        (Path::new(30, ms(20)), 0.1, 0),
+        (Path::new(30, ms(20)), 0.5, 2000),
     ];
     for (mut path, queue, begin) in cases {
         path.queue_bytes = Duration::from_secs(path.queue_bytes).mul_f64(queue).as_secs();
         let ours = Flow { begin: ms(begin), ..ENDLESS };
-        let shares = delivered(path, &[ours, Flow { flows: 1, ..ENDLESS }], ms(10_000), ms(30_000));
+        let shares = delivered(path, &[ours, Flow { flows: 1, ..ENDLESS }], ms(10_000), ms(25_000));
         assert!(shares[0] < shares[1] * 2 && shares[1] < shares[0] * 2, "{shares:?} on {path:?}, {begin} ms later");
     }
 }
