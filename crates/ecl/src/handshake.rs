@@ -80,3 +80,6 @@ pub struct Established {
     /// What the server writes into a Reset of this association. The client compares, and the server has no use for it.
     pub reset_token: ResetToken,
 }
+
+#[cfg(test)]
+mod tests;

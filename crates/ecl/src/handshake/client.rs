@@ -131,3 +131,6 @@ impl std::fmt::Debug for Client {
         f.debug_struct("Client").field("number", &self.number).field("due", &self.due).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

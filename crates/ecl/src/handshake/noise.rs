@@ -84,7 +84,7 @@ fn secret(state: &mut HandshakeState) -> ExchangeSecret {
 }
 
 /// snow's algorithms, and a private key in the place of its random source.
-struct Resolver(PrivateKey);
+pub(super) struct Resolver(pub(super) PrivateKey);
 
 impl CryptoResolver for Resolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {

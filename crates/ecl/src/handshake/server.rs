@@ -141,3 +141,6 @@ impl std::fmt::Debug for Listener {
         f.debug_struct("Listener").field("unfinished", &self.unfinished.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,3 +94,6 @@ impl Unfinished {
         Some(pending)
     }
 }
+
+#[cfg(test)]
+mod tests;
