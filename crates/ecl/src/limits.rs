@@ -36,6 +36,9 @@ pub const MAX_PACKETS_PER_KEY: u64 = 1 << 48;
 /// oldest is forgotten.
 pub const MAX_UNFINISHED_HANDSHAKES: usize = 1024;
 
+/// Of these, how many of one host: an IPv4 or Ethernet address, or an IPv6 network of 64 bits. When it has another, its own oldest is forgotten.
+pub const MAX_UNFINISHED_HANDSHAKES_OF_HOST: usize = 64;
+
 /// Bytes that may be sent to an address that is not validated, for each byte that came from it (RFC 9000 section 8.1).
 pub const AMPLIFICATION: u64 = 3;
 

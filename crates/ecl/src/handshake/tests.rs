@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::packets::{Accept, Initial, Retry};
 use super::*;
 use crate::header::{CHECK_AT, Flags, HEADER_LEN, Header, PacketType};
-use crate::limits::MAX_UNFINISHED_HANDSHAKES;
+use crate::limits::MAX_UNFINISHED_HANDSHAKES_OF_HOST;
 use crate::path::Address;
 
 /// Random bytes that are the same in each run.
@@ -287,21 +287,20 @@ fn only_packets_of_associations_are_answered_with_a_reset() {
     }
 }
 
+/// A host that begins one handshake after another has a bounded number of them; what they cost the table is tested there.
 #[test]
 fn unfinished_handshakes_are_bounded_and_the_oldest_goes_first() {
     let mut server = Server::new();
-    let mut last = Vec::new();
-    for seed in 0..MAX_UNFINISHED_HANDSHAKES as u32 + 50 {
-        let mut key = [7; 32];
-        key[..4].copy_from_slice(&seed.to_be_bytes());
-        let initial = Initial { key, number: 1, token: [0; 16] }.emit();
-        let accept = accept(server.trust(at(0), &initial));
-        last.push((initial, accept));
-    }
-    assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES);
-    let (initial, answer) = last.last().unwrap();
+    let answers: Vec<_> = (0..MAX_UNFINISHED_HANDSHAKES_OF_HOST as u8 + 50)
+        .map(|seed| {
+            let initial = Initial { key: [seed; 32], number: 1, token: [0; 16] }.emit();
+            (initial, accept(server.trust(at(0), &initial)))
+        })
+        .collect();
+    assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES_OF_HOST);
+    let (initial, answer) = answers.last().unwrap();
     assert_eq!(accept(server.trust(at(1), initial)), *answer, "a new one is known");
-    let (initial, answer) = &last[0];
+    let (initial, answer) = &answers[0];
     assert_ne!(accept(server.trust(at(1), initial)), *answer, "the oldest is forgotten");
-    assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES);
+    assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES_OF_HOST);
 }

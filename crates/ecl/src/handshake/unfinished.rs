@@ -1,12 +1,12 @@
 //! Handshakes that a server has accepted and that no packet of the client has completed yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lunette_session::Time;
 
 use super::HANDSHAKE_TIMEOUT;
 use super::packets::{ACCEPT_LEN, EphemeralKey, Initial};
-use crate::limits::MAX_UNFINISHED_HANDSHAKES;
+use crate::limits::{MAX_UNFINISHED_HANDSHAKES, MAX_UNFINISHED_HANDSHAKES_OF_HOST};
 use crate::path::Address;
 use crate::protection::ExchangeSecret;
 
@@ -29,13 +29,14 @@ impl Pending {
 }
 
 /// At most [`MAX_UNFINISHED_HANDSHAKES`] of them, found by their number and by the client's address and key. Each is forgotten after [`HANDSHAKE_TIMEOUT`], and
-/// the oldest when there is another.
+/// the oldest when there is another. One host has at most [`MAX_UNFINISHED_HANDSHAKES_OF_HOST`], so it does not push out those of others.
 #[derive(Default)]
 pub(super) struct Unfinished {
     /// By the order in which they were accepted.
     pending: BTreeMap<u64, (u32, Pending)>,
     by_number: BTreeMap<u32, u64>,
     by_client: BTreeMap<(Address, EphemeralKey), u64>,
+    by_host: BTreeSet<([u8; 19], u64)>,
     accepted: u64,
 }
 
@@ -60,14 +61,18 @@ impl Unfinished {
         if let Some(&order) = self.by_client.get(&pending.client()) {
             self.forget(order);
         }
-        if self.pending.len() >= MAX_UNFINISHED_HANDSHAKES
-            && let Some((&oldest, _)) = self.pending.first_key_value()
-        {
-            self.forget(oldest);
+        let host = pending.source.host();
+        let mut of_host = self.by_host.range((host, 0)..=(host, u64::MAX)).map(|&(_, order)| order);
+        let oldest_of_host = of_host.next().filter(|_| of_host.count() + 1 >= MAX_UNFINISHED_HANDSHAKES_OF_HOST);
+        let is_full = self.pending.len() >= MAX_UNFINISHED_HANDSHAKES;
+        let oldest = self.pending.first_key_value().filter(|_| is_full).map(|(&order, _)| order);
+        if let Some(order) = oldest_of_host.or(oldest) {
+            self.forget(order);
         }
         let order = self.accepted;
         self.accepted += 1;
         self.by_number.insert(number, order);
+        self.by_host.insert((host, order));
         self.by_client.insert(pending.client(), order);
         self.pending.insert(order, (number, pending));
     }
@@ -91,6 +96,7 @@ impl Unfinished {
         let (number, pending) = self.pending.remove(&order)?;
         self.by_number.remove(&number);
         self.by_client.remove(&pending.client());
+        self.by_host.remove(&(pending.source.host(), order));
         Some(pending)
     }
 }

@@ -92,6 +92,17 @@ impl Address {
         bytes
     }
 
+    /// The machine or site that an address belongs to: without port, and of IPv6 the first 64 bits, of which a site has all addresses.
+    pub(crate) fn host(self) -> [u8; 19] {
+        let mut bytes = self.to_bytes();
+        match self {
+            Self::Udp(address) if address.ip().to_canonical().is_ipv6() => bytes[9..].fill(0),
+            Self::Udp(_) => bytes[17..].fill(0),
+            Self::Ethernet(_) => {}
+        }
+        bytes
+    }
+
     /// The same host, perhaps at another port.
     pub fn same_host(&self, other: &Self) -> bool {
         match (self, other) {
