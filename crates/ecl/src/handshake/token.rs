@@ -25,7 +25,7 @@ pub const TOKEN_LIFETIME: Duration = Duration::from_secs(10);
 pub(super) struct TokenSecrets {
     current: Zeroizing<[u8; 32]>,
     previous: Zeroizing<[u8; 32]>,
-    /// Since when `current` is in use.
+    /// Since when `current` is to be used.
     since: Time,
 }
 
@@ -41,9 +41,14 @@ impl TokenSecrets {
             return;
         }
         let current = std::mem::replace(&mut self.current, draw(entropy));
-        // When no handshake came for a while, what was current is too old for being the previous one.
-        self.previous = if age < TOKEN_LIFETIME { current } else { draw(entropy) };
-        self.since = now;
+        if age < TOKEN_LIFETIME {
+            // From when its time was over, and not from now, or the tokens of the previous secret would live longer.
+            self.since = self.since + TOKEN_LIFETIME / 2;
+            self.previous = current;
+        } else {
+            self.since = now;
+            self.previous = draw(entropy);
+        }
     }
 
     /// The token for a client.

@@ -213,8 +213,6 @@ impl PathMtu {
         self.black_hole = BlackHole::default();
         let candidate = std::mem::replace(&mut self.passes, MIN_DATAGRAM_LEN);
         self.begin(now, candidate);
-        // The losses that were the evidence count: one more probe tells whether they were a coincidence.
-        self.losses = PROBES - 1;
         Some(Change::Narrower(MIN_DATAGRAM_LEN))
     }
 }
