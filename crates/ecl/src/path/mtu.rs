@@ -129,8 +129,7 @@ impl PathMtu {
         }
         self.passes = len;
         self.black_hole = BlackHole::default();
-        // What a candidate was chosen for is reached: it is all that the interface takes, or all that has passed before.
-        self.next(now, matches!(self.search, Search::Candidate(_)));
+        self.next(now);
         Some(Change::Wider(len))
     }
 
@@ -142,7 +141,7 @@ impl PathMtu {
         self.losses += 1;
         if self.losses >= PROBES {
             self.fails = len;
-            self.next(now, false);
+            self.next(now);
         }
     }
 
@@ -152,7 +151,7 @@ impl PathMtu {
         self.check_black_hole(now)
     }
 
-    /// A packet that carried something was lost.
+    /// A packet that carried something was lost. Losses are told in the order of their numbers.
     pub fn on_lost(&mut self, now: Time, packet_number: u64, len: usize) -> Option<Change> {
         if len <= self.passes {
             self.black_hole.on_lost(packet_number, len);
@@ -170,7 +169,7 @@ impl PathMtu {
             self.losses = 0;
             self.search = Search::Candidate(len);
             if len == self.passes {
-                self.next(now, true);
+                self.next(now);
             }
         }
     }
@@ -194,16 +193,16 @@ impl PathMtu {
         self.probe = None;
         self.losses = 0;
         if candidate == self.passes {
-            self.next(now, true);
+            self.next(now);
         }
     }
 
     /// Goes on after a result.
-    fn next(&mut self, now: Time, reached: bool) {
+    fn next(&mut self, now: Time) {
         self.probe = None;
         self.losses = 0;
-        let settled = reached || self.fails - self.passes <= STEP;
-        self.search = if settled { Search::Settled(now) } else { Search::Halving };
+        let is_settled = self.fails - self.passes <= STEP;
+        self.search = if is_settled { Search::Settled(now) } else { Search::Halving };
     }
 
     fn check_black_hole(&mut self, now: Time) -> Option<Change> {
@@ -245,7 +244,6 @@ impl BlackHole {
             (self.first, self.shortest) = (packet_number, len);
         }
         self.lost += 1;
-        self.first = self.first.min(packet_number);
         self.shortest = self.shortest.min(len);
     }
 

@@ -172,6 +172,18 @@ fn numbers_are_not_given_twice() {
     }
     assert!(asked.get() > accepted);
     assert!(accepted > 0);
+    // Nor is the number of an unfinished handshake, nor 0, however often the random source says so.
+    for (byte, accepted) in [(5, 1), (0, 0)] {
+        let mut same = |bytes: &mut [u8]| bytes.fill(byte);
+        let mut listener = Listener::new(at(0), ResetSecret::new([3; 32]), &mut same);
+        for seed in 0..3 {
+            let initial = initial(&mut Client::new(at(0), 9, &mut seeded(100 + seed)), at(0));
+            listener.answer(at(0), &home(), true, &initial, |_| false, &mut same);
+        }
+        assert_eq!(listener.unfinished(), accepted, "a source of bytes {byte}");
+    }
+    let nameless = Initial { number: 0, ..plain_initial() }.emit();
+    assert_eq!(listener.answer(at(0), &home(), true, &nameless, |_| false, &mut entropy), Answer::Drop);
     // A full table accepts nothing, and comes to an end.
     let initial = initial(&mut Client::new(at(0), 9, &mut seeded(99)), at(0));
     assert_eq!(listener.answer(at(0), &home(), true, &initial, |_| true, &mut entropy), Answer::Drop);

@@ -108,6 +108,7 @@ fn a_black_hole_is_three_long_packets_that_vanish_while_short_ones_pass() {
         ("sssssS", false),
         ("lllMS", true),
         ("mmmS", true),
+        ("lmlMS", false),
         ("mmmLS", false),
     ];
     for (packets, found) in rows {
@@ -141,6 +142,43 @@ fn packets_that_were_lost_before_a_long_one_passed_are_no_black_hole() {
         assert_eq!(path.on_lost(at(0), number, 8972), None);
     }
     assert_eq!(path.on_acknowledged(at(0), 21, 200), None);
+}
+
+/// What was sent before the path changed proves nothing of it.
+#[test]
+fn older_long_packets_that_pass_do_not_hide_a_black_hole() {
+    let mut path = settled(8972, 8972);
+    for number in 11..14 {
+        assert_eq!(path.on_lost(at(0), number, 8972), None);
+    }
+    assert_eq!(path.on_acknowledged(at(0), 10, 8972), None);
+    assert_eq!(path.on_acknowledged(at(0), 14, 200), Some(Change::Narrower(MIN_DATAGRAM_LEN)));
+}
+
+#[test]
+fn losses_before_a_change_of_length_are_no_evidence_after_it() {
+    // Losses of packets that are longer than any since.
+    let mut path = settled(8972, 8972);
+    for number in 0..3 {
+        path.on_lost(at(0), number, 8972);
+    }
+    path.on_acknowledged(at(0), 3, 200);
+    search(&mut path, at(0), 3000, || false);
+    for number in 4..9 {
+        assert_eq!(path.on_lost(at(0), number, 8972), None);
+    }
+    assert_eq!(path.on_acknowledged(at(0), 9, 200), None);
+
+    // Losses before a longer probe has passed.
+    let mut path = settled(8972, 2000);
+    let len = path.datagram_len();
+    for number in 0..2 {
+        path.on_lost(at(0), number, len);
+    }
+    let again = path.next_timeout().unwrap();
+    search(&mut path, again, 8972, || false);
+    path.on_lost(at(700_000), 2, len);
+    assert_eq!(path.on_acknowledged(at(700_000), 3, 200), None);
 }
 
 #[test]
