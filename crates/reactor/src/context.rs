@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::datagram::{DatagramConfig, DatagramSocketId, SocketBuffers};
+use crate::datagram::{DatagramConfig, DatagramSocketId, EthernetAddress, SocketBuffers};
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
 use crate::tcp::TcpInfo;
@@ -171,6 +171,21 @@ impl<'a> Context<'a> {
         datagrams.open_udp(backend, None, Some(peer), config)
     }
 
+    /// Opens a socket for frames of EtherType 0x88B5 on `interface`, below IP. Its datagrams are the payloads of frames. Gives its own
+    /// address. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: there is no such interface, or it is not permitted.
+    pub fn bind_ethernet(
+        &mut self,
+        interface: &str,
+        config: &DatagramConfig,
+    ) -> io::Result<(DatagramSocketId, EthernetAddress)> {
+        let (backend, datagrams) = self.sockets.split_datagrams();
+        datagrams.open_ethernet(backend, interface, config)
+    }
+
     /// Says that [`Handler::gather_datagrams`](crate::Handler::gather_datagrams) has something for `socket`. It is asked after the
     /// batch.
     pub fn send_datagrams(&mut self, socket: DatagramSocketId) {
@@ -182,9 +197,10 @@ impl<'a> Context<'a> {
         self.sockets.datagrams.buffers(socket)
     }
 
-    /// Closes `socket` now. What the system took still leaves.
+    /// Closes `socket` now. What the system took still leaves. A ring lets go of its port in the next turn.
     pub fn close_datagrams(&mut self, socket: DatagramSocketId) {
-        self.sockets.datagrams.close(socket);
+        let (backend, datagrams) = self.sockets.split_datagrams();
+        datagrams.close(backend, socket);
     }
 
     /// Has the system work on a file, without a thread of ours; it is handed in with the sends of this batch. Ends with

@@ -493,8 +493,8 @@ impl Sockets {
     // Datagram sockets.
 
     /// The datagram sockets, and the backend that watches them.
-    pub(crate) fn split_datagrams(&mut self) -> (&Backend, &mut DatagramSockets) {
-        (&self.backend, &mut self.datagrams)
+    pub(crate) fn split_datagrams(&mut self) -> (&mut Backend, &mut DatagramSockets) {
+        (&mut self.backend, &mut self.datagrams)
     }
 
     /// Tells the system what the socket waits for, if that has changed.

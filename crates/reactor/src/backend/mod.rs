@@ -212,6 +212,14 @@ impl Backend {
         }
     }
 
+    /// Lets go of a datagram socket, which is closed then.
+    pub(crate) fn remove_datagrams(&mut self, key: Key, socket: &DatagramSocket) {
+        // Epoll forgets a descriptor that is closed.
+        if let Self::Ring(ring) = self {
+            ring.remove_datagrams(key, socket);
+        }
+    }
+
     /// Takes on a request on a file, to be handed in with the next call; gives it back when it cannot.
     pub(crate) fn submit_file(&mut self, tag: u64, request: FileRequest) -> Result<(), FileRequest> {
         match self {

@@ -444,6 +444,15 @@ impl Ring {
         Ok(())
     }
 
+    /// Ends the polls, which would keep the socket open. The next wait hands this in.
+    pub(super) fn remove_datagrams(&mut self, key: Key, socket: &DatagramSocket) {
+        let polls = [(socket.armed.poll_in, Poll::In), (socket.armed.poll_out, Poll::Out)];
+        for (_, what) in polls.into_iter().filter(|(is_armed, _)| *is_armed) {
+            // Without room for the request the wait fails, too, and says so.
+            let _ = self.cancel(Token::Datagrams(what, key));
+        }
+    }
+
     fn poll_datagrams(&mut self, key: Key, what: Poll, socket: &mut DatagramSocket) -> io::Result<()> {
         let fd = Fd(socket.as_fd().as_raw_fd());
         let (armed, mask) = match what {

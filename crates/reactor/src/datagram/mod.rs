@@ -15,13 +15,20 @@
 //! not copied. Neighbours of equal length on one path leave as one message. A datagram is sent or it has
 //! [failed](DatagramFailure): a failure ends neither the socket nor the list.
 //!
-//! All sockets send with "don't fragment" and without the system's own idea of the path's MTU (`IP_PMTUDISC_PROBE` of ip(7)), and
+//! UDP sockets send with "don't fragment" and without the system's own idea of the path's MTU (`IP_PMTUDISC_PROBE` of ip(7)), and
 //! with ECT(0) in the ECN field, for their users find the MTU and answer to congestion themselves.
+//!
+//! # Ethernet
+//!
+//! A socket may be opened on an interface, below IP: a datagram is the payload of one frame of EtherType 0x88B5. There are no ports, so
+//! every such socket of an interface gets every frame; no offloads, and no ECN. A frame that is shorter than Ethernet allows comes
+//! with the padding that a network card has added.
 
 mod address;
 mod calls;
 mod config;
 mod control;
+mod ethernet;
 mod failure;
 mod list;
 mod names;

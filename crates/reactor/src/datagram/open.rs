@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 use super::calls::Ends;
-use super::{Address, DatagramConfig, Offloads, SocketBuffers};
+use super::{Address, DatagramConfig, EthernetAddress, Offloads, SocketBuffers, ethernet};
 
 /// Options of IPv4 sockets: level, name, value.
 const IPV4_OPTIONS: [[libc::c_int; 3]; 4] = [
@@ -95,12 +95,16 @@ pub(super) fn buffers(fd: &OwnedFd) -> io::Result<SocketBuffers> {
 }
 
 /// The longest IP packet, in bytes, that the system lets go to `peer`: the MTU of the interface, or less when the system has learned
-/// that the path has less.
+/// that the path has less. On Ethernet the longest datagram.
 ///
 /// # Errors
 ///
 /// When there is no way to `peer`.
-pub fn path_mtu(peer: SocketAddr) -> io::Result<u32> {
+pub fn path_mtu(peer: Address) -> io::Result<u32> {
+    let peer = match peer {
+        Address::Udp(peer) => peer,
+        Address::Ethernet(EthernetAddress { interface, .. }) => return ethernet::mtu(interface),
+    };
     let local = if peer.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let socket = UdpSocket::bind::<SocketAddr>(local)?;
     socket.connect(peer)?;

@@ -65,14 +65,6 @@ impl DatagramSocket {
         self.wants_send && !self.blocked
     }
 
-    /// Ends what a ring still has of the socket; else it would stay open beyond our descriptor.
-    pub(super) fn let_go(&self) {
-        if self.armed.any() {
-            // It says that an unconnected socket is not connected, and ends the requests all the same.
-            let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
-        }
-    }
-
     /// Sends `list` until the socket is full, and appends what failed to `failures`.
     pub(super) fn send(
         &mut self,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::open::{self, Opened};
 use super::socket::DatagramSocket;
-use super::{DatagramConfig, DatagramSocketId, SocketBuffers};
+use super::{DatagramConfig, DatagramSocketId, EthernetAddress, SocketBuffers, ethernet};
 use crate::backend::Backend;
 use crate::slab::{Key, Slab};
 
@@ -26,6 +26,17 @@ impl DatagramSockets {
         config: &DatagramConfig,
     ) -> io::Result<(DatagramSocketId, SocketAddr)> {
         let (opened, address) = open::open_udp(local, peer, config)?;
+        Ok((self.add(backend, opened)?, address))
+    }
+
+    /// Opens a socket on an interface; gives its own address, too.
+    pub(crate) fn open_ethernet(
+        &mut self,
+        backend: &Backend,
+        interface: &str,
+        config: &DatagramConfig,
+    ) -> io::Result<(DatagramSocketId, EthernetAddress)> {
+        let (opened, address) = ethernet::open(interface, config)?;
         Ok((self.add(backend, opened)?, address))
     }
 
@@ -59,9 +70,9 @@ impl DatagramSockets {
         }
     }
 
-    pub(crate) fn close(&mut self, id: DatagramSocketId) {
+    pub(crate) fn close(&mut self, backend: &mut Backend, id: DatagramSocketId) {
         if let Some(socket) = self.sockets.remove(id.0) {
-            socket.let_go();
+            backend.remove_datagrams(id.0, &socket);
         }
     }
 
@@ -87,13 +98,5 @@ impl DatagramSockets {
             }
         }
         into.append(&mut self.touched);
-    }
-}
-
-impl Drop for DatagramSockets {
-    fn drop(&mut self) {
-        for (_, socket) in self.sockets.iter() {
-            socket.let_go();
-        }
     }
 }

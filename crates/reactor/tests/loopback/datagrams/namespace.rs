@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
 
-use lunette_reactor::{DatagramConfig, DatagramFailure, Offloads, path_mtu};
+use lunette_reactor::{
+    Address, DatagramConfig, DatagramFailure, DatagramPath, Ecn, EthernetAddress, Offloads, path_mtu,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::super::reactor;
@@ -54,7 +56,7 @@ fn exceed_mtu(address: SocketAddr, max_len: usize, connected: bool) {
     let mut cx = reactor.context();
     let (receiver, bound) = cx.bind_udp(address, &config).unwrap();
     let (sender, _) = if connected { cx.connect_udp(bound, &config) } else { cx.bind_udp(address, &config) }.unwrap();
-    assert_eq!(path_mtu(bound).unwrap(), 1500);
+    assert_eq!(path_mtu(bound.into()).unwrap(), 1500);
     // Joined ones that are too long, alone and with a shorter one at the end; and those that fit exactly.
     let lens = [[max_len; 10], [max_len + 1; 10], [2000; 10], [1000; 10], [max_len + 500; 10], [700; 10]].concat();
     let fits = |len: &usize| *len <= max_len;
@@ -127,4 +129,55 @@ fn fill(offloads: Offloads) {
         },
     );
     assert!(cut > 2, "the socket was full {cut} times: {counts:?}");
+}
+
+#[test]
+fn frames_go_from_interface_to_interface() {
+    let veth = "ip link add near mtu 5000 type veth peer name far mtu 5000";
+    in_namespace(&[veth, "ip link set near up", "ip link set far up"], || {
+        let datagrams = 3000;
+        let len = |number: usize| [5000, 46, 1, 4224][number % 4];
+        let mut reactor = reactor();
+        let config = DatagramConfig { receive_buffer_bytes: Some(16 << 20), ..DatagramConfig::default() };
+        let mut cx = reactor.context();
+        let (near, own) = cx.bind_ethernet("near", &config).unwrap();
+        let (far, other) = cx.bind_ethernet("far", &config).unwrap();
+        assert!(cx.bind_ethernet("nowhere", &config).is_err());
+        assert_eq!(path_mtu(Address::Ethernet(own)).unwrap(), 5000);
+        // What our interface is told to reach: the other one, and a station that there is not.
+        let reach = |mac| DatagramPath::to(Address::Ethernet(EthernetAddress { mac, ..own }));
+        let mut received = 0;
+        let mut too_long = 0;
+        run(
+            &mut reactor,
+            |state, cx| {
+                state.offer(cx, near, reach(other.mac), numbered(0, 5001 + 4));
+                state.offer(cx, near, reach([2, 0, 0, 0, 0, 9]), numbered(0, 100));
+                (0..datagrams)
+                    .for_each(|number| state.offer(cx, near, reach(other.mac), numbered(number, len(number))));
+            },
+            |state, cx, event| match event {
+                Event::Failed(_, DatagramFailure::TooLong { len, .. }) => too_long = len,
+                Event::Failed(_, failure) => panic!("{failure:?}"),
+                Event::Sent(..) => {}
+                Event::Datagrams(id, got) if id == far => {
+                    for datagram in got {
+                        let peer = EthernetAddress { interface: other.interface, ..own };
+                        let path = DatagramPath { local: Address::Ethernet(other), peer: Address::Ethernet(peer) };
+                        assert_eq!((datagram.path, datagram.ecn), (path, Ecn::NotEct));
+                        assert!(datagram.bytes == numbered(received, len(received)), "datagram {received}");
+                        received += 1;
+                        if received == datagrams {
+                            state.offer(cx, far, datagram.path, b"answer".to_vec());
+                        }
+                    }
+                }
+                Event::Datagrams(_, got) => {
+                    assert_eq!(got[0].bytes, b"answer");
+                    cx.stop();
+                }
+            },
+        );
+        assert_eq!((received, too_long), (datagrams, 5005));
+    });
 }

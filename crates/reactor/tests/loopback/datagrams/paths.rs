@@ -132,7 +132,7 @@ fn the_ecn_field_is_set_and_seen() {
 fn the_loopback_interface_has_its_mtu() {
     // Of IPv4 the system says no more than a packet can have.
     for (peer, mtu) in [("127.0.0.1:1", 65_535), ("[::1]:1", 65_536)] {
-        assert_eq!(path_mtu(peer.parse().unwrap()).unwrap(), mtu);
+        assert_eq!(path_mtu(Address::Udp(peer.parse().unwrap())).unwrap(), mtu);
     }
-    assert!(path_mtu((Ipv4Addr::BROADCAST, 1).into()).is_err());
+    assert!(path_mtu(Address::Udp((Ipv4Addr::BROADCAST, 1).into())).is_err());
 }
