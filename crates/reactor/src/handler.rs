@@ -79,6 +79,8 @@ pub trait Handler {
     /// [`datagrams_sent`](Self::datagrams_sent). What was offered and is not counted there did not leave; the handler may offer it
     /// again, or something else.
     ///
+    /// It borrows the handler for itself alone, so packets may be made, numbered and sealed when there is room for them.
+    ///
     /// An empty list means that nothing is left. It may be asked at any time after [`Context::send_datagrams`].
     fn gather_datagrams<'a>(&'a mut self, socket: DatagramSocketId, list: &mut DatagramList<'a>) {
         let _ = (socket, list);

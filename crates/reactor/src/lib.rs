@@ -27,6 +27,25 @@
 //!
 //! A [`ConnectionId`] or [`DatagramSocketId`] is never given out twice. Calls with the id of a socket that is gone do nothing.
 //!
+//! # Datagrams
+//!
+//! [`Context::bind_udp`] and [`Context::connect_udp`] open sockets of UDP, [`Context::bind_ethernet`] opens one on an interface, below IP.
+//! All have the same calls:
+//!
+//! - [`Handler::datagrams`] gets all that one call into the system brought, in the order in which it came. The bytes lie in a buffer of the
+//!   reactor and may be changed there, to be decrypted in place. Each datagram has its [`DatagramPath`], on which an answer takes the
+//!   same way back.
+//! - [`Handler::gather_datagrams`] appends datagrams to a [`DatagramList`], each as slices that are not copied. Neighbours of equal length
+//!   on one path pass the system as one, if it can ([`Offloads`]).
+//! - A datagram is sent or it has [failed](DatagramFailure). A failure ends neither the socket nor the list.
+//!
+//! UDP is sent with "don't fragment" and without regard to what the system believes of the path's MTU (`IP_PMTUDISC_PROBE` of ip(7)),
+//! and with ECT(0) in the ECN field: the handler finds the MTU, for which [`path_mtu`] is a beginning, and answers to congestion.
+//!
+//! On Ethernet a datagram is the payload of one frame of EtherType 0x88B5. There are no ports, so every such socket of an interface
+//! gets every frame for it; there are no offloads and no ECN. A frame that is shorter than Ethernet allows comes with the padding that a
+//! network card has added.
+//!
 //! # An echo server
 //!
 //! ```no_run

@@ -1,28 +1,17 @@
-//! Datagram sockets: UDP, and Ethernet below it.
+//! Datagram sockets: UDP, and Ethernet below it. The [crate] has their contract.
 //!
-//! A socket receives from any peer, unless it is connected. Two words are kept apart here: a *datagram* is what the peers
-//! exchange, and a *message* is what one entry of recvmmsg(2) or sendmmsg(2) moves. With the offloads of UDP a message is up to 64
-//! datagrams of one length (the last may be shorter) that pass the system as one.
+//! Two words are kept apart here: a *datagram* is what the peers exchange, and a *message* is what one entry of recvmmsg(2) or
+//! sendmmsg(2) moves. With the offloads of UDP a message is up to 64 datagrams of one length (the last may be shorter) that pass the
+//! system as one.
 //!
-//! # Received datagrams
-//!
-//! [`Handler::datagrams`](crate::Handler::datagrams) gets all that one call into the system brought, datagram by datagram, in the
-//! order in which they came. Their bytes lie in a buffer of the reactor and may be changed there, to be decrypted in place.
-//!
-//! # Sent datagrams
-//!
-//! [`Handler::gather_datagrams`](crate::Handler::gather_datagrams) appends datagrams to a [`DatagramList`], each as slices that are
-//! not copied. Neighbours of equal length on one path leave as one message. A datagram is sent or it has
-//! [failed](DatagramFailure): a failure ends neither the socket nor the list.
-//!
-//! UDP sockets send with "don't fragment" and without the system's own idea of the path's MTU (`IP_PMTUDISC_PROBE` of ip(7)), and
-//! with ECT(0) in the ECN field, for their users find the MTU and answer to congestion themselves.
-//!
-//! # Ethernet
-//!
-//! A socket may be opened on an interface, below IP: a datagram is the payload of one frame of EtherType 0x88B5. There are no ports, so
-//! every such socket of an interface gets every frame; no offloads, and no ECN. A frame that is shorter than Ethernet allows comes
-//! with the padding that a network card has added.
+//! | module | what it knows |
+//! |---|---|
+//! | [`list`], [`received`] | which datagrams are which message, without any call |
+//! | [`names`], [`control`] | addresses and control messages as the system has them |
+//! | [`calls`] | the two calls |
+//! | [`open`], [`ethernet`] | how sockets are made, and the MTU of the way to a peer |
+//! | [`socket`] | one socket, and what errors of it mean |
+//! | [`sockets`], [`turn`] | all of a reactor, and what a turn of the loop does for them |
 
 mod address;
 mod calls;

@@ -19,6 +19,8 @@ const MAX_RECEIVES: usize = 16;
 const MAX_RECEIVED_BYTES: usize = 256 << 10;
 /// Bytes sent per socket and batch, after which the others have their turn; exceeded by one list at most.
 const MAX_SENT_BYTES: usize = 4 << 20;
+/// Lists per socket and batch: datagrams that fail have no bytes, and the handler may offer them again.
+const MAX_LISTS: usize = 32;
 
 /// The memory for the datagrams of all sockets. Loops without such sockets have none.
 #[derive(Default)]
@@ -113,7 +115,7 @@ impl Reactor {
     fn send_datagrams(&mut self, key: Key, handler: &mut impl Handler) {
         let id = DatagramSocketId(key);
         let mut sent_bytes = 0;
-        while sent_bytes < MAX_SENT_BYTES {
+        for _ in 0..MAX_LISTS {
             // The handler may have closed it meanwhile.
             let sockets = &mut self.sockets;
             let Some(socket) = sockets.datagrams.get_mut(key).filter(|socket| socket.sends()) else { return };
@@ -134,6 +136,9 @@ impl Reactor {
                 return;
             }
             sent_bytes += outcome.bytes;
+            if sent_bytes >= MAX_SENT_BYTES {
+                break;
+            }
         }
         self.sockets.datagrams.touch(key);
     }
@@ -178,6 +183,17 @@ mod tests {
         fn gather_datagrams<'a>(&'a mut self, _: DatagramSocketId, list: &mut DatagramList<'a>) {
             while list.push(&self.to, [&self.bytes[..]]) {}
         }
+    }
+
+    #[test]
+    fn datagrams_that_fail_for_ever_do_not_hold_the_loop() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut cx = reactor.context();
+        let (sender, address) = cx.bind_udp("127.0.0.1:0".parse().unwrap(), &DatagramConfig::default()).unwrap();
+        cx.send_datagrams(sender);
+        let to = DatagramPath::to(SocketAddr::new(address.ip(), 0).into());
+        reactor.flush_datagrams(&mut Talker { to, bytes: vec![1; 10], received: 0 });
+        assert!(reactor.sockets.datagrams.has_touched());
     }
 
     #[test]
