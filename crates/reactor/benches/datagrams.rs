@@ -1,5 +1,5 @@
 //! Datagrams through the loopback interface with and without offloads, beside the same bytes through TCP:
-//! `cargo bench -p lunette-reactor`.
+//! `cargo bench -p lunette-reactor --bench datagrams`, with `-- WORD` the lines that have the word, such as `Off`.
 //!
 //! The sender and the receiver are event loops of a thread each. The receiver says now and then what it has received, and the sender
 //! has no more than a window under way, so nothing is lost. CPU time is that of both threads, the sender's first.
@@ -143,7 +143,12 @@ fn run(reactor: &mut Reactor, end: &mut End) -> Duration {
 }
 
 /// `None`: TCP.
-fn measure(io: IoBackend, len: usize, offloads: Option<Offloads>) -> Result<(), std::io::Error> {
+fn measure(io: IoBackend, len: usize, offloads: Option<Offloads>, wanted: &str) -> Result<(), std::io::Error> {
+    let name = offloads.map_or("TCP".into(), |offloads| format!("offloads {offloads:?}"));
+    let name = format!("{:<9} {len:>5} {name:<13}", io.to_string());
+    if !name.contains(wanted) {
+        return Ok(());
+    }
     let buffers = Some(BUFFER_BYTES);
     let config = |offloads| DatagramConfig { offloads, receive_buffer_bytes: buffers, send_buffer_bytes: buffers };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -180,9 +185,7 @@ fn measure(io: IoBackend, len: usize, offloads: Option<Offloads>) -> Result<(), 
     let datagrams = received as f64 / len as f64;
     let ns = |cpu: Duration| cpu.as_nanos() as f64 / datagrams;
     println!(
-        "{:<9} {len:>5} {:<13} {:>6.0} MB/s {:>9.0}/s {:>6.0} + {:>5.0} ns of CPU each",
-        io.to_string(),
-        offloads.map_or("TCP".into(), |offloads| format!("offloads {offloads:?}")),
+        "{name} {:>6.0} MB/s {:>9.0}/s {:>6.0} + {:>5.0} ns of CPU each",
         received as f64 / 1e6 / seconds,
         datagrams / seconds,
         ns(sent_cpu),
@@ -192,10 +195,12 @@ fn measure(io: IoBackend, len: usize, offloads: Option<Offloads>) -> Result<(), 
 }
 
 fn main() {
+    // Cargo adds an option of its own.
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     for io in [IoBackend::Epoll, IoBackend::Uring] {
         for len in [4224, 1280] {
             for offloads in [Some(Offloads::On), Some(Offloads::Off), None] {
-                if let Err(error) = measure(io, len, offloads) {
+                if let Err(error) = measure(io, len, offloads, &wanted) {
                     println!("{io}: {error}");
                 }
             }
