@@ -134,7 +134,7 @@ impl<H: Upper> Endpoint<H> {
     ) -> u32 {
         let (number, role) = (established.own_number, established.role);
         let peer = socket_address(&path.peer);
-        let mtu = path_mtu(peer).unwrap_or(DEFAULT_MTU);
+        let mtu = path_mtu(path.peer).unwrap_or(DEFAULT_MTU);
         let is_local = peer.ip().is_loopback();
         let config = AssociationConfig {
             interface_len: mtu.saturating_sub(IP_AND_UDP_LEN) as usize,

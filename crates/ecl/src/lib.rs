@@ -1,7 +1,8 @@
 //! The Effective Cross Layer: iSCSI PDUs in datagrams, placed as they come, without I/O.
 //!
-//! Floor 3 of the house, over `session`, whose clock it uses and whose PDUs it carries, `pdu`, `buffer` and `crc32c`. It is to iSCSI what TCP is: it carries the PDUs of one session in each
-//! direction, in order, once, and undamaged. It differs in three ways:
+//! Floor 3 of the house, over `session`, whose clock it uses and whose PDUs it carries, `pdu`, `buffer` and `crc32c`. It is to
+//! iSCSI what TCP is: it carries the PDUs of one session in each direction, in order, once, and undamaged. It differs in three
+//! ways:
 //!
 //! - **One header.** Each packet begins with 128 bytes ([`header`]), of which the last 48 are the basic header segment of the PDU
 //!   whose bytes it carries. So transport, placement and storage speak in one header, and a packet says by itself where its bytes
@@ -18,7 +19,6 @@
 //!
 //! An [`Association`](association::Association) takes datagrams and gives stream bytes in order; it takes PDUs and gives
 //! datagrams; it says when it wants to be called. It has no socket, clock, thread or randomness of its own.
-
 //!
 //! # The rooms
 //!

@@ -71,8 +71,9 @@ impl Server {
         open.open_datagrams(&mut first.context(), &config.datagram_portals, sockets)?;
         let (portals, datagram_portals) = (open.to_vec(), open.datagram_addresses());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
-        declare_ports(&devices, &open.ports());
-        let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
+        let ports = open.ports();
+        declare_ports(&devices, &ports);
+        let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &ports))).collect();
         let common = Common {
             affinity: SessionAffinity::new(config.cores),
             limit: ConnectionLimit::default(),

@@ -56,6 +56,18 @@ pub struct Portal {
     pub address: SocketAddr,
     /// Target portal group tag.
     pub group: u16,
+    /// What carries its sessions. All portals of a group have the same.
+    pub transport: Transport,
+}
+
+/// What carries PDUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// A stream of bytes, which is TCP.
+    #[default]
+    Stream,
+    /// Datagrams: initiators that know streams alone are not told of such portals, and the other way round.
+    Datagrams,
 }
 
 impl Directory {
@@ -91,6 +103,13 @@ impl Directory {
 }
 
 impl TargetNode {
+    /// The portals that an initiator is told of which has come through that portal group.
+    pub(crate) fn portals_beside(&self, group: u16) -> impl Iterator<Item = &Portal> {
+        let own = self.portals.iter().find(|portal| portal.group == group);
+        let transport = own.map_or(Transport::default(), |portal| portal.transport);
+        self.portals.iter().filter(move |portal| portal.transport == transport)
+    }
+
     /// Whether the initiator may see and use this target.
     pub fn admits(&self, initiator: &str) -> bool {
         let Some(list) = &self.initiators else { return true };

@@ -13,7 +13,7 @@ mod transport;
 
 pub use crate::{Entropy, Timers};
 pub use connection::{Connection, ConnectionConfig, ConnectionMut, LoginConnection, LoginEvent, Placement};
-pub use directory::{Directory, Moved, Portal, TargetNode};
+pub use directory::{Directory, Moved, Portal, TargetNode, Transport};
 pub use event::{
     CloseReason, Command, CommandOrder, Event, KnownDigests, LogoutTicket, Response, TaskManagement,
     TaskManagementTicket, TaskTag,

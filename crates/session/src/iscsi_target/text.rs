@@ -209,13 +209,15 @@ impl Exchange {
             // The session may be older than the directory: its target may have other portals now, or be gone.
             (Some(own), name) if name.is_empty() || own.name.eq_ignore_ascii_case(name) => {
                 let target = asker.directory.find(&own.name);
-                return Ok(target.map_or(Ok(()), |target| list_target(target, asker.local, answer))?);
+                return Ok(target
+                    .map_or(Ok(()), |target| list_target(target, asker.session.portal_group, asker.local, answer))?);
             }
             _ => return Ok(answer.push("SendTargets", "Reject")?),
         };
         self.list = Some(TargetList {
             directory: Arc::clone(asker.directory),
             initiator: asker.session.initiator_name.clone(),
+            group: asker.session.portal_group,
             local: asker.local,
             name: name.map(Into::into),
             next: 0,
@@ -250,6 +252,7 @@ struct TargetList {
     /// As it was when the list was begun, so that nothing is named twice.
     directory: Arc<Directory>,
     initiator: String,
+    group: u16,
     local: SocketAddr,
     /// `None`: all that the initiator may see.
     name: Option<String>,
@@ -268,17 +271,17 @@ impl TargetList {
         let Some((index, target)) = rest.find(|(_, target)| is_asked_for(target)) else { return Ok(None) };
         self.next = index + 1;
         let mut keys = TextWriter::new();
-        list_target(target, self.local, &mut keys)?;
+        list_target(target, self.group, self.local, &mut keys)?;
         Ok(Some(keys))
     }
 }
 
-fn list_target(target: &TargetNode, local: SocketAddr, answer: &mut TextWriter) -> Result<(), TextError> {
+fn list_target(target: &TargetNode, group: u16, local: SocketAddr, answer: &mut TextWriter) -> Result<(), TextError> {
     answer.push("TargetName", &target.name)?;
     if let Some(alias) = &target.alias {
         answer.push("TargetAlias", alias)?;
     }
-    for portal in &target.portals {
+    for portal in target.portals_beside(group) {
         if let Some(address) = reachable(portal.address, local) {
             answer.push("TargetAddress", &format!("{address},{}", portal.group))?;
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use lunette_pdu::sense::split_sense;
 use lunette_pdu::{AsyncEvent, LoginStatus, LunField};
-use lunette_session::iscsi_target::{AdmitRequest, Directory, LoginConnection, LoginEvent, Portal, TargetNode};
+use lunette_session::iscsi_target::{
+    AdmitRequest, Directory, LoginConnection, LoginEvent, Portal, TargetNode, Transport,
+};
 use lunette_session::{Authentication, Credentials, Secret, Time};
 
 use crate::harness::{INITIATOR, Peer, Setup, TARGET, command, login_request, node, text, text_request};
@@ -72,7 +74,7 @@ const GRACE: Duration = Duration::from_secs(7);
 #[test]
 fn sessions_learn_of_other_targets_and_portals() {
     let mut peer = Peer::logged_in(Setup::default());
-    let portal = Portal { address: "198.51.100.1:860".parse().unwrap(), group: 1 };
+    let portal = Portal { address: "198.51.100.1:860".parse().unwrap(), group: 1, transport: Transport::Stream };
     let new = Arc::new(directory(vec![node(TARGET, vec![portal])]));
     peer.driver.set_directory(&new, GRACE);
     let ask = |peer: &mut Peer| {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use lunette_pdu::{RejectReason, TargetTransferTag, TextRequest};
-use lunette_session::iscsi_target::{CloseReason, Portal, TargetNode};
+use lunette_session::iscsi_target::{CloseReason, Portal, TargetNode, Transport};
 use lunette_session::limits::{
     MAX_DISCOVERY_AHEAD_BYTES, MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_KEYS, MAX_TEXT_SEGMENT_BYTES,
 };
@@ -11,7 +11,7 @@ use lunette_session::limits::{
 use crate::harness::{Peer, Setup, TARGET, node, nop_out, pattern, read, text, text_request};
 
 fn portal(address: &str, group: u16) -> Portal {
-    Portal { address: address.parse().unwrap(), group }
+    Portal { address: address.parse().unwrap(), group, transport: Transport::Stream }
 }
 
 /// Sends one request and follows the answer to its end.

@@ -7,7 +7,7 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
 use lunette_session::iscsi_initiator::{self, Session, SessionConfig};
 use lunette_session::iscsi_target::{
-    self, ConnectionConfig, Directory, LoginConnection, LoginEvent, Portal, SessionKey, Sessions, TargetNode,
+    self, ConnectionConfig, Directory, LoginConnection, LoginEvent, Portal, SessionKey, Sessions, TargetNode, Transport,
 };
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::{Authentication, Entropy, Time, Timers};
@@ -46,7 +46,7 @@ impl Pair {
             alias: None,
             authentication: Authentication::None,
             initiators: None,
-            portals: vec![Portal { address: local, group: 1 }],
+            portals: vec![Portal { address: local, group: 1, transport: Transport::Stream }],
             offer: offer(),
             moved: None,
         };

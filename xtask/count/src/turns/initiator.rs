@@ -10,7 +10,7 @@ use lunette_initiator::{Completion, Initiator, IoBackend, Options, Outcome, Port
 use lunette_scsi::{Lun, requests};
 use lunette_session::iscsi_target::{
     ConnectionConfig, ConnectionMut, Directory, Event, LoginConnection, LoginEvent, Response, SessionKey, Sessions,
-    TargetNode, TaskTag,
+    TargetNode, TaskTag, Transport,
 };
 use lunette_session::{Authentication, Entropy, Time};
 
@@ -142,7 +142,7 @@ impl ScriptedTarget {
             alias: None,
             authentication: Authentication::None,
             initiators: None,
-            portals: vec![lunette_session::iscsi_target::Portal { address: local, group: 1 }],
+            portals: vec![Portal { address: local, group: 1, transport: Transport::Stream }],
             offer: load.offer(),
             moved: None,
         };

@@ -78,9 +78,9 @@ impl Lifecycle {
 
     /// A directory in place of the other one. Connections have it by reference: each knows the old one or the new one.
     fn replace_targets(&self, targets: Vec<TargetConfig>, discovery: Authentication) -> ConfigChange {
-        let portals = self.portals.to_vec();
+        let portals = self.portals.ports();
         let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
-        declare_ports(&devices, &self.portals.ports());
+        declare_ports(&devices, &portals);
         let targets = targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let directory = Arc::new(Directory { targets, discovery });
         let stays = |device: &&Arc<TargetDevice>| devices.iter().any(|stays| Arc::ptr_eq(stays, device));

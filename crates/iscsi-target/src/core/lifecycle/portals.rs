@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lunette_device::TargetDevice;
 use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId};
-use lunette_session::iscsi_target::Portal;
+use lunette_session::iscsi_target::{Portal, Transport};
 
 use crate::config::{BindError, PortalConfig};
 
@@ -135,13 +135,22 @@ impl Portals {
     /// All portals, whatever carries their sessions: each portal group is a target port.
     pub(crate) fn ports(&self) -> Vec<Portal> {
         let datagrams = self.datagrams.iter();
-        let datagrams = datagrams.map(|portal| Portal { address: portal.address, group: portal.group });
+        let datagrams = datagrams.map(|portal| Portal {
+            address: portal.address,
+            group: portal.group,
+            transport: Transport::Datagrams,
+        });
         self.to_vec().into_iter().chain(datagrams).collect()
     }
 
     /// The portals as initiators are told of them.
     pub(crate) fn to_vec(&self) -> Vec<Portal> {
-        self.open.iter().map(|portal| Portal { address: portal.address, group: portal.config.group }).collect()
+        let portal = |portal: &OpenPortal| Portal {
+            address: portal.address,
+            group: portal.config.group,
+            transport: Transport::Stream,
+        };
+        self.open.iter().map(portal).collect()
     }
 }
 

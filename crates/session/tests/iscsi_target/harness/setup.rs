@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_session::iscsi_target::{
-    ConnectionConfig, Directory, Entropy, LoginConnection, Moved, Portal, TargetNode, Timers,
+    ConnectionConfig, Directory, Entropy, LoginConnection, Moved, Portal, TargetNode, Timers, Transport,
 };
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Time};
@@ -39,7 +39,7 @@ impl Default for Setup {
             discovery: Authentication::None,
             initiators: None,
             alias: None,
-            portals: vec![Portal { address: local, group: 1 }],
+            portals: vec![Portal { address: local, group: 1, transport: Transport::Stream }],
             moved: None,
             others: Vec::new(),
             local,
