@@ -16,6 +16,7 @@ use crate::net::{Pair, sys};
 use crate::options::Options;
 use crate::run::children;
 use crate::run::exchange::{self, Exchange};
+use crate::run::report::Traffic;
 
 /// Seconds after which a client is ended: more than any measurement takes.
 const MAX_SECONDS: &str = "120";
@@ -41,6 +42,9 @@ pub(crate) struct Cell {
     pub(crate) serve: String,
     /// The TCP port that the server listens on.
     pub(crate) port: u16,
+    /// A line for the shell that runs first, on such a link of its own. What it prints is `$FOUND` for the client, which so meets the same
+    /// losses as clients that have nothing to find.
+    pub(crate) find: Option<String>,
     /// A line for the shell that measures, at the near end.
     pub(crate) client: String,
     /// Reads the client's standard output.
@@ -88,41 +92,66 @@ struct LinkOptions {
 }
 
 impl Cell {
-    /// The arguments of `lunette-lab link`.
-    fn arguments(&self) -> Vec<String> {
+    /// The arguments of `lunette-lab link` for a line of the shell.
+    fn arguments(&self, client: &str) -> Vec<String> {
         let port = self.port.to_string();
         let server = ["--serve", &self.serve, "--wait-port", &port, "--no-check"];
-        let client = ["--", "sh", "-c", &self.client];
+        let client = ["--", "sh", "-c", client];
         self.link.iter().map(String::as_str).chain(server).chain(client).map(String::from).collect()
     }
 
     pub(crate) fn options(&self) -> Result<Options> {
-        LinkOptions::try_parse_from(self.arguments()).map(|line| line.options).context("the cell's link is impossible")
+        LinkOptions::try_parse_from(self.arguments(&self.client))
+            .map(|line| line.options)
+            .context("the cell's link is impossible")
     }
 
     /// Does the measurement, on a link of its own.
     pub(crate) fn run(&self, programs: &Programs) -> Result<Figures> {
-        let mut options = self.options()?;
-        options.serve = Some(format!("PATH='{}'; {}", programs.path.display(), self.serve));
+        let found = self.find.as_ref().map(|line| self.exchange(line, "", programs)).transpose()?;
+        let found = found.map(|(output, _)| output).unwrap_or_default();
         let load = machine::load();
-        let pair = exchange::ends(&options)?;
-        hurry(&pair);
-        let exchange = Exchange::start(&options, pair)?;
-        let mut client = Command::new("timeout");
-        client.args([MAX_SECONDS, "sh", "-c", &self.client]).env("PATH", &programs.path);
-        client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let client = children::spawn(&exchange.pair.near, client).context("cannot run timeout: install coreutils")?;
-        let output = client.wait_with_output()?;
-        let traffic = exchange.finish()?;
-        if !output.status.success() {
-            bail!("the client ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-        }
-        let mut figures = (self.read)(&String::from_utf8_lossy(&output.stdout))?;
+        let (output, traffic) = self.exchange(&self.client, found.trim_end(), programs)?;
+        let mut figures = (self.read)(&output)?;
         figures.insert(UNREAD.into(), traffic.unread());
         figures.insert(LATE.into(), traffic.late_us());
         figures.insert(DROPPED.into(), traffic.dropped());
         figures.extend(load.map(|load| (LOAD.into(), load)));
         Ok(figures)
+    }
+
+    /// What a line of the shell prints at the near end of a new link, and what passed over that.
+    fn exchange(&self, client: &str, found: &str, programs: &Programs) -> Result<(String, Traffic)> {
+        let mut options = self.options()?;
+        options.serve = Some(format!("PATH='{}'; {}", programs.path.display(), self.serve));
+        let pair = exchange::ends(&options)?;
+        hurry(&pair);
+        let exchange = Exchange::start(&options, pair)?;
+        let mut command = Command::new("timeout");
+        command.args([MAX_SECONDS, "sh", "-c", client]).env("PATH", &programs.path).env("FOUND", found);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let client = children::spawn(&exchange.pair.near, command).context("cannot run timeout: install coreutils")?;
+        let output = client.wait_with_output()?;
+        let traffic = exchange.finish()?;
+        if !output.status.success() {
+            bail!("the client ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok((String::from_utf8_lossy(&output.stdout).into_owned(), traffic))
+    }
+
+    /// The command of a line of the shell, as a user would type it.
+    fn command(&self, client: &str) -> String {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=%,:+".contains(c);
+        let mut text = "lunette-lab link".to_owned();
+        for argument in self.arguments(client) {
+            text.push(' ');
+            if argument.chars().all(plain) {
+                text.push_str(&argument);
+            } else {
+                write!(text, "'{}'", argument.replace('\'', r"'\''")).expect("memory");
+            }
+        }
+        text
     }
 }
 
@@ -137,17 +166,10 @@ fn hurry(pair: &Pair) {
 /// As a user would type it.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("lunette-lab link")?;
-        for argument in self.arguments() {
-            f.write_char(' ')?;
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=%,:+".contains(c);
-            if argument.chars().all(plain) {
-                f.write_str(&argument)?;
-            } else {
-                write!(f, "'{}'", argument.replace('\'', r"'\''"))?;
-            }
+        if let Some(find) = &self.find {
+            write!(f, "FOUND=$({}) ", self.command(find))?;
         }
-        Ok(())
+        f.write_str(&self.command(&self.client))
     }
 }
 
@@ -160,6 +182,7 @@ mod tests {
             link: ["--rate", "155M", "--sysctl", "net.ipv4.tcp_rmem=4096 131072 65536"].map(String::from).into(),
             serve: "printf 'x' | cat".into(),
             port: 3260,
+            find: None,
             client: "true $LAB_PEER".into(),
             read: |_| Ok(Figures::new()),
         }
@@ -171,6 +194,16 @@ mod tests {
             cell().to_string(),
             "lunette-lab link --rate 155M --sysctl 'net.ipv4.tcp_rmem=4096 131072 65536' --serve 'printf '\\''x'\\'' | cat' \
              --wait-port 3260 --no-check -- sh -c 'true $LAB_PEER'"
+        );
+    }
+
+    #[test]
+    fn what_a_cell_finds_first_is_found_on_a_link_of_its_own() {
+        let cell = Cell { link: Vec::new(), serve: "true".into(), find: Some("date".into()), ..cell() };
+        assert_eq!(
+            cell.to_string(),
+            "FOUND=$(lunette-lab link --serve true --wait-port 3260 --no-check -- sh -c date) \
+             lunette-lab link --serve true --wait-port 3260 --no-check -- sh -c 'true $LAB_PEER'"
         );
     }
 

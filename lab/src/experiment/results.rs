@@ -139,7 +139,14 @@ mod tests {
     use super::*;
 
     fn cell(client: &str) -> Cell {
-        Cell { link: Vec::new(), serve: String::new(), port: 1, client: client.into(), read: |_| Ok(Figures::new()) }
+        Cell {
+            link: Vec::new(),
+            serve: String::new(),
+            port: 1,
+            find: None,
+            client: client.into(),
+            read: |_| Ok(Figures::new()),
+        }
     }
 
     fn origin(build: &str) -> Origin {

@@ -135,7 +135,7 @@ impl Spec {
                 read_ping as _,
             ),
         };
-        Cell { link: self.link(), serve, port: PORT, client, read }
+        Cell { link: self.link(), serve, port: PORT, find: None, client, read }
     }
 
     fn link(&self) -> Vec<String> {
