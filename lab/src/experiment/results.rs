@@ -40,7 +40,7 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.build.as_deref().unwrap_or("an unknown build"), self.machine)
+        write!(f, "{}; {}", self.machine, self.build.as_deref().unwrap_or("an unknown build"))
     }
 }
 
@@ -104,9 +104,9 @@ impl Results {
         Ok(results)
     }
 
-    /// CPU, cores and kernel of the machine that measured.
-    pub(crate) fn machine(&self) -> &str {
-        self.origin.as_ref().map_or("an unknown machine", |origin| &origin.machine)
+    /// The machine that measured, and the build of the program that was measured.
+    pub(crate) fn origin(&self) -> String {
+        self.origin.as_ref().map_or("an unknown machine".into(), Origin::to_string)
     }
 
     /// The values of one figure in all runs of all cells.
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(results.runs(&cell("a")), [figures(1.0), figures(4.0)]);
         assert_eq!(results.runs(&cell("b")), [figures(3.0)]);
         assert!((results.all("value").sum::<f64>() - 8.0).abs() < 1e-9);
-        assert_eq!(results.machine(), "this machine");
+        assert_eq!(results.origin(), "this machine; 1");
         assert_eq!(Results::read(&path).expect("the file").runs(&cell("a")).len(), 2);
     }
 
@@ -192,7 +192,7 @@ mod tests {
         }
         fs::write(&path, "{\"machine\": \"this machine\"}\n").expect("a file without a build");
         assert!(Results::open(&path, &origin("1")).is_err());
-        assert_eq!(Results::read(&path).expect("the file").machine(), "this machine");
+        assert_eq!(Results::read(&path).expect("the file").origin(), "this machine; an unknown build");
     }
 
     #[test]

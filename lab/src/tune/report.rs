@@ -52,7 +52,8 @@ struct Verdict {
 
 #[derive(Serialize)]
 pub(super) struct Report {
-    machine: String,
+    /// The machine and the build.
+    origin: String,
     rows: Vec<Row>,
     verdicts: Vec<Verdict>,
 }
@@ -73,7 +74,7 @@ impl Report {
             })
         };
         let rows: Vec<Row> = contests.iter().map(row).collect::<Result<_>>()?;
-        Ok(Self { machine: results.machine().into(), verdicts: verdicts(&rows), rows })
+        Ok(Self { origin: results.origin(), verdicts: verdicts(&rows), rows })
     }
 
     fn table(&self) -> Table {
@@ -107,7 +108,7 @@ impl Report {
              always the same, the others are drawn from a seed. *Best of all* is the best of an exhaustive search over connections, \
              length and number of requests. *Tried* says how many settings of the grid were measured: not those whose requests in \
              flight would take the path longer than {} s.\n\n{}",
-            self.machine,
+            self.origin,
             super::contest::MAX_ROUND.as_secs(),
             self.summary()
         )

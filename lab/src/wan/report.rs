@@ -71,7 +71,7 @@ impl<'a> Report<'a> {
     pub(super) fn page(&self) -> Result<String> {
         let parts = [
             ("summary", self.summary()),
-            ("machine", self.results.machine().to_owned()),
+            ("origin", self.results.origin()),
             ("runs", self.runs()),
             ("terms", self.terms_table()),
             ("tables", self.tables()),
