@@ -37,8 +37,8 @@ pub struct Config {
     pub trusts_addresses: bool,
 }
 
-/// Random bytes of the system, or of a simulator.
-pub(crate) type RandomBytes = Box<dyn FnMut(&mut [u8]) + Send>;
+/// Fills a slice with random bytes: those of the system, or of a simulator.
+pub type RandomBytes = Box<dyn FnMut(&mut [u8]) + Send>;
 
 /// A handler around another one, which carries connections of it in datagrams. See the crate's documentation.
 pub struct Endpoint<H: Upper> {
@@ -60,7 +60,7 @@ pub struct Endpoint<H: Upper> {
 
 impl<H: Upper> Endpoint<H> {
     /// Stands between the reactor and `upper`. Time counts from `epoch`; `entropy` fills slices with random bytes.
-    pub fn new(upper: H, config: Config, epoch: Instant, entropy: Box<dyn FnMut(&mut [u8]) + Send>) -> Self {
+    pub fn new(upper: H, config: Config, epoch: Instant, entropy: RandomBytes) -> Self {
         Self {
             upper,
             config,

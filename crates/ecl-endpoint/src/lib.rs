@@ -24,5 +24,5 @@ mod peers;
 mod sending;
 mod upper;
 
-pub use endpoint::{Config, Endpoint};
+pub use endpoint::{Config, Endpoint, RandomBytes};
 pub use upper::Upper;

@@ -1,6 +1,6 @@
 //! An iSCSI client: sessions, disks, raw SCSI commands.
 //!
-//! Floor 4 of the house: it puts the protocol of `session` on the event loop of `reactor`, and keeps a session alive where
+//! Floor 5 of the house: it puts the protocol of `session` on the event loop of `reactor`, and keeps a session alive where
 //! SCSI allows it. It needs no kernel driver, no particular executor, and no thread per connection.
 //!
 //! # The pieces

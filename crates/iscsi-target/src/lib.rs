@@ -1,6 +1,6 @@
 //! Portals, sessions and devices on a reactor: the target as a whole.
 //!
-//! Floor 4 of the house. Below it the pieces know nothing of each other: `reactor` moves bytes, `session` speaks iSCSI,
+//! Floor 5 of the house. Below it the pieces know nothing of each other: `reactor` moves bytes, `session` speaks iSCSI,
 //! `device` speaks SCSI, `store` keeps blocks. This crate carries what one says to the next.
 //!
 //! [`Server::bind`] opens the portals, [`Server::run`] serves until a [`Stopper`] asks for an orderly end: initiators are

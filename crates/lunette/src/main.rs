@@ -1,6 +1,6 @@
 //! The `lunette` command.
 //!
-//! Floor 5 of the house: it reads the user's input (arguments, configuration files, secrets) and combines the crates below.
+//! Floor 6 of the house: it reads the user's input (arguments, configuration files, secrets) and combines the crates below.
 //! There is one file for each subcommand and for each kind of input.
 
 #![forbid(unsafe_code)]

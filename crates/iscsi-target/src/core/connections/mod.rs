@@ -438,13 +438,11 @@ impl Connections {
     /// Whether a connection takes bytes.
     pub(super) fn takes(&self, id: ConnectionId) -> bool {
         let Some(conn) = self.table.get(id) else { return false };
-        match &conn.login {
-            Some(login) => login.wants_input() && !login.holds_bytes(),
-            None => {
-                let protocol = conn.protocol(id, &self.sessions);
-                protocol.is_some_and(|protocol| protocol.wants_input() && !protocol.holds_bytes())
-            }
+        if let Some(login) = &conn.login {
+            return login.wants_input() && !login.holds_bytes();
         }
+        let protocol = conn.protocol(id, &self.sessions);
+        protocol.is_some_and(|protocol| protocol.wants_input() && !protocol.holds_bytes())
     }
 
     /// The place of data that comes ahead of its turn.
