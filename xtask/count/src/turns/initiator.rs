@@ -142,7 +142,11 @@ impl ScriptedTarget {
             alias: None,
             authentication: Authentication::None,
             initiators: None,
-            portals: vec![Portal { address: local, group: 1, transport: Transport::Stream }],
+            portals: vec![lunette_session::iscsi_target::Portal {
+                address: local,
+                group: 1,
+                transport: Transport::Stream,
+            }],
             offer: load.offer(),
             moved: None,
         };
