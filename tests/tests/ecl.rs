@@ -80,11 +80,18 @@ fn increments_over_both_transports_are_all_accounted_for() {
             let url = server.url(n);
             scope.spawn(move || increment(url))
         });
-        fighters.into_iter().for_each(|fighter| fighter.join().unwrap());
+        for fighter in fighters {
+            fighter.join().unwrap();
+        }
     });
     assert!(wait(witness.read(7, 1)).unwrap()[..] == block(4 * ROUNDS));
     server.stop();
 }
+
+/// Service actions of PERSISTENT RESERVE OUT (SPC-4 6.16.2).
+const REGISTER_AND_IGNORE: u8 = 6;
+const RESERVE: u8 = 1;
+const CLEAR: u8 = 3;
 
 /// PERSISTENT RESERVE OUT with a service action, type "write exclusive" (SPC-4 6.16).
 fn reserve_out(disk: &Disk, action: u8, key: u64, action_key: u64) -> Result<(), String> {
@@ -109,9 +116,6 @@ fn a_reservation_taken_over_one_transport_holds_on_the_other() {
     let server = serve(&["mem:16M"]);
     for (holder, other) in [(0, 1), (1, 0)] {
         let [holder, other] = [holder, other].map(|n| wait(Disk::connect(server.url(n))).unwrap());
-        const REGISTER_AND_IGNORE: u8 = 6;
-        const RESERVE: u8 = 1;
-        const CLEAR: u8 = 3;
         reserve_out(&holder, REGISTER_AND_IGNORE, 0, 11).unwrap();
         reserve_out(&holder, RESERVE, 11, 0).unwrap();
         wait(holder.write(1, &block(5), false)).unwrap();
