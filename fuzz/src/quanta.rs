@@ -262,7 +262,8 @@ pub mod parity {
     /// The target: a repair changes nothing but damaged EDUs, and makes a group whose parity is all that was intact.
     pub fn run(data: &[u8]) {
         let mut input = Input::new(data);
-        let group = Group { data: 1 + u16::from(input.byte()) % MAX.data, parity: 1 + u16::from(input.byte()) % MAX.parity };
+        let group =
+            Group { data: 1 + u16::from(input.byte()) % MAX.data, parity: 1 + u16::from(input.byte()) % MAX.parity };
         let holes = if input.one_in(2) { Holes::Refused } else { Holes::Allowed };
         let mut parity = Parity::new(group, SIZE, holes).expect("within the bounds");
         let mut stored = stored(group, &mut parity, &mut input);
@@ -305,7 +306,8 @@ pub mod parity {
     /// A whole group, one with as much damage as it can have, one with more, one that cannot be read, and one with stale parity.
     pub fn seeds() -> Vec<(String, Vec<u8>)> {
         let start = [7, 3, 0, 7];
-        let flips = |count: u8| [&start[..], &(0..count).flat_map(|index| [index, 0, 0, 9, 1]).collect::<Vec<_>>()].concat();
+        let flips =
+            |count: u8| [&start[..], &(0..count).flat_map(|index| [index, 0, 0, 9, 1]).collect::<Vec<_>>()].concat();
         vec![
             ("whole".into(), start.to_vec()),
             ("damaged".into(), flips(4)),
