@@ -77,6 +77,7 @@ impl<H: Upper> Endpoint<H> {
     /// Forgets a handshake.
     pub(crate) fn hang_up(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         for dialing in self.dialing.extract_if(.., |dialing| dialing.id == id) {
+            self.outbox.forget(dialing.socket);
             cx.close_datagrams(dialing.socket);
         }
     }

@@ -153,6 +153,7 @@ impl<H: Upper> Endpoint<H> {
                 path,
                 rest: Vec::new(),
                 is_bound: false,
+                is_finishing: false,
                 is_closed: false,
                 touched: false,
                 watched_for: None,
@@ -195,7 +196,7 @@ impl<H: Upper> Endpoint<H> {
 
     fn settle_one(&mut self, cx: &mut Context<'_>, number: u32) {
         let now = self.time(cx);
-        let Self { upper, peers, timetable, outbox, unsettled, .. } = self;
+        let Self { upper, peers, timetable, outbox, .. } = self;
         let Some(peer) = peers.get_mut(number) else { return };
         let (association, id) = (&mut peer.association, peer.id);
         // The client speaks under the bound keys at once; the server's last login response goes before.
@@ -216,10 +217,13 @@ impl<H: Upper> Endpoint<H> {
             outbox.add(peer.socket, number);
             cx.send_datagrams(peer.socket);
         }
-        // Answers leave first; the upper handler takes the rest in the next batch.
-        *unsettled |= !peer.rest.is_empty() && upper.takes(id);
+        // Answers have left first, or the upper handler takes bytes again: it gets the rest in the next batch.
+        let goes_on = (!peer.rest.is_empty() || association.has_due()) && upper.takes(id);
         if let Some(at) = association.next_timeout() {
             timetable.watch(number, at, &mut peer.watched_for);
+        }
+        if goes_on {
+            self.peers.touch(number);
         }
         self.end_if_over(cx, number);
     }
@@ -230,12 +234,12 @@ impl<H: Upper> Endpoint<H> {
         let Some(peer) = self.peers.get_mut(number) else { return };
         let Some(why) = peer.association.why_over() else { return };
         let closed = match why.code {
-            CloseCode::FINISHED if peer.is_closed => Closed::AllSent,
+            CloseCode::FINISHED if peer.is_finishing => Closed::AllSent,
             CloseCode::FINISHED => Closed::PeerClosed,
             CloseCode::TIMEOUT => Closed::Error(io::Error::new(io::ErrorKind::TimedOut, why.to_string())),
             _ => Closed::Error(io::Error::new(io::ErrorKind::ConnectionAborted, why.to_string())),
         };
-        let (id, is_done) = (peer.id, peer.association.is_done());
+        let (id, is_done, role, socket) = (peer.id, peer.association.is_done(), peer.role, peer.socket);
         if !std::mem::replace(&mut peer.is_closed, true) {
             self.upper.closed(cx, id, closed);
             self.unsettled = true;
@@ -243,6 +247,11 @@ impl<H: Upper> Endpoint<H> {
         if is_done {
             self.peers.remove(number);
             cx.remove_virtual(id);
+            // Each association that this side has begun has a socket of its own.
+            if role == Role::Client {
+                self.outbox.forget(socket);
+                cx.close_datagrams(socket);
+            }
         }
     }
 
@@ -277,6 +286,7 @@ impl<H: Upper> Endpoint<H> {
                 while let Some(pdu) = upper.take_pdu(peer.id) {
                     peer.association.push(pdu);
                 }
+                peer.is_finishing = true;
                 peer.association.finish();
             }
             VirtualRequest::Connect(_) | VirtualRequest::Send | VirtualRequest::Pause | VirtualRequest::Resume => {}

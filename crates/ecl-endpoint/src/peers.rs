@@ -17,6 +17,8 @@ pub(crate) struct Peer<P> {
     /// Bytes that the upper handler was offered and left for later.
     pub(crate) rest: Vec<u8>,
     pub(crate) is_bound: bool,
+    /// The upper handler has asked for its end, after all that is to be sent.
+    pub(crate) is_finishing: bool,
     /// The upper handler has let go of it, or was told of its end.
     pub(crate) is_closed: bool,
     pub(crate) touched: bool,

@@ -39,6 +39,11 @@ impl Outbox {
         }
     }
 
+    /// A socket is closed.
+    pub(crate) fn forget(&mut self, socket: DatagramSocketId) {
+        self.sockets.remove(&socket);
+    }
+
     /// An association has packets.
     pub(crate) fn add(&mut self, socket: DatagramSocketId, number: u32) {
         let waiting = self.sockets.entry(socket).or_default();

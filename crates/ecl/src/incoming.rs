@@ -140,6 +140,11 @@ impl<P> Incoming<P> {
         !self.early.is_empty()
     }
 
+    /// Whether something that came early is due.
+    pub fn has_due(&self) -> bool {
+        self.early.first_key_value().is_some_and(|(offset, _)| *offset <= self.next)
+    }
+
     /// What is to be done with a packet of `payload_len` bytes. `credit` is where the stream may go to.
     ///
     /// # Errors

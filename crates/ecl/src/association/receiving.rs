@@ -224,6 +224,11 @@ impl<P: Copy> Association<P> {
         self.incoming.keep(header, payload.len(), kept);
     }
 
+    /// Whether something that came early is due: [`resume`](Self::resume) delivers it.
+    pub fn has_due(&self) -> bool {
+        self.incoming.has_due()
+    }
+
     /// Delivers what came early and is due now: to be called also when the upper layer takes bytes again.
     pub fn resume(&mut self, upper: &mut impl Upper<Place = P>) {
         while matches!(self.state, State::Open | State::Finishing(_)) && upper.takes() {
