@@ -14,7 +14,7 @@ use lunette_session::{Time, Timetable};
 
 use crate::Upper;
 use crate::above::Above;
-use crate::addresses::{peer_of, socket_address};
+use crate::addresses::{path_to, peer_of, socket_address};
 use crate::dialing::Dialing;
 use crate::listening::Listening;
 use crate::peers::{Peer, Peers};
@@ -213,6 +213,9 @@ impl<H: Upper> Endpoint<H> {
             bind(upper, association, &mut peer.is_bound, id);
         }
         association.fill(now);
+        if peer_of(&peer.path) != *association.peer() {
+            peer.path = path_to(&peer.path, association.peer());
+        }
         if association.ready_len() > 0 {
             outbox.add(peer.socket, number);
             cx.send_datagrams(peer.socket);
@@ -268,6 +271,7 @@ impl<H: Upper> Endpoint<H> {
                 self.take_request(number, request);
             } else if matches!(request, VirtualRequest::Close | VirtualRequest::CloseAfterSend) {
                 self.hang_up(cx, id);
+                cx.remove_virtual(id);
             }
         }
         self.requests = requests;

@@ -123,6 +123,9 @@ impl<H: Upper> Endpoint<H> {
         let known = self.peers.get(number).is_some_and(|peer| peer.socket == socket);
         let number = if known {
             Some(number)
+        } else if let Some(number) = self.peers.begun_at(socket) {
+            // A Reset names the association by the server's number.
+            Some(number)
         } else if self.dialed(cx, socket, bytes, now) {
             None
         } else {

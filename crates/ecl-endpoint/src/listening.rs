@@ -2,11 +2,11 @@
 
 use lunette_ecl::Entropy;
 use lunette_ecl::handshake::{Answer, Listener, ResetSecret};
-use lunette_ecl::header::PacketType;
+use lunette_ecl::header::{PacketType, association_of};
 use lunette_reactor::{Context, DatagramPath, DatagramSocketId};
 use lunette_session::Time;
 
-use crate::addresses::{peer_of, socket_address};
+use crate::addresses::{path_to, peer_of, socket_address};
 use crate::{Endpoint, Upper};
 
 /// What answers to addresses and associations that are not known. It is made at the first datagram.
@@ -41,12 +41,15 @@ impl<H: Upper> Endpoint<H> {
         if !is_initial {
             if let Some(accepted) = listener.claim(now, bytes) {
                 let id = cx.open_virtual();
+                // What has proven its address is that of the handshake. A packet from elsewhere moves the association, as later ones do.
+                let path = &path_to(path, &accepted.address);
                 let (peer, local) = (socket_address(&path.peer), socket_address(&path.local));
                 let number = self.begin(accepted.established, id, socket, *path, now);
                 self.upper.accepted_datagrams(cx, socket, id, peer, local);
                 return Some(number);
             }
-            if let Some(reset) = listener.reset(bytes) {
+            let is_known = association_of(bytes).is_some_and(|number| self.peers.contains(number));
+            if !is_known && let Some(reset) = listener.reset(bytes) {
                 self.answer(cx, socket, path, &reset);
             }
             return None;

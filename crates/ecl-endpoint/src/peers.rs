@@ -67,6 +67,12 @@ impl<P> Peers<P> {
         Some(peer)
     }
 
+    /// The association that this side has begun at a socket of its own.
+    pub(crate) fn begun_at(&self, socket: DatagramSocketId) -> Option<u32> {
+        let mut peers = self.by_number.iter();
+        peers.find(|(_, peer)| peer.role == Role::Client && peer.socket == socket).map(|(number, _)| *number)
+    }
+
     /// The peer whose packets take this path.
     pub(crate) fn on_path(&mut self, socket: DatagramSocketId, path: &DatagramPath) -> Option<&mut Peer<P>> {
         self.by_number.values_mut().find(|peer| peer.socket == socket && peer.path.peer == path.peer)

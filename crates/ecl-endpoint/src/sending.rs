@@ -86,6 +86,10 @@ impl Outbox {
             match offer {
                 Offer::Loose => drop(waiting.loose.pop_front()),
                 Offer::Of(number) => {
+                    // Others come first in the next list.
+                    if waiting.associations.front() == Some(&number) {
+                        waiting.associations.rotate_left(1);
+                    }
                     if let Some(peer) = peers.get_mut(number) {
                         peer.association.sent(1);
                         // The window may let more out.

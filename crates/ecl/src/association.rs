@@ -29,7 +29,7 @@ pub use self::upper::Upper;
 use crate::close::{Close, CloseCode};
 use crate::handshake::{Established, ResetToken};
 use crate::incoming::Incoming;
-use crate::limits::MAX_CREDIT_BYTES;
+use crate::limits::{MAX_CREDIT_BYTES, MAX_QUEUED_BYTES};
 use crate::outgoing::{Cut, Outgoing};
 use crate::path::address::CHALLENGE_LEN;
 use crate::path::{Address, PathMtu, PeerAddress};
@@ -135,6 +135,8 @@ pub struct Association<P> {
     peer_credit: u64,
     /// Built, and not yet taken by the socket.
     ready: VecDeque<Packet>,
+    /// Bytes in their place whose header was delivered, and that the upper layer does not take yet: place, bytes before them, length.
+    placed: Option<(P, usize, usize)>,
     /// A challenge of the peer that waits to be answered.
     response: Option<[u8; CHALLENGE_LEN]>,
     /// A packet must leave whatever the window says.
@@ -176,6 +178,7 @@ impl<P> Association<P> {
             // Until the peer says how much, a login fits.
             peer_credit: INITIAL_CREDIT,
             ready: VecDeque::new(),
+            placed: None,
             response: None,
             probes: false,
             paced_until: None,
@@ -216,7 +219,7 @@ impl<P> Association<P> {
 
     /// Whether more PDUs should be pushed: so many are at hand that the window stays full, and no more.
     pub fn wants_pdus(&self) -> bool {
-        let wanted = self.recovery.window().saturating_mul(2).max(LEAST_QUEUED_BYTES);
+        let wanted = self.recovery.window().saturating_mul(2).clamp(LEAST_QUEUED_BYTES, MAX_QUEUED_BYTES);
         matches!(self.state, State::Open) && (self.outgoing.queued_bytes() as u64) < wanted
     }
 
@@ -234,6 +237,10 @@ impl<P> Association<P> {
     /// login response, and the client when it has delivered it.
     pub fn bind(&mut self, binding: &Binding) {
         if self.login_end.is_none() {
+            if self.incoming.has_gaps() {
+                // Keys that a machine in the middle may know have brought bytes that do not belong to the login.
+                return self.close(CloseCode::PROTOCOL, "bytes from beyond the login came before its end");
+            }
             self.login_end = Some([self.incoming.delivered(), self.outgoing.end()]);
             self.protection.bind(self.secret.bound_keys(self.role, binding));
             // The server speaks under these keys when it has heard the client do so.

@@ -161,7 +161,8 @@ impl<P> Incoming<P> {
         if end <= self.next {
             return Ok(Verdict::Repeated);
         }
-        if start > self.next {
+        // What is due and was kept, because the upper layer takes nothing now, is bounded like what is early.
+        if start > self.next || self.has_due() {
             return Ok(self.check_early(start, end, payload_len));
         }
         let skipped = (self.next - start) as usize;

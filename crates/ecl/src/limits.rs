@@ -50,3 +50,6 @@ pub const MAX_CREDIT_BYTES: u64 = 1 << 41;
 
 /// Packets that are built and wait for the socket.
 pub const MAX_READY_PACKETS: usize = 128;
+
+/// Bytes of PDUs that an association takes before the peer has those before them: twice what 10 Gbit/s have under way in 50 ms.
+pub const MAX_QUEUED_BYTES: u64 = 128 << 20;

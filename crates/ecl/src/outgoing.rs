@@ -160,12 +160,19 @@ impl Outgoing {
 
     /// Whether there is something to send within that credit.
     pub fn has_more(&self, credit: u64) -> bool {
-        !self.lost.is_empty() || self.new_offset().is_some_and(|offset| offset < credit)
+        !self.lost.is_empty() || self.needed_credit().is_some_and(|needed| needed <= credit)
     }
 
     /// Whether new bytes wait for credit alone.
     pub fn waits_for_credit(&self, credit: u64) -> bool {
-        self.lost.is_empty() && self.new_offset().is_some_and(|offset| offset >= credit)
+        self.lost.is_empty() && self.needed_credit().is_some_and(|needed| needed > credit)
+    }
+
+    /// The credit that the next new packet needs: for a header and, where its PDU has a body, one byte of that.
+    fn needed_credit(&self) -> Option<u64> {
+        let (offset, queued) = (self.new_offset()?, self.queued(self.next.pdu)?);
+        let header = if self.next.start == 0 { BHS_LEN as u64 } else { 0 };
+        Some(offset + header + u64::from(queued.len > self.next.start))
     }
 
     /// Where the next new bytes stand in the stream.

@@ -77,8 +77,12 @@ impl<P: Copy> Association<P> {
         if verdict == Some(Verdict::NoRoom) || !self.note(&header, is_marked, now) {
             return Received::Nothing;
         }
-        self.note_address(&header, from, len, now, entropy);
         let payload = &datagram[HEADER_LEN..];
+        // Others may know the login's keys: after the login they move no address and give no credit.
+        if self.login_end.is_none() || header.flags.contains(Flags::BOUND) {
+            self.note_address(&header, from, len, now, entropy);
+            self.note_credit(&header);
+        }
         self.note_acknowledged(&header, payload, now);
         if let Some(verdict @ (Verdict::Due(_) | Verdict::Early)) = verdict {
             return Received::Stream(StreamPacket { header, bytes: &datagram[BHS_AT..], verdict });
@@ -133,12 +137,15 @@ impl<P: Copy> Association<P> {
         }
     }
 
-    fn note_acknowledged(&mut self, header: &Header, payload: &[u8], now: Time) {
+    fn note_credit(&mut self, header: &Header) {
         // Credit counts up; a header that was overtaken says an older one.
         let units = header.credit.wrapping_sub((self.peer_credit / CREDIT_UNIT) as u32);
         if units < 1 << 31 {
-            self.peer_credit += u64::from(units) * CREDIT_UNIT;
+            self.peer_credit = self.peer_credit.saturating_add(u64::from(units) * CREDIT_UNIT);
         }
+    }
+
+    fn note_acknowledged(&mut self, header: &Header, payload: &[u8], now: Time) {
         let is_bound = header.flags.contains(Flags::BOUND);
         let largest = header.acknowledged.largest;
         let is_beyond = |first: u64| largest != NOTHING_ACKNOWLEDGED && largest >= first;
@@ -200,7 +207,7 @@ impl<P: Copy> Association<P> {
     pub fn take(&mut self, packet: &StreamPacket<'_>, upper: &mut impl Upper<Place = P>) {
         let (header, payload) = (&packet.header, packet.payload());
         match packet.verdict {
-            Verdict::Due(skipped) if upper.takes() => {
+            Verdict::Due(skipped) if self.placed.is_none() && upper.takes() => {
                 if let Err(error) = self.incoming.deliver(header, payload.len()) {
                     return self.broken(error);
                 }
@@ -226,24 +233,29 @@ impl<P: Copy> Association<P> {
 
     /// Whether something that came early is due: [`resume`](Self::resume) delivers it.
     pub fn has_due(&self) -> bool {
-        self.incoming.has_due()
+        self.placed.is_some() || self.incoming.has_due()
     }
 
     /// Delivers what came early and is due now: to be called also when the upper layer takes bytes again.
     pub fn resume(&mut self, upper: &mut impl Upper<Place = P>) {
         while matches!(self.state, State::Open | State::Finishing(_)) && upper.takes() {
+            if let Some((place, skipped, len)) = self.placed.take() {
+                if !upper.placed(place, skipped, len) {
+                    return self.close(CloseCode::PROTOCOL, "bytes were placed where they are not due");
+                }
+                // What they complete is dealt with.
+                upper.deliver(&[]);
+                continue;
+            }
             match self.incoming.next_due() {
                 Ok(None) => return,
                 Ok(Some(Due::Bytes(bytes))) => upper.deliver(&bytes),
                 Ok(Some(Due::Placed { bhs, place, skipped, len })) => {
+                    // The header may be the last that the upper layer takes for now.
+                    self.placed = Some((place, skipped, len));
                     if let Some(bhs) = bhs {
                         upper.deliver(&bhs);
                     }
-                    if !upper.takes() || !upper.placed(place, skipped, len) {
-                        return self.close(CloseCode::PROTOCOL, "bytes were placed where they are not due");
-                    }
-                    // What they complete is dealt with.
-                    upper.deliver(&[]);
                 }
                 Err(error) => return self.broken(error),
             }

@@ -51,7 +51,7 @@ impl<P: Copy> Association<P> {
         self.mtu.on_hint(now, len);
     }
 
-    fn has_room(&self, len: usize) -> bool {
+    pub(super) fn has_room(&self, len: usize) -> bool {
         self.ready.len() < MAX_READY_PACKETS && self.address.allowance() >= len as u64
     }
 

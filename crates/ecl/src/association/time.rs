@@ -7,6 +7,7 @@ use lunette_session::Time;
 use super::receiving::Outcomes;
 use super::{Association, State};
 use crate::close::{Close, CloseCode};
+use crate::header::HEADER_LEN;
 use crate::recovery::Timeout;
 
 /// How long an association that was asked to finish waits for what it has sent to be acknowledged.
@@ -22,8 +23,12 @@ impl<P: Copy> Association<P> {
         if self.why_over().is_some() {
             return None;
         }
-        let path = [self.mtu.next_timeout(), self.address.next_timeout()];
-        let own = [self.recovery.next_timeout(), self.paced_until, self.asks_credit_at, deadline];
+        // What cannot be sent now is due when something comes or leaves.
+        let mtu =
+            self.mtu.next_timeout().filter(|_| self.address.is_validated() && self.has_room(self.mtu.datagram_len()));
+        let path = [mtu, self.address.next_timeout()];
+        let recovery = self.recovery.next_timeout().filter(|_| self.has_room(HEADER_LEN));
+        let own = [recovery, self.paced_until, self.asks_credit_at, deadline];
         path.into_iter().chain(own).flatten().min()
     }
 

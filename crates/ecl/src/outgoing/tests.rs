@@ -56,7 +56,7 @@ fn nothing_new_is_sent_beyond_the_credit() {
     let mut outgoing = Outgoing::default();
     outgoing.push(pdu(1, 100));
     assert_eq!(outgoing.next_cut(limit(64), BHS_LEN as u64), None, "a header alone makes no packet of a PDU with data");
-    assert!(outgoing.has_more(BHS_LEN as u64));
+    assert!(!outgoing.has_more(BHS_LEN as u64) && outgoing.waits_for_credit(BHS_LEN as u64));
     let first = outgoing.next_cut(limit(64), BHS_LEN as u64 + 20).expect("20 bytes are allowed");
     assert_eq!(first.payload_len(), 20);
     assert_eq!(outgoing.next_cut(limit(64), BHS_LEN as u64 + 20), None);

@@ -22,6 +22,9 @@ pub const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The bytes of a challenge, and of its response.
 pub const CHALLENGE_LEN: usize = 8;
 
+/// The packet that carries a challenge.
+const CHALLENGE_PACKET_LEN: u64 = (crate::header::HEADER_LEN + CHALLENGE_LEN) as u64;
+
 /// Where packets come from and go to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
@@ -208,7 +211,10 @@ impl PeerAddress {
 
     /// When [`challenge_due`](Self::challenge_due) and [`on_timeout`](Self::on_timeout) are to be called.
     pub fn next_timeout(&self) -> Option<Time> {
-        self.moved.as_ref().map(|moved| moved.due.min(moved.deadline))
+        // A challenge for which nothing more may be sent is not due.
+        let due =
+            |moved: &Candidate| if moved.allowance() >= CHALLENGE_PACKET_LEN { moved.due } else { moved.deadline };
+        self.moved.as_ref().map(|moved| due(moved).min(moved.deadline))
     }
 }
 

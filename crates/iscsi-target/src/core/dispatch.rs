@@ -69,7 +69,8 @@ impl Core {
                 self.connections.want_data(connection, tag, buffer);
             }
             Effect::AsksForFile { connection, slice } => {
-                let may = self.connections.protocol(connection).is_some_and(Connection::sends_files)
+                let may = !connection.is_virtual()
+                    && self.connections.protocol(connection).is_some_and(Connection::sends_files)
                     && is_in_page_cache(&slice);
                 self.drive(key, Input::File(may));
             }
