@@ -84,6 +84,21 @@ fn early_packets_are_bounded() {
     assert_eq!(incoming.check(&far, MAX_EARLY_BYTES, NO_LIMIT), Ok(Verdict::Early));
 }
 
+/// A reader that takes nothing now: what is due is kept, once, and what overlaps it is bounded like all that is early.
+#[test]
+fn what_is_due_and_kept_is_bounded() {
+    let mut incoming = Incoming::<()>::default();
+    assert_eq!(incoming.deliver(&packet(0, 0), 10), Ok(()));
+    let due = packet(58, 10);
+    assert_eq!(incoming.check(&due, 5, NO_LIMIT), Ok(Verdict::Due(0)));
+    incoming.keep(&due, 5, Kept::Bytes(&[0; 5]));
+    assert!(incoming.has_due());
+    assert_eq!(incoming.check(&due, 5, NO_LIMIT), Ok(Verdict::Repeated));
+    assert_eq!(incoming.check(&packet(50, 2), MAX_EARLY_BYTES, NO_LIMIT), Ok(Verdict::NoRoom));
+    assert!(matches!(incoming.next_due(), Ok(Some(Due::Bytes(bytes))) if bytes.len() == 5));
+    assert!(!incoming.has_due());
+}
+
 /// One step of a network between [`Outgoing`] and [`Incoming`].
 #[derive(Debug, Clone)]
 enum Step {
