@@ -26,6 +26,9 @@ const IP_AND_UDP_LEN: u32 = 48;
 /// The MTU of a path that the system says nothing about.
 const DEFAULT_MTU: u32 = 1500;
 
+/// Entries of the timetable beyond two for each association that are not worth looking at.
+const MIN_TIDY: usize = 64;
+
 /// How an endpoint runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Config {
@@ -192,6 +195,10 @@ impl<H: Upper> Endpoint<H> {
             self.settle_one(cx, number);
         }
         self.numbers = numbers;
+        // Entries of associations that are gone may lie minutes ahead.
+        if self.timetable.len() > MIN_TIDY + 2 * self.peers.len() {
+            self.timetable.retain(|number| self.peers.contains(*number));
+        }
     }
 
     fn settle_one(&mut self, cx: &mut Context<'_>, number: u32) {

@@ -45,6 +45,10 @@ impl<P> Peers<P> {
         self.touch(number);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
     pub(crate) fn contains(&self, number: u32) -> bool {
         self.by_number.contains_key(&number)
     }
