@@ -66,7 +66,7 @@ impl<H: Upper> Endpoint<H> {
         self.unsettled = true;
     }
 
-    /// The network says that there is nobody at the address.
+    /// The network says that no socket is bound at the address.
     pub(crate) fn unreachable(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, error: io::Error) {
         if let Some(id) = self.dialing.iter().find(|dialing| dialing.socket == socket).map(|dialing| dialing.id) {
             self.hang_up(cx, id);

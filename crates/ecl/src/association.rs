@@ -241,6 +241,7 @@ impl<P> Association<P> {
                 // Keys that a machine in the middle may know have brought bytes that do not belong to the login.
                 return self.close(CloseCode::PROTOCOL, "bytes from beyond the login came before its end");
             }
+            self.incoming.trust();
             self.login_end = Some([self.incoming.delivered(), self.outgoing.end()]);
             self.protection.bind(self.secret.bound_keys(self.role, binding));
             // The server speaks under these keys when it has heard the client do so.

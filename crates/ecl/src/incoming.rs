@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lunette_pdu::{BHS_LEN, Bhs, pad_len};
 
 use crate::header::Header;
-use crate::limits::{MAX_EARLY_BYTES, MAX_EARLY_PACKETS};
+use crate::limits::{MAX_EARLY_BYTES, MAX_EARLY_BYTES_OF_LOGIN, MAX_EARLY_PACKETS, MAX_EARLY_PACKETS_OF_LOGIN};
 
 /// What is to be done with a packet of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,11 +121,13 @@ pub struct Incoming<P> {
     /// What came early, by where it stands in the stream.
     early: BTreeMap<u64, Early<P>>,
     kept_bytes: usize,
+    /// The login has passed.
+    is_trusted: bool,
 }
 
 impl<P> Default for Incoming<P> {
     fn default() -> Self {
-        Self { next: 0, current: None, early: BTreeMap::new(), kept_bytes: 0 }
+        Self { next: 0, current: None, early: BTreeMap::new(), kept_bytes: 0, is_trusted: false }
     }
 }
 
@@ -138,6 +140,11 @@ impl<P> Incoming<P> {
     /// Whether something came early and waits for what is before it.
     pub fn has_gaps(&self) -> bool {
         !self.early.is_empty()
+    }
+
+    /// The login has passed: more may be kept.
+    pub fn trust(&mut self) {
+        self.is_trusted = true;
     }
 
     /// Whether something that came early is due.
@@ -179,8 +186,13 @@ impl<P> Incoming<P> {
         }
         // A packet that begins where another one begins is longer, and takes its place.
         let takes_place = self.early.contains_key(&start);
-        let is_full = self.early.len() >= MAX_EARLY_PACKETS && !takes_place;
-        if is_full || self.kept_bytes + payload_len > MAX_EARLY_BYTES { Verdict::NoRoom } else { Verdict::Early }
+        let (packets, bytes) = if self.is_trusted {
+            (MAX_EARLY_PACKETS, MAX_EARLY_BYTES)
+        } else {
+            (MAX_EARLY_PACKETS_OF_LOGIN, MAX_EARLY_BYTES_OF_LOGIN)
+        };
+        let is_full = self.early.len() >= packets && !takes_place;
+        if is_full || self.kept_bytes + payload_len > bytes { Verdict::NoRoom } else { Verdict::Early }
     }
 
     /// Keeps an early packet of `payload_len` bytes.

@@ -66,6 +66,7 @@ fn each_rule_of_the_stream_is_checked() {
 #[test]
 fn early_packets_are_bounded() {
     let mut incoming = Incoming::default();
+    incoming.trust();
     for index in 0..MAX_EARLY_PACKETS as u64 {
         let header = packet(100 + index, 1);
         assert_eq!(incoming.check(&header, 1, NO_LIMIT), Ok(Verdict::Early));
@@ -74,6 +75,7 @@ fn early_packets_are_bounded() {
     assert_eq!(incoming.check(&packet(99, 1), 1, NO_LIMIT), Ok(Verdict::NoRoom));
     assert_eq!(incoming.check(&packet(100, 1), 1, NO_LIMIT), Ok(Verdict::Repeated));
     let mut incoming = Incoming::<()>::default();
+    incoming.trust();
     let long = |stream_offset, pdu_offset| Header { bhs: bhs(1 << 21), ..packet(stream_offset, pdu_offset) };
     incoming.keep(&long(88, 40), MAX_EARLY_BYTES, Kept::Bytes(&vec![0; MAX_EARLY_BYTES]));
     assert_eq!(incoming.check(&packet(87, 39), 1, NO_LIMIT), Ok(Verdict::NoRoom));
@@ -84,10 +86,24 @@ fn early_packets_are_bounded() {
     assert_eq!(incoming.check(&far, MAX_EARLY_BYTES, NO_LIMIT), Ok(Verdict::Early));
 }
 
+#[test]
+fn a_peer_that_has_not_logged_in_can_have_little_kept() {
+    let mut incoming = Incoming::<()>::default();
+    let long = Header { bhs: bhs(1 << 21), ..packet(100, 1) };
+    assert_eq!(incoming.check(&long, MAX_EARLY_BYTES_OF_LOGIN + 1, NO_LIMIT), Ok(Verdict::NoRoom));
+    for index in 0..MAX_EARLY_PACKETS_OF_LOGIN as u64 {
+        incoming.keep(&packet(100 + index, 1), 1, Kept::Bytes(&[0]));
+    }
+    assert_eq!(incoming.check(&packet(99, 1), 1, NO_LIMIT), Ok(Verdict::NoRoom));
+    incoming.trust();
+    assert_eq!(incoming.check(&packet(99, 1), 1, NO_LIMIT), Ok(Verdict::Early));
+}
+
 /// A reader that takes nothing now: what is due is kept, once, and what overlaps it is bounded like all that is early.
 #[test]
 fn what_is_due_and_kept_is_bounded() {
     let mut incoming = Incoming::<()>::default();
+    incoming.trust();
     assert_eq!(incoming.deliver(&packet(0, 0), 10), Ok(()));
     let due = packet(58, 10);
     assert_eq!(incoming.check(&due, 5, NO_LIMIT), Ok(Verdict::Due(0)));
@@ -186,6 +202,7 @@ proptest! {
             outgoing.push(OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new() });
         }
         let mut receiver = Receiver::default();
+        receiver.incoming.trust();
         let mut under_way: Vec<(Cut, Header, Vec<u8>)> = Vec::new();
         for step in steps {
             match step {

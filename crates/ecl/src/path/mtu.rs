@@ -34,7 +34,7 @@ pub const BLACK_HOLE_LOSSES: usize = 3;
 pub enum Change {
     /// Packets may be so long.
     Wider(usize),
-    /// Packets must not be longer. Those that were are sent again, cut anew.
+    /// Packets must not be longer. Those that were are cut again and sent again.
     Narrower(usize),
 }
 
