@@ -31,6 +31,7 @@ use crate::handshake::{Established, ResetToken};
 use crate::incoming::Incoming;
 use crate::limits::{MAX_CREDIT_BYTES, MAX_QUEUED_BYTES};
 use crate::outgoing::{Cut, Outgoing};
+use crate::parity::{Grouping, Groups, Rebuilt};
 use crate::path::address::CHALLENGE_LEN;
 use crate::path::{Address, PathMtu, PeerAddress};
 use crate::protection::{Binding, ExchangeSecret, Protection};
@@ -62,11 +63,13 @@ pub struct Config {
     pub seal: Seal,
     /// PDUs are cut at multiples of this: the length of an encrypted data unit where the unit has quanta, else 1.
     pub cut_multiple: u32,
+    /// When packets are lost, parity goes with the others.
+    pub parity: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { credit_bytes: 64 << 20, interface_len: 1472, seal: Seal::Headers, cut_multiple: 1 }
+        Self { credit_bytes: 64 << 20, interface_len: 1472, seal: Seal::Headers, cut_multiple: 1, parity: false }
     }
 }
 
@@ -83,6 +86,8 @@ pub struct Figures {
     pub lost: u64,
     /// Packets of these that came late.
     pub late: u64,
+    /// Packets of the peer that were lost and rebuilt from parity.
+    pub rebuilt: u64,
     /// The longest packet that the path carries, as far as it is known.
     pub datagram_len: usize,
 }
@@ -127,6 +132,13 @@ pub struct Association<P> {
     recovery: Recovery<Content>,
     outgoing: Outgoing,
     incoming: Incoming<P>,
+    /// What is sent with parity.
+    grouping: Grouping,
+    /// What comes with parity.
+    groups: Groups,
+    /// Packets that were lost and are there.
+    rebuilt: Vec<Rebuilt>,
+    rebuilt_packets: u64,
     mtu: PathMtu,
     address: PeerAddress,
     /// Where the peer's stream may go to, as it was told last.
@@ -172,6 +184,10 @@ impl<P> Association<P> {
             recovery: Recovery::new(recovery, now),
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
+            grouping: if config.parity { Grouping::new() } else { Grouping::default() },
+            groups: Groups::default(),
+            rebuilt: Vec::new(),
+            rebuilt_packets: 0,
             mtu,
             address: PeerAddress::new(role, peer),
             told_credit: credit_bytes,
@@ -206,6 +222,7 @@ impl<P> Association<P> {
             bytes_in_flight: self.recovery.bytes_in_flight(),
             lost: self.recovery.lost(),
             late: self.recovery.late(),
+            rebuilt: self.rebuilt_packets,
             datagram_len: self.mtu.datagram_len(),
         }
     }

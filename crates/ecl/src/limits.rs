@@ -58,3 +58,9 @@ pub const MAX_READY_PACKETS: usize = 128;
 
 /// Bytes of PDUs that an association takes before the peer has those before them: twice what 10 Gbit/s have under way in 50 ms.
 pub const MAX_QUEUED_BYTES: u64 = 128 << 20;
+
+/// Packets of a group with parity.
+pub const MAX_PARITY_GROUP_PACKETS: u8 = 64;
+
+/// Groups with parity that a receiver sums. Each takes as much as the longest datagram; only paths that lose packets have any.
+pub const MAX_PARITY_GROUPS: usize = 8;

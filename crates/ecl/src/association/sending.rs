@@ -6,7 +6,7 @@ use lunette_session::Time;
 use super::packet::{Body, Packet};
 use super::{Association, Content, Seal, State};
 use crate::close::MAX_CLOSE_LEN;
-use crate::header::{CREDIT_UNIT, Flags, HEADER_LEN, Header, PacketType};
+use crate::header::{CREDIT_UNIT, Flags, HEADER_LEN, Header, PacketType, ParityPosition};
 use crate::limits::MAX_READY_PACKETS;
 use crate::outgoing::{Cut, CutLimit};
 use crate::path::address::CHALLENGE_LEN;
@@ -23,6 +23,7 @@ impl<P: Copy> Association<P> {
         self.fill_path(now);
         if matches!(self.state, State::Open | State::Finishing(_)) {
             self.fill_stream(now);
+            self.fill_parity(now);
             self.fill_probe(now);
             self.finish_if_empty(now);
         }
@@ -116,10 +117,14 @@ impl<P: Copy> Association<P> {
     }
 
     fn send_next_cut(&mut self, now: Time) -> Option<usize> {
-        let limit =
-            CutLimit { payload_len: (self.mtu.datagram_len() - HEADER_LEN) as u32, multiple: self.config.cut_multiple };
+        let limit = CutLimit { payload_len: self.payload_room() as u32, multiple: self.config.cut_multiple };
         let cut = self.outgoing.next_cut(limit, self.stream_limit())?;
         Some(self.send_cut(cut, now))
+    }
+
+    /// Bytes of payload that a stream packet has room for. The parity of full packets is one byte longer than they are.
+    fn payload_room(&self) -> usize {
+        self.mtu.datagram_len() - HEADER_LEN - usize::from(self.config.parity)
     }
 
     fn send_cut(&mut self, cut: Cut, now: Time) -> usize {
@@ -129,10 +134,34 @@ impl<P: Copy> Association<P> {
             header.stream_offset = place.stream_offset;
             header.pdu_offset = place.pdu_offset;
         }
+        if header.flags.contains(Flags::BOUND) && cut.payload_len() <= self.payload_room() {
+            header.parity = self.grouping.next_position();
+        }
         let len = HEADER_LEN + cut.payload_len();
         let content = Content::Stream { cut, packet_number: header.packet_number, len: len as u32 };
         self.send_acknowledged(header, Body::Cut(cut), len, content, now);
+        self.send_parity(false, now);
         len
+    }
+
+    fn fill_parity(&mut self, now: Time) {
+        self.grouping.on_late(self.recovery.late());
+        let is_idle = !self.outgoing.has_more(self.stream_limit());
+        self.send_parity(is_idle, now);
+    }
+
+    /// The parity of a group that is complete, or of an open one when nothing else is to be sent.
+    fn send_parity(&mut self, is_idle: bool, now: Time) {
+        if !self.grouping.is_due(is_idle) || !self.has_room(self.mtu.datagram_len()) {
+            return;
+        }
+        let mut header = self.header(PacketType::Parity, now);
+        let (position, sum) = self.grouping.take();
+        header.parity = position;
+        let payload = sum.into_packet(&mut header);
+        let len = HEADER_LEN + payload.len();
+        let content = Content::Control { packet_number: header.packet_number, len: len as u32 };
+        self.send_acknowledged(header, Body::Bytes(payload.into()), len, content, now);
     }
 
     /// Packets that make the peer answer, because it has been silent for too long: bytes of the stream, and a short one, which also passes a path
@@ -194,7 +223,7 @@ impl<P: Copy> Association<P> {
             header.flags = header.flags.with(Flags::ACK_NOW);
         }
         let is_sealed = self.config.seal == Seal::Everything || !header.flags.contains(Flags::BOUND);
-        if packet_type == PacketType::Stream && is_sealed {
+        if matches!(packet_type, PacketType::Stream | PacketType::Parity) && is_sealed {
             header.flags = header.flags.with(Flags::SEALED);
         }
         header.acknowledged = self.recovery.acknowledged(now);
@@ -239,7 +268,12 @@ impl<P: Copy> Association<P> {
     fn build(&mut self, mut header: Header, body: Body) {
         let keys = self.protection.send_keys();
         let mut packet = Packet { header: [0; HEADER_LEN], body };
+        let is_sum = header.packet_type == PacketType::Parity;
+        let in_group = header.parity != ParityPosition::NONE && !is_sum;
         if header.flags.contains(Flags::SEALED) {
+            if in_group {
+                self.grouping.add(&header, packet.payload(&self.outgoing));
+            }
             packet.header = header.emit();
             let len = packet.payload(&self.outgoing).map(<[u8]>::len).sum();
             let mut sealed = vec![0; len].into_boxed_slice();
@@ -247,9 +281,14 @@ impl<P: Copy> Association<P> {
             keys.seal_pieces(&mut header, packet.payload(&self.outgoing), &mut sealed);
             packet = Packet { header, body: Body::Bytes(sealed) };
         } else {
-            let mut check = Crc32c::new();
-            packet.payload(&self.outgoing).for_each(|slice| check.update(slice));
-            header.payload_check = check.finish();
+            if !is_sum {
+                let mut check = Crc32c::new();
+                packet.payload(&self.outgoing).for_each(|slice| check.update(slice));
+                header.payload_check = check.finish();
+            }
+            if in_group {
+                self.grouping.add(&header, packet.payload(&self.outgoing));
+            }
             packet.header = header.emit();
             keys.check_header(&mut packet.header);
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::packets::{Accept, Initial, Retry};
 use super::*;
-use crate::header::{CHECK_AT, Flags, HEADER_LEN, Header, PacketType};
+use crate::header::{CHECK_AT, Flags, HEADER_LEN, Header, PacketType, ParityPosition};
 use crate::limits::MAX_UNFINISHED_HANDSHAKES_OF_HOST;
 use crate::path::Address;
 
@@ -273,12 +273,20 @@ fn a_server_that_has_lost_an_association_proves_it() {
     }
 }
 
+fn header_of(packet_type: PacketType, number: u64) -> Header {
+    let mut header = Header::new(packet_type, 7, number);
+    if packet_type == PacketType::Parity {
+        header.parity = ParityPosition { group: 1, position: 1 };
+    }
+    header
+}
+
 /// Two machines that take each other for a client do not answer each other for ever.
 #[test]
 fn only_packets_of_associations_are_answered_with_a_reset() {
     let secret = ResetSecret::new([3; 32]);
     for packet_type in PacketType::ALL {
-        let answer = secret.answer(&Header::new(packet_type, 7, 0).emit());
+        let answer = secret.answer(&header_of(packet_type, 0).emit());
         assert_eq!(answer.is_some(), packet_type.is_protected(), "{packet_type:?}");
         if let Some(reset) = answer {
             assert_eq!(secret.answer(&reset), None);
