@@ -171,6 +171,7 @@ impl Play {
             priority: kind >> 4,
             data_out: buffer(kind & 1 != 0).map(lunette_buffer::Buffer::share),
             data_in: buffer(kind & 2 != 0),
+            block_len: if kind & 8 == 0 { 0 } else { 100 },
         };
         if let Ok(tag) = self.host.session.submit(command, self.host.now) {
             self.submitted += 1;

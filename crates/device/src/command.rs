@@ -38,6 +38,8 @@ pub struct Response {
     /// need not read them to compute their CRC32C. When its peer finds such a digest wrong, or the connection is lost, it calls
     /// [`TargetDevice::doubt_digests`](crate::TargetDevice::doubt_digests).
     pub digests: Option<StoredDigests>,
+    /// The length of the blocks that [`Self::data_in`] holds, where each is a quantum with its slot; else 0.
+    pub edu_len: u16,
     /// Bytes of Data-Out that the CDB asked the initiator for. The transport compares it with [`Command::data_out_len`]
     /// to report the residual.
     pub data_out_transfer_len: u64,
@@ -52,6 +54,7 @@ impl Response {
             sense: None,
             data_in: Payload::Empty,
             digests: None,
+            edu_len: 0,
             data_out_transfer_len: 0,
         }
     }

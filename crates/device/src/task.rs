@@ -144,6 +144,7 @@ impl Task {
         };
         let mut response = Response { data_out_transfer_len: channel.data_out_transfer_len(), ..response };
         if let Some(itl) = itl.filter(|_| response.sense.is_none() && row.range == RangeRule::Transfer) {
+            response.edu_len = itl.unit.edu_len();
             if itl.unit.quanta().is_some() {
                 response.digests = channel.take_digests();
             }

@@ -121,9 +121,14 @@ impl LogicalUnit {
         self.quanta.as_deref()
     }
 
-    /// Whether the blocks are EDUs, of which a half is worth nothing.
+    /// The length of a block where blocks are EDUs, of which a half is worth nothing; else 0.
+    pub(crate) fn edu_len(&self) -> u16 {
+        QuantumSize::of_edu_len(self.config.block_size.into()).map_or(0, |size| size.edu_len() as u16)
+    }
+
+    /// Whether the blocks are EDUs.
     pub(crate) fn has_edus(&self) -> bool {
-        QuantumSize::of_edu_len(self.config.block_size.into()).is_some()
+        self.edu_len() > 0
     }
 
     /// What the unit has found out about its quanta; `None` when no option of them is on.

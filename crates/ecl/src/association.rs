@@ -61,15 +61,13 @@ pub struct Config {
     pub interface_len: usize,
     /// Which payloads are encrypted after the login.
     pub seal: Seal,
-    /// PDUs are cut at multiples of this: the length of an encrypted data unit where the unit has quanta, else 1.
-    pub cut_multiple: u32,
     /// When packets are lost, parity goes with the others.
     pub parity: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { credit_bytes: 64 << 20, interface_len: 1472, seal: Seal::Headers, cut_multiple: 1, parity: false }
+        Self { credit_bytes: 64 << 20, interface_len: 1472, seal: Seal::Headers, parity: false }
     }
 }
 
@@ -243,11 +241,6 @@ impl<P> Association<P> {
     /// Bytes of PDUs that are kept until the peer has them.
     pub fn queued_bytes(&self) -> usize {
         self.outgoing.queued_bytes()
-    }
-
-    /// Cuts are at multiples of that many bytes of a PDU from now on: the length of the encrypted data units of the logical unit.
-    pub fn set_cut_multiple(&mut self, multiple: u32) {
-        self.config.cut_multiple = multiple;
     }
 
     /// The login has passed: both sides know the same of each other, and derive their keys again. The server calls this when it has pushed its last

@@ -127,7 +127,7 @@ impl Flags {
     pub const BOUND: Self = Self(0x02);
     /// The receiver should acknowledge at once.
     pub const ACK_NOW: Self = Self(0x04);
-    /// The payload is ciphertext of quanta with their slots: the payload check is a combination of their own.
+    /// The payload is whole quanta with their slots: [`Header::log2_quantum`] says of which length.
     pub const QUANTA: Self = Self(0x08);
 
     const KNOWN: u8 = 0x0f;

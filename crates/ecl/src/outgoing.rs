@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use lunette_buffer::Payload;
-use lunette_pdu::{BHS_LEN, pad_len};
+use lunette_pdu::{BHS_LEN, Bhs, Opcode, pad_len};
+use lunette_quanta::QuantumSize;
 use lunette_session::OutgoingPdu;
 
 /// Zeroes behind a data segment.
@@ -49,8 +50,43 @@ impl Cut {
     }
 }
 
+/// Blocks of a PDU that are quanta with their slots (EDUs), each of which is worth nothing in parts.
+#[derive(Debug, Clone, Copy)]
+struct Edus {
+    size: QuantumSize,
+    /// Bytes of the body before the first block that begins in it, modulo the length of a block.
+    before: u32,
+}
+
+impl Edus {
+    /// Those of a PDU, if it has any. All of its body is data then.
+    fn of(pdu: &OutgoingPdu) -> Option<Self> {
+        let size = QuantumSize::of_edu_len(pdu.block_len.into()).filter(|_| pdu.ahs.is_empty())?;
+        let len = size.edu_len() as u32;
+        let offset = match Bhs::from(pdu.bhs).opcode() {
+            Opcode::SCSI_DATA_IN | Opcode::SCSI_DATA_OUT => u32_at(&pdu.bhs, BUFFER_OFFSET),
+            _ => 0,
+        };
+        Some(Self { size, before: (len - offset % len) % len })
+    }
+
+    /// Bytes from the end of a block to `end`.
+    fn beyond(self, end: u32) -> u32 {
+        let len = self.size.edu_len() as u32;
+        end.wrapping_add(len - self.before) % len
+    }
+}
+
+/// Where the buffer offset stands in the headers of Data-In and Data-Out.
+const BUFFER_OFFSET: usize = 40;
+
+fn u32_at(bhs: &[u8; BHS_LEN], at: usize) -> u32 {
+    u32::from_be_bytes(std::array::from_fn(|i| bhs[at + i]))
+}
+
 struct Queued {
     pdu: OutgoingPdu,
+    edus: Option<Edus>,
     /// Where it begins in the stream.
     offset: u64,
     len: u32,
@@ -125,6 +161,8 @@ pub struct Place<'a> {
     pub stream_offset: u64,
     /// Of the payload in its PDU.
     pub pdu_offset: u32,
+    /// The quanta, when the payload is whole ones with their slots.
+    pub quanta: Option<QuantumSize>,
 }
 
 impl Outgoing {
@@ -134,7 +172,8 @@ impl Outgoing {
         let offset = self.end;
         self.end += BHS_LEN as u64 + u64::from(len);
         self.queued_bytes += BHS_LEN + len as usize;
-        self.queue.push_back(Queued { pdu, offset, len, acknowledged: AcknowledgedPart::default() });
+        let edus = Edus::of(&pdu);
+        self.queue.push_back(Queued { pdu, edus, offset, len, acknowledged: AcknowledgedPart::default() });
     }
 
     /// Bytes that wait to be sent or acknowledged. The caller bounds them: it pushes no more while they are many.
@@ -152,10 +191,10 @@ impl Outgoing {
         self.queue.is_empty()
     }
 
-    /// What the next packet should carry: something that was lost, else new bytes that end before `credit` in the stream. `limit`
-    /// says how much of a PDU one packet carries.
-    pub fn next_cut(&mut self, limit: CutLimit, credit: u64) -> Option<Cut> {
-        self.next_lost(limit).or_else(|| self.next_new(limit, credit))
+    /// What the next packet should carry, up to `most` bytes of a PDU: something that was lost, else new bytes that end before `credit` in the
+    /// stream.
+    pub fn next_cut(&mut self, most: u32, credit: u64) -> Option<Cut> {
+        self.next_lost(most).or_else(|| self.next_new(most, credit))
     }
 
     /// Whether there is something to send within that credit.
@@ -182,14 +221,14 @@ impl Outgoing {
         Some(queued.offset + sent_header + u64::from(self.next.start))
     }
 
-    fn next_lost(&mut self, limit: CutLimit) -> Option<Cut> {
+    fn next_lost(&mut self, most: u32) -> Option<Cut> {
         while let Some(cut) = self.lost.pop_front() {
             let Some(queued) = self.queued(cut.pdu) else { continue };
             if queued.acknowledged.has(&(cut.start..cut.end)) {
                 continue;
             }
             // The path may carry less than it did.
-            let end = cut.end.min(limit.end_of(cut.start));
+            let end = cut.end.min(queued.end_of_cut(cut.start, most));
             if end < cut.end {
                 self.lost.push_front(Cut { start: end, ..cut });
             }
@@ -198,13 +237,13 @@ impl Outgoing {
         None
     }
 
-    fn next_new(&mut self, limit: CutLimit, credit: u64) -> Option<Cut> {
+    fn next_new(&mut self, most: u32, credit: u64) -> Option<Cut> {
         let Position { pdu, start } = self.next;
         let offset = self.new_offset().filter(|offset| *offset < credit)?;
         let queued = self.queued(pdu)?;
         let header = if start == 0 { BHS_LEN as u64 } else { 0 };
         let room = u32::try_from((credit - offset).checked_sub(header)?).unwrap_or(u32::MAX);
-        let end = queued.len.min(limit.end_of(start)).min(start.saturating_add(room));
+        let end = queued.end_of_cut(start, most.min(room));
         if end == start && queued.len > start {
             return None;
         }
@@ -221,7 +260,9 @@ impl Outgoing {
         let queued = self.queued(cut.pdu)?;
         let sent_header = if cut.start > 0 { BHS_LEN as u64 } else { 0 };
         let stream_offset = queued.offset + sent_header + u64::from(cut.start);
-        Some(Place { bhs: &queued.pdu.bhs, stream_offset, pdu_offset: cut.start })
+        let is_whole = |edus: &Edus| cut.start < cut.end && edus.beyond(cut.start) == 0 && edus.beyond(cut.end) == 0;
+        let quanta = queued.edus.filter(is_whole).map(|edus| edus.size);
+        Some(Place { bhs: &queued.pdu.bhs, stream_offset, pdu_offset: cut.start, quanta })
     }
 
     /// The payload of a cut, as it lies in memory; nothing when all of its PDU is acknowledged.
@@ -259,22 +300,12 @@ impl Outgoing {
     }
 }
 
-/// How much of a PDU one packet carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CutLimit {
-    /// Bytes of payload at most.
-    pub payload_len: u32,
-    /// Cuts within a PDU are at multiples of this many bytes of its body, where one packet carries as much: of units of quanta the length of
-    /// an encrypted data unit, so that none is cut.
-    pub multiple: u32,
-}
-
-impl CutLimit {
-    /// Where a cut that begins at `start` ends at the latest.
-    fn end_of(self, start: u32) -> u32 {
-        let end = start.saturating_add(self.payload_len);
-        let even = end - end % self.multiple.max(1);
-        if even > start { even } else { end }
+impl Queued {
+    /// Where a cut of up to `most` bytes that begins at `start` ends: between two quanta where one fits.
+    fn end_of_cut(&self, start: u32, most: u32) -> u32 {
+        let end = start.saturating_add(most);
+        let beyond = self.edus.map_or(0, |edus| edus.beyond(end));
+        if end < self.len && beyond < end - start { end - beyond } else { end.min(self.len) }
     }
 }
 

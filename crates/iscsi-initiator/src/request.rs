@@ -43,6 +43,8 @@ pub struct Request {
     pub data_out: Option<SharedBuffer>,
     /// The buffer for what the logical unit sends.
     pub data_in: Option<Buffer>,
+    /// The length of the blocks that `data_out` is made of, or 0. PDUs are cut between blocks where that is possible.
+    pub block_len: u16,
     /// When the command may be sent again.
     pub repeat: Repeat,
     /// The time limit from submission to end; if absent, [`Options::request_timeout`](crate::Options::request_timeout).
@@ -60,6 +62,7 @@ impl Request {
             priority: 0,
             data_out: None,
             data_in: None,
+            block_len: 0,
             repeat: Repeat::Never,
             timeout: None,
         }

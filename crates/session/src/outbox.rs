@@ -18,6 +18,8 @@ pub(crate) struct Part {
     pub(crate) segment: Payload,
     tail: [u8; 3 + DIGEST_LEN],
     tail_len: u8,
+    /// See [`OutgoingPdu::block_len`].
+    block_len: u16,
     /// Whether another part of the same PDU follows.
     pub(crate) goes_on: bool,
 }
@@ -27,7 +29,7 @@ impl Part {
     pub(crate) fn new(bytes: &[u8], segment: Payload) -> Self {
         let mut head = [0; _];
         head[..bytes.len()].copy_from_slice(bytes);
-        Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, goes_on: true }
+        Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, block_len: 0, goes_on: true }
     }
 
     fn pieces(&self) -> [PayloadRef<'_>; 3] {
@@ -74,8 +76,8 @@ impl Outbox {
     }
 
     /// Appends a PDU. The header's DataSegmentLength is that of `segment`. When the caller knows the segment's CRC32C, nothing reads the segment for
-    /// its digest, unless its length is no multiple of 4, because the digest covers the pad.
-    pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>) {
+    /// its digest, unless its length is no multiple of 4, because the digest covers the pad. For `block_len` see [`OutgoingPdu`].
+    pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
         let mut head = [0; BHS_LEN + DIGEST_LEN];
         head[..BHS_LEN].copy_from_slice(&bhs);
         let mut head_len = BHS_LEN;
@@ -89,7 +91,8 @@ impl Outbox {
         };
         self.owned_bytes += segment.owned_len();
         self.segment_bytes += segment.len();
-        let part = Part { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false };
+        let (head_len, tail_len) = (head_len as u8, tail_len as u8);
+        let part = Part { head, head_len, segment, tail, tail_len, block_len, goes_on: false };
         self.count();
         match part.segment {
             Payload::Lent(_) => push_runs(part, &mut self.queue),
@@ -184,7 +187,7 @@ impl Outbox {
             }
             _ => (*part.head.first_chunk()?, Box::default()),
         };
-        let mut pdu = OutgoingPdu { bhs, ahs, data: part.segment, more: Vec::new() };
+        let mut pdu = OutgoingPdu { bhs, ahs, data: part.segment, more: Vec::new(), block_len: part.block_len };
         let mut goes_on = part.goes_on;
         while goes_on && let Some(part) = self.take_part() {
             pdu.more.push(part.segment);

@@ -8,7 +8,7 @@ use super::{Association, Content, Seal, State};
 use crate::close::MAX_CLOSE_LEN;
 use crate::header::{CREDIT_UNIT, Flags, HEADER_LEN, Header, PacketType, ParityPosition};
 use crate::limits::MAX_READY_PACKETS;
-use crate::outgoing::{Cut, CutLimit};
+use crate::outgoing::Cut;
 use crate::path::address::CHALLENGE_LEN;
 use crate::recovery::ack_payload::MAX_ACK_PAYLOAD_LEN;
 use crate::recovery::{Allowance, SentPacket, Told};
@@ -117,8 +117,7 @@ impl<P: Copy> Association<P> {
     }
 
     fn send_next_cut(&mut self, now: Time) -> Option<usize> {
-        let limit = CutLimit { payload_len: self.payload_room() as u32, multiple: self.config.cut_multiple };
-        let cut = self.outgoing.next_cut(limit, self.stream_limit())?;
+        let cut = self.outgoing.next_cut(self.payload_room() as u32, self.stream_limit())?;
         Some(self.send_cut(cut, now))
     }
 
@@ -133,6 +132,10 @@ impl<P: Copy> Association<P> {
             header.bhs = *place.bhs;
             header.stream_offset = place.stream_offset;
             header.pdu_offset = place.pdu_offset;
+            if let Some(size) = place.quanta {
+                header.flags = header.flags.with(Flags::QUANTA);
+                header.log2_quantum = size.bytes().ilog2() as u8;
+            }
         }
         if header.flags.contains(Flags::BOUND) && cut.payload_len() <= self.payload_room() {
             header.parity = self.grouping.next_position();

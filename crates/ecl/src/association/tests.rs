@@ -155,7 +155,7 @@ impl World {
         self.random.fill_bytes(&mut data);
         self.pushed[from].extend(bhs.iter().chain(&data).copied());
         self.pushed[from].extend(vec![0; lunette_pdu::pad_len(len)]);
-        let pdu = OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new() };
+        let pdu = OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new(), block_len: 0 };
         self.ends[from].association.push(pdu);
     }
 

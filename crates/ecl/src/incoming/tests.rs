@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::header::PacketType;
-use crate::outgoing::{Cut, CutLimit, Outgoing};
+use crate::outgoing::{Cut, Outgoing};
 
 const NO_LIMIT: u64 = u64::MAX;
 
@@ -199,7 +199,7 @@ proptest! {
             stream.extend(bhs);
             stream.extend(&data);
             stream.extend(vec![0; lunette_pdu::pad_len(len)]);
-            outgoing.push(OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new() });
+            outgoing.push(OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new(), block_len: 0 });
         }
         let mut receiver = Receiver::default();
         receiver.incoming.trust();
@@ -207,7 +207,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Send { payload_len } => {
-                    let cut = outgoing.next_cut(CutLimit { payload_len, multiple: 1 }, NO_LIMIT);
+                    let cut = outgoing.next_cut(payload_len, NO_LIMIT);
                     under_way.extend(cut.map(|cut| {
                         let (header, payload) = send(&outgoing, cut);
                         (cut, header, payload)
@@ -235,7 +235,7 @@ proptest! {
             receiver.receive(&header, &payload, true);
             outgoing.acknowledged(cut);
         }
-        while let Some(cut) = outgoing.next_cut(CutLimit { payload_len: 90, multiple: 1 }, NO_LIMIT) {
+        while let Some(cut) = outgoing.next_cut(90, NO_LIMIT) {
             let (header, payload) = send(&outgoing, cut);
             receiver.receive(&header, &payload, false);
             outgoing.acknowledged(cut);

@@ -108,7 +108,8 @@ impl Disk {
     }
 
     fn start_write(&self, lba: u64, blocks: u32, from: SharedBuffer, fua: bool) -> Pending {
-        let request = Request { data_out: Some(from), ..self.request(requests::write(lba, blocks, fua)) };
+        let request = self.request(requests::write(lba, blocks, fua));
+        let request = Request { data_out: Some(from), block_len: self.facts().block_len() as u16, ..request };
         self.session().execute(request)
     }
 

@@ -93,14 +93,15 @@ impl Requests {
             return refuse(request, completion, error);
         }
         let command_name = request.name();
-        let Request { lun, cdb, cdb_rest, attribute, priority, data_out, data_in, repeat, timeout: own } = request;
+        let Request { lun, cdb, cdb_rest, attribute, priority, data_out, data_in, block_len, repeat, timeout: own } =
+            request;
         let timeout = own.unwrap_or(timeout);
         let lun = LunField(lun.encode());
         self.last_order += 1;
         let order = self.last_order;
         let key = self.entries.next_key();
         let user = key.to_u64();
-        let command = Command { user, lun, cdb, cdb_rest, attribute, priority, data_out, data_in };
+        let command = Command { user, lun, cdb, cdb_rest, attribute, priority, data_out, data_in, block_len };
         self.entries.insert(Entry {
             id,
             completion: Some(completion),

@@ -238,6 +238,7 @@ fn task_set_full() -> DeviceResponse {
         sense: None,
         data_in: Payload::Empty,
         digests: None,
+        edu_len: 0,
         data_out_transfer_len: 0,
     }
 }

@@ -120,6 +120,7 @@ fn not_supported() -> Response {
         sense: Some(sense.encode(SenseFormat::Fixed)),
         data_in: Payload::Empty,
         digests: None,
+        edu_len: 0,
         data_out_transfer_len: 0,
     }
 }

@@ -31,6 +31,8 @@ pub struct Command {
     pub data_out: Option<SharedBuffer>,
     /// Where Data-In goes; its length is what the target may send. With `data_out` too, the command is bidirectional.
     pub data_in: Option<Buffer>,
+    /// The length of the blocks that `data_out` is made of, or 0. PDUs are cut between blocks where that is possible.
+    pub block_len: u16,
 }
 
 impl Command {

@@ -103,7 +103,7 @@ impl Sender {
                 self.muted.extend(self.sequences.pop_front());
                 continue;
             }
-            let len = pdu_len.min(sequence.end - sequence.next);
+            let len = cut_at_blocks(pdu_len, sequence, task.command.block_len);
             let range = sequence.next as usize..(sequence.next + len) as usize;
             let data = task.command.data_out.as_ref().map(|data| data.slice(range));
             let pdu = DataOut {
@@ -122,7 +122,19 @@ impl Sender {
                 task.sequence_ended(sequence.ttt);
                 self.sequences.pop_front();
             }
-            self.outbox.push(pdu.emit(), data.map_or(Payload::Empty, Payload::Shared));
+            let data = data.map_or(Payload::Empty, Payload::Shared);
+            self.outbox.push_blocks(pdu.emit(), data, None, task.command.block_len);
         }
     }
+}
+
+/// The length of the next PDU of a sequence: up to `pdu_len`, and to the end of a block where that is possible.
+#[inline]
+fn cut_at_blocks(pdu_len: u32, sequence: &Sequence, block_len: u16) -> u32 {
+    let left = sequence.end - sequence.next;
+    if pdu_len >= left || block_len == 0 {
+        return pdu_len.min(left);
+    }
+    let beyond_block = (sequence.next + pdu_len) % u32::from(block_len);
+    if beyond_block < pdu_len { pdu_len - beyond_block } else { pdu_len }
 }

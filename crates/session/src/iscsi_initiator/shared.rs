@@ -217,6 +217,7 @@ mod tests {
             priority: 0,
             data_out: None,
             data_in: None,
+            block_len: 0,
         };
         shared.add_task(Task::new(command, CID, SerialNumber(0), 1)).unwrap()
     }

@@ -172,6 +172,9 @@ pub struct Response {
     pub data_in: Payload,
     /// What the driver knows of the digests of that data, if anything.
     pub digests: Option<KnownDigests>,
+    /// The length of the blocks that the data is made of, of a unit whose blocks are worth nothing in parts; else 0. Data segments are cut
+    /// between blocks where that is possible.
+    pub block_len: u16,
     /// Bytes that the CDB asked the initiator to send, for the residual.
     pub data_out_transfer_len: u64,
     /// The command has aborted tasks of others (PREEMPT AND ABORT).

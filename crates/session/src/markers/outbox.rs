@@ -42,17 +42,17 @@ impl MarkedOutbox {
         matches!(self.markers, Markers::On(_))
     }
 
-    /// As [`Outbox::push`], of a segment whose CRC32C is not known.
+    /// As [`Outbox::push`], of a segment of whose CRC32C and blocks nothing is known.
     #[inline]
     pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload) {
-        self.push_known(bhs, segment, None);
+        self.push_blocks(bhs, segment, None, 0);
     }
 
     /// As [`Outbox::push`].
     #[inline]
-    pub(crate) fn push_known(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>) {
+    pub(crate) fn push_blocks(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
         let queued = self.outbox.parts().len();
-        self.outbox.push(bhs, segment, crc);
+        self.outbox.push(bhs, segment, crc, block_len);
         self.pushed(queued);
     }
 

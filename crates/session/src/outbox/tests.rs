@@ -134,7 +134,7 @@ proptest! {
 fn pieces_lie_in_the_buffer_behind_what_was_sent() {
     let buffer = Pool::new(1 << 20).take(100).unwrap().share();
     let mut outbox = Outbox::default();
-    outbox.push([1; BHS_LEN], Payload::Shared(buffer.slice(0..50)), None);
+    outbox.push([1; BHS_LEN], Payload::Shared(buffer.slice(0..50)), None, 0);
     outbox.sent(BHS_LEN + 7);
     let mut pieces = outbox.pieces();
     assert!(
@@ -157,7 +157,7 @@ fn a_crc_that_the_caller_knows_is_sent_as_it_is() {
     let mut outbox = Outbox::default();
     let digests = |outbox: &mut Outbox| {
         let mut push = |segment: &[u8], crc| {
-            outbox.push([1; BHS_LEN], Payload::from(segment.to_vec()), crc);
+            outbox.push([1; BHS_LEN], Payload::from(segment.to_vec()), crc, 0);
             drain(outbox, 1000)[BHS_LEN + segment.len()..].to_vec()
         };
         [push(b"data", Some(0x0102_0304)), push(b"data", None), push(b"hello", Some(0x0102_0304))]
@@ -182,10 +182,10 @@ fn wire_of(pdu: &OutgoingPdu) -> Vec<u8> {
 fn a_pdu_is_taken_with_all_of_its_parts() {
     let loan = lent(&(0..90).collect::<Vec<u8>>(), &[40, 30, 20]);
     let fill = |outbox: &mut Outbox| {
-        outbox.push([1; BHS_LEN], Payload::Empty, None);
+        outbox.push([1; BHS_LEN], Payload::Empty, None, 0);
         outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Payload::from(b"hello".to_vec()));
-        outbox.push([3; BHS_LEN], loan.clone(), None);
-        outbox.push([4; BHS_LEN], Payload::from(b"end".to_vec()), None);
+        outbox.push([3; BHS_LEN], loan.clone(), None, 0);
+        outbox.push([4; BHS_LEN], Payload::from(b"end".to_vec()), None, 0);
     };
     let (mut sent, mut taken) = (Outbox::default(), Outbox::default());
     fill(&mut sent);

@@ -162,6 +162,29 @@ fn the_outbox_takes_a_bounded_share_of_a_long_write() {
 }
 
 #[test]
+fn data_out_is_cut_between_blocks_where_that_is_possible() {
+    let answers = [("ImmediateData", "No"), ("MaxRecvDataSegmentLength", "2048")];
+    for (block_len, lens) in
+        [(576, vec![1728, 1728, 1728, 576]), (0, vec![2048, 2048, 1664]), (4160, vec![2048, 2048, 1664])]
+    {
+        let mut target = ScriptedTarget::logged_in(config(), &answers);
+        let write = Command { block_len, ..write(&target.pool, 1, 0, &pattern(10 * 576)) };
+        target.session.submit(write, target.now).unwrap();
+        target.raw(&[]);
+        let (pdu, _) = command(&mut target);
+        // From here on the target asks, or the data goes unasked.
+        if pdu.final_ {
+            target.send(target.r2t(pdu.itt, 0, 0, 10 * 576).emit(), &[]);
+        }
+        let mut seen = Vec::new();
+        while seen.iter().sum::<usize>() < 10 * 576 {
+            seen.push(data_out(&mut target).1.len());
+        }
+        assert_eq!(seen, lens, "blocks of {block_len} bytes");
+    }
+}
+
+#[test]
 fn unsolicited_data_on_its_way_is_no_outstanding_r2t() {
     let offer = Offer { first_burst_len: 1 << 20, ..Offer::default() };
     let answers = [("ImmediateData", "No"), ("MaxOutstandingR2T", "1"), ("MaxRecvDataSegmentLength", "65536")];

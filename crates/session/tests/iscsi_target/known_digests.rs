@@ -69,6 +69,19 @@ fn segments_end_with_blocks_and_carry_the_digests_that_are_known() {
 }
 
 #[test]
+fn segments_end_with_blocks_that_should_stay_whole() {
+    let mut peer = session(&[]);
+    peer.command(read(1, 10 * BLOCK as u32), &[]);
+    let task = peer.driver.commands.last().unwrap().task;
+    let response = Response { block_len: BLOCK as u16, ..peer.driver.read_response(10 * BLOCK) };
+    peer.driver.complete(task, response);
+    let segments: Vec<Vec<u8>> = peer.rest().into_iter().map(|pdu| pdu.data).collect();
+    // A segment takes 2,048 bytes, and a burst 4,500.
+    assert_eq!(segments.iter().map(|data| data.len() / BLOCK).collect::<Vec<_>>(), [3, 3, 1, 3]);
+    assert_eq!(segments.concat(), pattern(10 * BLOCK));
+}
+
+#[test]
 fn the_rest_of_a_block_is_digested_here() {
     let mut peer = session(&[("DataDigest", "CRC32C")]);
     let segments = read_ten(&mut peer, 5 * BLOCK + 6, known(wrong));

@@ -133,5 +133,6 @@ pub(crate) fn command(data_in: Option<Buffer>, data_out: Option<Buffer>) -> iscs
         priority: 0,
         data_out: data_out.map(Buffer::share),
         data_in,
+        block_len: 0,
     }
 }

@@ -177,6 +177,7 @@ impl ScriptedInitiator {
             priority: 0,
             data_out: data_out.map(lunette_buffer::Buffer::share),
             data_in,
+            block_len: 0,
         };
         self.session.submit(command, NOW).expect("there is room");
         self.submitted += 1;

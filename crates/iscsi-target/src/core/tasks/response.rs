@@ -10,6 +10,7 @@ pub(super) fn encode(response: DeviceResponse, aborted_others: bool) -> Response
         sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
         data_in: response.data_in,
         digests: response.digests.map(known),
+        block_len: response.edu_len,
         data_out_transfer_len: response.data_out_transfer_len,
         aborted_others,
     }

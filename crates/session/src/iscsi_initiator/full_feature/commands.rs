@@ -64,10 +64,11 @@ impl FullFeature {
             ahs_len: ahs.len(),
             data_segment_len: immediate as usize,
         };
+        let block_len = command.block_len;
         task.grant(unasked_end);
         let unsolicited = (unasked_end > immediate).then(|| task.unsolicited(tag, immediate));
         if ahs.is_empty() {
-            context.sender.outbox.push(header.emit(), segment);
+            context.sender.outbox.push_blocks(header.emit(), segment, None, block_len);
         } else {
             context.sender.outbox.push_with_ahs(header.emit(), ahs, segment);
         }

@@ -230,6 +230,7 @@ mod tests {
             priority: 0,
             data_out: Some(Pool::new(1 << 20).take(LEN as usize).unwrap().share()),
             data_in: None,
+            block_len: 0,
         };
         Task::new(command, Cid(0), SerialNumber(0), 1)
     }

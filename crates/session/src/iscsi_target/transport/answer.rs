@@ -71,7 +71,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(parameters: &Parameters, digests: Option<&KnownDigests>) -> Self {
+    fn new(parameters: &Parameters, digests: Option<&KnownDigests>, block_len: u16) -> Self {
         let whole = Self {
             segment_len: parameters.send_data_segment_len as usize,
             burst_len: parameters.max_burst_len as usize,
@@ -79,6 +79,7 @@ impl Cut {
         };
         match digests {
             Some(digests) if parameters.data_digest == Digest::Crc32c => whole.at_blocks(digests.block_len as usize),
+            _ if block_len > 0 => Self { at_blocks: false, ..whole.at_blocks(block_len.into()) },
             _ => whole,
         }
     }
@@ -149,6 +150,7 @@ pub(crate) struct Answer {
     data: Payload,
     data_len: usize,
     digests: Option<KnownDigests>,
+    block_len: u16,
     cut: Cut,
     /// Where data begins that has not been acknowledged.
     unacknowledged: Mark,
@@ -174,7 +176,8 @@ pub(crate) enum Unsendable {
 impl Answer {
     /// From the device's words.
     pub(crate) fn new(task: &Answered, response: Response, parameters: &Parameters) -> Self {
-        let Response { status, status_qualifier, sense, data_in, digests, data_out_transfer_len, .. } = response;
+        let Response { status, status_qualifier, sense, data_in, digests, block_len, data_out_transfer_len, .. } =
+            response;
         let status_qualifier = if parameters.has_sam5_features() { status_qualifier } else { 0 };
         let (read_len, room) = (data_in.len(), task.data_in_len as usize);
         let read_residual = residual(read_len as u64, task.data_in_len);
@@ -204,7 +207,8 @@ impl Answer {
             data_len: read_len.min(room),
             data,
             digests,
-            cut: Cut::new(parameters, digests.as_ref()),
+            block_len,
+            cut: Cut::new(parameters, digests.as_ref(), block_len),
             unacknowledged: Mark { data_sn: task.first_data_sn, offset: 0 },
             end_data_sn: task.first_data_sn,
             asks: false,
@@ -299,7 +303,7 @@ impl Answer {
         outbox: &mut MarkedOutbox,
     ) -> Result<(), Unsendable> {
         self.check_sendable()?;
-        self.cut = Cut::new(parameters, self.digests.as_ref());
+        self.cut = Cut::new(parameters, self.digests.as_ref(), self.block_len);
         self.collapsed = false;
         self.snack_tag = snack_tag;
         self.end_data_sn = self.push_data(self.unacknowledged.data_sn..u32::MAX, numbers, outbox);
@@ -344,7 +348,7 @@ impl Answer {
     /// It will be sent on a connection with these parameters. When its data is not kept any more, that is the answer (RFC 7143
     /// section 11.4.7.2).
     pub(crate) fn recut(&mut self, parameters: &Parameters) {
-        self.cut = Cut::new(parameters, self.digests.as_ref());
+        self.cut = Cut::new(parameters, self.digests.as_ref(), self.block_len);
         self.snack_tag = 0;
         if self.is_forgotten() {
             self.status = STATUS_CHECK_CONDITION;
@@ -447,7 +451,7 @@ impl Answer {
         };
         let segment = self.segment(piece);
         let crc = self.known_crc(piece, &segment);
-        outbox.push_known(pdu.emit(), segment, crc);
+        outbox.push_blocks(pdu.emit(), segment, crc, self.block_len);
     }
 
     fn push_response(&self, numbers: CommandNumbers, outbox: &mut MarkedOutbox) {

@@ -40,6 +40,7 @@ fn command(user: u64, cdb: [u8; 16]) -> Command {
         priority: 0,
         data_out: None,
         data_in: None,
+        block_len: 0,
     }
 }
 
