@@ -29,8 +29,12 @@ const DEFAULT_MTU: u32 = 1500;
 /// Entries of the timetable beyond two for each association that are not worth looking at.
 const MIN_TIDY: usize = 64;
 
+/// Bytes of datagrams that may wait in a socket while the event loop is busy. A socket's default holds three datagrams of 64 KiB, and what comes
+/// beyond is lost.
+const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;
+
 /// How an endpoint runs.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// What associations are made with; the length of datagrams is that of their interface.
     pub association: AssociationConfig,
@@ -38,6 +42,13 @@ pub struct Config {
     pub sockets: DatagramConfig,
     /// Addresses are believed without a token: for networks in which packets cannot lie about them.
     pub trusts_addresses: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let sockets = DatagramConfig { receive_buffer_bytes: Some(SOCKET_RECEIVE_BYTES), ..DatagramConfig::default() };
+        Self { association: AssociationConfig::default(), sockets, trusts_addresses: false }
+    }
 }
 
 /// Fills a slice with random bytes: those of the system, or of a simulator.
@@ -309,5 +320,26 @@ fn bind<H: Upper>(upper: &mut H, association: &mut Association<H::Place>, is_bou
     if !*is_bound && let Some(binding) = upper.binding(id) {
         association.bind(&binding);
         *is_bound = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_reactor::Reactor;
+
+    use super::*;
+
+    /// Without privileges the system gives no more than this.
+    fn limit() -> u64 {
+        std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn a_window_of_long_datagrams_waits_in_a_socket_while_the_loop_is_busy() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut cx = reactor.context();
+        let (socket, _) = cx.bind_udp("127.0.0.1:0".parse().unwrap(), &Config::default().sockets).unwrap();
+        let room = cx.datagram_buffers(socket).unwrap().receive_bytes as u64;
+        assert!(room >= u64::from(SOCKET_RECEIVE_BYTES).min(limit()), "{room}");
     }
 }
