@@ -1,11 +1,10 @@
 //! Associations that this side begins.
 
 use std::io;
-use std::net::SocketAddr;
 
 use lunette_ecl::Entropy;
 use lunette_ecl::handshake::{Client, Received};
-use lunette_reactor::{Address, Closed, ConnectionId, Context, DatagramPath, DatagramSocketId};
+use lunette_reactor::{Address, Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId};
 use lunette_session::Time;
 
 use crate::{Endpoint, Upper};
@@ -26,16 +25,21 @@ impl Dialing {
 
 impl<H: Upper> Endpoint<H> {
     /// The upper handler asks for a connection.
-    pub(crate) fn connect(&mut self, cx: &mut Context<'_>, id: ConnectionId, address: SocketAddr) {
+    pub(crate) fn connect(&mut self, cx: &mut Context<'_>, id: ConnectionId, address: Address) {
         let now = self.time(cx);
-        let socket = match cx.connect_udp(address, &self.config.sockets) {
-            Ok((socket, _)) => socket,
+        let sockets = DatagramConfig { offloads: self.upper.datagram_options(id).offloads, ..self.config.sockets };
+        let opened = match address {
+            Address::Udp(address) => cx.connect_udp(address, &sockets).map(|(socket, _)| socket),
+            Address::Ethernet(station) => cx.connect_ethernet(station, &sockets).map(|(socket, _)| socket),
+        };
+        let socket = match opened {
+            Ok(socket) => socket,
             Err(error) => return self.refused(cx, id, error),
         };
         let entropy: &mut Entropy<'_> = &mut *self.entropy;
         let number = free_number(entropy, |number| self.peers.contains(number));
         let client = Client::new(now, number, entropy);
-        let path = DatagramPath::to(Address::Udp(address));
+        let path = DatagramPath::to(address);
         self.dialing.push(Dialing { id, socket, path, client });
         self.dial(cx, now);
     }

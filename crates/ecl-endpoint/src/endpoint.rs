@@ -8,7 +8,7 @@ use lunette_ecl::close::CloseCode;
 use lunette_ecl::handshake::Established;
 use lunette_ecl::{Entropy, Role};
 use lunette_reactor::{
-    Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId, VirtualRequest, path_mtu,
+    Address, Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId, VirtualRequest, path_mtu,
 };
 use lunette_session::{Time, Timetable};
 
@@ -38,7 +38,9 @@ const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;
 pub struct Config {
     /// What associations are made with; the length of datagrams is that of their interface.
     pub association: AssociationConfig,
-    /// How UDP sockets are opened.
+    /// Which payloads are encrypted; `None`: those of peers that are not on a loopback address.
+    pub seal: Option<Seal>,
+    /// How datagram sockets are opened.
     pub sockets: DatagramConfig,
     /// Addresses are believed without a token: for networks in which packets cannot lie about them.
     pub trusts_addresses: bool,
@@ -149,10 +151,11 @@ impl<H: Upper> Endpoint<H> {
         let (number, role) = (established.own_number, established.role);
         let peer = socket_address(&path.peer);
         let mtu = path_mtu(path.peer).unwrap_or(DEFAULT_MTU);
-        let is_local = peer.ip().is_loopback();
+        let below_len = if matches!(path.peer, Address::Ethernet(_)) { 0 } else { IP_AND_UDP_LEN };
+        let usual = if peer.ip().is_loopback() { Seal::Headers } else { Seal::Everything };
         let config = AssociationConfig {
-            interface_len: mtu.saturating_sub(IP_AND_UDP_LEN) as usize,
-            seal: if is_local { self.config.association.seal } else { Seal::Everything },
+            interface_len: mtu.saturating_sub(below_len) as usize,
+            seal: self.upper.datagram_options(id).seal.or(self.config.seal).unwrap_or(usual),
             ..self.config.association
         };
         let entropy: &mut Entropy<'_> = &mut *self.entropy;

@@ -9,7 +9,7 @@
 //! [takes](Upper::takes) bytes, gives data [places](Upper::place_early) ahead of its turn, and says when a login has
 //! [bound](Upper::binding) both sides.
 //!
-//! An endpoint answers Initial packets at the UDP sockets that the upper handler has opened, and begins an association when the
+//! An endpoint answers Initial packets at the datagram sockets that the upper handler has opened, and begins an association when the
 //! upper handler asks for a virtual connection.
 
 #![forbid(unsafe_code)]
@@ -25,4 +25,4 @@ mod sending;
 mod upper;
 
 pub use endpoint::{Config, Endpoint, RandomBytes};
-pub use upper::Upper;
+pub use upper::{DatagramOptions, Upper};

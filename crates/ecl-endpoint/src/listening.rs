@@ -3,7 +3,7 @@
 use lunette_ecl::Entropy;
 use lunette_ecl::handshake::{Answer, Listener, ResetSecret};
 use lunette_ecl::header::{PacketType, association_of};
-use lunette_reactor::{Context, DatagramPath, DatagramSocketId};
+use lunette_reactor::{Address, Context, DatagramPath, DatagramSocketId};
 use lunette_session::Time;
 
 use crate::addresses::{path_to, peer_of, socket_address};
@@ -49,7 +49,12 @@ impl<H: Upper> Endpoint<H> {
                 return Some(number);
             }
             let is_known = association_of(bytes).is_some_and(|number| self.peers.contains(number));
-            if !is_known && let Some(reset) = listener.reset(bytes) {
+            // A station gets the frames for all processes on it: this one may belong to another.
+            let is_ours = matches!(path.peer, Address::Udp(_));
+            if is_ours
+                && !is_known
+                && let Some(reset) = listener.reset(bytes)
+            {
                 self.answer(cx, socket, path, &reset);
             }
             return None;

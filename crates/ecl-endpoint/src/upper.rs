@@ -2,17 +2,32 @@
 
 use std::net::SocketAddr;
 
+use lunette_ecl::association::Seal;
 use lunette_ecl::protection::Binding;
 use lunette_pdu::BHS_LEN;
-use lunette_reactor::{ConnectionId, Context, DatagramSocketId, Handler};
+use lunette_reactor::{ConnectionId, Context, DatagramSocketId, Handler, Offloads};
 use lunette_session::OutgoingPdu;
+
+/// How an association is to be carried that this side begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatagramOptions {
+    /// Of its socket.
+    pub offloads: Offloads,
+    /// Which payloads are encrypted; `None`: as the [`Config`](crate::Config) says.
+    pub seal: Option<Seal>,
+}
 
 /// A handler whose connections may be carried in datagrams.
 pub trait Upper: Handler {
     /// How it names a place for data.
     type Place: Copy;
 
-    /// A peer has begun an association at a UDP socket that this handler has opened; as [`Handler::accepted`].
+    /// How a virtual connection is to be carried that this handler has asked for.
+    fn datagram_options(&self, _: ConnectionId) -> DatagramOptions {
+        DatagramOptions::default()
+    }
+
+    /// A peer has begun an association at a datagram socket that this handler has opened; as [`Handler::accepted`].
     fn accepted_datagrams(
         &mut self,
         cx: &mut Context<'_>,

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lunette_ecl_endpoint::DatagramOptions;
 use lunette_pdu::Isid;
-use lunette_reactor::TcpOptions;
+use lunette_reactor::{Mac, TcpOptions};
 use lunette_session::Timers;
 use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::{Choices, Offer};
@@ -23,7 +24,7 @@ pub enum Transport {
     /// TCP (RFC 7143).
     #[default]
     Tcp,
-    /// The Effective Cross Layer over UDP: one connection, without digests of iSCSI and without markers, because its packets are checked and its
+    /// The Effective Cross Layer, over UDP or, where the portal is on an Ethernet, below IP: one connection, without digests of iSCSI and without markers, because its packets are checked and its
     /// headers authenticated.
     Ecl,
 }
@@ -48,14 +49,18 @@ impl Transport {
 /// Of the choices of a digest, none.
 const NO_DIGEST: Choices = Choices(0b01);
 
-/// A network portal of a target: host and TCP port.
+/// A network portal of a target: host and TCP or UDP port, or a station on an Ethernet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Portal {
-    /// The host's name or address; IPv6 without brackets.
+    /// The host's name or address; IPv6 without brackets. Of a station on an Ethernet our interface and its MAC address,
+    /// `eth0/02:00:00:00:00:01`.
     pub host: String,
-    /// The TCP port.
+    /// The port; 0 for a station on an Ethernet.
     pub port: u16,
 }
+
+/// The port of portals on an Ethernet.
+const NO_PORT: u16 = 0;
 
 /// Why an address cannot be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -109,6 +114,17 @@ impl Portal {
         };
         Ok(Self { host: host.into(), port })
     }
+
+    /// A station that our interface reaches.
+    pub fn on_ethernet(interface: &str, station: Mac) -> Self {
+        Self { host: format!("{interface}/{station}"), port: NO_PORT }
+    }
+
+    /// The interface and the station, if it is one on an Ethernet.
+    pub(crate) fn station(&self) -> Option<(&str, Mac)> {
+        let (interface, mac) = self.host.split_once('/').filter(|_| self.port == NO_PORT)?;
+        Some((interface, mac.parse().ok()?))
+    }
 }
 
 /// Checks an IPv6 address, which may name its zone (`fe80::1%eth0`).
@@ -129,7 +145,9 @@ fn check_host(host: &str) -> Result<&str, BadAddress> {
 
 impl fmt::Display for Portal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
+        if self.port == NO_PORT {
+            f.write_str(&self.host)
+        } else if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)
@@ -163,6 +181,8 @@ pub struct Options {
     pub offer: Offer,
     /// Time limits of the protocol: for the login, for pings, and for what is sent again.
     pub timers: Timers,
+    /// How it is carried over datagrams. A target that wants all payloads encrypted drops others.
+    pub datagrams: DatagramOptions,
     /// What the TCP connections ask of the system. They cannot be made when the system refuses it.
     pub tcp: TcpOptions,
     /// The time limit for making a TCP connection, for each address of the host.
@@ -195,6 +215,7 @@ impl Options {
             chap: None,
             offer: Offer::initiator(),
             timers: Timers::default(),
+            datagrams: DatagramOptions::default(),
             tcp: TcpOptions::default(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),

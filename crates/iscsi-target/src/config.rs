@@ -22,6 +22,24 @@ pub struct PortalConfig {
     pub group: u16,
 }
 
+/// A place at which associations of the Effective Cross Layer begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatagramPortalConfig {
+    /// Where that is.
+    pub place: DatagramPlace,
+    /// Target portal group tag.
+    pub group: u16,
+}
+
+/// Where datagrams come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DatagramPlace {
+    /// A UDP port; port 0 lets the system choose.
+    Udp(SocketAddr),
+    /// An interface, by its name: the payloads of Ethernet frames. Needs `CAP_NET_RAW`.
+    Ethernet(String),
+}
+
 /// One target node.
 pub struct TargetConfig {
     /// The device with its logical units. Its name is the iSCSI name.
@@ -50,9 +68,9 @@ impl TargetConfig {
 pub struct ServerConfig {
     /// Where to listen. All targets are reached through all portals.
     pub portals: Vec<PortalConfig>,
-    /// Where to answer associations of the Effective Cross Layer, at UDP ports. Their groups are not those of [`portals`](Self::portals): a session
+    /// Where to answer associations of the Effective Cross Layer. Their groups are not those of [`portals`](Self::portals): a session
     /// lives on the core of its portal.
-    pub datagram_portals: Vec<PortalConfig>,
+    pub datagram_portals: Vec<DatagramPortalConfig>,
     /// How they are carried.
     pub datagrams: DatagramConfig,
     /// What to serve; names are unique.
@@ -98,6 +116,14 @@ pub enum BindError {
     Listen {
         /// What was asked for.
         address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The interface of a portal on Ethernet.
+    #[error("cannot use interface {interface}: {source}")]
+    Interface {
+        /// What was asked for.
+        interface: String,
         /// What the system said.
         source: io::Error,
     },

@@ -68,9 +68,10 @@ pub use lunette_session::iscsi_target::Moved;
 pub use lunette_session::keys::{Choices, Offer};
 pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 
-pub use config::{BindError, PortalConfig, ServerConfig, TargetConfig};
+pub use config::{BindError, DatagramPlace, DatagramPortalConfig, PortalConfig, ServerConfig, TargetConfig};
 pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
+pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{Monitor, Statistics};
-pub use server::{Server, Stopper};
+pub use server::{DatagramPortal, Server, Stopper};
 pub use stepped::{CoreStep, SteppedServer};

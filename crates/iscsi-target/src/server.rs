@@ -14,6 +14,7 @@ use lunette_session::iscsi_target::{Directory, Timers};
 
 use crate::config::{BindError, ServerConfig, check_targets, node};
 use crate::control::{Control, Updates, UpdatesEnd};
+pub use crate::core::DatagramPortal;
 use crate::core::{ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, declare_ports};
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::Monitor;
@@ -23,7 +24,7 @@ use crate::threads::{Seat, run_all};
 pub struct Server {
     seats: Vec<Seat>,
     portals: Vec<SocketAddr>,
-    datagram_portals: Vec<SocketAddr>,
+    datagram_portals: Vec<DatagramPortal>,
     stopper: Stopper,
     monitor: Monitor,
     control: Control,
@@ -69,7 +70,7 @@ impl Server {
         open.change(&mut first.context(), &config.portals)?;
         let sockets = &config.datagrams.sockets;
         open.open_datagrams(&mut first.context(), &config.datagram_portals, sockets)?;
-        let (portals, datagram_portals) = (open.to_vec(), open.datagram_addresses());
+        let (portals, datagram_portals) = (open.to_vec(), open.datagram_portals());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let ports = open.ports();
         declare_ports(&devices, &ports);
@@ -102,8 +103,8 @@ impl Server {
         &self.portals
     }
 
-    /// The UDP ports at which associations begin, in the order of the configuration.
-    pub fn datagram_portals(&self) -> &[SocketAddr] {
+    /// Where associations of the Effective Cross Layer begin, in the order of the configuration.
+    pub fn datagram_portals(&self) -> &[DatagramPortal] {
         &self.datagram_portals
     }
 

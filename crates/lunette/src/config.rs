@@ -1,6 +1,7 @@
 //! The configuration file. Its reference is `docs/configuration.md`.
 
 pub(crate) mod diff;
+pub(crate) mod ecl;
 pub(crate) mod limits;
 pub(crate) mod port_groups;
 pub(crate) mod session;
@@ -14,7 +15,7 @@ use lunette_quanta::QuantumSize;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
-use lunette_target::{MAX_CORES, PortalConfig};
+use lunette_target::{DatagramPortalConfig, MAX_CORES, PortalConfig};
 use serde::Deserialize;
 
 use crate::disk::{DiskConfig, DiskName, Provisioning};
@@ -42,9 +43,14 @@ const MAX_CONFIG_BYTES: u64 = 4 << 20;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     pub(crate) listen: Option<Vec<Listen>>,
-    /// UDP addresses at which the Effective Cross Layer is spoken.
+    /// Where the Effective Cross Layer is spoken.
     #[serde(default)]
-    pub(crate) ecl: Vec<Listen>,
+    pub(crate) ecl: Vec<ecl::Place>,
+    /// Whether its datagrams pass the system joined.
+    #[serde(default = "yes")]
+    pub(crate) ecl_offloads: bool,
+    /// What it encrypts. Without it, what goes to other machines.
+    pub(crate) ecl_protect: Option<ecl::Protect>,
     #[serde(rename = "portal", default)]
     pub(crate) portals: Vec<Portal>,
     pub(crate) state: Option<PathBuf>,
@@ -192,6 +198,10 @@ fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
     }
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// What `block_size` may say.
 const SECTOR_SIZES: [u32; 2] = [512, 4096];
 
@@ -254,10 +264,10 @@ impl Config {
     }
 
     /// The portals of `ecl`: one portal group, after all others.
-    pub(crate) fn datagram_portals(&self) -> Vec<PortalConfig> {
+    pub(crate) fn datagram_portals(&self) -> Vec<DatagramPortalConfig> {
         let last = self.portals().iter().map(|portal| portal.group).max().unwrap_or_default();
         let group = last.saturating_add(1);
-        self.ecl.iter().map(|Listen(address)| PortalConfig { address: *address, group }).collect()
+        self.ecl.iter().map(|ecl::Place(place)| DatagramPortalConfig { place: place.clone(), group }).collect()
     }
 }
 

@@ -62,13 +62,16 @@ impl fmt::Debug for RemoteName {
 
 impl Place {
     /// What two names of one place have in common: portal, target and LUN, or the path without links. `None` for memory. A host under two
-    /// names is not recognized.
+    /// names is not recognized; what carries the session makes no difference.
     pub(crate) fn identity(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
             Self::Path(path) => Some(path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string()),
             // Names of hosts are the same in either case; those of targets have one.
-            Self::Remote(name) => Some(name.url.to_string().to_ascii_lowercase()),
+            Self::Remote(name) => {
+                let url = name.url.to_string().to_ascii_lowercase();
+                Some(url.split_once("://").map_or_else(String::new, |(_, place)| place.into()))
+            }
         }
     }
 }
@@ -324,7 +327,11 @@ mod tests {
         let identity = |text: &str| text.parse::<DiskName>().unwrap().place.identity();
         let one = identity("iscsi://h/iqn.a:b/0");
         assert!(one.is_some());
-        for same in ["iscsi://u@H:3260/iqn.a:b/0?header_digest=crc32c", "iscsi://h/iqn.a%3ab/0?keys=file:k"] {
+        for same in [
+            "ecl://h/iqn.a:b/0",
+            "iscsi://u@H:3260/iqn.a:b/0?header_digest=crc32c",
+            "iscsi://h/iqn.a%3ab/0?keys=file:k",
+        ] {
             assert_eq!(identity(same), one, "{same}");
         }
         for other in ["iscsi://h/iqn.a:b/1", "iscsi://h/iqn.a:c/0", "iscsi://h:3261/iqn.a:b/0", "mem:1M"] {

@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use lunette_device::TargetDevice;
-use lunette_target::{BindError, Server, ServerConfig};
+use lunette_target::{BindError, DatagramPortal, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
+use crate::config::ecl;
 use crate::config::limits::Limits;
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
@@ -46,7 +47,7 @@ available, 5 disk missing, unreadable or in use.";
 
 /// Serve disks over iSCSI.
 ///
-/// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN, and with --ecl another one: ecl://HOST:PORT/IQN/LUN
+/// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN, and with --ecl another one: ecl://HOST:PORT/IQN/LUN or ecl+eth://INTERFACE/MAC/IQN/LUN, with the server's interface in the place of the client's
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -56,9 +57,15 @@ pub(crate) struct Arguments {
     /// Where to listen; port 0 picks one (repeatable; default: 127.0.0.1:3260)
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<Listen>,
-    /// Where to speak the Effective Cross Layer, too, at a UDP port (repeatable)
-    #[arg(long, value_name = "ADDR:PORT")]
-    ecl: Vec<Listen>,
+    /// Where to speak the Effective Cross Layer, too: at a UDP port, or below IP at an interface (repeatable)
+    #[arg(long, value_name = "ADDR:PORT|eth:INTERFACE")]
+    ecl: Vec<ecl::Place>,
+    /// Whether datagrams of --ecl pass the system joined (UDP_SEGMENT, UDP_GRO); off is for comparisons
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off, action = ArgAction::Set)]
+    ecl_offloads: bool,
+    /// What --ecl encrypts after the login; headers are always authenticated [default: all that goes to other machines]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    ecl_protect: Option<ecl::Protect>,
     /// The iSCSI name of the target
     #[arg(long, value_name = "IQN", default_value = "iqn.2026-11.lunette:disk")]
     target: String,
@@ -111,7 +118,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "ecl", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "ecl", "ecl_offloads", "ecl_protect", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -119,6 +126,14 @@ pub(crate) struct Arguments {
 
 fn block_size(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|size| matches!(size, 512 | 4096)).ok_or_else(|| "write 512 or 4096".into())
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".into()),
+    }
 }
 
 fn quantum(text: &str) -> Result<u32, String> {
@@ -154,6 +169,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         buffer_bytes: config.limits.buffer_bytes(),
         timers: config.limits.timers(),
         datagram_portals: config.datagram_portals(),
+        datagrams: ecl::carriage(config.ecl_offloads, config.ecl_protect),
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
@@ -171,8 +187,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     hangups.answer_with("lunette-reload", reload).map_err(Failure::other)?;
     let mut counts = Counts::new(server.monitor(), arguments.json);
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
-    print_urls("iscsi", server.portals(), &devices).map_err(Failure::other)?;
-    print_urls("ecl", server.datagram_portals(), &devices).map_err(Failure::other)?;
+    print_urls(&first_portals(&server), &devices).map_err(Failure::other)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
 }
@@ -219,6 +234,8 @@ impl Arguments {
             listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
             portals: Vec::new(),
             ecl: self.ecl.clone(),
+            ecl_offloads: self.ecl_offloads,
+            ecl_protect: self.ecl_protect,
             state: self.state.clone(),
             cores: self.cores,
             limits: Limits::default(),
@@ -231,19 +248,34 @@ impl Arguments {
 pub(crate) fn bind_failure(error: BindError) -> Failure {
     match error {
         BindError::Listen { address, source } => system::listen_failure(address, &source),
+        BindError::Interface { .. } => Failure::Address(error.to_string()),
         BindError::Cores(_) | BindError::DuplicateName(_) | BindError::SharedSecret(_) => Failure::configuration(error),
         BindError::Reactor(_) => Failure::other(error),
     }
 }
 
-/// Prints one line per LUN, at the first portal. Scripts wait for these lines.
-fn print_urls(scheme: &str, portals: &[SocketAddr], devices: &[Arc<TargetDevice>]) -> std::io::Result<()> {
+/// The first portal of each kind, as URLs begin with it.
+fn first_portals(server: &Server) -> Vec<String> {
+    let of_tcp = server.portals().first().map(|address| format!("iscsi://{}", reachable(*address)));
+    let first = |of: fn(&DatagramPortal) -> Option<String>| server.datagram_portals().iter().find_map(of);
+    let of_udp = first(|portal| match portal {
+        DatagramPortal::Udp(address) => Some(format!("ecl://{}", reachable(*address))),
+        DatagramPortal::Ethernet { .. } => None,
+    });
+    let of_ethernet = first(|portal| match portal {
+        DatagramPortal::Ethernet { interface, mac } => Some(format!("ecl+eth://{interface}/{mac}")),
+        DatagramPortal::Udp(_) => None,
+    });
+    [of_tcp, of_udp, of_ethernet].into_iter().flatten().collect()
+}
+
+/// Prints one line per LUN for each of these portals. Scripts wait for these lines.
+fn print_urls(portals: &[String], devices: &[Arc<TargetDevice>]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    if let Some(address) = portals.first().map(|first| reachable(*first)) {
+    for portal in portals {
         for device in devices {
             for (lun, _) in device.units() {
-                let number = lun.number().unwrap_or_default();
-                writeln!(out, "{scheme}://{address}/{}/{number}", device.name())?;
+                writeln!(out, "{portal}/{}/{}", device.name(), lun.number().unwrap_or_default())?;
             }
         }
     }

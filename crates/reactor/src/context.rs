@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::datagram::{DatagramConfig, DatagramSocketId, EthernetAddress, SocketBuffers};
+use crate::datagram::{Address, DatagramConfig, DatagramSocketId, EthernetAddress, SocketBuffers, ethernet};
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
 use crate::tcp::TcpInfo;
@@ -126,7 +126,7 @@ impl<'a> Context<'a> {
     }
 
     /// Begins a virtual connection to `peer`: the transport between the reactor and the handler makes it, or closes it.
-    pub fn connect_virtual(&mut self, peer: SocketAddr) -> ConnectionId {
+    pub fn connect_virtual(&mut self, peer: Address) -> ConnectionId {
         let id = self.open_virtual();
         self.sockets.virtuals.request(id, VirtualRequest::Connect(peer));
         id
@@ -183,7 +183,22 @@ impl<'a> Context<'a> {
         config: &DatagramConfig,
     ) -> io::Result<(DatagramSocketId, EthernetAddress)> {
         let (backend, datagrams) = self.sockets.split_datagrams();
-        datagrams.open_ethernet(backend, interface, config)
+        datagrams.open_ethernet(backend, ethernet::interface_index(interface)?, config)
+    }
+
+    /// Opens a socket for frames of EtherType 0x88B5 on the interface that reaches `peer`. It receives from all stations. Gives its own
+    /// address. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: the interface is gone, or it is not permitted.
+    pub fn connect_ethernet(
+        &mut self,
+        peer: EthernetAddress,
+        config: &DatagramConfig,
+    ) -> io::Result<(DatagramSocketId, EthernetAddress)> {
+        let (backend, datagrams) = self.sockets.split_datagrams();
+        datagrams.open_ethernet(backend, peer.interface, config)
     }
 
     /// Says that [`Handler::gather_datagrams`](crate::Handler::gather_datagrams) has something for `socket`. It is asked after the

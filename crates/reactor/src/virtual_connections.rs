@@ -4,8 +4,7 @@
 //! connection* has an id like all others, and the handler asks its [`Context`](crate::Context) for the same things. What it asks for is kept here until
 //! the transport takes it.
 
-use std::net::SocketAddr;
-
+use crate::datagram::Address;
 use crate::slab::Slab;
 use crate::sockets::ConnectionId;
 
@@ -13,7 +12,7 @@ use crate::sockets::ConnectionId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VirtualRequest {
     /// It begins, and leads there.
-    Connect(SocketAddr),
+    Connect(Address),
     /// There may be something to send.
     Send,
     /// Nothing more is received until it is resumed.

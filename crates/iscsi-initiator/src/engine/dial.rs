@@ -1,12 +1,12 @@
 //! Makes TCP connections. Each attempt has a thread of its own, because name lookup and connect may block for long.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lunette_reactor::{TcpOptions, connect};
+use lunette_reactor::{Address, EthernetAddress, TcpOptions, connect, interface_index};
 
 use super::{Env, Message, SessionKey};
 use crate::Error;
@@ -26,7 +26,7 @@ pub(crate) enum Wire {
     /// A connection.
     Tcp(TcpStream),
     /// Where an association is to be begun.
-    Ecl(SocketAddr),
+    Ecl(Address),
 }
 
 /// Begins to connect to `portal`. [`Message::Dialed`] brings the result.
@@ -80,7 +80,11 @@ fn connect_to(portal: &Portal, timeout: Duration, options: &TcpOptions) -> io::R
 }
 
 /// The first address of the portal. Whether it answers is seen by the handshake.
-fn first_address(portal: &Portal) -> io::Result<SocketAddr> {
+fn first_address(portal: &Portal) -> io::Result<Address> {
+    if let Some((interface, mac)) = portal.station() {
+        return Ok(Address::Ethernet(EthernetAddress { interface: interface_index(interface)?, mac }));
+    }
     let mut addresses = (portal.host.as_str(), portal.port).to_socket_addrs()?;
-    addresses.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+    let first = addresses.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
+    Ok(Address::Udp(first))
 }

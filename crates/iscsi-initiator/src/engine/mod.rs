@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use lunette_buffer::Trimmer;
 use lunette_ecl::protection::Binding;
-use lunette_ecl_endpoint::{Config as DatagramConfig, Endpoint, Upper};
+use lunette_ecl_endpoint::{Config as DatagramConfig, DatagramOptions, Endpoint, Upper};
 use lunette_pdu::{BHS_LEN, LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{
     Closed, ConnectionId, Context, DatagramSocketId, Gather, Handler, Key, ListenerId, Slab, Turn, TurnEnd, Waker,
@@ -510,6 +510,11 @@ impl Handler for Engine {
 
 impl Upper for Engine {
     type Place = Placement;
+
+    fn datagram_options(&self, id: ConnectionId) -> DatagramOptions {
+        let driver = self.session_of(id).and_then(|key| self.sessions.get(key.0));
+        driver.map_or_else(DatagramOptions::default, SessionDriver::datagram_options)
+    }
 
     fn accepted_datagrams(
         &mut self,

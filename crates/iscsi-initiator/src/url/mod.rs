@@ -1,6 +1,7 @@
 //! iSCSI URLs: the portal, target and logical unit, the credentials, and the parameters of the session.
 //!
-//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`, or `ecl://` for the Effective Cross Layer
+//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`; `ecl://` for the Effective Cross Layer, and below IP
+//! `ecl+eth://[USER[%PASSWORD]@]INTERFACE/MAC[/TARGET[/LUN]][?PARAMETER=VALUE&…]`.
 //!
 //! The form is libiscsi's, with more parameters: every key of RFC 7143 that is negotiated, in lower snake case
 //! ([`parameters`]), files for secrets, and where the keys of an encrypted disk are ([`keys`]). [`Url::parse`] is pure; [`Url::chap`] fetches
@@ -14,7 +15,8 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use lunette_reactor::TcpOptions;
+use lunette_ecl_endpoint::DatagramOptions;
+use lunette_reactor::{Mac, TcpOptions};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::Offer;
@@ -38,11 +40,11 @@ const TARGET_PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_TARGET_PASSWORD";
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Url {
-    /// What carries the session: `iscsi://` is TCP, `ecl://` the Effective Cross Layer.
+    /// What carries the session: `iscsi://` is TCP, `ecl://` and `ecl+eth://` the Effective Cross Layer.
     pub transport: Transport,
-    /// The host's name or address; IPv6 without its brackets.
+    /// As in [`Portal::host`].
     pub host: String,
-    /// The TCP or UDP port.
+    /// As in [`Portal::port`].
     pub port: u16,
     /// The iSCSI name of the target; if absent, the URL names a portal.
     pub target: Option<String>,
@@ -52,6 +54,8 @@ pub struct Url {
     pub offer: Offer,
     /// See [`Options::coalesce`].
     pub coalesce: bool,
+    /// See [`Options::datagrams`].
+    pub datagrams: DatagramOptions,
     /// See [`Options::tcp`].
     pub tcp: TcpOptions,
     /// The iSCSI name to log in with, if the URL gives one.
@@ -71,6 +75,15 @@ struct Login {
     target_password: Option<Secret>,
     target_secret_file: Option<PathBuf>,
 }
+
+/// The scheme of URLs with a station on an Ethernet.
+const ETHERNET: &str = "ecl+eth";
+
+/// Bytes of an interface's name (`IFNAMSIZ` of Linux, less its end).
+const MAX_INTERFACE_LEN: usize = 15;
+
+/// In the first byte of a MAC address: it is that of several stations.
+const GROUP_BIT: u8 = 1;
 
 /// The initiator name if neither the URL nor the caller gives one.
 const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
@@ -105,7 +118,7 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, UrlError> {
 /// Whether `text` is meant to be an iSCSI URL, rather than a path.
 pub fn is_url(text: &str) -> bool {
     text.split_once("://")
-        .is_some_and(|(scheme, _)| ["iscsi", "ecl", "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
+        .is_some_and(|(scheme, _)| ["iscsi", "ecl", ETHERNET, "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
 }
 
 impl Url {
@@ -118,16 +131,17 @@ impl Url {
         if text.len() > MAX_LEN {
             return wrong(format!("a URL of {} bytes is too long (at most {MAX_LEN})", text.len()));
         }
-        let (transport, rest) = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("iscsi") => (Transport::Tcp, rest),
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ecl") => (Transport::Ecl, rest),
+        let (transport, portal_of, rest): (_, PortalReader, _) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("iscsi") => (Transport::Tcp, host_of, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ecl") => (Transport::Ecl, host_of, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case(ETHERNET) => (Transport::Ecl, station_of, rest),
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("iser") => return wrong(NO_ISER),
-            _ => return wrong("an iSCSI URL starts with iscsi:// or ecl://"),
+            _ => return wrong("an iSCSI URL starts with iscsi://, ecl:// or ecl+eth://"),
         };
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
         let (user, portal) = authority.rsplit_once('@').map_or((None, authority), |(user, rest)| (Some(user), rest));
-        let (host, port) = portal_of(portal)?;
+        let (Portal { host, port }, path) = portal_of(portal, path)?;
         let (target, lun) = path_of(path)?;
         let mut url = Self {
             transport,
@@ -137,6 +151,7 @@ impl Url {
             lun,
             offer: Offer::initiator(),
             coalesce: true,
+            datagrams: DatagramOptions::default(),
             tcp: TcpOptions::default(),
             initiator_name: None,
             keys: None,
@@ -183,6 +198,7 @@ impl Url {
             transport: self.transport,
             offer: self.offer.clone(),
             coalesce: self.coalesce,
+            datagrams: self.datagrams,
             tcp: self.tcp.clone(),
             ..Options::new(self.initiator_name.as_deref().unwrap_or(INITIATOR_NAME))
         })
@@ -253,11 +269,13 @@ impl Url {
 impl fmt::Display for Url {
     /// The place, without the user and the parameters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "iscsi://[{}]:{}", self.host, self.port)?;
-        } else {
-            write!(f, "iscsi://{}:{}", self.host, self.port)?;
-        }
+        let portal = self.portal();
+        let scheme = match self.transport {
+            Transport::Tcp => "iscsi",
+            Transport::Ecl if portal.station().is_some() => ETHERNET,
+            Transport::Ecl => "ecl",
+        };
+        write!(f, "{scheme}://{portal}")?;
         if let Some(target) = &self.target {
             write!(f, "/{target}")?;
         }
@@ -293,8 +311,32 @@ fn user_of(text: &str) -> Result<Login, UrlError> {
     Ok(Login { user: Some(user.into()), password, ..Login::default() })
 }
 
+/// Reads a portal from what stands before the first slash and what stands behind it; gives what is left of the latter.
+type PortalReader = for<'a> fn(&str, &'a str) -> Result<(Portal, &'a str), UrlError>;
+
+/// `INTERFACE`, and behind the slash `MAC`, `MAC/…`.
+fn station_of<'a>(interface: &str, rest: &'a str) -> Result<(Portal, &'a str), UrlError> {
+    let interface = decode(interface)?;
+    let is_name = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
+    if interface.is_empty() || interface.len() > MAX_INTERFACE_LEN || !interface.chars().all(is_name) {
+        return wrong(format!(
+            "{interface:?} is no interface; write its name first, as in ecl+eth://eth0/02:00:00:00:00:01"
+        ));
+    }
+    let (mac, path) = rest.split_once('/').unwrap_or((rest, ""));
+    match decode(mac)?.parse::<Mac>() {
+        Ok(mac) if mac.0[0] & GROUP_BIT == 0 && mac != Mac::default() => {
+            Ok((Portal::on_ethernet(&interface, mac), path))
+        }
+        Ok(mac) => wrong(format!("{mac} is the address of no single station; write that of the target's interface")),
+        Err(_) => wrong(format!(
+            "{mac:?} is no MAC address; write that of the target behind the interface, as in ecl+eth://eth0/02:00:00:00:00:01"
+        )),
+    }
+}
+
 /// `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`.
-fn portal_of(text: &str) -> Result<(String, u16), UrlError> {
+fn host_of<'a>(text: &str, path: &'a str) -> Result<(Portal, &'a str), UrlError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
             Some((host, "")) => (host, None),
@@ -321,7 +363,7 @@ fn portal_of(text: &str) -> Result<(String, u16), UrlError> {
             _ => return wrong(format!("{text:?} is no port; write a number from 1 to 65535, or nothing for 3260")),
         },
     };
-    Ok((host.into(), port))
+    Ok((Portal { host: host.into(), port }, path))
 }
 
 /// Nothing, `TARGET`, or `TARGET/LUN`.

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use lunette_ecl::association::Seal;
+use lunette_reactor::Offloads;
 use lunette_session::keys::{self, Choices, Offer, Parameters, Rule};
 use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Secret, check_name};
@@ -53,12 +55,14 @@ const SOCKET_BUFFER: RangeInclusive<u32> = 2048..=(1 << 30) - 1;
 const MAX_CONGESTION_CONTROL_LEN: usize = 15;
 
 /// The parameters that are not keys.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 13] = [
     CONNECTIONS,
     "coalesce",
     "congestion_control",
     "send_buffer",
     "receive_buffer",
+    "offloads",
+    "protect",
     "initiator",
     "chap_secret_file",
     "chap_target_secret_file",
@@ -124,6 +128,16 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
         "congestion_control" => url.tcp.congestion_control = Some(congestion_control(&value)?),
         "send_buffer" => url.tcp.send_buffer_bytes = Some(number_within(name, &value, &SOCKET_BUFFER)?),
         "receive_buffer" => url.tcp.receive_buffer_bytes = Some(number_within(name, &value, &SOCKET_BUFFER)?),
+        "offloads" => {
+            url.datagrams.offloads = if yes_or_no(name, &value)? { Offloads::On } else { Offloads::Off };
+        }
+        "protect" => {
+            url.datagrams.seal = Some(match &*value {
+                "headers" => Seal::Headers,
+                "all" => Seal::Everything,
+                _ => return wrong(format!("protect={value}: write headers or all")),
+            });
+        }
         "initiator" => {
             check_name(&value).map_err(|error| UrlError(error.to_string()))?;
             url.initiator_name = Some(value);

@@ -272,3 +272,51 @@ fn a_disk_with_keys_is_not_opened_as_it_is() {
     let error = crate::wait(url.connect(&initiator, Options::new("iqn.a:i"))).err().unwrap();
     assert!(matches!(error, Error::Url(_)) && error.to_string().contains("without decrypting"), "{error}");
 }
+
+#[test]
+fn stations_on_an_ethernet_are_read_and_written() {
+    let station = Mac([2, 0, 0, 0, 0xab, 1]);
+    for (text, target, lun) in [
+        ("ecl+eth://lab0/02:00:00:00:AB:01", None, None),
+        ("ECL+ETH://u@lab0/02:00:00:00:ab:01/", None, None),
+        ("ecl+eth://lab0/02:00:00:00:ab:01/iqn.a:b", Some("iqn.a:b"), None),
+        ("ecl+eth://lab0/02%3a00:00:00:ab:01/iqn.a:b/7?offloads=off", Some("iqn.a:b"), Some(7)),
+    ] {
+        let url = parse(text);
+        assert!(is_url(text) && url.transport == Transport::Ecl);
+        assert_eq!(url.portal(), Portal::on_ethernet("lab0", station), "{text}");
+        assert_eq!(url.portal().station(), Some(("lab0", station)));
+        assert_eq!((url.target.as_deref(), url.lun.and_then(Lun::number)), (target, lun), "{text}");
+    }
+    let written = "ecl+eth://lab0/02:00:00:00:ab:01/iqn.a:b/7";
+    assert_eq!(parse(written).to_string(), written);
+    assert_eq!(parse("ecl://h/iqn.a:b").to_string(), "ecl://h:3260/iqn.a:b");
+    assert_eq!(parse("iscsi://h").portal().station(), None);
+}
+
+#[test]
+fn what_is_no_station_is_named() {
+    for (text, expected) in [
+        ("ecl+eth://", "\"\" is no interface"),
+        ("ecl+eth://0123456789abcdef/02:00:00:00:00:01", "no interface"),
+        ("ecl+eth://lab0", "\"\" is no MAC address; write that of the target behind the interface"),
+        ("ecl+eth://lab0/iqn.a:b/0", "\"iqn.a:b\" is no MAC address"),
+        ("ecl+eth://lab0/02:00:00:00:00/iqn.a:b", "no MAC address"),
+        ("ecl+eth://lab0/ff:ff:ff:ff:ff:ff/iqn.a:b", "no single station"),
+        ("ecl+eth://lab0/00:00:00:00:00:00/iqn.a:b", "no single station"),
+    ] {
+        let said = error(text);
+        assert!(said.contains(expected), "{text}: {said}");
+    }
+}
+
+#[test]
+fn how_datagrams_are_carried_is_read() {
+    let of = |query: &str| parse(&format!("ecl://h/iqn.a:b/0{query}")).datagrams;
+    assert_eq!(of(""), DatagramOptions::default());
+    assert_eq!(of("?offloads=off").offloads, lunette_reactor::Offloads::Off);
+    assert_eq!(of("?offloads=on"), DatagramOptions::default());
+    assert_eq!(of("?protect=headers").seal, Some(lunette_ecl::association::Seal::Headers));
+    assert_eq!(of("?protect=all").seal, Some(lunette_ecl::association::Seal::Everything));
+    assert!(error("ecl://h/iqn.a:b/0?protect=some").contains("write headers or all"));
+}

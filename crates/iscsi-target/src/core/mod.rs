@@ -39,6 +39,7 @@ use crate::control::Updates;
 use crate::monitor::Counts;
 use buffers::BufferQueue;
 use connections::Connections;
+pub use lifecycle::DatagramPortal;
 use lifecycle::Lifecycle;
 pub(crate) use lifecycle::{Portals, declare_ports};
 use mesh::Mesh;

@@ -153,8 +153,12 @@ pub(super) fn check(target: &Target, config: &Config) -> Result<(), String> {
 
 /// Checks that the target port groups have exactly the portal groups that exist.
 fn check_portal_groups(target: &Target, config: &Config) -> Result<(), String> {
-    let served: BTreeSet<u16> =
-        config.portals().iter().chain(&config.datagram_portals()).map(|portal| portal.group).collect();
+    let served: BTreeSet<u16> = config
+        .portals()
+        .iter()
+        .map(|portal| portal.group)
+        .chain(config.datagram_portals().iter().map(|portal| portal.group))
+        .collect();
     let named: BTreeSet<u16> = target.port_groups.iter().flat_map(PortGroupEntry::portal_groups).collect();
     if let Some(group) = named.difference(&served).next() {
         return Err(format!("target {}: no portal is in portal group {group}, which a port_group names", target.name));

@@ -4,25 +4,44 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::calls::Ends;
 use super::names::Name;
 use super::open::{Opened, set_buffers};
-use super::{Address, DatagramConfig, EthernetAddress};
+use super::{Address, DatagramConfig, EthernetAddress, Mac};
 
-/// Opens a socket for the frames of our EtherType on `interface`; gives its own address, too.
-pub(super) fn open(interface: &str, config: &DatagramConfig) -> io::Result<(Opened, EthernetAddress)> {
+/// The index of an interface of this network namespace.
+///
+/// # Errors
+///
+/// When there is no such interface; the error names it.
+pub fn interface_index(interface: &str) -> io::Result<u32> {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    name_to_index(&fd, interface)
+        .map_err(|error| io::Error::new(io::Error::from(error).kind(), format!("there is no interface {interface}")))
+}
+
+/// Opens a socket for the frames of our EtherType on an interface; gives its own address, too.
+pub(super) fn open(interface: u32, config: &DatagramConfig) -> io::Result<(Opened, EthernetAddress)> {
     // Without a protocol it receives nothing until it is bound.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)?;
-    let index = name_to_index(&fd, interface)
-        .map_err(|error| io::Error::new(io::Error::from(error).kind(), format!("interface {interface}: {error}")))?;
+    let fd = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None).map_err(|error| match error {
+        Errno::PERM => {
+            io::Error::new(io::ErrorKind::PermissionDenied, "sockets below IP need CAP_NET_RAW: run this as root")
+        }
+        error => error.into(),
+    })?;
     set_buffers(&fd, config)?;
-    bind(&fd, &EthernetAddress { interface: index, mac: [0; 6] })?;
-    let Some(local @ Address::Ethernet(address)) = own_name(&fd)?.address() else {
-        return Err(io::Error::other(format!("interface {interface}: it has no MAC address, so it is no Ethernet")));
+    bind(&fd, &EthernetAddress { interface, mac: Mac([0; 6]) })?;
+    // The loopback interface has one of zeroes.
+    let own = own_name(&fd)?.address();
+    let Some(local @ Address::Ethernet(address)) =
+        own.filter(|own| !matches!(own, Address::Ethernet(own) if own.mac == Mac::default()))
+    else {
+        return Err(io::Error::other("it has no MAC address, so it is no Ethernet"));
     };
     Ok((Opened { fd, ends: Ends { local, peer: None }, joins: false }, address))
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use super::{Address, EthernetAddress};
+use super::{Address, EthernetAddress, Mac};
 
 /// The EtherType for experiments within a site (IEEE 802, Local Experimental EtherType 1).
 pub(super) const ETHER_TYPE: u16 = 0x88b5;
@@ -46,7 +46,7 @@ impl Name {
                 name.put(2, &ETHER_TYPE.to_be_bytes());
                 name.put(4, &interface.to_ne_bytes());
                 name.put(11, &[MAC_BYTES]);
-                name.put(12, mac);
+                name.put(12, &mac.0);
                 size_of::<libc::sockaddr_ll>()
             }
         };
@@ -78,7 +78,7 @@ impl Name {
                 let [packet_type, mac_len] = self.take(10);
                 let interface = u32::from_ne_bytes(self.take(4));
                 let is_ours = packet_type == libc::PACKET_HOST && mac_len == MAC_BYTES;
-                is_ours.then(|| Address::Ethernet(EthernetAddress { interface, mac: self.take(12) }))
+                is_ours.then(|| Address::Ethernet(EthernetAddress { interface, mac: Mac(self.take(12)) }))
             }
             _ => None,
         }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn names_survive_both_ways() {
-        let mac = EthernetAddress { interface: 7, mac: [2, 3, 4, 5, 6, 7] };
+        let mac = EthernetAddress { interface: 7, mac: Mac([2, 3, 4, 5, 6, 7]) };
         let udp =
             ["192.0.2.1:860", "[2001:db8::1]:3260", "[fe80::1%3]:1"].map(|text| Address::Udp(text.parse().unwrap()));
         for address in udp.into_iter().chain([Address::Ethernet(mac)]) {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn frames_for_other_stations_have_no_address() {
-        let (mut name, _) = Name::of(&Address::Ethernet(EthernetAddress { interface: 7, mac: [2; 6] }));
+        let (mut name, _) = Name::of(&Address::Ethernet(EthernetAddress { interface: 7, mac: Mac([2; 6]) }));
         for other in [libc::PACKET_BROADCAST, libc::PACKET_MULTICAST, libc::PACKET_OTHERHOST, libc::PACKET_OUTGOING] {
             name.put(10, &[other]);
             assert_eq!(name.address(), None);

@@ -33,7 +33,7 @@ impl DatagramSockets {
     pub(crate) fn open_ethernet(
         &mut self,
         backend: &Backend,
-        interface: &str,
+        interface: u32,
         config: &DatagramConfig,
     ) -> io::Result<(DatagramSocketId, EthernetAddress)> {
         let (opened, address) = ethernet::open(interface, config)?;

@@ -68,6 +68,9 @@ pub enum Transport {
     Stream,
     /// Datagrams: initiators that know streams alone are not told of such portals, and the other way round.
     Datagrams,
+    /// Frames of an Ethernet. Such portals have no address that a TargetAddress can say, so initiators are not told of them: one that came
+    /// through one uses it again (RFC 7143 appendix C).
+    Frames,
 }
 
 impl Directory {
@@ -107,7 +110,7 @@ impl TargetNode {
     pub(crate) fn portals_beside(&self, group: u16) -> impl Iterator<Item = &Portal> {
         let own = self.portals.iter().find(|portal| portal.group == group);
         let transport = own.map_or(Transport::default(), |portal| portal.transport);
-        self.portals.iter().filter(move |portal| portal.transport == transport)
+        self.portals.iter().filter(move |portal| portal.transport == transport && transport != Transport::Frames)
     }
 
     /// Whether the initiator may see and use this target.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use lunette_ecl::protection::Binding;
+use lunette_ecl_endpoint::DatagramOptions;
 use lunette_pdu::{BHS_LEN, Isid};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather};
 use lunette_session::iscsi_initiator::{Placement, Session, SessionConfig};
@@ -156,6 +157,10 @@ impl SessionDriver {
     pub(in crate::engine) fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu> {
         let (active, cid) = self.active(id)?;
         active.session.take_pdu(cid)
+    }
+
+    pub(in crate::engine) fn datagram_options(&self) -> DatagramOptions {
+        self.options.datagrams
     }
 
     /// What the login has proven.

@@ -14,6 +14,7 @@ use lunette_store::Store;
 
 use crate::control::Updates;
 pub(crate) use change::ConfigChange;
+pub use portals::DatagramPortal;
 pub(in crate::core) use portals::port_name;
 pub(crate) use portals::{Portals, declare_ports};
 use removals::Removals;

@@ -1,28 +1,42 @@
 //! Where the target listens.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use lunette_device::TargetDevice;
-use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId};
+use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId, Mac};
 use lunette_session::iscsi_target::{Portal, Transport};
 
-use crate::config::{BindError, PortalConfig};
+use crate::config::{BindError, DatagramPlace, DatagramPortalConfig, PortalConfig};
 
 /// The portals that are open, in the order of the configuration.
 #[derive(Default)]
 pub(crate) struct Portals {
     open: Vec<OpenPortal>,
     /// They stay as long as the server.
-    datagrams: Vec<DatagramPortal>,
+    datagrams: Vec<OpenDatagramPortal>,
 }
 
-/// A UDP port at which associations begin.
-struct DatagramPortal {
+/// A socket at which associations begin.
+struct OpenDatagramPortal {
     socket: DatagramSocketId,
     group: u16,
-    address: SocketAddr,
+    portal: DatagramPortal,
+}
+
+/// A place at which associations of the Effective Cross Layer begin, as it was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DatagramPortal {
+    /// The UDP port.
+    Udp(SocketAddr),
+    /// The interface, and its MAC address.
+    Ethernet {
+        /// Its name.
+        interface: String,
+        /// What peers reach it by.
+        mac: Mac,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -102,7 +116,7 @@ impl Portals {
         self.open.iter().find(|portal| portal.listener == listener).map(|portal| portal.config.group)
     }
 
-    /// Opens UDP ports at which associations begin.
+    /// Opens sockets at which associations begin.
     ///
     /// # Errors
     ///
@@ -110,35 +124,46 @@ impl Portals {
     pub(crate) fn open_datagrams(
         &mut self,
         cx: &mut Context<'_>,
-        portals: &[PortalConfig],
+        portals: &[DatagramPortalConfig],
         config: &DatagramConfig,
     ) -> Result<(), BindError> {
-        for portal in portals {
-            let (socket, address) = cx
-                .bind_udp(portal.address, config)
-                .map_err(|source| BindError::Listen { address: portal.address, source })?;
-            self.datagrams.push(DatagramPortal { socket, group: portal.group, address });
+        for DatagramPortalConfig { place, group } in portals {
+            let (socket, portal) = match place {
+                DatagramPlace::Udp(address) => {
+                    let failed = |source| BindError::Listen { address: *address, source };
+                    let (socket, address) = cx.bind_udp(*address, config).map_err(failed)?;
+                    (socket, DatagramPortal::Udp(address))
+                }
+                DatagramPlace::Ethernet(interface) => {
+                    let failed = |source| BindError::Interface { interface: interface.clone(), source };
+                    let (socket, own) = cx.bind_ethernet(interface, config).map_err(failed)?;
+                    (socket, DatagramPortal::Ethernet { interface: interface.clone(), mac: own.mac })
+                }
+            };
+            self.datagrams.push(OpenDatagramPortal { socket, group: *group, portal });
         }
         Ok(())
     }
 
-    /// The portal group of a UDP port.
+    /// The portal group of a datagram socket.
     pub(in crate::core) fn group_of_datagrams(&self, socket: DatagramSocketId) -> Option<u16> {
         self.datagrams.iter().find(|portal| portal.socket == socket).map(|portal| portal.group)
     }
 
-    /// The addresses of UDP ports.
-    pub(crate) fn datagram_addresses(&self) -> Vec<SocketAddr> {
-        self.datagrams.iter().map(|portal| portal.address).collect()
+    /// Where associations begin, in the order of the configuration.
+    pub(crate) fn datagram_portals(&self) -> Vec<DatagramPortal> {
+        self.datagrams.iter().map(|open| open.portal.clone()).collect()
     }
 
     /// All portals, whatever carries their sessions: each portal group is a target port.
     pub(crate) fn ports(&self) -> Vec<Portal> {
         let datagrams = self.datagrams.iter();
-        let datagrams = datagrams.map(|portal| Portal {
-            address: portal.address,
-            group: portal.group,
-            transport: Transport::Datagrams,
+        let datagrams = datagrams.map(|open| {
+            let (address, transport) = match &open.portal {
+                DatagramPortal::Udp(address) => (*address, Transport::Datagrams),
+                DatagramPortal::Ethernet { .. } => ((Ipv4Addr::UNSPECIFIED, 0).into(), Transport::Frames),
+            };
+            Portal { address, group: open.group, transport }
         });
         self.to_vec().into_iter().chain(datagrams).collect()
     }

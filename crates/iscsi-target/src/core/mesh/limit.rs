@@ -14,6 +14,7 @@ pub(crate) struct Source(IpAddr);
 impl Source {
     pub(crate) fn of(peer: SocketAddr) -> Self {
         Self(match peer.ip().to_canonical() {
+            IpAddr::V6(address) if address.is_unicast_link_local() => address.into(),
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
             address @ IpAddr::V4(_) => address,
         })

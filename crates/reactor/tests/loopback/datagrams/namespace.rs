@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 
 use lunette_reactor::{
-    Address, DatagramConfig, DatagramFailure, DatagramPath, Ecn, EthernetAddress, Offloads, path_mtu,
+    Address, DatagramConfig, DatagramFailure, DatagramPath, Ecn, EthernetAddress, Mac, Offloads, path_mtu,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -152,7 +152,7 @@ fn frames_go_from_interface_to_interface() {
             &mut reactor,
             |state, cx| {
                 state.offer(cx, near, reach(other.mac), numbered(0, 5001 + 4));
-                state.offer(cx, near, reach([2, 0, 0, 0, 0, 9]), numbered(0, 100));
+                state.offer(cx, near, reach(Mac([2, 0, 0, 0, 0, 9])), numbered(0, 100));
                 (0..datagrams)
                     .for_each(|number| state.offer(cx, near, reach(other.mac), numbered(number, len(number))));
             },
