@@ -35,7 +35,7 @@ use crate::parity::{Grouping, Groups, Rebuilt};
 use crate::path::address::CHALLENGE_LEN;
 use crate::path::{Address, PathMtu, PeerAddress};
 use crate::protection::{Binding, ExchangeSecret, Protection};
-use crate::recovery::{Config as RecoveryConfig, FLOWS, Recovery};
+use crate::recovery::{Config as RecoveryConfig, CongestionControl, FLOWS, Recovery};
 use crate::{Entropy, Role};
 
 /// Bytes of PDUs that an association wants to have at hand, whatever its window.
@@ -61,13 +61,21 @@ pub struct Config {
     pub interface_len: usize,
     /// Which payloads are encrypted after the login.
     pub seal: Seal,
+    /// How much of what is sent may be in flight.
+    pub congestion_control: CongestionControl,
     /// When packets are lost, parity goes with the others.
     pub parity: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { credit_bytes: 64 << 20, interface_len: 1472, seal: Seal::Headers, parity: false }
+        Self {
+            credit_bytes: 64 << 20,
+            interface_len: 1472,
+            seal: Seal::Headers,
+            congestion_control: CongestionControl::Cubic,
+            parity: false,
+        }
     }
 }
 
@@ -166,8 +174,12 @@ impl<P> Association<P> {
         let mtu = PathMtu::new(now, config.interface_len);
         let mut seed = [0; 8];
         entropy(&mut seed);
-        let recovery =
-            RecoveryConfig { datagram_len: mtu.datagram_len(), flows: FLOWS, seed: u64::from_ne_bytes(seed) };
+        let recovery = RecoveryConfig {
+            datagram_len: mtu.datagram_len(),
+            flows: FLOWS,
+            control: config.congestion_control,
+            seed: u64::from_ne_bytes(seed),
+        };
         let credit_bytes = config.credit_bytes.clamp(INITIAL_CREDIT, MAX_CREDIT_BYTES);
         Self {
             role,

@@ -92,7 +92,7 @@ impl<P: Copy> Association<P> {
             match self.recovery.allowance(BURST_BYTES, now) {
                 Allowance::Bytes(bytes) => {
                     if !self.fill_burst(bytes, now) {
-                        return;
+                        break;
                     }
                 }
                 Allowance::At(at) => {
@@ -101,6 +101,9 @@ impl<P: Copy> Association<P> {
                 }
                 Allowance::WindowFull => return,
             }
+        }
+        if !self.outgoing.has_more(self.stream_limit()) {
+            self.recovery.on_nothing_to_send();
         }
     }
 

@@ -4,7 +4,7 @@
 //! acknowledgements what is lost and when the next packet may leave. What packets carry is the caller's: any type `C`, which comes back
 //! once, as [acknowledged or lost](Outcome).
 //!
-//! The rules are those of RFC 9002 (loss, probes), RFC 9438 (CUBIC) and RFC 9406 (slow start); `docs/ecl.md` has every timer.
+//! The rules are those of RFC 9002 (loss, probes), RFC 9438 (CUBIC) and RFC 9406 (slow start), or BBR instead of these two; `docs/ecl.md` has every timer.
 //!
 //! | module | what it knows |
 //! |---|---|
@@ -16,7 +16,9 @@
 //! | [`rtt`] | the round-trip time |
 //! | [`probes`] | when a silent peer is asked, and given up |
 //! | [`numbers`] | the next packet number |
-//! | [`congestion`], [`hystart`] | how much may be in flight |
+//! | [`congestion`], [`hystart`] | how much may be in flight: CUBIC |
+//! | [`bbr`], [`delivery`] | the same from a model of the path |
+//! | [`controller`] | which of both |
 //! | [`pacer`] | when it may leave |
 //! | [`ranges`] | sets of packet numbers |
 //!
@@ -28,7 +30,10 @@
 //! ([`limits`](crate::limits)).
 
 pub mod ack_payload;
+pub mod bbr;
 pub mod congestion;
+pub mod controller;
+pub mod delivery;
 pub mod heard;
 pub mod hystart;
 pub mod numbers;
@@ -45,10 +50,12 @@ use std::time::Duration;
 use lunette_session::Time;
 
 use self::ack_payload::{AckRanges, MAX_ACK_PAYLOAD_LEN};
-use self::congestion::{Cubic, initial_window};
+use self::congestion::initial_window;
+pub use self::controller::CongestionControl;
+use self::controller::{Controller, News};
 use self::heard::{Heard, spans};
 use self::numbers::Numbers;
-use self::pacer::{Pacer, Rate};
+use self::pacer::Pacer;
 use self::probes::Probes;
 use self::received::Received;
 pub use self::received::{Arrival, Told};
@@ -71,6 +78,8 @@ pub struct Config {
     pub datagram_len: usize,
     /// As how many connections the association uses a path whose queue is short ([`congestion`]). [`FLOWS`] by default.
     pub flows: u8,
+    /// How much may be in flight.
+    pub control: CongestionControl,
     /// A secret random number: which packet numbers are skipped.
     pub seed: u64,
 }
@@ -116,10 +125,12 @@ pub enum Timeout {
 /// use std::time::Duration;
 ///
 /// use lunette_ecl::recovery::ack_payload::AckRanges;
-/// use lunette_ecl::recovery::{Allowance, Arrival, Config, FLOWS, Outcome, Recovery, SentPacket, Told};
+/// use lunette_ecl::recovery::{
+///     Allowance, Arrival, Config, CongestionControl, FLOWS, Outcome, Recovery, SentPacket, Told,
+/// };
 /// use lunette_session::Time;
 ///
-/// let config = Config { datagram_len: 1400, flows: FLOWS, seed: 4 };
+/// let config = Config { datagram_len: 1400, flows: FLOWS, control: CongestionControl::Cubic, seed: 4 };
 /// let sent_at = Time::new(Duration::from_secs(1));
 /// let (mut client, mut server) = (Recovery::new(config, sent_at), Recovery::<()>::new(config, sent_at));
 ///
@@ -164,7 +175,7 @@ pub struct Recovery<C> {
     numbers: Numbers,
     sent: Sent<C>,
     rtt: Rtt,
-    congestion: Cubic,
+    congestion: Controller,
     pacer: Pacer,
     config: Config,
     /// Packets with smaller numbers were sent before the window was found full.
@@ -182,7 +193,7 @@ impl<C> Recovery<C> {
             numbers: Numbers::new(config.seed),
             sent: Sent::default(),
             rtt: Rtt::default(),
-            congestion: Cubic::new(config.datagram_len, config.flows),
+            congestion: Controller::new(&config),
             pacer: Pacer::new(initial_window(config.datagram_len as u64), now),
             config,
             full_below: 0,
@@ -238,7 +249,7 @@ impl<C> Recovery<C> {
             self.full_below = self.numbers.next();
             return Allowance::WindowFull;
         }
-        let rate = self.rate();
+        let rate = self.congestion.rate(self.rtt.smoothed(), self.config.datagram_len as u64);
         match self.pacer.allow(least, wanted.min(room), rate, now) {
             Ok(bytes) => Allowance::Bytes(usize::try_from(bytes).unwrap_or(usize::MAX)),
             Err(at) => Allowance::At(at),
@@ -258,6 +269,11 @@ impl<C> Recovery<C> {
         }
         self.pacer.on_sent(packet.bytes as u64);
         self.sent.on_sent(packet, now);
+    }
+
+    /// There is nothing more to send for now, though the window and the pacer would allow it.
+    pub fn on_nothing_to_send(&mut self) {
+        self.sent.on_nothing_to_send();
     }
 
     /// A packet has left whose type is not acknowledged.
@@ -321,7 +337,13 @@ impl<C> Recovery<C> {
             self.congestion.on_congestion(newest_sent_at, 0, &self.rtt, now);
         }
         self.detect_losses(now, outcome);
-        self.congestion.on_acknowledged(newly.growth_bytes, self.rtt.smoothed(), now);
+        let news = News {
+            growth_bytes: newly.growth_bytes,
+            sample: self.sent.sample(&newly, self.rtt.min(), now),
+            rtt: &self.rtt,
+            in_flight: self.sent.bytes_in_flight(),
+        };
+        self.congestion.on_acknowledged(&news, now);
     }
 
     fn detect_losses(&mut self, now: Time, outcome: &mut impl FnMut(Outcome<C>)) {
@@ -394,7 +416,7 @@ impl<C> Recovery<C> {
     /// stay so.
     pub fn on_path_change(&mut self, now: Time) {
         self.rtt = Rtt::default();
-        self.congestion = Cubic::new(self.config.datagram_len, self.config.flows);
+        self.congestion = Controller::new(&self.config);
         self.congestion.ignore_losses_before(now);
         self.pacer = Pacer::new(initial_window(self.config.datagram_len as u64), now);
         self.probes = Probes::new(now);
@@ -434,12 +456,6 @@ impl<C> Recovery<C> {
 
     fn round_trip(&self) -> Duration {
         self.rtt.smoothed().max(self.rtt.latest())
-    }
-
-    fn rate(&self) -> Rate {
-        let gain = if self.congestion.is_slow_start() { SLOW_START_GAIN } else { PACING_GAIN };
-        let least = initial_window(self.config.datagram_len as u64);
-        Rate::new(self.congestion.window(), self.rtt.smoothed(), gain, least)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lunette_session::Time;
 
+use super::delivery::{Arrived, Delivery, Departure, Sample};
 use super::ranges::{Ranges, Span};
 use super::reordering::Reordering;
 use crate::limits::MAX_PACKETS_IN_FLIGHT;
@@ -52,6 +53,7 @@ pub struct Sent<C> {
     others: [(u64, Time); REMEMBERED_OTHERS],
     /// The first of the losses between which nothing was acknowledged.
     streak: Option<Loss>,
+    delivery: Delivery,
 }
 
 #[derive(Debug)]
@@ -60,6 +62,7 @@ struct Slot<C> {
     sent_at: Time,
     bytes: u32,
     is_path_probe: bool,
+    departure: Departure,
     content: Option<C>,
 }
 
@@ -92,6 +95,10 @@ pub struct Newly {
     pub late: u32,
     /// When the newest of these was sent.
     pub late_sent_at: Option<Time>,
+    /// Bytes of packets that were in flight.
+    pub bytes: u64,
+    /// Of these the one that left last.
+    pub arrived: Option<Arrived>,
 }
 
 /// What was taken for lost.
@@ -128,6 +135,7 @@ impl<C> Default for Sent<C> {
             reordering: Reordering::default(),
             others: [(u64::MAX, Time::default()); REMEMBERED_OTHERS],
             streak: None,
+            delivery: Delivery::default(),
         }
     }
 }
@@ -138,7 +146,9 @@ impl<C> Sent<C> {
         let SentPacket { packet_number, bytes, is_path_probe, content } = packet;
         debug_assert!(self.slots.back().is_none_or(|last| last.packet_number < packet_number), "numbers ascend");
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.slots.push_back(Slot { packet_number, sent_at: now, bytes, is_path_probe, content: Some(content) });
+        let departure = self.delivery.on_sent(self.packets_in_flight == 0, now);
+        let content = Some(content);
+        self.slots.push_back(Slot { packet_number, sent_at: now, bytes, is_path_probe, departure, content });
         self.bytes_in_flight += u64::from(bytes);
         self.packets_in_flight += 1;
         self.last_sent_at = now;
@@ -157,7 +167,7 @@ impl<C> Sent<C> {
         newly: &mut Newly,
         outcome: &mut impl FnMut(Outcome<C>),
     ) {
-        let Self { slots, acknowledged, bytes_in_flight, packets_in_flight, losses, reordering, .. } = self;
+        let Self { slots, acknowledged, bytes_in_flight, packets_in_flight, losses, reordering, delivery, .. } = self;
         let largest_before = acknowledged.largest();
         acknowledged.insert(span, |span| {
             let at = place(slots, span.first);
@@ -166,6 +176,8 @@ impl<C> Sent<C> {
                 *bytes_in_flight -= u64::from(slot.bytes);
                 *packets_in_flight -= 1;
                 newly.packets += 1;
+                newly.bytes += u64::from(slot.bytes);
+                delivery.on_arrived(slot.departure, slot.sent_at, slot.bytes.into(), &mut newly.arrived);
                 newly.newest = newly.newest.max(Some((slot.packet_number, slot.sent_at)));
                 if slot.packet_number < growth.below && growth.sent_after.is_none_or(|after| slot.sent_at > after) {
                     newly.growth_bytes += u64::from(slot.bytes);
@@ -214,6 +226,17 @@ impl<C> Sent<C> {
             self.forget_front();
         }
         losses
+    }
+
+    /// What an acknowledgement says of the path. `shortest` is the shortest round trip.
+    pub fn sample(&mut self, newly: &Newly, shortest: Duration, now: Time) -> Option<Sample> {
+        let arrived = newly.arrived?;
+        Some(self.delivery.sample(arrived, newly.bytes, shortest, now))
+    }
+
+    /// There is nothing more to send for now.
+    pub fn on_nothing_to_send(&mut self) {
+        self.delivery.on_nothing_to_send(self.bytes_in_flight);
     }
 
     /// Losses have made the window smaller: one event, however many packets it took.

@@ -12,7 +12,7 @@ const fn ms(ms: u64) -> Time {
 }
 
 fn recovery() -> Recovery<u64> {
-    Recovery::new(Config { datagram_len: LEN, flows: FLOWS, seed: 7 }, ms(0))
+    Recovery::new(Config { datagram_len: LEN, flows: FLOWS, control: CongestionControl::Cubic, seed: 7 }, ms(0))
 }
 
 fn send(recovery: &mut Recovery<u64>, now: Time) -> u64 {

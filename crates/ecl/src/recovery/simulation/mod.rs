@@ -11,13 +11,14 @@ use lunette_session::Time;
 use self::network::{Data, Event, Network, Path, Say};
 use super::ack_payload::{AckRanges, MAX_ACK_PAYLOAD_LEN};
 use super::pacer::MAX_BURST_BYTES;
-use super::{Allowance, Arrival, Config, Outcome, Recovery, SentPacket, Timeout, Told};
+use super::{Allowance, Arrival, Config, CongestionControl, Outcome, Recovery, SentPacket, Timeout, Told};
 
 /// What one sender is to do.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
     /// As how many connections it shares the bottleneck.
     flows: u8,
+    control: CongestionControl,
     /// Chunks to send. Each fills a datagram.
     chunks: u64,
     /// When it begins.
@@ -28,7 +29,7 @@ struct Flow {
 
 impl Flow {
     const fn bulk(chunks: u64) -> Self {
-        Self { flows: 2, chunks, begin: Duration::ZERO, every: None }
+        Self { flows: 2, control: CongestionControl::Cubic, chunks, begin: Duration::ZERO, every: None }
     }
 }
 
@@ -114,7 +115,7 @@ impl Simulation {
 
 impl Pair {
     fn new(flow: Flow, datagram_len: usize, seed: u64) -> Self {
-        let config = Config { datagram_len, flows: flow.flows, seed };
+        let config = Config { datagram_len, flows: flow.flows, control: flow.control, seed };
         let begin = Time::new(flow.begin);
         Self {
             flow,
@@ -190,6 +191,7 @@ impl Pair {
         loop {
             let left = self.again.len() as u64 + self.offered(now).saturating_sub(self.next_chunk);
             if left == 0 {
+                self.sender.on_nothing_to_send();
                 break;
             }
             let datagram_len = network.path().datagram_len;

@@ -106,6 +106,46 @@ fn alone_on_a_path_that_loses_it_gets_what_two_connections_get() {
     }
 }
 
+const BBR: Flow = Flow { control: CongestionControl::Bbr, ..ENDLESS };
+
+#[test]
+fn bbr_fills_a_path_whether_it_loses_packets_or_not() {
+    // Percent of the line from the third second on.
+    for (lost, speed, round_trip, least) in [
+        (0, 100, ms(20), 90),
+        (0, 1000, ms(1), 85),
+        (0, 20, ms(100), 85),
+        (1000, 100, ms(50), 85),
+        (10_000, 100, ms(50), 85),
+        (10_000, 1000, ms(10), 85),
+    ] {
+        let path = Path { lost, ..Path::new(speed, round_trip) };
+        let packets = delivered(path, &[BBR], ms(2000), ms(5000))[0];
+        let percent = packets as u64 * path.datagram_len as u64 * 100 / (path.bytes_per_second * 3);
+        assert!(percent > least, "{percent}% of {speed} Mbit/s, {round_trip:?}, a loss of {lost} in 1,000,000");
+    }
+}
+
+#[test]
+fn two_flows_of_bbr_share_within_1_to_2() {
+    // With a queue of one product of rate and round trip they have it full, and what is smaller stays so: 1 to 4 on the second path.
+    for mut path in [Path::new(20, ms(10)), Path::new(50, ms(30))] {
+        path.queue_bytes *= 3;
+        let late = Flow { begin: ms(1000), ..BBR };
+        let shares = delivered(path, &[BBR, late], ms(12_000), ms(24_000));
+        assert!(shares[0] < shares[1] * 2 && shares[1] < shares[0] * 2, "{shares:?} on {path:?}");
+    }
+}
+
+/// A sender of little learns nothing of the path, and what it then has much to send finds it all the same.
+#[test]
+fn bbr_is_not_misled_by_a_sender_that_had_little_to_send() {
+    let path = Path::new(100, ms(20));
+    let little = Flow { every: Some((ms(100), 4)), control: CongestionControl::Bbr, ..Flow::bulk(400) };
+    let simulation = run(path, &[little], 1);
+    assert!(simulation.pairs[0].finished_at.expect("the flow has ended").since_epoch() < ms(99 * 100 + 40));
+}
+
 #[test]
 fn a_path_that_reorders_is_not_taken_for_one_that_loses() {
     let path = Path { reordered: 20_000, jitter: ms(5), ..Path::new(100, ms(20)) };
@@ -163,6 +203,7 @@ proptest! {
         faults in (0..100_000_u64, 0..200_000_u64, 0..50_000_u64, 0..30_u64),
         queue in 3_000..200_000_u64,
         dark in prop::option::of((0..500_u64, 0..5000_u64)),
+        control in prop::sample::select(vec![CongestionControl::Cubic, CongestionControl::Bbr]),
         seed in any::<u32>(),
     ) {
         let (lost, reordered, duplicated, jitter) = faults;
@@ -176,7 +217,7 @@ proptest! {
             blackout: dark.map(|(begin, lasts)| (ms(begin), ms(begin + lasts))),
             ..Path::new(speed, ms(round_trip))
         };
-        let interactive = Flow { every: Some((ms(30), 3)), ..Flow::bulk(150) };
-        run(path, &[Flow::bulk(500), interactive], u64::from(seed));
+        let interactive = Flow { every: Some((ms(30), 3)), control, ..Flow::bulk(150) };
+        run(path, &[Flow { control, ..Flow::bulk(500) }, interactive], u64::from(seed));
     }
 }

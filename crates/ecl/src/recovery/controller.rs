@@ -1,0 +1,142 @@
+//! Which rule says how much may be in flight.
+
+use std::time::Duration;
+
+use lunette_session::Time;
+
+use super::bbr::Bbr;
+use super::congestion::{Cubic, initial_window};
+use super::delivery::Sample;
+use super::pacer::Rate;
+use super::rtt::Rtt;
+use super::{Config, PACING_GAIN, SLOW_START_GAIN};
+
+/// The names of the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum CongestionControl {
+    /// RFC 9438: losses make the window smaller. It shares a path with TCP.
+    #[default]
+    Cubic,
+    /// A model of the path: losses change nothing. It fills paths that lose packets, and leaves little to others where queues are short.
+    Bbr,
+}
+
+impl CongestionControl {
+    /// The rule with that name, as Linux has it.
+    pub fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "cubic" => Some(Self::Cubic),
+            "bbr" => Some(Self::Bbr),
+            _ => None,
+        }
+    }
+}
+
+/// The state of one of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Controller {
+    Cubic(Cubic),
+    Bbr(Bbr),
+}
+
+/// What an acknowledgement brought, as both rules need it.
+pub(super) struct News<'a> {
+    /// Bytes that filled the window.
+    pub(super) growth_bytes: u64,
+    pub(super) sample: Option<Sample>,
+    pub(super) rtt: &'a Rtt,
+    pub(super) in_flight: u64,
+}
+
+impl Controller {
+    pub(super) fn new(config: &Config) -> Self {
+        match config.control {
+            CongestionControl::Cubic => Self::Cubic(Cubic::new(config.datagram_len, config.flows)),
+            CongestionControl::Bbr => Self::Bbr(Bbr::new(config.datagram_len, config.seed)),
+        }
+    }
+
+    pub(super) const fn window(&self) -> u64 {
+        match self {
+            Self::Cubic(cubic) => cubic.window(),
+            Self::Bbr(bbr) => bbr.window(),
+        }
+    }
+
+    pub(super) fn rate(&self, smoothed: Duration, datagram_len: u64) -> Rate {
+        match self {
+            Self::Cubic(cubic) => {
+                let gain = if cubic.is_slow_start() { SLOW_START_GAIN } else { PACING_GAIN };
+                Rate::new(cubic.window(), smoothed, gain, initial_window(datagram_len))
+            }
+            Self::Bbr(bbr) => bbr.rate(),
+        }
+    }
+
+    pub(super) const fn decreased_at(&self) -> Option<Time> {
+        match self {
+            Self::Cubic(cubic) => cubic.decreased_at(),
+            Self::Bbr(_) => None,
+        }
+    }
+
+    pub(super) const fn ignore_losses_before(&mut self, now: Time) {
+        if let Self::Cubic(cubic) = self {
+            cubic.ignore_losses_before(now);
+        }
+    }
+
+    pub(super) fn set_datagram_len(&mut self, datagram_len: usize) {
+        match self {
+            Self::Cubic(cubic) => cubic.set_datagram_len(datagram_len),
+            Self::Bbr(bbr) => bbr.set_datagram_len(datagram_len),
+        }
+    }
+
+    pub(super) fn on_rtt(&mut self, rtt: Duration, acknowledged: u64, next: u64) {
+        if let Self::Cubic(cubic) = self {
+            cubic.on_rtt(rtt, acknowledged, next);
+        }
+    }
+
+    pub(super) fn on_acknowledged(&mut self, news: &News<'_>, now: Time) {
+        match self {
+            Self::Cubic(cubic) => cubic.on_acknowledged(news.growth_bytes, news.rtt.smoothed(), now),
+            Self::Bbr(bbr) => {
+                if let Some(sample) = &news.sample {
+                    bbr.on_acknowledged(sample, news.rtt.latest(), news.in_flight, now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_restart(&mut self, now: Time) {
+        if let Self::Cubic(cubic) = self {
+            cubic.on_restart(now);
+        }
+    }
+
+    /// The answer is whether the window became smaller.
+    pub(super) fn on_congestion(&mut self, sent_at: Time, losses: u32, rtt: &Rtt, now: Time) -> bool {
+        match self {
+            Self::Cubic(cubic) => cubic.on_congestion(sent_at, losses, rtt, now),
+            Self::Bbr(bbr) => {
+                bbr.on_lost();
+                false
+            }
+        }
+    }
+
+    pub(super) fn on_late(&mut self, late: u32, sent_at: Time) {
+        if let Self::Cubic(cubic) = self {
+            cubic.on_late(late, sent_at);
+        }
+    }
+
+    pub(super) fn on_persistent_congestion(&mut self) {
+        match self {
+            Self::Cubic(cubic) => cubic.on_persistent_congestion(),
+            Self::Bbr(bbr) => bbr.on_persistent_congestion(),
+        }
+    }
+}
