@@ -49,7 +49,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let sockets = DatagramConfig { receive_buffer_bytes: Some(SOCKET_RECEIVE_BYTES), ..DatagramConfig::default() };
-        Self { association: AssociationConfig::default(), sockets, trusts_addresses: false }
+        Self { association: AssociationConfig::default(), seal: None, sockets, trusts_addresses: false }
     }
 }
 
@@ -153,10 +153,13 @@ impl<H: Upper> Endpoint<H> {
         let mtu = path_mtu(path.peer).unwrap_or(DEFAULT_MTU);
         let below_len = if matches!(path.peer, Address::Ethernet(_)) { 0 } else { IP_AND_UDP_LEN };
         let usual = if peer.ip().is_loopback() { Seal::Headers } else { Seal::Everything };
+        let (options, usually) = (self.upper.datagram_options(id), self.config.association);
         let config = AssociationConfig {
             interface_len: mtu.saturating_sub(below_len) as usize,
-            seal: self.upper.datagram_options(id).seal.or(self.config.seal).unwrap_or(usual),
-            ..self.config.association
+            seal: options.seal.or(self.config.seal).unwrap_or(usual),
+            congestion_control: options.congestion_control.unwrap_or(usually.congestion_control),
+            parity: options.parity || usually.parity,
+            ..usually
         };
         let entropy: &mut Entropy<'_> = &mut *self.entropy;
         let association = Association::new(established, peer_of(&path), config, now, entropy);

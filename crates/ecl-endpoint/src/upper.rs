@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use lunette_ecl::association::Seal;
 use lunette_ecl::protection::Binding;
+use lunette_ecl::recovery::CongestionControl;
 use lunette_pdu::BHS_LEN;
 use lunette_reactor::{ConnectionId, Context, DatagramSocketId, Handler, Offloads};
 use lunette_session::OutgoingPdu;
@@ -15,6 +16,10 @@ pub struct DatagramOptions {
     pub offloads: Offloads,
     /// Which payloads are encrypted; `None`: as the [`Config`](crate::Config) says.
     pub seal: Option<Seal>,
+    /// How much of what this side sends may be in flight; `None`: as the [`Config`](crate::Config) says.
+    pub congestion_control: Option<CongestionControl>,
+    /// Whether this side sends parity when packets are lost.
+    pub parity: bool,
 }
 
 /// A handler whose connections may be carried in datagrams.

@@ -94,6 +94,7 @@ pub use disk::{Disk, Facts};
 pub use engine::RandomBytes;
 pub use error::{Direction, Error};
 pub use lunette_ecl::association::Seal;
+pub use lunette_ecl::recovery::CongestionControl;
 pub use lunette_ecl_endpoint::DatagramOptions;
 pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal, Transport};
 pub use pending::wait;

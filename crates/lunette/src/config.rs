@@ -51,6 +51,11 @@ pub(crate) struct Config {
     pub(crate) ecl_offloads: bool,
     /// What it encrypts. Without it, what goes to other machines.
     pub(crate) ecl_protect: Option<ecl::Protect>,
+    #[serde(default)]
+    pub(crate) ecl_congestion_control: ecl::CongestionControl,
+    /// Whether it sends parity when packets are lost.
+    #[serde(default)]
+    pub(crate) ecl_parity: bool,
     #[serde(rename = "portal", default)]
     pub(crate) portals: Vec<Portal>,
     pub(crate) state: Option<PathBuf>,

@@ -66,6 +66,12 @@ pub(crate) struct Arguments {
     /// What --ecl encrypts after the login; headers are always authenticated [default: all that goes to other machines]
     #[arg(long, value_name = "WHAT", value_enum)]
     ecl_protect: Option<ecl::Protect>,
+    /// How much of what --ecl sends may be in flight
+    #[arg(long, value_name = "NAME", value_enum, default_value_t)]
+    ecl_congestion_control: ecl::CongestionControl,
+    /// Send parity with --ecl when packets are lost
+    #[arg(long)]
+    ecl_parity: bool,
     /// The iSCSI name of the target
     #[arg(long, value_name = "IQN", default_value = "iqn.2026-11.lunette:disk")]
     target: String,
@@ -118,7 +124,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "ecl", "ecl_offloads", "ecl_protect", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "ecl_parity", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -169,7 +175,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         buffer_bytes: config.limits.buffer_bytes(),
         timers: config.limits.timers(),
         datagram_portals: config.datagram_portals(),
-        datagrams: ecl::carriage(config.ecl_offloads, config.ecl_protect),
+        datagrams: ecl::carriage(&config),
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
@@ -236,6 +242,8 @@ impl Arguments {
             ecl: self.ecl.clone(),
             ecl_offloads: self.ecl_offloads,
             ecl_protect: self.ecl_protect,
+            ecl_congestion_control: self.ecl_congestion_control,
+            ecl_parity: self.ecl_parity,
             state: self.state.clone(),
             cores: self.cores,
             limits: Limits::default(),

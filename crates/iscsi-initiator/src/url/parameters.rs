@@ -3,12 +3,15 @@
 use std::ops::RangeInclusive;
 
 use lunette_ecl::association::Seal;
+use lunette_ecl::recovery::CongestionControl;
 use lunette_reactor::Offloads;
 use lunette_session::keys::{self, Choices, Offer, Parameters, Rule};
 use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Secret, check_name};
 
 use super::keys::{self as key_parameters, KeyParameters};
+use crate::Transport;
+
 use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
 
 /// If absent, a session that recovers connections offers the default of RFC 7143 section 13.16.
@@ -55,13 +58,14 @@ const SOCKET_BUFFER: RangeInclusive<u32> = 2048..=(1 << 30) - 1;
 const MAX_CONGESTION_CONTROL_LEN: usize = 15;
 
 /// The parameters that are not keys.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     CONNECTIONS,
     "coalesce",
     "congestion_control",
     "send_buffer",
     "receive_buffer",
     "offloads",
+    "parity",
     "protect",
     "initiator",
     "chap_secret_file",
@@ -125,12 +129,19 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     let value = decode(value)?;
     match name {
         "coalesce" => url.coalesce = yes_or_no(name, &value)?,
+        "congestion_control" if url.transport == Transport::Ecl => {
+            let control = CongestionControl::of_name(&value);
+            let missing =
+                || UrlError(format!("congestion_control={value}: the Effective Cross Layer has cubic and bbr"));
+            url.datagrams.congestion_control = Some(control.ok_or_else(missing)?);
+        }
         "congestion_control" => url.tcp.congestion_control = Some(congestion_control(&value)?),
         "send_buffer" => url.tcp.send_buffer_bytes = Some(number_within(name, &value, &SOCKET_BUFFER)?),
         "receive_buffer" => url.tcp.receive_buffer_bytes = Some(number_within(name, &value, &SOCKET_BUFFER)?),
         "offloads" => {
             url.datagrams.offloads = if yes_or_no(name, &value)? { Offloads::On } else { Offloads::Off };
         }
+        "parity" => url.datagrams.parity = yes_or_no(name, &value)?,
         "protect" => {
             url.datagrams.seal = Some(match &*value {
                 "headers" => Seal::Headers,

@@ -60,14 +60,28 @@ pub(crate) enum LunChange {
 /// Everything that needs a restart, one sentence each.
 pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<String>> {
     // Without "..", so that a new key does not compile until it is handled here.
-    let Config { listen: _, portals: _, ecl, ecl_offloads, ecl_protect, state, cores, limits, discovery, targets } =
-        old;
+    let Config {
+        listen: _,
+        portals: _,
+        ecl,
+        ecl_offloads,
+        ecl_protect,
+        ecl_congestion_control,
+        ecl_parity,
+        state,
+        cores,
+        limits,
+        discovery,
+        targets,
+    } = old;
     let Discovery { chap: _, mutual_chap: _ } = discovery;
     let mut found = Found::default();
     if *state != new.state {
         found.refused.push("state cannot change while the server runs".into());
     }
-    if (ecl, *ecl_offloads, *ecl_protect) != (&new.ecl, new.ecl_offloads, new.ecl_protect) {
+    let carriage = (*ecl_offloads, *ecl_protect, *ecl_congestion_control, *ecl_parity);
+    let new_carriage = (new.ecl_offloads, new.ecl_protect, new.ecl_congestion_control, new.ecl_parity);
+    if (ecl, carriage) != (&new.ecl, new_carriage) {
         found.refused.push("ecl cannot change while the server runs".into());
     }
     if *cores != new.cores {

@@ -1,13 +1,13 @@
-//! Where and how the Effective Cross Layer is spoken: the keys `ecl`, `ecl_offloads` and `ecl_protect`.
+//! Where and how the Effective Cross Layer is spoken: the keys `ecl` and `ecl_…`.
 
 use std::str::FromStr;
 
 use lunette_initiator::Seal;
-use lunette_reactor::{DatagramConfig as SocketConfig, Offloads};
+use lunette_reactor::Offloads;
 use lunette_target::{DatagramConfig, DatagramPlace};
 use serde::Deserialize;
 
-use super::Listen;
+use super::{Config, Listen};
 
 /// What stands before the name of an interface.
 const ETHERNET: &str = "eth:";
@@ -55,14 +55,32 @@ pub(crate) enum Protect {
     All,
 }
 
+/// How much of what is sent may be in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CongestionControl {
+    /// Losses make it less, as with most TCP connections.
+    #[default]
+    Cubic,
+    /// As much as the path was seen to carry, whatever it loses.
+    Bbr,
+}
+
 /// How associations are carried.
-pub(crate) fn carriage(offloads: bool, protect: Option<Protect>) -> DatagramConfig {
-    let offloads = if offloads { Offloads::On } else { Offloads::Off };
-    let seal = protect.map(|protect| match protect {
+pub(crate) fn carriage(config: &Config) -> DatagramConfig {
+    let offloads = if config.ecl_offloads { Offloads::On } else { Offloads::Off };
+    let seal = config.ecl_protect.map(|protect| match protect {
         Protect::Headers => Seal::Headers,
         Protect::All => Seal::Everything,
     });
-    DatagramConfig { seal, sockets: SocketConfig { offloads, ..SocketConfig::default() }, ..DatagramConfig::default() }
+    let mut carriage = DatagramConfig { seal, ..DatagramConfig::default() };
+    carriage.sockets.offloads = offloads;
+    carriage.association.parity = config.ecl_parity;
+    carriage.association.congestion_control = match config.ecl_congestion_control {
+        CongestionControl::Cubic => lunette_initiator::CongestionControl::Cubic,
+        CongestionControl::Bbr => lunette_initiator::CongestionControl::Bbr,
+    };
+    carriage
 }
 
 #[cfg(test)]
