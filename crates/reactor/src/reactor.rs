@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, Buffers, Event};
 use crate::counters::{Counters, CountsView};
-use crate::datagram::DatagramMemory;
+use crate::datagram::{Carried, DatagramMemory};
 use crate::handler::{Closed, Handler};
 use crate::lists::Lists;
 use crate::slab::Key;
@@ -33,6 +33,8 @@ pub struct Reactor {
     pub(crate) flushed: Vec<Key>,
     pub(crate) lists: Lists,
     pub(crate) datagram_memory: DatagramMemory,
+    /// Datagrams that the caller carries; `None`: the system does.
+    pub(crate) carried: Option<Box<Carried>>,
     busy_poll: Duration,
     /// The last batch in which there was anything to do.
     last_active: Instant,
@@ -105,6 +107,7 @@ impl Reactor {
             flushed: Vec::new(),
             lists: Lists::new(),
             datagram_memory: DatagramMemory::default(),
+            carried: None,
             busy_poll,
             last_active: Instant::now(),
         })
@@ -187,6 +190,7 @@ impl Reactor {
             self.dispatch(event, handler)?;
         }
         self.events = events;
+        active |= self.receive_carried(handler);
         // Asked again, for what the events led to at once (a store in memory) can leave in this batch.
         called |= self.waker.was_called();
         if called {

@@ -12,9 +12,11 @@
 //! | [`open`], [`ethernet`] | how sockets are made, and the MTU of the way to a peer |
 //! | [`socket`] | one socket, and what errors of it mean |
 //! | [`sockets`], [`turn`] | all of a reactor, and what a turn of the loop does for them |
+//! | [`carried`] | datagrams that the caller of a stepped reactor carries in the place of the system |
 
 mod address;
 mod calls;
+mod carried;
 mod config;
 mod control;
 pub(crate) mod ethernet;
@@ -28,6 +30,8 @@ mod sockets;
 mod turn;
 
 pub use address::{Address, DatagramPath, EthernetAddress, Mac};
+pub(crate) use carried::Carried;
+pub use carried::CarriedDatagram;
 pub use config::{DatagramConfig, Offloads, SocketBuffers};
 pub use ethernet::interface_index;
 pub use failure::DatagramFailure;

@@ -123,7 +123,10 @@ impl Reactor {
             let mut list = std::mem::take(&mut memory.list).emptied();
             handler.gather_datagrams(id, &mut list);
             let is_empty = list.is_empty();
-            let outcome = socket.send(&list, &sockets.counters, &mut memory.failures);
+            let outcome = match &mut self.carried {
+                Some(carried) => carried.send(id, &list),
+                None => socket.send(&list, &sockets.counters, &mut memory.failures),
+            };
             socket.wants_send = !is_empty;
             memory.list = list.emptied();
             for failure in memory.failures.drain(..) {
