@@ -107,7 +107,7 @@ impl<H: Upper> Handler for Endpoint<H> {
         match failure {
             DatagramFailure::TooLong { path, len } => {
                 if let Some(peer) = self.peers.on_path(socket, &path) {
-                    peer.association.on_too_long(len - 1, now);
+                    peer.association.on_too_long(len, now);
                 }
             }
             DatagramFailure::Network(error) => self.unreachable(cx, socket, error),

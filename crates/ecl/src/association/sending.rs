@@ -47,9 +47,10 @@ impl<P: Copy> Association<P> {
         self.ready.drain(..count.min(self.ready.len()));
     }
 
-    /// The system says that the path takes no more than `len` bytes.
+    /// The system has refused a datagram of `len` bytes: its interface does not take it.
     pub fn on_too_long(&mut self, len: usize, now: Time) {
-        self.mtu.on_hint(now, len);
+        let change = self.mtu.on_refused(now, len);
+        self.path_changed(change);
     }
 
     pub(super) fn has_room(&self, len: usize) -> bool {

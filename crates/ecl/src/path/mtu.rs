@@ -159,19 +159,20 @@ impl PathMtu {
         self.check_black_hole(now)
     }
 
-    /// The network says that `len` bytes is the most it carries (ICMP's "packet too big", or an error of the socket). Anyone may have said that, so it
-    /// only lowers what is probed: a length that has passed is believed until packets of it are lost.
-    pub fn on_hint(&mut self, now: Time, len: usize) {
-        let len = len.clamp(self.passes, MAX_DATAGRAM_LEN);
-        if len + 1 < self.fails {
-            self.fails = len + 1;
-            self.probe = None;
-            self.losses = 0;
-            self.search = Search::Candidate(len);
-            if len == self.passes {
-                self.next(now);
-            }
+    /// The interface has refused a datagram of `len` bytes. This is certain, so it holds at once. It does not say what would pass: the search goes on
+    /// below.
+    pub fn on_refused(&mut self, now: Time, len: usize) -> Option<Change> {
+        let len = len.max(MIN_DATAGRAM_LEN + 1);
+        if len >= self.fails {
+            return None;
         }
+        let before = self.passes;
+        self.fails = len;
+        if len <= before {
+            self.passes = MIN_DATAGRAM_LEN;
+        }
+        self.next(now);
+        (self.passes < before).then_some(Change::Narrower(self.passes))
     }
 
     /// The interface now takes datagrams of `len` bytes. This is certain, so it holds at once.

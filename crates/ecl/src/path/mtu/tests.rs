@@ -208,25 +208,31 @@ fn the_length_before_a_black_hole_is_tried_first() {
 }
 
 #[test]
-fn a_hint_lowers_what_is_probed_and_nothing_else() {
-    let mut path = PathMtu::new(at(0), 8972);
-    assert_eq!(path.probe_due(at(0)), Some(8972));
-    path.on_hint(at(0), 1472);
-    path.on_probe_lost(at(0), 8972);
-    assert_eq!(search(&mut path, at(0), 1472, || false), [1472], "the hint is the next probe");
-    assert_eq!(path.datagram_len(), 1472);
+fn a_refused_length_costs_as_many_probes_as_a_lost_one() {
+    let mut path = PathMtu::new(at(0), 65_487);
+    let mut probes = Vec::new();
+    while let Some(len) = path.probe_due(at(0)) {
+        probes.push(len);
+        let change = if len <= 1472 { path.on_probe_acknowledged(at(0), len) } else { path.on_refused(at(0), len) };
+        assert_eq!(change, (len <= 1472).then_some(Change::Wider(len)));
+    }
+    assert_eq!(probes.len(), 12, "{probes:?}");
+    assert!(path.is_settled() && (1472 - STEP..=1472).contains(&path.datagram_len()), "{path:?}");
+    assert_eq!(path.on_refused(at(0), 65_487), None, "that is known");
+    path.on_probe_lost(at(0), 65_487);
+    assert!(path.is_settled());
+}
 
-    // A forged hint does not lower what has passed, and lasts until the next search.
+#[test]
+fn what_has_passed_and_is_refused_now_is_too_long() {
     let mut path = settled(8972, 8972);
-    path.on_hint(at(0), 100);
-    assert_eq!((path.datagram_len(), path.is_settled()), (8972, true));
-    let mut path = PathMtu::new(at(0), 8972);
-    path.on_hint(at(0), 0);
-    assert_eq!((path.datagram_len(), path.is_settled()), (MIN_DATAGRAM_LEN, true));
-    assert_eq!(search(&mut path, at(600_000), 8972, || false), [8972]);
-    // A hint that says more than is known changes nothing.
-    path.on_hint(at(600_000), 60_000);
-    assert_eq!((path.datagram_len(), path.is_settled()), (8972, true));
+    assert_eq!(path.on_refused(at(0), 8972), Some(Change::Narrower(MIN_DATAGRAM_LEN)));
+    search(&mut path, at(0), 1472, || false);
+    assert!((1472 - STEP..=1472).contains(&path.datagram_len()), "{path:?}");
+    // The least length is never given up.
+    assert_eq!(path.on_refused(at(0), 0), Some(Change::Narrower(MIN_DATAGRAM_LEN)));
+    assert!(path.is_settled());
+    assert_eq!(search(&mut path, at(600_000), 8972, || false), [8972], "the next search");
 }
 
 #[test]
@@ -378,7 +384,7 @@ proptest! {
                 2 => path.on_interface_len(at(ms), len),
                 3 => path.on_probe_acknowledged(at(ms), len),
                 4 => { path.on_probe_lost(at(ms), len); None }
-                5 => { path.on_hint(at(ms), len); None }
+                5 => path.on_refused(at(ms), len),
                 6 => path.probe_due(at(ms)).and_then(|len| path.on_probe_acknowledged(at(ms), len)),
                 _ => { if let Some(len) = path.probe_due(at(ms)) { path.on_probe_lost(at(ms), len); } None }
             };
