@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 
 use crate::limits::{MAX_BYTES_ON_THE_WAY, MIN_MTU};
 use crate::link::{LossModel, Reordering, Settings};
@@ -58,6 +59,15 @@ pub(crate) struct Options {
     /// Setting of the network at both ends, like net.ipv4.tcp_congestion_control=cubic
     #[arg(long, value_name = "KEY=VALUE", value_parser = sysctl)]
     pub(crate) sysctl: Vec<(String, String)>,
+    /// Join the ends by a pair of Ethernet interfaces (veth), as fast as the machine is, in the place of an emulated link
+    #[arg(long, conflicts_with_all = ["rate", "rtt", "delay", "jitter", "loss", "gilbert_elliott", "reorder"])]
+    pub(crate) veth: bool,
+    /// Whether these segment and join what they carry (TSO, GSO, GRO) [default: on]
+    #[arg(long, value_name = "on|off", requires = "veth")]
+    pub(crate) offloads: Option<Switch>,
+    /// Give the processes of each end a CPU of their own
+    #[arg(long)]
+    pub(crate) pin: bool,
     /// A command for the shell that runs at the other end as long as COMMAND
     #[arg(long, value_name = "COMMAND", requires = "command")]
     pub(crate) serve: Option<String>,
@@ -73,6 +83,13 @@ pub(crate) struct Options {
     /// What to run; without it the link is only measured. LAB_ADDRESS and LAB_PEER have the addresses
     #[arg(last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What can be on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
 }
 
 fn sysctl(text: &str) -> Result<(String, String), String> {

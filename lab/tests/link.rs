@@ -81,6 +81,45 @@ fn processes_at_both_ends_talk_over_the_delay() {
 }
 
 #[test]
+fn an_ethernet_joins_the_ends() {
+    if !is_possible() {
+        return;
+    }
+    for offloads in ["on", "off"] {
+        let server = format!("exec '{TOOL}' stream --listen $LAB_ADDRESS:{PORT}");
+        let client = format!("'{TOOL}' stream $LAB_PEER:{PORT} --time 1; ip -o link show lab0");
+        let port = PORT.to_string();
+        let options = [
+            "--veth",
+            "--offloads",
+            offloads,
+            "--mtu",
+            "9000",
+            "--pin",
+            "--json",
+            "--serve",
+            &server,
+            "--wait-port",
+            &port,
+        ];
+        let output = output(&options, &["sh", "-c", &client]);
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{report}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let (stream, address) = said.trim().split_once('\n').expect("two lines");
+        assert!(json(stream.as_bytes())["mb_per_s"].as_f64() > Some(0.0), "{said}");
+        assert!(address.contains("mtu 9000") && address.contains("02:00:00:00:00:01"), "{address}");
+        assert_eq!(
+            json(&output.stderr)["command"]["traffic"],
+            Value::Null,
+            "no packet passed an emulated link: {report}"
+        );
+    }
+    let refused = output(&["--veth", "--rtt", "10ms"], &["true"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+#[test]
 fn the_check_finds_the_delay_and_counts_the_losses() {
     if !is_possible() {
         return;

@@ -16,7 +16,6 @@ use crate::net::{Pair, sys};
 use crate::options::Options;
 use crate::run::children;
 use crate::run::exchange::{self, Exchange};
-use crate::run::report::Traffic;
 
 /// Seconds after which a client is ended: more than any measurement takes.
 const MAX_SECONDS: &str = "120";
@@ -27,6 +26,10 @@ const DROPPED: &str = "dropped_packets";
 /// By how many microseconds 99% of the packets were late at most, in the direction where that is worse.
 pub(crate) const LATE: &str = "late_us";
 
+/// Seconds of CPU time of the server's processes, while the client ran.
+pub(crate) const SERVER_CPU: &str = "server_cpu_s";
+/// Seconds of CPU time of the client's processes.
+pub(crate) const CLIENT_CPU: &str = "client_cpu_s";
 /// Runnable processes on average over the minute before: what else the machine did.
 pub(crate) const LOAD: &str = "load";
 
@@ -45,6 +48,8 @@ pub(crate) struct Cell {
     /// A line for the shell that runs first, on such a link of its own. What it prints is `$FOUND` for the client, which so meets the same
     /// losses as clients that have nothing to find.
     pub(crate) find: Option<String>,
+    /// A line for the shell that runs at the near end before the client, and is not measured.
+    pub(crate) prepare: Option<String>,
     /// A line for the shell that measures, at the near end.
     pub(crate) client: String,
     /// Reads the client's standard output.
@@ -108,35 +113,56 @@ impl Cell {
 
     /// Does the measurement, on a link of its own.
     pub(crate) fn run(&self, programs: &Programs) -> Result<Figures> {
-        let found = self.find.as_ref().map(|line| self.exchange(line, "", programs)).transpose()?;
+        let found = self.find.as_ref().map(|line| self.exchange(None, line, "", programs)).transpose()?;
         let found = found.map(|(output, _)| output).unwrap_or_default();
         let load = machine::load();
-        let (output, traffic) = self.exchange(&self.client, found.trim_end(), programs)?;
+        let (output, others) = self.exchange(self.prepare.as_deref(), &self.client, found.trim_end(), programs)?;
         let mut figures = (self.read)(&output)?;
-        figures.insert(UNREAD.into(), traffic.unread());
-        figures.insert(LATE.into(), traffic.late_us());
-        figures.insert(DROPPED.into(), traffic.dropped());
+        figures.extend(others);
         figures.extend(load.map(|load| (LOAD.into(), load)));
         Ok(figures)
     }
 
-    /// What a line of the shell prints at the near end of a new link, and what passed over that.
-    fn exchange(&self, client: &str, found: &str, programs: &Programs) -> Result<(String, Traffic)> {
+    /// What a line of the shell prints at the near end of a new link, and figures of that.
+    fn exchange(
+        &self,
+        prepare: Option<&str>,
+        client: &str,
+        found: &str,
+        programs: &Programs,
+    ) -> Result<(String, Figures)> {
         let mut options = self.options()?;
         options.serve = Some(format!("PATH='{}'; {}", programs.path.display(), self.serve));
         let pair = exchange::ends(&options)?;
         hurry(&pair);
         let exchange = Exchange::start(&options, pair)?;
+        if let Some(line) = prepare {
+            Self::near(&exchange, line, found, programs)?;
+        }
+        let before = [exchange.server_cpu(), children::waited_cpu()];
+        let output = Self::near(&exchange, client, found, programs)?;
+        let server = exchange.server_cpu().saturating_sub(before[0]).as_secs_f64();
+        let client = children::waited_cpu().saturating_sub(before[1]).as_secs_f64();
+        let mut figures = Figures::from([(SERVER_CPU.into(), server), (CLIENT_CPU.into(), client)]);
+        if let Some(traffic) = exchange.finish()? {
+            figures.insert(UNREAD.into(), traffic.unread());
+            figures.insert(LATE.into(), traffic.late_us());
+            figures.insert(DROPPED.into(), traffic.dropped());
+        }
+        Ok((output, figures))
+    }
+
+    /// What a line of the shell prints at the near end.
+    fn near(exchange: &Exchange, line: &str, found: &str, programs: &Programs) -> Result<String> {
         let mut command = Command::new("timeout");
-        command.args([MAX_SECONDS, "sh", "-c", client]).env("PATH", &programs.path).env("FOUND", found);
+        command.args([MAX_SECONDS, "sh", "-c", line]).env("PATH", &programs.path).env("FOUND", found);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let client = children::spawn(&exchange.pair.near, command).context("cannot run timeout: install coreutils")?;
         let output = client.wait_with_output()?;
-        let traffic = exchange.finish()?;
         if !output.status.success() {
             bail!("the client ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok((String::from_utf8_lossy(&output.stdout).into_owned(), traffic))
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// The command of a line of the shell, as a user would type it.
@@ -169,7 +195,10 @@ impl fmt::Display for Cell {
         if let Some(find) = &self.find {
             write!(f, "FOUND=$({}) ", self.command(find))?;
         }
-        f.write_str(&self.command(&self.client))
+        match &self.prepare {
+            Some(prepare) => f.write_str(&self.command(&format!("{prepare} && {}", self.client))),
+            None => f.write_str(&self.command(&self.client)),
+        }
     }
 }
 
@@ -183,6 +212,7 @@ mod tests {
             serve: "printf 'x' | cat".into(),
             port: 3260,
             find: None,
+            prepare: None,
             client: "true $LAB_PEER".into(),
             read: |_| Ok(Figures::new()),
         }

@@ -144,6 +144,7 @@ mod tests {
             serve: String::new(),
             port: 1,
             find: None,
+            prepare: None,
             client: client.into(),
             read: |_| Ok(Figures::new()),
         }

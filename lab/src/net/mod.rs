@@ -5,6 +5,7 @@ mod pair;
 mod relay;
 pub(crate) mod sys;
 mod tun;
+mod veth;
 
 pub(crate) use pair::{End, Pair};
 pub(crate) use relay::{OneWay, Relay, Relayed};

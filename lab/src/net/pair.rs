@@ -12,9 +12,9 @@ use super::namespace::Namespace;
 use super::tun::Tun;
 
 /// Addresses of RFC 2544, which no network but that of a measurement has.
-const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
+pub(super) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
 /// The name of both devices.
-const DEVICE: &str = "lab0";
+pub(super) const DEVICE: &str = "lab0";
 /// Packets that a device keeps until the relay reads them: more than a TCP connection sends at once.
 const DEVICE_QUEUE: u32 = 50_000;
 
@@ -29,7 +29,8 @@ pub(crate) struct Pair {
 /// One end of the link.
 pub(crate) struct End {
     pub(crate) namespace: Namespace,
-    pub(crate) device: Arc<Tun>,
+    /// `None` where an Ethernet joins the ends.
+    pub(crate) device: Option<Arc<Tun>>,
     pub(crate) address: Ipv4Addr,
     pub(crate) peer: Ipv4Addr,
 }
@@ -50,19 +51,14 @@ impl Pair {
 
 impl End {
     fn new(address: Ipv4Addr, peer: Ipv4Addr, mtu: u16) -> Result<Self> {
-        let namespace = Namespace::new().context(
-            "cannot make a network namespace: run this as root (a container needs CAP_SYS_ADMIN and CAP_NET_ADMIN)",
-        )?;
+        let namespace = namespace()?;
         let device = namespace.run(move || {
-            // With IPv6 the system sends packets of its own: router solicitations, multicast reports.
-            for interfaces in ["all", "default"] {
-                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
-            }
+            be_silent();
             let device = Tun::new(DEVICE)?;
             configure(address, mtu)?;
             anyhow::Ok(device)
         })?;
-        Ok(Self { namespace, device: Arc::new(device), address, peer })
+        Ok(Self { namespace, device: Some(Arc::new(device)), address, peer })
     }
 
     /// Sets a sysctl of this end's network, like `net.ipv4.tcp_rmem`.
@@ -88,6 +84,13 @@ impl End {
     }
 }
 
+/// With IPv6 the system sends packets of its own: router solicitations, multicast reports.
+pub(super) fn be_silent() {
+    for interfaces in ["all", "default"] {
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
+    }
+}
+
 fn sysctl_path(key: &str) -> Result<String> {
     if !key.starts_with("net.") || key.contains('/') || key.contains("..") {
         bail!("{key:?} is no sysctl of the network: write one like net.ipv4.tcp_rmem");
@@ -95,13 +98,24 @@ fn sysctl_path(key: &str) -> Result<String> {
     Ok(format!("/proc/sys/{}", key.replace('.', "/")))
 }
 
+pub(super) fn namespace() -> Result<Namespace> {
+    Namespace::new().context(
+        "cannot make a network namespace: run this as root (a container needs CAP_SYS_ADMIN and CAP_NET_ADMIN)",
+    )
+}
+
 /// Gives the interfaces of this thread's network namespace their addresses.
 fn configure(address: Ipv4Addr, mtu: u16) -> Result<()> {
-    let lines = format!(
+    ip(&format!(
         "link set lo up\n\
          addr add {address}/24 dev {DEVICE}\n\
          link set {DEVICE} mtu {mtu} txqueuelen {DEVICE_QUEUE} up\n"
-    );
+    ))
+    .with_context(|| format!("cannot set the addresses of {DEVICE}"))
+}
+
+/// Runs these commands of `ip` in this thread's network namespace.
+pub(super) fn ip(lines: &str) -> Result<()> {
     let mut ip = Command::new("ip")
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
@@ -111,7 +125,7 @@ fn configure(address: Ipv4Addr, mtu: u16) -> Result<()> {
     input.write_all(lines.as_bytes()).context("ip reads no commands")?;
     drop(input);
     if !ip.wait()?.success() {
-        bail!("ip could not set the addresses of {DEVICE}");
+        bail!("ip has failed");
     }
     Ok(())
 }

@@ -61,7 +61,8 @@ impl Relay {
     pub(crate) fn start(pair: &Pair, links: EachWay<Settings>, mtu: u16) -> Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = stop.try_clone()?;
-        let (near, far) = (&pair.near.device, &pair.far.device);
+        let devices = pair.near.device.as_ref().zip(pair.far.device.as_ref());
+        let (near, far) = devices.context("these ends have no emulated link")?;
         let mut directions = [Direction::new(links.there, near, far, mtu), Direction::new(links.back, far, near, mtu)];
         for direction in &mut directions {
             direction.discard()?;

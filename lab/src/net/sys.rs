@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::ioctl::{self, Opcode, Updater, opcode};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{CpuSet, UnshareFlags};
 
 /// `TUNSETIFF`, whose number is made with an `int` though it takes an `ifreq`.
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
@@ -66,6 +67,49 @@ pub(crate) fn run_first(urgency: Urgency) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// `struct ethtool_value`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    value: u32,
+}
+
+/// `struct ifreq` with a pointer.
+#[repr(C)]
+struct EthtoolRequest {
+    name: [u8; 16],
+    value: *mut EthtoolValue,
+    rest: [u8; 16],
+}
+
+/// Switches segmentation and joining of an interface in the network namespace of the calling thread: TSO, GSO and GRO.
+pub(crate) fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    /// `ETHTOOL_STSO`, `ETHTOOL_SGSO` and `ETHTOOL_SGRO`.
+    const COMMANDS: [u32; 3] = [0x1f, 0x24, 0x2c];
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut name = [0; 16];
+    assert!(interface.len() < name.len(), "a name of an interface has up to 15 bytes");
+    name[..interface.len()].copy_from_slice(interface.as_bytes());
+    for command in COMMANDS {
+        let mut value = EthtoolValue { command, value: on.into() };
+        let mut request = EthtoolRequest { name, value: &raw mut value, rest: [0; 16] };
+        // SAFETY: the call reads an `ifreq`, which the request is, and the value that it points to; both outlive it.
+        let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+        if outcome != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the calling thread, and what it starts later, on one CPU.
+pub(crate) fn stay_on(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).map_err(Into::into)
+}
+
 /// What may be on the way on a TCP connection.
 pub(crate) struct TcpWindows {
     /// What the peer's last acknowledgement allows, in bytes.
@@ -91,4 +135,4 @@ pub(crate) fn tcp_windows(socket: BorrowedFd) -> io::Result<TcpWindows> {
     Ok(TcpWindows { sent, received })
 }
 
-const _: () = assert!(size_of::<InterfaceRequest>() == 40);
+const _: () = assert!(size_of::<InterfaceRequest>() == 40 && size_of::<EthtoolRequest>() == 40);

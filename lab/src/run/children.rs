@@ -22,6 +22,8 @@ const START: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+/// What /proc counts CPU time in: `USER_HZ` is 100 on Linux.
+const MS_PER_TICK: u64 = 10;
 /// The state of a socket that listens, in /proc/net/tcp.
 const LISTENS: &str = "0A";
 
@@ -46,6 +48,14 @@ impl Group {
         start(end, command).map(Self)
     }
 
+    /// The CPU time of its processes, and of children that these have waited for.
+    pub(crate) fn cpu(&self) -> Duration {
+        let group = self.0.as_raw_nonzero().get();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let stats = processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+        stats.filter_map(|stat| cpu_of(&stat, group)).sum()
+    }
+
     /// Sends all processes a signal until none is left. False if some are left after a while.
     fn end_with(&self, signal: Signal) -> bool {
         let began = Instant::now();
@@ -62,6 +72,15 @@ impl Group {
     }
 }
 
+/// The CPU time in a line of /proc/PID/stat, if the process is in that group.
+fn cpu_of(stat: &str, group: i32) -> Option<Duration> {
+    // Behind the name, which may have spaces: state, parent, group, ..., and the times as the 12th to 15th.
+    let columns: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    (columns.get(2)?.parse() == Ok(group)).then_some(())?;
+    let ticks: u64 = columns.get(11..15)?.iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Some(Duration::from_millis(ticks * MS_PER_TICK))
+}
+
 /// Asks them to end, and kills what does not: a campaign goes on in the same process namespace.
 impl Drop for Group {
     fn drop(&mut self) {
@@ -69,6 +88,14 @@ impl Drop for Group {
             eprintln!("warning: processes of a server are left, which SIGKILL does not end");
         }
     }
+}
+
+/// The CPU time of all processes that this one has waited for.
+pub(crate) fn waited_cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let columns = stat.rsplit_once(')').map_or("", |(_, columns)| columns).split_whitespace();
+    let ticks: u64 = columns.skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * MS_PER_TICK)
 }
 
 /// The command with its arguments.
@@ -134,6 +161,14 @@ fn code(status: WaitStatus) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_times_are_those_of_the_group() {
+        let stat = "17 (a (b) c) S 1 9 9 0 -1 4194560 1 0 0 0 3 4 50 60 20 0 1 0 1 1 1";
+        assert_eq!(cpu_of(stat, 9), Some(Duration::from_millis(1170)));
+        assert_eq!(cpu_of(stat, 8), None);
+        assert_eq!(cpu_of("17 (cut", 9), None);
+    }
 
     #[test]
     fn listeners_are_found_in_both_tables() {

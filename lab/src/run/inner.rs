@@ -39,7 +39,7 @@ pub(crate) fn link(options: &Options, running: &Running) -> Result<ExitCode> {
     let link = options.link()?;
     let pair = exchange::ends(options)?;
     let mut report = Report::new(&link, options.mtu, options.seed, options.json, options.command.is_empty());
-    if !options.no_check {
+    if !options.no_check && !options.veth {
         report.checked(
             check::run(&pair, &link, options.mtu).context("the link cannot be measured (--no-check does without)")?,
         );

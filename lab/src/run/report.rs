@@ -42,7 +42,7 @@ struct Direction {
 struct Command {
     status: i32,
     seconds: f64,
-    traffic: Traffic,
+    traffic: Option<Traffic>,
 }
 
 /// What passed over the link.
@@ -90,8 +90,16 @@ impl Report {
         self.check = Some(check);
     }
 
-    pub(crate) fn ran(&mut self, status: i32, elapsed: Duration, traffic: Traffic) {
+    /// The command has ended. `traffic` is what passed over an emulated link.
+    pub(crate) fn ran(&mut self, status: i32, elapsed: Duration, traffic: Option<Traffic>) {
         self.line(&format!("command: status {status} after {:.3} s", elapsed.as_secs_f64()));
+        if let Some(traffic) = &traffic {
+            self.passed(traffic);
+        }
+        self.command = Some(Command { status, seconds: elapsed.as_secs_f64(), traffic });
+    }
+
+    fn passed(&self, traffic: &Traffic) {
         self.line(&traffic.there.text("there"));
         self.line(&traffic.back.text("back"));
         self.line(&format!("relay: {:.2} s of CPU in {:.2} s", traffic.relay_cpu_seconds, traffic.relay_seconds));
@@ -101,7 +109,6 @@ impl Report {
                 traffic.dropped_before_the_link
             ));
         }
-        self.command = Some(Command { status, seconds: elapsed.as_secs_f64(), traffic });
     }
 
     /// Prints what is not printed yet.

@@ -139,6 +139,7 @@ impl Contest {
             serve: format!("RUST_LOG=error lunette serve {DISK} --listen $LAB_ADDRESS:{PORT} >/dev/null"),
             port: PORT,
             find: None,
+            prepare: None,
             client,
             read: read_bench,
         };
