@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::world::Run;
-use crate::{Setup, Tally, run};
+use crate::{Setup, Tally, Transport, run};
 
 /// Which runs to do: every seed with every setup.
 #[derive(Debug, Clone)]
@@ -56,12 +56,21 @@ impl Report {
 
     /// What happened in all runs.
     pub fn total(&self) -> Tally {
-        let mut total = Tally::default();
-        for setup in &self.setups {
-            total.add(&setup.tally);
-        }
-        total
+        sum(self.setups.iter())
     }
+
+    /// What happened in all runs over one transport.
+    pub fn total_over(&self, transport: Transport) -> Tally {
+        sum(self.setups.iter().filter(|setup| setup.setup.transport == transport))
+    }
+}
+
+fn sum<'a>(setups: impl Iterator<Item = &'a SetupReport>) -> Tally {
+    let mut total = Tally::default();
+    for setup in setups {
+        total.add(&setup.tally);
+    }
+    total
 }
 
 impl Campaign {

@@ -14,20 +14,23 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use lunette_initiator::{
-    Dial, Error, Initiator, Options, Outcome, Portal, RandomBytes, Session, SessionError, SteppedLoop,
+    Dial, Error, Initiator, Options, Outcome, Portal, RandomBytes, Session, SessionError, SteppedLoop, Transport,
 };
 use lunette_pdu::Isid;
+use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn};
 
 use self::management::Asked;
 use self::reservations::{Change, Reservation};
+use crate::datagrams::target_address;
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
 use crate::fault::Fault;
+use crate::network::Network;
 use crate::oracle::{Extent, Submission, User};
 use crate::scenario::{INITIATOR, Scenario, TARGET, UNITS};
 use crate::server::Server;
 use crate::store::Stores;
-use crate::wire::{Network, Side};
+use crate::wire::Side;
 
 /// Bytes of data that the initiators have at a time: more than any run needs.
 const POOL_BYTES: usize = 256 << 20;
@@ -134,9 +137,10 @@ impl Clients {
         let dialer = Arc::clone(&new_dials);
         let to_check = (0..UNITS).flat_map(of_unit).collect();
         let (faults, initiators) = (scenario.faults.clone(), scenario.initiators);
+        let datagrams = scenario.air.datagrams();
         let entropy = entropy(env);
         let (event_loop, initiator) =
-            SteppedLoop::new(POOL_BYTES, env.instant(), entropy, move |dial| put(&dialer, dial))?;
+            SteppedLoop::new(POOL_BYTES, env.instant(), entropy, datagrams, move |dial| put(&dialer, dial))?;
         Ok(Self {
             all: (0..initiators).map(|_| Client::default()).collect(),
             questions: Vec::new(),
@@ -212,6 +216,7 @@ impl Clients {
         options.chap.clone_from(&scenario.chap);
         options.offer = scenario.offers.clone();
         options.timers = scenario.timers;
+        options.transport = scenario.transport;
         options.request_timeout = Duration::from_mins(10);
         options.reconnect_for = Duration::from_mins(5);
         options.isid = Some(Isid::random(0x0012_3456, client as u16));
@@ -226,6 +231,9 @@ impl Clients {
     /// An attempt to connect has come to its end.
     pub(crate) fn dialed(&mut self, dial: u64, net: &mut Network, server: &mut Server, env: &mut Env) {
         let Some(dial) = self.dials.remove(&dial) else { return };
+        if env.scenario.transport == Transport::Ecl {
+            return dial.end_with_association(target_address());
+        }
         let streams = if server.is_up() { net.connect(env) } else { None };
         match streams {
             Some([target, initiator]) => {
@@ -234,6 +242,25 @@ impl Clients {
             }
             None => dial.end(Err(io::ErrorKind::ConnectionRefused.into())),
         }
+    }
+
+    // Datagrams.
+
+    pub(crate) fn arrive(&mut self, socket: DatagramSocketId, path: DatagramPath, ecn: Ecn, bytes: Vec<u8>) {
+        self.event_loop.arrive(socket, path, ecn, bytes);
+    }
+
+    pub(crate) fn fail_datagram(&mut self, socket: DatagramSocketId, failure: DatagramFailure) {
+        self.event_loop.fail_datagram(socket, failure);
+    }
+
+    pub(crate) fn take_datagrams(&mut self) -> Vec<CarriedDatagram> {
+        self.event_loop.take_datagrams()
+    }
+
+    /// Associations, and handshakes of them.
+    pub(crate) fn associations(&self) -> usize {
+        self.event_loop.associations()
     }
 
     // Questions.

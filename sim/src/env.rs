@@ -17,6 +17,8 @@ use crate::wire::{Side, WireId};
 pub(crate) enum Happening {
     /// Bytes, or the end of the stream, reach a side of a connection.
     Arrive(WireId, Side),
+    /// A datagram arrives.
+    Land(u64),
     /// An attempt to connect comes to its end.
     Dialed(u64),
     /// An initiator does something.
@@ -29,6 +31,8 @@ pub(crate) enum Happening {
     Change,
     /// The target is told to stop.
     Stop,
+    /// The target is gone without a word.
+    Kill,
     /// The target starts again.
     Start,
 }

@@ -1,7 +1,7 @@
 //! Initiators and a target as they ship, in one thread, under a virtual clock and over a network that breaks everything.
 //!
 //! The target's cores and the initiators' event loop are those of `lunette-target` and `lunette-initiator`: they are stepped
-//! instead of run, over socket pairs whose other ends a simulated network holds. A run is drawn from a seed, and one seed gives
+//! instead of run, over socket pairs whose other ends a simulated network holds, or with datagrams that it carries. A run is drawn from a seed, and one seed gives
 //! one run: parameters, load, network, faults, the order in which cores take their turns and all random numbers come from the
 //! same dice, and time is a number. An `oracle` knows every command and the writer of each block, and checks on the way:
 //!
@@ -19,11 +19,13 @@
 
 mod campaign;
 mod clients;
+mod datagrams;
 mod dice;
 mod env;
 mod fault;
 mod frames;
 mod medium;
+mod network;
 mod oracle;
 mod scenario;
 mod server;
@@ -35,12 +37,15 @@ mod world;
 
 pub use campaign::{Campaign, Failure, Report, SetupReport};
 pub use fault::FaultKind;
+pub use lunette_initiator::Transport;
 pub use tally::Tally;
 pub use world::{Run, run};
 
 /// What is not drawn from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
+    /// What carries the sessions.
+    pub transport: Transport,
     /// ErrorRecoveryLevel that both sides offer.
     pub level: u32,
     /// Connections of the session.

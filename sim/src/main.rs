@@ -8,15 +8,27 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use lunette_sim::{Campaign, Setup, run};
+use lunette_sim::{Campaign, Setup, Transport, run};
 
 const LEVELS: [u32; 3] = [0, 1, 2];
 const CONNECTIONS: [u32; 3] = [1, 2, 8];
 
+/// What carries sessions, on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Carrier {
+    /// TCP: iSCSI's recovery levels, with one and several connections.
+    Tcp,
+    /// The Effective Cross Layer.
+    Ecl,
+}
+
 /// Initiator and target under a virtual clock and a network that breaks everything.
 #[derive(Parser)]
 struct Arguments {
-    /// Runs for each recovery level and number of connections.
+    /// Only sessions over this.
+    #[arg(long, value_enum)]
+    transport: Option<Carrier>,
+    /// Runs for each transport, recovery level and number of connections.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed.
@@ -32,7 +44,7 @@ struct Arguments {
     #[arg(long)]
     json: bool,
     /// Shows all that happens in the run of this seed.
-    #[arg(long, value_name = "SEED", requires = "level", requires = "connections")]
+    #[arg(long, value_name = "SEED")]
     trace: Option<u64>,
 }
 
@@ -41,15 +53,26 @@ impl Arguments {
         let levels = self.level.map_or(LEVELS.to_vec(), |level| vec![level]);
         let connections = self.connections.map_or(CONNECTIONS.to_vec(), |connections| vec![connections]);
         let pairs = levels.iter().flat_map(|level| connections.iter().map(|connections| (*level, *connections)));
-        pairs.map(|(level, connections)| Setup { level, connections }).collect()
+        let tcp = pairs.map(|(level, connections)| Setup { transport: Transport::Tcp, level, connections });
+        let ecl = tcp.clone().filter(|setup| (setup.level, setup.connections) == (0, 1));
+        let ecl = ecl.map(|setup| Setup { transport: Transport::Ecl, ..setup });
+        match self.transport {
+            None => tcp.chain(ecl).collect(),
+            Some(Carrier::Tcp) => tcp.collect(),
+            Some(Carrier::Ecl) => ecl.collect(),
+        }
     }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let setups = arguments.setups();
-    if let (Some(seed), [setup]) = (arguments.trace, &setups[..]) {
-        return trace(*setup, seed);
+    if let Some(seed) = arguments.trace {
+        let [setup] = setups[..] else {
+            eprintln!("--trace shows one run: say --transport, --level and --connections");
+            return ExitCode::FAILURE;
+        };
+        return trace(setup, seed);
     }
     let began = Instant::now();
     let report = Campaign { setups, first: arguments.first, seeds: arguments.seeds }.run();

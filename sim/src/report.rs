@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use lunette_sim::{FaultKind, Report, Setup, SetupReport, Tally, run};
+use lunette_sim::{FaultKind, Report, Setup, SetupReport, Tally, Transport, run};
 use serde_json::{Value, json};
 
 /// Lines of a trace that a report shows. `--trace` shows all.
 const TRACE_LINES: usize = 60;
+
+const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Ecl];
 
 pub(crate) fn text(report: &Report, seconds: f64) -> String {
     let mut text = String::new();
@@ -17,10 +19,8 @@ pub(crate) fn text(report: &Report, seconds: f64) -> String {
 
 fn write_text(text: &mut String, report: &Report, seconds: f64) -> std::fmt::Result {
     let total = report.total();
-    writeln!(text, "{:28} {:>10} {:>12}", "faults", "to target", "to initiator")?;
-    for kind in FaultKind::ALL {
-        let [to_target, to_initiator] = total.faults.get(kind.name()).copied().unwrap_or_default();
-        writeln!(text, "  {:26} {to_target:>10} {to_initiator:>12}", kind.name())?;
+    for transport in TRANSPORTS {
+        write_faults(text, report, transport)?;
     }
     writeln!(text, "recoveries")?;
     for (kind, count) in &total.recoveries {
@@ -35,22 +35,55 @@ fn write_text(text: &mut String, report: &Report, seconds: f64) -> std::fmt::Res
         writeln!(text, "  {kind:26} {count:>10}")?;
     }
     writeln!(text, "runs")?;
-    for SetupReport { setup: Setup { level, connections }, runs, tally, failures } in &report.setups {
+    for SetupReport { setup, runs, tally, failures } in &report.setups {
         let struck = faults(tally);
         let failed = failures.len();
-        writeln!(text, "  level {level}, {connections} connections: {runs} runs, {struck} faults, {failed} failed")?;
+        writeln!(text, "  {}: {runs} runs, {struck} faults, {failed} failed", name(*setup))?;
     }
     let runs: u64 = report.setups.iter().map(|setup| setup.runs).sum();
     let failed: usize = report.setups.iter().map(|setup| setup.failures.len()).sum();
     let mib = total.bytes >> 20;
     writeln!(text, "{runs} runs, {failed} failed, {mib} MiB, {seconds:.1} s")?;
-    if let Some((Setup { level, connections }, failure)) = report.first_failure() {
+    if let Some((setup, failure)) = report.first_failure() {
+        let Setup { transport, level, connections } = setup;
         let seed = failure.seed;
         writeln!(text, "\nseed {seed} failed: {}", failure.why)?;
-        writeln!(text, "{}", last_lines(Setup { level, connections }, seed))?;
-        writeln!(text, "all of it: cargo xtask sim --level {level} --connections {connections} --trace {seed}")?;
+        writeln!(text, "{}", last_lines(setup, seed))?;
+        let transport = word(transport);
+        let words = format!("--transport {transport} --level {level} --connections {connections} --trace {seed}");
+        writeln!(text, "all of it: cargo xtask sim {words}")?;
     }
     Ok(())
+}
+
+/// The faults of one transport, when there were sessions over it.
+fn write_faults(text: &mut String, report: &Report, transport: Transport) -> std::fmt::Result {
+    let total = report.total_over(transport);
+    if report.setups.iter().all(|setup| setup.setup.transport != transport) {
+        return Ok(());
+    }
+    let title = format!("faults of {}", word(transport));
+    writeln!(text, "{title:28} {:>10} {:>12}", "to target", "to initiator")?;
+    for kind in FaultKind::of(transport) {
+        let [to_target, to_initiator] = total.faults.get(kind.name()).copied().unwrap_or_default();
+        writeln!(text, "  {:26} {to_target:>10} {to_initiator:>12}", kind.name())?;
+    }
+    Ok(())
+}
+
+fn name(Setup { transport, level, connections }: Setup) -> String {
+    match transport {
+        Transport::Tcp => format!("level {level}, {connections} connections"),
+        Transport::Ecl => "datagrams".to_owned(),
+    }
+}
+
+/// As the command line calls it.
+fn word(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "tcp",
+        Transport::Ecl => "ecl",
+    }
 }
 
 fn faults(tally: &Tally) -> u64 {
@@ -73,6 +106,7 @@ fn setup_json(report: &SetupReport) -> Value {
     let failures: Vec<Value> =
         report.failures.iter().map(|failure| json!({ "seed": failure.seed, "why": failure.why })).collect();
     json!({
+        "transport": word(report.setup.transport),
         "level": report.setup.level,
         "connections": report.setup.connections,
         "runs": report.runs,
@@ -82,11 +116,11 @@ fn setup_json(report: &SetupReport) -> Value {
 }
 
 fn tally_json(tally: &Tally) -> Value {
-    let faults: serde_json::Map<String, Value> = FaultKind::ALL
-        .into_iter()
-        .map(|kind| {
-            let [to_target, to_initiator] = tally.faults.get(kind.name()).copied().unwrap_or_default();
-            (kind.name().to_owned(), json!({ "to_target": to_target, "to_initiator": to_initiator }))
+    let faults: serde_json::Map<String, Value> = tally
+        .faults
+        .iter()
+        .map(|(name, [to_target, to_initiator])| {
+            ((*name).to_owned(), json!({ "to_target": to_target, "to_initiator": to_initiator }))
         })
         .collect();
     json!({

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lunette_initiator::ChapIdentity;
+use lunette_ecl::association::{Config as AssociationConfig, Seal};
+use lunette_ecl_endpoint::Config as DatagramConfig;
+use lunette_initiator::{ChapIdentity, Transport};
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::{Authentication, Credentials, Secret, Timers};
@@ -14,6 +16,9 @@ use crate::frames::Format;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.example:simulated";
 pub(crate) const INITIATOR: &str = "iqn.2026-11.example:simulator";
+
+/// Faults of a run over datagrams.
+const MAX_DATAGRAM_FAULTS: u64 = 10;
 
 /// Logical units of the target.
 pub(crate) const UNITS: usize = 2;
@@ -27,6 +32,25 @@ pub(crate) struct Weather {
     pub(crate) piece: u64,
     /// Bytes that one direction of a connection holds.
     pub(crate) capacity: usize,
+}
+
+/// How the network treats datagrams, and how associations are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Air {
+    /// Of a million datagrams: lost, repeated, damaged, and marked (ECN's CE).
+    pub(crate) lost: u64,
+    pub(crate) repeated: u64,
+    pub(crate) damaged: u64,
+    pub(crate) marked: u64,
+    /// Of interfaces, and of the path at first: bytes of an IP packet.
+    pub(crate) mtu: u32,
+    /// The network says so when the target's port is not there.
+    pub(crate) refuses: bool,
+    pub(crate) association: AssociationConfig,
+    pub(crate) trusts_addresses: bool,
+    /// How often the target is gone without a word and started again, and whether with the same secret for Reset.
+    pub(crate) kills: u32,
+    pub(crate) keeps_secret: bool,
 }
 
 /// What the initiator does.
@@ -56,6 +80,7 @@ pub(crate) struct Load {
 
 /// Everything that was drawn.
 pub(crate) struct Scenario {
+    pub(crate) transport: Transport,
     /// Initiators, each with a session of its own.
     pub(crate) initiators: usize,
     /// Event loops of the target.
@@ -67,16 +92,21 @@ pub(crate) struct Scenario {
     pub(crate) agrees: Offer,
     pub(crate) format: Format,
     pub(crate) weather: Weather,
+    pub(crate) air: Air,
     pub(crate) load: Load,
     pub(crate) faults: Vec<Fault>,
 }
 
 impl Scenario {
     pub(crate) fn draw(setup: Setup, dice: &mut Dice) -> Self {
+        let is_over_datagrams = setup.transport == Transport::Ecl;
         let marker_words = dice.pick(&[None, None, Some(MIN_MARKER_INTERVAL_WORDS), Some(512)]);
         let (header_digest, data_digest) = (!dice.one_in(3), !dice.one_in(3));
-        let format =
-            Format { header_digest, data_digest, marker_interval: marker_words.map(|words| words as usize * 4) };
+        let format = if is_over_datagrams {
+            Format::default()
+        } else {
+            Format { header_digest, data_digest, marker_interval: marker_words.map(|words| words as usize * 4) }
+        };
         let offers = Offer {
             task_reporting: dice.pick(&[Choices(0b111), Choices(0b101), Choices(0b011), Choices(0b001)]),
             ..offer(setup, format, dice)
@@ -84,8 +114,13 @@ impl Scenario {
         // The target takes what is offered.
         let agrees = Offer { header_digest: Choices(0b11), data_digest: Choices(0b11), ..offer(setup, format, dice) };
         let load = load(dice);
-        let faults = fault::draw(dice, format, load.commands, 4 + 3 * u64::from(setup.level));
+        let faults = if is_over_datagrams {
+            fault::draw_of_datagrams(dice, load.commands, MAX_DATAGRAM_FAULTS)
+        } else {
+            fault::draw(dice, format, load.commands, 4 + 3 * u64::from(setup.level))
+        };
         Self {
+            transport: setup.transport,
             initiators: dice.pick(&[1, 1, 2, 3]),
             cores: dice.pick(&[1, 1, 2, 3]),
             chap: identity(dice),
@@ -93,7 +128,8 @@ impl Scenario {
             timers: timers(dice),
             agrees,
             format,
-            weather: weather(dice),
+            weather: weather(setup.transport, dice),
+            air: air(setup.transport, dice),
             load,
             faults,
         }
@@ -112,11 +148,12 @@ impl Scenario {
     /// The whole draw in a few lines.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{} initiators, {} cores, {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
+            "{} initiators, {} cores, {:?} {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
             self.initiators,
             self.cores,
             self.format,
             self.weather,
+            self.air,
             self.load,
             self.offers,
             self.agrees,
@@ -172,13 +209,74 @@ fn offer(setup: Setup, format: Format, dice: &mut Dice) -> Offer {
     }
 }
 
-fn weather(dice: &mut Dice) -> Weather {
+fn weather(transport: Transport, dice: &mut Dice) -> Weather {
+    // A path that holds no handshake carries nothing.
+    let capacities = match transport {
+        Transport::Tcp => [2000, 16 << 10, 256 << 10, 4 << 20],
+        Transport::Ecl => [10_000, 64 << 10, 1 << 20, 64 << 20],
+    };
     Weather {
         latency_us: dice.pick(&[0, 50, 500, 5000]),
         jitter_us: dice.pick(&[0, 20, 500, 3000]),
         piece: dice.pick(&[100, 1460, 9000, 65_536]),
-        capacity: dice.pick(&[2000, 16 << 10, 256 << 10, 4 << 20]),
+        capacity: dice.pick(&capacities),
     }
+}
+
+fn air(transport: Transport, dice: &mut Dice) -> Air {
+    if transport == Transport::Tcp {
+        return Air::STILL;
+    }
+    let share = |dice: &mut Dice| dice.pick(&[0, 0, 0, 1000, 10_000, 50_000]);
+    let mtu = dice.pick(&[1280, 1500, 1500, 4000, 9000, 16_000, 65_535]);
+    Air {
+        lost: share(dice),
+        repeated: share(dice),
+        damaged: share(dice),
+        marked: share(dice),
+        mtu,
+        refuses: dice.coin(),
+        association: AssociationConfig {
+            credit_bytes: dice.pick(&[1, 300_000, 2 << 20, 64 << 20]),
+            seal: dice.pick(&[Seal::Headers, Seal::Everything]),
+            ..AssociationConfig::default()
+        },
+        trusts_addresses: dice.one_in(4),
+        kills: dice.pick(&[0, 0, 0, 1, 2]),
+        keeps_secret: dice.coin(),
+    }
+}
+
+impl Air {
+    /// How endpoints run.
+    pub(crate) fn datagrams(&self) -> DatagramConfig {
+        DatagramConfig {
+            association: self.association,
+            trusts_addresses: self.trusts_addresses,
+            interface_mtu: Some(self.mtu),
+            reset_secret: None,
+            ..DatagramConfig::default()
+        }
+    }
+
+    /// That of streams.
+    const STILL: Self = Self {
+        lost: 0,
+        repeated: 0,
+        damaged: 0,
+        marked: 0,
+        mtu: 1500,
+        refuses: false,
+        association: AssociationConfig {
+            credit_bytes: 64 << 20,
+            interface_len: 1472,
+            seal: Seal::Headers,
+            cut_multiple: 1,
+        },
+        trusts_addresses: false,
+        kills: 0,
+        keeps_secret: false,
+    };
 }
 
 fn load(dice: &mut Dice) -> Load {

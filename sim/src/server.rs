@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lunette_device::{Entropy, LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_ecl::handshake::ResetSecret;
+use lunette_ecl_endpoint::Config as DatagramConfig;
+use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, Ecn};
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
 use lunette_session::keys::Offer;
@@ -17,6 +20,7 @@ use crate::dice::Dice;
 use crate::env::{Env, Happening};
 use crate::scenario::{Scenario, TARGET};
 use crate::store::Stores;
+use lunette_initiator::Transport;
 
 /// Data in flight that the target has memory for, of each core.
 const BUFFER_BYTES: usize = 16 << 20;
@@ -34,6 +38,10 @@ pub(crate) struct Server {
     changes: u32,
     /// It was told to stop.
     stopping: bool,
+    /// How often it is still to be killed.
+    kills: u32,
+    /// Of its Reset packets.
+    secret: [u8; 32],
     dice: Arc<Mutex<Dice>>,
 }
 
@@ -50,9 +58,17 @@ struct Running {
 impl Server {
     pub(crate) fn new(stores: &Stores, env: &mut Env) -> Self {
         let dice = Arc::new(Mutex::new(Dice::new(u64::from_le_bytes(env.dice.bytes()))));
-        let mut server = Self { running: None, changes: env.scenario.load.changes, stopping: false, dice };
+        let mut server = Self {
+            running: None,
+            changes: env.scenario.load.changes,
+            stopping: false,
+            kills: env.scenario.air.kills,
+            secret: env.dice.bytes(),
+            dice,
+        };
         server.start(stores, env);
         server.plan(env);
+        server.plan_kill(env);
         if env.scenario.load.stops {
             let at = env.now + env.dice.micros(0, 2_000_000);
             env.enter(at, Happening::Stop);
@@ -82,6 +98,8 @@ impl Server {
             buffer_bytes: BUFFER_BYTES * cores,
             file_threads: cores,
             cores,
+            datagram_portals: if scenario.transport == Transport::Ecl { vec![datagram_portal()] } else { vec![] },
+            datagrams: DatagramConfig { reset_secret: Some(ResetSecret::new(self.secret)), ..scenario.air.datagrams() },
             ..ServerConfig::new(vec![portal()], vec![target(scenario, &device, &agrees)])
         };
         match SteppedServer::bind(config, env.instant(), self.entropy()) {
@@ -101,6 +119,11 @@ impl Server {
         })
     }
 
+    /// Whether its ports are open.
+    pub(crate) fn is_there(&self) -> bool {
+        self.running.is_some()
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.running.is_some() && !self.stopping
     }
@@ -111,6 +134,7 @@ impl Server {
         let statistics = running.stepped.monitor().read();
         !self.stopping
             && (statistics.connections, statistics.sessions, statistics.tasks, statistics.suspended) == (0, 0, 0, 0)
+            && running.stepped.associations() == 0
     }
 
     pub(crate) fn bytes_in_use(&self) -> usize {
@@ -129,6 +153,24 @@ impl Server {
         if let Some(running) = &mut self.running {
             running.stepped.accept(stream, [([192, 0, 2, 1], 50_000).into(), ([192, 0, 2, 7], 3260).into()]);
         }
+    }
+
+    // Datagrams.
+
+    pub(crate) fn arrive(&mut self, path: DatagramPath, ecn: Ecn, bytes: Vec<u8>) {
+        if let Some(running) = &mut self.running {
+            running.stepped.arrive(path, ecn, bytes);
+        }
+    }
+
+    pub(crate) fn fail_datagram(&mut self, failure: DatagramFailure) {
+        if let Some(running) = &mut self.running {
+            running.stepped.fail_datagram(failure);
+        }
+    }
+
+    pub(crate) fn take_datagrams(&mut self) -> Vec<CarriedDatagram> {
+        self.running.as_mut().map(|running| running.stepped.take_datagrams()).unwrap_or_default()
     }
 
     /// Lets each core take a turn, in an order that is drawn. `false` when no other turn is needed at this moment.
@@ -195,6 +237,33 @@ impl Server {
         true
     }
 
+    // Ends without a word.
+
+    fn plan_kill(&mut self, env: &mut Env) {
+        if self.kills > 0 {
+            self.kills -= 1;
+            let at = env.now + env.dice.micros(0, 3_000_000);
+            env.enter(at, Happening::Kill);
+        }
+    }
+
+    /// The process is gone, and its clients are not told.
+    pub(crate) fn kill(&mut self, stores: &mut Stores, env: &mut Env) {
+        self.plan_kill(env);
+        if self.running.take().is_none() {
+            return;
+        }
+        env.note(|| "the target is gone".into());
+        env.tally.happening("ends without a word");
+        self.stopping = false;
+        stores.lose_all(env);
+        if !env.scenario.air.keeps_secret {
+            self.secret = env.dice.bytes();
+        }
+        let at = env.now + env.dice.micros(0, RESTART_US);
+        env.enter(at, Happening::Start);
+    }
+
     // Changes of what is served.
 
     fn plan(&mut self, env: &mut Env) {
@@ -249,6 +318,10 @@ fn grown(unit: &Arc<LogicalUnit>) -> Growth {
 fn portal() -> PortalConfig {
     // The system opens it, and nothing connects to it.
     PortalConfig { address: ([127, 0, 0, 1], 0).into(), group: 1 }
+}
+
+fn datagram_portal() -> PortalConfig {
+    PortalConfig { group: 2, ..portal() }
 }
 
 fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> TargetConfig {

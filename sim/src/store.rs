@@ -112,6 +112,17 @@ impl Stores {
         }
     }
 
+    /// The process is gone. What the system has begun for it happens now or never.
+    pub(crate) fn lose_all(&mut self, env: &mut Env) {
+        self.begin(env);
+        for request in self.running.keys().copied().collect::<Vec<_>>() {
+            if env.dice.coin() {
+                self.done(request, env);
+            }
+        }
+        self.running.clear();
+    }
+
     /// A request has had its time: it is done now, all at once.
     pub(crate) fn done(&mut self, request: u64, env: &mut Env) {
         let Some(Request { unit, op, done, .. }) = self.running.remove(&request) else { return };

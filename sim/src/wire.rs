@@ -20,7 +20,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::frames::{Frames, Place, Region};
 
 /// One end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
     Target = 0,
     Initiator = 1,
@@ -174,10 +174,10 @@ impl Wire {
 /// Bytes taken from a socket at once.
 const MAX_TAKEN_BYTES: usize = 64 << 10;
 
-/// All connections, and the faults that wait for their moment.
+/// All connections over streams, and the faults that wait for their moment.
 #[derive(Default)]
-pub(crate) struct Network {
-    wires: BTreeMap<WireId, Wire>,
+pub(crate) struct Wires {
+    all: BTreeMap<WireId, Wire>,
     last: WireId,
     armed: Vec<Fault>,
     /// By the side that receives: a byte was changed.
@@ -191,10 +191,10 @@ enum Strike {
     Silence,
 }
 
-impl Network {
+impl Wires {
     /// Whether nothing moves on any connection any more.
     pub(crate) fn is_still(&self) -> bool {
-        self.wires.values().all(Wire::is_over)
+        self.all.values().all(Wire::is_over)
     }
 
     /// A fault waits from now on.
@@ -231,7 +231,7 @@ impl Network {
         }
         self.last += 1;
         let wire = Wire { pipes: [Pipe::new(), Pipe::new()], sockets: [to_target, to_initiator], closed: [false; 2] };
-        self.wires.insert(self.last, wire);
+        self.all.insert(self.last, wire);
         let id = self.last;
         env.note(|| format!("wire {id} is there"));
         Ok([target, initiator].map(|stream| TcpStream::from(OwnedFd::from(stream))))
@@ -240,7 +240,7 @@ impl Network {
     /// Gives the sides what has arrived. `false` when there was nothing.
     pub(crate) fn give(&mut self, env: &mut Env) -> bool {
         let mut moved = false;
-        for (id, wire) in &mut self.wires {
+        for (id, wire) in &mut self.all {
             for side in [Side::Target, Side::Initiator] {
                 moved |= wire.give(*id, side, env);
             }
@@ -251,7 +251,7 @@ impl Network {
     /// Takes what the sides have sent, which is under way from now on.
     pub(crate) fn take(&mut self, env: &mut Env) {
         let capacity = env.scenario.weather.capacity;
-        let open = self.wires.iter().flat_map(|(id, wire)| {
+        let open = self.all.iter().flat_map(|(id, wire)| {
             let open = [Side::Target, Side::Initiator].into_iter().filter(|side| !wire.closed[*side as usize]);
             open.map(|side| (*id, side, wire.room(side, capacity), &wire.sockets[side as usize]))
         });
@@ -270,11 +270,11 @@ impl Network {
         for (id, side, room) in ready {
             self.take_from(id, side, room, env);
         }
-        self.wires.retain(|_, wire| !wire.is_over());
+        self.all.retain(|_, wire| !wire.is_over());
     }
 
     fn take_from(&mut self, id: WireId, from: Side, room: usize, env: &mut Env) {
-        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let Some(wire) = self.all.get_mut(&id) else { return };
         let mut bytes = vec![0; room];
         match (&wire.sockets[from as usize]).read(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -293,7 +293,7 @@ impl Network {
     // Receiving.
 
     pub(crate) fn arrive(&mut self, id: WireId, to: Side, now: Time) {
-        if let Some(wire) = self.wires.get_mut(&id) {
+        if let Some(wire) = self.all.get_mut(&id) {
             wire.pipes[to as usize].ripen(now);
         }
     }
@@ -307,7 +307,7 @@ impl Network {
 
     fn send(&mut self, id: WireId, from: Side, mut bytes: Vec<u8>, env: &mut Env) {
         let to = from.other();
-        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let Some(wire) = self.all.get_mut(&id) else { return };
         env.tally.bytes += bytes.len() as u64;
         let pipe = &mut wire.pipes[to as usize];
         let (flips, login_ended) = places_to_strike(pipe, &mut self.armed, id, to, &bytes, env);

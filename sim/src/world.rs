@@ -9,12 +9,13 @@ use crate::Setup;
 use crate::clients::Clients;
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
+use crate::network::Network;
 use crate::scenario::Scenario;
 use crate::server::Server;
 use crate::store::Stores;
 use crate::tally::Tally;
 use crate::watch::Watch;
-use crate::wire::{Network, Side};
+use crate::wire::Side;
 
 /// Longer than all faults of a run together can hold it up.
 const VIRTUAL_LIMIT: Duration = Duration::from_hours(2);
@@ -53,7 +54,9 @@ pub fn run(setup: Setup, seed: u64, traced: bool) -> Run {
 }
 
 fn run_watched(setup: Setup, seed: u64, traced: bool, watch: Watch) -> Run {
-    let mut dice = Dice::new(seed ^ u64::from(setup.level) << 56 ^ u64::from(setup.connections) << 48);
+    let mut dice = Dice::new(
+        seed ^ u64::from(setup.level) << 56 ^ u64::from(setup.connections) << 48 ^ (setup.transport as u64) << 40,
+    );
     let scenario = Scenario::draw(setup, &mut dice);
     let mut env = Env::new(scenario, dice, traced);
     let drawn = env.scenario.describe();
@@ -62,7 +65,8 @@ fn run_watched(setup: Setup, seed: u64, traced: bool, watch: Watch) -> Run {
     let server = Server::new(&stores, &mut env);
     match Clients::new(&mut env) {
         Ok(clients) => {
-            let mut world = World { env, net: Network::default(), clients, server, stores, watch, next: None };
+            let mut world =
+                World { env, net: Network::new(setup.transport), clients, server, stores, watch, next: None };
             world.live();
             env = world.env;
         }
@@ -81,7 +85,11 @@ impl World {
             if self.env.has_failed() {
                 return;
             }
-            if self.clients.is_done() && self.net.is_still() && self.server.is_idle() {
+            if self.clients.is_done()
+                && self.clients.associations() == 0
+                && self.net.is_still()
+                && self.server.is_idle()
+            {
                 return self.check_end();
             }
             match [self.env.next(), self.next].into_iter().flatten().min() {
@@ -99,6 +107,7 @@ impl World {
         env.now = env.now.max(at);
         match env.take_due() {
             Some(Happening::Arrive(id, side)) => net.arrive(id, side, env.now),
+            Some(Happening::Land(datagram)) => net.datagrams.land(datagram, server, clients, env),
             Some(Happening::Dialed(dial)) => clients.dialed(dial, net, server, env),
             Some(Happening::Act(client)) => clients.act(client, net, stores, env),
             Some(Happening::Reopen(client)) => clients.open(client, env),
@@ -107,6 +116,10 @@ impl World {
             Some(Happening::Stop) => {
                 clients.forget_reservations(env);
                 server.stop(env);
+            }
+            Some(Happening::Kill) => {
+                clients.forget_reservations(env);
+                server.kill(stores, env);
             }
             Some(Happening::Start) => server.start(stores, env),
             None => {}
@@ -128,6 +141,7 @@ impl World {
             if busy {
                 net.take(env);
             }
+            net.datagrams.take(server, clients, env);
             self.next = next.map(|next| env.time_of(next));
             self.read_log();
             if !moved || self.env.has_failed() {

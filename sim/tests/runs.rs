@@ -1,10 +1,11 @@
 //! Runs are the same each time, and pass. `cargo xtask sim` does many more.
 
-use lunette_sim::{Campaign, Setup, run};
+use lunette_sim::{Campaign, Setup, Transport, run};
 
 fn setups() -> Vec<Setup> {
     let pairs = (0..=2).flat_map(|level| [1, 2, 8].map(|connections| (level, connections)));
-    pairs.map(|(level, connections)| Setup { level, connections }).collect()
+    let tcp = pairs.map(|(level, connections)| Setup { transport: Transport::Tcp, level, connections });
+    tcp.chain([Setup { transport: Transport::Ecl, level: 0, connections: 1 }]).collect()
 }
 
 #[test]

@@ -6,13 +6,16 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 
-/// Runs for each recovery level and number of connections, in `cargo xtask test`.
+/// Runs for each transport, recovery level and number of connections, in `cargo xtask test`.
 const SEEDS_OF_THE_STEP: &str = "40";
 
 /// Simulated sessions; each seed is one run, the same every time.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Runs for each recovery level and number of connections.
+    /// Only sessions over this: tcp or ecl.
+    #[arg(long)]
+    transport: Option<String>,
+    /// Runs for each transport, recovery level and number of connections.
     #[arg(long)]
     seeds: Option<u64>,
     /// The first seed.
@@ -27,7 +30,7 @@ pub(crate) struct Arguments {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Shows all that happens in the run of this seed; needs a level and a number of connections.
+    /// Shows all that happens in the run of this seed; needs a transport, and of TCP a level and a number of connections.
     #[arg(long, value_name = "SEED")]
     trace: Option<u64>,
 }
@@ -44,6 +47,7 @@ impl Arguments {
         ];
         let given = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
         let words = given.flat_map(|(name, number)| [name.to_owned(), number.to_string()]);
+        let words = words.chain(self.transport.iter().flat_map(|name| ["--transport".to_owned(), name.clone()]));
         words.chain(self.json.then(|| "--json".to_owned())).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use lunette_ecl::association::{Association, Config as AssociationConfig, Seal};
 use lunette_ecl::close::CloseCode;
-use lunette_ecl::handshake::Established;
+use lunette_ecl::handshake::{Established, ResetSecret};
 use lunette_ecl::{Entropy, Role};
 use lunette_reactor::{
     Address, Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId, VirtualRequest, path_mtu,
@@ -34,7 +34,7 @@ const MIN_TIDY: usize = 64;
 const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;
 
 /// How an endpoint runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// What associations are made with; the length of datagrams is that of their interface.
     pub association: AssociationConfig,
@@ -44,12 +44,24 @@ pub struct Config {
     pub sockets: DatagramConfig,
     /// Addresses are believed without a token: for networks in which packets cannot lie about them.
     pub trusts_addresses: bool,
+    /// The MTU of interfaces, in bytes of an IP packet; `None`: what the system says of the way to each peer.
+    pub interface_mtu: Option<u32>,
+    /// What Reset packets are made with; `None`: random bytes. A server that has the secret of the one before it tells clients of that one at
+    /// once that their associations are gone.
+    pub reset_secret: Option<ResetSecret>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         let sockets = DatagramConfig { receive_buffer_bytes: Some(SOCKET_RECEIVE_BYTES), ..DatagramConfig::default() };
-        Self { association: AssociationConfig::default(), seal: None, sockets, trusts_addresses: false }
+        Self {
+            association: AssociationConfig::default(),
+            seal: None,
+            sockets,
+            trusts_addresses: false,
+            interface_mtu: None,
+            reset_secret: None,
+        }
     }
 }
 
@@ -96,6 +108,11 @@ impl<H: Upper> Endpoint<H> {
     /// The handler above.
     pub fn upper(&self) -> &H {
         &self.upper
+    }
+
+    /// How many associations there are, and handshakes of this side.
+    pub fn associations(&self) -> usize {
+        self.peers.len() + self.dialing.len()
     }
 
     /// The handler above.
@@ -150,7 +167,7 @@ impl<H: Upper> Endpoint<H> {
     ) -> u32 {
         let (number, role) = (established.own_number, established.role);
         let peer = socket_address(&path.peer);
-        let mtu = path_mtu(path.peer).unwrap_or(DEFAULT_MTU);
+        let mtu = self.config.interface_mtu.or_else(|| path_mtu(path.peer).ok()).unwrap_or(DEFAULT_MTU);
         let below_len = if matches!(path.peer, Address::Ethernet(_)) { 0 } else { IP_AND_UDP_LEN };
         let usual = if peer.ip().is_loopback() { Seal::Headers } else { Seal::Everything };
         let (options, usually) = (self.upper.datagram_options(id), self.config.association);

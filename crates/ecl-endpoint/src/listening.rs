@@ -16,11 +16,15 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    fn listener(&mut self, now: Time, entropy: &mut Entropy<'_>) -> &mut Listener {
+    fn listener(&mut self, secret: Option<&ResetSecret>, now: Time, entropy: &mut Entropy<'_>) -> &mut Listener {
         self.listener.get_or_insert_with(|| {
-            let mut secret = [0; 32];
-            entropy(&mut secret);
-            Listener::new(now, ResetSecret::new(secret), entropy)
+            let drawn = |entropy: &mut Entropy<'_>| {
+                let mut secret = [0; 32];
+                entropy(&mut secret);
+                ResetSecret::new(secret)
+            };
+            let secret = secret.cloned().unwrap_or_else(|| drawn(entropy));
+            Listener::new(now, secret, entropy)
         })
     }
 }
@@ -36,7 +40,7 @@ impl<H: Upper> Endpoint<H> {
         now: Time,
     ) -> Option<u32> {
         let entropy: &mut Entropy<'_> = &mut *self.entropy;
-        let listener = self.listening.listener(now, entropy);
+        let listener = self.listening.listener(self.config.reset_secret.as_ref(), now, entropy);
         let is_initial = bytes.first().is_some_and(|first| first & 0x0f == PacketType::Initial as u8);
         if !is_initial {
             if let Some(accepted) = listener.claim(now, bytes) {

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool, Trimmer};
+use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_pdu::{AsyncMessage, LunField};
 use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor, TcpInfo, Turn};
 use lunette_scsi::{Lun, SenseData};
@@ -187,7 +188,7 @@ fn run(
     };
     let queue = Queue::new(reactor.waker());
     let engine = Engine::new(Arc::clone(&queue), traffic, trimmer, Instant::now(), Host::system());
-    let mut endpoint = engine.on_endpoint();
+    let mut endpoint = engine.on_endpoint(DatagramConfig::default());
     let _ = started.send(Ok((queue, reactor.counts())));
     // A batch is a turn: what its completions put off is done at its end.
     let _turn = Turn::begin();

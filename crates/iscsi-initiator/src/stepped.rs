@@ -2,13 +2,13 @@
 //! simulator drives the initiator this way.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lunette_buffer::{Pool, Trimmer};
-use lunette_ecl_endpoint::Endpoint;
-use lunette_reactor::{Reactor, Step};
+use lunette_ecl_endpoint::{Config as DatagramConfig, Endpoint};
+use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn, Reactor, Step};
 use lunette_session::SharedTraffic;
 
 use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report, Wire};
@@ -34,6 +34,11 @@ impl Dial {
     pub fn end(self, result: io::Result<TcpStream>) {
         (self.report)(result.map(Wire::Tcp));
     }
+
+    /// Ends the attempt of a session over the Effective Cross Layer: an association is to be begun with `address`.
+    pub fn end_with_association(self, address: SocketAddr) {
+        (self.report)(Ok(Wire::Ecl(address)));
+    }
 }
 
 /// Hands attempts to a caller.
@@ -47,7 +52,8 @@ impl<F: Fn(Dial) + Send + Sync> Dialer for CallDialer<F> {
 
 impl SteppedLoop {
     /// An event loop with `buffer_bytes` for data in flight. `now` is the earliest moment that there will be, `dial` is told of
-    /// each connection that is to be made, and all random numbers come from `entropy`.
+    /// each connection that is to be made, and all random numbers come from `entropy`. Associations are as `datagrams` says, and their datagrams
+    /// are the caller's to carry.
     ///
     /// # Errors
     ///
@@ -56,16 +62,38 @@ impl SteppedLoop {
         buffer_bytes: usize,
         now: Instant,
         entropy: RandomBytes,
+        datagrams: DatagramConfig,
         dial: impl Fn(Dial) + Send + Sync + 'static,
     ) -> Result<(Self, Initiator), Error> {
-        let reactor = Reactor::new().map_err(|error| Error::Reactor(Arc::new(error)))?;
+        let mut reactor = Reactor::new().map_err(|error| Error::Reactor(Arc::new(error)))?;
+        reactor.carry_datagrams();
         let (queue, traffic) = (Queue::new(reactor.waker()), Arc::new(SharedTraffic::default()));
         let pool = Pool::trimmed(buffer_bytes);
         let host = Host { dialer: Arc::new(CallDialer(dial)), entropy };
         let trimmer = Trimmer::new(pool.clone());
         let engine = Engine::new(Arc::clone(&queue), Arc::clone(&traffic), trimmer, now, host);
         let running = Running { queue, pool, counts: reactor.counts(), traffic, thread: Mutex::new(None) };
-        Ok((Self { reactor, endpoint: engine.on_endpoint() }, Initiator::of(running)))
+        Ok((Self { reactor, endpoint: engine.on_endpoint(datagrams) }, Initiator::of(running)))
+    }
+
+    /// A datagram has come to one of its sockets. It is received in the next step.
+    pub fn arrive(&mut self, socket: DatagramSocketId, path: DatagramPath, ecn: Ecn, bytes: Vec<u8>) {
+        self.reactor.arrive(socket, path, ecn, bytes);
+    }
+
+    /// The network has a word about a datagram that has left by one of its sockets.
+    pub fn fail_datagram(&mut self, socket: DatagramSocketId, failure: DatagramFailure) {
+        self.reactor.fail_datagram(socket, failure);
+    }
+
+    /// The datagrams that left since the last call, in order.
+    pub fn take_datagrams(&mut self) -> Vec<CarriedDatagram> {
+        self.reactor.take_carried()
+    }
+
+    /// How many associations there are, and handshakes of them.
+    pub fn associations(&self) -> usize {
+        self.endpoint.associations()
     }
 
     /// Lets the event loop do what it can do at `now`, which is no earlier than in any step before.

@@ -168,7 +168,7 @@ impl Common {
             devices: self.devices.clone(),
             directory: Arc::clone(&self.directory),
             timers: self.timers,
-            datagrams: self.datagrams,
+            datagrams: self.datagrams.clone(),
             pool: Pool::trimmed(self.pool_bytes),
             file_threads: ThreadPool::new("lunette-file", self.file_threads, MAX_QUEUED_FILE_OPS)?,
             files_on_ring: reactor.backend() == IoBackend::Uring,

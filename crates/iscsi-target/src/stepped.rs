@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use lunette_device::Entropy;
 use lunette_ecl_endpoint::Endpoint;
-use lunette_reactor::Reactor;
+use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, Ecn, Reactor};
 
 use crate::config::{BindError, ServerConfig};
 use crate::control::UpdatesEnd;
@@ -18,8 +18,8 @@ use crate::{Control, Monitor, Stopper};
 
 /// A target that runs when it is told to, and no further than that.
 ///
-/// [`accept`](Self::accept) stands for a connection at the first portal, [`step`](Self::step) lets one core do what it can do at
-/// one moment. Nothing waits, and nothing but the caller decides the order in which cores take their turns.
+/// [`accept`](Self::accept) stands for a connection at the first portal, [`arrive`](Self::arrive) for a datagram at the first UDP port, whose
+/// answers are there to be [taken](Self::take_datagrams). [`step`](Self::step) lets one core do what it can do at one moment. Nothing waits, and nothing but the caller decides the order in which cores take their turns.
 pub struct SteppedServer {
     cores: Vec<SteppedCore>,
     monitor: Monitor,
@@ -60,7 +60,8 @@ impl SteppedServer {
         let server = Server::bind_at(config, now, entropy)?;
         let (monitor, stopper, control) = (server.monitor(), server.stopper(), server.control());
         let (seats, updates_end) = server.into_seats();
-        let core = |Seat { reactor, config }| {
+        let core = |Seat { mut reactor, config }| {
+            reactor.carry_datagrams();
             let farewell = Farewell(config.mailbox.clone());
             SteppedCore { reactor, running: Some((Core::on_endpoint(config), farewell)) }
         };
@@ -90,6 +91,32 @@ impl SteppedServer {
         {
             reactor.accept_from(listener, stream, [peer, local], core);
         }
+    }
+
+    /// A datagram has come to the first UDP port. It is received in the next step of the first core.
+    pub fn arrive(&mut self, path: DatagramPath, ecn: Ecn, bytes: Vec<u8>) {
+        let SteppedCore { reactor, running } = &mut self.cores[FIRST];
+        if let Some(socket) = running.as_ref().and_then(|(core, _)| core.upper().first_datagram_socket()) {
+            reactor.arrive(socket, path, ecn, bytes);
+        }
+    }
+
+    /// The network has a word about a datagram that left the first UDP port.
+    pub fn fail_datagram(&mut self, failure: DatagramFailure) {
+        let SteppedCore { reactor, running } = &mut self.cores[FIRST];
+        if let Some(socket) = running.as_ref().and_then(|(core, _)| core.upper().first_datagram_socket()) {
+            reactor.fail_datagram(socket, failure);
+        }
+    }
+
+    /// The datagrams that left since the last call, in order.
+    pub fn take_datagrams(&mut self) -> Vec<CarriedDatagram> {
+        self.cores[FIRST].reactor.take_carried()
+    }
+
+    /// How many associations there are.
+    pub fn associations(&self) -> usize {
+        self.cores[FIRST].running.as_ref().map_or(0, |(core, _)| core.associations())
     }
 
     /// Lets core number `index` do what it can do at `now`, which is no earlier than in any step before.

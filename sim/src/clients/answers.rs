@@ -5,9 +5,9 @@ use lunette_scsi::{SenseKey, Status};
 
 use super::{Answer, Clients, PAUSE_US, Stage, Told};
 use crate::env::{Env, Happening};
+use crate::network::Network;
 use crate::oracle::{Kind, Submission, User};
 use crate::store::Stores;
-use crate::wire::Network;
 
 /// What a session tells that is of interest here.
 pub(super) fn news(client: usize, event: &SessionEvent) -> Option<Told> {

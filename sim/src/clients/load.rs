@@ -5,11 +5,11 @@ use lunette_pdu::TaskAttribute;
 
 use super::{Answer, Clients, Stage, Told, put};
 use crate::env::{Env, Happening};
+use crate::network::Network;
 use crate::oracle::{Extent, Kind, Submission, User};
 use crate::scenario::UNITS;
 use crate::server::lun;
 use crate::store::Stores;
-use crate::wire::Network;
 
 /// Between two looks at whether there is a session.
 const IDLE_US: u64 = 300_000;

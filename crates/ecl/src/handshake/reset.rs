@@ -13,6 +13,7 @@ pub struct ResetToken([u8; Self::LEN]);
 
 /// The secret of a server's [reset tokens](ResetToken). A server that keeps it over a restart can tell its clients at once that their associations
 /// are gone; with another one they wait for their timeout.
+#[derive(Clone)]
 pub struct ResetSecret(Zeroizing<[u8; 32]>);
 
 impl ResetToken {

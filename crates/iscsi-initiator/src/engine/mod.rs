@@ -561,9 +561,9 @@ impl Upper for Engine {
 
 impl Engine {
     /// What runs on a reactor: the engine, and below it what carries connections in datagrams.
-    pub(crate) fn on_endpoint(self) -> Endpoint<Self> {
+    pub(crate) fn on_endpoint(self, datagrams: DatagramConfig) -> Endpoint<Self> {
         let (epoch, entropy) = (self.epoch, Arc::clone(&self.host.entropy));
         let fill = move |bytes: &mut [u8]| entropy(bytes).expect("the system has random numbers");
-        Endpoint::new(self, DatagramConfig::default(), epoch, Box::new(fill))
+        Endpoint::new(self, datagrams, epoch, Box::new(fill))
     }
 }

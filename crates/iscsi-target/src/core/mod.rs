@@ -31,7 +31,7 @@ use std::time::Instant;
 use lunette_buffer::Pool;
 use lunette_device::{Entropy, TargetDevice};
 use lunette_ecl_endpoint::{Config as DatagramConfig, Endpoint};
-use lunette_reactor::{ConnectionId, Context, ListenerId, ThreadPool, Waker};
+use lunette_reactor::{ConnectionId, Context, DatagramSocketId, ListenerId, ThreadPool, Waker};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{Directory, Timers};
 
@@ -94,7 +94,7 @@ pub(crate) struct Core {
 impl Core {
     /// A core, and below it what carries connections in datagrams.
     pub(crate) fn on_endpoint(config: CoreConfig) -> Endpoint<Self> {
-        let (datagrams, epoch, entropy) = (config.datagrams, config.epoch, Arc::clone(&config.entropy));
+        let (datagrams, epoch, entropy) = (config.datagrams.clone(), config.epoch, Arc::clone(&config.entropy));
         let fill = move |bytes: &mut [u8]| entropy(bytes).expect("the system has random numbers");
         Endpoint::new(Self::new(config), datagrams, epoch, Box::new(fill))
     }
@@ -124,6 +124,11 @@ impl Core {
     /// Where connections come in, when there is a portal.
     pub(crate) fn first_listener(&self) -> Option<ListenerId> {
         self.lifecycle.portals().first_listener()
+    }
+
+    /// Where associations come in, when there is such a portal.
+    pub(crate) fn first_datagram_socket(&self) -> Option<DatagramSocketId> {
+        self.lifecycle.portals().first_datagram_socket()
     }
 
     /// How the stop ended.

@@ -67,6 +67,10 @@ impl Portals {
         self.open.first().map(|portal| portal.listener)
     }
 
+    pub(crate) fn first_datagram_socket(&self) -> Option<DatagramSocketId> {
+        self.datagrams.first().map(|portal| portal.socket)
+    }
+
     /// Opens and closes until there are the portals that are `wanted`. Those that are open already stay open all the time.
     ///
     /// # Errors
