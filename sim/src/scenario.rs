@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lunette_ecl::association::{Config as AssociationConfig, Seal};
+use lunette_ecl::recovery::CongestionControl;
 use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_initiator::{ChapIdentity, Transport};
 use lunette_session::keys::{Choices, Offer};
@@ -239,6 +240,8 @@ fn air(transport: Transport, dice: &mut Dice) -> Air {
         association: AssociationConfig {
             credit_bytes: dice.pick(&[1, 300_000, 2 << 20, 64 << 20]),
             seal: dice.pick(&[Seal::Headers, Seal::Everything]),
+            congestion_control: dice.pick(&[CongestionControl::Cubic, CongestionControl::Bbr]),
+            parity: dice.coin(),
             ..AssociationConfig::default()
         },
         trusts_addresses: dice.one_in(4),
@@ -252,6 +255,7 @@ impl Air {
     pub(crate) fn datagrams(&self) -> DatagramConfig {
         DatagramConfig {
             association: self.association,
+            seal: Some(self.association.seal),
             trusts_addresses: self.trusts_addresses,
             interface_mtu: Some(self.mtu),
             reset_secret: None,
@@ -271,7 +275,8 @@ impl Air {
             credit_bytes: 64 << 20,
             interface_len: 1472,
             seal: Seal::Headers,
-            cut_multiple: 1,
+            congestion_control: CongestionControl::Cubic,
+            parity: false,
         },
         trusts_addresses: false,
         kills: 0,

@@ -13,7 +13,8 @@ use lunette_session::Authentication;
 use lunette_session::keys::Offer;
 use lunette_store::MemoryStore;
 use lunette_target::{
-    CoreStep, Growth, PendingUpdate, PortalConfig, ServerConfig, SteppedServer, TargetConfig, UnitChange, Update,
+    CoreStep, DatagramPlace, DatagramPortalConfig, Growth, PendingUpdate, PortalConfig, ServerConfig, SteppedServer,
+    TargetConfig, UnitChange, Update,
 };
 
 use crate::dice::Dice;
@@ -320,8 +321,8 @@ fn portal() -> PortalConfig {
     PortalConfig { address: ([127, 0, 0, 1], 0).into(), group: 1 }
 }
 
-fn datagram_portal() -> PortalConfig {
-    PortalConfig { group: 2, ..portal() }
+fn datagram_portal() -> DatagramPortalConfig {
+    DatagramPortalConfig { place: DatagramPlace::Udp(portal().address), group: 2 }
 }
 
 fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> TargetConfig {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use lunette_buffer::{Pool, Trimmer};
 use lunette_ecl_endpoint::{Config as DatagramConfig, Endpoint};
-use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn, Reactor, Step};
+use lunette_reactor::{Address, CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn, Reactor, Step};
 use lunette_session::SharedTraffic;
 
 use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report, Wire};
@@ -37,7 +37,7 @@ impl Dial {
 
     /// Ends the attempt of a session over the Effective Cross Layer: an association is to be begun with `address`.
     pub fn end_with_association(self, address: SocketAddr) {
-        (self.report)(Ok(Wire::Ecl(address)));
+        (self.report)(Ok(Wire::Ecl(Address::Udp(address))));
     }
 }
 
