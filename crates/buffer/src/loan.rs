@@ -63,6 +63,17 @@ impl Loan {
         all[from..after].iter().map(|run| run.part(&self.range))
     }
 
+    /// The bytes from `at` to the end of their run; none at the end.
+    pub fn run_at(&self, at: usize) -> &[u8] {
+        let range = self.range.start.saturating_add(at)..self.range.end;
+        if range.is_empty() {
+            return &[];
+        }
+        let all = self.ledger.runs();
+        let index = all.partition_point(|run| run.end() <= range.start);
+        all.get(index).map_or(&[], |run| run.part(&range))
+    }
+
     /// Bytes of the pool that the loan counts for, however few of them it shows.
     pub fn pooled_bytes(&self) -> usize {
         self.ledger.0.as_ref().map_or(0, |entries| entries.counted_bytes)

@@ -79,6 +79,15 @@ impl Payload {
         }
     }
 
+    /// The bytes from `at` to the end of their run. There are none at the end of the payload, and none of a file.
+    #[inline]
+    pub fn run_at(&self, at: usize) -> &[u8] {
+        match self {
+            Self::Lent(loan) => loan.run_at(at),
+            _ => self.first_run().get(at..).unwrap_or_default(),
+        }
+    }
+
     /// The first run and what follows it, when the bytes do not lie in one place.
     pub fn split_run(&self) -> Option<(Self, Self)> {
         let Self::Lent(loan) = self else { return None };
@@ -213,6 +222,23 @@ mod tests {
         let (first, rest) = lent.slice(1..10).split_run().unwrap();
         assert_eq!((first.first_run(), rest.to_vec()), (&BYTES[1..4], BYTES[4..].to_vec()));
         assert!(lent.slice(8..10).split_run().is_none());
+    }
+
+    #[test]
+    fn the_run_at_a_byte_goes_on_to_its_end() {
+        for (payload, _) in everywhere(&Pool::new(1 << 20)) {
+            let (part, bytes) = (payload.slice(1..9), &BYTES[1..9]);
+            for at in 0..10 {
+                let run = part.run_at(at);
+                assert!(bytes.get(at..).unwrap_or_default().starts_with(run), "{at}");
+                assert_eq!(run.is_empty(), at >= 8);
+            }
+            let mut at = 0;
+            part.for_each_run(|run| {
+                assert_eq!(part.run_at(at), run);
+                at += run.len();
+            });
+        }
     }
 
     #[test]

@@ -6,15 +6,24 @@ use lunette_reactor::{ConnectionId, Context};
 
 use crate::Upper;
 
+/// Pieces up to this length are collected: PDUs without data. To copy one costs less than to call the upper handler for it.
+const MAX_PIECE_LEN: usize = 256;
+
+/// Bytes that are collected at most.
+const MAX_COLLECTED_LEN: usize = 16 * 1024;
+
 pub(crate) struct Above<'a, 'b, H> {
     pub(crate) upper: &'a mut H,
     pub(crate) cx: &'a mut Context<'b>,
     pub(crate) id: ConnectionId,
+    /// Bytes that are next in the stream: the upper handler has left them for later, or was not offered them yet.
     pub(crate) rest: &'a mut Vec<u8>,
+    /// Whether short pieces may wait for each other. Not in a login, whose end changes what the next bytes mean.
+    pub(crate) is_bound: bool,
 }
 
 impl<H: Upper> Above<'_, '_, H> {
-    /// Offers what was left for later once more.
+    /// Offers what was collected or left for later.
     pub(crate) fn offer_rest(&mut self) {
         if !self.rest.is_empty() && self.upper.takes(self.id) {
             let taken = self.upper.received(self.cx, self.id, self.rest);
@@ -26,11 +35,20 @@ impl<H: Upper> Above<'_, '_, H> {
 impl<H: Upper> StreamUpper for Above<'_, '_, H> {
     type Place = H::Place;
 
-    fn takes(&self) -> bool {
+    fn takes(&mut self) -> bool {
+        self.offer_rest();
         self.rest.is_empty() && self.upper.takes(self.id)
     }
 
+    fn collects(&self, len: usize) -> bool {
+        self.is_bound && len <= MAX_PIECE_LEN && self.rest.len() + len <= MAX_COLLECTED_LEN
+    }
+
     fn deliver(&mut self, bytes: &[u8]) {
+        // What is placed is told without bytes, and is dealt with at once.
+        if !bytes.is_empty() && self.collects(bytes.len()) {
+            return self.rest.extend_from_slice(bytes);
+        }
         let taken = self.upper.received(self.cx, self.id, bytes);
         self.rest.extend_from_slice(&bytes[taken..]);
     }

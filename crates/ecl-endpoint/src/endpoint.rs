@@ -207,8 +207,8 @@ impl<H: Upper> Endpoint<H> {
         self.peers.take_touched(&mut numbers);
         for number in &numbers {
             let Self { upper, peers, .. } = self;
-            if let Some(Peer { association, id, rest, .. }) = peers.get_mut(*number) {
-                let mut above = Above { upper, cx, id: *id, rest };
+            if let Some(Peer { association, id, rest, is_bound, .. }) = peers.get_mut(*number) {
+                let mut above = Above { upper, cx, id: *id, rest, is_bound: *is_bound };
                 above.offer_rest();
                 association.resume(&mut above);
             }

@@ -133,14 +133,13 @@ impl<H: Upper> Endpoint<H> {
         };
         let Some(number) = number else { return };
         let Self { upper, peers, entropy, .. } = self;
-        let Some(Peer { association, id, rest, path: to, .. }) = peers.get_mut(number) else { return };
+        let Some(Peer { association, id, rest, is_bound, path: to, .. }) = peers.get_touched(number) else { return };
         let entropy: &mut Entropy<'_> = &mut **entropy;
         if let Received::Stream(packet) = association.receive(bytes, &peer_of(path), ecn == Ecn::Ce, now, entropy) {
-            association.take(&packet, &mut Above { upper, cx, id: *id, rest });
+            association.take(&packet, &mut Above { upper, cx, id: *id, rest, is_bound: *is_bound });
         }
         if peer_of(to) != *association.peer() {
             *to = path_to(path, association.peer());
         }
-        peers.touch(number);
     }
 }

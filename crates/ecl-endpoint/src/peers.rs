@@ -1,6 +1,7 @@
 //! The associations of an endpoint.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use lunette_ecl::Role;
 use lunette_ecl::association::Association;
@@ -14,7 +15,7 @@ pub(crate) struct Peer<P> {
     pub(crate) id: ConnectionId,
     pub(crate) socket: DatagramSocketId,
     pub(crate) path: DatagramPath,
-    /// Bytes that the upper handler was offered and left for later.
+    /// Bytes that the upper handler was offered and left for later, and those that were collected to be offered together.
     pub(crate) rest: Vec<u8>,
     pub(crate) is_bound: bool,
     /// The upper handler has asked for its end, after all that is to be sent.
@@ -25,16 +26,43 @@ pub(crate) struct Peer<P> {
     pub(crate) watched_for: Option<Time>,
 }
 
+/// A map whose keys are numbers that this side has chosen: no peer can make them collide, so they need no keyed hash.
+pub(crate) type OwnMap<K, V> = HashMap<K, V, BuildHasherDefault<OwnHasher>>;
+
+/// Multiplies: the map looks at the high bits and at the low ones.
+#[derive(Default)]
+pub(crate) struct OwnHasher(u64);
+
+impl OwnHasher {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+}
+
+impl Hasher for OwnHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0.rotate_left(32) ^ u64::from(number)).wrapping_mul(Self::FACTOR);
+    }
+}
+
 /// Associations, by the number that packets to this side have.
 pub(crate) struct Peers<P> {
-    by_number: HashMap<u32, Peer<P>>,
-    by_id: HashMap<ConnectionId, u32>,
+    by_number: OwnMap<u32, Peer<P>>,
+    by_id: OwnMap<ConnectionId, u32>,
     touched: Vec<u32>,
 }
 
 impl<P> Default for Peers<P> {
     fn default() -> Self {
-        Self { by_number: HashMap::new(), by_id: HashMap::new(), touched: Vec::new() }
+        Self { by_number: OwnMap::default(), by_id: OwnMap::default(), touched: Vec::new() }
     }
 }
 
@@ -84,11 +112,16 @@ impl<P> Peers<P> {
 
     /// Looks at an association after the batch.
     pub(crate) fn touch(&mut self, number: u32) {
-        if let Some(peer) = self.by_number.get_mut(&number)
-            && !std::mem::replace(&mut peer.touched, true)
-        {
+        self.get_touched(number);
+    }
+
+    /// The association, which is looked at after the batch.
+    pub(crate) fn get_touched(&mut self, number: u32) -> Option<&mut Peer<P>> {
+        let peer = self.by_number.get_mut(&number)?;
+        if !std::mem::replace(&mut peer.touched, true) {
             self.touched.push(number);
         }
+        Some(peer)
     }
 
     pub(crate) fn are_touched(&self) -> bool {

@@ -1,10 +1,10 @@
 //! What is to be sent, in order, by socket.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use lunette_reactor::{DatagramList, DatagramPath, DatagramSocketId};
 
-use crate::peers::Peers;
+use crate::peers::{OwnMap, Peers};
 
 /// Packets of handshakes that wait for one socket. When there are more, they are dropped: their senders come again.
 const MAX_LOOSE: usize = 256;
@@ -12,7 +12,7 @@ const MAX_LOOSE: usize = 256;
 /// What waits for the sockets.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    sockets: HashMap<DatagramSocketId, Waiting>,
+    sockets: OwnMap<DatagramSocketId, Waiting>,
 }
 
 #[derive(Default)]
@@ -22,13 +22,15 @@ struct Waiting {
     /// Associations with packets, in the order in which they are sent.
     associations: VecDeque<u32>,
     /// What the last list offered.
-    offered: VecDeque<Offer>,
+    offered: Vec<Offer>,
 }
 
+/// Packets that were offered one behind the other.
 #[derive(Clone, Copy)]
-enum Offer {
-    Loose,
-    Of(u32),
+struct Offer {
+    /// The association that they are of; the others are of none.
+    of: Option<u32>,
+    packets: usize,
 }
 
 impl Outbox {
@@ -65,16 +67,16 @@ impl Outbox {
             if !list.push(path, [&**bytes]) {
                 return;
             }
-            offered.push_back(Offer::Loose);
+            offered.push(Offer { of: None, packets: 1 });
         }
         associations.retain(|number| peers.get(*number).is_some_and(|peer| peer.association.ready_len() > 0));
         for number in associations.iter() {
             let Some(peer) = peers.get(*number) else { continue };
-            for index in 0..peer.association.ready_len() {
-                if !list.push(&peer.path, peer.association.packet(index)) {
-                    return;
-                }
-                offered.push_back(Offer::Of(*number));
+            let ready = peer.association.ready_len();
+            let taken = (0..ready).take_while(|index| list.push(&peer.path, peer.association.packet(*index))).count();
+            offered.push(Offer { of: Some(*number), packets: taken });
+            if taken < ready {
+                return;
             }
         }
     }
@@ -82,20 +84,25 @@ impl Outbox {
     /// The first `count` of these have left.
     pub(crate) fn sent<P: Copy>(&mut self, socket: DatagramSocketId, count: usize, peers: &mut Peers<P>) {
         let Some(waiting) = self.sockets.get_mut(&socket) else { return };
-        for offer in waiting.offered.drain(..count.min(waiting.offered.len())) {
-            match offer {
-                Offer::Loose => drop(waiting.loose.pop_front()),
-                Offer::Of(number) => {
-                    // Others come first in the next list.
-                    if waiting.associations.front() == Some(&number) {
-                        waiting.associations.rotate_left(1);
-                    }
-                    if let Some(peer) = peers.get_mut(number) {
-                        peer.association.sent(1);
-                        // The window may let more out.
-                        peers.touch(number);
-                    }
-                }
+        let mut left = count;
+        for Offer { of, packets } in waiting.offered.drain(..) {
+            let packets = packets.min(left);
+            left -= packets;
+            if packets == 0 {
+                continue;
+            }
+            let Some(number) = of else {
+                waiting.loose.drain(..packets);
+                continue;
+            };
+            // Others come first in the next list.
+            if waiting.associations.front() == Some(&number) {
+                waiting.associations.rotate_left(1);
+            }
+            if let Some(peer) = peers.get_mut(number)
+                && peer.association.sent(packets)
+            {
+                peers.touch(number);
             }
         }
     }

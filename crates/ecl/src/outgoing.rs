@@ -1,6 +1,7 @@
 //! The stream that is sent: PDUs, cut into packets, and kept until they are acknowledged.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::ops::Range;
 
 use lunette_buffer::Payload;
@@ -11,26 +12,68 @@ use lunette_session::OutgoingPdu;
 /// Zeroes behind a data segment.
 static PAD: [u8; 3] = [0; 3];
 
-/// The bytes `range` of what follows the basic header segment, as they lie in memory.
-fn slices(pdu: &OutgoingPdu, range: Range<u32>) -> impl Iterator<Item = &[u8]> {
-    let data = std::iter::once(&pdu.data).chain(&pdu.more).flat_map(runs);
-    let pad = &PAD[..pad_len(pdu.data_len())];
-    let mut range = range.start as usize..range.end as usize;
-    let parts = std::iter::once(&*pdu.ahs).chain(data).chain(std::iter::once(pad)).map(move |part| {
-        let (start, end) = (range.start.min(part.len()), range.end.min(part.len()));
-        range = range.start - start..range.end - end;
-        &part[start..end]
-    });
-    parts.filter(|part| !part.is_empty())
+/// Bytes to be sent, as they lie in memory; no slice is empty.
+///
+/// Chained iterators over the parts of a PDU were measured to cost 700 instructions more for each packet.
+#[derive(Debug, Clone)]
+pub struct Slices<'a> {
+    header: &'a [u8],
+    bytes: &'a [u8],
+    pdu: Option<&'a OutgoingPdu>,
+    /// Of what follows the basic header segment.
+    range: Range<usize>,
 }
 
-/// The bytes of a payload, which is in no file.
-fn runs(payload: &Payload) -> impl Iterator<Item = &[u8]> {
-    let (lent, whole) = match payload {
-        Payload::Lent(loan) => (Some(loan.runs()), None),
-        payload => (None, Some(payload.first_run())),
-    };
-    lent.into_iter().flatten().chain(whole)
+impl<'a> Slices<'a> {
+    /// The bytes that lie there.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self { header: &[], bytes, pdu: None, range: 0..0 }
+    }
+
+    /// The same, behind a header.
+    #[must_use]
+    pub fn behind(self, header: &'a [u8]) -> Self {
+        Self { header, ..self }
+    }
+
+    fn of_pdu(pdu: &'a OutgoingPdu, range: Range<u32>) -> Self {
+        Self { header: &[], bytes: &[], pdu: Some(pdu), range: range.start as usize..range.end as usize }
+    }
+}
+
+impl<'a> Iterator for Slices<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if !self.header.is_empty() {
+            return Some(std::mem::take(&mut self.header));
+        }
+        if !self.bytes.is_empty() {
+            return Some(std::mem::take(&mut self.bytes));
+        }
+        if self.range.is_empty() {
+            return None;
+        }
+        let run = run_at(self.pdu?, self.range.start);
+        let run = &run[..run.len().min(self.range.len())];
+        self.range.start += run.len();
+        (!run.is_empty()).then_some(run)
+    }
+}
+
+/// The bytes of a PDU that begin `at` bytes behind its basic header segment, to the end of their run.
+fn run_at(pdu: &OutgoingPdu, mut at: usize) -> &[u8] {
+    if at < pdu.ahs.len() {
+        return &pdu.ahs[at..];
+    }
+    at -= pdu.ahs.len();
+    for payload in iter::once(&pdu.data).chain(&pdu.more) {
+        if at < payload.len() {
+            return payload.run_at(at);
+        }
+        at -= payload.len();
+    }
+    PAD[..pad_len(pdu.data_len())].get(at..).unwrap_or_default()
 }
 
 /// The part of a PDU that one packet carries.
@@ -104,6 +147,11 @@ struct AcknowledgedPart {
 
 impl AcknowledgedPart {
     fn insert(&mut self, part: Range<u32>) {
+        // The peer mostly has all that is before.
+        if self.beyond.is_empty() && part.start <= self.front.unwrap_or(0) {
+            self.front = Some(self.front.unwrap_or(0).max(part.end));
+            return;
+        }
         let at = self.beyond.partition_point(|range| range.start < part.start);
         self.beyond.insert(at, part);
         let mut taken = 0;
@@ -266,8 +314,8 @@ impl Outgoing {
     }
 
     /// The payload of a cut, as it lies in memory; nothing when all of its PDU is acknowledged.
-    pub fn slices(&self, cut: Cut) -> impl Iterator<Item = &[u8]> {
-        self.queued(cut.pdu).into_iter().flat_map(move |queued| slices(&queued.pdu, cut.start..cut.end))
+    pub fn slices(&self, cut: Cut) -> Slices<'_> {
+        self.queued(cut.pdu).map_or(Slices::of(&[]), |queued| Slices::of_pdu(&queued.pdu, cut.start..cut.end))
     }
 
     /// The peer has a cut.

@@ -2,7 +2,7 @@
 
 use crate::header::HEADER_LEN;
 use crate::limits::MAX_DATAGRAM_LEN;
-use crate::outgoing::{Cut, Outgoing};
+use crate::outgoing::{Cut, Outgoing, Slices};
 
 /// What fills probes.
 static ZEROES: [u8; MAX_DATAGRAM_LEN] = [0; MAX_DATAGRAM_LEN];
@@ -27,12 +27,11 @@ pub(super) enum Body {
 
 impl Packet {
     /// The payload, as it lies in memory.
-    pub(super) fn payload<'a>(&'a self, outgoing: &'a Outgoing) -> impl Iterator<Item = &'a [u8]> {
-        let (cut, whole) = match &self.body {
-            Body::Cut(cut) => (Some(outgoing.slices(*cut)), &[][..]),
-            Body::Bytes(bytes) => (None, &**bytes),
-            Body::Zeroes(len) => (None, &ZEROES[..*len]),
-        };
-        cut.into_iter().flatten().chain(std::iter::once(whole)).filter(|slice| !slice.is_empty())
+    pub(super) fn payload<'a>(&'a self, outgoing: &'a Outgoing) -> Slices<'a> {
+        match &self.body {
+            Body::Cut(cut) => outgoing.slices(*cut),
+            Body::Bytes(bytes) => Slices::of(bytes),
+            Body::Zeroes(len) => Slices::of(&ZEROES[..*len]),
+        }
     }
 }

@@ -217,12 +217,17 @@ impl<P: Copy> Association<P> {
     pub fn take(&mut self, packet: &StreamPacket<'_>, upper: &mut impl Upper<Place = P>) {
         let (header, payload) = (&packet.header, packet.payload());
         match packet.verdict {
-            Verdict::Due(skipped) if self.placed.is_none() && upper.takes() => {
+            Verdict::Due(skipped)
+                if self.placed.is_none()
+                    && (upper.collects(packet.stream_bytes().len() - skipped) || upper.takes()) =>
+            {
                 if let Err(error) = self.incoming.deliver(header, payload.len()) {
                     return self.broken(error);
                 }
                 upper.deliver(&packet.stream_bytes()[skipped..]);
-                self.resume(upper);
+                if self.has_due() || self.has_rebuilt() {
+                    self.resume(upper);
+                }
             }
             _ => self.keep(header, payload, upper),
         }

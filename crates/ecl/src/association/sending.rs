@@ -8,7 +8,7 @@ use super::{Association, Content, Seal, State};
 use crate::close::MAX_CLOSE_LEN;
 use crate::header::{CREDIT_UNIT, Flags, HEADER_LEN, Header, PacketType, ParityPosition};
 use crate::limits::MAX_READY_PACKETS;
-use crate::outgoing::Cut;
+use crate::outgoing::{Cut, Slices};
 use crate::path::address::CHALLENGE_LEN;
 use crate::recovery::ack_payload::MAX_ACK_PAYLOAD_LEN;
 use crate::recovery::{Allowance, SentPacket, Told};
@@ -37,14 +37,17 @@ impl<P: Copy> Association<P> {
     }
 
     /// The packet at `index` of those that wait: its header, and its payload as it lies in memory.
-    pub fn packet(&self, index: usize) -> impl Iterator<Item = &[u8]> {
-        let packet = self.ready.get(index).into_iter();
-        packet.flat_map(|packet| std::iter::once(&packet.header[..]).chain(packet.payload(&self.outgoing)))
+    pub fn packet(&self, index: usize) -> Slices<'_> {
+        let packet = self.ready.get(index);
+        packet.map_or(Slices::of(&[]), |packet| packet.payload(&self.outgoing).behind(&packet.header))
     }
 
-    /// The first `count` packets have left, or cannot.
-    pub fn sent(&mut self, count: usize) {
+    /// The first `count` packets have left, or cannot. True when that makes something possible: [`fill`](Self::fill) has more packets, or the
+    /// association [is done](Self::is_done).
+    pub fn sent(&mut self, count: usize) -> bool {
+        let was_full = self.ready.len() >= MAX_READY_PACKETS;
         self.ready.drain(..count.min(self.ready.len()));
+        was_full || self.is_done()
     }
 
     /// The system has refused a datagram of `len` bytes: its interface does not take it.

@@ -48,7 +48,7 @@ fn has_place(bhs: &[u8; BHS_LEN]) -> Option<u32> {
 impl Upper for Sink {
     type Place = (u32, u32);
 
-    fn takes(&self) -> bool {
+    fn takes(&mut self) -> bool {
         !self.busy
     }
 

@@ -7,8 +7,16 @@ pub trait Upper {
     /// How it names a place.
     type Place: Copy;
 
-    /// Whether it takes bytes of the stream now: it holds none back, and does not wait for its driver.
-    fn takes(&self) -> bool;
+    /// Whether it takes bytes of the stream now: it holds none back, and does not wait for its driver. What it has [collected](Self::collects) it deals
+    /// with first.
+    fn takes(&mut self) -> bool;
+
+    /// Whether the next `len` bytes may be [delivered](Self::deliver), whether it takes bytes or not: it keeps them with those before them, to deal with
+    /// many short pieces at once.
+    fn collects(&self, len: usize) -> bool {
+        let _ = len;
+        false
+    }
 
     /// Bytes of the stream, in order. What it cannot take it holds back itself, and [`takes`](Self::takes) nothing until it has.
     fn deliver(&mut self, bytes: &[u8]);
