@@ -216,6 +216,10 @@ impl Store for RemoteStore {
         }
     }
 
+    fn needs_file_io(&self) -> bool {
+        false
+    }
+
     fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
         if let Err(error) = self.check(&op) {
             return done.complete(StoreOutcome::of(op, Err(error)));

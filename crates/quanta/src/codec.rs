@@ -42,6 +42,11 @@ impl Seed {
         *counted = u64::from_le_bytes(*counted).wrapping_add(index as u64).to_le_bytes();
         nonce
     }
+
+    /// Uses the seed up.
+    fn into_nonces(self) -> impl Fn(usize) -> [u8; NONCE_LEN] {
+        move |index| self.nonce(index)
+    }
 }
 
 /// What one request to seal adjacent quanta needs beside their bytes.
@@ -52,6 +57,28 @@ pub struct Sealing {
     pub version: u64,
     /// The randomness of their nonces.
     pub seed: Seed,
+}
+
+/// Adjacent quanta that are sealed in one call with others.
+pub struct SealRun<'a> {
+    /// The position of the first quantum.
+    pub position: u64,
+    /// The version of all of them, as in [`Sealing`].
+    pub version: u64,
+    /// The plain text.
+    pub plain: &'a [u8],
+    /// Where the EDUs are to stand.
+    pub edus: &'a mut [u8],
+}
+
+/// Adjacent quanta that are opened in one call with others.
+pub struct OpenRun<'a> {
+    /// The position of the first quantum.
+    pub position: u64,
+    /// The EDUs.
+    pub edus: &'a [u8],
+    /// Where the plain text is to stand.
+    pub plain: &'a mut [u8],
 }
 
 /// Seals and opens the quanta of one volume.
@@ -118,11 +145,28 @@ impl Codec {
 
     /// Seals `plain` into `edus`.
     pub fn seal(&self, sealing: Sealing, plain: &[u8], edus: &mut [u8]) {
+        let Sealing { position, version, seed } = sealing;
+        self.seal_runs(seed, [SealRun { position, version, plain, edus }]);
+    }
+
+    /// Seals several runs with the randomness of one seed: short ones are sealed faster together than one after another.
+    pub fn seal_runs<'a>(&self, seed: Seed, runs: impl IntoIterator<Item = SealRun<'a>>) {
         let (len, edu_len) = (self.size.bytes(), self.size.edu_len());
-        assert_eq!(count(plain, len), count(edus, edu_len), "{MISFIT}");
-        let edus = edus.chunks_exact_mut(edu_len).map(|edu| edu.split_at_mut(len));
-        let quanta = zip(plain.chunks_exact(len), edus);
-        self.sealer(sealing).seal(quanta.map(|(plain, (data, slot))| (Some(plain), data, slot)));
+        self.seal_quanta(
+            seed,
+            runs.into_iter().flat_map(|SealRun { position, version, plain, edus }| {
+                assert_eq!(count(plain, len), count(edus, edu_len), "{MISFIT}");
+                let edus = edus.chunks_exact_mut(edu_len).map(move |edu| edu.split_at_mut(len));
+                let quanta = zip(positions(position), zip(plain.chunks_exact(len), edus));
+                quanta.map(move |(position, (plain, (data, slot)))| Plain {
+                    position,
+                    version,
+                    from: Some(plain),
+                    data,
+                    slot,
+                })
+            }),
+        );
     }
 
     /// Seals `plain` into `data` and `slots`.
@@ -130,16 +174,25 @@ impl Codec {
         let len = self.size.bytes();
         assert_eq!(plain.len(), data.len(), "{MISFIT}");
         assert_eq!(count(data, len), count(slots, SLOT_LEN), "{MISFIT}");
+        let Sealing { position, version, seed } = sealing;
         let places = zip(data.chunks_exact_mut(len), slots.chunks_exact_mut(SLOT_LEN));
-        let quanta = zip(plain.chunks_exact(len), places);
-        self.sealer(sealing).seal(quanta.map(|(plain, (data, slot))| (Some(plain), data, slot)));
+        let quanta = zip(positions(position), zip(plain.chunks_exact(len), places));
+        self.seal_quanta(
+            seed,
+            quanta.map(|(position, (plain, (data, slot)))| Plain { position, version, from: Some(plain), data, slot }),
+        );
     }
 
     /// Seals the plain text that stands where the ciphertexts of `edus` will be.
     pub fn seal_in_place(&self, sealing: Sealing, edus: &mut [u8]) {
         count(edus, self.size.edu_len());
+        let Sealing { position, version, seed } = sealing;
         let edus = edus.chunks_exact_mut(self.size.edu_len()).map(|edu| edu.split_at_mut(self.size.bytes()));
-        self.sealer(sealing).seal(edus.map(|(data, slot)| (None, data, slot)));
+        let quanta = zip(positions(position), edus);
+        self.seal_quanta(
+            seed,
+            quanta.map(|(position, (data, slot))| Plain { position, version, from: None, data, slot }),
+        );
     }
 
     /// Opens `edus`, the first of which is at `position`, into `plain`.
@@ -148,10 +201,22 @@ impl Codec {
     ///
     /// The first quantum that cannot be opened.
     pub fn open(&self, position: u64, edus: &[u8], plain: &mut [u8]) -> Result<(), OpenError> {
-        assert_eq!(count(plain, self.size.bytes()), count(edus, self.size.edu_len()), "{MISFIT}");
-        let edus = edus.chunks_exact(self.size.edu_len()).map(|edu| edu.split_at(self.size.bytes()));
-        let quanta = zip(edus, plain.chunks_exact_mut(self.size.bytes()));
-        self.opener(position).open(quanta.map(|((data, slot), plain)| (Some(data), plain, slot)))
+        self.open_runs([OpenRun { position, edus, plain }])
+    }
+
+    /// Opens several runs: short ones are opened faster together than one after another.
+    ///
+    /// # Errors
+    ///
+    /// The first quantum that cannot be opened; nothing says in which run it is when two runs have quanta in common.
+    pub fn open_runs<'a>(&self, runs: impl IntoIterator<Item = OpenRun<'a>>) -> Result<(), OpenError> {
+        let (len, edu_len) = (self.size.bytes(), self.size.edu_len());
+        self.opener().open(runs.into_iter().flat_map(|OpenRun { position, edus, plain }| {
+            assert_eq!(count(plain, len), count(edus, edu_len), "{MISFIT}");
+            let edus = edus.chunks_exact(edu_len).map(move |edu| edu.split_at(len));
+            let quanta = zip(positions(position), zip(edus, plain.chunks_exact_mut(len)));
+            quanta.map(|(position, ((data, slot), plain))| Sealed { position, from: Some(data), data: plain, slot })
+        }))
     }
 
     /// Opens `data` with `slots`, the first of which are at `position`, into `plain`.
@@ -163,8 +228,9 @@ impl Codec {
         assert_eq!(plain.len(), data.len(), "{MISFIT}");
         assert_eq!(count(data, self.size.bytes()), count(slots, SLOT_LEN), "{MISFIT}");
         let edus = zip(data.chunks_exact(self.size.bytes()), slots.chunks_exact(SLOT_LEN));
-        let quanta = zip(edus, plain.chunks_exact_mut(self.size.bytes()));
-        self.opener(position).open(quanta.map(|((data, slot), plain)| (Some(data), plain, slot)))
+        let quanta = zip(positions(position), zip(edus, plain.chunks_exact_mut(self.size.bytes())));
+        let sealed = |(position, ((data, slot), plain))| Sealed { position, from: Some(data), data: plain, slot };
+        self.opener().open(quanta.map(sealed))
     }
 
     /// Opens `data` with `slots`, the first of which are at `position`, where it stands.
@@ -175,22 +241,39 @@ impl Codec {
     pub fn open_in_place(&self, position: u64, data: &mut [u8], slots: &[u8]) -> Result<(), OpenError> {
         assert_eq!(count(data, self.size.bytes()), count(slots, SLOT_LEN), "{MISFIT}");
         let quanta = zip(data.chunks_exact_mut(self.size.bytes()), slots.chunks_exact(SLOT_LEN));
-        self.opener(position).open(quanta.map(|(data, slot)| (None, data, slot)))
+        let quanta = zip(positions(position), quanta);
+        self.opener().open(quanta.map(|(position, (data, slot))| Sealed { position, from: None, data, slot }))
     }
 
-    fn sealer(&self, sealing: Sealing) -> Sealer<'_> {
-        Sealer { codec: self, associated: self.associated(), sealing, sealed: 0 }
-    }
-
-    fn opener(&self, position: u64) -> Opener<'_> {
-        Opener {
-            codec: self,
-            associated: self.associated(),
-            position,
-            key: None,
-            lanes: Lanes::new(),
-            slots: ArrayVec::new(),
+    /// Seals plain texts, each into its place or where it stands, and fills their slots.
+    fn seal_quanta<'a>(&self, seed: Seed, mut quanta: impl Iterator<Item = Plain<'a>>) {
+        let (epoch, key) = self.keys.newest();
+        let mut associated = self.associated();
+        let nonces = seed.into_nonces();
+        let mut sealed = 0;
+        loop {
+            let (mut lanes, mut places) = (Lanes::new(), ArrayVec::<_, MAX_LANES>::new());
+            for Plain { position, version, from, data, slot } in quanta.by_ref().take(MAX_LANES) {
+                let (nonce, associated) = (nonces(sealed), *associated.of(position, version, epoch));
+                sealed += 1;
+                lanes.push(Lane { nonce, associated, from, data, tag: [0; TAG_LEN] });
+                places.push((position, version, slot));
+            }
+            if lanes.is_empty() {
+                return;
+            }
+            key.seal_lanes(&mut lanes);
+            for (Lane { nonce, data, tag, .. }, (position, version, slot)) in zip(lanes, places) {
+                let slot: &mut [u8; SLOT_LEN] = slot.try_into().expect(CUT);
+                Slot { nonce, tag, version, epoch, crc: 0 }.encode(slot);
+                let crc = crc_of(position, slot, data);
+                slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            }
         }
+    }
+
+    fn opener(&self) -> Opener<'_> {
+        Opener { codec: self, associated: self.associated(), key: None, lanes: Lanes::new(), places: ArrayVec::new() }
     }
 
     fn associated(&self) -> Associated {
@@ -198,87 +281,66 @@ impl Codec {
     }
 }
 
-/// Seals the quanta of one request, some at a time.
-struct Sealer<'a> {
-    codec: &'a Codec,
-    associated: Associated,
-    sealing: Sealing,
-    /// Quanta sealed so far.
-    sealed: usize,
+/// A quantum that is to be sealed.
+struct Plain<'a> {
+    position: u64,
+    version: u64,
+    /// Its bytes; `None` when they stand in `data`.
+    from: Option<&'a [u8]>,
+    data: &'a mut [u8],
+    slot: &'a mut [u8],
 }
 
-impl Sealer<'_> {
-    /// Seals plain texts, each into its place or where it stands, and fills their slots.
-    fn seal<'a>(&mut self, mut quanta: impl Iterator<Item = (Option<&'a [u8]>, &'a mut [u8], &'a mut [u8])>) {
-        let (epoch, key) = self.codec.keys.newest();
-        let Sealing { position: first, version, ref seed } = self.sealing;
-        loop {
-            let begin = first.wrapping_add(self.sealed as u64);
-            let (mut lanes, mut slots) = (Lanes::new(), ArrayVec::<_, MAX_LANES>::new());
-            for (from, data, slot) in quanta.by_ref().take(MAX_LANES) {
-                let position = first.wrapping_add(self.sealed as u64);
-                let (nonce, associated) = (seed.nonce(self.sealed), *self.associated.of(position, version, epoch));
-                self.sealed += 1;
-                lanes.push(Lane { nonce, associated, from, data, tag: [0; TAG_LEN] });
-                slots.push(slot);
-            }
-            if lanes.is_empty() {
-                return;
-            }
-            key.seal_lanes(&mut lanes);
-            for (at, (Lane { nonce, data, tag, .. }, slot)) in zip(lanes, slots).enumerate() {
-                let slot: &mut [u8; SLOT_LEN] = slot.try_into().expect(CUT);
-                Slot { nonce, tag, version, epoch, crc: 0 }.encode(slot);
-                let crc = crc_of(begin.wrapping_add(at as u64), slot, data);
-                slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-            }
-        }
-    }
+/// A quantum that is to be opened.
+struct Sealed<'a> {
+    position: u64,
+    /// Its ciphertext; `None` when it stands in `data`.
+    from: Option<&'a [u8]>,
+    data: &'a mut [u8],
+    slot: &'a [u8],
 }
 
-/// Opens adjacent quanta, those of one key together.
+/// The positions of adjacent quanta.
+fn positions(first: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |at| first.wrapping_add(at))
+}
+
+/// Opens quanta, those of one key together.
 ///
 /// A ciphertext that is opened into another place is checked behind the cipher, which has brought it into the cache; one that is opened where it stands must
 /// be checked before.
 struct Opener<'a> {
     codec: &'a Codec,
     associated: Associated,
-    /// That of the next quantum.
-    position: u64,
     /// The key of the lanes, and its epoch.
     key: Option<(u32, &'a dyn Aead)>,
-    /// The quanta up to the next one that are not open yet, and their slots.
+    /// The quanta that are not open yet.
     lanes: Lanes<'a>,
-    slots: ArrayVec<&'a [u8; SLOT_LEN], MAX_LANES>,
+    /// Their positions and slots.
+    places: ArrayVec<(u64, &'a [u8; SLOT_LEN]), MAX_LANES>,
 }
 
 impl<'a> Opener<'a> {
     /// Opens ciphertexts, each into its place or where it stands.
-    fn open(
-        mut self,
-        quanta: impl Iterator<Item = (Option<&'a [u8]>, &'a mut [u8], &'a [u8])>,
-    ) -> Result<(), OpenError> {
-        for (from, data, slot) in quanta {
-            if let Err(reason) = self.take(from, data, slot.try_into().expect(CUT))? {
+    fn open(mut self, quanta: impl Iterator<Item = Sealed<'a>>) -> Result<(), OpenError> {
+        for quantum in quanta {
+            let position = quantum.position;
+            if let Err(reason) = self.take(quantum)? {
                 self.open_lanes()?;
-                return Err(OpenError { position: self.position, reason });
+                return Err(OpenError { position, reason });
             }
-            self.position = self.position.wrapping_add(1);
         }
         self.open_lanes()
     }
 
     /// Opens the next quantum, or keeps it to be opened with others. `Ok(Err)` says what is wrong with it.
-    fn take(
-        &mut self,
-        from: Option<&'a [u8]>,
-        data: &'a mut [u8],
-        slot: &'a [u8; SLOT_LEN],
-    ) -> Result<Result<(), Reason>, OpenError> {
+    fn take(&mut self, quantum: Sealed<'a>) -> Result<Result<(), Reason>, OpenError> {
+        let Sealed { position, from, data, slot } = quantum;
+        let slot: &[u8; SLOT_LEN] = slot.try_into().expect(CUT);
         let Slot { nonce, tag, version, epoch, .. } = Slot::decode(slot);
         let is_kept = self.key.is_some_and(|(of, _)| of == epoch);
         if from.is_none() || !is_kept {
-            match check(self.position, from.unwrap_or(data), slot) {
+            match check(position, from.unwrap_or(data), slot) {
                 Condition::Damaged => return Ok(Err(Reason::Damaged)),
                 Condition::NeverWritten if self.codec.holes == Holes::Refused => return Ok(Err(Reason::Hole)),
                 Condition::NeverWritten => {
@@ -296,32 +358,30 @@ impl<'a> Opener<'a> {
             let Some(key) = self.codec.keys.get(epoch) else { return Ok(Err(Reason::UnknownEpoch(epoch))) };
             self.key = Some((epoch, key));
         }
-        let associated = *self.associated.of(self.position, version, epoch);
+        let associated = *self.associated.of(position, version, epoch);
         self.lanes.push(Lane { nonce, associated, from, data, tag });
-        self.slots.push(slot);
+        self.places.push((position, slot));
         Ok(Ok(()))
     }
 
     /// Opens the quanta that were kept.
     fn open_lanes(&mut self) -> Result<(), OpenError> {
         let (Some((_, key)), false) = (self.key, self.lanes.is_empty()) else { return Ok(()) };
-        let first = self.position.wrapping_sub(self.lanes.len() as u64);
         let forged = key.open_lanes(&mut self.lanes).err();
         let mut refused = forged.map(|at| (at, Reason::NotAuthentic));
-        for (at, (lane, slot)) in zip(&self.lanes, &self.slots).enumerate().take(forged.map_or(MAX_LANES, |at| at + 1))
-        {
-            let position = first.wrapping_add(at as u64);
-            if lane.from.is_some_and(|from| check(position, from, slot) != Condition::Intact) {
+        let judged = forged.map_or(MAX_LANES, |at| at + 1);
+        for (at, (lane, (position, slot))) in zip(&self.lanes, &self.places).enumerate().take(judged) {
+            if lane.from.is_some_and(|from| check(*position, from, slot) != Condition::Intact) {
                 refused = Some((at, Reason::Damaged));
                 break;
             }
         }
         if let Some((at, reason)) = refused {
             self.lanes[at..].iter_mut().for_each(|lane| lane.data.fill(0));
-            return Err(OpenError { position: first.wrapping_add(at as u64), reason });
+            return Err(OpenError { position: self.places[at].0, reason });
         }
         self.lanes.clear();
-        self.slots.clear();
+        self.places.clear();
         Ok(())
     }
 }

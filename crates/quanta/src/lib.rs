@@ -30,7 +30,7 @@ mod stored_digest;
 
 pub use associated::VolumeId;
 pub use cipher::{Cipher, CipherRow, TABLE};
-pub use codec::{Codec, Holes, Sealing, Seed};
+pub use codec::{Codec, Holes, OpenRun, SealRun, Sealing, Seed};
 pub use error::{HeaderError, OpenError, Reason};
 pub use header::{Group, HEADER_COPIES, HEADER_LEN, Header, Placement};
 pub use key::{DataKey, KEY_LEN, KeyRing, KeyRingError};

@@ -65,6 +65,11 @@ impl Turn {
         Self { is_outermost, _thread: PhantomData }
     }
 
+    /// Whether the present thread is in a turn.
+    pub fn is_open() -> bool {
+        PUT_OFF.with_borrow(Option::is_some)
+    }
+
     /// Does what the present thread has put off so far; nothing outside of a turn.
     pub fn part_ends() {
         // What is done may put off more.

@@ -95,6 +95,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Whether [`submit`](Self::submit) makes use of the `FileIo` that it is given. To a store that does not, a request may be submitted later, where the
+    /// submitter's is no longer at hand.
+    fn needs_file_io(&self) -> bool {
+        true
+    }
+
     /// Starts `op`. It ends exactly once, through `done`.
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion);
 }

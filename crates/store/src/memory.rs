@@ -308,6 +308,10 @@ impl Store for MemoryStore {
         Ok(Some(Space { used_bytes, free_bytes: self.len_bytes.saturating_sub(used_bytes) }))
     }
 
+    fn needs_file_io(&self) -> bool {
+        false
+    }
+
     fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
         done.complete(match op {
             Op::Read { offset, into } => self.answer(offset, into),

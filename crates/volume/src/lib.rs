@@ -61,6 +61,7 @@ mod rekey;
 mod request;
 mod scrub;
 mod shared;
+mod together;
 mod unit;
 mod verify;
 mod versions;

@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use lunette_buffer::Buffer;
 use lunette_quanta::{Native, OpenError, Reason, SLOT_LEN};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError, execute};
 
 use crate::counts::Tally;
 use crate::request::{Request, What};
 use crate::shared::{Place, Shared};
+use crate::together::waits_for_others;
 use crate::unit::{Unit, filled};
 
 impl Shared {
@@ -29,6 +31,13 @@ impl Shared {
             }
             What::Write { fua } => {
                 let Some(mut from) = self.take(len as usize) else { return false };
+                if !self.inner.needs_file_io()
+                    && waits_for_others(request, &piece)
+                    && let Some(plain) = request.take_buffer()
+                {
+                    self.seal_with_others(request, plain, from);
+                    return true;
+                }
                 let edu_len = self.size.edu_len();
                 let sealed = self.seal_piece(request, &piece, |codec, sealing, first, plain| {
                     let quanta = plain.len() / self.size.bytes();
@@ -43,10 +52,21 @@ impl Shared {
             What::Holes { unmap: true, .. } => Op::Unmap { offset, len },
             What::Holes { may_unmap, fua, .. } => Op::WriteZeroes { offset, len, may_unmap, fua },
         };
+        self.submit_native(request, piece.start, op, io);
+        true
+    }
+
+    /// Writes the EDUs of a whole request.
+    pub(crate) fn write_native(&self, request: &Arc<Request>, from: Buffer, io: &dyn FileIo) {
+        let Place::Native(native) = &self.place else { return };
+        let (offset, _) = self.native_bytes(*native, &request.range);
+        self.submit_native(request, request.range.start, Op::Write { offset, from, fua: request.what.fua() }, io);
+    }
+
+    fn submit_native(&self, request: &Arc<Request>, first: u64, op: Op, io: &dyn FileIo) {
         let sink: Arc<dyn CompletionSink> = Arc::<Request>::clone(request);
         // The tag carries the piece: its first quantum, from which its length follows.
-        self.inner.submit(op, io, Completion::new(sink, piece.start));
-        true
+        self.inner.submit(op, io, Completion::new(sink, first));
     }
 
     fn native_bytes(&self, native: Native, piece: &Range<u64>) -> (u64, u64) {
@@ -61,16 +81,34 @@ impl Shared {
         if request.what != What::Read {
             return request.ended(quanta, self.native_written(&piece, outcome));
         }
-        match filled(outcome) {
-            Err(error) => request.ended(quanta, Err(error)),
-            Ok(edus) => match self.open_native(request, &piece, &edus) {
-                // A write that was under way may have torn it, or may have been acknowledged since.
-                Err(error) if matches!(error.reason, Reason::Damaged | Reason::RolledBack) => {
-                    drop(edus);
-                    self.try_again(request, &piece);
-                }
-                result => request.ended(quanta, result.map_err(|error| self.refused(error))),
-            },
+        let edus = match filled(outcome) {
+            Err(error) => return request.ended(quanta, Err(error)),
+            Ok(edus) => edus,
+        };
+        if waits_for_others(request, &piece)
+            && let Some(plain) = request.take_buffer()
+        {
+            return self.open_with_others(request.me(), plain, edus);
+        }
+        let result = self.open_native(request, &piece, &edus);
+        self.native_read(request, &piece, edus, result);
+    }
+
+    /// The EDUs of a piece were opened, or could not be.
+    pub(crate) fn native_read(
+        &self,
+        request: &Request,
+        piece: &Range<u64>,
+        edus: Buffer,
+        result: Result<(), OpenError>,
+    ) {
+        match result {
+            // A write that was under way may have torn it, or may have been acknowledged since.
+            Err(error) if matches!(error.reason, Reason::Damaged | Reason::RolledBack) => {
+                drop(edus);
+                self.try_again(request, piece);
+            }
+            result => request.ended(piece.end - piece.start, result.map_err(|error| self.refused(error))),
         }
     }
 
@@ -89,11 +127,17 @@ impl Shared {
         Ok(())
     }
 
-    fn open_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
+    /// Opens the EDUs of a piece.
+    pub(crate) fn open_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
         request.with_bytes(piece, |plain| {
             let plain = plain.expect("a read has a buffer");
             self.codec().open(piece.start, edus, plain)
         })?;
+        self.opened_native(request, piece, edus)
+    }
+
+    /// Compares EDUs that were opened with the anchor, and counts them.
+    pub(crate) fn opened_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
         self.admit(piece.start, self.slots_of(edus))?;
         request.opened(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
         Tally::add(&self.tally.opened, piece.end - piece.start);

@@ -19,6 +19,7 @@ use crate::parity::ParityUnit;
 use crate::ranges::RangeClaims;
 use crate::request::{Request, What};
 use crate::shared::{Place, Shared};
+use crate::together::Together;
 use crate::unit::{Unit, doing, filled};
 use crate::versions::Versions;
 use crate::worker::{self, Mailbox};
@@ -137,6 +138,7 @@ impl Volume {
             starved: AtomicUsize::new(0),
             versions,
             tally: Tally::default(),
+            together: Together::default(),
             keeper,
         });
         if let Some(parity) = &parity {

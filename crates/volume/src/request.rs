@@ -104,6 +104,20 @@ impl Request {
         self.oldest_epoch.load(Ordering::Acquire)
     }
 
+    /// How many quanta it is about.
+    pub(crate) fn quanta(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// Takes the buffer, for work on several requests at once. It has to be [put back](Self::put_back) before the request ends.
+    pub(crate) fn take_buffer(&self) -> Option<Buffer> {
+        self.body().buffer.take()
+    }
+
+    pub(crate) fn put_back(&self, buffer: Buffer) {
+        self.body().buffer = Some(buffer);
+    }
+
     /// Works on the bytes of some of the quanta; `None` for a write without a buffer, which is one of zeroes.
     pub(crate) fn with_bytes<T>(&self, range: &Range<u64>, work: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
         let len = self.volume.size.bytes();

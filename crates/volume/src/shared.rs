@@ -16,6 +16,7 @@ use crate::packed::{Packed, Try};
 use crate::parity::ParityUnit;
 use crate::ranges::{ClaimId, RangeClaims};
 use crate::request::{Request, What};
+use crate::together::Together;
 use crate::versions::Versions;
 use crate::worker::{Job, Mailbox};
 
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) starved: AtomicUsize,
     pub(crate) versions: Versions,
     pub(crate) tally: Tally,
+    /// Short requests that wait for others.
+    pub(crate) together: Together,
     /// The anchor, when the volume was opened with one.
     pub(crate) keeper: Option<Keeper>,
 }

@@ -503,8 +503,10 @@ impl Handler for Engine {
     }
 
     fn batch_end(&mut self, cx: &mut Context<'_>) {
-        self.coalesce(cx);
         Turn::part_ends();
+        // What callers have submitted by now leaves with this batch.
+        self.take_messages(cx);
+        self.coalesce(cx);
     }
 }
 

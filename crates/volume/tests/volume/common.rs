@@ -29,6 +29,10 @@ impl Store for Blocks {
         Capabilities { unmap: inner.unmap && self.unmap, unmap_zeroes: inner.unmap_zeroes && self.unmap, ..inner }
     }
 
+    fn needs_file_io(&self) -> bool {
+        self.inner.needs_file_io()
+    }
+
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
         let (offset, len) = op.range();
         let block_len = u64::from(self.block_len);

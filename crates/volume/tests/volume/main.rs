@@ -12,4 +12,5 @@ mod parity;
 mod power_loss;
 mod rot;
 mod tampering;
+mod together;
 mod tools;

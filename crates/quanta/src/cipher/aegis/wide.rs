@@ -146,6 +146,7 @@ fn begin(key: &[u8; KEY_LEN], [n0, n1]: [__m512i; 2]) -> States {
 }
 
 /// One step of four states (section 4.2), for a `message` that is there early: it enters with the round's key.
+#[inline]
 #[target_feature(enable = "avx512f,vaes")]
 fn update([s0, s1, s2, s3, s4, s5]: States, message: __m512i) -> States {
     [
@@ -159,6 +160,7 @@ fn update([s0, s1, s2, s3, s4, s5]: States, message: __m512i) -> States {
 }
 
 /// The same step, for a `message` that is made from the states: it enters behind the round.
+#[inline]
 #[target_feature(enable = "avx512f,vaes")]
 fn update_late([s0, s1, s2, s3, s4, s5]: States, message: __m512i) -> States {
     [
