@@ -18,6 +18,8 @@ struct Claims<J> {
     granted: Vec<Claim>,
     /// In the order of coming; none is overtaken by one that conflicts with it.
     waiting: VecDeque<(Claim, J)>,
+    /// How many of both are for themselves. Without any, nothing conflicts.
+    alone: usize,
 }
 
 struct Claim {
@@ -35,7 +37,7 @@ impl Claim {
 
 impl<J> RangeClaims<J> {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Claims { last: 0, granted: Vec::new(), waiting: VecDeque::new() }))
+        Self(Mutex::new(Claims { last: 0, granted: Vec::new(), waiting: VecDeque::new(), alone: 0 }))
     }
 
     /// Claims a range, for itself or with others. When it has to wait, `later` gives what [`release`](Self::release) returns when the claim is
@@ -45,8 +47,10 @@ impl<J> RangeClaims<J> {
         claims.last += 1;
         let claim = Claim { id: claims.last, range, alone };
         let id = claim.id;
-        let waits = claims.granted.iter().any(|other| claim.conflicts(other))
-            || claims.waiting.iter().any(|(other, _)| claim.conflicts(other));
+        claims.alone += usize::from(alone);
+        let waits = claims.alone > 0
+            && (claims.granted.iter().any(|other| claim.conflicts(other))
+                || claims.waiting.iter().any(|(other, _)| claim.conflicts(other)));
         if waits {
             claims.waiting.push_back((claim, later(id)));
             return None;
@@ -60,7 +64,10 @@ impl<J> RangeClaims<J> {
         let mut granted = Vec::new();
         {
             let mut claims = self.lock();
-            claims.granted.retain(|claim| claim.id != id);
+            if let Some(at) = claims.granted.iter().position(|claim| claim.id == id) {
+                let claim = claims.granted.swap_remove(at);
+                claims.alone -= usize::from(claim.alone);
+            }
             if claims.waiting.is_empty() {
                 return;
             }
