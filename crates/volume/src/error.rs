@@ -61,6 +61,16 @@ pub enum VolumeError {
         "{0} records of the volume's journal that had been flushed are damaged or gone, so quanta that were written last would be older than they were; restore the volume from a copy, or recover it with force"
     )]
     RecordsLost(u64),
+    /// The journal of a packed volume has quanta that are older than the anchor knows: it is one that was there before.
+    #[error(
+        "the volume's journal has {count} quanta that are older than the anchor knows, quantum {position} first: it was rolled back; restore the volume, or recover it without the anchor to take what is there"
+    )]
+    JournalRolledBack {
+        /// The first of them.
+        position: u64,
+        /// How many they are.
+        count: u64,
+    },
     /// The journal of a packed volume holds what no client leaves there.
     #[error(transparent)]
     Journal(ReplayError),

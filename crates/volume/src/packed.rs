@@ -29,7 +29,7 @@ use lunette_quanta::packed::{Journal, Layout};
 use lunette_quanta::{Codec, Placement, QuantumSize, SLOT_LEN, Slot};
 use lunette_store::StoreError;
 
-use crate::VolumeError;
+use crate::anchor::version;
 use crate::limits::{MAX_LIVE, MAX_PIECE_BYTES};
 use crate::packed::notes::Notes;
 pub(crate) use crate::packed::read::Try;
@@ -37,6 +37,7 @@ use crate::packed::readers::Readers;
 use crate::request::Request;
 use crate::shared::Shared;
 use crate::unit::{Unit, doing};
+use crate::{Anchor, VolumeError};
 
 /// The driver of a packed volume.
 pub(crate) struct Packed {
@@ -177,6 +178,15 @@ impl Packed {
     /// Records that were not whole when the volume was opened, although a later one was.
     pub(crate) fn missing_records(&self) -> u64 {
         self.state().journal.missing()
+    }
+
+    /// The first quantum of the journal that is older than the anchor knows, and how many there are.
+    pub(crate) fn rolled_back(&self, anchor: &Anchor, quanta: u64) -> Option<(u64, u64)> {
+        let state = self.state();
+        let mut older =
+            state.journal.live(0..quanta).filter(|(position, live)| anchor.is_newer(*position, version(&live.slot)));
+        let (first, _) = older.next()?;
+        Some((first, 1 + older.count() as u64))
     }
 
     fn block_len(&self) -> u64 {

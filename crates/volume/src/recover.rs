@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use lunette_quanta::packed::{self, Journal, Layout, replay};
-use lunette_quanta::{Codec, Header, KeyRing, Placement, SLOT_LEN, Slot};
+use lunette_quanta::{Codec, Header, KeyRing, Placement};
 use lunette_store::{Store, StoreError};
 
+use crate::anchor::version;
 use crate::open::read_journal;
 use crate::packed::checkpoint::{move_out, write_tail};
 use crate::packed::{block_len, opens};
 use crate::shared::Place;
 use crate::unit::{Unit, doing};
-use crate::{Found, OpenOptions, Volume, VolumeError};
+use crate::{Anchor, Found, OpenOptions, Volume, VolumeError};
 
 /// What to do about a journal whose two tails are damaged, or that has lost records that had been flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,13 +42,17 @@ pub struct Recovered {
 ///
 /// It is not needed before a volume is opened: that replays the journal, too. It leaves a journal that is empty.
 ///
+/// With an anchor, nothing older than it knows takes the place of what is there: such quanta of a journal whose tails are damaged stay where they are, and
+/// any other journal with such quanta is refused, because one that was flushed never has them. The anchor itself is only read.
+///
 /// # Errors
 ///
-/// [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`] unless forced, and what [`Volume::open`](crate::Volume::open) fails with.
+/// [`VolumeError::JournalRolledBack`], also when forced, [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`] unless forced, and what [`Volume::open`](crate::Volume::open) fails with.
 pub fn recover(
     inner: &Arc<dyn Store>,
     found: &Found,
     keys: &KeyRing,
+    anchor: Option<&Anchor>,
     tail_loss: TailLoss,
 ) -> Result<Recovered, VolumeError> {
     let header = found.authenticate(keys)?;
@@ -60,10 +65,15 @@ pub fn recover(
     let replay = if tail_loss == TailLoss::Force { packed::salvage } else { packed::replay };
     let opened = Volume::open_by(replay, Arc::clone(inner), found, keys.clone(), OpenOptions::default());
     match opened {
-        Err(VolumeError::TailLost) if tail_loss == TailLoss::Force => force(inner, &header, keys),
+        Err(VolumeError::TailLost) if tail_loss == TailLoss::Force => force(inner, &header, keys, anchor),
         Err(error) => Err(error),
         Ok(volume) => {
             let Place::Packed(packed) = &volume.shared.place else { unreachable!("a packed volume") };
+            if let Some(anchor) = anchor
+                && let Some((position, count)) = packed.rolled_back(anchor, header.quanta)
+            {
+                return Err(VolumeError::JournalRolledBack { position, count });
+            }
             let missing_records = packed.missing_records();
             let moved = packed.checkpoint(&volume.shared).map_err(doing("recovering the volume"))?;
             Ok(Recovered { moved, tail_lost: false, missing_records })
@@ -72,7 +82,12 @@ pub fn recover(
 }
 
 /// Replays a journal without tails: every whole record counts that is newer than what is in its place, as versions tell.
-fn force(inner: &Arc<dyn Store>, header: &Header, keys: &KeyRing) -> Result<Recovered, VolumeError> {
+fn force(
+    inner: &Arc<dyn Store>,
+    header: &Header,
+    keys: &KeyRing,
+    anchor: Option<&Anchor>,
+) -> Result<Recovered, VolumeError> {
     let layout = Layout::of(header, inner.geometry().len_bytes)?;
     let unit = Unit::new(inner);
     let mut area = read_journal(&unit, &layout)?;
@@ -87,6 +102,9 @@ fn force(inner: &Arc<dyn Store>, header: &Header, keys: &KeyRing) -> Result<Reco
         for at in &checkpoint.moves {
             // A record needs no key, so what it holds could be a forgery of a high version.
             if at.data_offset.is_some_and(|offset| !opens(&codec, &area, at.position, offset, &at.slot)) {
+                continue;
+            }
+            if anchor.is_some_and(|anchor| anchor.is_newer(at.position, version(&at.slot))) {
                 continue;
             }
             if version_in_place(&unit, &layout, &codec, at.position)?.is_none_or(|there| there < version(&at.slot)) {
@@ -107,10 +125,6 @@ fn force(inner: &Arc<dyn Store>, header: &Header, keys: &KeyRing) -> Result<Reco
     };
     let moved = recover().map_err(doing("recovering the volume"))?;
     Ok(Recovered { moved, tail_lost: true, missing_records: 0 })
-}
-
-fn version(slot: &[u8; SLOT_LEN]) -> u64 {
-    Slot::decode(slot).version
 }
 
 /// The version of the quantum in its place; `None` for one that is torn or not authentic. That of a hole is 0.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use lunette_quanta::{Header, Holes, Placement};
+use lunette_volume::Anchor;
 use serde::Serialize;
 
 use super::Keyed;
@@ -9,7 +10,7 @@ use crate::encrypted::Keys;
 use crate::failure::Failure;
 use crate::output;
 
-/// Show what a volume says of itself. Without keys it is believed; with keys it is authenticated
+/// Show what a volume says of itself. Without keys it is believed; with keys it is authenticated, and an anchor must be that of the volume
 #[derive(Args)]
 pub(super) struct Info {
     #[command(flatten)]
@@ -89,6 +90,9 @@ struct Report {
     authenticated: bool,
     /// Which of the two copies of the header are whole.
     header_copies: [bool; 2],
+    /// Quanta whose version the anchor knows, when one is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anchored: Option<u64>,
 }
 
 pub(super) fn run(arguments: &Info) -> Result<(), Failure> {
@@ -103,10 +107,12 @@ pub(super) fn run(arguments: &Info) -> Result<(), Failure> {
         Some(keys) => found.authenticate(&keys.fetched.ring).map_err(|error| keyed.failure(&error))?,
         None => *found.header(),
     };
+    let anchor = keyed.open_anchor(&found)?;
     let report = Report {
         header: HeaderReport::new(&header),
         authenticated: keys.is_some(),
         header_copies: [0, 1].map(|copy: usize| found.copies()[copy].is_ok()),
+        anchored: anchor.as_ref().map(Anchor::known),
     };
     if *json {
         return output::json(&report);
@@ -114,6 +120,9 @@ pub(super) fn run(arguments: &Info) -> Result<(), Failure> {
     report.header.lines().into_iter().try_for_each(output::line)?;
     let copies = report.header_copies.iter().filter(|whole| **whole).count();
     output::line(format_args!("{:<14}{copies} of 2 whole", "copies"))?;
+    if let Some(known) = report.anchored {
+        output::line(format_args!("{:<14}of this volume, knows {known} of its quanta", "anchor"))?;
+    }
     output::line(format_args!(
         "{:<14}{}",
         "authenticated",

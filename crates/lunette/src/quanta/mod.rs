@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use lunette_initiator::{KeyParameters, encryption};
 use lunette_keys::source::KeySource;
 use lunette_store::{OpenOptions, Store};
-use lunette_volume::Found;
+use lunette_volume::{Anchor, Found};
 
 use crate::disk::{self, DiskName, Place};
 use crate::encrypted::{Keys, volume_failure};
@@ -116,6 +116,13 @@ impl Keyed {
     /// The file of the anchor, when one is given.
     fn anchor(&self) -> Result<Option<PathBuf>, Failure> {
         Ok(self.parameters()?.and_then(|parameters| parameters.anchor))
+    }
+
+    /// The anchor, to compare a volume with.
+    fn open_anchor(&self, found: &Found) -> Result<Option<Anchor>, Failure> {
+        let open =
+            |path: PathBuf| Anchor::open(&path, found.header(), true).map_err(|error| self.failure(&error.into()));
+        self.anchor()?.map(open).transpose()
     }
 
     /// Where the keys are.

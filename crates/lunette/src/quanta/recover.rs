@@ -10,7 +10,8 @@ use crate::output;
 
 /// Move what the journal of a volume holds to its places
 ///
-/// Every command that opens a volume takes what is in its journal, so this is only needed when the journal is damaged.
+/// Every command that opens a volume takes what is in its journal, so this is only needed when the journal is damaged. With an anchor, what is older than it was
+/// takes no place.
 #[derive(Args)]
 pub(super) struct Recover {
     #[command(flatten)]
@@ -28,8 +29,9 @@ pub(super) fn run(arguments: &Recover) -> Result<(), Failure> {
     let keys = keyed.keys()?;
     let unit = keyed.unit(false, None)?;
     let found = keys.find(&keyed.disk.place, &unit)?;
+    let anchor = keyed.open_anchor(&found)?;
     let tail_loss = if *force { TailLoss::Force } else { TailLoss::Refuse };
-    let recovered = lunette_volume::recover(&unit, &found, &keys.fetched.ring, tail_loss);
+    let recovered = lunette_volume::recover(&unit, &found, &keys.fetched.ring, anchor.as_ref(), tail_loss);
     let recovered = recovered.map_err(|error| keyed.failure(&error))?;
     if *json {
         return output::json(&json!({

@@ -1,7 +1,7 @@
 //! `lunette quanta verify`: reads a whole volume.
 
 use clap::Args;
-use lunette_volume::{Anchor, JournalState, Report as Found, Verdict};
+use lunette_volume::{JournalState, Report as Found, Verdict};
 use serde::Serialize;
 
 use super::Keyed;
@@ -66,8 +66,7 @@ pub(super) fn run(arguments: &Verify) -> Result<(), Failure> {
                 "an anchor is compared with what keys authenticate; leave out --no-keys".into(),
             ));
         }
-        Some(path) => Some(Anchor::open(&path, found.header(), true).map_err(|error| keyed.failure(&error.into()))?),
-        None => None,
+        _ => keyed.open_anchor(&found)?,
     };
     let bar = Bar::new();
     let verified = lunette_volume::verify(&unit, &found, ring, anchor.as_ref(), &mut |progress| bar.set(progress));

@@ -137,6 +137,16 @@ impl Anchor {
         version >= lowest
     }
 
+    /// Whether a version of this quantum is known that is higher.
+    pub(crate) fn is_newer(&self, position: u64, version: u64) -> bool {
+        self.entries[position as usize].load(Ordering::Acquire) > version
+    }
+
+    /// How many quanta it knows a version of: all that were read or written with it.
+    pub fn known(&self) -> u64 {
+        self.entries.iter().filter(|entry| entry.load(Ordering::Acquire) != 0).count() as u64
+    }
+
     /// Remembers the version of what was written.
     pub(crate) fn written(&self, position: u64, version: u64) {
         if self.entries[position as usize].fetch_max(version, Ordering::AcqRel) < version {

@@ -127,7 +127,7 @@ fn recovery_checks_what_it_moves() {
     for (times, ends_well) in [(1, true), (2, false)] {
         let (flips, unit, volume, ciphertext) = half_moved();
         drop(volume);
-        let recover = || recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Refuse);
+        let recover = || recover(&unit, &find(&unit).unwrap(), &keys(&[1]), None, TailLoss::Refuse);
         // The replay reads right.
         flips.flip(ciphertext, 1, times);
         match recover() {
@@ -153,9 +153,9 @@ fn a_rotten_record_before_a_whole_one_is_reported() {
         assert_eq!((report.missing_records, report.intact), (missing, 2));
         let found = read(&open(&unit), 0, 3 * 512).unwrap();
         assert_eq!([found[0], found[512], found[1024]], content);
-        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Refuse).unwrap();
+        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), None, TailLoss::Refuse).unwrap();
         assert_eq!((recovered.missing_records, recovered.moved), (missing, 2));
-        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Refuse).unwrap();
+        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), None, TailLoss::Refuse).unwrap();
         assert_eq!(recovered.missing_records, 0, "a checkpoint gives the number up");
     }
 }
@@ -210,7 +210,7 @@ fn a_flushed_record_that_has_rotted_is_not_passed_over_even_when_it_is_the_last(
     let report = verify(&unit, &found, Some(&keys(&[1])), None, &mut |_| {}).unwrap();
     assert_eq!((report.journal, report.missing_records), (Some(JournalState::RecordsLost(1)), 1));
     assert!(!report.is_whole());
-    let recover = |loss| recover(&unit, &found, &keys(&[1]), loss);
+    let recover = |loss| recover(&unit, &found, &keys(&[1]), None, loss);
     assert!(matches!(recover(TailLoss::Refuse), Err(VolumeError::RecordsLost(1))));
     let recovered = recover(TailLoss::Force).unwrap();
     assert_eq!((recovered.moved, recovered.missing_records, recovered.tail_lost), (1, 1, false));

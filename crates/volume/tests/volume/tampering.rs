@@ -6,7 +6,9 @@ use lunette_crc32c::Crc32c;
 use lunette_quanta::packed::Layout;
 use lunette_quanta::{Holes, Native, QuantumSize, SLOT_LEN};
 use lunette_store::{MemoryStore, Store};
-use lunette_volume::{Anchor, Counts, FormatOptions, OpenOptions, Volume, find, format};
+use lunette_volume::{
+    Anchor, Counts, FormatOptions, OpenOptions, TailLoss, Volume, VolumeError, find, format, recover,
+};
 
 use crate::common::{JOURNAL_BYTES, Kind, VOLUME, flush, keys, make, memory, open, read, refused_at, write};
 
@@ -277,6 +279,70 @@ fn the_table_of_attacks() {
         found.push(row);
     }
     assert_eq!(found, EXPECTED);
+}
+
+/// What is done to a packed volume before it is recovered.
+#[derive(Clone, Copy, PartialEq)]
+enum Past {
+    /// The journal is put back as it was.
+    Journal,
+    /// And its tails, and what is in the places of the quanta, are erased.
+    JournalWithoutTails,
+}
+
+/// Recovers a volume whose journal is one of before, and tells what its victim is then.
+fn recovery(past: Past, loss: TailLoss, anchored: bool) -> &'static str {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("anchor");
+    let opened = |unit: &Arc<dyn Store>| {
+        let found = find(unit).unwrap();
+        if !path.exists() {
+            drop(Anchor::create(&path, found.header()).unwrap());
+        }
+        let options = OpenOptions { anchor: Some(path.clone()), ..OpenOptions::default() };
+        Volume::open(Arc::clone(unit), &found, keys(&[1]), options).unwrap()
+    };
+    let unit = attack(PACKED, Attack::Journal, opened).unwrap();
+    if past == Past::JournalWithoutTails {
+        unit.memory.write(8192, &[0; 8192]).unwrap();
+        (0..QUANTA).for_each(|position| unit.put(position, &(vec![0; Q], [0; SLOT_LEN])));
+    }
+    let before = unit.get(VICTIM);
+    let found = find(&unit.store).unwrap();
+    let anchor = anchored.then(|| Anchor::open(&path, found.header(), true).unwrap());
+    match recover(&unit.store, &found, &keys(&[1]), anchor.as_ref(), loss) {
+        Err(VolumeError::JournalRolledBack { position: 0, count: QUANTA }) => {
+            assert!(unit.get(VICTIM) == before, "nothing was moved");
+            "refused"
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => match read(&open(&unit.store), VICTIM * Q as u64, Q).unwrap()[0] {
+            0 => "left as it is",
+            old if old == 1 + VICTIM as u8 => "MOVES OLDER",
+            _ => "moves what is right",
+        },
+    }
+}
+
+#[test]
+fn the_table_of_recoveries() {
+    const OLDER: &str = "MOVES OLDER";
+    let rows = [
+        ("the journal as it was", Past::Journal, TailLoss::Refuse, [OLDER, "refused"]),
+        ("the journal as it was, forced", Past::Journal, TailLoss::Force, [OLDER, "refused"]),
+        (
+            "the journal as it was without tails, forced",
+            Past::JournalWithoutTails,
+            TailLoss::Force,
+            [OLDER, "left as it is"],
+        ),
+    ];
+    println!("| attack | recover | recover --anchor |");
+    for (name, past, loss, expected) in rows {
+        let found = [false, true].map(|anchored| recovery(past, loss, anchored));
+        println!("| {name} | {} |", found.join(" | "));
+        assert_eq!(found, expected, "{name}");
+    }
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn recovery_empties_the_journal() {
     let (_, unit, volume) = fresh(PACKED, 16);
     write(&volume, 0, &[1; 2048], true).unwrap();
     drop(volume);
-    let again = || recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Refuse).unwrap();
+    let again = || recover(&unit, &find(&unit).unwrap(), &keys(&[1]), None, TailLoss::Refuse).unwrap();
     assert_eq!((again().moved, again().moved), (4, 0));
     let report = verify(&unit, &find(&unit).unwrap(), Some(&keys(&[1])), None, &mut |_| {}).unwrap();
     assert_eq!((report.journal, report.intact), (Some(JournalState::Empty), 4));
@@ -262,8 +262,8 @@ fn a_journal_without_tails_is_recovered_with_force_alone() {
     assert!(matches!(opened.err(), Some(VolumeError::TailLost)));
     let report = verify(&unit, &found, Some(&keys(&[1])), None, &mut |_| {}).unwrap();
     assert!(report.journal == Some(JournalState::TailLost) && !report.is_whole());
-    assert!(matches!(recover(&unit, &found, &keys(&[1]), TailLoss::Refuse), Err(VolumeError::TailLost)));
-    let recovered = recover(&unit, &found, &keys(&[1]), TailLoss::Force).unwrap();
+    assert!(matches!(recover(&unit, &found, &keys(&[1]), None, TailLoss::Refuse), Err(VolumeError::TailLost)));
+    let recovered = recover(&unit, &found, &keys(&[1]), None, TailLoss::Force).unwrap();
     assert!(recovered.tail_lost && recovered.moved >= 1, "{recovered:?}");
     let content = read(&open(&unit), 0, 2048).unwrap();
     assert_eq!([content[0], content[512], content[1024], content[1536]], [1, 2, 3, 1]);
@@ -282,7 +282,7 @@ fn forced_recovery_brings_nothing_older_over_what_is_in_its_place() {
     // The older record alone is left, as if the newer one had been overwritten.
     memory.write(8192, &vec![0; Kind::ALL.len() * 8192]).unwrap();
     memory.write(8192 + 8192, &record).unwrap();
-    let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Force).unwrap();
+    let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), None, TailLoss::Force).unwrap();
     assert_eq!(recovered.moved, 0);
     assert_eq!(read(&open(&unit), 0, 512).unwrap(), [2; 512]);
 }
@@ -359,7 +359,7 @@ fn forced_recovery_does_not_replace_a_quantum_by_a_forged_one() {
         for tail in [8192, 8192 + 4096] {
             memory.write(tail, &[0; SLOT_LEN]).unwrap();
         }
-        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), TailLoss::Force).unwrap();
+        let recovered = recover(&unit, &find(&unit).unwrap(), &keys(&[1]), None, TailLoss::Force).unwrap();
         assert_eq!(recovered.moved, moved);
         assert_eq!(read(&open(&unit), 0, 512).unwrap(), [content; 512]);
     }
