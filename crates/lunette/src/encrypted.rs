@@ -54,7 +54,16 @@ impl Keys {
         unit: Arc<dyn Store>,
         read_only: bool,
     ) -> Result<Arc<Volume>, Failure> {
-        let options = OpenOptions { read_only, anchor: self.anchor };
+        self.open_with(name, unit, OpenOptions { read_only, ..OpenOptions::default() })
+    }
+
+    fn open_with(
+        self,
+        name: &dyn Display,
+        unit: Arc<dyn Store>,
+        mut options: OpenOptions,
+    ) -> Result<Arc<Volume>, Failure> {
+        options.anchor = self.anchor;
         let opened = encryption::open(unit, &self.source, self.fetched, options);
         opened.map(Arc::new).map_err(|error| encryption_failure(name, error))
     }
@@ -69,7 +78,8 @@ impl Keys {
         read_only: bool,
     ) -> Result<Arc<Volume>, Failure> {
         let (source, generation) = (self.source.clone(), self.fetched.generation);
-        let volume = self.open(name, unit, read_only)?;
+        let volume =
+            self.open_with(name, unit, OpenOptions { read_only, await_keys: true, ..OpenOptions::default() })?;
         volumes::add(name.to_string(), source, generation, &volume)?;
         Ok(volume)
     }

@@ -1,8 +1,8 @@
 //! The encrypted volumes that this process serves: their keys are fetched again, their counts are told, and they are closed at the end.
 //!
 //! Signals are about the process, so there is one list of them. New keys are looked for at intervals, on SIGHUP, and soon after a quantum was read that a key
-//! unknown here has sealed. Only the key file's generation is read until there is a newer one: unlocking a key file takes time by design. When the keys
-//! cannot be had, the volume goes on with those that it has; quanta of newer epochs are refused, and the log says why.
+//! unknown here has sealed; that read waits for its key, at most [`MAX_KEY_WAIT`]. Only the key file's generation is read until there is a newer one: unlocking
+//! a key file takes time by design. When the keys cannot be had, the volume goes on with those that it has, and the log says why.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -18,6 +18,9 @@ const KEYS_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The interval at which refused quanta are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time that a read waits for a key, until it is refused: less than the 30 s that Linux gives a SCSI command.
+const MAX_KEY_WAIT: Duration = Duration::from_secs(20);
 
 /// The least time between two looks at a key file because of refused quanta.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -96,8 +99,10 @@ fn watch() {
             }
         }
         for (served, volume) in &all {
+            served.end_waits(volume, Instant::now());
             if served.is_due(volume) {
                 served.refresh(volume);
+                served.end_waits(volume, Instant::now());
             }
         }
     }
@@ -107,8 +112,17 @@ impl Served {
     fn is_due(&self, volume: &Volume) -> bool {
         let known = lock(&self.known);
         let since = known.looked.elapsed();
-        let lacks_key = volume.counts().refused_unknown_epoch > known.refused;
+        let refused = volume.counts().refused_unknown_epoch > known.refused;
+        let lacks_key = refused || volume.waiting_for_keys().is_some();
         since >= KEYS_INTERVAL || (lacks_key && since >= AGAIN_AFTER)
+    }
+
+    /// Refuses reads that have waited for too long, at this moment.
+    fn end_waits(&self, volume: &Volume, now: Instant) {
+        let refused = now.checked_sub(MAX_KEY_WAIT).map_or(0, |since| volume.refuse_waiting(since));
+        if refused > 0 {
+            tracing::warn!(disk = %self.name, refused, "reads were refused: their key did not come within {MAX_KEY_WAIT:?}");
+        }
     }
 
     fn refresh(&self, volume: &Volume) {
@@ -126,7 +140,7 @@ impl Served {
                 Err(error) => tracing::warn!(%disk, "the keys stay as they were: {error}"),
             },
             Err(error) if error.is_temporary() => {
-                tracing::warn!(%disk, "known epochs go on, and quanta of newer ones are refused: {error}");
+                tracing::warn!(%disk, "known epochs go on, and reads of newer ones wait up to {MAX_KEY_WAIT:?}: {error}");
             }
             Err(error) => tracing::warn!(%disk, "the keys stay as they were: {error}"),
         }

@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod anchor;
+mod awaited;
 mod counts;
 mod error;
 mod find;

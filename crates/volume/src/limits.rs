@@ -17,6 +17,9 @@ pub const RECORD_POOL_BYTES: usize = (MAX_RECORDS_UNDER_WAY + 1) * MAX_PIECE_BYT
 /// Records of a packed volume that are written at the same time. Small writes that come meanwhile share the next record.
 pub const MAX_RECORDS_UNDER_WAY: usize = 4;
 
+/// Reads that wait for a key that is not known yet. More are refused at once.
+pub const MAX_WAITING_FOR_KEYS: usize = 1024;
+
 /// Quanta whose newest content is in the journal. At this number a checkpoint is due; twice as many are never there.
 pub const MAX_LIVE: usize = 1 << 17;
 

@@ -108,6 +108,7 @@ impl Shared {
                 drop(edus);
                 self.try_again(request, piece);
             }
+            Err(error) if self.waits_for_key(request, piece, error) => {}
             result => request.ended(piece.end - piece.start, result.map_err(|error| self.refused(error))),
         }
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_quanta::packed::{Journal, Layout, ReplayError, replay};
@@ -11,6 +12,7 @@ use lunette_quanta::{Codec, Header, KeyRing, Native, Placement, VolumeId};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError, execute};
 
 use crate::anchor::Keeper;
+use crate::awaited::AwaitedKeys;
 use crate::counts::Tally;
 use crate::find::write_header;
 use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES, RECORD_POOL_BYTES};
@@ -33,6 +35,9 @@ pub struct OpenOptions {
     /// The file of the volume's [`Anchor`], against which everything that is read is checked. It must be there. Requests then make no holes: zeroes are
     /// sealed, and unmaps free no space.
     pub anchor: Option<PathBuf>,
+    /// Whether reads of quanta whose key is not known wait for it. Whoever says so calls [`Volume::set_keys`] when there are new keys, and
+    /// [`Volume::refuse_waiting`] when reads have waited for long enough.
+    pub await_keys: bool,
 }
 
 /// An open volume: a store of plain text.
@@ -138,6 +143,8 @@ impl Volume {
             starved: AtomicUsize::new(0),
             versions,
             tally: Tally::default(),
+            await_keys: options.await_keys,
+            awaited: AwaitedKeys::default(),
             together: Together::default(),
             keeper,
         });
@@ -171,8 +178,12 @@ impl Volume {
         let _alone = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let epoch = keys.newest_epoch();
         self.change_header(&keys, |header| Header { newest_epoch: header.newest_epoch.max(epoch), ..header })?;
-        let mut codec = self.shared.codec.write().unwrap_or_else(PoisonError::into_inner);
-        *codec = codec.with_keys(keys);
+        let codec = {
+            let mut codec = self.shared.codec.write().unwrap_or_else(PoisonError::into_inner);
+            *codec = codec.with_keys(keys);
+            codec.clone()
+        };
+        self.shared.key_came(&codec);
         Ok(())
     }
 
@@ -302,6 +313,8 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
+        // No one brings keys any more.
+        self.refuse_waiting(Instant::now());
         if let Some(keeper) = &self.shared.keeper {
             keeper.anchor().close();
         }

@@ -10,6 +10,7 @@ use lunette_quanta::{Codec, Header, Holes, Native, OpenError, QuantumSize, SLOT_
 use lunette_store::{FileIo, InlineIo, Store, StoreError};
 
 use crate::anchor::Keeper;
+use crate::awaited::AwaitedKeys;
 use crate::counts::Tally;
 use crate::find::random_seed;
 use crate::packed::{Packed, Try};
@@ -46,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) starved: AtomicUsize,
     pub(crate) versions: Versions,
     pub(crate) tally: Tally,
+    /// Whether reads wait for keys that are not known.
+    pub(crate) await_keys: bool,
+    pub(crate) awaited: AwaitedKeys,
     /// Short requests that wait for others.
     pub(crate) together: Together,
     /// The anchor, when the volume was opened with one.

@@ -255,6 +255,11 @@ impl Piece {
             // A write may have been acknowledged since its quanta were looked for.
             return shared.try_again(&self.request, &self.quanta);
         }
+        if let (Ok(Err(error)), Try::First) = (&opened, self.attempt)
+            && shared.waits_for_key(&self.request, &self.quanta, *error)
+        {
+            return;
+        }
         let result = opened.and_then(|opened| opened.map_err(|error| shared.refused(error)));
         self.request.ended(self.quanta.end - self.quanta.start, result);
         if let Try::Last(Some(claim)) = self.attempt {

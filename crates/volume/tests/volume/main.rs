@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
 
 mod anchor;
+mod awaited;
 mod common;
 mod concurrency;
 mod faults;

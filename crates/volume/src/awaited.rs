@@ -1,0 +1,85 @@
+//! Reads of quanta whose key is not known yet, and wait for it.
+//!
+//! Another client may seal with a new key before this one has it. Where someone fetches keys for the volume while it is open, such a read waits until
+//! [`Volume::set_keys`] has brought its key, or [`Volume::refuse_waiting`] says that it has waited for long enough. It holds no buffer of the volume
+//! meanwhile, and then reads once more: its quanta may have changed.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use lunette_quanta::{Codec, OpenError, Reason};
+
+use crate::Volume;
+use crate::limits::MAX_WAITING_FOR_KEYS;
+use crate::request::Request;
+use crate::shared::Shared;
+
+/// A piece of a read that waits.
+struct Waiting {
+    request: Arc<Request>,
+    piece: Range<u64>,
+    /// What to say when the key does not come.
+    error: OpenError,
+    epoch: u32,
+    since: Instant,
+}
+
+/// The reads of a volume that wait for keys.
+#[derive(Default)]
+pub(crate) struct AwaitedKeys(Mutex<Vec<Waiting>>);
+
+impl AwaitedKeys {
+    fn list(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Lets a piece that could not be opened wait for its key. False when it is to be refused at once: for another reason, where no one fetches keys, or
+    /// because too many wait.
+    pub(crate) fn waits_for_key(&self, request: &Request, piece: &Range<u64>, error: OpenError) -> bool {
+        let (Reason::UnknownEpoch(epoch), true) = (error.reason, self.await_keys) else { return false };
+        let is_first = {
+            let mut list = self.awaited.list();
+            if list.len() >= MAX_WAITING_FOR_KEYS {
+                return false;
+            }
+            list.push(Waiting { request: request.me(), piece: piece.clone(), error, epoch, since: Instant::now() });
+            list.len() == 1
+        };
+        if is_first {
+            tracing::warn!(epoch, position = error.position, "a quantum needs a key that is not known; its read waits");
+        }
+        // The key may have come since the quantum was opened.
+        let codec = self.codec().clone();
+        self.key_came(&codec);
+        true
+    }
+
+    /// Reads what a key of `codec` can open.
+    pub(crate) fn key_came(&self, codec: &Codec) {
+        let known: Vec<_> = self.awaited.list().extract_if(.., |waiting| codec.keys().has(waiting.epoch)).collect();
+        for Waiting { request, piece, .. } in known {
+            self.try_again(&request, &piece);
+        }
+    }
+}
+
+impl Volume {
+    /// How many reads wait for a key, and since when the first of them. Only with [`OpenOptions::await_keys`](crate::OpenOptions::await_keys).
+    pub fn waiting_for_keys(&self) -> Option<(usize, Instant)> {
+        let list = self.shared.awaited.list();
+        Some((list.len(), list.iter().map(|waiting| waiting.since).min()?))
+    }
+
+    /// Refuses the reads that have been waiting for a key since `since`, or for longer. Gives how many they were.
+    pub fn refuse_waiting(&self, since: Instant) -> usize {
+        let refused: Vec<_> = self.shared.awaited.list().extract_if(.., |waiting| waiting.since <= since).collect();
+        let count = refused.len();
+        for Waiting { request, piece, error, .. } in refused {
+            request.ended(piece.end - piece.start, Err(self.shared.refused(error)));
+        }
+        count
+    }
+}
