@@ -86,6 +86,18 @@ impl Counts {
     }
 }
 
+/// Prints what encrypted disks have done, for a server without numbers of its own. Nothing, when there are none.
+pub(crate) fn print_volumes(json: bool) {
+    let volumes = volumes::counts().unwrap_or_default();
+    let text =
+        volumes.iter().map(
+            |(name, counts)| {
+                if json { format!("{}\n", volume_json(name, counts)) } else { volume_table(name, counts) }
+            },
+        );
+    let _ = io::stderr().write_all(text.collect::<String>().as_bytes());
+}
+
 /// A number of an encrypted disk: its JSON key, its label, and its place in the counts.
 struct VolumeRow(&'static str, &'static str, fn(&lunette_volume::Counts) -> u64);
 

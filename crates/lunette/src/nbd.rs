@@ -8,8 +8,9 @@ use std::sync::Arc;
 use clap::{ArgGroup, Args};
 use lunette_nbd::{Export, Listener, Server};
 use lunette_store::{OpenOptions, Store};
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 
+use crate::counts;
 use crate::disk::{self, DiskName};
 use crate::encrypted::volume_on;
 use crate::failure::Failure;
@@ -28,7 +29,9 @@ Use it:
 There is no encryption and no login: whoever reaches the socket or the address has the disk.
 Without ?keys= an encrypted disk is served as it is, still encrypted; a warning says so, unless --read-only is given.
 Signals: SIGTERM and Ctrl-C end what runs, flush, close an encrypted disk and exit; a second one exits at once. SIGHUP fetches the keys
-of an encrypted disk again, which also happens once a minute, and when a quantum was read whose key is not known.
+of an encrypted disk again, which also happens once a minute, and when a quantum was read whose key is not known; that read waits for its
+key, 20 seconds at most. SIGUSR1 prints on standard error how many quanta of an encrypted disk were sealed, opened, repaired and refused,
+and so does the end.
 
 Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 keys that cannot be used, 4 address or socket in use or not available, 5 disk missing,
 unreadable or in use.";
@@ -57,6 +60,9 @@ pub(crate) struct Arguments {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
+    /// Print what an encrypted disk has done as one JSON object in a line
+    #[arg(long)]
+    json: bool,
 }
 
 fn export_name(text: &str) -> Result<String, String> {
@@ -70,6 +76,7 @@ fn export_name(text: &str) -> Result<String, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
+    let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
     let export = Export::new(arguments.name.clone(), arguments.open()?, arguments.read_only);
     let export = export.map_err(Failure::disk)?;
     let io = Arc::new(PoolIo::start()?);
@@ -81,6 +88,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         volumes::refresh();
     };
     hangups.answer_with("lunette-hangup", refresh).map_err(Failure::other)?;
+    let json = arguments.json;
+    questions.answer_with("lunette-counts", move || counts::print_volumes(json)).map_err(Failure::other)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{uri}").and_then(|()| out.flush()).map_err(Failure::other)?;
     drop(out);
@@ -89,7 +98,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         // The file may have been removed already.
         let _ = std::fs::remove_file(path);
     }
-    served.and_then(|()| volumes::close())
+    let closed = served.and_then(|()| volumes::close());
+    counts::print_volumes(json);
+    closed
 }
 
 impl Arguments {
