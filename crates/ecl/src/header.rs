@@ -16,8 +16,8 @@
 //! | 44 | payload check | CRC32C of the payload |
 //! | 48 | stream offset | where in the stream of its direction the packet's first byte stands |
 //! | 56 | PDU offset | bytes of the PDU, beyond its basic header segment, that stand before the payload |
-//! | 60 | parity group | 0: none; see module [`parity`](crate::parity) |
-//! | 62 | parity position | the packet's place in the group, and in a Parity packet how many the group has |
+//! | 60 | packet group | 0: none; see module [`parity`](crate::parity) |
+//! | 62 | position | the packet's place in the group, and in a Parity packet how many the group has |
 //! | 63 | | 0 |
 //! | 64 | header check | authenticates bytes 0 to 63 and 80 to 127: module `protection` |
 //! | 80 | basic header segment | of the PDU that the payload belongs to (RFC 7143 section 11.2.1); zeroes where there is none |
@@ -236,7 +236,7 @@ pub enum HeaderError {
     #[error("acknowledges packets before the first one")]
     Acknowledged,
     /// A place in a group with parity that no packet of the type can have.
-    #[error("position {} of parity group {} is none for a packet of this type", .0.position, .0.group)]
+    #[error("position {} of packet group {} is none for a packet of this type", .0.position, .0.group)]
     Parity(ParityPosition),
 }
 
