@@ -131,8 +131,8 @@ pub struct Association<P> {
     secret: ExchangeSecret,
     config: Config,
     protection: Protection,
-    /// Up to where the streams may be under the login's keys, once there are others: the peer's and ours.
-    login_end: Option<[u64; 2]>,
+    /// Up to where our stream may be under the login's keys, once there are others.
+    login_end: Option<u64>,
     /// The first packet that was sent under the bound keys.
     first_bound_packet: Option<u64>,
     recovery: Recovery<Content>,
@@ -264,7 +264,7 @@ impl<P> Association<P> {
                 return self.close(CloseCode::PROTOCOL, "bytes from beyond the login came before its end");
             }
             self.incoming.trust();
-            self.login_end = Some([self.incoming.delivered(), self.outgoing.end()]);
+            self.login_end = Some(self.outgoing.end());
             self.protection.bind(self.secret.bound_keys(self.role, binding));
             // The server speaks under these keys when it has heard the client do so.
             self.probes = self.role == Role::Client;

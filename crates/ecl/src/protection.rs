@@ -72,7 +72,7 @@ pub struct PacketKeys {
 /// other stream bytes may go.
 ///
 /// Login keys are known to a machine in the middle that relays CHAP. So from a packet under them that comes after [`Protection::bind`] the
-/// association takes nothing but stream bytes of the login and acknowledgements of packets that were sent under them.
+/// association takes nothing but what an Ack packet says of packets that were sent under them.
 #[derive(Debug)]
 pub struct Protection {
     role: Role,

@@ -1,6 +1,5 @@
 //! What a datagram brings.
 
-use lunette_pdu::BHS_LEN;
 use lunette_session::Time;
 
 use super::{Association, Content, Seal, State, Upper};
@@ -62,7 +61,13 @@ impl<P: Copy> Association<P> {
         let len = datagram.len();
         let Ok(header) = self.protection.open(now, datagram) else { return Received::Nothing };
         let payload_len = len - HEADER_LEN;
-        if self.why_over().is_some() || !self.is_welcome(&header, payload_len) {
+        if self.why_over().is_some() || !self.is_welcome(&header) {
+            return Received::Nothing;
+        }
+        let is_of_others = self.login_end.is_some() && !header.flags.contains(Flags::BOUND);
+        if is_of_others {
+            // Others may know the login's keys: its number does not count as received, and what it acknowledges is of the login alone.
+            self.note_acknowledged(&header, &datagram[HEADER_LEN..], now);
             return Received::Nothing;
         }
         let verdict = match header.packet_type {
@@ -79,11 +84,8 @@ impl<P: Copy> Association<P> {
             return Received::Nothing;
         }
         let payload = &datagram[HEADER_LEN..];
-        // Others may know the login's keys: after the login they move no address and give no credit.
-        if self.login_end.is_none() || header.flags.contains(Flags::BOUND) {
-            self.note_address(&header, from, len, now, entropy);
-            self.note_credit(&header);
-        }
+        self.note_address(&header, from, len, now, entropy);
+        self.note_credit(&header);
         self.note_acknowledged(&header, payload, now);
         self.note_parity(&header, payload);
         if let Some(verdict @ (Verdict::Due(_) | Verdict::Early)) = verdict {
@@ -99,7 +101,7 @@ impl<P: Copy> Association<P> {
     }
 
     /// Whether a packet with its keys may say what it says.
-    fn is_welcome(&self, header: &Header, payload_len: usize) -> bool {
+    fn is_welcome(&self, header: &Header) -> bool {
         let is_stream = header.packet_type == PacketType::Stream;
         let is_sealed = header.flags.contains(Flags::SEALED);
         if header.flags.contains(Flags::BOUND) {
@@ -107,11 +109,7 @@ impl<P: Copy> Association<P> {
             return is_sealed || !is_data || self.config.seal == Seal::Headers;
         }
         // A machine in the middle that relays the login knows these keys, and must not reach further than the login.
-        let header_len = if header.begins_pdu() { BHS_LEN as u64 } else { 0 };
-        let end = header.stream_offset.saturating_add(header_len + payload_len as u64);
-        let is_of_login = |from: u64| is_stream && end <= from;
-        (is_sealed || !is_stream)
-            && self.login_end.is_none_or(|[end, _]| is_of_login(end) || header.packet_type == PacketType::Ack)
+        (is_sealed || !is_stream) && (self.login_end.is_none() || header.packet_type == PacketType::Ack)
     }
 
     /// Counts a packet. False when it came before.

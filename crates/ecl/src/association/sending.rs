@@ -85,7 +85,7 @@ impl<P: Copy> Association<P> {
     /// Where new bytes of our stream end. Those after the login wait for the keys that the login has confirmed.
     fn stream_limit(&self) -> u64 {
         match self.login_end {
-            Some([_, end]) if !self.protection.sends_bound() => end.min(self.peer_credit),
+            Some(end) if !self.protection.sends_bound() => end.min(self.peer_credit),
             _ => self.peer_credit,
         }
     }

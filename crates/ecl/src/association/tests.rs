@@ -9,7 +9,7 @@ use rand_pcg::rand_core::Rng;
 
 use super::*;
 use crate::handshake::{Answer, Client, Listener, Received as Shaken, ResetSecret};
-use crate::header::{Header, PacketType};
+use crate::header::{Flags, Header, PacketType};
 
 /// What the network does to datagrams.
 #[derive(Debug, Clone, Copy)]
@@ -431,4 +431,27 @@ fn bytes_from_beyond_the_login_that_came_before_its_end_are_not_delivered() {
     association.resume(sink);
     assert_eq!(sink.stream.len(), BHS_LEN + 20);
     assert_eq!(association.why_over().map(|why| why.code), Some(CloseCode::PROTOCOL));
+}
+
+/// A machine in the middle that has relayed the login knows its keys.
+#[test]
+fn the_logins_keys_use_up_no_numbers_once_there_are_others() {
+    for packet_type in [PacketType::Ack, PacketType::Stream] {
+        let mut world = World::new(1, CLEAN, Config::default());
+        world.bind();
+        for number in 0..200 {
+            let mut header = Header::new(packet_type, world.ends[1].association.own_number, number);
+            if packet_type == PacketType::Stream {
+                header.flags = Flags::SEALED;
+                header.bhs.copy_from_slice(&world.pushed[0][..BHS_LEN]);
+            }
+            let payload = if packet_type == PacketType::Stream { &world.pushed[0][BHS_LEN..] } else { &[] };
+            let mut packet = [&header.emit()[..], payload].concat();
+            world.ends[0].association.secret.login_keys(Role::Client).send.seal(&mut packet);
+            world.arrive(1, &address(66), &mut packet);
+        }
+        world.push(0, 1, 50_000);
+        world.run_until_all_has_come();
+        assert_eq!(*world.ends[1].association.peer(), address(1));
+    }
 }
