@@ -10,6 +10,7 @@
 
 pub mod ahs;
 pub mod digests;
+pub mod ecl;
 pub mod full_feature;
 mod initiator;
 pub mod initiator_full_feature;
@@ -45,7 +46,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 26] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -102,6 +103,18 @@ pub const TARGETS: [Target; 24] = [
         run: quanta::parity::run,
         random: quanta::parity::random,
         seeds: quanta::parity::seeds,
+    },
+    Target {
+        name: "ecl_association",
+        run: ecl::association::run,
+        random: ecl::association::random,
+        seeds: ecl::association::seeds,
+    },
+    Target {
+        name: "ecl_handshake",
+        run: ecl::handshake::run,
+        random: ecl::handshake::random,
+        seeds: ecl::handshake::seeds,
     },
     Target { name: "kmip", run: kmip::run, random: kmip::random, seeds: kmip::seeds },
     Target { name: "key_file", run: key_file::run, random: key_file::random, seeds: key_file::seeds },

@@ -25,8 +25,9 @@ pub struct ExchangeSecret([u8; 32]);
 pub struct Binding([u8; 32]);
 
 impl ExchangeSecret {
-    /// The secret of an exchange, from the two keys that Noise derives at its end and the hash of everything that was said.
-    pub(crate) fn new(split: &[u8; 64], handshake_hash: &[u8]) -> Self {
+    /// The secret of an exchange, from the two keys that Noise derives at its end and the hash of everything that was said. The handshake calls it;
+    /// others are fuzzers, which play one side without a handshake.
+    pub fn new(split: &[u8; 64], handshake_hash: &[u8]) -> Self {
         let mut secret = [0; 32];
         let hkdf = Hkdf::<Sha256>::new(Some(handshake_hash), split);
         hkdf.expand(EXCHANGE, &mut secret).expect(FITS);
