@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 mod check;
+mod ecl;
 mod experiment;
 mod limits;
 mod link;
@@ -56,6 +57,8 @@ enum Measuring {
     Link(Box<options::Options>),
     /// The tables of a paper on iSCSI over distances, measured again
     Wan(wan::Options),
+    /// The figures of a paper on the Effective Cross Layer, measured again
+    Ecl(ecl::Options),
     /// The tuner on paths that it has not seen, beside an exhaustive search
     Tune(tune::Options),
 }
@@ -65,11 +68,13 @@ fn main() -> ExitCode {
         // The options are wrong here or nowhere.
         Tool::Measuring(Measuring::Link(options)) => options.link().and_then(|_| run::outer::run()),
         Tool::Measuring(Measuring::Wan(options)) => options.check().and_then(|()| run::outer::run()),
+        Tool::Measuring(Measuring::Ecl(options)) => options.check().and_then(|()| run::outer::run()),
         Tool::Measuring(Measuring::Tune(options)) => options.check().and_then(|()| run::outer::run()),
         Tool::Stream(options) => stream::run(&options),
         Tool::Inside { parent, tool } => run::inner::enter(parent).and_then(|running| match tool {
             Measuring::Link(options) => run::inner::link(&options, &running),
             Measuring::Wan(options) => wan::run(&options),
+            Measuring::Ecl(options) => ecl::run(&options),
             Measuring::Tune(options) => tune::run(&options),
         }),
     };

@@ -81,6 +81,11 @@ impl Programs {
         Ok(Self { lunette, path })
     }
 
+    /// Whether there is a program of that name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        env::split_paths(&self.path).any(|folder| folder.join(name).is_file())
+    }
+
     /// What tells one build of `lunette` from another: its length and its CRC32C.
     pub(crate) fn build(&self) -> Result<String> {
         let program = fs::read(&self.lunette).with_context(|| format!("cannot read {}", self.lunette.display()))?;

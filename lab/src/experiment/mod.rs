@@ -11,13 +11,14 @@
 
 pub(crate) mod campaign;
 mod cell;
+pub(crate) mod commands;
 mod machine;
 pub(crate) mod plot;
 mod results;
 mod spread;
 mod table;
 
-pub(crate) use cell::{Cell, Figures, LATE, LOAD, Programs, UNREAD};
+pub(crate) use cell::{CLIENT_CPU, Cell, Figures, LATE, LOAD, Programs, SERVER_CPU, UNREAD};
 pub(crate) use results::{Origin, Results};
 pub(crate) use spread::Spread;
 pub(crate) use table::Table;

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
 /// A plot of panels side by side.
@@ -10,9 +11,19 @@ pub(crate) struct Plot {
     pub(crate) panels: Vec<Panel>,
     pub(crate) x_label: &'static str,
     pub(crate) y_label: &'static str,
+    pub(crate) scale: Scale,
 }
 
-/// Lines over the same ticks, with a logarithmic scale.
+/// How values are laid out from bottom to top.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scale {
+    /// Logarithms, in whole decades.
+    Decades,
+    /// As they are, from zero.
+    FromZero,
+}
+
+/// Lines over the same ticks.
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) ticks: Vec<String>,
@@ -35,6 +46,8 @@ pub(crate) struct Line {
 pub(crate) enum Look {
     /// Filled circles.
     Measured,
+    /// Filled circles on a line.
+    Joined,
     /// A line without marks.
     Computed,
     /// Crosses.
@@ -56,6 +69,8 @@ const PANEL: (u32, u32) = (440, 380);
 const FONT: &str = "sans-serif";
 const TEXT: i32 = 13;
 const MARK: i32 = 4;
+/// What the scale from zero has above the largest value: room for the names.
+const HEADROOM: f64 = 1.35;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -75,6 +90,17 @@ impl Plot {
     }
 
     fn draw(&self, panel: &Panel, area: &Area) -> Result<(), Box<dyn std::error::Error>> {
+        match self.scale {
+            Scale::Decades => self.draw_over(self.y_range().log_scale(), panel, area),
+            Scale::FromZero => self.draw_over(self.y_range(), panel, area),
+        }
+    }
+
+    fn draw_over<Y>(&self, y_range: Y, panel: &Panel, area: &Area) -> Result<(), Box<dyn std::error::Error>>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
         let text = |size: i32| (FONT, size).into_font().color(&GREY);
         let x_range = -0.4..panel.ticks.len() as f64 - 0.6;
         let mut chart = ChartBuilder::on(area)
@@ -82,7 +108,7 @@ impl Plot {
             .margin(10)
             .x_label_area_size(36)
             .y_label_area_size(56)
-            .build_cartesian_2d(x_range, self.y_range().log_scale())?;
+            .build_cartesian_2d(x_range, y_range)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -107,6 +133,10 @@ impl Plot {
                 line.values.iter().enumerate().filter_map(|(x, value)| Some((x as f64, (*value)?))).collect();
             let drawn = match line.look {
                 Look::Computed => chart.draw_series(LineSeries::new(points, colour.stroke_width(1)))?,
+                Look::Joined => {
+                    chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(1)))?;
+                    chart.draw_series(points.into_iter().map(|at| Circle::new(at, MARK, colour.filled())))?
+                }
                 Look::Measured => {
                     chart.draw_series(points.into_iter().map(|at| Circle::new(at, MARK, colour.filled())))?
                 }
@@ -115,25 +145,40 @@ impl Plot {
                 }
             };
             if !line.name.is_empty() {
-                drawn.label(&line.name).legend(move |(x, y)| Circle::new((x + 8, y), MARK, colour.filled()));
+                let drawn = drawn.label(&line.name);
+                match line.look {
+                    Look::Published => {
+                        drawn.legend(move |(x, y)| Cross::new((x + 8, y), MARK, colour.stroke_width(2)));
+                    }
+                    _ => {
+                        drawn.legend(move |(x, y)| Circle::new((x + 8, y), MARK, colour.filled()));
+                    }
+                }
             }
         }
         let style = text(TEXT - 1);
         chart
             .configure_series_labels()
-            .position(if panel.rises { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::LowerLeft })
+            .position(match (self.scale, panel.rises) {
+                (Scale::FromZero, _) => SeriesLabelPosition::UpperLeft,
+                (Scale::Decades, true) => SeriesLabelPosition::LowerRight,
+                (Scale::Decades, false) => SeriesLabelPosition::LowerLeft,
+            })
             .label_font(style)
             .border_style(FAINT)
             .draw()?;
         Ok(())
     }
 
-    /// Whole decades around all values, the same for all panels.
+    /// From below the least value to above the largest one, the same for all panels.
     fn y_range(&self) -> std::ops::Range<f64> {
         let values = || {
             let lines = self.panels.iter().flat_map(|panel| &panel.lines);
             lines.flat_map(|line| line.values.iter().flatten()).copied().filter(|value| *value > 0.0)
         };
+        if self.scale == Scale::FromZero {
+            return 0.0..values().fold(f64::MIN_POSITIVE, f64::max) * HEADROOM;
+        }
         let least = values().fold(f64::INFINITY, f64::min).min(1.0);
         let most = values().fold(0.0, f64::max).max(10.0);
         10_f64.powf(least.log10().floor())..10_f64.powf(most.log10().ceil())
@@ -149,13 +194,17 @@ mod tests {
         let lines = [Look::Measured, Look::Computed, Look::Published].map(line).into();
         let panel =
             Panel { title: "Reads".into(), ticks: ["0", "2", "10"].map(String::from).into(), lines, rises: true };
-        Plot { panels: vec![panel], x_label: "round trip, ms", y_label: "MB/s" }
+        Plot { panels: vec![panel], x_label: "round trip, ms", y_label: "MB/s", scale: Scale::Decades }
     }
 
     #[test]
     fn a_plot_has_all_values_and_no_background() {
         let svg = plot().to_svg().expect("a plot");
-        assert_eq!(svg.matches("<circle").count(), 2 + 3, "two values, and a mark for each name");
+        assert_eq!(
+            svg.matches("<circle").count(),
+            2 + 2,
+            "two values, and a mark for the names that are not published"
+        );
         assert!(svg.contains("Reads") && svg.contains("MB/s"), "{svg}");
         assert!(!svg.contains("#FFFFFF"), "{svg}");
     }
@@ -163,6 +212,9 @@ mod tests {
     #[test]
     fn the_scale_has_whole_decades() {
         assert_eq!(plot().y_range(), 0.01..100.0);
+        let from_zero = Plot { scale: Scale::FromZero, ..plot() };
+        assert_eq!(from_zero.y_range(), 0.0..19.0 * HEADROOM);
+        assert!(from_zero.to_svg().expect("a plot").contains("<circle"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `lunette-lab wan`: the tables of a paper on iSCSI and TCP over distances, measured again.
 //!
-//! - `paper`: its values and the parameters of its systems, from `paper.toml`; `published`: the closed form with them.
+//! - `paper`: its values and the parameters of its systems, from `papers.toml`; `published`: the closed form with them.
 //! - `spec`: what a cell asks for, as the model takes it, and the command lines that measure it.
 //! - `ours`: the closed form for this project's stack, with terms that probes measure.
 //! - `extras`: what the paper could not measure, from `extras.toml`.

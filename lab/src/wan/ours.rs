@@ -9,7 +9,8 @@ use anyhow::Result;
 use lunette_tuning::{Path, Prediction, Settings, Target, Transfer, predict};
 
 use super::paper::{LinkKind, Load, PaperCell};
-use super::spec::{MB_PER_S, ROUND_TRIP_US, Spec, WINDOW, Work};
+use super::spec::{ROUND_TRIP_US, Spec, WINDOW, Work};
+use crate::experiment::commands::MB_PER_S;
 use crate::experiment::{Results, Spread};
 
 /// The length of the commands that show what a command costs.

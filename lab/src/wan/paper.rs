@@ -4,7 +4,12 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// The file with all values, each with its table.
-const DATA: &str = include_str!("paper.toml");
+const DATA: &str = include_str!("../papers.toml");
+
+#[derive(Deserialize)]
+struct Papers {
+    wan: Paper,
+}
 
 /// What the paper has printed.
 #[derive(Deserialize)]
@@ -148,7 +153,8 @@ pub(super) struct PaperCell {
 
 impl Paper {
     pub(super) fn load() -> Result<Self> {
-        toml::from_str(DATA).context("the data file of the paper is wrong")
+        let papers: Papers = toml::from_str(DATA).context("the data file of the papers is wrong")?;
+        Ok(papers.wan)
     }
 
     /// Why a cell is not what a closed form says, if that is known.

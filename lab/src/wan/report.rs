@@ -8,9 +8,10 @@ use serde::Serialize;
 use super::extras::Extras;
 use super::ours::Terms;
 use super::paper::{LinkKind, Paper, PaperCell, PaperTable, Whose};
-use super::spec::{MB_PER_S, PDUS, Spec};
+use super::spec::{PDUS, Spec};
 use super::{Size, chosen, published};
-use crate::experiment::plot::{Line, Look, Panel, Plot};
+use crate::experiment::commands::MB_PER_S;
+use crate::experiment::plot::{Line, Look, Panel, Plot, Scale};
 use crate::experiment::{LATE, LOAD, Results, Spread, Table, UNREAD};
 
 /// The text around the tables.
@@ -258,7 +259,7 @@ impl<'a> Report<'a> {
             if by_length { panel_by_length(title, rows) } else { panel_by_distance(title, &table.round_trips_ms, rows) }
         };
         let x_label = if by_length { "request, KB" } else { "round trip, ms" };
-        Plot { panels: windows.iter().map(panel).collect(), x_label, y_label: "MB/s" }
+        Plot { panels: windows.iter().map(panel).collect(), x_label, y_label: "MB/s", scale: Scale::Decades }
     }
 }
 

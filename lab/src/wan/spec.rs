@@ -1,18 +1,15 @@
 //! What one cell asks for, as the model takes it, and the command lines that measure it.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use lunette_tuning::{CongestionControl, Path, Settings, Transfer};
-use serde_json::Value;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::paper::{LinkKind, Load, PaperCell};
 use super::published;
+use crate::experiment::commands::{BLOCK_LEN, MB_PER_S, NAME, PORT, json, number, read_iscsi_perf, tgt_serve};
 use crate::experiment::{Cell, Figures};
 use crate::units::Rate;
 
-/// The figure of all cells: payload, in 10^6 bytes per second.
-pub(super) const MB_PER_S: &str = "mb_per_s";
 /// What the receiver allows to be on the way, of streams.
 pub(super) const WINDOW: &str = "window_bytes";
 /// PDUs that a client receives for each request.
@@ -31,7 +28,6 @@ const LONG_MS: u32 = 20;
 /// Rounds of as many commands as are in flight that a measurement has at least. `lunette bench` counts whole ones, but some of the data of
 /// the first one may have passed before: with two rounds of 8 MB writes seemed to carry 14% more than the line does.
 const ROUNDS: u32 = 8;
-const PORT: u16 = 3260;
 /// The paper has all reads served from a cache, and all writes received by one.
 const DISK: &str = "mem:64M";
 
@@ -199,7 +195,7 @@ impl Spec {
         let (warm_up, time) = self.times();
         let (serve, lun) = match target {
             Target::Lunette => (lunette_serve(), 0),
-            Target::Tgt => (tgt_serve(), 1),
+            Target::Tgt => (tgt_serve(64), 1),
         };
         let Settings { request_len, depth, .. } = settings;
         let url = format!("iscsi://'$LAB_PEER'/{NAME}/{lun}");
@@ -241,9 +237,6 @@ impl Spec {
 
 type Reader = fn(&str) -> Result<Figures>;
 
-const NAME: &str = "iqn.2026-11.lunette:disk";
-const BLOCK_LEN: u64 = 512;
-
 /// A server that agrees to whatever the client offers.
 fn lunette_serve() -> String {
     let session = "max_burst_length=\"16777215\", first_burst_length=\"16777215\", max_outstanding_r2t=64";
@@ -251,36 +244,6 @@ fn lunette_serve() -> String {
         "printf 'listen=[\"%s:{PORT}\"]\\n[[target]]\\nname=\"{NAME}\"\\nlun=[{{number=0,disk=\"{DISK}\"}}]\\nsession={{{session}}}\\n' \
          $LAB_ADDRESS | RUST_LOG=error lunette serve --config /dev/stdin >/dev/null"
     )
-}
-
-/// tgt over a file in memory, with its best settings; both vanish with the namespace.
-fn tgt_serve() -> String {
-    let mut line = format!(
-        "mount -t tmpfs tgt /mnt; cd /mnt; truncate -s 64M disk; export TGT_IPC_SOCKET=/mnt/control; \
-         tgtd -f -C 1 --iscsi portal=$LAB_ADDRESS:{PORT} & until tgtadm -C 1 --mode sys --op show; do sleep 0.1; done; \
-         tgtadm -C 1 --lld iscsi --mode target --op new --tid 1 -T {NAME}; \
-         tgtadm -C 1 --lld iscsi --mode logicalunit --op new --tid 1 --lun 1 -b /mnt/disk; \
-         tgtadm -C 1 --lld iscsi --mode target --op bind --tid 1 -I ALL; "
-    );
-    for (key, value) in [
-        ("MaxRecvDataSegmentLength", "262144"),
-        ("MaxBurstLength", "1048576"),
-        ("FirstBurstLength", "262144"),
-        ("InitialR2T", "No"),
-    ] {
-        write!(line, "tgtadm -C 1 --lld iscsi --mode target --op update --tid 1 -n {key} -v {value}; ")
-            .expect("memory");
-    }
-    format!("({line}wait) >/dev/null 2>&1")
-}
-
-fn number(value: &Value, key: &str) -> Result<f64> {
-    value.pointer(key).and_then(Value::as_f64).with_context(|| format!("the output has no number at {key}: {value}"))
-}
-
-fn json(output: &str) -> Result<Value> {
-    serde_json::from_str(output.lines().last().unwrap_or_default())
-        .with_context(|| format!("the output is no JSON: {output:?}"))
 }
 
 fn read_stream(output: &str) -> Result<Figures> {
@@ -305,26 +268,9 @@ fn read_ping(output: &str) -> Result<Figures> {
     Ok(Figures::from([(ROUND_TRIP_US.into(), number(&json(output)?, "/p50_us")?)]))
 }
 
-/// The length of a request in a line, then what `iscsi-perf` prints again and again: "iops average 1234 (56 MB/s)".
-fn read_iscsi_perf(output: &str) -> Result<Figures> {
-    let (request_len, rest) = output.split_once('\n').unwrap_or_default();
-    let (_, last) = rest.rsplit_once("iops average ").unwrap_or_default();
-    let number = |text: &str| text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
-    let rate = number(request_len).zip(number(last)).map(|(length, iops)| length * iops / 1e6);
-    let rate = rate.with_context(|| format!("no average in {output:?}"))?;
-    Ok(Figures::from([(MB_PER_S.into(), rate)]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_average_of_iscsi_perf_counts() {
-        let output = "8192\ncapacity is 4096 blocks\riops average 10 (0 MB/s)   \riops average 2000 (15 MB/s)   \n";
-        assert!((read_iscsi_perf(output).expect("an average")[MB_PER_S] - 16.384).abs() < 1e-9);
-        assert!(read_iscsi_perf("8192\n").is_err());
-    }
 
     #[test]
     fn a_measurement_has_many_rounds() {
