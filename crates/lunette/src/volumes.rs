@@ -171,3 +171,55 @@ impl Served {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use lunette_buffer::Pool;
+    use lunette_initiator::{KeyParameters, encryption};
+    use lunette_quanta::{Cipher, DataKey, KeyRing, VolumeId};
+    use lunette_store::{Completion, InlineIo, MemoryStore, Op, Store, execute};
+    use lunette_volume::{FormatOptions, OpenOptions, find, format};
+
+    use super::*;
+
+    #[test]
+    fn a_read_waits_for_its_key_no_longer_than_the_limit() {
+        let key = |epoch: u8| DataKey::new([epoch; 32]);
+        let first = KeyRing::new(Cipher::Aegis256, 1, &key(1)).expect("a key");
+        let mut both = first.clone();
+        both.add(2, &key(2)).expect("another epoch");
+        let unit: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20).expect("short enough"));
+        format(&unit, VolumeId([1; 16]), &first, &FormatOptions::default(), &mut |_| {}).expect("a volume");
+        let found = find(&unit).expect("the volume");
+        let open = |keys: &KeyRing, options| Volume::open(Arc::clone(&unit), &found, keys.clone(), options);
+        let other = open(&both, OpenOptions::default()).expect("another client");
+        let buffer = || Pool::new(1 << 20).take(4096).expect("room");
+        execute(&other, Op::Write { offset: 0, from: buffer(), fua: false }).result.expect("a write");
+        other.close().expect("a clean end");
+
+        let options = OpenOptions { read_only: true, await_keys: true, ..OpenOptions::default() };
+        let volume = Arc::new(open(&first, options).expect("this client"));
+        let (tx, rx) = channel();
+        let done = Completion::call(move |outcome| drop(tx.send(outcome)));
+        volume.submit(Op::Read { offset: 0, into: buffer() }, &InlineIo, done);
+        let (_, since) = volume.waiting_for_keys().expect("a read that waits");
+
+        let parameters = KeyParameters {
+            keys: "file:/nowhere/keys".into(),
+            passphrase_file: None,
+            passphrase_credential: None,
+            tls: None,
+            anchor: None,
+        };
+        let known = Known { generation: 1, looked: Instant::now(), refused: 0 };
+        let source = encryption::key_source(&parameters).expect("a place");
+        let served = Served { name: "disk".into(), source, volume: Arc::downgrade(&volume), known: Mutex::new(known) };
+        served.end_waits(&volume, since + MAX_KEY_WAIT - Duration::from_nanos(1));
+        assert!(rx.try_recv().is_err(), "not yet");
+        served.end_waits(&volume, since + MAX_KEY_WAIT);
+        let error = rx.try_recv().expect("it has ended").result.expect_err("without a key");
+        assert!(error.to_string().contains("epoch 2"), "{error}");
+    }
+}
