@@ -1,5 +1,6 @@
 //! What a datagram brings.
 
+use lunette_pdu::BHS_LEN;
 use lunette_session::Time;
 
 use super::{Association, Content, Seal, State, Upper};
