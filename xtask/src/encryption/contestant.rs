@@ -29,6 +29,8 @@ pub(super) enum Party {
     Plain,
     /// `lunette bench` on a native volume.
     Encrypted,
+    /// The same with parity groups.
+    Parity,
     /// fio on `lunette nbd` on a plain disk of ours.
     PlainNbd,
     /// fio on `lunette nbd` on a native volume.
@@ -42,9 +44,10 @@ pub(super) enum Party {
 }
 
 impl Party {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Plain,
         Self::Encrypted,
+        Self::Parity,
         Self::PlainNbd,
         Self::EncryptedNbd,
         Self::QemuLuks,
@@ -56,6 +59,7 @@ impl Party {
         match self {
             Self::Plain => "plain",
             Self::Encrypted => "encrypted",
+            Self::Parity => "encrypted, parity 8+2",
             Self::PlainNbd => "plain, NBD",
             Self::EncryptedNbd => "encrypted, NBD",
             Self::QemuLuks => "QEMU's LUKS over NBD",
@@ -66,7 +70,7 @@ impl Party {
 
     /// Whether the client is one for NBD.
     pub(super) fn is_nbd(self) -> bool {
-        !matches!(self, Self::Plain | Self::Encrypted)
+        !matches!(self, Self::Plain | Self::Encrypted | Self::Parity)
     }
 }
 
@@ -90,9 +94,10 @@ impl Parties {
         let folder = tempfile::Builder::new().prefix("lunette-encryption-").tempdir_in("/dev/shm")?;
         let mut starting = Starting { stage, folder: folder.path(), servers: Vec::new() };
         let image = starting.image()?;
-        let plain = starting.serve("plain", &[])?;
+        let plain = starting.serve("plain", DISK_LEN, &[])?;
         starting.copy(&image, &plain)?;
-        let encrypted = starting.encrypted(&image)?;
+        let encrypted = starting.encrypted("encrypted", DISK_LEN, &image, &[])?;
+        let parity = starting.encrypted("parity", DISK_LEN / 8 * 10, &image, &["--parity", "8+2"])?;
         fs::remove_file(&image)?;
         let plain_nbd = starting.nbd("plain-nbd", &plain)?;
         let encrypted_nbd = starting.nbd("encrypted-nbd", &encrypted)?;
@@ -105,12 +110,12 @@ impl Parties {
         )?;
         let over_nbd = format!("file.driver=nbd,file.server.type=unix,file.server.path={}", base.display());
         let qemu = starting.qemu_luks("qemu-luks", &over_nbd)?;
-        let iscsi = starting.serve("luks-iscsi", &[])?;
+        let iscsi = starting.serve("luks-iscsi", DISK_LEN, &[])?;
         starting.copy(Path::new(&luks), &iscsi)?;
         let qemu_iscsi = starting.qemu_luks("qemu-luks-iscsi", &over_iscsi(&iscsi)?)?;
         let nbdkit = starting.nbdkit(&base)?;
         let servers = starting.servers.into_iter().rev().collect();
-        let places = [plain, encrypted, plain_nbd, encrypted_nbd, qemu, qemu_iscsi, nbdkit];
+        let places = [plain, encrypted, parity, plain_nbd, encrypted_nbd, qemu, qemu_iscsi, nbdkit];
         Ok(Self { places, _servers: servers, _folder: folder })
     }
 
@@ -139,10 +144,10 @@ struct Starting<'a> {
 }
 
 impl Starting<'_> {
-    /// Our target with a disk in memory. Gives its URL.
-    fn serve(&mut self, name: &str, options: &[&str]) -> Result<String> {
-        // The image of a LUKS volume is longer than the volume.
-        let disk = format!("mem:{}", DISK_LEN + (16 << 20));
+    /// Our target with a disk in memory for so many bytes. Gives its URL.
+    fn serve(&mut self, name: &str, len_bytes: u64, options: &[&str]) -> Result<String> {
+        // The image of a LUKS volume is longer than the volume, and so are the EDUs of a native one.
+        let disk = format!("mem:{}", len_bytes + (16 << 20));
         let arguments = [
             &words(["serve", &disk, "--listen", "127.0.0.1:0"])[..],
             &options.iter().map(OsString::from).collect::<Vec<_>>(),
@@ -161,15 +166,15 @@ impl Starting<'_> {
         Ok(image)
     }
 
-    /// A native volume, every quantum of which has been written.
-    fn encrypted(&mut self, image: &Path) -> Result<String> {
-        let url = self.serve("encrypted", &["--quantum", "4096"])?;
-        let (keys, passphrase) = (self.path("keys"), self.path("passphrase"));
+    /// A native volume on a unit for so many bytes, every quantum of which has been written.
+    fn encrypted(&mut self, name: &str, len_bytes: u64, image: &Path, format: &[&str]) -> Result<String> {
+        let url = self.serve(name, len_bytes, &["--quantum", "4096"])?;
+        let (keys, passphrase) = (self.path(&format!("{name}.keys")), self.path("passphrase"));
         fs::write(&passphrase, "correct horse battery staple")?;
         let (keys, passphrase) = (text(&keys)?, text(&passphrase)?);
         self.ours(&["keys", "create", keys, "--passphrase-file", passphrase])?;
         let volume = format!("{url}?keys=file:{keys}&passphrase_file={passphrase}");
-        self.ours(&["quanta", "format", &volume, "--yes"])?;
+        self.ours(&[&["quanta", "format", &volume, "--yes"], format].concat())?;
         self.copy(image, &volume)?;
         Ok(volume)
     }
