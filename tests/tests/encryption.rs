@@ -165,10 +165,11 @@ fn a_disk_that_was_rolled_back_is_refused_by_whoever_has_its_anchor() {
     on(&["cp", &anchored, &copy]).succeeded();
 
     // It is that of one volume.
-    let other = owner.place.text("other");
-    owner.quanta("format", &other, &["--create", "16M"]).succeeded();
+    let stranger = Owner::new();
+    let other = stranger.place.text("other");
+    stranger.quanta("format", &other, &["--create", "16M"]).succeeded();
     for command in ["info", "recover"] {
-        let (code, said) = refusal(&owner.quanta_anchored(command, &other, &anchor));
+        let (code, said) = refusal(&stranger.quanta_anchored(command, &other, &anchor));
         assert!(code == 3 && said.contains(&anchor), "{code}: {said}");
     }
 }
