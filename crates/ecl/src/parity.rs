@@ -16,7 +16,7 @@ use lunette_crc32c::crc32c;
 use lunette_pdu::BHS_LEN;
 
 use crate::header::{Flags, Header, PacketType};
-use crate::limits::{MAX_PARITY_GROUP_PACKETS, MAX_PARITY_GROUPS};
+use crate::limits::{MAX_PARITY_GROUP_PACKETS, MAX_PARITY_GROUP_SPAN, MAX_PARITY_GROUPS};
 
 mod grouping;
 
@@ -123,6 +123,8 @@ pub struct Rebuilt {
 #[derive(Debug)]
 struct Group {
     number: u16,
+    /// The packet number of the one that came first.
+    first_came: u64,
     /// The positions that came.
     seen: u64,
     /// How many packets it has, when its Parity packet came.
@@ -166,19 +168,26 @@ pub struct Groups {
 
 impl Groups {
     /// Takes a packet of a group that has not come before, authentic and undamaged; gives what was lost when it follows.
+    ///
+    /// Group numbers come round again, and packet numbers do not. A packet that was held back until its group's number is in use again would
+    /// make a sum that was never sent, so its packet number must fit the group, too.
     pub fn add(&mut self, header: &Header, payload: &[u8]) -> Option<Rebuilt> {
-        let number = header.parity.group;
-        let newest = self.groups.back().map(|group| group.number);
-        // Group numbers count up, and come round again.
-        let ahead = newest.map_or(1, |newest| number.wrapping_sub(newest).cast_signed());
-        if ahead > 0 {
+        let (number, packet_number) = (header.parity.group, header.packet_number);
+        let is_ahead = self.groups.back().is_none_or(|newest| {
+            number.wrapping_sub(newest.number).cast_signed() > 0 && packet_number > newest.first_came
+        });
+        if is_ahead {
             if self.groups.len() == MAX_PARITY_GROUPS {
                 self.groups.pop_front();
             }
-            self.groups.push_back(Group { number, seen: 0, len: None, is_done: false, sum: Sum::default() });
+            let sum = Sum::default();
+            self.groups.push_back(Group { number, first_came: packet_number, seen: 0, len: None, is_done: false, sum });
         }
         // One that is not there is too old, or was overtaken by all of the next one.
-        self.groups.iter_mut().rev().find(|group| group.number == number)?.add(header, payload)
+        let is_its = |group: &&mut Group| {
+            group.number == number && group.first_came.abs_diff(packet_number) < MAX_PARITY_GROUP_SPAN
+        };
+        self.groups.iter_mut().rev().find(is_its)?.add(header, payload)
     }
 }
 

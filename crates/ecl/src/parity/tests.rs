@@ -4,7 +4,7 @@ use super::*;
 use crate::header::ParityPosition;
 
 fn packet(group: u16, position: u8, payload: &[u8]) -> Header {
-    let mut header = Header::new(PacketType::Stream, 7, u64::from(position));
+    let mut header = Header::new(PacketType::Stream, 7, u64::from(group) * 100 + u64::from(position));
     header.parity = ParityPosition { group, position };
     header.stream_offset = u64::from(position) * 1000;
     header.pdu_offset = u32::from(position) * 10;
@@ -20,7 +20,7 @@ fn parity(group: u16, payloads: &[Vec<u8>]) -> (Header, Vec<u8>) {
         let (front, back) = payload.split_at(payload.len() / 3);
         sum.add_packet(&packet(group, position, payload), [front, back]);
     }
-    let mut header = Header::new(PacketType::Parity, 7, 99);
+    let mut header = Header::new(PacketType::Parity, 7, u64::from(group) * 100 + 99);
     header.parity = ParityPosition { group, position: payloads.len() as u8 };
     let payload = sum.into_packet(&mut header);
     (header, payload)
@@ -107,14 +107,43 @@ fn a_damaged_sum_rebuilds_nothing() {
 fn old_groups_make_room_and_numbers_come_round() {
     let mut groups = Groups::default();
     let payloads = [vec![5; 7], vec![6; 9]];
-    for number in (65_500..=u16::MAX).chain(1..50) {
-        assert_eq!(groups.add(&packet(number, 0, &payloads[0]), &payloads[0]), None);
-        let (header, sum) = parity(number, &payloads);
+    for (packet_number, number) in (1000..).step_by(100).zip((65_500..=u16::MAX).chain(1..50)) {
+        let mut first = packet(number, 0, &payloads[0]);
+        first.packet_number = packet_number;
+        assert_eq!(groups.add(&first, &payloads[0]), None);
+        let (mut header, sum) = parity(number, &payloads);
+        header.packet_number = packet_number + 99;
         assert!(groups.add(&header, &sum).is_some(), "group {number}");
     }
     assert_eq!(groups.groups.len(), MAX_PARITY_GROUPS);
-    let (header, sum) = parity(20, &payloads[..1]);
+    let (mut header, sum) = parity(20, &payloads[..1]);
+    header.packet_number = 1_000_000;
     assert_eq!(groups.add(&header, &sum), None, "it is too old");
+}
+
+/// The sum of three packets fits its payload check, because CRC32C is linear: only the numbers tell.
+#[test]
+fn a_packet_that_was_held_back_belongs_to_no_later_group_of_the_same_number() {
+    const ROUND: u64 = 2 * (u16::MAX as u64);
+    let payloads = [vec![1; 10], vec![2; 10], vec![3; 10]];
+    let later = |mut header: Header| {
+        header.packet_number += ROUND;
+        header
+    };
+    let held_back = vec![9; 10];
+    // It comes in the middle of the group, or some groups before that.
+    for before in [0, 5] {
+        let mut groups = Groups::default();
+        assert_eq!(groups.add(&later(packet(40 - before, 0, &payloads[0])), &payloads[0]), None);
+        assert_eq!(groups.add(&packet(40, 1, &held_back), &held_back), None);
+        // The attacker drops two of the group.
+        assert_eq!(groups.add(&later(packet(40, 0, &payloads[0])), &payloads[0]), None);
+        let (header, sum) = parity(40, &payloads);
+        assert_eq!(groups.add(&later(header), &sum), None, "{before} groups before");
+        let Rebuilt { bytes, .. } =
+            groups.add(&later(packet(40, 1, &payloads[1])), &payloads[1]).expect("the lost one");
+        assert_eq!(&bytes[BHS_LEN..], payloads[2]);
+    }
 }
 
 fn send(grouping: &mut Grouping, payload: &[u8]) -> bool {
