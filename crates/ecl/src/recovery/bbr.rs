@@ -1,6 +1,7 @@
 //! How much may be in flight, from a model of the path: BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
 //!
-//! The model is the highest rate at which packets arrived in the last ten round trips, and the shortest round trip of the last ten seconds. Their
+//! The model is the highest rate at which packets arrived in the last ten round trips in which there was enough to send, and the shortest round trip of
+//! the last ten seconds. Their
 //! product fills the path without a queue. The sender paces its packets at that rate and has up to twice the product in flight, and now and then
 //! tries whether the path carries more, and whether the round trip is shorter without a queue. Losses change nothing: a path that loses 1% of
 //! the packets is filled all the same, and a connection of CUBIC beside it on a short queue gets little. So it is the choice of those who know the
@@ -72,6 +73,8 @@ pub struct Bbr {
     /// The window before the round trip was measured.
     window_before: u64,
     lost_in_phase: bool,
+    /// Nothing was in flight, and nothing was acknowledged since: the queue is gone without a probe.
+    is_restarted: bool,
     /// Where the cycle begins: not at the same place in all senders that share a path.
     first_place: usize,
 }
@@ -90,6 +93,7 @@ impl Bbr {
             window: initial_window(datagram_len as u64),
             window_before: 0,
             lost_in_phase: false,
+            is_restarted: false,
             first_place: 2 + (seed % (CYCLE.len() as u64 - 2)) as usize,
         }
     }
@@ -148,6 +152,14 @@ impl Bbr {
         LEAST_PACKETS * self.datagram_len
     }
 
+    /// A packet leaves, and no other is in flight. The next round trip is one without a queue.
+    pub fn on_restart(&mut self, now: Time) {
+        self.is_restarted = true;
+        if matches!(self.state, State::ProbeRoundTrip { .. }) {
+            self.go_on(now);
+        }
+    }
+
     /// Packets were lost.
     pub fn on_lost(&mut self) {
         self.lost_in_phase = true;
@@ -163,6 +175,9 @@ impl Bbr {
         let begins_round = sample.delivered_before >= self.round_ends_at;
         if begins_round {
             self.round_ends_at = sample.delivered;
+        }
+        // Round trips with too little to send do not say that the path carries less: the rates before stay.
+        if begins_round && !sample.is_limited {
             self.round = (self.round + 1) % RATE_ROUNDS;
             self.rates[self.round] = 0;
         }
@@ -219,20 +234,26 @@ impl Bbr {
                 }
                 Some((end, delivered)) if now >= end && sample.delivered_before >= delivered => {
                     self.shortest = self.shortest.map(|(shortest, _)| (shortest, now));
-                    self.window = self.window.max(self.window_before);
-                    if self.is_full() { self.cruise(now) } else { self.state = State::Startup }
+                    self.go_on(now);
                 }
                 _ => {}
             }
-        } else if is_stale {
+        } else if is_stale && !self.is_restarted {
             self.window_before = self.window;
             self.state = State::ProbeRoundTrip { until: None };
         }
+        self.is_restarted = false;
+    }
+
+    /// The round trip is measured.
+    fn go_on(&mut self, now: Time) {
+        self.window = self.window.max(self.window_before);
+        if self.is_full() { self.cruise(now) } else { self.state = State::Startup }
     }
 
     fn set_window(&mut self, sample: &Sample) {
         let gain = if self.is_full() { WINDOW_GAIN } else { STARTUP_GAIN };
-        let target = self.product(gain) + 3 * self.burst();
+        let target = self.product(gain).saturating_add(3 * self.burst());
         let grown = self.window.saturating_add(sample.bytes);
         if self.is_full() {
             self.window = grown.min(target);
@@ -245,3 +266,6 @@ impl Bbr {
         self.window = self.window.clamp(self.least(), MAX_WINDOW_BYTES);
     }
 }
+
+#[cfg(test)]
+mod tests;

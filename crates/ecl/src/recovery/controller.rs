@@ -104,15 +104,16 @@ impl Controller {
             Self::Cubic(cubic) => cubic.on_acknowledged(news.growth_bytes, news.rtt.smoothed(), now),
             Self::Bbr(bbr) => {
                 if let Some(sample) = &news.sample {
-                    bbr.on_acknowledged(sample, news.rtt.latest(), news.in_flight, now);
+                    bbr.on_acknowledged(sample, news.rtt.adjusted(), news.in_flight, now);
                 }
             }
         }
     }
 
     pub(super) fn on_restart(&mut self, now: Time) {
-        if let Self::Cubic(cubic) = self {
-            cubic.on_restart(now);
+        match self {
+            Self::Cubic(cubic) => cubic.on_restart(now),
+            Self::Bbr(bbr) => bbr.on_restart(now),
         }
     }
 

@@ -16,6 +16,7 @@ pub const GRANULARITY: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rtt {
     latest: Duration,
+    adjusted: Duration,
     smoothed: Duration,
     variance: Duration,
     min: Duration,
@@ -26,6 +27,7 @@ impl Default for Rtt {
     fn default() -> Self {
         Self {
             latest: INITIAL_RTT,
+            adjusted: INITIAL_RTT,
             smoothed: INITIAL_RTT,
             variance: INITIAL_RTT / 2,
             min: INITIAL_RTT,
@@ -38,6 +40,7 @@ impl Rtt {
     /// Takes a sample: from the sending of a packet to the arrival of its acknowledgement, which the peer has delayed by `ack_delay`.
     pub fn sample(&mut self, latest: Duration, ack_delay: Duration, now: Time) {
         self.latest = latest;
+        self.adjusted = latest;
         if self.first_sample_at.is_none() {
             self.first_sample_at = Some(now);
             self.min = latest;
@@ -49,6 +52,7 @@ impl Rtt {
         // Section 5.3: the peer's word counts up to the delay that it may take, and only where the path is not faster than ever.
         let ack_delay = ack_delay.min(ACK_DELAY);
         let adjusted = latest.checked_sub(ack_delay).filter(|adjusted| *adjusted >= self.min).unwrap_or(latest);
+        self.adjusted = adjusted;
         self.variance = self.variance * 3 / 4 + self.smoothed.abs_diff(adjusted) / 4;
         self.smoothed = self.smoothed * 7 / 8 + adjusted / 8;
     }
@@ -56,6 +60,11 @@ impl Rtt {
     /// The last sample.
     pub const fn latest(&self) -> Duration {
         self.latest
+    }
+
+    /// The last sample without the delay that the peer has told.
+    pub const fn adjusted(&self) -> Duration {
+        self.adjusted
     }
 
     /// The smoothed round trip.

@@ -146,6 +146,44 @@ fn bbr_is_not_misled_by_a_sender_that_had_little_to_send() {
     assert!(simulation.pairs[0].finished_at.expect("the flow has ended").since_epoch() < ms(99 * 100 + 40));
 }
 
+/// Sends `count` pieces of `chunks` chunks, one each `every`, from `begin` on; gives how long the last one took.
+fn pieces(simulation: &mut Simulation, begin: Duration, every: Duration, count: u32, chunks: u64) -> Duration {
+    let mut took = Duration::ZERO;
+    for piece in 0..count {
+        let at = begin + every * piece;
+        let pair = &mut simulation.pairs[0];
+        (pair.flow.begin, pair.flow.chunks) = (at, pair.next_chunk + chunks);
+        pair.finished_at = None;
+        simulation.network.wake_sender(0, Time::new(at));
+        simulation.run(LIMIT);
+        took = simulation.pairs[0].finished_at.expect("the piece has arrived") - Time::new(at);
+    }
+    took
+}
+
+/// A disk has times of little and then much to do.
+#[test]
+fn bbr_remembers_the_path_while_there_is_little_to_send() {
+    let path = Path::new(100, ms(20));
+    let mut simulation = Simulation::new(path, &[Flow { chunks: 2000, ..BBR }], 1);
+    simulation.run(LIMIT);
+    // 1.4 MB take 112 ms on the line.
+    let fresh = pieces(&mut simulation, ms(1000), ms(400), 3, 1000);
+    pieces(&mut simulation, ms(4000), ms(40), 50, 1);
+    let after = pieces(&mut simulation, ms(6100), ms(400), 1, 1000);
+    assert!(after < fresh * 5 / 4, "{after:?}, and {fresh:?} before");
+}
+
+#[test]
+fn bbr_is_as_fast_after_a_pause() {
+    let path = Path::new(100, ms(20));
+    let mut simulation = Simulation::new(path, &[Flow { chunks: 2000, ..BBR }], 1);
+    simulation.run(LIMIT);
+    let fresh = pieces(&mut simulation, ms(1000), ms(400), 3, 100);
+    let after = pieces(&mut simulation, ms(15_000), ms(400), 1, 100);
+    assert!(after < fresh * 5 / 4, "{after:?}, and {fresh:?} before");
+}
+
 #[test]
 fn a_path_that_reorders_is_not_taken_for_one_that_loses() {
     let path = Path { reordered: 20_000, jitter: ms(5), ..Path::new(100, ms(20)) };
