@@ -14,6 +14,8 @@ pub struct Delivery {
     first_sent_at: Time,
     /// The sender had too little to send: samples of packets that were sent before so much has arrived say nothing of the path.
     limited_until: Option<u64>,
+    /// What was sent before took another path.
+    path_since: Option<Time>,
 }
 
 /// The state when a packet left.
@@ -63,10 +65,25 @@ impl Delivery {
 
     /// A packet has arrived. `newest` is kept for the [`sample`](Self::sample) of the acknowledgement.
     pub fn on_arrived(&mut self, departure: Departure, sent_at: Time, bytes: u64, newest: &mut Option<Arrived>) {
+        if !self.is_of_path(sent_at) {
+            return;
+        }
         self.delivered += bytes;
-        if newest.is_none_or(|newest| departure.delivered >= newest.departure.delivered) {
+        // Of those that left between the same two acknowledgements, too: they are told in any order.
+        let age = |departure: Departure, sent_at| (departure.delivered, sent_at);
+        if newest.is_none_or(|newest| age(departure, sent_at) >= age(newest.departure, newest.sent_at)) {
             *newest = Some(Arrived { departure, sent_at });
         }
+    }
+
+    /// Packets that were sent before `now` say nothing of the path.
+    pub fn on_path_change(&mut self, now: Time) {
+        self.path_since = Some(now);
+    }
+
+    /// Whether a packet took the path of now.
+    pub fn is_of_path(&self, sent_at: Time) -> bool {
+        self.path_since.is_none_or(|since| sent_at >= since)
     }
 
     /// The sender has nothing more to send for now, with so many bytes in flight.

@@ -329,7 +329,8 @@ impl<C> Recovery<C> {
         // RFC 9002 section 5.1: a sample when the largest number is new, and one of those that are new is acknowledged for its own sake.
         let largest_sent_at =
             if newest == said.largest { Some(newest_sent_at) } else { self.sent.other_sent_at(said.largest) };
-        if let Some(sent_at) = largest_sent_at {
+        // What took another path says nothing of this one (RFC 9000 section 9.4).
+        if let Some(sent_at) = largest_sent_at.filter(|sent_at| self.sent.is_of_path(*sent_at)) {
             self.rtt.sample(now - sent_at, Duration::from_micros(u64::from(said.delay_us)), now);
             self.congestion.on_rtt(self.rtt.latest(), said.largest, self.numbers.next());
         }
@@ -418,6 +419,7 @@ impl<C> Recovery<C> {
         self.rtt = Rtt::default();
         self.congestion = Controller::new(&self.config);
         self.congestion.ignore_losses_before(now);
+        self.sent.on_path_change(now);
         self.pacer = Pacer::new(initial_window(self.config.datagram_len as u64), now);
         self.probes = Probes::new(now);
     }

@@ -239,6 +239,16 @@ impl<C> Sent<C> {
         self.delivery.on_nothing_to_send(self.bytes_in_flight);
     }
 
+    /// Packets that were sent before `now` took another path.
+    pub fn on_path_change(&mut self, now: Time) {
+        self.delivery.on_path_change(now);
+    }
+
+    /// Whether a packet that was sent then took the path of now.
+    pub fn is_of_path(&self, sent_at: Time) -> bool {
+        self.delivery.is_of_path(sent_at)
+    }
+
     /// Losses have made the window smaller: one event, however many packets it took.
     pub fn on_decrease(&mut self) {
         self.reordering.on_decrease();

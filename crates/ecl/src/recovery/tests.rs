@@ -248,6 +248,26 @@ fn a_new_path_begins_again_and_losses_of_the_old_one_do_not_slow_it() {
 }
 
 #[test]
+fn packets_that_took_the_path_before_measure_no_new_one_by_section_9_4_of_rfc_9000() {
+    for control in [CongestionControl::Cubic, CongestionControl::Bbr] {
+        let mut recovery = Recovery::new(Config { datagram_len: LEN, flows: FLOWS, control, seed: 7 }, ms(0));
+        let old: Vec<u64> = (0..60).map(|_| send(&mut recovery, ms(200))).collect();
+        recovery.on_path_change(ms(250));
+        let rate = |recovery: &Recovery<u64>| recovery.congestion.rate(Duration::from_millis(100), LEN as u64);
+        let before = rate(&recovery);
+        let first = send(&mut recovery, ms(251));
+        hear(&mut recovery, up_to(old[59]), 0, ms(300));
+        assert_eq!((recovery.rtt().first_sample_at(), rate(&recovery)), (None, before), "{control:?}");
+        hear(&mut recovery, up_to(first), 0, ms(351));
+        assert_eq!(recovery.rtt().latest(), Duration::from_millis(100));
+        // One packet in 100 ms.
+        if control == CongestionControl::Bbr {
+            assert!(rate(&recovery).bytes_per_second < 30_000.0, "{:?}", rate(&recovery));
+        }
+    }
+}
+
+#[test]
 fn the_handshake_measures_the_path() {
     let mut recovery = recovery();
     recovery.on_handshake(Duration::from_millis(3), ms(3));

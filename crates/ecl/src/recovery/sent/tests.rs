@@ -282,3 +282,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_rate_is_that_of_the_packet_that_left_last_in_whatever_order_they_are_told() {
+    let newest = acknowledge(&mut having(0..10), 8, 9).0.arrived;
+    assert!(newest.is_some());
+    let (mut sent, mut newly) = (having(0..10), Newly::default());
+    for (first, last) in [(8, 9), (0, 3)] {
+        sent.on_acknowledged(Span { first, last }, ANY, &mut newly, &mut |_| {});
+    }
+    assert_eq!(newly.arrived, newest);
+}
