@@ -88,6 +88,9 @@ impl<P: Copy> Association<P> {
         self.note_address(&header, from, len, now, entropy);
         self.note_credit(&header);
         self.note_acknowledged(&header, payload, now);
+        if self.why_over().is_some() {
+            return Received::Nothing;
+        }
         self.note_parity(&header, payload);
         if let Some(verdict @ (Verdict::Due(_) | Verdict::Early)) = verdict {
             return Received::Stream(StreamPacket { header, bytes: &datagram[BHS_AT..], verdict });
@@ -248,6 +251,9 @@ impl<P: Copy> Association<P> {
     /// Takes the packets that were rebuilt as if they had come. A rebuilt packet that breaks a rule is dropped: it comes again as it was sent.
     fn take_rebuilt(&mut self, upper: &mut impl Upper<Place = P>) {
         for Rebuilt { header, bytes } in std::mem::take(&mut self.rebuilt) {
+            if self.why_over().is_some() {
+                return;
+            }
             let verdict = self.incoming.check(&header, bytes.len() - BHS_LEN, self.told_credit);
             if let Ok(verdict @ (Verdict::Due(_) | Verdict::Early)) = verdict {
                 self.rebuilt_packets += 1;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use lunette_buffer::Payload;
 use lunette_pdu::BHS_LEN;
+use lunette_quanta::QuantumSize;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::*;
 use crate::handshake::{Answer, Client, Listener, Received as Shaken, ResetSecret};
-use crate::header::{Flags, Header, PacketType};
+use crate::header::{Flags, Header, PacketType, ParityPosition};
 
 /// What the network does to datagrams.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +89,8 @@ struct World {
     under_way: BTreeMap<(Time, u64), (usize, Address, Vec<u8>)>,
     sent: u64,
     pushed: [Vec<u8>; 2],
+    /// Of the PDUs that are pushed.
+    block_len: u16,
 }
 
 fn address(port: u16) -> Address {
@@ -128,7 +131,16 @@ impl World {
             End { association, sink: Sink::default(), address: address(own) }
         };
         let ends = [end(client, 1, 2), end(server, 2, 1)];
-        Self { now, random, network, ends, under_way: BTreeMap::new(), sent: 0, pushed: Default::default() }
+        Self {
+            now,
+            random,
+            network,
+            ends,
+            under_way: BTreeMap::new(),
+            sent: 0,
+            pushed: Default::default(),
+            block_len: 0,
+        }
     }
 
     fn bind(&mut self) {
@@ -155,7 +167,8 @@ impl World {
         self.random.fill_bytes(&mut data);
         self.pushed[from].extend(bhs.iter().chain(&data).copied());
         self.pushed[from].extend(vec![0; lunette_pdu::pad_len(len)]);
-        let pdu = OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new(), block_len: 0 };
+        let block_len = self.block_len;
+        let pdu = OutgoingPdu { bhs, ahs: Box::default(), data: Payload::from(data), more: Vec::new(), block_len };
         self.ends[from].association.push(pdu);
     }
 
@@ -297,6 +310,71 @@ fn parity_brings_lost_packets_back() {
         assert!(rebuilt > 20, "{rebuilt} packets were rebuilt");
         // A round without loss takes 25 ms, and one with loss 75 ms or more. Rounds also wait for the window.
         assert!(times[1] < times[0].mul_f64(0.9), "{times:?}");
+    }
+}
+
+/// Groups that are cut in the middle by a path that becomes narrower, repeated and damaged packets, and an upper layer that pauses.
+#[test]
+fn parity_changes_no_byte_whatever_the_network_does() {
+    for seed in 0..20 {
+        let network = Network { lose: 15, repeat: 30, delay: 10, damage: 40, ..CLEAN };
+        let seal = if seed % 2 == 0 { Seal::Headers } else { Seal::Everything };
+        let config = Config { interface_len: 9000, seal, parity: true, ..Config::default() };
+        let mut world = World::new(seed, network, config);
+        world.bind();
+        let mut rebuilt = 0;
+        for tag in 1..60 {
+            world.network.mtu = if tag == 30 { 1400 } else { world.network.mtu };
+            world.block_len = if tag % 4 == 0 { 0 } else { QuantumSize::B1024.edu_len() as u16 };
+            world.ends[1].sink.pauses_after_headers = tag % 5 == 0;
+            for from in 0..2 {
+                let len = world.random.next_u32() as usize % 60_000;
+                world.push(from, tag, len * usize::from(tag % 3 > 0));
+            }
+            for _ in 0..world.random.next_u32() % 200 {
+                world.step();
+            }
+            let End { association, sink, .. } = &mut world.ends[1];
+            sink.busy = false;
+            association.resume(sink);
+            rebuilt = world.ends.iter().map(|end| end.association.figures().rebuilt).sum();
+        }
+        let End { association, sink, .. } = &mut world.ends[1];
+        (sink.pauses_after_headers, sink.busy) = (false, false);
+        association.resume(sink);
+        world.run_until_all_has_come();
+        assert!(rebuilt > 0);
+    }
+}
+
+/// What a packet says that ends the association is its last word.
+#[test]
+fn a_packet_that_ends_the_association_brings_no_bytes() {
+    for packet_type in [PacketType::Stream, PacketType::Parity] {
+        let mut world = World::new(1, CLEAN, Config::default());
+        world.bind();
+        let came = world.ends[1].sink.stream.len();
+        let [client, server] = world.ends.each_ref().map(|end| &end.association);
+        let mut header = Header::new(packet_type, server.number(), 1_000_000);
+        header.flags = Flags::BOUND;
+        header.acknowledged.largest = 2_000_000;
+        header.stream_offset = client.outgoing.end();
+        let mut packet = header.emit().to_vec();
+        if packet_type == PacketType::Parity {
+            // The sum of one packet without a payload.
+            header.parity = ParityPosition { group: 1, position: 1 };
+            packet = [&header.emit()[..], &[1]].concat();
+            let (header, _) = packet.split_first_chunk_mut().expect("a header");
+            client.protection.send_keys().check_header(header);
+        } else {
+            client.protection.send_keys().seal(&mut packet);
+        }
+        let from = world.ends[0].address;
+        world.arrive(1, &from, &mut packet);
+        let End { association, sink, .. } = &mut world.ends[1];
+        association.resume(sink);
+        assert_eq!(association.why_over().map(|why| why.code), Some(CloseCode::ACKNOWLEDGEMENT), "{packet_type:?}");
+        assert_eq!(sink.stream.len(), came, "{packet_type:?}");
     }
 }
 
