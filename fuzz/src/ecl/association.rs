@@ -11,6 +11,7 @@ use lunette_ecl::close::CloseCode;
 use lunette_ecl::header::{CREDIT_UNIT, HEADER_LEN, PacketType};
 use lunette_ecl::limits::{MAX_DATAGRAM_LEN, MAX_READY_PACKETS};
 use lunette_ecl::path::Address;
+use lunette_ecl::recovery::CongestionControl;
 use lunette_pdu::BHS_LEN;
 use lunette_session::{OutgoingPdu, Time};
 
@@ -22,6 +23,8 @@ const CLIENT: u8 = 1;
 const SEALED: u8 = 2;
 const BOUND: u8 = 4;
 const LITTLE_CREDIT: u8 = 8;
+const BBR: u8 = 16;
+const PARITY: u8 = 32;
 
 /// Steps, modulo their number.
 const STEPS: u8 = 12;
@@ -48,7 +51,7 @@ struct Above {
 impl Upper for Above {
     type Place = (usize, usize);
 
-    fn takes(&self) -> bool {
+    fn takes(&mut self) -> bool {
         self.takes
     }
 
@@ -113,7 +116,8 @@ impl World {
             credit_bytes: if has(LITTLE_CREDIT) { 1 } else { 16 << 20 },
             interface_len: 1472,
             seal: if has(SEALED) { Seal::Everything } else { Seal::Headers },
-            cut_multiple: 1,
+            congestion_control: if has(BBR) { CongestionControl::Bbr } else { CongestionControl::Cubic },
+            parity: has(PARITY),
         };
         let now = Time::new(Duration::from_secs(1));
         let entropy = &mut |bytes: &mut [u8]| bytes.fill(ENTROPY);
@@ -149,7 +153,7 @@ impl World {
                 self.association.resume(&mut self.above);
             }
             ACKNOWLEDGE => {
-                let packet = self.peer.acknowledgement(input.byte() % 2 == 0);
+                let packet = self.peer.acknowledgement(input.byte().is_multiple_of(2));
                 self.receive(packet, &from);
             }
             _ => {
@@ -164,14 +168,14 @@ impl World {
         bhs[5..8].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
         let data = Payload::from(vec![7; len]);
         if self.association.wants_pdus() {
-            self.association.push(OutgoingPdu { bhs, ahs: Box::default(), data, more: Vec::new() });
+            self.association.push(OutgoingPdu { bhs, ahs: Box::default(), data, more: Vec::new(), block_len: 0 });
         }
     }
 
     fn receive(&mut self, mut bytes: Vec<u8>, from: &Address) {
         let entropy = &mut |bytes: &mut [u8]| bytes.fill(ENTROPY);
         let Self { association, above, now, .. } = self;
-        let is_marked = bytes.len() % 7 == 0;
+        let is_marked = bytes.len().is_multiple_of(7);
         if let Received::Stream(packet) = association.receive(&mut bytes, from, is_marked, *now, entropy) {
             association.take(&packet, above);
         }
@@ -283,7 +287,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         ("server".into(), session(0)),
         ("client".into(), session(CLIENT)),
         ("bound_server".into(), session(BOUND | SEALED)),
-        ("bound_client".into(), session(BOUND | CLIENT | LITTLE_CREDIT)),
+        ("bound_client".into(), session(BOUND | CLIENT | LITTLE_CREDIT | BBR | PARITY)),
         ("noise".into(), [&[0, RAW, 0, 128][..], &[0x14; 128]].concat()),
     ]
 }
