@@ -157,7 +157,7 @@ impl Report<'_> {
 
     /// Figure 10: quanta of all sizes.
     pub(super) fn quanta(&self) -> Table {
-        let lines = self.quanta_lines();
+        let lines = Self::quanta_lines();
         let heads = ["quantum".to_owned()].into_iter().chain(lines.iter().map(|(name, _)| name.clone()));
         let mut table = Table::new(heads);
         for (n, len) in QUANTA.iter().enumerate() {
@@ -168,7 +168,7 @@ impl Report<'_> {
     }
 
     /// Each line of Figure 10, and its cells.
-    fn quanta_lines(&self) -> Vec<(String, [Option<Spec>; 4])> {
+    fn quanta_lines() -> Vec<(String, [Option<Spec>; 4])> {
         let kinds = BOTH.into_iter().flat_map(|write| BOTH.map(|on| (write, on)));
         let kinds = kinds.filter(|(write, _)| *write).chain(BOTH.map(|on| (false, on)));
         let lines = kinds.flat_map(|(write, on)| QUANTA_CARRIERS.map(|(name, carrier)| (write, on, name, carrier)));
@@ -181,7 +181,7 @@ impl Report<'_> {
     }
 
     pub(super) fn quanta_plot(&self) -> Plot {
-        let lines = self.quanta_lines();
+        let lines = Self::quanta_lines();
         let panels = BOTH.map(|on| {
             let of = lines.iter().filter(|(name, _)| name.ends_with(offloads(on)));
             let lines = of.enumerate().map(|(n, (name, specs))| {

@@ -1,5 +1,7 @@
 //! The page, and what its figures are made of.
 
+use std::fmt::Write as _;
+
 use anyhow::Result;
 use serde::Serialize;
 
@@ -81,7 +83,7 @@ impl<'a> Report<'a> {
         for (id, what) in [("gain", "Reads, offloads off: ECL ÷ iSCSI"), ("gain_on", "Reads, offloads on: ECL ÷ iSCSI")]
         {
             if let Some((_, figures)) = self.verdict(id) {
-                text += &format!("- {what} at MTU 16,000: {figures}.\n");
+                let _ = writeln!(text, "- {what} at MTU 16,000: {figures}.");
             }
         }
         text.trim_end().into()

@@ -1,5 +1,7 @@
 //! What one cell asks for, and the command lines that measure it.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context, Result};
 
 use crate::experiment::commands::{BLOCK_LEN, MB_PER_S, NAME, PORT, json, number, read_iscsi_perf, tgt_serve};
@@ -64,13 +66,15 @@ pub(super) enum Carrier {
     EclParity,
     /// The same, with the congestion control BBR.
     EclBbr,
+    /// The same, with both.
+    EclBbrParity,
     /// The Effective Cross Layer over Ethernet.
     Frames,
 }
 
 impl Carrier {
     pub(super) fn is_ecl(self) -> bool {
-        matches!(self, Self::Ecl | Self::EclParity | Self::EclBbr | Self::Frames)
+        matches!(self, Self::Ecl | Self::EclParity | Self::EclBbr | Self::EclBbrParity | Self::Frames)
     }
 }
 
@@ -151,13 +155,14 @@ impl Spec {
     fn serve(&self) -> String {
         let mut session = String::from("max_burst_length=\"16777215\",first_burst_length=\"16777215\"");
         if let Data::Pdus(len) = self.data {
-            session += &format!(",max_recv_data_segment_length=\"{len}\"");
+            let _ = write!(session, ",max_recv_data_segment_length=\"{len}\"");
         }
         let quantum = if self.data == Data::Encrypted { ",quantum=4096" } else { "" };
         let protect = if self.data == Data::Sealed { "all" } else { "headers" };
         let option = match self.carrier {
             Carrier::EclParity => "ecl_parity=true\\n",
             Carrier::EclBbr => "ecl_congestion_control=\"bbr\"\\n",
+            Carrier::EclBbrParity => "ecl_congestion_control=\"bbr\"\\necl_parity=true\\n",
             _ => "",
         };
         let frames = if self.carrier == Carrier::Frames { ",\"eth:lab0\"" } else { "" };
@@ -174,10 +179,10 @@ impl Spec {
     fn url(&self, carrier: Carrier) -> String {
         let mut query = String::new();
         if let Data::Pdus(len) = self.data {
-            query += &format!("&max_recv_data_segment_length={len}");
+            let _ = write!(query, "&max_recv_data_segment_length={len}");
         }
         let portal = match carrier {
-            Carrier::Ecl | Carrier::EclParity | Carrier::EclBbr => "ecl://'$LAB_PEER'".into(),
+            Carrier::Ecl | Carrier::EclParity | Carrier::EclBbr | Carrier::EclBbrParity => "ecl://'$LAB_PEER'".into(),
             Carrier::Frames => format!("ecl+eth://lab0/{}", STATIONS[1]),
             Carrier::WireGuard => format!("iscsi://{TUNNEL}.2"),
             _ => "iscsi://'$LAB_PEER'".into(),
@@ -185,15 +190,16 @@ impl Spec {
         if carrier.is_ecl() {
             let offloads = if self.has_offloads() { "on" } else { "off" };
             let protect = if self.data == Data::Sealed { "all" } else { "headers" };
-            query += &format!("&offloads={offloads}&protect={protect}");
+            let _ = write!(query, "&offloads={offloads}&protect={protect}");
         }
         match carrier {
             Carrier::EclParity => query += "&parity=on",
             Carrier::EclBbr => query += "&congestion_control=bbr",
+            Carrier::EclBbrParity => query += "&congestion_control=bbr&parity=on",
             _ => {}
         }
         if let Carrier::Iscsi { connections: connections @ 2.. } = carrier {
-            query += &format!("&connections={connections}");
+            let _ = write!(query, "&connections={connections}");
         }
         format!("'{portal}/{NAME}/0?{query}'")
     }
