@@ -175,16 +175,6 @@ fn bbr_remembers_the_path_while_there_is_little_to_send() {
 }
 
 #[test]
-fn bbr_is_as_fast_after_a_pause() {
-    let path = Path::new(100, ms(20));
-    let mut simulation = Simulation::new(path, &[Flow { chunks: 2000, ..BBR }], 1);
-    simulation.run(LIMIT);
-    let fresh = pieces(&mut simulation, ms(1000), ms(400), 3, 100);
-    let after = pieces(&mut simulation, ms(15_000), ms(400), 1, 100);
-    assert!(after < fresh * 5 / 4, "{after:?}, and {fresh:?} before");
-}
-
-#[test]
 fn a_path_that_reorders_is_not_taken_for_one_that_loses() {
     let path = Path { reordered: 20_000, jitter: ms(5), ..Path::new(100, ms(20)) };
     let simulation = run(path, &[Flow::bulk(20_000)], 1);
