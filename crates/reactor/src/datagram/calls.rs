@@ -14,7 +14,7 @@ use super::names::Name;
 use super::received::MessageInfo;
 use super::{Address, DatagramPath};
 
-/// Messages received by one call.
+/// Messages received by one call at most.
 pub(super) const RECEIVED_MESSAGES: usize = 16;
 /// Room for each: UDP and what it joins never is longer.
 pub(super) const SLOT_BYTES: usize = 64 << 10;
@@ -24,12 +24,14 @@ const SENT_MESSAGES: usize = 64;
 /// What is known of the messages that one call received, each in its place; `None` for one that is not for us.
 pub(super) type Messages = ArrayVec<Option<MessageInfo>, RECEIVED_MESSAGES>;
 
-/// Receives what lies ready on a socket whose own address is `local`, each message into a slot of [`SLOT_BYTES`] of `buffer`.
+/// Receives what lies ready on a socket whose own address is `local`, each message into a slot of [`SLOT_BYTES`] of `buffer`: no more messages than
+/// it has slots, nor more than [`RECEIVED_MESSAGES`].
 pub(super) fn receive(socket: BorrowedFd<'_>, local: Address, buffer: &mut [u8]) -> Result<Messages, Errno> {
-    let mut names = [Name::default(); RECEIVED_MESSAGES];
-    let mut controls = [Control::new(); RECEIVED_MESSAGES];
-    let slots = buffer.chunks_exact_mut(SLOT_BYTES);
+    let slots = buffer.chunks_exact_mut(SLOT_BYTES).take(RECEIVED_MESSAGES);
     let mut slices: ArrayVec<IoSliceMut<'_>, RECEIVED_MESSAGES> = slots.map(IoSliceMut::new).collect();
+    // What is not used is not made: with one request under way that would be a part of its latency.
+    let mut names: ArrayVec<Name, RECEIVED_MESSAGES> = slices.iter().map(|_| Name::default()).collect();
+    let mut controls: ArrayVec<Control, RECEIVED_MESSAGES> = slices.iter().map(|_| Control::new()).collect();
     let places = slices.iter_mut().zip(&mut names).zip(&mut controls);
     let mut headers: ArrayVec<libc::mmsghdr, RECEIVED_MESSAGES> = places
         .map(|((slice, name), control)| libc::mmsghdr {

@@ -10,21 +10,23 @@ use super::calls::Ends;
 use super::{Address, DatagramConfig, EthernetAddress, Offloads, SocketBuffers, ethernet};
 
 /// Options of IPv4 sockets: level, name, value.
-const IPV4_OPTIONS: [[libc::c_int; 3]; 4] = [
-    [libc::IPPROTO_IP, libc::IP_PKTINFO, 1],
+const IPV4_OPTIONS: [[libc::c_int; 3]; 3] = [
     [libc::IPPROTO_IP, libc::IP_RECVTOS, 1],
     [libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE],
     [libc::IPPROTO_IP, libc::IP_TOS, ECT_0],
 ];
 
 /// Options of IPv6 sockets, which serve IPv6 alone, as listeners do.
-const IPV6_OPTIONS: [[libc::c_int; 3]; 5] = [
+const IPV6_OPTIONS: [[libc::c_int; 3]; 4] = [
     [libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1],
-    [libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1],
     [libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1],
     [libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE],
     [libc::IPPROTO_IPV6, libc::IPV6_TCLASS, ECT_0],
 ];
+
+/// To be told to which address of ours a message came.
+const IPV4_LOCAL: [libc::c_int; 3] = [libc::IPPROTO_IP, libc::IP_PKTINFO, 1];
+const IPV6_LOCAL: [libc::c_int; 3] = [libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1];
 
 /// The ECN field of what is sent.
 const ECT_0: libc::c_int = super::Ecn::Ect0 as libc::c_int;
@@ -48,6 +50,11 @@ pub(super) fn open_udp(
     let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     let options = if is_ipv4 { &IPV4_OPTIONS[..] } else { &IPV6_OPTIONS };
     for &[level, name, value] in options {
+        set_option(&fd, level, name, value)?;
+    }
+    // A socket with one address of its own need not be told of it with each message.
+    if local.is_some_and(|local| local.ip().is_unspecified()) {
+        let [level, name, value] = if is_ipv4 { IPV4_LOCAL } else { IPV6_LOCAL };
         set_option(&fd, level, name, value)?;
     }
     set_buffers(&fd, config)?;

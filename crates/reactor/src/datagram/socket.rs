@@ -6,7 +6,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::DatagramFailure;
-use super::calls::{self, Ends, Sent};
+use super::calls::{self, Ends, RECEIVED_MESSAGES, SLOT_BYTES, Sent};
 use super::list::DatagramList;
 use super::open::Opened;
 use crate::backend::Armed;
@@ -23,6 +23,9 @@ pub(crate) struct DatagramSocket {
     pub(crate) blocked: bool,
     /// Has its place in the list of sockets to look at after the batch.
     pub(super) touched: bool,
+    /// How many messages the last receive has brought, and how long they were on average.
+    last_messages: usize,
+    last_len: usize,
     /// What epoll was told to watch for.
     pub(crate) interest: EventFlags,
     /// What a ring has of it.
@@ -47,6 +50,8 @@ impl DatagramSocket {
             wants_send: false,
             blocked: false,
             touched: false,
+            last_messages: 1,
+            last_len: SLOT_BYTES,
             interest: EventFlags::empty(),
             armed: Armed::default(),
         }
@@ -63,6 +68,19 @@ impl DatagramSocket {
     /// The handler may have something to send, and the socket has room for it.
     pub(super) fn sends(&self) -> bool {
         self.wants_send && !self.blocked
+    }
+
+    /// How many messages to receive, when no more than `bytes` should come: as many as fit when they are as long as the last ones, and no more than twice
+    /// as many.
+    pub(super) fn messages_within(&self, bytes: usize) -> usize {
+        let most = (2 * self.last_messages).clamp(2, RECEIVED_MESSAGES);
+        (bytes / self.last_len.max(1)).clamp(1, most)
+    }
+
+    /// A receive has brought that.
+    pub(super) fn note_received(&mut self, messages: usize, bytes: usize) {
+        self.last_messages = messages;
+        self.last_len = bytes / messages.max(1);
     }
 
     /// Sends `list` until the socket is full, and appends what failed to `failures`.

@@ -15,7 +15,8 @@ use crate::{Context, Reactor};
 
 /// Receives per socket and batch.
 const MAX_RECEIVES: usize = 16;
-/// Bytes received per socket and batch, after which the others have their turn; exceeded by one receive at most.
+/// Bytes received per socket and batch, after which the others have their turn; exceeded by one receive at most. They stay in the nearer caches until
+/// the handler has dealt with them.
 const MAX_RECEIVED_BYTES: usize = 256 << 10;
 /// Bytes sent per socket and batch, after which the others have their turn; exceeded by one list at most.
 const MAX_SENT_BYTES: usize = 4 << 20;
@@ -70,7 +71,9 @@ impl Reactor {
             let Some(socket) = self.sockets.datagrams.get(key) else { return };
             let counters = &self.sockets.counters;
             counters.system_calls.add(1);
-            let messages = match calls::receive(socket.as_fd(), socket.ends().local, &mut memory.buffer) {
+            let wanted = socket.messages_within(MAX_RECEIVED_BYTES - received_bytes);
+            let slots = &mut memory.buffer[..wanted * SLOT_BYTES];
+            let messages = match calls::receive(socket.as_fd(), socket.ends().local, slots) {
                 Ok(messages) => messages,
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
@@ -86,12 +89,15 @@ impl Reactor {
             counters.received_bytes.add(bytes as u64);
             counters.received_datagrams.add(datagrams as u64);
             counters.received_messages.add(seen.count() as u64);
+            if let Some(socket) = self.sockets.datagrams.get_mut(key) {
+                socket.note_received(messages.len(), bytes);
+            }
             if datagrams > 0 {
                 let datagrams = Datagrams::new(&messages, &mut memory.buffer, SLOT_BYTES);
                 handler.datagrams(&mut Context::new(&mut self.sockets), id, datagrams);
             }
             received_bytes += bytes;
-            if !messages.is_full() || received_bytes >= MAX_RECEIVED_BYTES {
+            if messages.len() < wanted || received_bytes >= MAX_RECEIVED_BYTES {
                 return;
             }
         }
