@@ -11,6 +11,7 @@ use lunette_session::iscsi_target::{
     AdmitRequest, CloseReason, Connection, ConnectionMut, LoginConnection, SessionInfo, SessionKey,
 };
 
+use super::pace::UnderWay;
 use super::table::TaskKeys;
 use crate::core::buffers::{Account, Reservation};
 use crate::core::mesh::{Home, Permit};
@@ -35,7 +36,7 @@ pub(in crate::core) struct Conn {
     pub(in crate::core) answers: Reservation,
     /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it had not
     /// seen when it last sent something.
-    pub(in crate::core) under_way: usize,
+    pub(in crate::core) under_way: UnderWay,
     /// As many of them use its part of the command window.
     pub(super) window_used: usize,
     pub(in crate::core) touched: bool,
@@ -71,7 +72,7 @@ impl Conn {
             tasks: TaskKeys::default(),
             answers: Reservation::new(&account),
             account,
-            under_way: 0,
+            under_way: UnderWay::default(),
             window_used: 0,
             touched: false,
             watched_for: None,

@@ -327,7 +327,7 @@ impl Connections {
     pub(super) fn next_event(&mut self, id: ConnectionId, bytes: &mut &[u8], now: Time) -> Next {
         // A connection may have ended by its last event.
         let Some(conn) = self.table.get_mut(id) else { return Next::Nothing };
-        if !bytes.is_empty() && self.pace.is_due(conn.under_way) {
+        if !bytes.is_empty() && self.pace.is_due(&conn.under_way) {
             return Next::AnswersFirst;
         }
         if let Some(login) = &mut conn.login {
@@ -370,13 +370,13 @@ impl Connections {
         let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) else { return 0 };
         if !answers_first {
             protocol.hold(std::mem::take(&mut bytes));
-            conn.under_way = conn.tasks.len() + protocol.unacknowledged_answers();
+            conn.under_way.note(conn.tasks.len() + protocol.unacknowledged_answers(), &self.pace);
         }
         conn.answers.resize(protocol.answer_bytes());
         traffic.add(protocol.take_traffic());
         conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
         let key = conn.key;
-        if conn.under_way >= conn.window_used
+        if conn.under_way.now() >= conn.window_used
             && let Some(key) = key
         {
             let share_of = |member| self.table.get(member).map(|conn| buffers.share_of(&conn.account));
