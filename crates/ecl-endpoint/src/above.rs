@@ -9,8 +9,8 @@ use crate::Upper;
 /// Pieces up to this length are collected: PDUs without data. To copy one costs less than to call the upper handler for it.
 const MAX_PIECE_LEN: usize = 256;
 
-/// Bytes that are collected at most.
-const MAX_COLLECTED_LEN: usize = 16 * 1024;
+/// Bytes that are collected at most, with those that the upper handler has left for later.
+const MAX_COLLECTED_LEN: usize = 64 * 1024;
 
 pub(crate) struct Above<'a, 'b, H> {
     pub(crate) upper: &'a mut H,
@@ -18,6 +18,8 @@ pub(crate) struct Above<'a, 'b, H> {
     pub(crate) id: ConnectionId,
     /// Bytes that are next in the stream: the upper handler has left them for later, or was not offered them yet.
     pub(crate) rest: &'a mut Vec<u8>,
+    /// The upper handler has left the first of these in this batch.
+    pub(crate) leaves: &'a mut bool,
     /// Whether short pieces may wait for each other. Not in a login, whose end changes what the next bytes mean.
     pub(crate) is_bound: bool,
 }
@@ -28,6 +30,7 @@ impl<H: Upper> Above<'_, '_, H> {
         if !self.rest.is_empty() && self.upper.takes(self.id) {
             let taken = self.upper.received(self.cx, self.id, self.rest);
             self.rest.drain(..taken);
+            *self.leaves = !self.rest.is_empty();
         }
     }
 }
@@ -41,7 +44,8 @@ impl<H: Upper> StreamUpper for Above<'_, '_, H> {
     }
 
     fn collects(&self, len: usize) -> bool {
-        self.is_bound && len <= MAX_PIECE_LEN && self.rest.len() + len <= MAX_COLLECTED_LEN
+        // To take a longer piece behind what was left costs a copy, and to keep it by itself costs more.
+        self.is_bound && (len <= MAX_PIECE_LEN || *self.leaves) && self.rest.len() + len <= MAX_COLLECTED_LEN
     }
 
     fn deliver(&mut self, bytes: &[u8]) {
@@ -51,6 +55,7 @@ impl<H: Upper> StreamUpper for Above<'_, '_, H> {
         }
         let taken = self.upper.received(self.cx, self.id, bytes);
         self.rest.extend_from_slice(&bytes[taken..]);
+        *self.leaves = !self.rest.is_empty();
     }
 
     fn place_early(&mut self, bhs: &[u8; BHS_LEN], pdu_offset: u32, len: usize) -> Option<(Self::Place, &mut [u8])> {

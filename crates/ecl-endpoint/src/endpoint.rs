@@ -189,6 +189,7 @@ impl<H: Upper> Endpoint<H> {
                 socket,
                 path,
                 rest: Vec::new(),
+                leaves: false,
                 is_bound: false,
                 is_finishing: false,
                 is_closed: false,
@@ -207,8 +208,8 @@ impl<H: Upper> Endpoint<H> {
         self.peers.take_touched(&mut numbers);
         for number in &numbers {
             let Self { upper, peers, .. } = self;
-            if let Some(Peer { association, id, rest, is_bound, .. }) = peers.get_mut(*number) {
-                let mut above = Above { upper, cx, id: *id, rest, is_bound: *is_bound };
+            if let Some(Peer { association, id, rest, leaves, is_bound, .. }) = peers.get_mut(*number) {
+                let mut above = Above { upper, cx, id: *id, rest, leaves, is_bound: *is_bound };
                 above.offer_rest();
                 association.resume(&mut above);
             }
@@ -239,20 +240,8 @@ impl<H: Upper> Endpoint<H> {
         let now = self.time(cx);
         let Self { upper, peers, timetable, outbox, .. } = self;
         let Some(peer) = peers.get_mut(number) else { return };
+        take_pdus(upper, peer);
         let (association, id) = (&mut peer.association, peer.id);
-        // The client speaks under the bound keys at once; the server's last login response goes before.
-        if peer.role == Role::Client {
-            bind(upper, association, &mut peer.is_bound, id);
-        }
-        while association.wants_pdus()
-            && !peer.is_closed
-            && let Some(pdu) = upper.take_pdu(id)
-        {
-            association.push(pdu);
-        }
-        if peer.role == Role::Server {
-            bind(upper, association, &mut peer.is_bound, id);
-        }
         association.fill(now);
         if peer_of(&peer.path) != *association.peer() {
             peer.path = path_to(&peer.path, association.peer());
@@ -336,6 +325,24 @@ impl<H: Upper> Endpoint<H> {
             }
             VirtualRequest::Connect(_) | VirtualRequest::Send | VirtualRequest::Pause | VirtualRequest::Resume => {}
         }
+    }
+}
+
+/// Takes what the upper handler has to send, and binds both sides when the login has passed.
+pub(crate) fn take_pdus<H: Upper>(upper: &mut H, peer: &mut Peer<H::Place>) {
+    let Peer { association, role, id, is_bound, is_closed, .. } = peer;
+    // The client speaks under the bound keys at once; the server's last login response goes before.
+    if *role == Role::Client {
+        bind(upper, association, is_bound, *id);
+    }
+    while association.wants_pdus()
+        && !*is_closed
+        && let Some(pdu) = upper.take_pdu(*id)
+    {
+        association.push(pdu);
+    }
+    if *role == Role::Server {
+        bind(upper, association, is_bound, *id);
     }
 }
 

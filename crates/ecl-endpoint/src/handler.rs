@@ -133,13 +133,14 @@ impl<H: Upper> Endpoint<H> {
         };
         let Some(number) = number else { return };
         let Self { upper, peers, entropy, .. } = self;
-        let Some(Peer { association, id, rest, is_bound, path: to, .. }) = peers.get_touched(number) else { return };
+        let Some(peer) = peers.get_touched(number) else { return };
+        let Peer { association, id, rest, leaves, is_bound, .. } = &mut *peer;
         let entropy: &mut Entropy<'_> = &mut **entropy;
         if let Received::Stream(packet) = association.receive(bytes, &peer_of(path), ecn == Ecn::Ce, now, entropy) {
-            association.take(&packet, &mut Above { upper, cx, id: *id, rest, is_bound: *is_bound });
+            association.take(&packet, &mut Above { upper, cx, id: *id, rest, leaves, is_bound: *is_bound });
         }
-        if peer_of(to) != *association.peer() {
-            *to = path_to(path, association.peer());
+        if peer_of(&peer.path) != *peer.association.peer() {
+            peer.path = path_to(path, peer.association.peer());
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Peer<P> {
     pub(crate) path: DatagramPath,
     /// Bytes that the upper handler was offered and left for later, and those that were collected to be offered together.
     pub(crate) rest: Vec<u8>,
+    /// The upper handler has left the first of these in this batch.
+    pub(crate) leaves: bool,
     pub(crate) is_bound: bool,
     /// The upper handler has asked for its end, after all that is to be sent.
     pub(crate) is_finishing: bool,

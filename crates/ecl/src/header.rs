@@ -347,11 +347,11 @@ pub fn association_of(packet: &[u8]) -> Option<u32> {
 }
 
 fn u32_at(bytes: &[u8; HEADER_LEN], at: usize) -> u32 {
-    u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
+    u32::from_be_bytes(*bytes[at..].first_chunk().expect("a field lies within the header"))
 }
 
 fn u64_at(bytes: &[u8; HEADER_LEN], at: usize) -> u64 {
-    u64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
+    u64::from_be_bytes(*bytes[at..].first_chunk().expect("a field lies within the header"))
 }
 
 #[cfg(test)]

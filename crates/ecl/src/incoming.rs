@@ -278,7 +278,7 @@ fn due<P>(early: Early<P>, skipped: usize) -> Option<Due<P>> {
     };
     Some(match early.body {
         Body::Placed(place) => Due::Placed { bhs, place, skipped, len: early.len - skipped },
-        Body::Bytes(bytes) => Due::Bytes(bhs.into_iter().flatten().chain(bytes[skipped..].iter().copied()).collect()),
+        Body::Bytes(bytes) => Due::Bytes([bhs.as_ref().map_or(&[][..], |bhs| bhs), &bytes[skipped..]].concat()),
     })
 }
 
