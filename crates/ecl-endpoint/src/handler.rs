@@ -14,6 +14,7 @@ use lunette_session::Time;
 
 use crate::above::Above;
 use crate::addresses::{path_to, peer_of};
+use crate::endpoint::take_pdus;
 use crate::peers::Peer;
 use crate::{Endpoint, Upper};
 
@@ -138,6 +139,10 @@ impl<H: Upper> Endpoint<H> {
         let entropy: &mut Entropy<'_> = &mut **entropy;
         if let Received::Stream(packet) = association.receive(bytes, &peer_of(path), ecn == Ecn::Ce, now, entropy) {
             association.take(&packet, &mut Above { upper, cx, id: *id, rest, leaves, is_bound: *is_bound });
+            // The packet may have ended the login, and then the next one may not be under its keys.
+            if !peer.is_bound {
+                take_pdus(upper, peer);
+            }
         }
         if peer_of(&peer.path) != *peer.association.peer() {
             peer.path = path_to(path, peer.association.peer());

@@ -26,3 +26,6 @@ mod upper;
 
 pub use endpoint::{Config, Endpoint, RandomBytes};
 pub use upper::{DatagramOptions, Upper};
+
+#[cfg(test)]
+mod tests;
