@@ -170,7 +170,7 @@ pub struct Association<P> {
 impl<P> Association<P> {
     /// Begins with what the handshake gave. `peer` is the address that it has used.
     pub fn new(established: Established, peer: Address, config: Config, now: Time, entropy: &mut Entropy<'_>) -> Self {
-        let Established { role, secret, own_number, peer_number, reset_token } = established;
+        let Established { role, secret, own_number, peer_number, reset_token, round_trip } = established;
         let mtu = PathMtu::new(now, config.interface_len);
         let mut seed = [0; 8];
         entropy(&mut seed);
@@ -181,6 +181,11 @@ impl<P> Association<P> {
             seed: u64::from_ne_bytes(seed),
         };
         let credit_bytes = config.credit_bytes.clamp(INITIAL_CREDIT, MAX_CREDIT_BYTES);
+        let mut recovery = Recovery::new(recovery, now);
+        // Of none, the clock has not moved.
+        if let Some(round_trip) = round_trip.filter(|round_trip| !round_trip.is_zero()) {
+            recovery.on_handshake(round_trip, now);
+        }
         Self {
             role,
             own_number,
@@ -191,7 +196,7 @@ impl<P> Association<P> {
             config: Config { credit_bytes, ..config },
             login_end: None,
             first_bound_packet: None,
-            recovery: Recovery::new(recovery, now),
+            recovery,
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
             grouping: if config.parity { Grouping::new() } else { Grouping::default() },

@@ -79,6 +79,8 @@ pub struct Established {
     pub peer_number: u32,
     /// What the server writes into a Reset of this association. The client compares, and the server has no use for it.
     pub reset_token: ResetToken,
+    /// How long the answer to this side's packet took, where it was sent only once.
+    pub round_trip: Option<Duration>,
 }
 
 #[cfg(test)]

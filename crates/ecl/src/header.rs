@@ -346,6 +346,11 @@ pub fn association_of(packet: &[u8]) -> Option<u32> {
     packet.first_chunk::<HEADER_LEN>().map(|bytes| u32_at(bytes, 4))
 }
 
+/// Whether a packet says that it is a Reset. Nothing else of it is looked at.
+pub const fn is_reset(packet: &[u8]) -> bool {
+    matches!(packet.first(), Some(first) if *first & 0x0f == PacketType::Reset as u8)
+}
+
 fn u32_at(bytes: &[u8; HEADER_LEN], at: usize) -> u32 {
     u32::from_be_bytes(*bytes[at..].first_chunk().expect("a field lies within the header"))
 }

@@ -62,6 +62,7 @@ pub(super) fn established(role: Role) -> Established {
         own_number: ITS_NUMBER,
         peer_number: OUR_NUMBER,
         reset_token: ResetSecret::new([5; 32]).token(OUR_NUMBER),
+        round_trip: None,
     }
 }
 

@@ -150,8 +150,7 @@ impl<P: Copy> Association<P> {
         let len = HEADER_LEN + cut.payload_len();
         let content = Content::Stream { cut, packet_number: header.packet_number, len: len as u32 };
         self.send_acknowledged(header, Body::Cut(cut), len, content, now);
-        self.send_parity(false, now);
-        len
+        len + self.send_parity(false, now)
     }
 
     fn fill_parity(&mut self, now: Time) {
@@ -161,9 +160,10 @@ impl<P: Copy> Association<P> {
     }
 
     /// The parity of a group that is complete, or of an open one when nothing else is to be sent.
-    fn send_parity(&mut self, is_idle: bool, now: Time) {
+    /// Gives its length, or 0.
+    fn send_parity(&mut self, is_idle: bool, now: Time) -> usize {
         if !self.grouping.is_due(is_idle) || !self.has_room(self.mtu.datagram_len()) {
-            return;
+            return 0;
         }
         let mut header = self.header(PacketType::Parity, now);
         let (position, sum) = self.grouping.take();
@@ -172,6 +172,7 @@ impl<P: Copy> Association<P> {
         let len = HEADER_LEN + payload.len();
         let content = Content::Control { packet_number: header.packet_number, len: len as u32 };
         self.send_acknowledged(header, Body::Bytes(payload.into()), len, content, now);
+        len
     }
 
     /// Packets that make the peer answer, because it has been silent for too long: bytes of the stream, and a short one, which also passes a path

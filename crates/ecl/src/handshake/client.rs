@@ -49,6 +49,8 @@ pub struct Client {
     /// When the next Initial is due, and how long the wait after it is.
     due: Time,
     wait: Duration,
+    /// When the last Initial was sent, and whether it was one of several that the server may have answered.
+    sent: Option<(Time, bool)>,
 }
 
 impl Client {
@@ -62,7 +64,7 @@ impl Client {
         let mut private = Zeroizing::new([0; 32]);
         entropy(&mut *private);
         let key = noise::first_message(&private, number);
-        Self { private, key, number, token: None, begun: now, due: now, wait: FIRST_WAIT }
+        Self { private, key, number, token: None, begun: now, due: now, wait: FIRST_WAIT, sent: None }
     }
 
     /// The datagram that is to be sent now, if one is.
@@ -77,6 +79,7 @@ impl Client {
         if now < self.due {
             return Ok(None);
         }
+        self.sent = Some((now, self.sent.is_some()));
         self.due = now + self.wait;
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
         // A token that the server no longer takes gives way to another one.
@@ -96,7 +99,7 @@ impl Client {
             return self.retry(now, &retry);
         }
         match Accept::parse(datagram).filter(|accept| accept.number == self.number) {
-            Some(accept) => self.accept(&accept),
+            Some(accept) => self.accept(now, &accept),
             None => Received::Foreign,
         }
     }
@@ -109,10 +112,12 @@ impl Client {
         self.token = Some((retry.token, now));
         self.due = now;
         self.wait = FIRST_WAIT;
+        // What went before had no token.
+        self.sent = None;
         Received::Retry
     }
 
-    fn accept(&self, accept: &Accept) -> Received {
+    fn accept(&self, now: Time, accept: &Accept) -> Received {
         match noise::finish(&self.private, self.number, &accept.message) {
             Some((parameters, secret)) if parameters.number != 0 => Received::Established(Established {
                 role: Role::Client,
@@ -120,6 +125,7 @@ impl Client {
                 own_number: self.number,
                 peer_number: parameters.number,
                 reset_token: parameters.reset_token,
+                round_trip: self.sent.filter(|(_, is_repeated)| !is_repeated).map(|(sent_at, _)| now - sent_at),
             }),
             _ => Received::Foreign,
         }

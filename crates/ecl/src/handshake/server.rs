@@ -66,8 +66,8 @@ impl Listener {
             return Answer::Retry(Retry { number: initial.number, token, key: initial.key }.emit());
         }
         self.unfinished.expire(now);
-        if let Some(accept) = self.unfinished.accept_of(source, &initial) {
-            return Answer::Accept(*accept);
+        if let Some(accept) = self.unfinished.accept_again(source, &initial) {
+            return Answer::Accept(accept);
         }
         self.accept(now, source, &initial, is_taken, entropy).map_or(Answer::Drop, Answer::Accept)
     }
@@ -90,6 +90,7 @@ impl Listener {
                 own_number: header.association,
                 peer_number: pending.initial.number,
                 reset_token: self.resets.token(header.association),
+                round_trip: (!pending.is_repeated).then(|| now - pending.since),
             },
         })
     }
@@ -118,7 +119,8 @@ impl Listener {
         let parameters = Parameters { number, reset_token: self.resets.token(number) };
         let (message, secret) = noise::respond(&private, initial.number, &initial.key, &parameters)?;
         let accept = Accept { number: initial.number, message }.emit();
-        self.unfinished.insert(number, Pending { source: *source, initial: *initial, secret, accept, since: now });
+        let pending = Pending { source: *source, initial: *initial, secret, accept, is_repeated: false, since: now };
+        self.unfinished.insert(number, pending);
         Some(accept)
     }
 

@@ -281,6 +281,38 @@ fn header_of(packet_type: PacketType, number: u64) -> Header {
     header
 }
 
+/// The time that the handshake took is that of the path, unless a packet of it was sent again: then it is not known which one was answered.
+#[test]
+fn the_round_trip_is_that_of_packets_that_were_sent_once() {
+    for is_repeated in [false, true] {
+        let at = |ms: u64| Time::new(Duration::from_millis(ms));
+        let mut entropy = |bytes: &mut [u8]| bytes.fill(9);
+        let mut client = Client::new(at(0), 1, &mut entropy);
+        let mut listener = Listener::new(at(0), ResetSecret::new([3; 32]), &mut entropy);
+        let mut answer = |now, initial: &[u8]| {
+            let source = Address::Udp(([127, 0, 0, 1], 1).into());
+            listener.answer(now, &source, false, initial, |_| false, &mut |bytes: &mut [u8]| bytes.fill(9))
+        };
+        let initial = client.transmit(at(0)).expect("in time").expect("it is due");
+        let Answer::Retry(retry) = answer(at(20), &initial) else { panic!("no Retry") };
+        assert!(matches!(client.receive(at(40), &retry), Received::Retry));
+        let initial = client.transmit(at(40)).expect("in time").expect("it is due");
+        let Answer::Accept(accept) = answer(at(60), &initial) else { panic!("no Accept") };
+        if is_repeated {
+            assert!(client.transmit(at(290)).expect("in time").is_some());
+            assert!(matches!(answer(at(290), &initial), Answer::Accept(_)));
+        }
+        let now = if is_repeated { at(300) } else { at(80) };
+        let Received::Established(established) = client.receive(now, &accept) else { panic!("no association") };
+        let expected = (!is_repeated).then_some(Duration::from_millis(40));
+        assert_eq!(established.round_trip, expected);
+        let mut first = Header::new(PacketType::Ack, established.peer_number, 0).emit().to_vec();
+        established.secret.login_keys(Role::Client).send.seal(&mut first);
+        let accepted = listener.claim(now + Duration::from_millis(20), &first).expect("it is the client's");
+        assert_eq!(accepted.established.round_trip, expected);
+    }
+}
+
 /// Two machines that take each other for a client do not answer each other for ever.
 #[test]
 fn only_packets_of_associations_are_answered_with_a_reset() {

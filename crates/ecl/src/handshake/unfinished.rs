@@ -18,6 +18,8 @@ pub(super) struct Pending {
     pub(super) secret: ExchangeSecret,
     /// What was answered, and is answered again when the Initial comes again.
     pub(super) accept: [u8; ACCEPT_LEN],
+    /// It was answered again.
+    pub(super) is_repeated: bool,
     /// When it was accepted.
     pub(super) since: Time,
 }
@@ -51,9 +53,13 @@ impl Unfinished {
     }
 
     /// What the same Initial from the same address was answered with. Its token may differ: a client may have got two.
-    pub(super) fn accept_of(&self, source: &Address, initial: &Initial) -> Option<&[u8; ACCEPT_LEN]> {
-        let (_, pending) = self.pending.get(self.by_client.get(&(*source, initial.key))?)?;
-        (pending.initial.number == initial.number).then_some(&pending.accept)
+    pub(super) fn accept_again(&mut self, source: &Address, initial: &Initial) -> Option<[u8; ACCEPT_LEN]> {
+        let (_, pending) = self.pending.get_mut(self.by_client.get(&(*source, initial.key))?)?;
+        if pending.initial.number != initial.number {
+            return None;
+        }
+        pending.is_repeated = true;
+        Some(pending.accept)
     }
 
     /// Keeps a handshake, in the place of one of the same client, or of the oldest when there is no room.

@@ -109,7 +109,11 @@ impl Disk {
 
     fn start_write(&self, lba: u64, blocks: u32, from: SharedBuffer, fua: bool) -> Pending {
         let request = self.request(requests::write(lba, blocks, fua));
-        let request = Request { data_out: Some(from), block_len: self.facts().block_len() as u16, ..request };
+        let request = Request {
+            data_out: Some(from),
+            block_len: u16::try_from(self.facts().block_len()).unwrap_or(0),
+            ..request
+        };
         self.session().execute(request)
     }
 

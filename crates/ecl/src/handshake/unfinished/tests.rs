@@ -9,6 +9,7 @@ fn pending(client: u32, ms: u64) -> Pending {
         initial: Initial { key, number: client, token: [0; 16] },
         secret: ExchangeSecret::new(&[1; 64], b"hash"),
         accept: [0; ACCEPT_LEN],
+        is_repeated: false,
         since: at(ms),
     }
 }
@@ -44,8 +45,8 @@ fn what_is_removed_makes_room_and_what_is_old_goes() {
     assert_eq!(unfinished.remove(5).map(|pending| pending.initial.number), Some(4));
     assert!(unfinished.remove(5).is_none());
     let source = pending(4, 0).source;
-    assert!(unfinished.accept_of(&source, &pending(4, 0).initial).is_none());
-    assert!(unfinished.accept_of(&source, &pending(6, 0).initial).is_some());
+    assert!(unfinished.accept_again(&source, &pending(4, 0).initial).is_none());
+    assert!(unfinished.accept_again(&source, &pending(6, 0).initial).is_some());
     unfinished.expire(at(HANDSHAKE_TIMEOUT.as_millis() as u64 + 2000));
     assert!(unfinished.get(3).is_none() && unfinished.get(4).is_some());
     assert_eq!(unfinished.len(), 6);
