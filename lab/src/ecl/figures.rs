@@ -236,7 +236,8 @@ impl Report<'_> {
                 values: values(*system),
             });
             let ticks = LOSSES.map(|(ms, loss)| format!("{ms} ms, {loss}%")).to_vec();
-            panel(format!("155 Mb/s with loss: {}", kind(write)), ticks, lines.collect())
+            let title = format!("155 Mb/s with loss: {}", kind(write));
+            Panel { rises: false, ..panel(title, ticks, lines.collect()) }
         });
         Plot { panels: panels.into(), x_label: "round trip and loss", y_label: "MB/s", scale: Scale::FromZero }
     }

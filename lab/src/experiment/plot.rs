@@ -28,7 +28,7 @@ pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) ticks: Vec<String>,
     pub(crate) lines: Vec<Line>,
-    /// Values rise from left to right, so the names find room at the right.
+    /// Values rise from left to right: the names find room where there are none.
     pub(crate) rises: bool,
 }
 
@@ -91,8 +91,8 @@ impl Plot {
 
     fn draw(&self, panel: &Panel, area: &Area) -> Result<(), Box<dyn std::error::Error>> {
         match self.scale {
-            Scale::Decades => self.draw_over(self.y_range().log_scale(), panel, area),
-            Scale::FromZero => self.draw_over(self.y_range(), panel, area),
+            Scale::Decades => self.draw_over(self.y_range(panel).log_scale(), panel, area),
+            Scale::FromZero => self.draw_over(self.y_range(panel), panel, area),
         }
     }
 
@@ -120,10 +120,10 @@ impl Plot {
             .x_desc(self.x_label)
             .y_desc(self.y_label)
             .x_labels(0)
-            .y_label_formatter(&|value| format!("{value}"))
+            .y_label_formatter(&|value| ((value * 1e6).round() / 1e6).to_string())
             .draw()?;
         for (place, tick) in panel.ticks.iter().enumerate() {
-            let (x, y) = chart.backend_coord(&(place as f64, self.y_range().start));
+            let (x, y) = chart.backend_coord(&(place as f64, self.y_range(panel).start));
             let (left, top) = area.get_base_pixel();
             area.draw_text(tick, &text(TEXT), (x - left - 3 * tick.len() as i32, y - top + 6))?;
         }
@@ -160,7 +160,8 @@ impl Plot {
         chart
             .configure_series_labels()
             .position(match (self.scale, panel.rises) {
-                (Scale::FromZero, _) => SeriesLabelPosition::UpperLeft,
+                (Scale::FromZero, true) => SeriesLabelPosition::UpperLeft,
+                (Scale::FromZero, false) => SeriesLabelPosition::UpperRight,
                 (Scale::Decades, true) => SeriesLabelPosition::LowerRight,
                 (Scale::Decades, false) => SeriesLabelPosition::LowerLeft,
             })
@@ -170,15 +171,17 @@ impl Plot {
         Ok(())
     }
 
-    /// From below the least value to above the largest one, the same for all panels.
-    fn y_range(&self) -> std::ops::Range<f64> {
+    /// From below the least value to above the largest one: decades are the same for all panels.
+    fn y_range(&self, panel: &Panel) -> std::ops::Range<f64> {
+        let most = panel.lines.iter().flat_map(|line| &line.values).flatten().copied().fold(0.0, f64::max);
+        if self.scale == Scale::FromZero {
+            // A panel without values has a scale, too.
+            return 0.0..(if most > 0.0 { most } else { 1.0 }) * HEADROOM;
+        }
         let values = || {
             let lines = self.panels.iter().flat_map(|panel| &panel.lines);
             lines.flat_map(|line| line.values.iter().flatten()).copied().filter(|value| *value > 0.0)
         };
-        if self.scale == Scale::FromZero {
-            return 0.0..values().fold(f64::MIN_POSITIVE, f64::max) * HEADROOM;
-        }
         let least = values().fold(f64::INFINITY, f64::min).min(1.0);
         let most = values().fold(0.0, f64::max).max(10.0);
         10_f64.powf(least.log10().floor())..10_f64.powf(most.log10().ceil())
@@ -211,9 +214,9 @@ mod tests {
 
     #[test]
     fn the_scale_has_whole_decades() {
-        assert_eq!(plot().y_range(), 0.01..100.0);
+        assert_eq!(plot().y_range(&plot().panels[0]), 0.01..100.0);
         let from_zero = Plot { scale: Scale::FromZero, ..plot() };
-        assert_eq!(from_zero.y_range(), 0.0..19.0 * HEADROOM);
+        assert_eq!(from_zero.y_range(&from_zero.panels[0]), 0.0..19.0 * HEADROOM);
         assert!(from_zero.to_svg().expect("a plot").contains("<circle"));
     }
 
