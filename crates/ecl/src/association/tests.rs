@@ -1,5 +1,7 @@
 //! Two associations and a network between them, under a virtual clock.
 
+mod rules;
+
 use std::collections::BTreeMap;
 
 use lunette_buffer::Payload;
@@ -531,5 +533,21 @@ fn the_logins_keys_use_up_no_numbers_once_there_are_others() {
         world.push(0, 1, 50_000);
         world.run_until_all_has_come();
         assert_eq!(*world.ends[1].association.peer(), address(1));
+    }
+}
+
+#[test]
+fn a_black_hole_is_found_in_seconds() {
+    for mtu in [1232, 1400, 4000] {
+        let mut world = World::new(1, CLEAN, Config { interface_len: 9000, ..Config::default() });
+        world.bind();
+        world.push(0, 1, 100_000);
+        world.run_until_all_has_come();
+        world.network.mtu = mtu;
+        let began = world.now;
+        world.push(0, 3, 200_000);
+        world.run_until_all_has_come();
+        let took = world.now - began;
+        assert!(took < Duration::from_secs(3), "{mtu}: {took:?}");
     }
 }

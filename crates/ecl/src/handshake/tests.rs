@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::packets::{Accept, Initial, Retry};
 use super::*;
 use crate::header::{CHECK_AT, Flags, HEADER_LEN, Header, PacketType, ParityPosition};
-use crate::limits::MAX_UNFINISHED_HANDSHAKES_OF_HOST;
+use crate::limits::{MAX_UNFINISHED_HANDSHAKES, MAX_UNFINISHED_HANDSHAKES_OF_HOST};
 use crate::path::Address;
 
 /// Random bytes that are the same in each run.
@@ -343,4 +343,26 @@ fn unfinished_handshakes_are_bounded_and_the_oldest_goes_first() {
     let (initial, answer) = &answers[0];
     assert_ne!(accept(server.trust(at(1), initial)), *answer, "the oldest is forgotten");
     assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES_OF_HOST);
+}
+
+/// The table is full of handshakes of hosts that prove their addresses and go no further; how many there were before does not matter to it
+/// (`unfinished/tests.rs` has a hundred thousand).
+#[test]
+fn a_client_gets_in_beside_handshakes_that_never_finish() {
+    let mut server = Server::new();
+    for index in 0..MAX_UNFINISHED_HANDSHAKES as u16 + 50 {
+        let [high, low] = index.to_be_bytes();
+        let host = Address::Udp(([198, 51, high, low], 4000).into());
+        let key = std::array::from_fn(|i| [9, high, low][i.min(2)]);
+        let initial = Initial { key, number: 1, token: [0; 16] };
+        let asked = Retry::parse(&retry(server.answer(at(0), &host, &initial.emit()))).expect("a Retry");
+        accept(server.answer(at(0), &host, &Initial { token: asked.token, ..initial }.emit()));
+    }
+    assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES);
+    let (mut client, second) = proven(&mut server);
+    let accepted = accept(server.answer(at(3), &home(), &second));
+    let client = established(client.receive(at(4), &accepted));
+    let first = first_packet(&client, Flags::SEALED);
+    assert!(server.listener.claim(at(5), &first).is_some_and(|accepted| accepted.address == home()));
+    assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES - 1);
 }
