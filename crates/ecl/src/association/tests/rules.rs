@@ -47,8 +47,14 @@ fn binding() -> Binding {
 
 fn server(stage: Stage, seal: Seal) -> Association<(u32, u32)> {
     let reset_token = ResetSecret::new([5; 32]).token(OWN);
-    let established =
-        Established { role: Role::Server, secret: secret(), own_number: OWN, peer_number: 9, reset_token };
+    let established = Established {
+        role: Role::Server,
+        secret: secret(),
+        own_number: OWN,
+        peer_number: 9,
+        reset_token,
+        round_trip: None,
+    };
     let config = Config { credit_bytes: 1 << 20, seal, ..Config::default() };
     let mut association = Association::new(established, address(2), config, NOW, &mut |bytes| bytes.fill(1));
     if stage != Stage::Login {
@@ -57,7 +63,8 @@ fn server(stage: Stage, seal: Seal) -> Association<(u32, u32)> {
         receive(&mut association, &mut first);
     }
     // Something is in flight, so that there is something to acknowledge and to wait for.
-    let pdu = OutgoingPdu { bhs: [0; BHS_LEN], ahs: Box::default(), data: Payload::Empty, more: Vec::new() };
+    let pdu =
+        OutgoingPdu { bhs: [0; BHS_LEN], ahs: Box::default(), data: Payload::Empty, more: Vec::new(), block_len: 0 };
     association.push(pdu);
     association.fill(NOW);
     match stage {
