@@ -66,3 +66,28 @@ impl<H: Upper> StreamUpper for Above<'_, '_, H> {
         self.upper.placed(self.cx, self.id, place, skipped, len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lunette_reactor::Reactor;
+
+    use super::*;
+    use crate::tests::Login;
+
+    #[test]
+    fn what_is_collected_is_bounded() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut cx = reactor.context();
+        let id = cx.open_virtual();
+        let (mut upper, mut rest, mut leaves) = (Login::default(), Vec::new(), true);
+        let mut above =
+            Above { upper: &mut upper, cx: &mut cx, id, rest: &mut rest, leaves: &mut leaves, is_bound: true };
+        while above.collects(1000) {
+            above.deliver(&[0; 1000]);
+        }
+        assert!((MAX_COLLECTED_LEN - 1000..=MAX_COLLECTED_LEN).contains(&above.rest.len()));
+        above.is_bound = false;
+        above.rest.clear();
+        assert!(!above.collects(BHS_LEN), "a login's packets are taken one by one");
+    }
+}

@@ -15,7 +15,7 @@ use crate::{Config, Endpoint, Upper};
 
 /// A login of one PDU, whose answer is its bytes.
 #[derive(Default)]
-struct Login {
+pub(crate) struct Login {
     received: Vec<u8>,
     answered: bool,
 }
