@@ -1,5 +1,9 @@
 use super::*;
 
+/// The report as it is committed, and the results that it was made of.
+const PAGE: &str = include_str!("../../../docs/papers/ecl.md");
+const RESULTS: &str = include_str!("../../../docs/papers/ecl.jsonl");
+
 #[test]
 fn every_claim_is_judged_by_measurements() {
     let paper = Paper::load().expect("the data file");
@@ -7,6 +11,24 @@ fn every_claim_is_judged_by_measurements() {
     let report = Report::new(&paper, Size::Full, &nothing);
     assert!(paper.claims.iter().all(|claim| report.verdict(&claim.id).is_none()), "a verdict without a measurement");
     assert_eq!(report.unmeasured(), plan::chosen(Size::Full).iter().filter(|spec| spec.program().is_none()).count());
+}
+
+/// `lunette-lab ecl --report --results docs/papers/ecl.jsonl` writes it.
+#[test]
+fn the_committed_page_is_that_of_the_committed_results() {
+    let paper = Paper::load().expect("the data file");
+    let results = Results::parse(RESULTS).expect("results");
+    let report = Report::new(&paper, Size::Full, &results);
+    assert_eq!(report.unmeasured(), 0, "all cells are measured");
+    for claim in &paper.claims {
+        assert!(report.verdict(&claim.id).is_some(), "{} has no verdict", claim.id);
+    }
+    let page = report.page();
+    for (written, committed) in page.lines().zip(PAGE.lines()) {
+        assert_eq!(written, committed);
+    }
+    assert_eq!(page.lines().count(), PAGE.lines().count());
+    assert!(!PAGE.contains("{{"));
 }
 
 #[test]
