@@ -7,6 +7,8 @@
 //! - `check`: what the tool measures of itself before it runs a command.
 //! - `run`: the processes, the command, and the report.
 //! - `experiment`: many runs of `link`: cells, their results in a file, tables and plots.
+//!
+//! `sandbox` needs no link: it measures sessions in memory.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +20,8 @@ mod link;
 mod net;
 mod options;
 mod run;
+#[cfg(target_arch = "x86_64")]
+mod sandbox;
 mod stream;
 mod tune;
 mod units;
@@ -41,6 +45,9 @@ enum Tool {
     Measuring(Measuring),
     /// One TCP connection that always has something to send
     Stream(stream::Options),
+    /// Cycles, instructions and cache misses of each PDU, in a sandbox without a network
+    #[cfg(target_arch = "x86_64")]
+    Sandbox(sandbox::Options),
     /// What the tools start to do their work
     #[command(hide = true)]
     Inside {
@@ -71,6 +78,8 @@ fn main() -> ExitCode {
         Tool::Measuring(Measuring::Ecl(options)) => options.check().and_then(|()| run::outer::run()),
         Tool::Measuring(Measuring::Tune(options)) => options.check().and_then(|()| run::outer::run()),
         Tool::Stream(options) => stream::run(&options),
+        #[cfg(target_arch = "x86_64")]
+        Tool::Sandbox(options) => sandbox::run(&options),
         Tool::Inside { parent, tool } => run::inner::enter(parent).and_then(|running| match tool {
             Measuring::Link(options) => run::inner::link(&options, &running),
             Measuring::Wan(options) => wan::run(&options),

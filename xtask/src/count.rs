@@ -1,11 +1,12 @@
-//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of data in other orders, and of commands
-//! at each recovery level, under callgrind. A count does not depend on the load of the machine, so it shows a regression
+//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of a Data-In PDU, of data in other orders, and of
+//! commands at each recovery level, under callgrind. A count does not depend on the load of the machine, so it shows a regression
 //! where a stopwatch sees noise.
 //!
 //! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
 
 mod orders;
 mod recovery;
+mod sandbox;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -59,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn count_all() -> Result<Counts> {
     let mut counts = turns::count()?;
+    counts.extend(sandbox::count()?);
     for op in OPS {
         for kernel in KERNELS {
             for length in LENGTHS {

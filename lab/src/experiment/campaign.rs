@@ -76,7 +76,8 @@ fn attempt(cell: &Cell, programs: &Programs) -> Result<Figures> {
     cell.run(programs)
 }
 
-fn progress(length: u64) -> ProgressBar {
+/// The progress of that number of runs, on terminals alone.
+pub(crate) fn progress(length: u64) -> ProgressBar {
     let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let style = ProgressStyle::with_template("{pos}/{len} {wide_bar} {eta} {msg}").expect("a valid template");
     ProgressBar::with_draw_target(Some(length), target).with_style(style)

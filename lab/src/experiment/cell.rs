@@ -86,11 +86,16 @@ impl Programs {
         env::split_paths(&self.path).any(|folder| folder.join(name).is_file())
     }
 
-    /// What tells one build of `lunette` from another: its length and its CRC32C.
+    /// What tells one build of `lunette` from another.
     pub(crate) fn build(&self) -> Result<String> {
-        let program = fs::read(&self.lunette).with_context(|| format!("cannot read {}", self.lunette.display()))?;
-        Ok(format!("lunette of {} bytes, CRC32C {:08x}", program.len(), lunette_crc32c::crc32c(&program)))
+        build_of("lunette", &self.lunette)
     }
+}
+
+/// What tells one build of a program from another: its length and its CRC32C.
+pub(super) fn build_of(name: &str, path: &Path) -> Result<String> {
+    let program = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(format!("{name} of {} bytes, CRC32C {:08x}", program.len(), lunette_crc32c::crc32c(&program)))
 }
 
 /// The options of `lunette-lab link` without its name.

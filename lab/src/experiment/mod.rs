@@ -12,7 +12,7 @@
 pub(crate) mod campaign;
 mod cell;
 pub(crate) mod commands;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod plot;
 mod results;
 mod spread;

@@ -71,6 +71,11 @@ const TEXT: i32 = 13;
 const MARK: i32 = 4;
 /// What the scale from zero has above the largest value: room for the names.
 const HEADROOM: f64 = 1.35;
+/// What the names take of a panel, at most: its width, and for each its height.
+const NAMES_WIDTH: f64 = 0.4;
+const NAME_HEIGHT: f64 = 0.06;
+/// When no value is below, the scale does not begin at 1.
+const FAR_ABOVE_ONE: f64 = 20.0;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -159,19 +164,44 @@ impl Plot {
         let style = text(TEXT - 1);
         chart
             .configure_series_labels()
-            .position(match (self.scale, panel.rises) {
-                (Scale::FromZero, true) => SeriesLabelPosition::UpperLeft,
-                (Scale::FromZero, false) => SeriesLabelPosition::UpperRight,
-                (Scale::Decades, true) => SeriesLabelPosition::LowerRight,
-                (Scale::Decades, false) => SeriesLabelPosition::LowerLeft,
-            })
+            .position(self.place_of_names(panel))
             .label_font(style)
             .border_style(FAINT)
             .draw()?;
         Ok(())
     }
 
-    /// From below the least value to above the largest one: decades are the same for all panels.
+    /// The corner for the names: the lower one that the panel asks for, unless values lie there and fewer in another.
+    fn place_of_names(&self, panel: &Panel) -> SeriesLabelPosition {
+        use SeriesLabelPosition::{LowerLeft, LowerRight, UpperLeft, UpperRight};
+        if self.scale == Scale::FromZero {
+            return if panel.rises { UpperLeft } else { UpperRight };
+        }
+        let names = panel.lines.iter().filter(|line| !line.name.is_empty()).count();
+        let (width, height) = (NAMES_WIDTH, NAME_HEIGHT * (names + 1) as f64);
+        let range = self.y_range(panel);
+        let decades = (range.end / range.start).log10();
+        let last = (panel.ticks.len() as f64 - 1.0).max(1.0);
+        let places = panel
+            .lines
+            .iter()
+            .flat_map(|line| line.values.iter().enumerate())
+            .filter_map(|(x, value)| Some((x as f64 / last, ((*value)? / range.start).log10() / decades)));
+        let places: Vec<(f64, f64)> = places.collect();
+        let values_in = |corner: &SeriesLabelPosition| {
+            let is_in = |(x, y): &&(f64, f64)| {
+                let x = if matches!(corner, LowerLeft | UpperLeft) { *x } else { 1.0 - x };
+                let y = if matches!(corner, LowerLeft | LowerRight) { *y } else { 1.0 - y };
+                x <= width && y <= height
+            };
+            places.iter().filter(is_in).count()
+        };
+        let lower = if panel.rises { [LowerRight, LowerLeft] } else { [LowerLeft, LowerRight] };
+        let corners = lower.into_iter().chain([UpperLeft, UpperRight]);
+        corners.min_by_key(values_in).unwrap_or(LowerLeft)
+    }
+
+    /// From below the least value to above the largest one: decades are the same for all panels, and begin at 1 unless that is far away.
     fn y_range(&self, panel: &Panel) -> std::ops::Range<f64> {
         let most = panel.lines.iter().flat_map(|line| &line.values).flatten().copied().fold(0.0, f64::max);
         if self.scale == Scale::FromZero {
@@ -182,7 +212,8 @@ impl Plot {
             let lines = self.panels.iter().flat_map(|panel| &panel.lines);
             lines.flat_map(|line| line.values.iter().flatten()).copied().filter(|value| *value > 0.0)
         };
-        let least = values().fold(f64::INFINITY, f64::min).min(1.0);
+        let least = values().fold(f64::INFINITY, f64::min);
+        let least = if least < FAR_ABOVE_ONE { least.min(1.0) } else { least };
         let most = values().fold(0.0, f64::max).max(10.0);
         10_f64.powf(least.log10().floor())..10_f64.powf(most.log10().ceil())
     }
@@ -213,7 +244,19 @@ mod tests {
     }
 
     #[test]
+    fn names_stand_where_no_values_are() {
+        let mut plot = plot();
+        let place = |plot: &Plot| plot.place_of_names(&plot.panels[0]);
+        assert!(matches!(place(&plot), SeriesLabelPosition::LowerRight), "as the panel asks for");
+        plot.panels[0].lines[0].values = vec![Some(0.02), None, Some(0.02)];
+        assert!(matches!(place(&plot), SeriesLabelPosition::UpperLeft), "all other corners have values");
+    }
+
+    #[test]
     fn the_scale_has_whole_decades() {
+        let mut high = plot();
+        high.panels[0].lines.iter_mut().for_each(|line| line.values = vec![Some(150.0), None, Some(2e4)]);
+        assert_eq!(high.y_range(&high.panels[0]), 100.0..1e5);
         assert_eq!(plot().y_range(&plot().panels[0]), 0.01..100.0);
         let from_zero = Plot { scale: Scale::FromZero, ..plot() };
         assert_eq!(from_zero.y_range(&from_zero.panels[0]), 0.0..19.0 * HEADROOM);

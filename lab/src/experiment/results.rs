@@ -1,6 +1,7 @@
 //! A file with a JSON line for each run, so that a campaign that was interrupted goes on where it was.
 
 use std::collections::HashMap;
+use std::env;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,7 +10,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Figures, Programs, machine};
+use super::cell::build_of;
+use super::{Figures, Programs, machine};
 
 /// The figures of all runs so far, by the command that measured them.
 pub(crate) struct Results {
@@ -35,6 +37,12 @@ impl Origin {
     /// This machine, with these programs.
     pub(crate) fn here(programs: &Programs) -> Result<Self> {
         Ok(Self { machine: machine::describe(), build: Some(programs.build()?) })
+    }
+
+    /// This machine, with this program alone.
+    pub(crate) fn of_this_program() -> Result<Self> {
+        let this = env::current_exe().context("this program has no path")?;
+        Ok(Self { machine: machine::describe(), build: Some(build_of("lunette-lab", &this)?) })
     }
 }
 
@@ -114,13 +122,13 @@ impl Results {
         self.runs.values().flatten().filter_map(move |figures| figures.get(name).copied())
     }
 
-    /// The runs of a cell so far.
-    pub(crate) fn runs(&self, cell: &Cell) -> &[Figures] {
+    /// The runs of a cell so far: of the command that is its text.
+    pub(crate) fn runs(&self, cell: &impl fmt::Display) -> &[Figures] {
         self.runs.get(&cell.to_string()).map_or(&[], Vec::as_slice)
     }
 
     /// Keeps a run.
-    pub(crate) fn record(&mut self, cell: &Cell, figures: Figures) -> Result<()> {
+    pub(crate) fn record(&mut self, cell: &impl fmt::Display, figures: Figures) -> Result<()> {
         let cell = cell.to_string();
         self.write(&Entry::Run { cell: cell.clone(), figures: figures.clone() })?;
         self.runs.entry(cell).or_default().push(figures);
@@ -136,6 +144,7 @@ impl Results {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Cell;
     use super::*;
 
     fn cell(client: &str) -> Cell {

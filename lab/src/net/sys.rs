@@ -1,4 +1,4 @@
-//! The system calls for which no safe wrapper exists: the only unsafe code of the laboratory.
+//! The system calls for which no safe wrapper exists.
 #![allow(unsafe_code)]
 
 use std::fs::File;

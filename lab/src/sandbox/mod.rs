@@ -1,0 +1,184 @@
+//! `lunette-lab sandbox`: where the cycles of each PDU go, as a paper asked, on the sessions that ship.
+//!
+//! ```text
+//! runs ──> one process each, measured or counted ──> results (a file) ──> numbers ──> tables, plots
+//! ```
+//!
+//! - `pair`: one session with eight connections, both of its ends in memory. `packets`: bytes as they lie in TCP segments.
+//! - `job`: a command up to the moment at which it is measured, and then the calls of `lunette-session` that are. Parts of it by themselves
+//!   are the calls of `lunette-crc32c` that sessions make.
+//! - `cpu`: the time stamp counter and the caches. `measure`: cycles of one cell, in this process. `count`: the same under callgrind.
+//! - `cell`: the name of a measurement. `spec`: which of them a campaign makes.
+//! - `numbers`: protocol, digest and copy, as differences of measurements. `paper`: the paper's, from `paper.toml`.
+//! - `figures`: the paper's figures again. `report`: the page of `report.md`.
+
+#![expect(clippy::cast_precision_loss, reason = "cycles, counts and lengths below 2^52")]
+
+mod cell;
+mod count;
+mod cpu;
+mod figures;
+mod job;
+mod measure;
+mod numbers;
+mod packets;
+mod pair;
+mod paper;
+mod report;
+mod spec;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::experiment::{Figures, LOAD, Origin, Results, campaign, machine};
+use cell::Cell;
+use paper::Paper;
+use report::Report;
+use spec::Run;
+
+/// Where the cycles of each PDU go: the figures of a paper on a software iSCSI implementation, measured again.
+///
+/// Writes sandbox.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again. Needs valgrind.
+#[derive(Clone, clap::Args)]
+pub(crate) struct Options {
+    /// The ends of the figures, with fewer runs
+    #[arg(long)]
+    quick: bool,
+    /// The same with one run
+    #[arg(long, conflicts_with = "quick")]
+    smallest: bool,
+    /// How often each cell is measured in cycles [default: 11; 3 with --quick, 1 with --smallest]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=99))]
+    runs: Option<u8>,
+    /// Print all figures as one line of JSON
+    #[arg(long)]
+    json: bool,
+    /// Measure nothing: write the report of the results that are there
+    #[arg(long)]
+    report: bool,
+    /// The file that keeps the results
+    #[arg(long, value_name = "FILE", default_value = "target/lab/sandbox.jsonl")]
+    results: PathBuf,
+    /// Where the report goes [default: docs/papers, or target/lab with --quick and --smallest]
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Measure nothing but one cell, like data-in/shipping/8192/cold, and print its cycles
+    #[arg(long, value_name = "WORK/DIGEST/BYTES/CACHES", conflicts_with_all = ["quick", "smallest", "report"])]
+    cell: Option<Cell>,
+    /// Count the cell's instructions and misses under callgrind instead
+    #[arg(long, requires = "cell")]
+    count: bool,
+    /// What is run under callgrind
+    #[arg(long, requires = "cell", hide = true)]
+    under_callgrind: bool,
+}
+
+/// How much of the paper is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Size {
+    Full,
+    Quick,
+    Smallest,
+}
+
+/// Forty commands, so many times, in one process.
+const TIMES: usize = 5;
+
+impl Options {
+    fn size(&self) -> Size {
+        match (self.quick, self.smallest) {
+            (true, _) => Size::Quick,
+            (_, true) => Size::Smallest,
+            _ => Size::Full,
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    match &options.cell {
+        Some(cell) if options.under_callgrind => measure::under_callgrind(cell)?,
+        Some(cell) if options.count => println!("{}", serde_json::to_string(&count::counts(cell)?)?),
+        Some(cell) => println!("{}", serde_json::to_string(&measure::cycles(cell, TIMES)?)?),
+        None => campaign(options)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn campaign(options: &Options) -> Result<()> {
+    let (paper, size) = (Paper::load()?, options.size());
+    let results = if options.report {
+        Results::read(&options.results)?
+    } else {
+        let mut results = Results::open(&options.results, &Origin::of_this_program()?)?;
+        measure_all(&mut results, size, options.runs.map_or(size.runs(), usize::from))?;
+        results
+    };
+    let report = Report::new(&paper, size, &results);
+    let folder = options.output.clone();
+    let folder = folder.unwrap_or_else(|| if size == Size::Full { "docs/papers" } else { "target/lab" }.into());
+    write(&folder, &report)?;
+    fs::write(folder.join("sandbox.jsonl"), fs::read(&options.results)?)
+        .context("cannot put the results beside the report")?;
+    ensure!(report.missing() == 0, "{} values were not measured; run this again without --report", report.missing());
+    if options.json {
+        println!("{}", serde_json::to_string(&report.figures())?);
+    } else {
+        println!("{}", report.summary());
+        println!("written: {}", folder.join("sandbox.md").display());
+    }
+    Ok(())
+}
+
+/// Makes all measurements, in rounds over all of them, so that what changes on the machine meanwhile meets all. Counts are made once.
+fn measure_all(results: &mut Results, size: Size, runs: usize) -> Result<()> {
+    let all = spec::runs(size);
+    let wanted = |run: &Run| if matches!(run, Run::Counts(_)) { 1 } else { runs };
+    let missing: usize = all.iter().map(|run| wanted(run).saturating_sub(results.runs(run).len())).sum();
+    let progress = campaign::progress(missing as u64);
+    for round in 1..=runs {
+        for run in all.iter().filter(|run| wanted(run) >= round) {
+            if results.runs(run).len() >= round {
+                continue;
+            }
+            progress.set_message(run.to_string());
+            let figures = match run {
+                Run::Cycles(cell) => in_own_process(cell)?,
+                Run::Counts(cell) => count::counts(cell)?,
+            };
+            results.record(run, figures)?;
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+/// Measures a cell in a process of its own, so that no measurement finds the heap as another has left it.
+fn in_own_process(cell: &Cell) -> Result<Figures> {
+    let this = env::current_exe().context("this program has no path")?;
+    let load = machine::load();
+    let output = Command::new(this).args(["sandbox", "--cell", &cell.to_string()]).output()?;
+    if !output.status.success() {
+        bail!("measuring {cell} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let mut figures: Figures = serde_json::from_slice(&output.stdout).context("a measurement printed no figures")?;
+    figures.extend(load.map(|load| (LOAD.into(), load)));
+    Ok(figures)
+}
+
+fn write(folder: &Path, report: &Report) -> Result<()> {
+    let what = || format!("cannot write the report to {}", folder.display());
+    fs::create_dir_all(folder).with_context(what)?;
+    fs::write(folder.join("sandbox.md"), report.page()).with_context(what)?;
+    for (name, svg) in report.plots()? {
+        fs::write(folder.join(name), svg).with_context(what)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,27 @@
+//! The committed page, and the results that it is made of.
+
+use super::paper::Paper;
+use super::report::Report;
+use super::{Size, spec};
+use crate::experiment::Results;
+
+const PAGE: &str = include_str!("../../../docs/papers/sandbox.md");
+const RESULTS: &str = include_str!("../../../docs/papers/sandbox.jsonl");
+
+#[test]
+fn the_committed_page_is_that_of_the_committed_results() {
+    let (paper, results) = (Paper::load().expect("the data file"), Results::parse(RESULTS).expect("the results"));
+    let report = Report::new(&paper, Size::Full, &results);
+    assert_eq!(report.missing(), 0);
+    assert!(report.page() == PAGE, "run lunette-lab sandbox --report --results docs/papers/sandbox.jsonl");
+    assert!(!PAGE.contains("{{"));
+    assert_eq!(report.figures().len(), spec::runs(Size::Full).len());
+}
+
+#[test]
+fn a_page_without_results_says_so() {
+    let (paper, results) = (Paper::load().expect("the data file"), Results::parse("").expect("no results"));
+    for size in [Size::Full, Size::Quick, Size::Smallest] {
+        assert!(Report::new(&paper, size, &results).missing() > 0);
+    }
+}
