@@ -42,6 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let what =
         ["--package", "lunette-count", "--bin", "count-digests", "--bin", "count-commands", "--bin", "count-orders"];
     process::run(cargo(["build", "--locked", "--release"]).args(what))?;
+    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-lab"]))?;
     let counts = count_all()?;
     if arguments.update {
         let lines = counts.iter().fold(String::new(), |mut lines, (what, count)| {

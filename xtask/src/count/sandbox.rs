@@ -28,7 +28,7 @@ pub(super) fn count() -> Result<Counts> {
 #[expect(clippy::cast_sign_loss, reason = "a count is not negative")]
 fn instructions(work: &str, length: u32) -> Result<u64> {
     let cell = format!("{work}/{KERNEL}/{length}/warm");
-    let output = Command::new(process::target_dir().join("checks/lunette-lab"))
+    let output = Command::new(process::target_dir().join("release/lunette-lab"))
         .args(["sandbox", "--count", "--cell", &cell])
         .output()
         .context("lunette-lab cannot be started")?;
