@@ -9,7 +9,7 @@
 //!   are the calls of `lunette-crc32c` that sessions make.
 //! - `cpu`: the time stamp counter and the caches. `measure`: cycles of one cell, in this process. `count`: the same under callgrind.
 //! - `cell`: the name of a measurement. `spec`: which of them a campaign makes.
-//! - `numbers`: protocol, digest and copy, as differences of measurements. `paper`: the paper's, from `paper.toml`.
+//! - `numbers`: protocol, digest and copy, as differences of measurements. `paper`: the paper's, from `papers.toml`.
 //! - `figures`: the paper's figures again. `report`: the page of `report.md`.
 
 #![expect(clippy::cast_precision_loss, reason = "cycles, counts and lengths below 2^52")]

@@ -1,9 +1,16 @@
-//! The values of the paper, from `paper.toml`.
+//! The values of the paper, from the data file of all papers.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::cell::{Digest, name_of};
+
+const DATA: &str = include_str!("../papers.toml");
+
+#[derive(Deserialize)]
+struct Papers {
+    sandbox: Paper,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,7 +99,8 @@ pub(super) struct Throughput {
 
 impl Paper {
     pub(super) fn load() -> Result<Self> {
-        toml::from_str(include_str!("paper.toml")).context("paper.toml")
+        let papers: Papers = toml::from_str(DATA).context("the data file of the papers is wrong")?;
+        Ok(papers.sandbox)
     }
 
     /// The cost of a PDU of that length in one of the figures.
