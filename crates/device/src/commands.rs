@@ -34,4 +34,4 @@ pub(crate) mod write_same;
 pub(crate) mod xor;
 
 /// FUA in the flags byte of the commands that have it.
-const FUA: u8 = 0x08;
+pub(crate) const FUA: u8 = 0x08;

@@ -119,7 +119,7 @@ pub use limits::{
 pub use nexus::{NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 pub use target_device::{LunInUse, Nexus, PendingEvent, PortGroupsChange, ResetOutcome, TargetDevice};
-pub use task::Task;
+pub use task::{AtOnce, Task};
 pub use unit::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, LogicalUnit, LogicalUnitConfig, LogicalUnitError,
     MIN_SANITIZE_RATE, MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, StoredDigests,

@@ -1,6 +1,7 @@
 //! Tasks: one for each SCSI command, from admission to the response.
 
 mod admission;
+mod at_once;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,8 @@ use crate::task::admission::Admitted;
 use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::medium::MediumUse;
+
+pub use at_once::AtOnce;
 
 /// The execution of one command. The crate's documentation explains how to drive it.
 pub struct Task {
@@ -148,7 +151,7 @@ impl Task {
             if itl.unit.quanta().is_some() {
                 response.digests = channel.take_digests();
             }
-            count(row, &itl.unit, &response);
+            count(row, &itl.unit, response.data_in.len() as u64, response.data_out_transfer_len);
         }
         Step::Done(response)
     }
@@ -168,15 +171,14 @@ fn format_of(itl: Option<&Arc<ItlNexus>>) -> SenseFormat {
 }
 
 /// Counts a command that transferred blocks.
-fn count(row: &Row, unit: &LogicalUnit, response: &Response) {
+fn count(row: &Row, unit: &LogicalUnit, data_in_len: u64, data_out_len: u64) {
     let (counters, block_size) = (unit.counters(), u64::from(unit.block_size()));
     if row.medium == MediumUse::Writes {
         counters.write_commands.add(1);
-        counters.blocks_received.add(response.data_out_transfer_len / block_size);
+        counters.blocks_received.add(data_out_len / block_size);
     } else if row.direction == Direction::In {
-        let bytes = response.data_in.len() as u64;
         counters.read_commands.add(1);
-        counters.blocks_transmitted.add(bytes / block_size);
+        counters.blocks_transmitted.add(data_in_len / block_size);
     }
 }
 

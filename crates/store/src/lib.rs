@@ -101,6 +101,25 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Whether [`read_at_once`](Self::read_at_once) and [`write_at_once`](Self::write_at_once) may do something, so that it is worth to try them first.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
+    /// Fills `into` from `offset` within the call. When that is not possible, the result is false and the bytes of `into` are unspecified; a request may
+    /// be submitted then. A store that has failed says why in the outcome of that request.
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        let _ = (offset, into);
+        false
+    }
+
+    /// Writes `from` at `offset` within the call, with `fua` to stable storage. When that is not possible, the result is false and the bytes at `offset`
+    /// are the old ones, the new ones, or some of each; a request may be submitted then.
+    fn write_at_once(&self, offset: u64, from: &[u8], fua: bool) -> bool {
+        let _ = (offset, from, fua);
+        false
+    }
+
     /// Starts `op`. It ends exactly once, through `done`.
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion);
 }

@@ -312,6 +312,18 @@ impl Store for MemoryStore {
         false
     }
 
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.read(offset, into).is_ok()
+    }
+
+    fn write_at_once(&self, offset: u64, from: &[u8], _fua: bool) -> bool {
+        self.write(offset, from).is_ok()
+    }
+
     fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
         done.complete(match op {
             Op::Read { offset, into } => self.answer(offset, into),

@@ -32,6 +32,8 @@ pub(crate) struct Row {
     pub(crate) range: RangeRule,
     pub(crate) needs: Requirement,
     pub(crate) handler: Handler,
+    /// READ or WRITE, which do without their handler where the store answers within the call.
+    pub(crate) at_once: bool,
 }
 
 /// The direction of the data transfer.

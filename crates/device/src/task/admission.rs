@@ -10,6 +10,7 @@ use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, Lun, OpCode, SenseData, check
 use crate::commands::opcodes;
 use crate::commands::row::{AbsentUnit, AttentionRule, RangeRule, Row};
 use crate::extent::Extent;
+use crate::nexus::ItNexus;
 use crate::reservations::Refusal;
 use crate::sanitize::SanitizeEpoch;
 use crate::target_device::nexus::NexusState;
@@ -34,12 +35,31 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
     {
         return Err(SenseData::unit_attention(code).into());
     }
+    let row = supported(row, cdb, &itl)?;
+    let (extent, epoch) = check(row, cdb, &itl, &nexus.it_nexus)?;
+    Ok(Admitted { row, itl: Some(itl), extent, epoch })
+}
+
+/// The row of `cdb`, if the unit supports it.
+pub(super) fn row_of(cdb: &Cdb, itl: &ItlNexus) -> Result<&'static Row, SenseData> {
+    supported(opcodes::find(cdb), cdb, itl)
+}
+
+fn supported(row: Result<&'static Row, SenseData>, cdb: &Cdb, itl: &ItlNexus) -> Result<&'static Row, SenseData> {
+    row.ok().filter(|row| row.supported_by(itl)).ok_or_else(|| opcodes::unsupported(cdb, itl))
+}
+
+/// Makes the checks of a supported command that reports no unit attention.
+#[inline]
+pub(super) fn check(
+    row: &Row,
+    cdb: &Cdb,
+    itl: &ItlNexus,
+    it_nexus: &ItNexus,
+) -> Result<(Extent, SanitizeEpoch), Refusal> {
     let unit = &itl.unit;
-    let Some(row) = row.ok().filter(|row| row.supported_by(&itl)) else {
-        return Err(opcodes::unsupported(cdb, &itl).into());
-    };
     itl.access.check(row.access)?;
-    if !unit.reservations().permits(&nexus.it_nexus, row.reservation.of(cdb)) {
+    if !unit.reservations().permits(it_nexus, row.reservation.of(cdb)) {
         return Err(Refusal::Conflict);
     }
     if row.opcode == OpCode::VARIABLE_LENGTH {
@@ -49,7 +69,7 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
     let epoch = unit.sanitize().admit(row.sanitizing)?;
     check_medium(row.medium, unit)?;
     let extent = check_range(row.range, cdb, unit)?;
-    Ok(Admitted { row, itl: Some(itl), extent, epoch })
+    Ok((extent, epoch))
 }
 
 /// Admits the few commands that have a response where no logical unit exists (SAM-5 5.11).

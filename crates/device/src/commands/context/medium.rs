@@ -7,12 +7,13 @@ use lunette_scsi::SenseData;
 use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
 
 use super::{Cx, INTERNAL_FAILURE, store_error};
-use crate::commands::row::{Direction, RangeRule};
+use crate::commands::row::{Direction, RangeRule, Row};
 use crate::coroutine::{Input, Reply, Step};
 use crate::extent::Extent;
 use crate::limits::{MAX_ZEROES_BYTES, MIN_FILE_SLICE_BYTES};
 use crate::sanitize::SanitizeEpoch;
 use crate::unit::LogicalUnit;
+use crate::unit::counters::Counters;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::range_locks::{Claim, ClaimMode};
 
@@ -183,21 +184,8 @@ impl Cx {
         self.store(Op::Flush).await.map(drop)
     }
 
-    /// Counts one request for the log pages. Reads of a command with blocks in its Data-Out count as verifications.
     fn count(&self, unit: &LogicalUnit, kind: OpKind, len: u64, done: bool) {
-        let counters = unit.counters();
-        let verifies = self.row.direction == Direction::Out && self.row.range != RangeRule::None;
-        let access = match kind {
-            OpKind::Read if verifies => &counters.verify,
-            OpKind::Read => &counters.read,
-            OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Copy | OpKind::Flush => &counters.write,
-            OpKind::Allocation => return,
-        };
-        match (done, kind) {
-            (false, _) => access.errors.add(1),
-            (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes | OpKind::Copy) => access.bytes.add(len),
-            (true, _) => {}
-        }
+        count_request(unit.counters(), self.row, kind, len, done);
     }
 
     async fn transfer(&self, op: Op) -> Result<Buffer, SenseData> {
@@ -253,4 +241,20 @@ impl Cx {
 #[inline]
 fn is_change(kind: OpKind) -> bool {
     !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush)
+}
+
+/// Counts one request of a command for the log pages. Reads of a command with blocks in its Data-Out count as verifications.
+pub(crate) fn count_request(counters: &Counters, row: &Row, kind: OpKind, len: u64, done: bool) {
+    let verifies = row.direction == Direction::Out && row.range != RangeRule::None;
+    let access = match kind {
+        OpKind::Read if verifies => &counters.verify,
+        OpKind::Read => &counters.read,
+        OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Copy | OpKind::Flush => &counters.write,
+        OpKind::Allocation => return,
+    };
+    match (done, kind) {
+        (false, _) => access.errors.add(1),
+        (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes | OpKind::Copy) => access.bytes.add(len),
+        (true, _) => {}
+    }
 }

@@ -82,6 +82,7 @@ const PLAIN: Row = Row {
     range: RangeRule::None,
     needs: Requirement::Nothing,
     handler: |cx, slot| slot.begin(ready(test_unit_ready::test_unit_ready(&cx))),
+    at_once: false,
 };
 
 /// A command that is answered in every state.
@@ -111,6 +112,12 @@ const WRITE: Row = Row {
     handler: |cx, slot| slot.begin(read_write::write(cx)),
     ..PLAIN
 };
+
+/// READ itself, which a store may answer at once; those below only resemble it.
+const READ_AT_ONCE: Row = Row { at_once: true, ..READ };
+
+/// WRITE itself.
+const WRITE_AT_ONCE: Row = Row { at_once: true, ..WRITE };
 
 const VERIFY: Row = Row { direction: Direction::Out, handler: |cx, slot| slot.begin(verify::verify(cx)), ..READ };
 
@@ -189,8 +196,8 @@ pub(crate) static TABLE: &[Row] = &[
     row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { medium: MediumUse::Needed, reservation: ReservationRule::Passes, ..PLAIN }),
     row("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, 0],
         Row { handler: |cx, slot| slot.begin(request_sense::request_sense(cx)), ..ALWAYS }),
-    row("READ(6)", &blocks_6(0x08), READ),
-    row("WRITE(6)", &blocks_6(0x0a), WRITE),
+    row("READ(6)", &blocks_6(0x08), READ_AT_ONCE),
+    row("WRITE(6)", &blocks_6(0x0a), WRITE_AT_ONCE),
     row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx, slot| slot.begin(inquiry::inquiry(cx)), ..ALWAYS }),
     row("MODE SELECT(6)", &[0x15, 0x11, 0, 0, 0xff, 0], MODE_SELECT),
     row("RESERVE(6)", &[0x16, 0, 0, 0, 0, 0], RESERVE),
@@ -204,8 +211,8 @@ pub(crate) static TABLE: &[Row] = &[
               handler: |cx, slot| slot.begin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
     row("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         Row { handler: |cx, slot| slot.begin(capacity::read_capacity_10(cx)), ..CAPACITY }),
-    row("READ(10)", &blocks_10(0x28, DPO | FUA), READ),
-    row("WRITE(10)", &blocks_10(0x2a, DPO | FUA), WRITE),
+    row("READ(10)", &blocks_10(0x28, DPO | FUA), READ_AT_ONCE),
+    row("WRITE(10)", &blocks_10(0x2a, DPO | FUA), WRITE_AT_ONCE),
     row("WRITE AND VERIFY(10)", &blocks_10(0x2e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(10)", &blocks_10(0x2f, DPO | BYTCHK), VERIFY),
     row("PRE-FETCH(10)", &blocks_10(0x34, IMMED), PRE_FETCH),
@@ -274,10 +281,10 @@ pub(crate) static TABLE: &[Row] = &[
     copy_in("RECEIVE ROD TOKEN INFORMATION", &copy_in_usage(0x07, 4),
         |cx, slot| slot.begin(results::rod_token_information(cx))),
     copy_in("REPORT ALL ROD TOKENS", &copy_in_usage(0x08, 0), |cx, slot| slot.begin(results::all_rod_tokens(cx))),
-    row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
+    row("READ(16)", &blocks_16(0x88, DPO | FUA), READ_AT_ONCE),
     row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
         Row { handler: |cx, slot| slot.begin(compare_and_write::compare_and_write(cx)), ..WRITE }),
-    row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE),
+    row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE_AT_ONCE),
     row("ORWRITE(16)", &blocks_16(0x8b, DPO | FUA), Row { handler: |cx, slot| slot.begin(or_write::or_write(cx)), ..WRITE }),
     row("WRITE AND VERIFY(16)", &blocks_16(0x8e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
@@ -323,8 +330,8 @@ pub(crate) static TABLE: &[Row] = &[
     row("SET TIMESTAMP", &[0xa4, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out,
               handler: |cx, slot| slot.begin(timestamp::set_timestamp(cx)), ..PLAIN }),
-    row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ),
-    row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE),
+    row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ_AT_ONCE),
+    row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE_AT_ONCE),
     row("WRITE AND VERIFY(12)", &blocks_12(0xae, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(12)", &blocks_12(0xaf, DPO | BYTCHK), VERIFY),
     row("READ DEFECT DATA(12)", &[0xb7, lunette_scsi::defects::REQUEST, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0], DEFECTS),
