@@ -43,6 +43,9 @@ pub(crate) const SHORT_BUFFER_RESERVE: usize = 8;
 /// The longest buffer that is taken from that part.
 pub(crate) const SHORT_BUFFER_LEN: usize = 64 << 10;
 
+/// The longest buffer into which the answers to several commands are written, one behind the other.
+pub(crate) const ANSWER_BUFFER_LEN: usize = 128 << 10;
+
 /// What an initiator holds at most that takes from that part: one part of all buffers in this many.
 pub(crate) const SHORT_BUFFER_SHARE: usize = 64;
 

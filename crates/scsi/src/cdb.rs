@@ -134,6 +134,10 @@ impl Cdb {
 ///
 /// The first bit that is set and not in the bitmap.
 pub fn check_usage(cdb: &Cdb, usage: &[u8]) -> Result<(), FieldPointer> {
+    // All at once first, because stray bits are rare.
+    if usage.len() <= BASE_LEN && usage.iter().zip(&cdb.base).skip(1).all(|(mask, byte)| byte & !mask == 0) {
+        return Ok(());
+    }
     for (at, mask) in usage.iter().enumerate().skip(1) {
         let stray = cdb.byte(at) & !mask;
         if stray != 0 {

@@ -115,6 +115,10 @@ pub const MAX_EARLY_BYTES: usize = 256 * 1024;
 /// Bytes of sent data from which on an initiator is asked to acknowledge data before the status of its command (the A bit).
 pub const ASK_RETAINED_BYTES: usize = 4 << 20;
 
+/// Bytes of data of a command that is answered while it is read. A longer read is worth a buffer of its own, which a store may lend; of a longer write the
+/// data is rarely here as a whole.
+pub const MAX_AT_ONCE_BYTES: u32 = 16 * 1024;
+
 /// What is left of a data segment must be this long to be received straight into its place. Below, one large receive that
 /// holds many PDUs is cheaper.
 pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;

@@ -1,17 +1,20 @@
 //! PDUs that are ready to be sent, as a list of slices.
 
+mod run;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use lunette_buffer::{Payload, PayloadRef};
+use lunette_buffer::{Buffer, Payload, PayloadRef};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
+use self::run::Run;
 use crate::OutgoingPdu;
 
-/// A PDU; or a part of it, when it has additional header segments, or its data lies in several places.
+/// A PDU; or a part of it, when it has additional header segments, or its data lies in several places; or several PDUs that were written where they are
+/// sent from.
 pub(crate) struct Part {
     head: [u8; BHS_LEN + DIGEST_LEN],
     head_len: u8,
@@ -20,8 +23,28 @@ pub(crate) struct Part {
     tail_len: u8,
     /// See [`OutgoingPdu::block_len`].
     block_len: u16,
-    /// Whether another part of the same PDU follows.
-    pub(crate) goes_on: bool,
+    /// PDUs that end with it: none when another part of the same PDU follows.
+    pub(crate) ended_pdus: u16,
+}
+
+/// The digests that PDUs have.
+#[derive(Debug, Clone, Copy, Default)]
+struct Digests {
+    header: bool,
+    data: bool,
+}
+
+impl Digests {
+    /// Bytes before the data segment.
+    fn head_len(self) -> usize {
+        BHS_LEN + if self.header { DIGEST_LEN } else { 0 }
+    }
+
+    /// Bytes of a PDU with a data segment of `data_len` bytes.
+    fn pdu_len(self, data_len: usize) -> usize {
+        let digest_len = if self.data && data_len > 0 { DIGEST_LEN } else { 0 };
+        self.head_len() + data_len + pad_len(data_len) + digest_len
+    }
 }
 
 impl Part {
@@ -29,7 +52,7 @@ impl Part {
     pub(crate) fn new(bytes: &[u8], segment: Payload) -> Self {
         let mut head = [0; _];
         head[..bytes.len()].copy_from_slice(bytes);
-        Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, block_len: 0, goes_on: true }
+        Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, block_len: 0, ended_pdus: 0 }
     }
 
     fn pieces(&self) -> [PayloadRef<'_>; 3] {
@@ -55,7 +78,9 @@ impl Part {
 #[derive(Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<Part>,
-    /// Bytes of the first PDU that the socket has already taken.
+    /// What follows the queue, while it grows.
+    run: Option<Run>,
+    /// Bytes of the first part that the socket has already taken.
     front_sent: usize,
     pdus: usize,
     /// PDUs that were queued since this was asked last.
@@ -64,35 +89,81 @@ pub(crate) struct Outbox {
     pushed_pdus: u64,
     owned_bytes: usize,
     segment_bytes: usize,
-    header_digest: bool,
-    data_digest: bool,
+    digests: Digests,
 }
 
 impl Outbox {
     /// Digests hold for PDUs pushed from now on.
     pub(crate) fn configure(&mut self, header_digest: bool, data_digest: bool) {
-        self.header_digest = header_digest;
-        self.data_digest = data_digest;
+        self.digests = Digests { header: header_digest, data: data_digest };
+    }
+
+    /// Where a data segment of `data_len` bytes is to be put that [`push_placed`](Self::push_placed) appends. When memory is needed, `memory` is asked for a
+    /// buffer of the length that it is given at least; `None` when it has none.
+    pub(crate) fn place(&mut self, data_len: usize, memory: impl FnOnce(usize) -> Option<Buffer>) -> Option<&mut [u8]> {
+        let len = self.digests.pdu_len(data_len);
+        if !self.run.as_ref().is_some_and(|run| run.has_room(len)) {
+            let run = Run::new(memory(len)?);
+            if !run.has_room(len) {
+                return None;
+            }
+            self.end_run();
+            self.run = Some(run);
+        }
+        Some(self.run.as_mut()?.place(data_len, self.digests))
+    }
+
+    /// Appends the PDU whose data segment was put into its [`place`](Self::place) just now. The length in `bhs` is that of the segment.
+    pub(crate) fn push_placed(&mut self, bhs: &[u8; BHS_LEN], data_len: usize) {
+        let Some(run) = &mut self.run else {
+            debug_assert!(false, "there was a place");
+            return;
+        };
+        self.segment_bytes += run.push(bhs, data_len, self.digests);
+        self.count();
+    }
+
+    /// Bytes of PDUs that grow in one buffer.
+    pub(crate) fn run_len(&self) -> usize {
+        self.run.as_ref().map_or(0, Run::len)
+    }
+
+    /// Bytes of the pool that this buffer takes.
+    pub(crate) fn run_room(&self) -> usize {
+        self.run.as_ref().map_or(0, Run::room)
+    }
+
+    /// Other PDUs follow.
+    fn end_run(&mut self) {
+        if let Some(run) = self.run.take().filter(|run| run.len() > 0) {
+            self.queue.push_back(run.into_part());
+        }
+    }
+
+    /// Nothing was put into the last place.
+    pub(crate) fn leave_place(&mut self) {
+        self.run.take_if(|run| run.len() == 0);
     }
 
     /// Appends a PDU. The header's DataSegmentLength is that of `segment`. When the caller knows the segment's CRC32C, nothing reads the segment for
     /// its digest, unless its length is no multiple of 4, because the digest covers the pad. For `block_len` see [`OutgoingPdu`].
     pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
+        self.end_run();
         let mut head = [0; BHS_LEN + DIGEST_LEN];
         head[..BHS_LEN].copy_from_slice(&bhs);
         let mut head_len = BHS_LEN;
-        if self.header_digest {
+        if self.digests.header {
             head[BHS_LEN..].copy_from_slice(&to_wire(crc32c(&bhs)));
             head_len += DIGEST_LEN;
         }
         let (tail, tail_len) = match crc {
-            Some(crc) if self.data_digest && pad_len(segment.len()) == 0 => known_tail(crc),
+            Some(crc) if self.digests.data && pad_len(segment.len()) == 0 => known_tail(crc),
             _ => self.tail(&segment),
         };
         self.owned_bytes += segment.owned_len();
         self.segment_bytes += segment.len();
         let (head_len, tail_len) = (head_len as u8, tail_len as u8);
-        let part = Part { head, head_len, segment, tail, tail_len, block_len, goes_on: false };
+        let part = Part { head, head_len, segment, tail, tail_len, block_len, ended_pdus: 1 };
         self.count();
         match part.segment {
             Payload::Lent(_) => push_runs(part, &mut self.queue),
@@ -102,8 +173,9 @@ impl Outbox {
 
     /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
     pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Payload) {
+        self.end_run();
         let mut header = [&bhs[..], ahs].concat();
-        if self.header_digest {
+        if self.digests.header {
             header.extend(to_wire(crc32c(&header)));
         }
         let (tail, tail_len) = self.tail(&segment);
@@ -112,7 +184,7 @@ impl Outbox {
         self.segment_bytes += header.len() + segment.len();
         self.count();
         self.queue.push_back(Part::new(&[], header));
-        push_runs(Part { tail, tail_len: tail_len as u8, goes_on: false, ..Part::new(&[], segment) }, &mut self.queue);
+        push_runs(Part { tail, tail_len: tail_len as u8, ended_pdus: 1, ..Part::new(&[], segment) }, &mut self.queue);
     }
 
     /// Counts a PDU whose parts are appended next.
@@ -132,7 +204,7 @@ impl Outbox {
     #[inline]
     fn tail(&self, segment: &Payload) -> ([u8; 3 + DIGEST_LEN], usize) {
         let pad = pad_len(segment.len());
-        if self.data_digest { digested_tail(segment, pad) } else { ([0; _], pad) }
+        if self.digests.data { digested_tail(segment, pad) } else { ([0; _], pad) }
     }
 
     /// How many PDUs were queued since this was asked last.
@@ -143,7 +215,8 @@ impl Outbox {
     /// What is to be sent, in order; nothing is empty.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         let mut skip = self.front_sent;
-        self.queue.iter().flat_map(Part::pieces).filter_map(move |piece| {
+        let run = self.run.as_ref().map(|run| PayloadRef::Bytes(run.bytes()));
+        self.queue.iter().flat_map(Part::pieces).chain(run).filter_map(move |piece| {
             let skipped = skip.min(piece.len());
             skip -= skipped;
             (skipped < piece.len()).then(|| piece.after(skipped))
@@ -171,7 +244,14 @@ impl Outbox {
                 self.forget(&part);
             }
         }
-        debug_assert!(!self.queue.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
+        if self.queue.is_empty()
+            && let Some(run) = self.run.take_if(|run| self.front_sent >= run.len())
+        {
+            self.front_sent -= run.len();
+            self.segment_bytes -= run.len();
+            self.pdus -= usize::from(run.pdus());
+        }
+        debug_assert!(!self.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
     }
 
     /// Takes the first PDU out, which is as good as sent. There are no digests and no markers, and [`sent`](Self::sent) is not used.
@@ -188,15 +268,16 @@ impl Outbox {
             _ => (*part.head.first_chunk()?, Box::default()),
         };
         let mut pdu = OutgoingPdu { bhs, ahs, data: part.segment, more: Vec::new(), block_len: part.block_len };
-        let mut goes_on = part.goes_on;
+        let mut goes_on = part.ended_pdus == 0;
         while goes_on && let Some(part) = self.take_part() {
+            goes_on = part.ended_pdus == 0;
             pdu.more.push(part.segment);
-            goes_on = part.goes_on;
         }
         Some(pdu)
     }
 
     fn take_part(&mut self) -> Option<Part> {
+        debug_assert!(self.run.is_none(), "a transport that takes PDUs has none that are written as bytes");
         debug_assert_eq!(self.front_sent, 0, "a transport takes bytes or PDUs");
         let part = self.queue.pop_front()?;
         self.forget(&part);
@@ -208,17 +289,18 @@ impl Outbox {
     fn forget(&mut self, part: &Part) {
         self.owned_bytes -= part.segment.owned_len();
         self.segment_bytes -= part.segment.len();
-        self.pdus -= usize::from(!part.goes_on);
+        self.pdus -= usize::from(part.ended_pdus);
     }
 
     /// Forgets what was not sent: there is no socket any more.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
+        self.run = None;
         (self.front_sent, self.pdus, self.owned_bytes, self.segment_bytes) = (0, 0, 0, 0);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.run_len() == 0
     }
 
     pub(crate) fn pdus(&self) -> usize {
@@ -275,7 +357,7 @@ fn known_tail(crc: u32) -> ([u8; 3 + DIGEST_LEN], usize) {
 #[inline(never)]
 fn push_runs(mut part: Part, queue: &mut VecDeque<Part>) {
     while let Some((first, rest)) = part.segment.split_run() {
-        queue.push_back(Part { segment: first, tail_len: 0, goes_on: true, ..part });
+        queue.push_back(Part { segment: first, tail_len: 0, ended_pdus: 0, ..part });
         (part.head_len, part.segment) = (0, rest);
     }
     queue.push_back(part);

@@ -28,6 +28,15 @@ pub(crate) enum Stage {
     Data,
 }
 
+/// A PDU that lies in received bytes as a whole. It has no additional header segments, and nothing of it is verified yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WholePdu<'i> {
+    pub(crate) bhs: &'i Bhs,
+    pub(crate) data: &'i [u8],
+    /// From its first byte to its last.
+    pub(crate) bytes: &'i [u8],
+}
+
 /// Cuts one direction of one connection.
 pub(crate) struct Receiver {
     head: [u8; BHS_LEN + MAX_AHS_LEN + DIGEST_LEN],
@@ -91,6 +100,45 @@ impl Receiver {
     /// The additional header segments of that header.
     pub(crate) fn ahs(&self) -> &[u8] {
         &self.head[BHS_LEN..BHS_LEN + self.bhs().ahs_len()]
+    }
+
+    /// Whether nothing of the next PDU has been collected.
+    pub(crate) fn is_between_pdus(&self) -> bool {
+        self.stage == Stage::Header && self.head_filled == 0
+    }
+
+    /// The PDU at the front of `input`, when all of it is there and nothing of it has been collected before.
+    #[inline]
+    pub(crate) fn whole<'i>(&self, input: &'i [u8]) -> Option<WholePdu<'i>> {
+        let bhs = Bhs::ref_from(input.get(..BHS_LEN)?)?;
+        let data_len = bhs.data_segment_len();
+        let data_at = BHS_LEN + if self.header_digest { DIGEST_LEN } else { 0 };
+        let digest_len = if self.data_digest && data_len > 0 { DIGEST_LEN } else { 0 };
+        let bytes = input.get(..data_at + data_len + pad_len(data_len) + digest_len)?;
+        (bhs.ahs_len() == 0).then(|| WholePdu { bhs, data: &bytes[data_at..data_at + data_len], bytes })
+    }
+
+    /// Whether the digests of such a PDU are right.
+    #[inline]
+    pub(crate) fn verifies(&self, pdu: &WholePdu<'_>) -> bool {
+        let WholePdu { data, bytes, .. } = *pdu;
+        if self.header_digest {
+            let (header, rest) = bytes.split_at(BHS_LEN);
+            if !matches(crc32c(header), &rest[..DIGEST_LEN]) {
+                return false;
+            }
+        }
+        if !self.data_digest || data.is_empty() {
+            return true;
+        }
+        let (before, digest) = bytes.split_at(bytes.len() - DIGEST_LEN);
+        let padded = &before[before.len() - data.len() - pad_len(data.len())..];
+        matches(crc32c(padded), digest)
+    }
+
+    /// Counts a PDU that was taken as a whole.
+    pub(crate) fn took_whole(&mut self) {
+        self.traffic.received_pdus += 1;
     }
 
     /// Collects a header from the front of `input`. True when one is complete and the stage has become [`Stage::Data`].

@@ -93,11 +93,11 @@ fn check_range(range: RangeRule, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent
         RangeRule::ToEnd => u64::MAX,
     };
     // Rows with a range have a group code with a known form; an unknown form names no blocks that exist.
-    let out_of_range = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
-    let block_cdb = BlockCdb::parse(cdb).ok_or(out_of_range)?;
+    const OUT_OF_RANGE: SenseData = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
+    let block_cdb = BlockCdb::parse(cdb).ok_or(OUT_OF_RANGE)?;
     let capacity = unit.blocks();
     if block_cdb.end().is_none_or(|end| end > capacity) {
-        return Err(out_of_range.with_field(block_cdb.lba_field));
+        return Err(OUT_OF_RANGE.with_field(block_cdb.lba_field));
     }
     let blocks = match (range, block_cdb.blocks) {
         (RangeRule::WriteSame, 0) if unit.max_write_same_blocks().is_some() => {

@@ -21,6 +21,9 @@ impl Core {
         let now = self.time(cx);
         let mut events = 0;
         let answers_first = loop {
+            if !bytes.is_empty() && self.tasks.are_unordered() {
+                events += self.connections.answer_at_once(id, &mut bytes, now, &self.buffers);
+            }
             match self.connections.next_event(id, &mut bytes, now) {
                 Next::Login(event) => self.handle_login(cx, id, event),
                 Next::Session(event) => self.handle(cx, id, event),

@@ -5,6 +5,7 @@
 
 mod acknowledgement;
 mod announcements;
+mod at_once;
 mod login;
 mod placing;
 mod progress;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use lunette_pdu::{BHS_LEN, SerialNumber};
 
+pub use self::at_once::{CommandAtOnce, CommandsAtOnce, Transfer};
 pub use self::login::{ConnectionConfig, LoginConnection, LoginEvent};
 pub use self::placing::Placement;
 use self::progress::Progress;

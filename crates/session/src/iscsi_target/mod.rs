@@ -12,7 +12,10 @@ mod text;
 mod transport;
 
 pub use crate::{Entropy, Timers};
-pub use connection::{Connection, ConnectionConfig, ConnectionMut, LoginConnection, LoginEvent, Placement};
+pub use connection::{
+    CommandAtOnce, CommandsAtOnce, Connection, ConnectionConfig, ConnectionMut, LoginConnection, LoginEvent, Placement,
+    Transfer,
+};
 pub use directory::{Directory, Moved, Portal, TargetNode, Transport};
 pub use event::{
     CloseReason, Command, CommandOrder, Event, KnownDigests, LogoutTicket, Response, TaskManagement,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use lunette_pdu::{Cid, Isid, LoginStatus, LunField, SerialNumber, Tsih};
 
 use self::fences::Fence;
-use super::connection::{Connection, ConnectionMut, LoginConnection};
+use super::connection::{CommandsAtOnce, Connection, ConnectionMut, LoginConnection};
 use super::directory::{Directory, TargetNode};
 use super::event::{Event, Signal};
 use super::sessions::AdmitRequest;
@@ -355,6 +355,15 @@ impl<H: Copy + PartialEq> Session<H> {
     /// next command finds it too, so a peer that does not read is not told.
     pub fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
         self.on_any_served(|protocol| protocol.scsi_event(lun, sense));
+    }
+
+    /// The commands at the front of bytes that have come on a connection now, as long as they can be answered while they are read. What cannot is left for
+    /// [`next_event`](Self::next_event).
+    pub fn commands_at_once(&mut self, handle: H, now: Time) -> Option<CommandsAtOnce<'_>> {
+        if !self.fences.is_empty() || !self.events.is_empty() {
+            return None;
+        }
+        self.connection_mut(handle)?.into_commands_at_once(now)
     }
 
     /// Consumes bytes from the front of `input`, which came on a connection, up to the next event. `None`: everything is consumed, or

@@ -104,7 +104,7 @@ impl Weaver {
         }
         self.whole = whole;
         if let Some(last) = queue.back_mut() {
-            last.goes_on = false;
+            last.ended_pdus = 1;
         }
     }
 
@@ -143,10 +143,6 @@ mod tests {
         let expected =
             [marker(0).into(), vec![1; 48], data(208), marker(344).into(), data(256), marker(88).into(), data(88)];
         assert!(woven.eq(expected));
-        assert_eq!(
-            queue.iter().map(|part| part.goes_on).filter(|goes_on| !goes_on).count(),
-            1,
-            "only the last ends it"
-        );
+        assert_eq!(queue.iter().filter(|part| part.ended_pdus > 0).count(), 1, "only the last ends it");
     }
 }

@@ -50,6 +50,11 @@ impl MarkedReceiver {
         self.markers.start(interval, |next| MarkedStream { stripper: Stripper::new(next), resync, lost_headers: 0 });
     }
 
+    /// Whether there are markers between the bytes, or may come to be.
+    pub(crate) fn has_markers(&self) -> bool {
+        !matches!(self.markers, Markers::Off)
+    }
+
     /// Headers with a wrong digest that did not end the connection, since it was asked last.
     pub(crate) fn take_lost_headers(&mut self) -> u64 {
         match &mut self.markers {

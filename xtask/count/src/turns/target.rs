@@ -82,8 +82,31 @@ impl Store for Scripted {
         self.memory.capabilities()
     }
 
+    fn answers_at_once(&self) -> bool {
+        self.memory.answers_at_once()
+    }
+
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        let done = self.memory.read_at_once(offset, into);
+        self.play();
+        done
+    }
+
+    fn write_at_once(&self, offset: u64, from: &[u8], fua: bool) -> bool {
+        let done = self.memory.write_at_once(offset, from, fua);
+        self.play();
+        done
+    }
+
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
         self.memory.submit(op, io, done);
+        self.play();
+    }
+}
+
+impl Scripted {
+    /// A request has ended.
+    fn play(&self) {
         let mut script = self.lock();
         let Some(now) = script.as_mut() else { return };
         now.stored += 1;

@@ -59,6 +59,11 @@ impl BufferQueue {
         self.give(reservation, len, Pool::take)
     }
 
+    /// A buffer in which short answers are written, unless tasks wait for theirs. It counts when the first answer is in it.
+    pub(super) fn take_for_answers(&self, account: &Account, len: usize) -> Option<Buffer> {
+        if !self.waiting.is_empty() || !account.may_begin(&self.pool, len) { None } else { self.pool.take(len) }
+    }
+
     /// The same for data from a store, which may lend it: a long one gets its memory when it is first looked at.
     pub(super) fn take_lendable(&self, reservation: &mut Reservation, len: usize) -> Option<Buffer> {
         self.give(reservation, len, if len >= MIN_LENDABLE_LEN { Pool::reserve } else { Pool::take })

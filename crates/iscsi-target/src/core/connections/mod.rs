@@ -1,5 +1,6 @@
 //! The connections of one core and their sessions.
 
+mod at_once;
 mod connection;
 mod pace;
 mod table;

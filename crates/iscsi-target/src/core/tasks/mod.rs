@@ -113,6 +113,11 @@ impl TaskRunner {
         (key, self.order.enter(&self.running, key, attribute, opcode))
     }
 
+    /// Whether all tasks are SIMPLE: none waits for another.
+    pub(super) fn are_unordered(&self) -> bool {
+        self.order.is_empty()
+    }
+
     /// The next task that its task set holds no more. Drive it with [`Input::Start`].
     pub(super) fn next_ready(&mut self) -> Option<TaskKey> {
         self.order.next_ready()

@@ -43,6 +43,12 @@ impl TaskSets {
         self.ready.is_empty()
     }
 
+    /// Whether all tasks are SIMPLE.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
     /// Takes in the youngest of all `tasks`. False when it is held.
     pub(super) fn enter(
         &mut self,

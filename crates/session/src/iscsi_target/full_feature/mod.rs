@@ -1,5 +1,6 @@
 //! The full feature phase of one connection.
 
+mod at_once;
 mod commands;
 mod control;
 mod data_out;

@@ -215,11 +215,17 @@ impl CommandWindow {
     /// Judges the number of a command and, when it is the next one, counts it as received. What has become of it (a task, or
     /// nothing that lasts) is known only later, so MaxCmdSN does not move yet.
     pub(crate) fn arrive(&mut self, cmd_sn: SerialNumber) -> Arrival {
-        if cmd_sn == self.exp_cmd_sn && !self.is_closed() && self.early_len == 0 && self.fences.is_empty() {
+        if self.is_next(cmd_sn) {
             self.exp_cmd_sn = cmd_sn.next();
             return Arrival::Next(Waiters::None);
         }
         self.arrive_among_others(cmd_sn)
+    }
+
+    /// Whether a command is the next one, and none has come before its turn.
+    #[inline]
+    pub(crate) fn is_next(&self, cmd_sn: SerialNumber) -> bool {
+        cmd_sn == self.exp_cmd_sn && !self.is_closed() && self.early_len == 0 && self.fences.is_empty()
     }
 
     fn arrive_among_others(&mut self, cmd_sn: SerialNumber) -> Arrival {

@@ -19,7 +19,7 @@ use crate::iscsi_target::tasks::task::Task;
 use crate::keys::{Digest, Parameters};
 use crate::markers::MarkedOutbox;
 
-const STATUS_GOOD: u8 = 0x00;
+pub(crate) const STATUS_GOOD: u8 = 0x00;
 pub(crate) const STATUS_CHECK_CONDITION: u8 = 0x02;
 
 /// Sense data in fixed format: ABORTED COMMAND, READ ERROR - FAILED RETRANSMISSION REQUEST.

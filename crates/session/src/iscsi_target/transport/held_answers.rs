@@ -25,6 +25,15 @@ impl HeldAnswers {
         }
     }
 
+    /// The answer that came last, which is still waiting, has queued more data segments in the same buffer.
+    #[inline]
+    pub(crate) fn extend(&mut self, segment_bytes: usize) {
+        self.queued += segment_bytes as u64;
+        if let Some((end, _)) = self.waiting.back_mut() {
+            *end = self.queued;
+        }
+    }
+
     /// Bytes of the pool that are held while `left` bytes of data segments are. Segments that no answer queued make this late, never
     /// early.
     pub(crate) fn bytes(&mut self, left: usize) -> usize {

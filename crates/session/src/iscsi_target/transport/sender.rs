@@ -69,6 +69,19 @@ impl Sender {
         self.outbox.push(bhs, segment);
     }
 
+    /// Queues the PDU whose data segment is in its place in the outbox, and that carries the StatSN given out last.
+    #[inline]
+    pub(crate) fn push_placed(&mut self, bhs: &[u8; BHS_LEN], data_len: usize) {
+        let before = self.outbox.run_len();
+        self.outbox.push_placed(bhs, data_len);
+        let len = self.outbox.run_len() - before;
+        if before == 0 {
+            self.answers.push(len, self.outbox.run_room());
+        } else {
+            self.answers.extend(len);
+        }
+    }
+
     /// Queues everything that answers a command.
     pub(crate) fn push_answer(&mut self, mut answer: Answer, numbers: (SerialNumber, SerialNumber)) {
         let stat_sn = self.next_stat_sn();
