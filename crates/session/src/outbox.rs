@@ -1,6 +1,6 @@
 //! PDUs that are ready to be sent, as a list of slices.
 
-mod run;
+mod sheet;
 #[cfg(test)]
 mod tests;
 
@@ -10,7 +10,7 @@ use lunette_buffer::{Buffer, Payload, PayloadRef};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
-use self::run::Run;
+use self::sheet::Sheet;
 use crate::OutgoingPdu;
 
 /// A PDU; or a part of it, when it has additional header segments, or its data lies in several places; or several PDUs that were written where they are
@@ -78,8 +78,8 @@ impl Part {
 #[derive(Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<Part>,
-    /// What follows the queue, while it grows.
-    run: Option<Run>,
+    /// What follows the queue, while more is written.
+    sheet: Option<Sheet>,
     /// Bytes of the first part that the socket has already taken.
     front_sent: usize,
     pdus: usize,
@@ -102,53 +102,53 @@ impl Outbox {
     /// buffer of the length that it is given at least; `None` when it has none.
     pub(crate) fn place(&mut self, data_len: usize, memory: impl FnOnce(usize) -> Option<Buffer>) -> Option<&mut [u8]> {
         let len = self.digests.pdu_len(data_len);
-        if !self.run.as_ref().is_some_and(|run| run.has_room(len)) {
-            let run = Run::new(memory(len)?);
-            if !run.has_room(len) {
+        if !self.sheet.as_ref().is_some_and(|sheet| sheet.has_room(len)) {
+            let sheet = Sheet::new(memory(len)?);
+            if !sheet.has_room(len) {
                 return None;
             }
-            self.end_run();
-            self.run = Some(run);
+            self.end_sheet();
+            self.sheet = Some(sheet);
         }
-        Some(self.run.as_mut()?.place(data_len, self.digests))
+        Some(self.sheet.as_mut()?.place(data_len, self.digests))
     }
 
     /// Appends the PDU whose data segment was put into its [`place`](Self::place) just now. The length in `bhs` is that of the segment.
     pub(crate) fn push_placed(&mut self, bhs: &[u8; BHS_LEN], data_len: usize) {
-        let Some(run) = &mut self.run else {
+        let Some(sheet) = &mut self.sheet else {
             debug_assert!(false, "there was a place");
             return;
         };
-        self.segment_bytes += run.push(bhs, data_len, self.digests);
+        self.segment_bytes += sheet.push(bhs, data_len, self.digests);
         self.count();
     }
 
-    /// Bytes of PDUs that grow in one buffer.
-    pub(crate) fn run_len(&self) -> usize {
-        self.run.as_ref().map_or(0, Run::len)
+    /// Bytes of the PDUs on the sheet.
+    pub(crate) fn sheet_len(&self) -> usize {
+        self.sheet.as_ref().map_or(0, Sheet::len)
     }
 
-    /// Bytes of the pool that this buffer takes.
-    pub(crate) fn run_room(&self) -> usize {
-        self.run.as_ref().map_or(0, Run::room)
+    /// Bytes of the pool that the sheet takes.
+    pub(crate) fn sheet_room(&self) -> usize {
+        self.sheet.as_ref().map_or(0, Sheet::room)
     }
 
     /// Other PDUs follow.
-    fn end_run(&mut self) {
-        if let Some(run) = self.run.take().filter(|run| run.len() > 0) {
-            self.queue.push_back(run.into_part());
+    fn end_sheet(&mut self) {
+        if let Some(sheet) = self.sheet.take().filter(|sheet| sheet.len() > 0) {
+            self.queue.push_back(sheet.into_part());
         }
     }
 
     /// Nothing was put into the last place.
     pub(crate) fn leave_place(&mut self) {
-        self.run.take_if(|run| run.len() == 0);
+        self.sheet.take_if(|sheet| sheet.len() == 0);
     }
 
     /// Appends a PDU. The header's DataSegmentLength is that of `segment`. When the caller knows the segment's CRC32C, nothing reads the segment for
     /// its digest, unless its length is no multiple of 4, because the digest covers the pad. For `block_len` see [`OutgoingPdu`].
     pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
-        self.end_run();
+        self.end_sheet();
         let mut head = [0; BHS_LEN + DIGEST_LEN];
         head[..BHS_LEN].copy_from_slice(&bhs);
         let mut head_len = BHS_LEN;
@@ -173,7 +173,7 @@ impl Outbox {
 
     /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
     pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Payload) {
-        self.end_run();
+        self.end_sheet();
         let mut header = [&bhs[..], ahs].concat();
         if self.digests.header {
             header.extend(to_wire(crc32c(&header)));
@@ -215,8 +215,8 @@ impl Outbox {
     /// What is to be sent, in order; nothing is empty.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         let mut skip = self.front_sent;
-        let run = self.run.as_ref().map(|run| PayloadRef::Bytes(run.bytes()));
-        self.queue.iter().flat_map(Part::pieces).chain(run).filter_map(move |piece| {
+        let sheet = self.sheet.as_ref().map(|sheet| PayloadRef::Bytes(sheet.bytes()));
+        self.queue.iter().flat_map(Part::pieces).chain(sheet).filter_map(move |piece| {
             let skipped = skip.min(piece.len());
             skip -= skipped;
             (skipped < piece.len()).then(|| piece.after(skipped))
@@ -245,11 +245,11 @@ impl Outbox {
             }
         }
         if self.queue.is_empty()
-            && let Some(run) = self.run.take_if(|run| self.front_sent >= run.len())
+            && let Some(sheet) = self.sheet.take_if(|sheet| self.front_sent >= sheet.len())
         {
-            self.front_sent -= run.len();
-            self.segment_bytes -= run.len();
-            self.pdus -= usize::from(run.pdus());
+            self.front_sent -= sheet.len();
+            self.segment_bytes -= sheet.len();
+            self.pdus -= usize::from(sheet.pdus());
         }
         debug_assert!(!self.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
     }
@@ -277,7 +277,7 @@ impl Outbox {
     }
 
     fn take_part(&mut self) -> Option<Part> {
-        debug_assert!(self.run.is_none(), "a transport that takes PDUs has none that are written as bytes");
+        debug_assert!(self.sheet.is_none(), "a transport that takes PDUs has none that are written as bytes");
         debug_assert_eq!(self.front_sent, 0, "a transport takes bytes or PDUs");
         let part = self.queue.pop_front()?;
         self.forget(&part);
@@ -295,12 +295,12 @@ impl Outbox {
     /// Forgets what was not sent: there is no socket any more.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
-        self.run = None;
+        self.sheet = None;
         (self.front_sent, self.pdus, self.owned_bytes, self.segment_bytes) = (0, 0, 0, 0);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.run_len() == 0
+        self.queue.is_empty() && self.sheet_len() == 0
     }
 
     pub(crate) fn pdus(&self) -> usize {

@@ -83,6 +83,8 @@ fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admit
     }
 }
 
+const OUT_OF_RANGE: SenseData = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
+
 /// The blocks that the CDB names, which must lie within the current medium and not exceed the limit of `range`.
 fn check_range(range: RangeRule, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, SenseData> {
     let max_blocks = match range {
@@ -93,7 +95,6 @@ fn check_range(range: RangeRule, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent
         RangeRule::ToEnd => u64::MAX,
     };
     // Rows with a range have a group code with a known form; an unknown form names no blocks that exist.
-    const OUT_OF_RANGE: SenseData = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
     let block_cdb = BlockCdb::parse(cdb).ok_or(OUT_OF_RANGE)?;
     let capacity = unit.blocks();
     if block_cdb.end().is_none_or(|end| end > capacity) {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod aborts;
+mod at_once;
 mod background;
 mod buffers;
 mod changes;

@@ -72,11 +72,11 @@ impl Sender {
     /// Queues the PDU whose data segment is in its place in the outbox, and that carries the StatSN given out last.
     #[inline]
     pub(crate) fn push_placed(&mut self, bhs: &[u8; BHS_LEN], data_len: usize) {
-        let before = self.outbox.run_len();
+        let before = self.outbox.sheet_len();
         self.outbox.push_placed(bhs, data_len);
-        let len = self.outbox.run_len() - before;
+        let len = self.outbox.sheet_len() - before;
         if before == 0 {
-            self.answers.push(len, self.outbox.run_room());
+            self.answers.push(len, self.outbox.sheet_room());
         } else {
             self.answers.extend(len);
         }
@@ -138,11 +138,11 @@ impl Sender {
     pub(crate) fn resend_statuses(
         &mut self,
         beg_run: u32,
-        run_length: u32,
+        sheet_length: u32,
         numbers: (SerialNumber, SerialNumber),
     ) -> Result<(), Unsendable> {
         let Some(retained) = &self.retained else { return Err(Unsendable::Forgotten) };
-        retained.resend_statuses(beg_run, run_length, self.acknowledged, numbers, &mut self.outbox)
+        retained.resend_statuses(beg_run, sheet_length, self.acknowledged, numbers, &mut self.outbox)
     }
 
     /// The answer to an ended task that the initiator has not acknowledged, and the way out.

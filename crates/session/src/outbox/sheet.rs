@@ -1,4 +1,4 @@
-//! PDUs that are written where they are sent from, one behind the other in one buffer.
+//! A buffer in which PDUs are written where they are sent from, one behind the other.
 
 use lunette_buffer::{Buffer, Payload};
 use lunette_crc32c::{crc32c, to_wire};
@@ -7,13 +7,13 @@ use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 use super::{Digests, Part};
 
 /// The last PDUs of an outbox: those whose data was put into its place by the one that answers.
-pub(super) struct Run {
+pub(super) struct Sheet {
     buffer: Buffer,
     filled: usize,
     pdus: u16,
 }
 
-impl Run {
+impl Sheet {
     pub(super) fn new(buffer: Buffer) -> Self {
         Self { buffer, filled: 0, pdus: 0 }
     }
