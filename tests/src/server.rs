@@ -150,6 +150,13 @@ impl Server {
         self.log.lock().expect("no thread panics with it").clone()
     }
 
+    /// Waits until `text` has been logged so many times.
+    pub fn await_log(&self, text: &str, times: usize) {
+        let logged = || (self.log().matches(text).count() >= times).then_some(());
+        let is_logged = wait_until(START_LIMIT, logged).is_some();
+        assert!(is_logged, "{text:?} is not logged {times} times:\n{}", self.log());
+    }
+
     /// Sends SIGTERM without waiting.
     pub fn terminate(&self) {
         signal(self.process(), Signal::TERM);

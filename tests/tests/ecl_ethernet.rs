@@ -57,13 +57,18 @@ fn pair(mtu: &str) -> Option<[Namespace; 2]> {
         io::stderr().write_all(why.as_bytes()).unwrap();
         return None;
     };
+    join(&near, &far, mtu);
+    Some([near, far])
+}
+
+/// Makes the two interfaces.
+fn join(near: &Namespace, far: &Namespace, mtu: &str) {
     let far_id = far.0.id().to_string();
     let mut link = vec!["ip", "link", "add", "near", "mtu", mtu, "type", "veth"];
-    link.extend(["peer", "name", "far", "mtu", mtu, "netns", &far_id]);
+    link.extend(["peer", "name", "far", "address", "02:00:00:00:0f:aa", "mtu", mtu, "netns", &far_id]);
     near.ran(&link).succeeded();
     near.ran(&["ip", "link", "set", "near", "up"]).succeeded();
     far.ran(&["ip", "link", "set", "far", "up"]).succeeded();
-    Some([near, far])
 }
 
 /// A server of a disk of 16 MiB on the interface `far`, and the URL by which the other end reaches that.
@@ -127,4 +132,32 @@ fn what_is_wrong_with_an_interface_is_said() {
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--ecl", "eth:far", "mem:1M"];
     let refused = far.ran(&[&unprivileged[..], &arguments].concat());
     assert!(refused.failed().contains("CAP_NET_RAW"), "{refused}");
+}
+
+#[test]
+fn an_interface_that_goes_is_told_of_and_served_again_when_it_is_back() {
+    for io in ["epoll", "auto"] {
+        let Some([near, far]) = pair("1500") else { return };
+        let (server, url) = serve(&far, &["--io", io]);
+        let mut working = near.command(lunette().get_program().to_str().unwrap());
+        working.args(["bench", &url, "--rw", "verify", "--depth", "4", "--time", "4"]).stdout(Stdio::null());
+        let mut working = working.spawn().unwrap();
+        for times in 1..=2 {
+            if times == 2 {
+                assert!(working.wait().unwrap().success(), "what was under way goes on\n{}", server.log());
+                far.ran(&["ip", "link", "del", "far"]).succeeded();
+            } else {
+                far.ran(&["ip", "link", "set", "far", "down"]).succeeded();
+            }
+            server.await_log("no client is heard on the interface", times);
+            if times == 2 {
+                join(&near, &far, "1500");
+            } else {
+                far.ran(&["ip", "link", "set", "far", "up"]).succeeded();
+            }
+            server.await_log("the interface is back", times);
+            near.lunette(&["info", &url]).succeeded();
+        }
+        server.stop();
+    }
 }

@@ -25,6 +25,18 @@ pub(crate) fn path_to(path: &DatagramPath, peer: &Address) -> DatagramPath {
     DatagramPath { peer, ..*path }
 }
 
+/// The path to the same station from another socket, whose address is `own`.
+pub(crate) fn path_from(path: &DatagramPath, own: EthernetAddress) -> DatagramPath {
+    let interface = own.interface;
+    match path.peer {
+        SocketAddress::Ethernet(station) => DatagramPath {
+            local: SocketAddress::Ethernet(own),
+            peer: SocketAddress::Ethernet(EthernetAddress { interface, ..station }),
+        },
+        SocketAddress::Udp(_) => *path,
+    }
+}
+
 /// An address as handlers of streams know them, for what they count and log by peer. That of a station on an Ethernet is the link-local one
 /// that follows from its MAC address (RFC 4291 appendix A), whether the station speaks IP or not.
 pub(crate) fn socket_address(address: &SocketAddress) -> SocketAddr {

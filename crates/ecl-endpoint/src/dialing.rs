@@ -70,11 +70,13 @@ impl<H: Upper> Endpoint<H> {
         self.unsettled = true;
     }
 
-    /// The network says that no socket is bound at the address.
-    pub(crate) fn unreachable(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, error: io::Error) {
+    /// A socket has failed. On a handshake's, the network says that no socket is bound at the address.
+    pub(crate) fn socket_failed(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, error: io::Error) {
         if let Some(id) = self.dialing.iter().find(|dialing| dialing.socket == socket).map(|dialing| dialing.id) {
             self.hang_up(cx, id);
             self.refused(cx, id, error);
+        } else if self.peers.begun_at(socket).is_none() {
+            self.upper.datagrams_failed(cx, socket, &error);
         }
     }
 

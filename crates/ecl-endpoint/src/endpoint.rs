@@ -223,6 +223,7 @@ impl<H: Upper> Endpoint<H> {
     /// Takes what the upper handler has to send, and ends what is over.
     pub(crate) fn settle(&mut self, cx: &mut Context<'_>) {
         self.unsettled = false;
+        self.follow_sockets(cx);
         self.take_requests(cx);
         let mut numbers = std::mem::take(&mut self.numbers);
         self.peers.take_touched(&mut numbers);

@@ -111,7 +111,7 @@ impl<H: Upper> Handler for Endpoint<H> {
                     peer.association.on_too_long(len, now);
                 }
             }
-            DatagramFailure::Network(error) => self.unreachable(cx, socket, error),
+            DatagramFailure::Network(error) => self.socket_failed(cx, socket, error),
             failure => tracing::debug!(?failure, "a datagram was not sent"),
         }
     }

@@ -25,7 +25,7 @@ mod sending;
 mod upper;
 
 pub use endpoint::{Config, Endpoint, RandomBytes};
-pub use upper::{DatagramOptions, Upper};
+pub use upper::{DatagramOptions, SocketChange, Upper};
 
 #[cfg(test)]
 mod tests;

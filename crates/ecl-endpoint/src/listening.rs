@@ -6,8 +6,8 @@ use lunette_ecl::header::{PacketType, association_of};
 use lunette_reactor::{Address, Context, DatagramPath, DatagramSocketId};
 use lunette_session::Time;
 
-use crate::addresses::{path_to, peer_of, socket_address};
-use crate::{Endpoint, Upper};
+use crate::addresses::{path_from, path_to, peer_of, socket_address};
+use crate::{Endpoint, SocketChange, Upper};
 
 /// What answers to addresses and associations that are not known. It is made at the first datagram.
 #[derive(Default)]
@@ -70,6 +70,21 @@ impl<H: Upper> Endpoint<H> {
             Answer::Accept(accept) => self.answer(cx, socket, path, &accept),
         }
         None
+    }
+
+    /// Lets associations follow the sockets of the upper handler.
+    pub(crate) fn follow_sockets(&mut self, cx: &mut Context<'_>) {
+        while let Some(change) = self.upper.next_socket_change() {
+            let SocketChange::Replaced { before, socket, own } = change;
+            for number in self.peers.at_socket(before) {
+                if let Some(peer) = self.peers.get_touched(number) {
+                    peer.socket = socket;
+                    peer.path = path_from(&peer.path, own);
+                }
+            }
+            self.outbox.forget(before);
+            cx.close_datagrams(before);
+        }
     }
 
     fn answer(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, path: &DatagramPath, bytes: &[u8]) {

@@ -112,6 +112,11 @@ impl<P> Peers<P> {
         self.by_number.values_mut().find(|peer| peer.socket == socket && peer.path.peer == path.peer)
     }
 
+    /// The associations of a socket.
+    pub(crate) fn at_socket(&self, socket: DatagramSocketId) -> Vec<u32> {
+        self.by_number.iter().filter(|(_, peer)| peer.socket == socket).map(|(number, _)| *number).collect()
+    }
+
     /// Looks at an association after the batch.
     pub(crate) fn touch(&mut self, number: u32) {
         self.get_touched(number);

@@ -1,12 +1,13 @@
 //! What stands above an endpoint.
 
+use std::io;
 use std::net::SocketAddr;
 
 use lunette_ecl::association::Seal;
 use lunette_ecl::protection::Binding;
 use lunette_ecl::recovery::CongestionControl;
 use lunette_pdu::BHS_LEN;
-use lunette_reactor::{ConnectionId, Context, DatagramSocketId, Handler, Offloads};
+use lunette_reactor::{ConnectionId, Context, DatagramSocketId, EthernetAddress, Handler, Offloads};
 use lunette_session::OutgoingPdu;
 
 /// How an association is to be carried that this side begins.
@@ -20,6 +21,20 @@ pub struct DatagramOptions {
     pub congestion_control: Option<CongestionControl>,
     /// Whether this side sends parity when packets are lost.
     pub parity: bool,
+}
+
+/// A change to a datagram socket at which associations begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketChange {
+    /// Another socket on an interface takes the place of the one before: associations follow, and the endpoint closes that one.
+    Replaced {
+        /// The socket before.
+        before: DatagramSocketId,
+        /// The socket from now on.
+        socket: DatagramSocketId,
+        /// Its address: the interface may have another index.
+        own: EthernetAddress,
+    },
 }
 
 /// A handler whose connections may be carried in datagrams.
@@ -41,6 +56,16 @@ pub trait Upper: Handler {
         peer: SocketAddr,
         local: SocketAddr,
     );
+
+    /// The system has said that a datagram socket that this handler has opened does not work now.
+    fn datagrams_failed(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, error: &io::Error) {
+        let _ = (cx, socket, error);
+    }
+
+    /// The next change to the datagram sockets that this handler has opened. It is asked for at the end of each batch.
+    fn next_socket_change(&mut self) -> Option<SocketChange> {
+        None
+    }
 
     /// Whether a virtual connection takes bytes now: it is there, holds none back, and does not wait for this handler.
     fn takes(&self, id: ConnectionId) -> bool;

@@ -115,7 +115,7 @@ pub use counters::{Counts, CountsView};
 pub use datagram::{
     Address, CarriedDatagram, Datagram, DatagramConfig, DatagramFailure, DatagramList, DatagramPath, DatagramSocketId,
     Datagrams, Ecn, EthernetAddress, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES, Mac, Offloads, SocketBuffers,
-    interface_index, path_mtu,
+    interface_index, interface_is_up, path_mtu,
 };
 pub use files::{FileCall, FileRequest};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};

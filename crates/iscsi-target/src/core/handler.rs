@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use lunette_ecl::protection::Binding;
-use lunette_ecl_endpoint::Upper;
+use lunette_ecl_endpoint::{SocketChange, Upper};
 use lunette_pdu::BHS_LEN;
 use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, FileRequest, Gather, Handler, ListenerId};
 use lunette_session::iscsi_target::Placement;
@@ -81,13 +81,20 @@ impl Handler for Core {
             return Some(self.epoch);
         }
         let connections = self.connections.next_timeout().map(|time| self.epoch + time.since_epoch());
-        let others = [self.lifecycle.stop_deadline(), self.tasks.next_timeout(), self.buffers.next_timeout(now)];
+        let lifecycle = &self.lifecycle;
+        let others = [
+            lifecycle.stop_deadline(),
+            lifecycle.next_look(),
+            self.tasks.next_timeout(),
+            self.buffers.next_timeout(now),
+        ];
         others.into_iter().flatten().chain(connections).min()
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
         self.connections.time_has_come(self.time(cx));
         self.buffers.time_has_come(cx.now());
+        self.lifecycle.look_at_interfaces(cx);
         self.end_overdue_stop(cx);
     }
 
@@ -110,6 +117,14 @@ impl Upper for Core {
     ) {
         let group = self.lifecycle.portals().group_of_datagrams(socket);
         self.accept(cx, group, id, peer, local);
+    }
+
+    fn datagrams_failed(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, error: &io::Error) {
+        self.lifecycle.datagrams_failed(socket, error, cx.now());
+    }
+
+    fn next_socket_change(&mut self) -> Option<SocketChange> {
+        self.lifecycle.next_socket_change()
     }
 
     fn takes(&self, id: ConnectionId) -> bool {

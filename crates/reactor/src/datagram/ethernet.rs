@@ -1,5 +1,5 @@
 //! Datagrams without IP and UDP: frames of one EtherType on one interface (packet(7)).
-#![expect(unsafe_code, reason = "there are no wrappers for the addresses of packet(7) and for this ioctl")]
+#![expect(unsafe_code, reason = "there are no wrappers for the addresses of packet(7) and for these ioctls")]
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -64,16 +64,33 @@ fn own_name(socket: &OwnedFd) -> io::Result<Name> {
 pub(super) fn mtu(interface: u32) -> io::Result<u32> {
     let fd = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let name = index_to_name(&fd, interface)?;
+    let answer = ask(&fd, &name, libc::SIOCGIFMTU)?;
+    // SAFETY: the system has filled this member.
+    let mtu = unsafe { answer.ifr_ifru.ifru_mtu };
+    u32::try_from(mtu).map_err(io::Error::other)
+}
+
+/// Whether an interface of this network namespace is there and up, so that frames may come and go.
+pub fn interface_is_up(interface: &str) -> bool {
+    let flags = || {
+        let fd = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let answer = ask(&fd, interface, libc::SIOCGIFFLAGS)?;
+        // SAFETY: the system has filled this member.
+        io::Result::Ok(libc::c_int::from(unsafe { answer.ifr_ifru.ifru_flags }))
+    };
+    flags().is_ok_and(|flags| flags & libc::IFF_UP != 0)
+}
+
+/// Asks the system about an interface (netdevice(7)).
+fn ask(fd: &OwnedFd, interface: &str, question: libc::Ioctl) -> io::Result<libc::ifreq> {
     // SAFETY: all zeroes is a valid request, without a name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero.
     let places = request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1);
-    places.zip(name.bytes()).for_each(|(place, byte)| *place = byte.cast_signed());
+    places.zip(interface.bytes()).for_each(|(place, byte)| *place = byte.cast_signed());
     // SAFETY: the request has an interface's name, and outlives the call.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
-    // SAFETY: the system has filled this member.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    u32::try_from(mtu).map_err(io::Error::other)
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) })?;
+    Ok(request)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -33,7 +33,7 @@ pub use address::{Address, DatagramPath, EthernetAddress, Mac};
 pub(crate) use carried::Carried;
 pub use carried::CarriedDatagram;
 pub use config::{DatagramConfig, Offloads, SocketBuffers};
-pub use ethernet::interface_index;
+pub use ethernet::{interface_index, interface_is_up};
 pub use failure::DatagramFailure;
 pub use list::{DatagramList, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES};
 pub use open::path_mtu;

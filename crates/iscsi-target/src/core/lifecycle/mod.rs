@@ -1,20 +1,25 @@
 //! What a core serves, from the start over changes and removals to the stop.
 
 mod change;
+mod datagram_portals;
 mod portals;
 mod removals;
 mod stop;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use lunette_device::TargetDevice;
+use lunette_ecl_endpoint::SocketChange;
+use lunette_reactor::{Context, DatagramSocketId};
 use lunette_session::iscsi_target::Directory;
 use lunette_store::Store;
 
 use crate::control::Updates;
 pub(crate) use change::ConfigChange;
-pub use portals::DatagramPortal;
+pub use datagram_portals::DatagramPortal;
 pub(in crate::core) use portals::port_name;
 pub(crate) use portals::{Portals, declare_ports};
 use removals::Removals;
@@ -66,6 +71,26 @@ impl Lifecycle {
 
     pub(super) fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// The system has said that a datagram socket does not work.
+    pub(super) fn datagrams_failed(&mut self, socket: DatagramSocketId, error: &io::Error, now: Instant) {
+        self.portals.datagrams_mut().failed(socket, error, now);
+    }
+
+    /// When to look at interfaces that are down or gone.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.portals.next_look()
+    }
+
+    /// Opens the interfaces again that are back.
+    pub(super) fn look_at_interfaces(&mut self, cx: &mut Context<'_>) {
+        self.portals.datagrams_mut().look(cx);
+    }
+
+    /// The next change to datagram sockets that associations have to know of.
+    pub(super) fn next_socket_change(&mut self) -> Option<SocketChange> {
+        self.portals.datagrams_mut().next_change()
     }
 
     /// The device of this name.

@@ -3,40 +3,20 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use lunette_device::TargetDevice;
-use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId, Mac};
+use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId};
 use lunette_session::iscsi_target::{Portal, Transport};
 
-use crate::config::{BindError, DatagramPlace, DatagramPortalConfig, PortalConfig};
+use super::datagram_portals::{DatagramPortal, DatagramPortals};
+use crate::config::{BindError, DatagramPortalConfig, PortalConfig};
 
 /// The portals that are open, in the order of the configuration.
 #[derive(Default)]
 pub(crate) struct Portals {
     open: Vec<OpenPortal>,
-    /// They stay as long as the server.
-    datagrams: Vec<OpenDatagramPortal>,
-}
-
-/// A socket at which associations begin.
-struct OpenDatagramPortal {
-    socket: DatagramSocketId,
-    group: u16,
-    portal: DatagramPortal,
-}
-
-/// A place at which associations of the Effective Cross Layer begin, as it was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DatagramPortal {
-    /// The UDP port.
-    Udp(SocketAddr),
-    /// The interface, and its MAC address.
-    Ethernet {
-        /// Its name.
-        interface: String,
-        /// What peers reach it by.
-        mac: Mac,
-    },
+    datagrams: DatagramPortals,
 }
 
 #[derive(Clone, Copy)]
@@ -68,7 +48,7 @@ impl Portals {
     }
 
     pub(crate) fn first_datagram_socket(&self) -> Option<DatagramSocketId> {
-        self.datagrams.first().map(|portal| portal.socket)
+        self.datagrams.first_socket()
     }
 
     /// Opens and closes until there are the portals that are `wanted`. Those that are open already stay open all the time.
@@ -108,6 +88,16 @@ impl Portals {
         Ok(())
     }
 
+    /// Those of the Effective Cross Layer.
+    pub(super) fn datagrams_mut(&mut self) -> &mut DatagramPortals {
+        &mut self.datagrams
+    }
+
+    /// See [`DatagramPortals::next_look`].
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.datagrams.next_look()
+    }
+
     /// Stops listening everywhere.
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
         for portal in self.open.drain(..) {
@@ -131,43 +121,27 @@ impl Portals {
         portals: &[DatagramPortalConfig],
         config: &DatagramConfig,
     ) -> Result<(), BindError> {
-        for DatagramPortalConfig { place, group } in portals {
-            let (socket, portal) = match place {
-                DatagramPlace::Udp(address) => {
-                    let failed = |source| BindError::Listen { address: *address, source };
-                    let (socket, address) = cx.bind_udp(*address, config).map_err(failed)?;
-                    (socket, DatagramPortal::Udp(address))
-                }
-                DatagramPlace::Ethernet(interface) => {
-                    let failed = |source| BindError::Interface { interface: interface.clone(), source };
-                    let (socket, own) = cx.bind_ethernet(interface, config).map_err(failed)?;
-                    (socket, DatagramPortal::Ethernet { interface: interface.clone(), mac: own.mac })
-                }
-            };
-            self.datagrams.push(OpenDatagramPortal { socket, group: *group, portal });
-        }
-        Ok(())
+        self.datagrams.open(cx, portals, config)
     }
 
     /// The portal group of a datagram socket.
     pub(in crate::core) fn group_of_datagrams(&self, socket: DatagramSocketId) -> Option<u16> {
-        self.datagrams.iter().find(|portal| portal.socket == socket).map(|portal| portal.group)
+        self.datagrams.group_of(socket)
     }
 
     /// Where associations begin, in the order of the configuration.
     pub(crate) fn datagram_portals(&self) -> Vec<DatagramPortal> {
-        self.datagrams.iter().map(|open| open.portal.clone()).collect()
+        self.datagrams.iter().map(|(portal, _)| portal.clone()).collect()
     }
 
     /// All portals, whatever carries their sessions: each portal group is a target port.
     pub(crate) fn ports(&self) -> Vec<Portal> {
-        let datagrams = self.datagrams.iter();
-        let datagrams = datagrams.map(|open| {
-            let (address, transport) = match &open.portal {
+        let datagrams = self.datagrams.iter().map(|(portal, group)| {
+            let (address, transport) = match portal {
                 DatagramPortal::Udp(address) => (*address, Transport::Datagrams),
                 DatagramPortal::Ethernet { .. } => ((Ipv4Addr::UNSPECIFIED, 0).into(), Transport::Frames),
             };
-            Portal { address, group: open.group, transport }
+            Portal { address, group, transport }
         });
         self.to_vec().into_iter().chain(datagrams).collect()
     }

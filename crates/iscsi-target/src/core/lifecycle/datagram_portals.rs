@@ -1,0 +1,181 @@
+//! Where associations of the Effective Cross Layer begin.
+//!
+//! A socket on an interface hears nothing more when the interface goes down or away, and no call fails for it. The system says so once
+//! ([`failed`](DatagramPortals::failed)). From then on the interface is looked at every [`RETRY_INTERVAL`], and opened again when it is
+//! there and up, under whatever index it has then. Associations follow to the other socket ([`SocketChange`]).
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use lunette_ecl_endpoint::SocketChange;
+use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, Mac, interface_is_up};
+
+use crate::config::{BindError, DatagramPlace, DatagramPortalConfig};
+
+/// How often an interface that is down or gone is looked at.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The portals that are open, in the order of the configuration.
+#[derive(Default)]
+pub(super) struct DatagramPortals {
+    open: Vec<OpenPortal>,
+    /// How sockets are opened.
+    sockets: DatagramConfig,
+    /// What the endpoint was not told yet.
+    changes: Vec<SocketChange>,
+    /// The next look at interfaces that are down or gone.
+    look_at: Option<Instant>,
+}
+
+struct OpenPortal {
+    socket: DatagramSocketId,
+    group: u16,
+    portal: DatagramPortal,
+    deaf: Option<Deaf>,
+}
+
+/// A portal that hears nothing: its interface is down or gone.
+#[derive(Default)]
+struct Deaf {
+    /// Why it could not be opened again, as it was logged last.
+    why: Option<String>,
+}
+
+/// A place at which associations of the Effective Cross Layer begin, as it was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DatagramPortal {
+    /// The UDP port.
+    Udp(SocketAddr),
+    /// The interface, and its MAC address.
+    Ethernet {
+        /// Its name.
+        interface: String,
+        /// What peers reach it by.
+        mac: Mac,
+    },
+}
+
+impl OpenPortal {
+    fn open(cx: &mut Context<'_>, config: &DatagramPortalConfig, sockets: &DatagramConfig) -> Result<Self, BindError> {
+        let (socket, portal) = match &config.place {
+            DatagramPlace::Udp(address) => {
+                let failed = |source| BindError::Listen { address: *address, source };
+                let (socket, address) = cx.bind_udp(*address, sockets).map_err(failed)?;
+                (socket, DatagramPortal::Udp(address))
+            }
+            DatagramPlace::Ethernet(interface) => {
+                let failed = |source| BindError::Interface { interface: interface.clone(), source };
+                let (socket, own) = cx.bind_ethernet(interface, sockets).map_err(failed)?;
+                (socket, DatagramPortal::Ethernet { interface: interface.clone(), mac: own.mac })
+            }
+        };
+        Ok(Self { socket, group: config.group, portal, deaf: None })
+    }
+
+    /// Opens the interface of a deaf portal again. Gives what associations have to know.
+    fn reopen(&mut self, cx: &mut Context<'_>, sockets: &DatagramConfig) -> Option<SocketChange> {
+        let DatagramPortal::Ethernet { interface, mac } = &mut self.portal else { return None };
+        let deaf = self.deaf.as_mut()?;
+        if !interface_is_up(interface) {
+            return None;
+        }
+        match cx.bind_ethernet(interface, sockets) {
+            Ok((socket, own)) => {
+                tracing::info!(interface, mac = %own.mac, "the interface is back: its clients are heard again");
+                if *mac != own.mac {
+                    tracing::warn!(interface, before = %mac, now = %own.mac, "its MAC address, and so the URL, is another one");
+                }
+                *mac = own.mac;
+                self.deaf = None;
+                let before = std::mem::replace(&mut self.socket, socket);
+                Some(SocketChange::Replaced { before, socket, own })
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if deaf.why.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        interface,
+                        error = why,
+                        "the interface cannot be opened again; it is tried every second"
+                    );
+                    deaf.why = Some(why);
+                }
+                None
+            }
+        }
+    }
+}
+
+impl DatagramPortals {
+    /// Opens them.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be opened.
+    pub(super) fn open(
+        &mut self,
+        cx: &mut Context<'_>,
+        portals: &[DatagramPortalConfig],
+        sockets: &DatagramConfig,
+    ) -> Result<(), BindError> {
+        self.sockets = *sockets;
+        for config in portals {
+            self.open.push(OpenPortal::open(cx, config, sockets)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn first_socket(&self) -> Option<DatagramSocketId> {
+        self.open.first().map(|open| open.socket)
+    }
+
+    /// The portal group of a socket.
+    pub(super) fn group_of(&self, socket: DatagramSocketId) -> Option<u16> {
+        self.open.iter().find(|open| open.socket == socket).map(|open| open.group)
+    }
+
+    /// Where associations begin, in the order of the configuration, with their portal groups.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&DatagramPortal, u16)> {
+        self.open.iter().map(|open| (&open.portal, open.group))
+    }
+
+    // Interfaces that go and come.
+
+    /// The system has said that a socket does not work. UDP ports go on all the same.
+    pub(super) fn failed(&mut self, socket: DatagramSocketId, error: &io::Error, now: Instant) {
+        let Some(open) = self.open.iter_mut().find(|open| open.socket == socket) else { return };
+        let DatagramPortal::Ethernet { interface, .. } = &open.portal else { return };
+        if open.deaf.is_none() {
+            tracing::warn!(
+                interface,
+                %error,
+                "no client is heard on the interface, which is down or gone: bring it up (ip link set {interface} up); \
+                 it is tried again every second"
+            );
+            open.deaf = Some(Deaf::default());
+        }
+        self.look_at.get_or_insert(now + RETRY_INTERVAL);
+    }
+
+    /// When to [look](Self::look) at interfaces.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Opens the interfaces again that are back.
+    pub(super) fn look(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now();
+        if self.look_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        let sockets = &self.sockets;
+        self.changes.extend(self.open.iter_mut().filter_map(|open| open.reopen(cx, sockets)));
+        self.look_at = self.open.iter().any(|open| open.deaf.is_some()).then(|| now + RETRY_INTERVAL);
+    }
+
+    /// The next change that associations have to know of.
+    pub(super) fn next_change(&mut self) -> Option<SocketChange> {
+        self.changes.pop()
+    }
+}
