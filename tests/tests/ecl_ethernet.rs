@@ -161,3 +161,20 @@ fn an_interface_that_goes_is_told_of_and_served_again_when_it_is_back() {
         server.stop();
     }
 }
+
+#[test]
+fn an_interface_has_one_server() {
+    let Some([near, far]) = pair("1500") else { return };
+    let (server, url) = serve(&far, &[]);
+    let second = far.lunette(&["serve", "--listen", "127.0.0.1:0", "--ecl", "eth:far", "mem:1M"]);
+    let holder = format!("cannot use interface far: process {} serves on it", server.process().id());
+    assert!(second.failed().contains(&holder), "{second}");
+    // Clients are in nobody's way.
+    far.lunette(&["info", "ecl+eth://far/02:00:00:00:0f:aa/iqn.a:b/0"]).failed();
+    near.lunette(&["info", &url]).succeeded();
+    let twice = ["serve", "--listen", "127.0.0.1:0", "--ecl", "eth:near", "--ecl", "eth:near", "mem:1M"];
+    let twice = near.lunette(&twice);
+    assert!(twice.failed().contains("this server serves on it already"), "{twice}");
+    server.stop();
+    serve(&far, &[]).0.stop();
+}

@@ -114,7 +114,7 @@ pub use context::Context;
 pub use counters::{Counts, CountsView};
 pub use datagram::{
     Address, CarriedDatagram, Datagram, DatagramConfig, DatagramFailure, DatagramList, DatagramPath, DatagramSocketId,
-    Datagrams, Ecn, EthernetAddress, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES, Mac, Offloads, SocketBuffers,
+    Datagrams, Ecn, EthernetAddress, InterfaceClaim, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES, Mac, Offloads, SocketBuffers,
     interface_index, interface_is_up, path_mtu,
 };
 pub use files::{FileCall, FileRequest};

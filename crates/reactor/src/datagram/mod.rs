@@ -10,6 +10,7 @@
 //! | [`names`], [`control`] | addresses and control messages as the system has them |
 //! | [`calls`] | the two calls |
 //! | [`open`], [`ethernet`] | how sockets are made, and the MTU of the way to a peer |
+//! | [`claim`] | that an interface has one server |
 //! | [`socket`] | one socket, and what errors of it mean |
 //! | [`sockets`], [`turn`] | all of a reactor, and what a turn of the loop does for them |
 //! | [`carried`] | datagrams that the caller of a stepped reactor carries in the place of the system |
@@ -17,6 +18,7 @@
 mod address;
 mod calls;
 mod carried;
+mod claim;
 mod config;
 mod control;
 pub(crate) mod ethernet;
@@ -32,6 +34,7 @@ mod turn;
 pub use address::{Address, DatagramPath, EthernetAddress, Mac};
 pub(crate) use carried::Carried;
 pub use carried::CarriedDatagram;
+pub use claim::InterfaceClaim;
 pub use config::{DatagramConfig, Offloads, SocketBuffers};
 pub use ethernet::{interface_index, interface_is_up};
 pub use failure::DatagramFailure;

@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use lunette_ecl_endpoint::SocketChange;
-use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, Mac, interface_is_up};
+use lunette_reactor::{
+    Context, DatagramConfig, DatagramSocketId, EthernetAddress, InterfaceClaim, Mac, interface_index, interface_is_up,
+};
 
 use crate::config::{BindError, DatagramPlace, DatagramPortalConfig};
 
@@ -32,6 +34,8 @@ struct OpenPortal {
     socket: DatagramSocketId,
     group: u16,
     portal: DatagramPortal,
+    /// To the interface.
+    claim: Option<InterfaceClaim>,
     deaf: Option<Deaf>,
 }
 
@@ -58,19 +62,19 @@ pub enum DatagramPortal {
 
 impl OpenPortal {
     fn open(cx: &mut Context<'_>, config: &DatagramPortalConfig, sockets: &DatagramConfig) -> Result<Self, BindError> {
-        let (socket, portal) = match &config.place {
+        let (socket, portal, claim) = match &config.place {
             DatagramPlace::Udp(address) => {
                 let failed = |source| BindError::Listen { address: *address, source };
                 let (socket, address) = cx.bind_udp(*address, sockets).map_err(failed)?;
-                (socket, DatagramPortal::Udp(address))
+                (socket, DatagramPortal::Udp(address), None)
             }
             DatagramPlace::Ethernet(interface) => {
                 let failed = |source| BindError::Interface { interface: interface.clone(), source };
-                let (socket, own) = cx.bind_ethernet(interface, sockets).map_err(failed)?;
-                (socket, DatagramPortal::Ethernet { interface: interface.clone(), mac: own.mac })
+                let (socket, own, claim) = bind_claimed(cx, interface, None, sockets).map_err(failed)?;
+                (socket, DatagramPortal::Ethernet { interface: interface.clone(), mac: own.mac }, claim)
             }
         };
-        Ok(Self { socket, group: config.group, portal, deaf: None })
+        Ok(Self { socket, group: config.group, portal, claim, deaf: None })
     }
 
     /// Opens the interface of a deaf portal again. Gives what associations have to know.
@@ -80,8 +84,9 @@ impl OpenPortal {
         if !interface_is_up(interface) {
             return None;
         }
-        match cx.bind_ethernet(interface, sockets) {
-            Ok((socket, own)) => {
+        match bind_claimed(cx, interface, self.claim.take(), sockets) {
+            Ok((socket, own, claim)) => {
+                self.claim = claim;
                 tracing::info!(interface, mac = %own.mac, "the interface is back: its clients are heard again");
                 if *mac != own.mac {
                     tracing::warn!(interface, before = %mac, now = %own.mac, "its MAC address, and so the URL, is another one");
@@ -105,6 +110,23 @@ impl OpenPortal {
             }
         }
     }
+}
+
+/// Opens a socket on an interface that no other server has. `claim`: one that this portal has already, perhaps to an interface of the same name that
+/// is gone.
+fn bind_claimed(
+    cx: &mut Context<'_>,
+    interface: &str,
+    claim: Option<InterfaceClaim>,
+    sockets: &DatagramConfig,
+) -> io::Result<(DatagramSocketId, EthernetAddress, Option<InterfaceClaim>)> {
+    let index = interface_index(interface)?;
+    let claim = match claim.filter(|claim| claim.interface() == index) {
+        None => InterfaceClaim::take(index)?,
+        claim => claim,
+    };
+    let (socket, own) = cx.bind_ethernet(interface, sockets)?;
+    Ok((socket, own, claim))
 }
 
 impl DatagramPortals {
