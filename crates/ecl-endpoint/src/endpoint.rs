@@ -212,6 +212,7 @@ impl<H: Upper> Endpoint<H> {
                 let mut above = Above { upper, cx, id: *id, rest, leaves, is_bound: *is_bound };
                 above.offer_rest();
                 association.resume(&mut above);
+                upper.set_unacknowledged(*id, association.unacknowledged());
             }
             // It is looked at once more after the upper handler's batch.
             self.peers.touch(*number);

@@ -9,7 +9,7 @@ use lunette_ecl::path::Address;
 use lunette_ecl::protection::Binding;
 use lunette_pdu::BHS_LEN;
 use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, Gather, Handler, ListenerId, Reactor};
-use lunette_session::{OutgoingPdu, Time};
+use lunette_session::{OutgoingPdu, Time, Unacknowledged};
 
 use crate::{Config, Endpoint, Upper};
 
@@ -18,6 +18,8 @@ use crate::{Config, Endpoint, Upper};
 pub(crate) struct Login {
     received: Vec<u8>,
     answered: bool,
+    /// What it was told last.
+    unacknowledged: Unacknowledged,
 }
 
 impl Login {
@@ -62,6 +64,9 @@ impl Upper for Login {
         let is_due = self.has_passed() && !std::mem::replace(&mut self.answered, true);
         is_due.then(|| pdu(2))
     }
+    fn set_unacknowledged(&mut self, _: ConnectionId, unacknowledged: Unacknowledged) {
+        self.unacknowledged = unacknowledged;
+    }
     fn binding(&mut self, _: ConnectionId) -> Option<Binding> {
         self.has_passed().then(|| Binding::new("initiator", "target", None, None))
     }
@@ -88,10 +93,11 @@ fn shake_hands(reactor: &mut Reactor, endpoint: &mut Endpoint<Login>, socket: &U
     }
 }
 
-#[test]
-fn bytes_behind_a_login_are_not_taken_under_its_keys() {
+/// An endpoint, and a client that has begun an association with it.
+fn associated() -> (Reactor, Endpoint<Login>, UdpSocket, Association<()>) {
     let mut reactor = Reactor::new().unwrap();
-    let config = Config { trusts_addresses: true, ..Config::default() };
+    // No longer datagrams are looked for.
+    let config = Config { trusts_addresses: true, interface_mtu: Some(1280), ..Config::default() };
     let entropy = Box::new(|bytes: &mut [u8]| bytes.fill(9));
     let sockets = config.sockets;
     let mut endpoint = Endpoint::new(Login::default(), config, Instant::now(), entropy);
@@ -100,21 +106,55 @@ fn bytes_behind_a_login_are_not_taken_under_its_keys() {
     socket.connect(address).unwrap();
     let established = shake_hands(&mut reactor, &mut endpoint, &socket);
     let now = Time::default();
-    let mut client: Association<()> = Association::new(
+    let client: Association<()> = Association::new(
         established,
         Address::Udp(address),
         AssociationConfig::default(),
         now,
         &mut |bytes: &mut [u8]| bytes.fill(7),
     );
+    (reactor, endpoint, socket, client)
+}
+
+/// Sends what a client has to send.
+fn send(client: &mut Association<()>, socket: &UdpSocket) {
+    client.fill(Time::default());
+    for index in 0..client.ready_len() {
+        socket.send(&client.packet(index).flatten().copied().collect::<Vec<u8>>()).unwrap();
+    }
+    client.sent(client.ready_len());
+}
+
+#[test]
+fn the_upper_handler_is_told_what_is_not_acknowledged() {
+    let (mut reactor, mut endpoint, socket, mut client) = associated();
+    let address = Address::Udp(socket.peer_addr().unwrap());
+    client.push(pdu(1));
+    send(&mut client, &socket);
+    reactor.step(&mut endpoint, Instant::now()).unwrap();
+    // The answer has left. Something comes that acknowledges nothing.
+    client.push(pdu(1));
+    send(&mut client, &socket);
+    reactor.step(&mut endpoint, Instant::now()).unwrap();
+    assert_eq!(endpoint.upper().unacknowledged, Unacknowledged { bytes: BHS_LEN, data_bytes: 0 });
+    // The first packet behind the login acknowledges the answer.
+    let mut answer = [0; 2048];
+    let len = socket.recv(&mut answer).unwrap();
+    client.receive(&mut answer[..len], &address, false, Time::default(), &mut |bytes| bytes.fill(7));
+    client.bind(&Binding::new("initiator", "target", None, None));
+    send(&mut client, &socket);
+    reactor.step(&mut endpoint, Instant::now()).unwrap();
+    assert_eq!(endpoint.upper().unacknowledged, Unacknowledged::default());
+}
+
+#[test]
+fn bytes_behind_a_login_are_not_taken_under_its_keys() {
+    let (mut reactor, mut endpoint, socket, mut client) = associated();
     // A machine that relays the login knows its keys, and sends a command behind the last request, in the same batch.
     for byte in [1, 3] {
         client.push(pdu(byte));
     }
-    client.fill(now);
-    for index in 0..client.ready_len() {
-        socket.send(&client.packet(index).flatten().copied().collect::<Vec<u8>>()).unwrap();
-    }
+    send(&mut client, &socket);
     reactor.step(&mut endpoint, Instant::now()).unwrap();
     assert_eq!(endpoint.upper().received, pdu(1).bhs);
 }

@@ -8,7 +8,7 @@ use lunette_ecl::protection::Binding;
 use lunette_ecl::recovery::CongestionControl;
 use lunette_pdu::BHS_LEN;
 use lunette_reactor::{ConnectionId, Context, DatagramSocketId, EthernetAddress, Handler, Offloads};
-use lunette_session::OutgoingPdu;
+use lunette_session::{OutgoingPdu, Unacknowledged};
 
 /// How an association is to be carried that this side begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,8 +89,13 @@ pub trait Upper: Handler {
         len: usize,
     ) -> bool;
 
-    /// The next PDU to be sent on a virtual connection. It counts as sent.
+    /// The next PDU to be sent on a virtual connection. It is kept until the peer has acknowledged it.
     fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu>;
+
+    /// What of the PDUs that were [taken](Self::take_pdu) the peer of a virtual connection has not acknowledged. Until then they keep their buffers.
+    fn set_unacknowledged(&mut self, id: ConnectionId, unacknowledged: Unacknowledged) {
+        let _ = (id, unacknowledged);
+    }
 
     /// What the login on a virtual connection has proven, once it has passed.
     fn binding(&mut self, id: ConnectionId) -> Option<Binding>;

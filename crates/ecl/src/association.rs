@@ -21,7 +21,7 @@ mod upper;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lunette_session::{OutgoingPdu, Time};
+use lunette_session::{OutgoingPdu, Time, Unacknowledged};
 
 use self::packet::Packet;
 pub use self::receiving::{Received, StreamPacket};
@@ -253,6 +253,11 @@ impl<P> Association<P> {
     pub fn wants_pdus(&self) -> bool {
         let wanted = self.recovery.window().saturating_mul(2).clamp(LEAST_QUEUED_BYTES, MAX_QUEUED_BYTES);
         matches!(self.state, State::Open) && (self.outgoing.queued_bytes() as u64) < wanted
+    }
+
+    /// What was pushed and the peer has not acknowledged.
+    pub fn unacknowledged(&self) -> Unacknowledged {
+        self.outgoing.unacknowledged()
     }
 
     /// Bytes of PDUs that are kept until the peer has them.

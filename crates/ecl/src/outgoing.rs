@@ -7,7 +7,7 @@ use std::ops::Range;
 use lunette_buffer::Payload;
 use lunette_pdu::{BHS_LEN, Bhs, Opcode, pad_len};
 use lunette_quanta::QuantumSize;
-use lunette_session::OutgoingPdu;
+use lunette_session::{OutgoingPdu, Unacknowledged};
 
 /// Zeroes behind a data segment.
 static PAD: [u8; 3] = [0; 3];
@@ -133,6 +133,8 @@ struct Queued {
     /// Where it begins in the stream.
     offset: u64,
     len: u32,
+    /// Of that, bytes of the data segment.
+    data_len: u32,
     acknowledged: AcknowledgedPart,
 }
 
@@ -191,6 +193,8 @@ pub struct Outgoing {
     lost: VecDeque<Cut>,
     /// Bytes of the queue, sent or not, that the peer has not acknowledged as whole PDUs.
     queued_bytes: usize,
+    /// Bytes of data segments of the queue.
+    data_bytes: usize,
 }
 
 /// Where new bytes begin.
@@ -221,12 +225,21 @@ impl Outgoing {
         self.end += BHS_LEN as u64 + u64::from(len);
         self.queued_bytes += BHS_LEN + len as usize;
         let edus = Edus::of(&pdu);
-        self.queue.push_back(Queued { pdu, edus, offset, len, acknowledged: AcknowledgedPart::default() });
+        let data_len = pdu.data_len() as u32;
+        self.data_bytes += data_len as usize;
+        self.queue.push_back(Queued { pdu, edus, offset, len, data_len, acknowledged: AcknowledgedPart::default() });
     }
 
     /// Bytes that wait to be sent or acknowledged. The caller bounds them: it pushes no more while they are many.
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    /// What the peer has not acknowledged, from the first PDU on of which something is missing. A buffer that several PDUs share is not free before
+    /// the last of them is acknowledged, so what came after a gap counts until the gap is filled.
+    pub fn unacknowledged(&self) -> Unacknowledged {
+        let bytes = self.queue.front().map_or(0, |front| self.end - front.offset) as usize;
+        Unacknowledged { bytes, data_bytes: self.data_bytes }
     }
 
     /// Where the stream ends, as far as it was pushed.
@@ -337,6 +350,7 @@ impl Outgoing {
             if !front.acknowledged.is_all(front.len) {
                 break;
             }
+            self.data_bytes -= front.data_len as usize;
             self.first += 1;
             self.queue.pop_front();
         }

@@ -144,7 +144,7 @@ mod traffic;
 pub use chap::{Authentication, Credentials, ProvenSecrets, Secret};
 pub use entropy::Entropy;
 pub use name::{NameError, check_name};
-pub use outgoing_pdu::OutgoingPdu;
+pub use outgoing_pdu::{OutgoingPdu, Unacknowledged};
 pub use time::Time;
 pub use timers::Timers;
 pub use timetable::Timetable;

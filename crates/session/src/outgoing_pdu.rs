@@ -18,6 +18,15 @@ pub struct OutgoingPdu {
     pub block_len: u16,
 }
 
+/// What a transport that keeps PDUs apart has taken, and its peer has not acknowledged: all from the first PDU on of which something is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unacknowledged {
+    /// Bytes of these PDUs.
+    pub bytes: usize,
+    /// Of that, bytes of data segments.
+    pub data_bytes: usize,
+}
+
 impl OutgoingPdu {
     /// Bytes of the data segment.
     pub fn data_len(&self) -> usize {

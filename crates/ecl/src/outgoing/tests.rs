@@ -124,6 +124,23 @@ fn a_pdu_is_kept_until_all_of_it_is_acknowledged_in_whatever_order() {
 }
 
 #[test]
+fn what_lies_behind_a_gap_counts_as_unacknowledged() {
+    let mut outgoing = Outgoing::default();
+    for tag in 1..=3 {
+        outgoing.push(pdu(tag, 6));
+    }
+    let of = |pdus: usize| Unacknowledged { bytes: pdus * (BHS_LEN + 8), data_bytes: pdus * 6 };
+    let cuts: Vec<Cut> = std::iter::from_fn(|| outgoing.next_cut(8, NO_LIMIT)).collect();
+    assert_eq!(outgoing.unacknowledged(), of(3), "pads are no data");
+    outgoing.acknowledged(cuts[1]);
+    assert_eq!(outgoing.unacknowledged(), of(3), "its buffer may be that of the PDUs beside it");
+    outgoing.acknowledged(cuts[0]);
+    assert_eq!(outgoing.unacknowledged(), of(1));
+    outgoing.acknowledged(cuts[2]);
+    assert_eq!(outgoing.unacknowledged(), of(0));
+}
+
+#[test]
 fn data_in_several_places_is_one_body() {
     let mut outgoing = Outgoing::default();
     let more = vec![vec![5; 5].into(), vec![6; 6].into()];

@@ -9,7 +9,7 @@ use lunette_ecl_endpoint::{SocketChange, Upper};
 use lunette_pdu::BHS_LEN;
 use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, FileRequest, Gather, Handler, ListenerId};
 use lunette_session::iscsi_target::Placement;
-use lunette_session::{OutgoingPdu, ProvenSecrets, Secret};
+use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged};
 
 use super::Core;
 use super::connections::Conn;
@@ -147,6 +147,10 @@ impl Upper for Core {
 
     fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu> {
         self.connections.take_pdu(id, self.buffers.has_waiting())
+    }
+
+    fn set_unacknowledged(&mut self, id: ConnectionId, unacknowledged: Unacknowledged) {
+        self.connections.set_unacknowledged(id, unacknowledged, self.buffers.has_waiting());
     }
 
     fn binding(&mut self, id: ConnectionId) -> Option<Binding> {

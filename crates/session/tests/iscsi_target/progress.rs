@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use lunette_pdu::{InitiatorTaskTag, NopOut, R2t, ScsiCommand, TargetPdu};
+use lunette_session::Unacknowledged;
 use lunette_session::iscsi_target::CloseReason;
 
 use crate::harness::{Peer, Setup, data_out, nop_out, pattern, read, write};
@@ -165,6 +166,49 @@ fn an_initiator_that_sips_loses_the_connection_and_a_slow_one_does_not() {
         live(&mut peer, 3 * BEATS, |peer| peer.driver.sent(sip));
         assert_eq!(peer.driver.closed, closed, "{sip} bytes in {BEAT:?}");
     }
+}
+
+/// All that is ready leaves for a transport that keeps PDUs apart.
+fn take_pdus(peer: &Peer) -> Unacknowledged {
+    let mut taken = Unacknowledged::default();
+    while let Some(pdu) = peer.driver.act(|c| c.take_pdu()) {
+        taken.bytes += 48 + pdu.body_len();
+        taken.data_bytes += pdu.data_len();
+    }
+    taken
+}
+
+#[test]
+fn datagrams_that_are_acknowledged_by_sips_end_the_connection_and_slow_ones_do_not() {
+    for (sip, closed) in [(1, Some(CloseReason::NotReading)), (65536 / BEATS + 1, None)] {
+        let mut peer = Peer::logged_in(Setup::default());
+        peer.reads = false;
+        peer.command(read(1, 1 << 20), &[]);
+        let mut left = take_pdus(&peer);
+        assert_eq!(left.data_bytes, 1 << 20);
+        live(&mut peer, 3 * BEATS, |peer| {
+            left.bytes -= sip;
+            peer.driver.act(|c| c.set_unacknowledged(left));
+        });
+        assert_eq!(peer.driver.closed, closed, "{sip} bytes in {BEAT:?}");
+    }
+}
+
+#[test]
+fn a_read_counts_until_its_datagrams_are_acknowledged() {
+    let mut peer = Peer::logged_in(Setup::default());
+    peer.reads = false;
+    peer.command(read(1, 12288), &[]);
+    let held = |peer: &Peer| peer.driver.act(|c| c.answer_bytes());
+    let buffer_len = held(&peer);
+    assert!(buffer_len >= 12288);
+    let mut left = take_pdus(&peer);
+    assert_eq!(held(&peer), buffer_len, "what has left is kept");
+    left = Unacknowledged { data_bytes: 1, ..left };
+    peer.driver.act(|c| c.set_unacknowledged(left));
+    assert_eq!(held(&peer), buffer_len, "a buffer counts as a whole");
+    peer.driver.act(|c| c.set_unacknowledged(Unacknowledged::default()));
+    assert_eq!(held(&peer), 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use lunette_session::iscsi_target::{
     AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket, Placement,
     Response, Session, SessionKey, TaskTag,
 };
-use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable};
+use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable, Unacknowledged};
 
 use super::buffers::BufferQueue;
 use super::mesh::Source;
@@ -478,6 +478,16 @@ impl Connections {
             self.touch(id);
         }
         Some(pdu)
+    }
+
+    /// What the transport of a connection keeps of the PDUs that it has taken. `buffers_are_short`: tasks wait for what it may have given back.
+    pub(super) fn set_unacknowledged(&mut self, id: ConnectionId, kept: Unacknowledged, buffers_are_short: bool) {
+        let Some((conn, mut protocol)) = self.link(id) else { return };
+        protocol.set_unacknowledged(kept);
+        conn.answers.resize(protocol.answer_bytes());
+        if conn.is_held_up() || buffers_are_short {
+            self.touch(id);
+        }
     }
 
     // Timers.

@@ -15,7 +15,7 @@ pub(super) struct Progress {
     due: Option<Time>,
     /// Bytes of Data-Out.
     received: usize,
-    /// Bytes that the socket has taken.
+    /// Bytes that the socket has taken or, of a transport that keeps PDUs apart, that the peer has acknowledged.
     sent: usize,
     /// Bytes that waited for the socket at the last look.
     waited: usize,
@@ -31,7 +31,7 @@ impl Progress {
         self.received += len;
     }
 
-    /// The socket has taken bytes.
+    /// The socket has taken bytes, or the peer has acknowledged them.
     pub(super) fn sent(&mut self, len: usize) {
         self.sent += len;
     }
@@ -67,7 +67,7 @@ impl ConnectionMut<'_> {
         if !matches!(self.phase, Phase::FullFeature(_)) {
             return;
         }
-        let unsent = self.sender.outbox.unsent_bytes();
+        let unsent = self.sender.unsent_bytes();
         if self.progress.is_blocked(unsent) {
             return self.close(CloseReason::NotReading);
         }
@@ -77,7 +77,7 @@ impl ConnectionMut<'_> {
         if full.end_stalled(takes_data && is_slow, &mut cx) {
             return self.close(CloseReason::DataTimeout);
         }
-        if full.has_any_task() || !cx.sender.outbox.is_empty() {
+        if full.has_any_task() || !cx.sender.outbox.is_empty() || cx.sender.unsent_bytes() > 0 {
             self.progress.due = Some(now + self.timers.progress);
         }
     }

@@ -1,12 +1,11 @@
 //! Bytes out: what the connection has to send, and how much it keeps.
 
 use lunette_buffer::PayloadRef;
-use lunette_pdu::BHS_LEN;
 
 use super::{Connection, Phase};
 use crate::keys::Digest;
 use crate::limits::{MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
-use crate::{OutgoingPdu, Traffic};
+use crate::{OutgoingPdu, Traffic, Unacknowledged};
 
 impl Connection {
     /// What is ready to be sent, in order.
@@ -37,9 +36,13 @@ impl Connection {
     /// Takes the first PDU that is ready to be sent, for a transport that keeps PDUs apart: instead of [`pieces`](Self::pieces) and
     /// [`sent`](Self::sent), on a connection without digests and markers.
     pub fn take_pdu(&mut self) -> Option<OutgoingPdu> {
-        let pdu = self.sender.outbox.take_pdu()?;
-        self.progress.sent(BHS_LEN + pdu.body_len());
-        Some(pdu)
+        self.sender.take_pdu()
+    }
+
+    /// What such a transport keeps of the PDUs that it has taken, because the peer has not acknowledged it. It counts as not sent.
+    pub fn set_unacknowledged(&mut self, unacknowledged: Unacknowledged) {
+        let acknowledged_bytes = self.sender.set_unacknowledged(unacknowledged);
+        self.progress.sent(acknowledged_bytes);
     }
 
     /// Whether there is anything to send.

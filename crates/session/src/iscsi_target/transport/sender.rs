@@ -7,6 +7,7 @@ use super::answer::{Answer, Unsendable};
 use super::held_answers::HeldAnswers;
 use super::retained::Retained;
 use crate::markers::MarkedOutbox;
+use crate::{OutgoingPdu, Unacknowledged};
 
 pub(crate) struct Sender {
     pub(crate) outbox: MarkedOutbox,
@@ -16,6 +17,8 @@ pub(crate) struct Sender {
     /// At recovery level 1 and above.
     retained: Option<Box<Retained>>,
     answers: HeldAnswers,
+    /// Of a transport that keeps PDUs apart.
+    unacknowledged: Unacknowledged,
 }
 
 impl Sender {
@@ -26,6 +29,7 @@ impl Sender {
             acknowledged: first,
             retained: None,
             answers: HeldAnswers::default(),
+            unacknowledged: Unacknowledged::default(),
         }
     }
 
@@ -117,10 +121,29 @@ impl Sender {
         }
     }
 
-    /// Bytes of data segments that wait to be sent or may have to be sent again. Both are the end of one stream of answers,
-    /// so the longer one holds the other.
+    /// Takes the first PDU out. The transport keeps it until the peer has acknowledged it.
+    pub(crate) fn take_pdu(&mut self) -> Option<OutgoingPdu> {
+        let pdu = self.outbox.take_pdu()?;
+        self.unacknowledged.bytes += BHS_LEN + pdu.body_len();
+        self.unacknowledged.data_bytes += pdu.data_len();
+        Some(pdu)
+    }
+
+    /// The transport keeps that of what it has taken. Gives the bytes that were acknowledged since this was said last.
+    pub(crate) fn set_unacknowledged(&mut self, unacknowledged: Unacknowledged) -> usize {
+        let before = std::mem::replace(&mut self.unacknowledged, unacknowledged);
+        before.bytes.saturating_sub(unacknowledged.bytes)
+    }
+
+    /// Bytes that wait for the socket or, where the transport keeps PDUs apart, for their acknowledgement.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.outbox.unsent_bytes() + self.unacknowledged.bytes
+    }
+
+    /// Bytes of data segments that wait to be sent, or to be acknowledged to the transport, or may have to be sent again. All are the end of one
+    /// stream of answers, so the longer part holds the other.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.outbox.segment_bytes().max(self.retained_bytes())
+        (self.outbox.segment_bytes() + self.unacknowledged.data_bytes).max(self.retained_bytes())
     }
 
     /// Bytes of the pool that answers hold which were queued.
