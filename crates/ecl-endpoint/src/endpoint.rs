@@ -244,6 +244,9 @@ impl<H: Upper> Endpoint<H> {
         let Some(peer) = peers.get_mut(number) else { return };
         take_pdus(upper, peer);
         let (association, id) = (&mut peer.association, peer.id);
+        if upper.is_stopping() {
+            association.leave_soon();
+        }
         association.fill(now);
         if peer_of(&peer.path) != *association.peer() {
             peer.path = path_to(&peer.path, association.peer());

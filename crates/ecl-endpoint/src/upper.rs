@@ -92,6 +92,11 @@ pub trait Upper: Handler {
     /// The next PDU to be sent on a virtual connection. It is kept until the peer has acknowledged it.
     fn take_pdu(&mut self, id: ConnectionId) -> Option<OutgoingPdu>;
 
+    /// Whether this handler is about to end: peers that cannot be heard are not waited for.
+    fn is_stopping(&self) -> bool {
+        false
+    }
+
     /// What of the PDUs that were [taken](Self::take_pdu) the peer of a virtual connection has not acknowledged. Until then they keep their buffers.
     fn set_unacknowledged(&mut self, id: ConnectionId, unacknowledged: Unacknowledged) {
         let _ = (id, unacknowledged);

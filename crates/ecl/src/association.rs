@@ -164,6 +164,8 @@ pub struct Association<P> {
     /// When a sender without credit asks for some.
     asks_credit_at: Option<Time>,
     largest_received: Option<u64>,
+    /// This end is about to leave.
+    leaves_soon: bool,
     state: State,
 }
 
@@ -215,6 +217,7 @@ impl<P> Association<P> {
             paced_until: None,
             asks_credit_at: None,
             largest_received: None,
+            leaves_soon: false,
             state: State::Open,
         }
     }
@@ -288,6 +291,13 @@ impl<P> Association<P> {
         if matches!(self.state, State::Open) {
             self.state = State::Finishing(None);
         }
+        self.leave_soon();
+    }
+
+    /// This end is about to leave: from now on a peer that cannot be heard is given up after a few probes, and not only when the time for outages of
+    /// the network is over.
+    pub fn leave_soon(&mut self) {
+        self.leaves_soon = true;
     }
 
     /// Ends the association at once, and tells the peer.

@@ -28,6 +28,12 @@ pub const MAX_WINDOW_BYTES: u64 = 1 << 32;
 /// How long packets may be in flight without an answer. Then the association has ended.
 pub const MAX_SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// The same when this end is about to leave: so many probes without an answer, and at least [`LEAST_FAREWELL`].
+pub const FAREWELL_PROBES: u32 = 3;
+
+/// See [`FAREWELL_PROBES`]. A peer on a short path may be busy for as long.
+pub const LEAST_FAREWELL: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Packets under one key: packet numbers stay below it. RFC 10032 allows 2⁴⁸ messages even with random nonces; ours are counted. At
 /// ten million packets a second it is reached after 325 days, and the association ends.
 pub const MAX_PACKETS_PER_KEY: u64 = 1 << 48;

@@ -453,6 +453,35 @@ fn a_close_reaches_the_peer() {
 }
 
 #[test]
+fn an_end_that_leaves_does_not_wait_for_a_peer_that_has_gone() {
+    for finishes in [false, true] {
+        let mut world = World::new(1, CLEAN, Config::default());
+        world.bind();
+        world.network.mtu = 0;
+        world.push(0, 1, 100);
+        let (began, association) = (world.now, &mut world.ends[0].association);
+        if finishes {
+            association.finish();
+        } else {
+            association.leave_soon();
+        }
+        world.run_until(|world| world.ends[0].association.why_over().is_some());
+        assert_eq!(world.ends[0].association.why_over().map(|why| why.code), Some(CloseCode::TIMEOUT));
+        assert!(world.now - began <= Duration::from_secs(1), "{:?}", world.now - began);
+    }
+}
+
+#[test]
+fn an_end_that_leaves_waits_for_a_peer_on_a_long_path() {
+    let mut world = World::new(1, Network { delay_us: 400_000, lose: 10, ..CLEAN }, Config::default());
+    world.bind();
+    world.ends[0].association.leave_soon();
+    world.push(0, 1, 20_000);
+    world.run_until(|world| world.ends[1].sink.stream == world.pushed[0]);
+    assert_eq!(world.ends[0].association.why_over().map(|why| why.code), None);
+}
+
+#[test]
 fn a_peer_that_has_gone_is_given_up() {
     let mut world = World::new(1, CLEAN, Config::default());
     world.bind();

@@ -44,6 +44,9 @@ impl<P: Copy> Association<P> {
         self.path_changed(change);
         match timeout {
             Timeout::Nothing => {}
+            Timeout::Probe if self.leaves_soon && self.recovery.is_unheard(now) => {
+                return self.close(CloseCode::TIMEOUT, "the peer does not answer, and this end leaves");
+            }
             Timeout::Probe => self.probes = true,
             Timeout::Silent => {
                 let why = Close::new(CloseCode::TIMEOUT, "the peer does not answer");

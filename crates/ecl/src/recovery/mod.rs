@@ -446,6 +446,11 @@ impl<C> Recovery<C> {
         self.sent.bytes_in_flight()
     }
 
+    /// Whether a peer that is to be left at once, if it cannot be heard, is given up. A probe was due now.
+    pub fn is_unheard(&self, now: Time) -> bool {
+        self.probes.is_unheard(now)
+    }
+
     /// Packets that were taken for lost, path probes not counted.
     pub const fn lost(&self) -> u64 {
         self.lost

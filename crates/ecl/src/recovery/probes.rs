@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_session::Time;
 
-use crate::limits::MAX_SILENCE;
+use crate::limits::{FAREWELL_PROBES, LEAST_FAREWELL, MAX_SILENCE};
 
 /// Probes are no further apart than this, unless the first one waits longer.
 pub const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(2);
@@ -45,6 +45,11 @@ impl Probes {
     pub fn next_at(&self, last_sent_at: Time, timeout: Duration) -> Time {
         let doubled = timeout.saturating_mul(1_u32.checked_shl(self.count).unwrap_or(u32::MAX));
         last_sent_at.max(self.last_at) + doubled.min(MAX_PROBE_INTERVAL.max(timeout))
+    }
+
+    /// Whether a peer that is to be left at once, if it cannot be heard, is given up: several probes and some time have passed without an answer.
+    pub fn is_unheard(&self, now: Time) -> bool {
+        self.count > FAREWELL_PROBES && now - self.silent_since >= LEAST_FAREWELL
     }
 
     /// When the peer is given up.

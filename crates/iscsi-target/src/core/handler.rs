@@ -149,6 +149,10 @@ impl Upper for Core {
         self.connections.take_pdu(id, self.buffers.has_waiting())
     }
 
+    fn is_stopping(&self) -> bool {
+        self.lifecycle.is_stopping()
+    }
+
     fn set_unacknowledged(&mut self, id: ConnectionId, unacknowledged: Unacknowledged) {
         self.connections.set_unacknowledged(id, unacknowledged, self.buffers.has_waiting());
     }
