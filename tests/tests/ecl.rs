@@ -224,3 +224,14 @@ fn every_byte_is_right_over_a_network_that_loses_repeats_and_reorders() {
     assert!(relay.lost.load(Ordering::Relaxed) > 10, "the network has lost packets");
     server.stop();
 }
+
+#[test]
+fn two_ends_that_want_different_things_encrypted_agree_on_the_stronger() {
+    for (of_server, of_client) in [("headers", "all"), ("all", "headers")] {
+        let server = serve(&["--ecl-protect", of_server, "mem:16M"]);
+        let url = format!("{}?protect={of_client}", server.url(1));
+        let said = ran(&["bench", &url, "--rw", "verify", "--bs", "64K", "--depth", "4", "--time", "1"]);
+        assert!(said.succeeded().contains("all right"), "{said}");
+        server.stop();
+    }
+}

@@ -36,9 +36,10 @@ impl<H: Upper> Endpoint<H> {
             Ok(socket) => socket,
             Err(error) => return self.refused(cx, id, error),
         };
+        let seal = self.seal_for(Some(id), &address);
         let entropy: &mut Entropy<'_> = &mut *self.entropy;
         let number = free_number(entropy, |number| self.peers.contains(number));
-        let client = Client::new(now, number, entropy);
+        let client = Client::new(now, number, entropy).with_seal(seal);
         let path = DatagramPath::to(address);
         self.dialing.push(Dialing { id, socket, path, client });
         self.dial(cx, now);

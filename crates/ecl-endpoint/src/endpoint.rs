@@ -38,7 +38,7 @@ const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;
 pub struct Config {
     /// What associations are made with; the length of datagrams is that of their interface.
     pub association: AssociationConfig,
-    /// Which payloads are encrypted; `None`: those of peers that are not on a loopback address.
+    /// Which payloads are encrypted, unless the peer wants more; `None`: those of peers that are not on a loopback address.
     pub seal: Option<Seal>,
     /// How datagram sockets are opened.
     pub sockets: DatagramConfig,
@@ -166,14 +166,12 @@ impl<H: Upper> Endpoint<H> {
         now: Time,
     ) -> u32 {
         let (number, role) = (established.own_number, established.role);
-        let peer = socket_address(&path.peer);
         let mtu = self.config.interface_mtu.or_else(|| path_mtu(path.peer).ok()).unwrap_or(DEFAULT_MTU);
         let below_len = if matches!(path.peer, Address::Ethernet(_)) { 0 } else { IP_AND_UDP_LEN };
-        let usual = if peer.ip().is_loopback() { Seal::Headers } else { Seal::Everything };
         let (options, usually) = (self.upper.datagram_options(id), self.config.association);
         let config = AssociationConfig {
             interface_len: mtu.saturating_sub(below_len) as usize,
-            seal: options.seal.or(self.config.seal).unwrap_or(usual),
+            seal: self.seal_for(Some(id), &path.peer),
             congestion_control: options.congestion_control.unwrap_or(usually.congestion_control),
             parity: options.parity || usually.parity,
             ..usually
@@ -198,6 +196,13 @@ impl<H: Upper> Endpoint<H> {
             },
         );
         number
+    }
+
+    /// What this side wants encrypted on the way to `peer`.
+    pub(crate) fn seal_for(&self, id: Option<ConnectionId>, peer: &Address) -> Seal {
+        let of_connection = id.and_then(|id| self.upper.datagram_options(id).seal);
+        let usual = if socket_address(peer).ip().is_loopback() { Seal::Headers } else { Seal::Everything };
+        of_connection.or(self.config.seal).unwrap_or(usual)
     }
 
     // Associations go on.

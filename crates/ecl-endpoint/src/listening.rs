@@ -1,7 +1,7 @@
 //! Associations that peers begin.
 
 use lunette_ecl::Entropy;
-use lunette_ecl::handshake::{Answer, Listener, ResetSecret};
+use lunette_ecl::handshake::{Answer, Listener, ResetSecret, Terms};
 use lunette_ecl::header::{PacketType, association_of};
 use lunette_reactor::{Address, Context, DatagramPath, DatagramSocketId};
 use lunette_session::Time;
@@ -39,6 +39,7 @@ impl<H: Upper> Endpoint<H> {
         bytes: &[u8],
         now: Time,
     ) -> Option<u32> {
+        let terms = Terms { trusted: self.config.trusts_addresses, seal: self.seal_for(None, &path.peer) };
         let entropy: &mut Entropy<'_> = &mut *self.entropy;
         let listener = self.listening.listener(self.config.reset_secret.as_ref(), now, entropy);
         let is_initial = bytes.first().is_some_and(|first| first & 0x0f == PacketType::Initial as u8);
@@ -63,8 +64,8 @@ impl<H: Upper> Endpoint<H> {
             }
             return None;
         }
-        let (trusted, peers) = (self.config.trusts_addresses, &self.peers);
-        match listener.answer(now, &peer_of(path), trusted, bytes, |number| peers.contains(number), entropy) {
+        let peers = &self.peers;
+        match listener.answer(now, &peer_of(path), terms, bytes, |number| peers.contains(number), entropy) {
             Answer::Drop => {}
             Answer::Retry(retry) => self.answer(cx, socket, path, &retry),
             Answer::Accept(accept) => self.answer(cx, socket, path, &accept),

@@ -15,7 +15,7 @@ use lunette_session::{OutgoingPdu, Unacknowledged};
 pub struct DatagramOptions {
     /// Of its socket.
     pub offloads: Offloads,
-    /// Which payloads are encrypted; `None`: as the [`Config`](crate::Config) says.
+    /// Which payloads are encrypted, unless the peer wants more; `None`: as the [`Config`](crate::Config) says.
     pub seal: Option<Seal>,
     /// How much of what this side sends may be in flight; `None`: as the [`Config`](crate::Config) says.
     pub congestion_control: Option<CongestionControl>,

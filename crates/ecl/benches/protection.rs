@@ -5,10 +5,13 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lunette_crc32c::crc32c;
 use lunette_ecl::Role;
-use lunette_ecl::handshake::{Answer, Client, Established, Listener, Received, ResetSecret};
+use lunette_ecl::handshake::{Answer, Client, Established, Listener, Received, ResetSecret, Terms};
 use lunette_ecl::header::{Flags, HEADER_LEN, Header, PacketType};
 use lunette_ecl::path::Address;
+use lunette_ecl::protection::Seal;
 use lunette_session::Time;
+
+const TRUSTED: Terms = Terms { trusted: true, seal: Seal::Headers };
 
 const PAYLOAD_LEN: usize = 4096;
 
@@ -28,7 +31,7 @@ fn address() -> Address {
 fn established() -> Established {
     let (mut client, mut listener) = ends();
     let initial = client.transmit(Time::default()).expect("in time").expect("it is due");
-    let answer = listener.answer(Time::default(), &address(), true, &initial, |_| false, &mut entropy());
+    let answer = listener.answer(Time::default(), &address(), TRUSTED, &initial, |_| false, &mut entropy());
     let Answer::Accept(accept) = answer else { panic!("{answer:?}") };
     let Received::Established(established) = client.receive(Time::default(), &accept) else { panic!("no Accept") };
     established
@@ -91,7 +94,7 @@ fn handshakes(criterion: &mut Criterion) {
     let initial = client.transmit(Time::default()).expect("in time").expect("it is due");
     let mut entropy = entropy();
     criterion.bench_function("server: Retry", |b| {
-        b.iter(|| listener.answer(Time::default(), &address(), false, &initial, |_| false, &mut entropy));
+        b.iter(|| listener.answer(Time::default(), &address(), Terms::default(), &initial, |_| false, &mut entropy));
     });
     let mut port = 0_u16;
     criterion.bench_function("server: Accept", |b| {
@@ -99,7 +102,7 @@ fn handshakes(criterion: &mut Criterion) {
             port = port.wrapping_add(1);
             let source = Address::Udp(([127, 0, 0, 1], port).into());
             let mut seed = u64::from(port);
-            listener.answer(Time::default(), &source, true, &initial, |_| false, &mut |bytes: &mut [u8]| {
+            listener.answer(Time::default(), &source, TRUSTED, &initial, |_| false, &mut |bytes: &mut [u8]| {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 for byte in bytes.iter_mut() {
                     seed = seed.rotate_left(9).wrapping_mul(3);

@@ -34,23 +34,13 @@ use crate::outgoing::{Cut, Outgoing};
 use crate::parity::{Grouping, Groups, Rebuilt};
 use crate::path::address::CHALLENGE_LEN;
 use crate::path::{Address, PathMtu, PeerAddress};
+pub use crate::protection::Seal;
 use crate::protection::{Binding, ExchangeSecret, Protection};
 use crate::recovery::{Config as RecoveryConfig, CongestionControl, FLOWS, Recovery};
 use crate::{Entropy, Role};
 
 /// Bytes of PDUs that an association wants to have at hand, whatever its window.
 const LEAST_QUEUED_BYTES: u64 = 256 * 1024;
-
-/// Which payloads are encrypted after the login, in which all are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Seal {
-    /// None: headers are authenticated, and the payload check is a part of the header. For quanta, which have tags of their own, and for networks
-    /// that are trusted.
-    #[default]
-    Headers,
-    /// All. Nothing else is taken from the peer.
-    Everything,
-}
 
 /// What an association is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +49,7 @@ pub struct Config {
     pub credit_bytes: u64,
     /// The longest datagram that the interface takes, without IP and UDP headers.
     pub interface_len: usize,
-    /// Which payloads are encrypted after the login.
+    /// Which payloads are encrypted after the login, as far as this end goes: the stronger wish of both holds.
     pub seal: Seal,
     /// How much of what is sent may be in flight.
     pub congestion_control: CongestionControl,
@@ -172,7 +162,7 @@ pub struct Association<P> {
 impl<P> Association<P> {
     /// Begins with what the handshake gave. `peer` is the address that it has used.
     pub fn new(established: Established, peer: Address, config: Config, now: Time, entropy: &mut Entropy<'_>) -> Self {
-        let Established { role, secret, own_number, peer_number, reset_token, round_trip } = established;
+        let Established { role, secret, own_number, peer_number, reset_token, peer_seal, round_trip } = established;
         let mtu = PathMtu::new(now, config.interface_len);
         let mut seed = [0; 8];
         entropy(&mut seed);
@@ -195,7 +185,7 @@ impl<P> Association<P> {
             reset_token,
             protection: Protection::new(role, secret.login_keys(role)),
             secret,
-            config: Config { credit_bytes, ..config },
+            config: Config { credit_bytes, seal: config.seal.max(peer_seal), ..config },
             login_end: None,
             first_bound_packet: None,
             recovery,

@@ -23,7 +23,8 @@
 //! | 0–31 | the client's ephemeral public key: message 1 of the exchange |
 //! | 32–35 | the client's number for the association |
 //! | 36–51 | the token of Retry; zeroes in the first Initial |
-//! | 52–1103 | zeroes, so that no answer is longer than what it answers |
+//! | 52 | what the client wants encrypted: 0 headers, 1 everything |
+//! | 53–1103 | zeroes, so that no answer is longer than what it answers |
 //!
 //! | Retry | bytes of the payload |
 //! |---|---|
@@ -33,7 +34,7 @@
 //! | Accept | bytes of the payload |
 //! |---|---|
 //! | 0–31 | the server's ephemeral public key |
-//! | 32–67 | encrypted: 4 bytes, the server's number for the association, 16 bytes, the [reset token](ResetToken), and the 16 bytes of Poly1305's tag |
+//! | 32–68 | encrypted: 4 bytes, the server's number for the association, 16 bytes, the [reset token](ResetToken), 1 byte, what the server wants encrypted, and the 16 bytes of Poly1305's tag |
 //!
 //! | Reset | |
 //! |---|---|
@@ -46,7 +47,7 @@
 use std::time::Duration;
 
 use crate::Role;
-use crate::protection::ExchangeSecret;
+use crate::protection::{ExchangeSecret, Seal};
 
 mod client;
 mod mac;
@@ -60,7 +61,7 @@ mod unfinished;
 pub use client::{Client, FIRST_WAIT, LONGEST_WAIT, NoAnswer, Received};
 pub use packets::{ACCEPT_LEN, INITIAL_LEN, RETRY_LEN};
 pub use reset::{ResetSecret, ResetToken};
-pub use server::{Accepted, Answer, Listener};
+pub use server::{Accepted, Answer, Listener, Terms};
 pub use token::TOKEN_LIFETIME;
 
 /// How long a handshake may take. The client gives up then, and a server forgets what it has accepted.
@@ -79,6 +80,8 @@ pub struct Established {
     pub peer_number: u32,
     /// What the server writes into a Reset of this association. The client compares, and the server has no use for it.
     pub reset_token: ResetToken,
+    /// What the peer wants encrypted. That it does was authenticated with the rest of the handshake.
+    pub peer_seal: Seal,
     /// How long the answer to this side's packet took, where it was sent only once.
     pub round_trip: Option<Duration>,
 }

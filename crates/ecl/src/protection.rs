@@ -29,6 +29,17 @@ pub use secret::{Binding, ExchangeSecret};
 /// How long packets under the login keys are taken after the first one under bound keys came: packets that others have overtaken.
 pub const LOGIN_KEYS_KEPT: Duration = Duration::from_secs(3);
 
+/// Which payloads are encrypted after the login, in which all are. Each end says in the handshake what it wants, and the stronger holds for both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Seal {
+    /// None: headers are authenticated, and the payload check is a part of the header. For quanta, which have tags of their own, and for networks
+    /// that are trusted.
+    #[default]
+    Headers,
+    /// All. Nothing else is taken from the peer.
+    Everything,
+}
+
 /// Why a packet was not opened. It is dropped, and nothing of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {

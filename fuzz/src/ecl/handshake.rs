@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lunette_ecl::Role;
-use lunette_ecl::handshake::{Answer, Client, Established, Listener, Received, ResetSecret};
+use lunette_ecl::handshake::{Answer, Client, Established, Listener, Received, ResetSecret, Terms};
 use lunette_ecl::header::{Flags, HEADER_LEN, Header, PacketType};
 use lunette_ecl::limits::MAX_UNFINISHED_HANDSHAKES;
 use lunette_ecl::path::Address;
@@ -105,7 +105,7 @@ impl World {
     fn answer(&mut self, bytes: &[u8], from: &Address) -> Option<Vec<u8>> {
         let random = &mut self.random;
         let entropy = &mut |bytes: &mut [u8]| fill(random, bytes);
-        let answer = match self.listener.answer(self.now, from, self.trusted, bytes, |_| false, entropy) {
+        let answer = match self.listener.answer(self.now, from, Terms { trusted: self.trusted, ..Terms::default() }, bytes, |_| false, entropy) {
             Answer::Drop => None,
             Answer::Retry(retry) => Some(retry.to_vec()),
             Answer::Accept(accept) => Some(accept.to_vec()),

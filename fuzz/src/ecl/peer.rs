@@ -4,7 +4,7 @@ use lunette_ecl::Role;
 use lunette_ecl::handshake::{Established, ResetSecret};
 use lunette_ecl::header::{Acknowledged, Flags, HEADER_LEN, Header, PacketType};
 use lunette_ecl::limits::MIN_DATAGRAM_LEN;
-use lunette_ecl::protection::{Binding, ExchangeSecret, Keys, PacketKeys};
+use lunette_ecl::protection::{Binding, ExchangeSecret, Keys, PacketKeys, Seal};
 use lunette_pdu::BHS_LEN;
 
 use crate::input::Input;
@@ -57,6 +57,7 @@ pub(super) fn binding() -> Binding {
 /// What the handshake has given to the end under test.
 pub(super) fn established(role: Role) -> Established {
     Established {
+        peer_seal: Seal::Headers,
         role,
         secret: secret(),
         own_number: ITS_NUMBER,

@@ -11,7 +11,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::*;
-use crate::handshake::{Answer, Client, Listener, Received as Shaken, ResetSecret};
+use crate::handshake::{Answer, Client, Listener, Received as Shaken, ResetSecret, Terms};
 use crate::header::{Flags, Header, PacketType, ParityPosition};
 
 /// What the network does to datagrams.
@@ -106,7 +106,7 @@ fn handshake(now: Time, random: &mut Pcg32) -> [Established; 2] {
     let mut listener = Listener::new(now, ResetSecret::new([5; 32]), entropy);
     for _ in 0..2 {
         let initial = client.transmit(now).expect("there is time").expect("an Initial is due");
-        match listener.answer(now, &address(1), false, &initial, |_| false, entropy) {
+        match listener.answer(now, &address(1), Terms::default(), &initial, |_| false, entropy) {
             Answer::Retry(retry) => assert!(matches!(client.receive(now, &retry), Shaken::Retry)),
             Answer::Accept(accept) => {
                 let Shaken::Established(established) = client.receive(now, &accept) else { panic!("no association") };

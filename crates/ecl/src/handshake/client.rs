@@ -9,6 +9,7 @@ use super::noise::{self, PrivateKey};
 use super::packets::{Accept, EphemeralKey, INITIAL_LEN, Initial, Retry};
 use super::token::{TOKEN_LEN, TOKEN_LIFETIME, Token};
 use super::{Established, HANDSHAKE_TIMEOUT};
+use crate::protection::Seal;
 use crate::{Entropy, Role};
 
 /// How long the client waits for an answer to its first Initial. Each further one takes twice as long, up to [`LONGEST_WAIT`].
@@ -44,6 +45,7 @@ pub struct Client {
     private: PrivateKey,
     key: EphemeralKey,
     number: u32,
+    seal: Seal,
     token: Option<(Token, Time)>,
     begun: Time,
     /// When the next Initial is due, and how long the wait after it is.
@@ -63,8 +65,15 @@ impl Client {
         assert_ne!(number, 0, "no association has the number 0");
         let mut private = Zeroizing::new([0; 32]);
         entropy(&mut *private);
-        let key = noise::first_message(&private, number);
-        Self { private, key, number, token: None, begun: now, due: now, wait: FIRST_WAIT, sent: None }
+        let key = noise::first_message(&private);
+        let seal = Seal::default();
+        Self { private, key, number, seal, token: None, begun: now, due: now, wait: FIRST_WAIT, sent: None }
+    }
+
+    /// The same for a client that wants so much encrypted.
+    #[must_use]
+    pub fn with_seal(self, seal: Seal) -> Self {
+        Self { seal, ..self }
     }
 
     /// The datagram that is to be sent now, if one is.
@@ -85,7 +94,7 @@ impl Client {
         // A token that the server no longer takes gives way to another one.
         self.token = self.token.filter(|(_, since)| now - *since < TOKEN_USED);
         let token = self.token.map_or([0; TOKEN_LEN], |(token, _)| token);
-        Ok(Some(Initial { key: self.key, number: self.number, token }.emit()))
+        Ok(Some(Initial { key: self.key, number: self.number, token, seal: self.seal }.emit()))
     }
 
     /// When [`transmit`](Self::transmit) is to be called.
@@ -118,13 +127,14 @@ impl Client {
     }
 
     fn accept(&self, now: Time, accept: &Accept) -> Received {
-        match noise::finish(&self.private, self.number, &accept.message) {
+        match noise::finish(&self.private, self.number, self.seal, &accept.message) {
             Some((parameters, secret)) if parameters.number != 0 => Received::Established(Established {
                 role: Role::Client,
                 secret,
                 own_number: self.number,
                 peer_number: parameters.number,
                 reset_token: parameters.reset_token,
+                peer_seal: parameters.seal,
                 round_trip: self.sent.filter(|(_, is_repeated)| !is_repeated).map(|(sent_at, _)| now - sent_at),
             }),
             _ => Received::Foreign,

@@ -6,35 +6,35 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::packets::{ACCEPT_MESSAGE_LEN, EphemeralKey, KEY_LEN, Parameters};
+use super::packets::{ACCEPT_MESSAGE_LEN, EphemeralKey, Initial, KEY_LEN, Parameters};
 use crate::Role;
 use crate::header::VERSION;
-use crate::protection::ExchangeSecret;
+use crate::protection::{ExchangeSecret, Seal};
 
 /// The private part of an ephemeral key: 32 random bytes.
 pub(super) type PrivateKey = Zeroizing<[u8; KEY_LEN]>;
 
 const PATTERN: &str = "Noise_NN_25519_ChaChaPoly_SHA256";
 
-/// What both sides hash before the first message, followed by the version and the client's number. With it and the client's key all of Initial is
-/// covered but its token.
+/// What both sides hash before the first message, followed by the version, the client's number and what it wants encrypted. With it and the client's
+/// key all of Initial is covered but its token.
 const PROLOGUE: &[u8] = b"Effective Cross Layer";
 
 /// The public key that belongs to `private`: the client's first message.
-pub(super) fn first_message(private: &PrivateKey, number: u32) -> EphemeralKey {
-    begin(private, number).1
+pub(super) fn first_message(private: &PrivateKey) -> EphemeralKey {
+    // It does not depend on what is hashed before it.
+    begin(private, 0, Seal::default()).1
 }
 
 /// The server's side: reads the first message and gives the second one, in which `parameters` travel encrypted. `None` when the first message is
 /// no key that can be used.
 pub(super) fn respond(
     private: &PrivateKey,
-    number: u32,
-    first: &EphemeralKey,
+    initial: &Initial,
     parameters: &Parameters,
 ) -> Option<([u8; ACCEPT_MESSAGE_LEN], ExchangeSecret)> {
-    let mut state = build(private, number, Role::Server);
-    state.read_message(first, &mut []).ok()?;
+    let mut state = build(private, initial.number, initial.seal, Role::Server);
+    state.read_message(&initial.key, &mut []).ok()?;
     let mut message = [0; ACCEPT_MESSAGE_LEN];
     let len = state.write_message(&parameters.emit(), &mut message).ok()?;
     (len == message.len()).then(|| (message, secret(&mut state)))
@@ -45,16 +45,18 @@ pub(super) fn respond(
 pub(super) fn finish(
     private: &PrivateKey,
     number: u32,
+    seal: Seal,
     second: &[u8; ACCEPT_MESSAGE_LEN],
 ) -> Option<(Parameters, ExchangeSecret)> {
-    let mut state = begin(private, number).0;
+    let mut state = begin(private, number, seal).0;
     let mut payload = [0; Parameters::LEN];
     let len = state.read_message(second, &mut payload).ok()?;
-    (len == payload.len()).then(|| (Parameters::parse(&payload), secret(&mut state)))
+    let parameters = Parameters::parse(&payload).filter(|_| len == payload.len())?;
+    Some((parameters, secret(&mut state)))
 }
 
-fn begin(private: &PrivateKey, number: u32) -> (HandshakeState, EphemeralKey) {
-    let mut state = build(private, number, Role::Client);
+fn begin(private: &PrivateKey, number: u32, seal: Seal) -> (HandshakeState, EphemeralKey) {
+    let mut state = build(private, number, seal, Role::Client);
     // snow wants room for a tag, though the first message has none.
     let mut message = [0; KEY_LEN + 16];
     let len = state.write_message(&[], &mut message).expect("the first message is the key alone");
@@ -62,9 +64,9 @@ fn begin(private: &PrivateKey, number: u32) -> (HandshakeState, EphemeralKey) {
     (state, std::array::from_fn(|i| message[i]))
 }
 
-fn build(private: &PrivateKey, number: u32, role: Role) -> HandshakeState {
+fn build(private: &PrivateKey, number: u32, seal: Seal, role: Role) -> HandshakeState {
     let params: NoiseParams = PATTERN.parse().expect("snow knows the pattern");
-    let prologue = [PROLOGUE, &[VERSION], &number.to_be_bytes()].concat();
+    let prologue = [PROLOGUE, &[VERSION], &number.to_be_bytes(), &[seal as u8]].concat();
     let builder = Builder::with_resolver(params, Box::new(Resolver(private.clone())));
     let state = builder.prologue(&prologue).and_then(|builder| match role {
         Role::Client => builder.build_initiator(),

@@ -6,6 +6,7 @@ use super::token::Token;
 use super::{ResetToken, token::TOKEN_LEN};
 use crate::header::{HEADER_LEN, Header, PacketType};
 use crate::limits::MIN_DATAGRAM_LEN;
+use crate::protection::Seal;
 
 /// The length of a public key of X25519.
 pub(super) const KEY_LEN: usize = 32;
@@ -39,6 +40,8 @@ pub(super) struct Initial {
     pub(super) number: u32,
     /// What Retry gave, or zeroes.
     pub(super) token: Token,
+    /// What the client wants encrypted.
+    pub(super) seal: Seal,
 }
 
 /// The server's packet that asks for another Initial.
@@ -65,19 +68,25 @@ pub(super) struct Parameters {
     /// The server's number for the association.
     pub(super) number: u32,
     pub(super) reset_token: ResetToken,
+    /// What the server wants encrypted.
+    pub(super) seal: Seal,
 }
 
 impl Initial {
     pub(super) fn emit(&self) -> [u8; INITIAL_LEN] {
-        packet(PacketType::Initial, 0, &[&self.key, &self.number.to_be_bytes(), &self.token])
+        packet(PacketType::Initial, 0, &[&self.key, &self.number.to_be_bytes(), &self.token, &[self.seal as u8]])
     }
 
     /// `None` for anything but an Initial of this version, to the last bit.
     pub(super) fn parse(datagram: &[u8]) -> Option<Self> {
         let datagram: &[u8; INITIAL_LEN] = datagram.try_into().ok()?;
         let payload = &datagram[HEADER_LEN..];
-        let initial =
-            Self { key: take(payload, 0), number: u32::from_be_bytes(take(payload, 32)), token: take(payload, 36) };
+        let initial = Self {
+            key: take(payload, 0),
+            number: u32::from_be_bytes(take(payload, 32)),
+            token: take(payload, 36),
+            seal: seal_of(payload[52])?,
+        };
         (initial.number != 0 && *datagram == initial.emit()).then_some(initial)
     }
 }
@@ -110,18 +119,28 @@ impl Accept {
 }
 
 impl Parameters {
-    pub(super) const LEN: usize = 4 + ResetToken::LEN;
+    pub(super) const LEN: usize = 4 + ResetToken::LEN + 1;
 
     pub(super) fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..4].copy_from_slice(&self.number.to_be_bytes());
-        bytes[4..].copy_from_slice(self.reset_token.bytes());
+        bytes[4..20].copy_from_slice(self.reset_token.bytes());
+        bytes[20] = self.seal as u8;
         bytes
     }
 
-    pub(super) fn parse(bytes: &[u8; Self::LEN]) -> Self {
-        Self { number: u32::from_be_bytes(take(bytes, 0)), reset_token: ResetToken::new(take(bytes, 4)) }
+    pub(super) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        Some(Self {
+            number: u32::from_be_bytes(take(bytes, 0)),
+            reset_token: ResetToken::new(take(bytes, 4)),
+            seal: seal_of(bytes[20])?,
+        })
     }
+}
+
+/// What a peer wants encrypted; `None` for bytes that this version does not have.
+fn seal_of(byte: u8) -> Option<Seal> {
+    [Seal::Headers, Seal::Everything].into_iter().find(|seal| *seal as u8 == byte)
 }
 
 /// A packet of the handshake: header, the parts of the payload, zeroes up to its length.

@@ -9,6 +9,7 @@ use super::unfinished::{Pending, Unfinished};
 use super::{Established, ResetSecret, noise};
 use crate::header::{HEADER_LEN, Header};
 use crate::path::Address;
+use crate::protection::Seal;
 use crate::{Entropy, Role};
 
 /// What a server sends for a datagram that belongs to no association.
@@ -20,6 +21,15 @@ pub enum Answer {
     Retry([u8; RETRY_LEN]),
     /// The server agrees. It keeps the handshake until a packet of the client completes it.
     Accept([u8; ACCEPT_LEN]),
+}
+
+/// On what terms a server answers a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// The source address is believed without a token.
+    pub trusted: bool,
+    /// What the server wants encrypted.
+    pub seal: Seal,
 }
 
 /// An association that a client has completed the handshake of.
@@ -48,20 +58,19 @@ impl Listener {
         Self { tokens: TokenSecrets::new(now, entropy), resets, unfinished: Unfinished::default() }
     }
 
-    /// What to answer to a datagram whose header says [Initial](crate::header::PacketType::Initial). `trusted` says that the server believes the source address without
-    /// a token. `is_taken` says whether the driver's table has an association of that number.
+    /// What to answer to a datagram whose header says [Initial](crate::header::PacketType::Initial). `is_taken` says whether the driver's table has an association of that number.
     pub fn answer(
         &mut self,
         now: Time,
         source: &Address,
-        trusted: bool,
+        terms: Terms,
         datagram: &[u8],
         is_taken: impl Fn(u32) -> bool,
         entropy: &mut Entropy<'_>,
     ) -> Answer {
         let Some(initial) = Initial::parse(datagram) else { return Answer::Drop };
         self.tokens.rotate(now, entropy);
-        if !trusted && !self.tokens.is_valid(&initial.token, source, &initial.key) {
+        if !terms.trusted && !self.tokens.is_valid(&initial.token, source, &initial.key) {
             let token = self.tokens.token(source, &initial.key);
             return Answer::Retry(Retry { number: initial.number, token, key: initial.key }.emit());
         }
@@ -69,7 +78,7 @@ impl Listener {
         if let Some(accept) = self.unfinished.accept_again(source, &initial) {
             return Answer::Accept(accept);
         }
-        self.accept(now, source, &initial, is_taken, entropy).map_or(Answer::Drop, Answer::Accept)
+        self.accept(now, source, &initial, terms.seal, is_taken, entropy).map_or(Answer::Drop, Answer::Accept)
     }
 
     /// The association that this packet completes the handshake of, if it does: its number is that of an unfinished handshake, and its header check is
@@ -90,6 +99,7 @@ impl Listener {
                 own_number: header.association,
                 peer_number: pending.initial.number,
                 reset_token: self.resets.token(header.association),
+                peer_seal: pending.initial.seal,
                 round_trip: (!pending.is_repeated).then(|| now - pending.since),
             },
         })
@@ -110,14 +120,15 @@ impl Listener {
         now: Time,
         source: &Address,
         initial: &Initial,
+        seal: Seal,
         is_taken: impl Fn(u32) -> bool,
         entropy: &mut Entropy<'_>,
     ) -> Option<[u8; ACCEPT_LEN]> {
         let number = self.free_number(is_taken, entropy)?;
         let mut private = Zeroizing::new([0; 32]);
         entropy(&mut *private);
-        let parameters = Parameters { number, reset_token: self.resets.token(number) };
-        let (message, secret) = noise::respond(&private, initial.number, &initial.key, &parameters)?;
+        let parameters = Parameters { number, reset_token: self.resets.token(number), seal };
+        let (message, secret) = noise::respond(&private, initial, &parameters)?;
         let accept = Accept { number: initial.number, message }.emit();
         let pending = Pending { source: *source, initial: *initial, secret, accept, is_repeated: false, since: now };
         self.unfinished.insert(number, pending);

@@ -11,6 +11,9 @@ use crate::header::{CHECK_AT, Flags, HEADER_LEN, Header, PacketType, ParityPosit
 use crate::limits::{MAX_UNFINISHED_HANDSHAKES, MAX_UNFINISHED_HANDSHAKES_OF_HOST};
 use crate::path::Address;
 
+/// A server that believes addresses.
+pub(super) const TRUSTED: Terms = Terms { trusted: true, seal: Seal::Headers };
+
 /// Random bytes that are the same in each run.
 pub(super) fn seeded(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = [seed; 32];
@@ -52,11 +55,11 @@ impl Server {
     }
 
     pub(super) fn answer(&mut self, now: Time, source: &Address, datagram: &[u8]) -> Answer {
-        self.listener.answer(now, source, false, datagram, |_| false, &mut self.entropy)
+        self.listener.answer(now, source, Terms::default(), datagram, |_| false, &mut self.entropy)
     }
 
     pub(super) fn trust(&mut self, now: Time, datagram: &[u8]) -> Answer {
-        self.listener.answer(now, &home(), true, datagram, |_| false, &mut self.entropy)
+        self.listener.answer(now, &home(), TRUSTED, datagram, |_| false, &mut self.entropy)
     }
 }
 
@@ -146,7 +149,7 @@ fn each_side_makes_other_keys_each_time() {
 #[test]
 fn snow_itself_is_the_other_side() {
     let number = NUMBER.to_be_bytes();
-    let prologue = [b"Effective Cross Layer".as_slice(), &[1], &number].concat();
+    let prologue = [b"Effective Cross Layer".as_slice(), &[1], &number, &[0]].concat();
     let builder = |private| {
         snow::Builder::with_resolver(
             "Noise_NN_25519_ChaChaPoly_SHA256".parse().unwrap(),
@@ -160,22 +163,23 @@ fn snow_itself_is_the_other_side() {
     let initial = Initial::parse(&initial(&mut client, at(0))).unwrap();
     let mut responder = builder([5; 32]).build_responder().unwrap();
     assert_eq!(responder.read_message(&initial.key, &mut []).unwrap(), 0);
-    let parameters = [&77_u32.to_be_bytes()[..], &[9; 16]].concat();
+    let parameters = [&77_u32.to_be_bytes()[..], &[9; 16], &[1]].concat();
     let mut message = [0; packets::ACCEPT_MESSAGE_LEN];
     assert_eq!(responder.write_message(&parameters, &mut message).unwrap(), message.len());
     let client = established(client.receive(at(1), &Accept { number: NUMBER, message }.emit()));
     assert_eq!(client.peer_number, 77);
     assert!(client.reset_token == ResetToken::new([9; 16]));
+    assert_eq!(client.peer_seal, Seal::Everything);
 
     // snow as the client.
     let mut initiator = builder([6; 32]).build_initiator().unwrap();
     let mut first = [0; 48];
     assert_eq!(initiator.write_message(&[], &mut first).unwrap(), 32);
     let key = std::array::from_fn(|i| first[i]);
-    let initial = Initial { key, number: NUMBER, token: [0; 16] }.emit();
+    let initial = Initial { key, number: NUMBER, token: [0; 16], seal: Seal::Headers }.emit();
     let accept = Accept::parse(&accept(Server::new().trust(at(0), &initial))).unwrap();
-    let mut parameters = [0; 20];
-    assert_eq!(initiator.read_message(&accept.message, &mut parameters).unwrap(), 20);
+    let mut parameters = [0; 21];
+    assert_eq!(initiator.read_message(&accept.message, &mut parameters).unwrap(), 21);
     assert_ne!(parameters[..4], [0; 4]);
 }
 
@@ -238,13 +242,14 @@ proptest! {
 
 #[test]
 fn packets_are_as_long_as_their_tables_say() {
-    assert_eq!((INITIAL_LEN, RETRY_LEN, ACCEPT_LEN), (1232, 176, 196));
+    assert_eq!((INITIAL_LEN, RETRY_LEN, ACCEPT_LEN), (1232, 176, 197));
     let key = std::array::from_fn(|i| i as u8);
-    let initial = Initial { key, number: NUMBER, token: [0xee; 16] }.emit();
+    let initial = Initial { key, number: NUMBER, token: [0xee; 16], seal: Seal::Everything }.emit();
     assert_eq!(initial[HEADER_LEN..HEADER_LEN + 32], key);
     assert_eq!(initial[HEADER_LEN + 32..HEADER_LEN + 36], NUMBER.to_be_bytes());
     assert_eq!(initial[HEADER_LEN + 36..HEADER_LEN + 52], [0xee; 16]);
-    assert!(initial[HEADER_LEN + 52..].iter().all(|&byte| byte == 0));
+    assert_eq!(initial[HEADER_LEN + 52], 1);
+    assert!(initial[HEADER_LEN + 53..].iter().all(|&byte| byte == 0));
     let retry = Retry { number: NUMBER, token: [0xee; 16], key }.emit();
     assert_eq!(retry[4..8], NUMBER.to_be_bytes());
     assert_eq!(retry[HEADER_LEN..HEADER_LEN + 16], [0xee; 16]);
@@ -291,7 +296,7 @@ fn the_round_trip_is_that_of_packets_that_were_sent_once() {
         let mut listener = Listener::new(at(0), ResetSecret::new([3; 32]), &mut entropy);
         let mut answer = |now, initial: &[u8]| {
             let source = Address::Udp(([127, 0, 0, 1], 1).into());
-            listener.answer(now, &source, false, initial, |_| false, &mut |bytes: &mut [u8]| bytes.fill(9))
+            listener.answer(now, &source, Terms::default(), initial, |_| false, &mut |bytes: &mut [u8]| bytes.fill(9))
         };
         let initial = client.transmit(at(0)).expect("in time").expect("it is due");
         let Answer::Retry(retry) = answer(at(20), &initial) else { panic!("no Retry") };
@@ -333,7 +338,7 @@ fn unfinished_handshakes_are_bounded_and_the_oldest_goes_first() {
     let mut server = Server::new();
     let answers: Vec<_> = (0..MAX_UNFINISHED_HANDSHAKES_OF_HOST as u8 + 50)
         .map(|seed| {
-            let initial = Initial { key: [seed; 32], number: 1, token: [0; 16] }.emit();
+            let initial = Initial { key: [seed; 32], number: 1, token: [0; 16], seal: Seal::Headers }.emit();
             (initial, accept(server.trust(at(0), &initial)))
         })
         .collect();
@@ -354,7 +359,7 @@ fn a_client_gets_in_beside_handshakes_that_never_finish() {
         let [high, low] = index.to_be_bytes();
         let host = Address::Udp(([198, 51, high, low], 4000).into());
         let key = std::array::from_fn(|i| [9, high, low][i.min(2)]);
-        let initial = Initial { key, number: 1, token: [0; 16] };
+        let initial = Initial { key, number: 1, token: [0; 16], seal: Seal::Headers };
         let asked = Retry::parse(&retry(server.answer(at(0), &host, &initial.emit()))).expect("a Retry");
         accept(server.answer(at(0), &host, &Initial { token: asked.token, ..initial }.emit()));
     }
@@ -365,4 +370,37 @@ fn a_client_gets_in_beside_handshakes_that_never_finish() {
     let first = first_packet(&client, Flags::SEALED);
     assert!(server.listener.claim(at(5), &first).is_some_and(|accepted| accepted.address == home()));
     assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES - 1);
+}
+
+#[test]
+fn each_side_hears_what_the_other_wants_encrypted() {
+    use Seal::{Everything, Headers};
+    for (wanted, of_server) in [(Headers, Headers), (Headers, Everything), (Everything, Headers)] {
+        let mut server = Server::new();
+        let mut client = client().with_seal(wanted);
+        let initial = initial(&mut client, at(0));
+        let terms = Terms { trusted: true, seal: of_server };
+        let answer = server.listener.answer(at(1), &home(), terms, &initial, |_| false, &mut server.entropy);
+        let client = established(client.receive(at(2), &accept(answer)));
+        let packet = first_packet(&client, Flags::SEALED);
+        let server = server.listener.claim(at(3), &packet).expect("it completes").established;
+        assert_eq!((server.peer_seal, client.peer_seal), (wanted, of_server));
+    }
+}
+
+#[test]
+fn what_a_client_wants_encrypted_cannot_be_changed_on_the_way() {
+    let mut client = client().with_seal(Seal::Everything);
+    let wanted = Initial::parse(&initial(&mut client, at(0))).expect("an Initial");
+    for (seal, is_taken) in [(Seal::Headers, false), (Seal::Everything, true)] {
+        let forged = Initial { seal, ..wanted }.emit();
+        let answer = accept(Server::new().trust(at(1), &forged));
+        assert_eq!(matches!(client.receive(at(2), &answer), Received::Established(_)), is_taken, "{seal:?}");
+    }
+    // A byte that says neither.
+    let mut bytes = wanted.emit();
+    bytes[HEADER_LEN + 52] = 2;
+    let check = lunette_crc32c::crc32c(&bytes[HEADER_LEN..]);
+    bytes[44..48].copy_from_slice(&check.to_be_bytes());
+    assert_eq!(Server::new().trust(at(1), &bytes), Answer::Drop);
 }

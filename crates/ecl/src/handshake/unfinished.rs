@@ -55,7 +55,7 @@ impl Unfinished {
     /// What the same Initial from the same address was answered with. Its token may differ: a client may have got two.
     pub(super) fn accept_again(&mut self, source: &Address, initial: &Initial) -> Option<[u8; ACCEPT_LEN]> {
         let (_, pending) = self.pending.get_mut(self.by_client.get(&(*source, initial.key))?)?;
-        if pending.initial.number != initial.number {
+        if (pending.initial.number, pending.initial.seal) != (initial.number, initial.seal) {
             return None;
         }
         pending.is_repeated = true;

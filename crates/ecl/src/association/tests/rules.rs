@@ -48,6 +48,7 @@ fn binding() -> Binding {
 fn server(stage: Stage, seal: Seal) -> Association<(u32, u32)> {
     let reset_token = ResetSecret::new([5; 32]).token(OWN);
     let established = Established {
+        peer_seal: Seal::Headers,
         role: Role::Server,
         secret: secret(),
         own_number: OWN,

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use super::super::tests::{Server, accept, at, client, established, home, initial, retry, seeded};
+use super::super::tests::{Server, TRUSTED, accept, at, client, established, home, initial, retry, seeded};
 use super::super::{Client, HANDSHAKE_TIMEOUT, INITIAL_LEN, TOKEN_LIFETIME};
 use super::*;
 use crate::header::{Flags, PacketType};
@@ -73,7 +73,7 @@ fn the_token_of_another_server_is_not_taken() {
     let mut server = Server::new();
     let mut entropy = seeded(77);
     let mut other = Listener::new(at(0), ResetSecret::new([3; 32]), &mut entropy);
-    let asked = retry(other.answer(at(0), &home(), false, &plain_initial().emit(), |_| false, &mut entropy));
+    let asked = retry(other.answer(at(0), &home(), Terms::default(), &plain_initial().emit(), |_| false, &mut entropy));
     let initial = Initial { token: Retry::parse(&asked).unwrap().token, ..plain_initial() };
     assert!(matches!(server.answer(at(0), &home(), &initial.emit()), Answer::Retry(_)));
 }
@@ -165,7 +165,7 @@ fn numbers_are_not_given_twice() {
     for seed in 0..20 {
         let mut client = Client::new(at(0), 9, &mut seeded(100 + seed));
         let initial: [u8; INITIAL_LEN] = initial(&mut client, at(0));
-        if let Answer::Accept(answer) = listener.answer(at(0), &home(), true, &initial, is_taken, &mut entropy) {
+        if let Answer::Accept(answer) = listener.answer(at(0), &home(), TRUSTED, &initial, is_taken, &mut entropy) {
             accepted += 1;
             assert_eq!(established(client.receive(at(1), &answer)).peer_number % 8, 5);
         }
@@ -178,13 +178,13 @@ fn numbers_are_not_given_twice() {
         let mut listener = Listener::new(at(0), ResetSecret::new([3; 32]), &mut same);
         for seed in 0..3 {
             let initial = initial(&mut Client::new(at(0), 9, &mut seeded(100 + seed)), at(0));
-            listener.answer(at(0), &home(), true, &initial, |_| false, &mut same);
+            listener.answer(at(0), &home(), TRUSTED, &initial, |_| false, &mut same);
         }
         assert_eq!(listener.unfinished(), accepted, "a source of bytes {byte}");
     }
     let nameless = Initial { number: 0, ..plain_initial() }.emit();
-    assert_eq!(listener.answer(at(0), &home(), true, &nameless, |_| false, &mut entropy), Answer::Drop);
+    assert_eq!(listener.answer(at(0), &home(), TRUSTED, &nameless, |_| false, &mut entropy), Answer::Drop);
     // A full table accepts nothing, and comes to an end.
     let initial = initial(&mut Client::new(at(0), 9, &mut seeded(99)), at(0));
-    assert_eq!(listener.answer(at(0), &home(), true, &initial, |_| true, &mut entropy), Answer::Drop);
+    assert_eq!(listener.answer(at(0), &home(), TRUSTED, &initial, |_| true, &mut entropy), Answer::Drop);
 }

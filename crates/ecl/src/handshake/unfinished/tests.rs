@@ -1,12 +1,13 @@
 use super::super::tests::at;
 use super::*;
+use crate::protection::Seal;
 
 fn pending(client: u32, ms: u64) -> Pending {
     let mut key = [0; 32];
     key[..4].copy_from_slice(&client.to_be_bytes());
     Pending {
         source: Address::Udp((std::net::Ipv4Addr::from(0x0a00_0000 + client / 50), 4000).into()),
-        initial: Initial { key, number: client, token: [0; 16] },
+        initial: Initial { key, number: client, token: [0; 16], seal: Seal::Headers },
         secret: ExchangeSecret::new(&[1; 64], b"hash"),
         accept: [0; ACCEPT_LEN],
         is_repeated: false,
