@@ -71,6 +71,7 @@ pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 pub use config::{BindError, DatagramPlace, DatagramPortalConfig, PortalConfig, ServerConfig, TargetConfig};
 pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
+pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{Monitor, Statistics};
 pub use server::{DatagramPortal, Server, Stopper};

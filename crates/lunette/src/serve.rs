@@ -175,7 +175,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         buffer_bytes: config.limits.buffer_bytes(),
         timers: config.limits.timers(),
         datagram_portals: config.datagram_portals(),
-        datagrams: ecl::carriage(&config),
+        datagrams: ecl::carriage(&config, served.state.as_ref())?,
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;

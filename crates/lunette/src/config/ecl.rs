@@ -1,13 +1,17 @@
 //! Where and how the Effective Cross Layer is spoken: the keys `ecl` and `ecl_…`.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
+use lunette_device::system_entropy;
 use lunette_initiator::Seal;
 use lunette_reactor::Offloads;
-use lunette_target::{DatagramConfig, DatagramPlace};
+use lunette_state::{StateError, StateStore};
+use lunette_target::{DatagramConfig, DatagramPlace, ResetSecret};
 use serde::Deserialize;
 
 use super::{Config, Listen};
+use crate::failure::Failure;
 
 /// What stands before the name of an interface.
 const ETHERNET: &str = "eth:";
@@ -66,8 +70,11 @@ pub(crate) enum CongestionControl {
     Bbr,
 }
 
-/// How associations are carried.
-pub(crate) fn carriage(config: &Config) -> DatagramConfig {
+/// The name of the reset secret in the state store.
+const RESET_SECRET: &str = "ecl reset secret";
+
+/// How associations are carried. `state`: what keeps the reset secret over a restart.
+pub(crate) fn carriage(config: &Config, state: Option<&Arc<dyn StateStore>>) -> Result<DatagramConfig, Failure> {
     let offloads = if config.ecl_offloads { Offloads::On } else { Offloads::Off };
     let seal = config.ecl_protect.map(|protect| match protect {
         Protect::Headers => Seal::Headers,
@@ -80,7 +87,26 @@ pub(crate) fn carriage(config: &Config) -> DatagramConfig {
         CongestionControl::Cubic => lunette_initiator::CongestionControl::Cubic,
         CongestionControl::Bbr => lunette_initiator::CongestionControl::Bbr,
     };
-    carriage
+    carriage.reset_secret = state.map(|state| reset_secret(&**state).map_err(Failure::configuration)).transpose()?;
+    if state.is_none() && !config.ecl.is_empty() {
+        tracing::info!(
+            "there is no state file, so clients of ecl will not be told when this server has been restarted: their requests wait until a timer of \
+             theirs finds out (30 s); name one with --state, or in the configuration with state"
+        );
+    }
+    Ok(carriage)
+}
+
+/// What Reset packets are made with: what an earlier process has left in `state`, else random bytes, which the next one will find there.
+fn reset_secret(state: &dyn StateStore) -> Result<ResetSecret, StateError> {
+    let kept: Option<[u8; 32]> = state.load(RESET_SECRET)?.and_then(|bytes| bytes.try_into().ok());
+    if let Some(secret) = kept {
+        return Ok(ResetSecret::new(secret));
+    }
+    let mut secret = [0; 32];
+    system_entropy()(&mut secret).map_err(|error| StateError(error.to_string()))?;
+    state.save(RESET_SECRET, Some(&secret))?;
+    Ok(ResetSecret::new(secret))
 }
 
 #[cfg(test)]
