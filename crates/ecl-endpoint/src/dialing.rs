@@ -90,8 +90,19 @@ impl<H: Upper> Endpoint<H> {
     }
 
     /// A datagram at the socket of a handshake. False when there is none there.
-    pub(crate) fn dialed(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, bytes: &[u8], now: Time) -> bool {
+    pub(crate) fn dialed(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: DatagramSocketId,
+        path: &DatagramPath,
+        bytes: &[u8],
+        now: Time,
+    ) -> bool {
         let Some(at) = self.dialing.iter().position(|dialing| dialing.socket == socket) else { return false };
+        // The socket is connected, but for one on an interface, which hears all stations.
+        if matches!(path.peer, Address::Ethernet(_)) && path.peer != self.dialing[at].path.peer {
+            return true;
+        }
         match self.dialing[at].client.receive(now, bytes) {
             Received::Foreign => {}
             Received::Retry => self.dial(cx, now),
@@ -112,6 +123,47 @@ fn free_number(entropy: &mut Entropy<'_>, is_taken: impl Fn(u32) -> bool) -> u32
         let number = u32::from_ne_bytes(bytes);
         if number != 0 && !is_taken(number) {
             return number;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use lunette_ecl::handshake::{Answer, Listener, ResetSecret, Terms};
+    use lunette_ecl::path::Address as PeerAddress;
+    use lunette_reactor::{EthernetAddress, Mac, Reactor};
+
+    use super::*;
+    use crate::Config;
+    use crate::tests::Login;
+
+    #[test]
+    fn a_handshake_on_an_interface_hears_its_server_alone() {
+        let station =
+            |mac| DatagramPath::to(Address::Ethernet(EthernetAddress { interface: u32::MAX, mac: Mac([mac; 6]) }));
+        let (mut reactor, now) = (Reactor::new().unwrap(), Time::default());
+        let mut endpoint = Endpoint::new(
+            Login::default(),
+            Config::default(),
+            Instant::now(),
+            Box::new(|bytes: &mut [u8]| bytes.fill(9)),
+        );
+        let mut cx = reactor.context();
+        // What carries the frames does not matter here.
+        let (socket, _) = cx.bind_udp("127.0.0.1:0".parse().unwrap(), &endpoint.config.sockets).unwrap();
+        let entropy: &mut Entropy<'_> = &mut |bytes: &mut [u8]| bytes.fill(7);
+        let mut client = Client::new(now, 1, entropy);
+        let initial = client.transmit(now).unwrap().unwrap();
+        let mut listener = Listener::new(now, ResetSecret::new([5; 32]), entropy);
+        let terms = Terms { trusted: true, ..Terms::default() };
+        let answer = listener.answer(now, &PeerAddress::Ethernet([2; 6]), terms, &initial, |_| false, entropy);
+        let Answer::Accept(accept) = answer else { panic!("{answer:?}") };
+        endpoint.dialing.push(Dialing { id: cx.open_virtual(), socket, path: station(2), client });
+        for (mac, left) in [(4, 1), (2, 0)] {
+            assert!(endpoint.dialed(&mut cx, socket, &station(mac), &accept, now));
+            assert_eq!(endpoint.dialing.len(), left, "from station {mac}");
         }
     }
 }

@@ -107,7 +107,7 @@ impl<H: Upper> Handler for Endpoint<H> {
         let now = self.time(cx);
         match failure {
             DatagramFailure::TooLong { path, len } => {
-                if let Some(peer) = self.peers.on_path(socket, &path) {
+                for peer in self.peers.on_path(socket, &path) {
                     peer.association.on_too_long(len, now);
                 }
             }
@@ -127,7 +127,7 @@ impl<H: Upper> Endpoint<H> {
         } else if let Some(number) = self.peers.begun_at(socket) {
             // A Reset names the association by the server's number. At an Ethernet interface, other packets are those of other sockets.
             header::is_reset(bytes).then_some(number)
-        } else if self.dialed(cx, socket, bytes, now) {
+        } else if self.dialed(cx, socket, path, bytes, now) {
             None
         } else {
             self.unknown(cx, socket, path, bytes, now)

@@ -107,9 +107,14 @@ impl<P> Peers<P> {
         peers.find(|(_, peer)| peer.role == Role::Client && peer.socket == socket).map(|(number, _)| *number)
     }
 
-    /// The peer whose packets take this path.
-    pub(crate) fn on_path(&mut self, socket: DatagramSocketId, path: &DatagramPath) -> Option<&mut Peer<P>> {
-        self.by_number.values_mut().find(|peer| peer.socket == socket && peer.path.peer == path.peer)
+    /// The peers whose packets take this path: one host, and on Ethernet one station, may have several associations with this side.
+    pub(crate) fn on_path(
+        &mut self,
+        socket: DatagramSocketId,
+        path: &DatagramPath,
+    ) -> impl Iterator<Item = &mut Peer<P>> {
+        let peers = self.by_number.values_mut();
+        peers.filter(move |peer| peer.socket == socket && peer.path.peer == path.peer)
     }
 
     /// The associations of a socket.

@@ -8,7 +8,9 @@ use lunette_ecl::handshake::{Client, Established, Received};
 use lunette_ecl::path::Address;
 use lunette_ecl::protection::Binding;
 use lunette_pdu::BHS_LEN;
-use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, Gather, Handler, ListenerId, Reactor};
+use lunette_reactor::{
+    Closed, ConnectionId, Context, DatagramPath, DatagramSocketId, Gather, Handler, ListenerId, Reactor,
+};
 use lunette_session::{OutgoingPdu, Time, Unacknowledged};
 
 use crate::{Config, Endpoint, Upper};
@@ -18,6 +20,8 @@ use crate::{Config, Endpoint, Upper};
 pub(crate) struct Login {
     received: Vec<u8>,
     answered: bool,
+    /// Where the last association has begun.
+    socket: Option<DatagramSocketId>,
     /// What it was told last.
     unacknowledged: Unacknowledged,
 }
@@ -45,11 +49,12 @@ impl Upper for Login {
     fn accepted_datagrams(
         &mut self,
         _: &mut Context<'_>,
-        _: DatagramSocketId,
+        socket: DatagramSocketId,
         _: ConnectionId,
         _: SocketAddr,
         _: SocketAddr,
     ) {
+        self.socket = Some(socket);
     }
     fn takes(&self, _: ConnectionId) -> bool {
         true
@@ -81,8 +86,8 @@ fn pdu(byte: u8) -> OutgoingPdu {
 }
 
 /// A handshake with the endpoint at `address`.
-fn shake_hands(reactor: &mut Reactor, endpoint: &mut Endpoint<Login>, socket: &UdpSocket) -> Established {
-    let mut client = Client::new(Time::default(), 1, &mut |bytes: &mut [u8]| bytes.fill(7));
+fn shake_hands(reactor: &mut Reactor, endpoint: &mut Endpoint<Login>, socket: &UdpSocket, number: u32) -> Established {
+    let mut client = Client::new(Time::default(), number, &mut |bytes: &mut [u8]| bytes.fill(6 + number as u8));
     socket.send(&client.transmit(Time::default()).unwrap().unwrap()).unwrap();
     reactor.step(endpoint, Instant::now()).unwrap();
     let mut answer = [0; 2048];
@@ -98,13 +103,17 @@ fn associated() -> (Reactor, Endpoint<Login>, UdpSocket, Association<()>) {
     let mut reactor = Reactor::new().unwrap();
     // No longer datagrams are looked for.
     let config = Config { trusts_addresses: true, interface_mtu: Some(1280), ..Config::default() };
-    let entropy = Box::new(|bytes: &mut [u8]| bytes.fill(9));
+    let mut next = 9;
+    let entropy = Box::new(move |bytes: &mut [u8]| {
+        bytes.fill(next);
+        next += 1;
+    });
     let sockets = config.sockets;
     let mut endpoint = Endpoint::new(Login::default(), config, Instant::now(), entropy);
     let (_, address) = reactor.context().bind_udp("127.0.0.1:0".parse().unwrap(), &sockets).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(address).unwrap();
-    let established = shake_hands(&mut reactor, &mut endpoint, &socket);
+    let established = shake_hands(&mut reactor, &mut endpoint, &socket, 1);
     let now = Time::default();
     let client: Association<()> = Association::new(
         established,
@@ -145,6 +154,26 @@ fn the_upper_handler_is_told_what_is_not_acknowledged() {
     send(&mut client, &socket);
     reactor.step(&mut endpoint, Instant::now()).unwrap();
     assert_eq!(endpoint.upper().unacknowledged, Unacknowledged::default());
+}
+
+#[test]
+fn what_an_interface_does_not_take_is_told_to_all_associations_on_the_path() {
+    let (mut reactor, mut endpoint, socket, mut first) = associated();
+    let address = Address::Udp(socket.peer_addr().unwrap());
+    let other = shake_hands(&mut reactor, &mut endpoint, &socket, 2);
+    let mut second = Association::new(other, address, AssociationConfig::default(), Time::default(), &mut |bytes| {
+        bytes.fill(7);
+    });
+    for client in [&mut first, &mut second] {
+        client.push(pdu(1));
+        send(client, &socket);
+    }
+    reactor.step(&mut endpoint, Instant::now()).unwrap();
+    let path = DatagramPath::to(socket.local_addr().unwrap().into());
+    let elsewhere = DatagramPath::to("127.0.0.2:9".parse::<SocketAddr>().unwrap().into());
+    let at = endpoint.upper().socket.unwrap();
+    assert_eq!(endpoint.peers.on_path(at, &path).count(), 2);
+    assert_eq!(endpoint.peers.on_path(at, &elsewhere).count(), 0);
 }
 
 #[test]

@@ -39,6 +39,8 @@ struct Sink {
     busy: bool,
     /// It takes no bytes after a header that it was given alone, until it is asked to go on.
     pauses_after_headers: bool,
+    /// It finds what was placed in the wrong place.
+    refuses_places: bool,
     placed: usize,
 }
 
@@ -72,7 +74,7 @@ impl Upper for Sink {
         let start = offset as usize + skipped;
         self.placed += len;
         self.stream.extend_from_slice(&self.places[&tag][start..start + len]);
-        true
+        !self.refuses_places
     }
 }
 
@@ -440,6 +442,16 @@ fn what_was_pushed_arrives_before_the_end() {
     world.run_until(|world| world.ends[0].association.is_done());
     assert_eq!(world.ends[1].sink.stream, world.pushed[0]);
     assert_eq!(world.ends[0].association.why_over().map(|why| why.code), Some(CloseCode::FINISHED));
+}
+
+#[test]
+fn data_that_was_placed_where_it_is_not_due_ends_the_association() {
+    let mut world = World::new(1, Network { delay: 3, ..CLEAN }, Config::default());
+    world.bind();
+    world.ends[1].sink.refuses_places = true;
+    world.push(0, 1, 100_000);
+    world.run_until(|world| world.ends[1].association.why_over().is_some());
+    assert_eq!(world.ends[1].association.why_over().map(|why| why.code), Some(CloseCode::PROTOCOL));
 }
 
 #[test]
