@@ -8,7 +8,8 @@ use lunette_ecl::close::CloseCode;
 use lunette_ecl::handshake::{Established, ResetSecret};
 use lunette_ecl::{Entropy, Role};
 use lunette_reactor::{
-    Address, Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId, VirtualRequest, path_mtu,
+    Address, Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId, VirtualRequest,
+    interface_mtu,
 };
 use lunette_session::{Time, Timetable};
 
@@ -44,7 +45,7 @@ pub struct Config {
     pub sockets: DatagramConfig,
     /// Addresses are believed without a token: for networks in which packets cannot lie about them.
     pub trusts_addresses: bool,
-    /// The MTU of interfaces, in bytes of an IP packet; `None`: what the system says of the way to each peer.
+    /// The MTU of interfaces, in bytes of an IP packet; `None`: that of the interface which leads to each peer.
     pub interface_mtu: Option<u32>,
     /// What Reset packets are made with; `None`: random bytes. A server that has the secret of the one before it tells clients of that one at
     /// once that their associations are gone.
@@ -166,7 +167,7 @@ impl<H: Upper> Endpoint<H> {
         now: Time,
     ) -> u32 {
         let (number, role) = (established.own_number, established.role);
-        let mtu = self.config.interface_mtu.or_else(|| path_mtu(path.peer).ok()).unwrap_or(DEFAULT_MTU);
+        let mtu = self.config.interface_mtu.or_else(|| interface_mtu(path.peer).ok()).unwrap_or(DEFAULT_MTU);
         let below_len = if matches!(path.peer, Address::Ethernet(_)) { 0 } else { IP_AND_UDP_LEN };
         let (options, usually) = (self.upper.datagram_options(id), self.config.association);
         let config = AssociationConfig {

@@ -40,7 +40,7 @@
 //! - A datagram is sent or it has [failed](DatagramFailure). A failure ends neither the socket nor the list.
 //!
 //! UDP is sent with "don't fragment" and without regard to what the system believes of the path's MTU (`IP_PMTUDISC_PROBE` of ip(7)),
-//! and with ECT(0) in the ECN field: the handler finds the MTU, for which [`path_mtu`] is a beginning, and answers to congestion.
+//! and with ECT(0) in the ECN field: the handler finds the MTU, for which [`interface_mtu`] is a beginning, and answers to congestion.
 //!
 //! On Ethernet a datagram is the payload of one frame of EtherType 0x88B5. There are no ports, so every such socket of an interface
 //! gets every frame for it; there are no offloads and no ECN. A frame that is shorter than Ethernet allows comes with the padding that a
@@ -115,7 +115,7 @@ pub use counters::{Counts, CountsView};
 pub use datagram::{
     Address, CarriedDatagram, Datagram, DatagramConfig, DatagramFailure, DatagramList, DatagramPath, DatagramSocketId,
     Datagrams, Ecn, EthernetAddress, InterfaceClaim, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES, Mac, Offloads, SocketBuffers,
-    interface_index, interface_is_up, path_mtu,
+    interface_index, interface_is_up, interface_mtu,
 };
 pub use files::{FileCall, FileRequest};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};

@@ -60,7 +60,7 @@ fn own_name(socket: &OwnedFd) -> io::Result<Name> {
     Ok(name)
 }
 
-/// The longest datagram that `interface` takes.
+/// The longest datagram that `interface` takes, or IP packet.
 pub(super) fn mtu(interface: u32) -> io::Result<u32> {
     let fd = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let name = index_to_name(&fd, interface)?;

@@ -9,7 +9,7 @@
 //! | [`list`], [`received`] | which datagrams are which message, without any call |
 //! | [`names`], [`control`] | addresses and control messages as the system has them |
 //! | [`calls`] | the two calls |
-//! | [`open`], [`ethernet`] | how sockets are made, and the MTU of the way to a peer |
+//! | [`open`], [`ethernet`], [`route`] | how sockets are made, and the MTU of the interface that leads to a peer |
 //! | [`claim`] | that an interface has one server |
 //! | [`socket`] | one socket, and what errors of it mean |
 //! | [`sockets`], [`turn`] | all of a reactor, and what a turn of the loop does for them |
@@ -27,6 +27,7 @@ mod list;
 mod names;
 mod open;
 mod received;
+mod route;
 mod socket;
 mod sockets;
 mod turn;
@@ -39,7 +40,7 @@ pub use config::{DatagramConfig, Offloads, SocketBuffers};
 pub use ethernet::{interface_index, interface_is_up};
 pub use failure::DatagramFailure;
 pub use list::{DatagramList, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES};
-pub use open::path_mtu;
+pub use open::interface_mtu;
 pub use received::{Datagram, Datagrams, Ecn};
 pub(crate) use socket::DatagramSocket;
 pub(crate) use sockets::DatagramSockets;

@@ -1,13 +1,13 @@
-//! How datagram sockets are opened, and what the system says of the way to a peer.
+//! How datagram sockets are opened, and the MTU of the interface that leads to a peer.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 use super::calls::Ends;
-use super::{Address, DatagramConfig, EthernetAddress, Offloads, SocketBuffers, ethernet};
+use super::{Address, DatagramConfig, EthernetAddress, Offloads, SocketBuffers, ethernet, route};
 
 /// Options of IPv4 sockets: level, name, value.
 const IPV4_OPTIONS: [[libc::c_int; 3]; 3] = [
@@ -101,21 +101,17 @@ pub(super) fn buffers(fd: &OwnedFd) -> io::Result<SocketBuffers> {
     })
 }
 
-/// The longest IP packet, in bytes, that the system lets go to `peer`: the MTU of the interface, or less when the system has learned
-/// that the path has less. On Ethernet the longest datagram.
+/// The longest IP packet, in bytes, that the interface takes which leads to `peer`; on Ethernet the longest datagram. What the system has heard of
+/// the path behind it does not count: anyone can send it ICMP messages.
 ///
 /// # Errors
 ///
 /// When there is no way to `peer`.
-pub fn path_mtu(peer: Address) -> io::Result<u32> {
-    let peer = match peer {
-        Address::Udp(peer) => peer,
-        Address::Ethernet(EthernetAddress { interface, .. }) => return ethernet::mtu(interface),
-    };
-    let local = if peer.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
-    let socket = UdpSocket::bind::<SocketAddr>(local)?;
-    socket.connect(peer)?;
-    Ok(if peer.is_ipv4() { sockopt::ip_mtu(&socket) } else { sockopt::ipv6_mtu(&socket) }?)
+pub fn interface_mtu(peer: Address) -> io::Result<u32> {
+    ethernet::mtu(match peer {
+        Address::Udp(peer) => route::interface_to(peer)?,
+        Address::Ethernet(EthernetAddress { interface, .. }) => interface,
+    })
 }
 
 /// Sets an option that is an int.

@@ -1,13 +1,14 @@
 //! What needs a network of its own: an MTU that datagrams exceed, and a link that is slower than we are.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::process::Command;
 use std::thread;
 
 use lunette_reactor::{
-    Address, DatagramConfig, DatagramFailure, DatagramPath, Ecn, EthernetAddress, Mac, Offloads, path_mtu,
+    Address, DatagramConfig, DatagramFailure, DatagramPath, Ecn, EthernetAddress, Mac, Offloads, interface_mtu,
 };
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with, sockopt};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::super::reactor;
@@ -56,7 +57,7 @@ fn exceed_mtu(address: SocketAddr, max_len: usize, connected: bool) {
     let mut cx = reactor.context();
     let (receiver, bound) = cx.bind_udp(address, &config).unwrap();
     let (sender, _) = if connected { cx.connect_udp(bound, &config) } else { cx.bind_udp(address, &config) }.unwrap();
-    assert_eq!(path_mtu(bound.into()).unwrap(), 1500);
+    assert_eq!(interface_mtu(bound.into()).unwrap(), 1500);
     // Joined ones that are too long, alone and with a shorter one at the end; and those that fit exactly.
     let lens = [[max_len; 10], [max_len + 1; 10], [2000; 10], [1000; 10], [max_len + 500; 10], [700; 10]].concat();
     let fits = |len: &usize| *len <= max_len;
@@ -131,6 +132,53 @@ fn fill(offloads: Offloads) {
     assert!(cut > 2, "the socket was full {cut} times: {counts:?}");
 }
 
+/// The Internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}
+
+/// An ICMP message that an earlier datagram from `own` to `peer` was too long for a link of that MTU (RFC 1191 section 4).
+fn too_long(own: SocketAddrV4, peer: SocketAddrV4, mtu: u16) -> Vec<u8> {
+    let mut icmp = vec![3, 4, 0, 0, 0, 0];
+    icmp.extend(mtu.to_be_bytes());
+    let mut ip = vec![0x45, 0, 0x20, 0, 0, 0, 0x40, 0, 64, 17, 0, 0];
+    ip.extend(own.ip().octets().into_iter().chain(peer.ip().octets()));
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum);
+    icmp.extend(ip);
+    icmp.extend([own.port().to_be_bytes(), peer.port().to_be_bytes(), 8172_u16.to_be_bytes(), [0; 2]].concat());
+    let sum = checksum(&icmp);
+    icmp[2..4].copy_from_slice(&sum);
+    icmp
+}
+
+#[test]
+fn icmp_does_not_make_an_interface_narrower() {
+    let link = "ip link add near mtu 9000 type veth peer name far mtu 9000";
+    let commands =
+        [link, "ip addr add 192.0.2.1/24 dev near", "ip link set lo up", "ip link set near up", "ip link set far up"];
+    in_namespace(&commands, || {
+        let peer: SocketAddrV4 = "192.0.2.2:3260".parse().unwrap();
+        let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
+        socket.connect(peer).unwrap();
+        let SocketAddr::V4(own) = socket.local_addr().unwrap() else { panic!("an IPv4 socket") };
+        let raw = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::ICMP)).unwrap();
+        sendto(&raw, &too_long(own, peer, 600), SendFlags::empty(), &SocketAddrV4::new(*own.ip(), 0)).unwrap();
+        // The system believes it.
+        let again = UdpSocket::bind("192.0.2.1:0").unwrap();
+        again.connect(peer).unwrap();
+        assert_eq!(sockopt::ip_mtu(&again).unwrap(), 600);
+        assert_eq!(interface_mtu(Address::Udp(peer.into())).unwrap(), 9000);
+        let nowhere: SocketAddr = "198.51.100.1:3260".parse().unwrap();
+        assert_eq!(interface_mtu(Address::Udp(nowhere)).unwrap_err().kind(), io::ErrorKind::NetworkUnreachable);
+    });
+}
+
 #[test]
 fn frames_go_from_interface_to_interface() {
     let veth = "ip link add near mtu 5000 type veth peer name far mtu 5000";
@@ -143,7 +191,7 @@ fn frames_go_from_interface_to_interface() {
         let (near, own) = cx.bind_ethernet("near", &config).unwrap();
         let (far, other) = cx.bind_ethernet("far", &config).unwrap();
         assert!(cx.bind_ethernet("nowhere", &config).is_err());
-        assert_eq!(path_mtu(Address::Ethernet(own)).unwrap(), 5000);
+        assert_eq!(interface_mtu(Address::Ethernet(own)).unwrap(), 5000);
         // What our interface is told to reach: the other one, and a station that there is not.
         let reach = |mac| DatagramPath::to(Address::Ethernet(EthernetAddress { mac, ..own }));
         let mut received = 0;
