@@ -99,7 +99,7 @@ impl Server {
             buffer_bytes: BUFFER_BYTES * cores,
             file_threads: cores,
             cores,
-            datagram_portals: if scenario.transport == Transport::Ecl { vec![datagram_portal()] } else { vec![] },
+            datagram_portals: datagram_portals(scenario),
             datagrams: DatagramConfig { reset_secret: Some(ResetSecret::new(self.secret)), ..scenario.air.datagrams() },
             ..ServerConfig::new(vec![portal()], vec![target(scenario, &device, &agrees)])
         };
@@ -280,6 +280,7 @@ impl Server {
         let Some(running) = self.running.as_mut().filter(|_| !self.stopping) else { return };
         let mut update = Update {
             portals: vec![portal()],
+            datagram_portals: datagram_portals(&env.scenario),
             targets: Vec::new(),
             discovery: Authentication::None,
             port_groups: Vec::new(),
@@ -321,8 +322,9 @@ fn portal() -> PortalConfig {
     PortalConfig { address: ([127, 0, 0, 1], 0).into(), group: 1 }
 }
 
-fn datagram_portal() -> DatagramPortalConfig {
-    DatagramPortalConfig { place: DatagramPlace::Udp(portal().address), group: 2 }
+fn datagram_portals(scenario: &Scenario) -> Vec<DatagramPortalConfig> {
+    let portal = DatagramPortalConfig { place: DatagramPlace::Udp(portal().address), group: 2 };
+    if scenario.transport == Transport::Ecl { vec![portal] } else { vec![] }
 }
 
 fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> TargetConfig {

@@ -4,14 +4,15 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use lunette_initiator::{Disk, wait};
 use lunette_pdu::{AsyncEvent, TargetPdu};
 use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
-use lunette_tests::{Server, attach, log_in, lunette, run, signal, stop};
+use lunette_tests::{Server, attach, log_in, lunette, run, signal, stop, wait_until};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -293,5 +294,45 @@ fn sighup_without_a_configuration_file_has_no_effect() {
     let mut initiator = attach(&server, &[]);
     server.hang_up(&["there is no configuration file to read again"]);
     undisturbed(&mut initiator);
+    server.stop();
+}
+
+/// An address of UDP that is free.
+fn free() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn portals_of_ecl_come_and_go_and_their_sessions_stay() {
+    let targets = config("{ number = 0, disk = \"mem:8M\" }", "");
+    let text = |addresses: &[SocketAddr]| {
+        let list: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+        format!("ecl = [{}]\n{targets}", list.join(", "))
+    };
+    let (first, second) = (free(), free());
+    let (place, server) = Place::serve(&text(&[first]), 2);
+    let of_first = server.url(1).to_owned();
+    let of_second = of_first.replace(&first.to_string(), &second.to_string());
+    let disk = wait(Disk::connect(&of_first)).unwrap();
+    let log = place.change(&server, &text(&[second]));
+    let told = [format!("portal {first} of ecl removed"), format!("portal {second} of ecl added")];
+    assert!(told.iter().all(|told| log.contains(told)), "{log}");
+    wait(Disk::connect(&of_second)).unwrap();
+    wait(disk.read(0, 1)).unwrap();
+    // It comes back while that session is still there.
+    place.change(&server, &text(&[first, second]));
+    wait(Disk::connect(&of_first)).unwrap();
+    wait(disk.read(0, 1)).unwrap();
+    // The last session of a portal that has gone takes the socket along.
+    place.change(&server, &text(&[second]));
+    drop(disk);
+    wait_until(LIMIT, || UdpSocket::bind(first).ok()).expect("the address is free again");
+    // What cannot be opened changes nothing.
+    let held = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let third = free();
+    let log = place.refuse(&server, &text(&[third, held.local_addr().unwrap()]));
+    assert!(log.contains("the address is in use"), "{log}");
+    UdpSocket::bind(third).expect("nothing is left of the change");
+    wait(Disk::connect(&of_second)).unwrap();
     server.stop();
 }

@@ -295,6 +295,8 @@ impl<H: Upper> Endpoint<H> {
             if role == Role::Client {
                 self.outbox.forget(socket);
                 cx.close_datagrams(socket);
+            } else {
+                self.close_unused(cx, socket);
             }
         }
     }

@@ -39,6 +39,9 @@ impl<H: Upper> Endpoint<H> {
         bytes: &[u8],
         now: Time,
     ) -> Option<u32> {
+        if !self.upper.accepts_at(socket) {
+            return None;
+        }
         let terms = Terms { trusted: self.config.trusts_addresses, seal: self.seal_for(None, &path.peer) };
         let entropy: &mut Entropy<'_> = &mut *self.entropy;
         let listener = self.listening.listener(self.config.reset_secret.as_ref(), now, entropy);
@@ -76,7 +79,13 @@ impl<H: Upper> Endpoint<H> {
     /// Lets associations follow the sockets of the upper handler.
     pub(crate) fn follow_sockets(&mut self, cx: &mut Context<'_>) {
         while let Some(change) = self.upper.next_socket_change() {
-            let SocketChange::Replaced { before, socket, own } = change;
+            let (before, socket, own) = match change {
+                SocketChange::Retired(socket) => {
+                    self.close_unused(cx, socket);
+                    continue;
+                }
+                SocketChange::Replaced { before, socket, own } => (before, socket, own),
+            };
             for number in self.peers.at_socket(before) {
                 if let Some(peer) = self.peers.get_touched(number) {
                     peer.socket = socket;
@@ -85,6 +94,15 @@ impl<H: Upper> Endpoint<H> {
             }
             self.outbox.forget(before);
             cx.close_datagrams(before);
+        }
+    }
+
+    /// Closes a socket at which no associations begin any more, when none is left.
+    pub(crate) fn close_unused(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId) {
+        if !self.upper.accepts_at(socket) && self.peers.at_socket(socket).is_empty() {
+            self.outbox.forget(socket);
+            cx.close_datagrams(socket);
+            self.upper.datagrams_closed(socket);
         }
     }
 

@@ -26,6 +26,8 @@ pub struct DatagramOptions {
 /// A change to a datagram socket at which associations begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketChange {
+    /// No more associations begin there ([`Upper::accepts_at`]). The endpoint closes it when those that there are have ended.
+    Retired(DatagramSocketId),
     /// Another socket on an interface takes the place of the one before: associations follow, and the endpoint closes that one.
     Replaced {
         /// The socket before.
@@ -60,6 +62,17 @@ pub trait Upper: Handler {
     /// The system has said that a datagram socket that this handler has opened does not work now.
     fn datagrams_failed(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, error: &io::Error) {
         let _ = (cx, socket, error);
+    }
+
+    /// Whether associations may begin at a datagram socket that this handler has opened.
+    fn accepts_at(&self, socket: DatagramSocketId) -> bool {
+        let _ = socket;
+        true
+    }
+
+    /// A socket at which no more associations begin is closed.
+    fn datagrams_closed(&mut self, socket: DatagramSocketId) {
+        let _ = socket;
     }
 
     /// The next change to the datagram sockets that this handler has opened. It is asked for at the end of each batch.

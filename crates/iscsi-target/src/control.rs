@@ -10,7 +10,7 @@ use lunette_reactor::Waker;
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
 
-use crate::config::{BindError, PortalConfig, TargetConfig, check_targets};
+use crate::config::{BindError, DatagramPortalConfig, PortalConfig, TargetConfig, check_targets};
 
 /// What a server is to serve from now on.
 ///
@@ -19,6 +19,9 @@ use crate::config::{BindError, PortalConfig, TargetConfig, check_targets};
 pub struct Update {
     /// Where to listen. Portals that are open already stay open; sessions that came through one that goes stay too.
     pub portals: Vec<PortalConfig>,
+    /// Where to answer associations of the Effective Cross Layer. The same goes for these; the socket of one that goes is closed when the last of its
+    /// sessions has ended.
+    pub datagram_portals: Vec<DatagramPortalConfig>,
     /// All targets. Those that stay bring the device that they have.
     pub targets: Vec<TargetConfig>,
     /// How initiators prove themselves for a discovery session.

@@ -66,10 +66,8 @@ impl Server {
         let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
         let updates: Arc<Updates> = Arc::default();
         let control = Control::new(Arc::clone(&updates), first.waker());
-        let mut open = Portals::default();
-        open.change(&mut first.context(), &config.portals)?;
-        let sockets = &config.datagrams.sockets;
-        open.open_datagrams(&mut first.context(), &config.datagram_portals, sockets)?;
+        let mut open = Portals::new(config.datagrams.sockets);
+        open.change(&mut first.context(), &config.portals, &config.datagram_portals)?;
         let (portals, datagram_portals) = (open.to_vec(), open.datagram_portals());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let ports = open.ports();

@@ -123,6 +123,14 @@ impl Upper for Core {
         self.lifecycle.datagrams_failed(socket, error, cx.now());
     }
 
+    fn accepts_at(&self, socket: DatagramSocketId) -> bool {
+        self.lifecycle.portals().group_of_datagrams(socket).is_some()
+    }
+
+    fn datagrams_closed(&mut self, socket: DatagramSocketId) {
+        self.lifecycle.datagrams_closed(socket);
+    }
+
     fn next_socket_change(&mut self) -> Option<SocketChange> {
         self.lifecycle.next_socket_change()
     }

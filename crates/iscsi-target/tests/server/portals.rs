@@ -22,6 +22,7 @@ impl Served {
     fn listen(&self, portals: &[PortalConfig]) -> Result<Vec<SocketAddr>, UpdateError> {
         self.target.control.apply(Update {
             portals: portals.to_vec(),
+            datagram_portals: Vec::new(),
             targets: vec![TargetConfig::open(self.device.clone())],
             discovery: Authentication::None,
             port_groups: Vec::new(),

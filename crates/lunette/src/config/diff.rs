@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use lunette_target::PortalConfig;
+use lunette_target::{DatagramPlace, PortalConfig};
 
-use super::{Config, Discovery, LunEntry, Target};
+use super::{Config, Discovery, LunEntry, Target, ecl};
 use crate::disk::Place;
 use crate::size::Size;
 
@@ -13,6 +13,9 @@ use crate::size::Size;
 pub(crate) enum Change {
     PortalRemoved(PortalConfig),
     PortalAdded(PortalConfig),
+    /// An address or interface at which the Effective Cross Layer is spoken.
+    DatagramPortalRemoved(DatagramPlace),
+    DatagramPortalAdded(DatagramPlace),
     TargetRemoved(String),
     TargetAdded(String),
     /// The target's alias, a text for people.
@@ -81,8 +84,8 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     }
     let carriage = (*ecl_offloads, *ecl_protect, *ecl_congestion_control, *ecl_parity);
     let new_carriage = (new.ecl_offloads, new.ecl_protect, new.ecl_congestion_control, new.ecl_parity);
-    if (ecl, carriage) != (&new.ecl, new_carriage) {
-        found.refused.push("ecl cannot change while the server runs".into());
+    if carriage != new_carriage {
+        found.refused.push("of ecl, only the list of addresses and interfaces can change while the server runs".into());
     }
     if *cores != new.cores {
         found.refused.push("cores cannot change while the server runs".into());
@@ -93,6 +96,9 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     let (gone, come) = (without(&old.portals(), &new.portals()), without(&new.portals(), &old.portals()));
     found.changes.extend(gone.into_iter().map(Change::PortalRemoved));
     found.changes.extend(come.into_iter().map(Change::PortalAdded));
+    let (gone, come) = (without(ecl, &new.ecl), without(&new.ecl, ecl));
+    found.changes.extend(gone.into_iter().map(|ecl::Place(place)| Change::DatagramPortalRemoved(place)));
+    found.changes.extend(come.into_iter().map(|ecl::Place(place)| Change::DatagramPortalAdded(place)));
     for target in targets {
         match new.targets.iter().find(|other| other.name == target.name) {
             Some(other) => found.target(target, other),
@@ -106,13 +112,13 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
 }
 
 /// The entries of one list that the other lacks.
-fn without(list: &[PortalConfig], other: &[PortalConfig]) -> Vec<PortalConfig> {
+fn without<T: Clone + PartialEq>(list: &[T], other: &[T]) -> Vec<T> {
     let mut other = other.to_vec();
     let mut rest = Vec::new();
     for portal in list {
         match other.iter().position(|same| same == portal) {
             Some(index) => drop(other.swap_remove(index)),
-            None => rest.push(*portal),
+            None => rest.push(portal.clone()),
         }
     }
     rest
@@ -121,7 +127,10 @@ fn without(list: &[PortalConfig], other: &[PortalConfig]) -> Vec<PortalConfig> {
 /// The rank of a change. Removals come first, because a disk may move from one place to another.
 fn order(change: &Change) -> u8 {
     match change {
-        Change::PortalRemoved(_) | Change::PortalAdded(_) => 0,
+        Change::PortalRemoved(_)
+        | Change::PortalAdded(_)
+        | Change::DatagramPortalRemoved(_)
+        | Change::DatagramPortalAdded(_) => 0,
         Change::TargetRemoved(_) | Change::Lun { change: LunChange::Removed, .. } => 1,
         _ => 2,
     }
@@ -231,6 +240,8 @@ impl fmt::Display for Change {
         match self {
             Self::PortalRemoved(portal) => write!(f, "portal {} of group {} removed", portal.address, portal.group),
             Self::PortalAdded(portal) => write!(f, "portal {} of group {} added", portal.address, portal.group),
+            Self::DatagramPortalRemoved(place) => write!(f, "portal {} of ecl removed", ecl::Place(place.clone())),
+            Self::DatagramPortalAdded(place) => write!(f, "portal {} of ecl added", ecl::Place(place.clone())),
             Self::TargetRemoved(name) => write!(f, "target {name} removed"),
             Self::TargetAdded(name) => write!(f, "target {name} added"),
             Self::Alias(name) => write!(f, "target {name}: alias changed"),

@@ -1,5 +1,6 @@
 //! Where and how the Effective Cross Layer is spoken: the keys `ecl` and `ecl_…`.
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -37,6 +38,15 @@ impl FromStr for Place {
                 Ok(Listen(address)) => Ok(Self(DatagramPlace::Udp(address))),
                 Err(error) => Err(format!("{error}, or eth:INTERFACE for Ethernet")),
             },
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            DatagramPlace::Udp(address) => address.fmt(f),
+            DatagramPlace::Ethernet(interface) => write!(f, "{ETHERNET}{interface}"),
         }
     }
 }

@@ -38,8 +38,9 @@ impl Lifecycle {
         if self.is_stopping() {
             return Err(UpdateError::Stopping);
         }
-        let Update { portals, targets, discovery, port_groups, units, growth } = update;
-        let outcome = self.withdraw(&targets, &units).and_then(|()| Ok(self.portals.change(cx, &portals)?));
+        let Update { portals, datagram_portals, targets, discovery, port_groups, units, growth } = update;
+        let outcome =
+            self.withdraw(&targets, &units).and_then(|()| Ok(self.portals.change(cx, &portals, &datagram_portals)?));
         if let Err(error) = outcome {
             keep(&self.devices);
             return Err(error);

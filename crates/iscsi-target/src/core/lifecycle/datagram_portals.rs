@@ -3,7 +3,11 @@
 //! A socket on an interface hears nothing more when the interface goes down or away, and no call fails for it. The system says so once
 //! ([`failed`](DatagramPortals::failed)). From then on the interface is looked at every [`RETRY_INTERVAL`], and opened again when it is
 //! there and up, under whatever index it has then. Associations follow to the other socket ([`SocketChange`]).
+//!
+//! A socket carries the sessions that began at it. So that of a portal which a [change](DatagramPortals::change) removes stays until the last of them has
+//! ended, and only begins no more.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,16 +26,20 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct DatagramPortals {
     open: Vec<OpenPortal>,
+    /// Portals that were removed, and whose sessions go on.
+    retired: Vec<OpenPortal>,
     /// How sockets are opened.
     sockets: DatagramConfig,
     /// What the endpoint was not told yet.
-    changes: Vec<SocketChange>,
+    changes: VecDeque<SocketChange>,
     /// The next look at interfaces that are down or gone.
     look_at: Option<Instant>,
 }
 
 struct OpenPortal {
     socket: DatagramSocketId,
+    /// As it was configured.
+    place: DatagramPlace,
     group: u16,
     portal: DatagramPortal,
     /// To the interface.
@@ -40,7 +48,7 @@ struct OpenPortal {
 }
 
 /// A portal that hears nothing: its interface is down or gone.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Deaf {
     /// Why it could not be opened again, as it was logged last.
     why: Option<String>,
@@ -74,7 +82,7 @@ impl OpenPortal {
                 (socket, DatagramPortal::Ethernet { interface: interface.clone(), mac: own.mac }, claim)
             }
         };
-        Ok(Self { socket, group: config.group, portal, claim, deaf: None })
+        Ok(Self { socket, place: config.place.clone(), group: config.group, portal, claim, deaf: None })
     }
 
     /// Opens the interface of a deaf portal again. Gives what associations have to know.
@@ -129,23 +137,70 @@ fn bind_claimed(
     Ok((socket, own, claim))
 }
 
+/// Portals that were opened for a change.
+#[derive(Default)]
+pub(super) struct NewPortals(Vec<OpenPortal>);
+
+impl NewPortals {
+    /// The change does not come about.
+    pub(super) fn give_up(self, cx: &mut Context<'_>) {
+        for portal in self.0 {
+            cx.close_datagrams(portal.socket);
+        }
+    }
+}
+
 impl DatagramPortals {
-    /// Opens them.
+    /// No portals yet, whose sockets will be opened so.
+    pub(super) fn new(sockets: DatagramConfig) -> Self {
+        Self { sockets, ..Self::default() }
+    }
+
+    /// Opens what of `wanted` is not open yet. [`change`](Self::change) to them or [give them up](NewPortals::give_up).
     ///
     /// # Errors
     ///
-    /// When one cannot be opened.
-    pub(super) fn open(
-        &mut self,
+    /// When one cannot be opened. Then none of them is.
+    pub(super) fn prepare(
+        &self,
         cx: &mut Context<'_>,
-        portals: &[DatagramPortalConfig],
-        sockets: &DatagramConfig,
-    ) -> Result<(), BindError> {
-        self.sockets = *sockets;
-        for config in portals {
-            self.open.push(OpenPortal::open(cx, config, sockets)?);
+        wanted: &[DatagramPortalConfig],
+    ) -> Result<NewPortals, BindError> {
+        let mut known: Vec<&DatagramPlace> = self.open.iter().chain(&self.retired).map(|open| &open.place).collect();
+        let mut new = NewPortals(Vec::new());
+        for config in wanted {
+            if let Some(at) = known.iter().position(|place| **place == config.place) {
+                known.swap_remove(at);
+                continue;
+            }
+            match OpenPortal::open(cx, config, &self.sockets) {
+                Ok(portal) => new.0.push(portal),
+                Err(error) => {
+                    new.give_up(cx);
+                    return Err(error);
+                }
+            }
         }
-        Ok(())
+        Ok(new)
+    }
+
+    /// From now on there are the portals that are `wanted`, of which `new` were [opened](Self::prepare) for it. Those that are open already stay open.
+    pub(super) fn change(&mut self, wanted: &[DatagramPortalConfig], new: NewPortals) {
+        let NewPortals(mut before) = new;
+        before.append(&mut self.open);
+        before.append(&mut self.retired);
+        let mut find = |config: &DatagramPortalConfig| {
+            let at = before.iter().position(|open| open.place == config.place)?;
+            Some(OpenPortal { group: config.group, ..before.remove(at) })
+        };
+        self.open = wanted.iter().filter_map(&mut find).collect();
+        self.changes.extend(before.iter().map(|gone| SocketChange::Retired(gone.socket)));
+        self.retired = before;
+    }
+
+    /// The last session of a portal that was removed has ended, and its socket is closed.
+    pub(super) fn closed(&mut self, socket: DatagramSocketId) {
+        self.retired.retain(|open| open.socket != socket);
     }
 
     pub(super) fn first_socket(&self) -> Option<DatagramSocketId> {
@@ -198,6 +253,6 @@ impl DatagramPortals {
 
     /// The next change that associations have to know of.
     pub(super) fn next_change(&mut self) -> Option<SocketChange> {
-        self.changes.pop()
+        self.changes.pop_front()
     }
 }

@@ -78,6 +78,11 @@ impl Lifecycle {
         self.portals.datagrams_mut().failed(socket, error, now);
     }
 
+    /// The endpoint has closed the socket of a portal that was removed.
+    pub(super) fn datagrams_closed(&mut self, socket: DatagramSocketId) {
+        self.portals.datagrams_mut().closed(socket);
+    }
+
     /// When to look at interfaces that are down or gone.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.portals.next_look()

@@ -43,6 +43,11 @@ impl OpenPortal {
 }
 
 impl Portals {
+    /// No portals yet. The sockets of associations will be opened as `datagrams` says.
+    pub(crate) fn new(datagrams: DatagramConfig) -> Self {
+        Self { open: Vec::new(), datagrams: DatagramPortals::new(datagrams) }
+    }
+
     pub(crate) fn first_listener(&self) -> Option<ListenerId> {
         self.open.first().map(|portal| portal.listener)
     }
@@ -51,12 +56,28 @@ impl Portals {
         self.datagrams.first_socket()
     }
 
-    /// Opens and closes until there are the portals that are `wanted`. Those that are open already stay open all the time.
+    /// Opens and closes until there are the portals that are `wanted`, and for associations those of `datagrams`. Those that are open already stay open
+    /// all the time.
     ///
     /// # Errors
     ///
     /// When one cannot be opened. Then the portals are those that were before.
-    pub(crate) fn change(&mut self, cx: &mut Context<'_>, wanted: &[PortalConfig]) -> Result<(), BindError> {
+    pub(crate) fn change(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: &[PortalConfig],
+        datagrams: &[DatagramPortalConfig],
+    ) -> Result<(), BindError> {
+        let new = self.datagrams.prepare(cx, datagrams)?;
+        if let Err(error) = self.change_listeners(cx, wanted) {
+            new.give_up(cx);
+            return Err(error);
+        }
+        self.datagrams.change(datagrams, new);
+        Ok(())
+    }
+
+    fn change_listeners(&mut self, cx: &mut Context<'_>, wanted: &[PortalConfig]) -> Result<(), BindError> {
         let mut gone = self.open.clone();
         let kept: Vec<Option<OpenPortal>> = wanted
             .iter()
@@ -108,20 +129,6 @@ impl Portals {
     /// The portal group that a connection came in through.
     pub(in crate::core) fn group_of(&self, listener: ListenerId) -> Option<u16> {
         self.open.iter().find(|portal| portal.listener == listener).map(|portal| portal.config.group)
-    }
-
-    /// Opens sockets at which associations begin.
-    ///
-    /// # Errors
-    ///
-    /// When one cannot be opened.
-    pub(crate) fn open_datagrams(
-        &mut self,
-        cx: &mut Context<'_>,
-        portals: &[DatagramPortalConfig],
-        config: &DatagramConfig,
-    ) -> Result<(), BindError> {
-        self.datagrams.open(cx, portals, config)
     }
 
     /// The portal group of a datagram socket.

@@ -21,6 +21,21 @@ fn edit(from: &str, to: &str) -> Result<Vec<String>, Vec<String>> {
 }
 
 #[test]
+fn portals_of_ecl_come_and_go() {
+    let with = |ecl: &str| parse(&BASE.replacen("state =", &format!("ecl = [{ecl}]\n    state ="), 1)).unwrap();
+    let [old, new] =
+        [r#""192.0.2.9:1", "192.0.2.9:3", "eth:lab0""#, r#""192.0.2.9:3", "192.0.2.9:2", "eth:lab1""#].map(with);
+    let changes: Vec<String> = between(&old, &new).unwrap().iter().map(ToString::to_string).collect();
+    let expected = [
+        "portal 192.0.2.9:1 of ecl removed",
+        "portal eth:lab0 of ecl removed",
+        "portal 192.0.2.9:2 of ecl added",
+        "portal eth:lab1 of ecl added",
+    ];
+    assert_eq!(changes, expected);
+}
+
+#[test]
 fn every_change_is_found_and_nothing_else() {
     for (from, to, expected) in [
         ("first", "first", &[][..]),
@@ -85,6 +100,11 @@ fn every_change_is_found_and_nothing_else() {
 #[test]
 fn what_needs_a_restart_is_named() {
     for (from, to, expected) in [
+        (
+            "state = \"/state\"",
+            "state = \"/state\"\necl_parity = true",
+            "of ecl, only the list of addresses and interfaces can change while the server runs",
+        ),
         ("/state", "/other", "state cannot change while the server runs"),
         ("state = \"/state\"", "state = \"/state\"\ncores = 2", "cores cannot change while the server runs"),
         (
