@@ -1,4 +1,4 @@
-//! The check that docs/protocol.md and docs/limits.md name only files, tests and constants that exist.
+//! The check that docs/protocol.md, docs/limits.md and docs/ecl-rules.md name only files, tests and constants that exist.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,6 +11,11 @@ use crate::process::root;
 /// The documents, relative to the root.
 const PROTOCOL: &str = "docs/protocol.md";
 const LIMITS: &str = "docs/limits.md";
+const ECL_RULES: &str = "docs/ecl-rules.md";
+
+/// Where the tests of docs/ecl-rules.md are that it names without a file, and the folder of the files that it names.
+const ECL_RULES_TESTS: &str = "association/tests/rules.rs";
+const ECL_SOURCES: &str = "crates/ecl/src";
 
 /// Keys of the configuration that the documents name.
 const CONFIGURATION_KEYS: [&str; 6] =
@@ -25,18 +30,49 @@ pub(crate) fn check() -> Result<()> {
     for folder in FOLDERS {
         definitions.collect(&root().join(folder))?;
     }
-    for document in [PROTOCOL, LIMITS] {
+    for document in [PROTOCOL, LIMITS, ECL_RULES] {
         let text = read(document)?;
         let lost: Vec<&str> = quoted(&text).filter(|name| !definitions.have(name)).collect();
         if !lost.is_empty() {
             bail!("{document} names what does not exist: {}", lost.join(", "));
         }
     }
-    let unproven: Vec<String> = unproven_rows(&read(LIMITS)?);
-    if !unproven.is_empty() {
-        bail!("{LIMITS} has rows without a test: {}", unproven.join(", "));
+    for document in [LIMITS, ECL_RULES] {
+        let unproven: Vec<String> = unproven_rows(&read(document)?);
+        if !unproven.is_empty() {
+            bail!("{document} has rows without a test: {}", unproven.join(", "));
+        }
+    }
+    let elsewhere = tests_elsewhere(&read(ECL_RULES)?);
+    if !elsewhere.is_empty() {
+        bail!("{ECL_RULES} names tests that are not where it says: {}", elsewhere.join(", "));
     }
     Ok(())
+}
+
+/// The tests of docs/ecl-rules.md that are not in the file that it names for them.
+fn tests_elsewhere(document: &str) -> Vec<String> {
+    let is_there = |(test, file): &(&str, &str)| {
+        let paths = [ECL_SOURCES, ""].map(|folder| root().join(folder).join(file));
+        let source = paths.iter().find_map(|path| fs::read_to_string(path).ok());
+        source.is_some_and(|source| source.lines().filter_map(function_name).any(|name| name == *test))
+    };
+    let rows = document.lines().filter(|line| line.starts_with('|'));
+    let tests = rows.flat_map(tests_of_row);
+    tests.filter(|test| !is_there(test)).map(|(test, file)| format!("{test} ({file})")).collect()
+}
+
+/// The tests that the last cell of a row names, each with the file that stands behind it in parentheses.
+fn tests_of_row(row: &str) -> Vec<(&str, &str)> {
+    let cell = row.trim_matches('|').rsplit('|').next().unwrap_or_default();
+    let pieces: Vec<&str> = cell.split('`').collect();
+    let quoted = pieces.iter().enumerate().skip(1).step_by(2);
+    let tests = quoted.filter(|(_, piece)| is_function_name(piece));
+    let file = |at: usize| match (pieces.get(at + 1), pieces.get(at + 2)) {
+        (Some(&" ("), Some(file)) => *file,
+        _ => ECL_RULES_TESTS,
+    };
+    tests.map(|(at, test)| (*test, file(at))).collect()
 }
 
 fn read(document: &str) -> Result<String> {
@@ -79,7 +115,9 @@ impl Definitions {
     /// Whether a name from a document exists. Names of one word, such as keys and values of the protocol, may be anything.
     fn have(&self, name: &str) -> bool {
         if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
-            return ["crates/session/src", "crates", ""].iter().any(|folder| root().join(folder).join(name).is_file());
+            return ["crates/session/src", ECL_SOURCES, "crates", ""]
+                .iter()
+                .any(|folder| root().join(folder).join(name).is_file());
         }
         if is_constant_name(name) {
             return self.constants.contains(name);
@@ -136,6 +174,16 @@ mod tests {
     fn names_are_found_in_rows_alone() {
         let document = "`not_here` in prose\n| 4.2 | a rule | `target/window.rs` | `a_test`, `Value` |\n";
         assert_eq!(quoted(document).collect::<Vec<_>>(), ["target/window.rs", "a_test", "Value"]);
+    }
+
+    #[test]
+    fn tests_of_rules_are_looked_for_in_their_files() {
+        let row = "| flags | `any_word` | dropped | `a_test`, `b_test` (`close/tests.rs`), and `Upper::placed` |";
+        assert_eq!(tests_of_row(row), [("a_test", ECL_RULES_TESTS), ("b_test", "close/tests.rs")]);
+        assert_eq!(tests_elsewhere(row), ["a_test (association/tests/rules.rs)", "b_test (close/tests.rs)"]);
+        let right =
+            "| a | `keys_are_those_that_the_flag_names`, `each_rule_of_the_payload_is_checked` (`close/tests.rs`) |";
+        assert_eq!(tests_elsewhere(right), [""; 0]);
     }
 
     #[test]
