@@ -69,6 +69,7 @@ impl Server {
     fn update(&mut self, targets: Vec<TargetConfig>) -> bool {
         let update = Update {
             portals: vec![portal()],
+            datagram_portals: Vec::new(),
             targets,
             discovery: Authentication::None,
             port_groups: Vec::new(),
