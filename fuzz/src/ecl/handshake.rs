@@ -8,6 +8,7 @@ use lunette_ecl::handshake::{Answer, Client, Established, Listener, Received, Re
 use lunette_ecl::header::{Flags, HEADER_LEN, Header, PacketType};
 use lunette_ecl::limits::MAX_UNFINISHED_HANDSHAKES;
 use lunette_ecl::path::Address;
+use lunette_ecl::protection::Seal;
 use lunette_session::Time;
 
 use crate::input::{Input, Random};
@@ -26,7 +27,7 @@ const MAX_STEPS: usize = 24;
 struct World {
     now: Time,
     random: Random,
-    trusted: bool,
+    terms: Terms,
     listener: Listener,
     clients: Vec<Client>,
 }
@@ -36,9 +37,10 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let now = Time::new(Duration::from_secs(1));
     let mut random = Random::new(1);
-    let trusted = input.byte() % 2 == 1;
+    let terms = input.byte();
+    let terms = Terms { trusted: terms % 2 == 1, seal: seal(terms.into()) };
     let listener = Listener::new(now, ResetSecret::new([5; 32]), &mut |bytes| fill(&mut random, bytes));
-    let mut world = World { now, random, trusted, listener, clients: Vec::new() };
+    let mut world = World { now, random, terms, listener, clients: Vec::new() };
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
             return;
@@ -50,6 +52,11 @@ pub fn run(data: &[u8]) {
 
 fn fill(random: &mut Random, bytes: &mut [u8]) {
     bytes.fill_with(|| random.byte());
+}
+
+/// What is wanted encrypted.
+fn seal(number: u32) -> Seal {
+    if number & 2 == 0 { Seal::Headers } else { Seal::Everything }
 }
 
 fn address(port: u8) -> Address {
@@ -77,7 +84,8 @@ impl World {
             WAIT => self.now = self.now + Duration::from_millis(u64::from(input.u16())),
             NEW_CLIENT if self.clients.len() < MAX_CLIENTS => {
                 let (random, number) = (&mut self.random, 1 + self.clients.len() as u32);
-                self.clients.push(Client::new(self.now, number, &mut |bytes| fill(random, bytes)));
+                let client = Client::new(self.now, number, &mut |bytes| fill(random, bytes));
+                self.clients.push(client.with_seal(seal(number)));
             }
             RESET => {
                 let mut packet = Header::new(PacketType::Stream, input.u32(), 0).emit();
@@ -95,7 +103,7 @@ impl World {
         let before = self.listener.unfinished();
         assert!(self.listener.claim(self.now, bytes).is_none(), "an association without a handshake");
         self.answer(bytes, &address(0));
-        assert!(self.trusted || self.listener.unfinished() <= before, "a handshake without a token");
+        assert!(self.terms.trusted || self.listener.unfinished() <= before, "a handshake without a token");
         for client in &mut self.clients {
             assert!(matches!(client.receive(self.now, bytes), Received::Foreign));
         }
@@ -105,7 +113,7 @@ impl World {
     fn answer(&mut self, bytes: &[u8], from: &Address) -> Option<Vec<u8>> {
         let random = &mut self.random;
         let entropy = &mut |bytes: &mut [u8]| fill(random, bytes);
-        let answer = match self.listener.answer(self.now, from, Terms { trusted: self.trusted, ..Terms::default() }, bytes, |_| false, entropy) {
+        let answer = match self.listener.answer(self.now, from, self.terms, bytes, |_| false, entropy) {
             Answer::Drop => None,
             Answer::Retry(retry) => Some(retry.to_vec()),
             Answer::Accept(accept) => Some(accept.to_vec()),
@@ -125,7 +133,7 @@ impl World {
         let before = self.listener.unfinished();
         let Some(mut answer) = self.answer(&initial, &from) else { return };
         // A client's number may be another one: the exchange fails then.
-        assert!(!is_changed || self.trusted || self.listener.unfinished() <= before + 1);
+        assert!(!is_changed || self.terms.trusted || self.listener.unfinished() <= before + 1);
         let is_other_answer = change(&mut answer, input);
         match self.clients[which].receive(self.now, &answer) {
             Received::Foreign | Received::Retry => {}
@@ -153,6 +161,7 @@ impl World {
         let server = accepted.established;
         assert_eq!((server.own_number, server.peer_number), (established.peer_number, established.own_number));
         assert!(server.reset_token == established.reset_token);
+        assert_eq!((server.peer_seal, established.peer_seal), (seal(established.own_number), self.terms.seal));
         let opened = server.secret.login_keys(Role::Server).receive.open(&mut packet);
         assert!(opened.is_ok_and(|opened| opened.packet_number == header.packet_number));
         assert!(self.listener.claim(self.now, &packet[..HEADER_LEN]).is_none(), "it is begun once");
@@ -161,7 +170,7 @@ impl World {
 
 /// Handshakes, of which something may be changed.
 pub fn random(random: &mut Random) -> Vec<u8> {
-    let mut bytes = vec![u8::from(random.below(4) == 0)];
+    let mut bytes = vec![u8::from(random.below(4) == 0) + 2 * random.below(2) as u8];
     for _ in 0..1 + random.below(8) {
         let step = random.byte() % STEPS;
         bytes.push(step);
