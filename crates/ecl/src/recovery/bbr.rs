@@ -1,11 +1,12 @@
-//! How much may be in flight, from a model of the path: BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
+//! How much may be in flight, from a model of the path: BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00), with the long-term
+//! bound of version 3 ([`bound`](super::bound)).
 //!
 //! The model is the highest rate at which packets arrived in the last ten round trips in which there was enough to send, and the shortest round trip of
 //! the last ten seconds. Their
 //! product fills the path without a queue. The sender paces its packets at that rate and has up to twice the product in flight, and now and then
-//! tries whether the path carries more, and whether the round trip is shorter without a queue. Losses change nothing: a path that loses 1% of
-//! the packets is filled all the same, and a connection of CUBIC beside it on a short queue gets little. So it is the choice of those who know the
-//! path, and not the default.
+//! tries whether the path carries more, and whether the round trip is shorter without a queue. A path that loses 1% of the packets is filled
+//! all the same. When a round trip loses more than 2% of what was in flight, a bound is set, and the tries become rare, so that a connection
+//! of CUBIC beside it gets a share of the path.
 
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use lunette_session::Time;
 
+use super::bound::{Bound, Round};
 use super::congestion::initial_window;
 use super::delivery::Sample;
 use super::pacer::{MAX_BURST_BYTES, Rate};
@@ -56,6 +58,15 @@ enum State {
     ProbeRoundTrip { until: Option<(Time, u64)> },
 }
 
+/// With a bound, the time between tries: at most so many round trips, which is how often CUBIC has a loss on short paths, and no more than 2
+/// to 3 s (draft-ietf-ccwg-bbr, "Time Scale for Bandwidth Probing").
+const TRY_ROUNDS: u32 = 62;
+const TRY_TIME: Duration = Duration::from_secs(2);
+
+/// Datagrams that a round trip must lose to be the last one in which the rate doubles (draft-ietf-ccwg-bbr, "Exiting Startup Based on Packet
+/// Loss"): with few in flight, 2% is less than one.
+const STARTUP_LOSSES: u64 = 6;
+
 /// The model of the path, and what follows from it.
 #[derive(Debug, Clone, Copy)]
 pub struct Bbr {
@@ -73,6 +84,13 @@ pub struct Bbr {
     /// The window before the round trip was measured.
     window_before: u64,
     lost_in_phase: bool,
+    bound: Bound,
+    /// The bound has made the window smaller.
+    is_bounded: bool,
+    /// Packets that left before so much had arrived say nothing of the rate: few were in flight to measure the round trip.
+    few_until: u64,
+    /// What was sent before took another path.
+    path_since: Option<Time>,
     /// Nothing was in flight, and nothing was acknowledged since: the queue is gone without a probe.
     is_restarted: bool,
     /// Where the cycle begins: not at the same place in all senders that share a path.
@@ -81,7 +99,7 @@ pub struct Bbr {
 
 impl Bbr {
     /// Of a path of which nothing is known. `seed` is any number that others do not have.
-    pub const fn new(datagram_len: usize, seed: u64) -> Self {
+    pub fn new(datagram_len: usize, seed: u64) -> Self {
         Self {
             datagram_len: datagram_len as u64,
             state: State::Startup,
@@ -93,6 +111,10 @@ impl Bbr {
             window: initial_window(datagram_len as u64),
             window_before: 0,
             lost_in_phase: false,
+            bound: Bound::default(),
+            is_bounded: false,
+            few_until: 0,
+            path_since: None,
             is_restarted: false,
             first_place: 2 + (seed % (CYCLE.len() as u64 - 2)) as usize,
         }
@@ -160,9 +182,28 @@ impl Bbr {
         }
     }
 
-    /// Packets were lost.
-    pub fn on_lost(&mut self) {
+    /// Packets that were sent before `now` took another path.
+    pub const fn ignore_losses_before(&mut self, now: Time) {
+        self.path_since = Some(now);
+    }
+
+    /// A packet came marked.
+    pub const fn on_marked(&mut self) {
         self.lost_in_phase = true;
+    }
+
+    /// So many bytes were lost, the last of which were sent at `sent_at`.
+    pub fn on_lost(&mut self, bytes: u64, sent_at: Time) {
+        if self.path_since.is_some_and(|since| sent_at < since) {
+            return;
+        }
+        let least = if self.is_full() { 0 } else { STARTUP_LOSSES * self.datagram_len };
+        if self.bound.on_lost(bytes, least) {
+            self.lost_in_phase = true;
+            self.bound.set(self.product(1.0));
+            // More than the path takes is in flight, so its rate was reached.
+            self.full.1 = FULL_ROUNDS;
+        }
     }
 
     /// Nothing came through for a long time.
@@ -172,9 +213,17 @@ impl Bbr {
 
     /// Packets were acknowledged; so many bytes are still in flight. `latest` is the round trip of one of them.
     pub fn on_acknowledged(&mut self, sample: &Sample, latest: Duration, in_flight: u64, now: Time) {
+        if matches!(self.state, State::ProbeRoundTrip { .. }) {
+            self.few_until = sample.delivered.saturating_add(in_flight);
+        }
+        let is_limited = sample.is_limited || sample.delivered_before < self.few_until;
+        let sample = &Sample { is_limited, ..*sample };
         let begins_round = sample.delivered_before >= self.round_ends_at;
         if begins_round {
             self.round_ends_at = sample.delivered;
+            let is_try = self.is_try();
+            let raise = (is_try && self.is_bounded && !is_limited).then_some(self.datagram_len);
+            self.bound.on_round(Round { in_flight, is_limited, is_try, raise });
         }
         // Round trips with too little to send do not say that the path carries less: the rates before stay.
         if begins_round && !sample.is_limited {
@@ -200,11 +249,16 @@ impl Bbr {
             State::Startup if self.is_full() => self.state = State::Drain,
             State::Drain if in_flight <= self.product(1.0) => self.cruise(now),
             State::ProbeBandwidth { place, since } => {
-                let is_over = now - since > self.round_trip();
+                let is_over = now - since > self.time_of(place);
                 let gain = CYCLE[place];
                 let goes_on = match gain {
                     // Until the try has reached the path, or was refused.
-                    _ if gain > 1.0 => is_over && (self.lost_in_phase || in_flight >= self.product(gain)),
+                    _ if gain > 1.0 => {
+                        self.bound.on_try();
+                        let has_reached =
+                            in_flight >= self.product(gain) && (!self.is_bounded || self.bound.is_raised());
+                        is_over && (self.lost_in_phase || has_reached)
+                    }
                     _ if gain < 1.0 => is_over || in_flight <= self.product(1.0),
                     _ => is_over,
                 };
@@ -215,6 +269,22 @@ impl Bbr {
             }
             _ => {}
         }
+    }
+
+    /// How long a place of the cycle is kept: with a bound, the last one until it is time for the next try.
+    fn time_of(&self, place: usize) -> Duration {
+        let round_trip = self.round_trip();
+        if !self.bound.exists() || place + 1 < CYCLE.len() {
+            return round_trip;
+        }
+        // Not the same in all senders that share a path.
+        let at_most = TRY_TIME + Duration::from_secs(1) * self.first_place as u32 / CYCLE.len() as u32;
+        (round_trip * TRY_ROUNDS).min(at_most)
+    }
+
+    /// Whether the sender tries to get more than before.
+    const fn is_try(&self) -> bool {
+        matches!(self.state, State::ProbeBandwidth { place, .. } if CYCLE[place] > 1.0)
     }
 
     /// The steady state.
@@ -263,7 +333,9 @@ impl Bbr {
         if matches!(self.state, State::ProbeRoundTrip { .. }) {
             self.window = self.window.min(self.least());
         }
-        self.window = self.window.clamp(self.least(), MAX_WINDOW_BYTES);
+        let bound = self.bound.window(self.is_try()).max(self.product(1.0).saturating_add(3 * self.burst()));
+        self.is_bounded = bound < target;
+        self.window = self.window.min(bound).clamp(self.least(), MAX_WINDOW_BYTES);
     }
 }
 

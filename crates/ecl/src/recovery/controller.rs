@@ -17,7 +17,7 @@ pub enum CongestionControl {
     /// RFC 9438: losses make the window smaller. It shares a path with TCP.
     #[default]
     Cubic,
-    /// A model of the path: losses change nothing. It fills paths that lose packets, and leaves little to others where queues are short.
+    /// A model of the path: losses change nothing up to 2% of the packets. It fills paths that lose so many.
     Bbr,
 }
 
@@ -81,8 +81,9 @@ impl Controller {
     }
 
     pub(super) const fn ignore_losses_before(&mut self, now: Time) {
-        if let Self::Cubic(cubic) = self {
-            cubic.ignore_losses_before(now);
+        match self {
+            Self::Cubic(cubic) => cubic.ignore_losses_before(now),
+            Self::Bbr(bbr) => bbr.ignore_losses_before(now),
         }
     }
 
@@ -117,14 +118,24 @@ impl Controller {
         }
     }
 
-    /// The answer is whether the window became smaller.
-    pub(super) fn on_congestion(&mut self, sent_at: Time, losses: u32, rtt: &Rtt, now: Time) -> bool {
+    /// Packets were lost, the newest of which was sent at `sent_at`. The answer is whether the window became smaller at once.
+    pub(super) fn on_lost(&mut self, sent_at: Time, packets: u32, bytes: u64, rtt: &Rtt, now: Time) -> bool {
         match self {
-            Self::Cubic(cubic) => cubic.on_congestion(sent_at, losses, rtt, now),
+            Self::Cubic(cubic) => cubic.on_congestion(sent_at, packets, rtt, now),
             Self::Bbr(bbr) => {
-                bbr.on_lost();
+                bbr.on_lost(bytes, sent_at);
                 false
             }
+        }
+    }
+
+    /// A packet came marked "congestion experienced".
+    pub(super) fn on_marked(&mut self, sent_at: Time, rtt: &Rtt, now: Time) {
+        match self {
+            Self::Cubic(cubic) => {
+                cubic.on_congestion(sent_at, 0, rtt, now);
+            }
+            Self::Bbr(bbr) => bbr.on_marked(),
         }
     }
 

@@ -17,7 +17,7 @@
 //! | [`probes`] | when a silent peer is asked, and given up |
 //! | [`numbers`] | the next packet number |
 //! | [`congestion`], [`hystart`] | how much may be in flight: CUBIC |
-//! | [`bbr`], [`delivery`] | the same from a model of the path |
+//! | [`bbr`], [`delivery`], [`bound`] | the same from a model of the path |
 //! | [`controller`] | which of both |
 //! | [`pacer`] | when it may leave |
 //! | [`ranges`] | sets of packet numbers |
@@ -31,6 +31,7 @@
 
 pub mod ack_payload;
 pub mod bbr;
+pub mod bound;
 pub mod congestion;
 pub mod controller;
 pub mod delivery;
@@ -335,7 +336,7 @@ impl<C> Recovery<C> {
             self.congestion.on_rtt(self.rtt.latest(), said.largest, self.numbers.next());
         }
         if is_marked {
-            self.congestion.on_congestion(newest_sent_at, 0, &self.rtt, now);
+            self.congestion.on_marked(newest_sent_at, &self.rtt, now);
         }
         self.detect_losses(now, outcome);
         let news = News {
@@ -353,10 +354,10 @@ impl<C> Recovery<C> {
             persistent: self.rtt.probe_timeout() * PERSISTENT_TIMEOUTS,
             measured_at: self.rtt.first_sample_at(),
         };
-        let Losses { packets, newest_sent_at, is_persistent } = self.sent.detect_losses(times, now, outcome);
+        let Losses { packets, bytes, newest_sent_at, is_persistent } = self.sent.detect_losses(times, now, outcome);
         self.lost = self.lost.saturating_add(u64::from(packets));
         if let Some(sent_at) = newest_sent_at
-            && self.congestion.on_congestion(sent_at, packets, &self.rtt, now)
+            && self.congestion.on_lost(sent_at, packets, bytes, &self.rtt, now)
         {
             self.sent.on_decrease();
         }

@@ -106,6 +106,8 @@ pub struct Newly {
 pub struct Losses {
     /// Packets, without [path probes](SentPacket::is_path_probe).
     pub packets: u32,
+    /// Bytes of these.
+    pub bytes: u64,
     /// When the newest of them was sent.
     pub newest_sent_at: Option<Time>,
     /// Whether nothing came through for so long that the window must begin again (RFC 9002 section 7.6).
@@ -216,6 +218,7 @@ impl<C> Sent<C> {
             if !slot.is_path_probe {
                 let loss = Loss { packet_number: slot.packet_number, sent_at: slot.sent_at, by_time: !by_number };
                 losses.packets += 1;
+                losses.bytes += u64::from(slot.bytes);
                 losses.newest_sent_at = Some(slot.sent_at);
                 losses.is_persistent |= self.streak_lasts(loss, times);
                 self.remember(loss);

@@ -64,7 +64,7 @@ fn three_later_numbers_are_proof_of_a_loss_by_section_6_1_1() {
     acknowledge(&mut sent, 4, 4);
     assert_eq!(
         lose(&mut sent, ms(10)),
-        (Losses { packets: 2, newest_sent_at: Some(ms(1)), is_persistent: false }, vec![0, 1])
+        (Losses { packets: 2, bytes: 2000, newest_sent_at: Some(ms(1)), is_persistent: false }, vec![0, 1])
     );
     assert_eq!(sent.packets_in_flight(), 7);
 }

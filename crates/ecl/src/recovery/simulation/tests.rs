@@ -127,6 +127,33 @@ fn bbr_fills_a_path_whether_it_loses_packets_or_not() {
 }
 
 #[test]
+fn bbr_and_a_connection_of_cubic_share_within_1_to_3() {
+    // Queues in products of rate and round trip. Without a bound BBR gets 8 to 50 times as much where the queue is no longer than one.
+    let cases = [(Path::new(20, ms(10)), 1.0), (Path::new(20, ms(100)), 1.0), (Path::new(50, ms(20)), 0.5)];
+    for (mut path, queue) in cases {
+        path.queue_bytes = Duration::from_secs(path.queue_bytes).mul_f64(queue).as_secs();
+        for (ours, theirs) in [(0, 0), (3000, 0), (0, 3000)] {
+            let flows = [Flow { begin: ms(ours), ..BBR }, Flow { begin: ms(theirs), flows: 1, ..ENDLESS }];
+            let shares = delivered(path, &flows, ms(20_000), ms(40_000));
+            assert!(
+                shares[0] < shares[1] * 3 && shares[1] < shares[0] * 3,
+                "{shares:?} on {path:?}, from {ours}, {theirs} ms"
+            );
+            let percent = (shares[0] + shares[1]) as u64 * path.datagram_len as u64 * 5 / path.bytes_per_second;
+            assert!(percent > 95, "{percent}% of {path:?}");
+        }
+    }
+}
+
+/// The path of the laboratory: with a long queue and a long way CUBIC needs 8 s to grow back after a loss.
+#[test]
+fn bbr_leaves_cubic_a_share_of_a_long_path() {
+    let path = Path::new(155, ms(50));
+    let shares = delivered(path, &[BBR, Flow { flows: 1, ..ENDLESS }], ms(4000), ms(20_000));
+    assert!(shares[0] < shares[1] * 4 && shares[1] < shares[0] * 4, "{shares:?}");
+}
+
+#[test]
 fn two_flows_of_bbr_share_within_1_to_2() {
     // With a queue of one product of rate and round trip they have it full, and what is smaller stays so: 1 to 4 on the second path.
     for mut path in [Path::new(20, ms(10)), Path::new(50, ms(30))] {
