@@ -142,22 +142,18 @@ fn an_interface_that_goes_is_told_of_and_served_again_when_it_is_back() {
         let mut working = near.command(lunette().get_program().to_str().unwrap());
         working.args(["bench", &url, "--rw", "verify", "--depth", "4", "--time", "4"]).stdout(Stdio::null());
         let mut working = working.spawn().unwrap();
-        for times in 1..=2 {
-            if times == 2 {
-                assert!(working.wait().unwrap().success(), "what was under way goes on\n{}", server.log());
-                far.ran(&["ip", "link", "del", "far"]).succeeded();
-            } else {
-                far.ran(&["ip", "link", "set", "far", "down"]).succeeded();
-            }
+        let goes_and_comes_back = |times, goes: &[&str], comes_back: &dyn Fn()| {
+            far.ran(goes).succeeded();
             server.await_log("no client is heard on the interface", times);
-            if times == 2 {
-                join(&near, &far, "1500");
-            } else {
-                far.ran(&["ip", "link", "set", "far", "up"]).succeeded();
-            }
+            comes_back();
             server.await_log("the interface is back", times);
             near.lunette(&["info", &url]).succeeded();
-        }
+        };
+        goes_and_comes_back(1, &["ip", "link", "set", "far", "down"], &|| {
+            far.ran(&["ip", "link", "set", "far", "up"]).succeeded();
+        });
+        assert!(working.wait().unwrap().success(), "what was under way goes on\n{}", server.log());
+        goes_and_comes_back(2, &["ip", "link", "del", "far"], &|| join(&near, &far, "1500"));
         server.stop();
     }
 }
