@@ -52,17 +52,22 @@ pub(crate) struct Tally {
 /// Finds whole rounds of as many requests as are in flight, after a warm-up.
 ///
 /// Over a long path requests end in groups, and some have moved half of their data when others end. Whole rounds begin and end alike,
-/// so what they move in their time is the throughput.
+/// so what they move in their time is the throughput. Where there are none, or nothing ended in the measured time, the requests that ended
+/// in that time are counted, and these may be none.
 #[derive(Clone, Copy, Default)]
 struct Rounds {
     /// Requests that have ended in this round.
     ended: usize,
     first: Option<Mark>,
     last: Option<Mark>,
+    /// At the end of the warm-up.
+    warm: Mark,
+    /// At the last request that ended in the measured time.
+    timed: Option<Mark>,
 }
 
-/// The state of a tally at the end of a round.
-#[derive(Clone, Copy)]
+/// The state of a tally when a request has ended.
+#[derive(Clone, Copy, Default)]
 struct Mark {
     elapsed: Duration,
     reads: u64,
@@ -72,31 +77,41 @@ struct Mark {
 impl Rounds {
     /// Takes note of a request that has ended.
     fn ended(&mut self, elapsed: Duration, depth: usize, plan: &Plan, tally: &mut Tally) {
+        let mark = Mark { elapsed, reads: tally.reads, writes: tally.writes };
         if elapsed < plan.warm_up {
+            self.warm = mark;
             return;
+        }
+        let is_in_time = elapsed < plan.warm_up + plan.time;
+        if is_in_time {
+            self.timed = Some(mark);
         }
         self.ended += 1;
         if self.ended < depth {
             return;
         }
         self.ended = 0;
-        let mark = Mark { elapsed, reads: tally.reads, writes: tally.writes };
         if self.first.is_none() {
-            self.first = Some(mark);
-            tally.latency.reset();
-        } else if self.last.is_none() || elapsed < plan.warm_up + plan.time {
+            // Rounds behind a time in which nothing ended say nothing of it.
+            if self.timed.is_some() {
+                self.first = Some(mark);
+                tally.latency.reset();
+            }
+        } else if self.last.is_none() || is_in_time {
             self.last = Some(mark);
         }
     }
 
-    /// Cuts a tally down to the rounds.
-    fn cut(&self, tally: &mut Tally) -> Result<(), JobError> {
-        let (Some(first), Some(last)) = (self.first, self.last) else { return Err(JobError::TooShort) };
+    /// Cuts a tally down to the rounds, or to the time where there are none.
+    fn cut(&self, plan: &Plan, tally: &mut Tally) {
         let all = tally.reads + tally.writes;
+        let (first, last, elapsed) = match (self.first, self.last) {
+            (Some(first), Some(last)) => (first, last, last.elapsed.saturating_sub(first.elapsed)),
+            _ => (self.warm, self.timed.unwrap_or(self.warm), plan.time),
+        };
         (tally.reads, tally.writes) = (last.reads - first.reads, last.writes - first.writes);
-        tally.elapsed = last.elapsed.saturating_sub(first.elapsed);
+        tally.elapsed = elapsed;
         tally.uncounted = all - tally.reads - tally.writes;
-        Ok(())
     }
 }
 
@@ -109,10 +124,6 @@ pub(crate) enum JobError {
     Store(String),
     #[error("wrong data at byte {offset} of the disk: not what was written there last (version {version})")]
     WrongData { offset: u64, version: u32 },
-    #[error(
-        "after the warm-up there was no time for two rounds of the requests in flight; give more --time or less --depth"
-    )]
-    TooShort,
 }
 
 pub(crate) struct Job {
@@ -205,10 +216,8 @@ impl Job {
         }
         state.tally.elapsed = state.started.elapsed();
         let rounds = state.rounds;
-        if !self.plan.warm_up.is_zero()
-            && let Err(error) = rounds.cut(&mut state.tally)
-        {
-            state.error.get_or_insert(error);
+        if !self.plan.warm_up.is_zero() {
+            rounds.cut(&self.plan, &mut state.tally);
         }
         state.tally.depth = self.depth(&state);
         match state.error.take() {
@@ -311,16 +320,19 @@ impl Job {
     /// Counts a request that has ended.
     fn count(&self, state: &mut State, slot: usize, now: Instant) {
         let Slot { since, writes, .. } = state.slots[slot];
-        let tally = &mut state.tally;
-        tally.latency.saturating_record(now.duration_since(since).as_nanos() as u64);
+        let elapsed = now.duration_since(state.started);
+        if elapsed >= self.plan.warm_up {
+            state.tally.latency.saturating_record(now.duration_since(since).as_nanos() as u64);
+        }
+        let depth = self.depth(state);
+        let State { tally, rounds, .. } = state;
         if writes {
             tally.writes += 1;
         } else {
             tally.reads += 1;
         }
         if !self.plan.warm_up.is_zero() {
-            let (elapsed, depth) = (now.duration_since(state.started), self.depth(state));
-            state.rounds.ended(elapsed, depth, &self.plan, &mut state.tally);
+            rounds.ended(elapsed, depth, &self.plan, tally);
         }
     }
 
@@ -422,7 +434,7 @@ mod tests {
     const DEPTH: usize = 4;
 
     /// Ends of writes, in milliseconds, with a warm-up of 100 ms before 100 ms.
-    fn counted(ends_ms: impl IntoIterator<Item = u64>) -> Result<Tally, JobError> {
+    fn counted(ends_ms: impl IntoIterator<Item = u64>) -> Tally {
         let plan = Plan {
             mode: Mode::Write,
             chunk_len: 512,
@@ -441,14 +453,15 @@ mod tests {
             rounds.ended(Duration::from_millis(end), DEPTH, &plan, &mut tally);
             tally.elapsed = Duration::from_millis(end);
         }
-        rounds.cut(&mut tally).map(|()| tally)
+        rounds.cut(&plan, &mut tally);
+        tally
     }
 
     #[test]
     fn requests_that_end_in_groups_are_counted_by_the_group() {
         // Each group of four ends within 3 ms, every 30 ms.
         let ends = (0..8).flat_map(|group| (0..4).map(move |request| 30 * group + request));
-        let tally = counted(ends).unwrap();
+        let tally = counted(ends);
         // The first whole round ends at 123 ms; those at 153 and 183 ms are counted, and the one behind the time is not.
         assert_eq!((tally.writes, tally.elapsed), (8, Duration::from_millis(60)));
         assert_eq!(tally.uncounted, 32 - 8);
@@ -458,18 +471,30 @@ mod tests {
     fn a_round_that_begins_amid_a_group_is_as_long_as_the_others() {
         // The warm-up ends between the second and the third request of a group.
         let ends = (0..9).flat_map(|group| (0..4).map(move |request| 30 * group + 8 + request));
-        let tally = counted(ends).unwrap();
+        let tally = counted(ends);
         assert_eq!(tally.writes * 30, tally.elapsed.as_millis() as u64 * 4);
     }
 
     #[test]
     fn a_time_too_short_for_two_rounds_counts_one_behind_it() {
-        let tally = counted((0..12).map(|request| 60 * request)).unwrap();
+        let tally = counted((0..12).map(|request| 60 * request));
         assert_eq!((tally.writes, tally.elapsed), (4, Duration::from_millis(240)));
     }
 
     #[test]
-    fn without_whole_rounds_nothing_is_measured() {
-        assert!(matches!(counted([50, 90, 130]), Err(JobError::TooShort)));
+    fn without_whole_rounds_what_ended_in_the_time_counts() {
+        // Five end in the time from 100 to 200 ms, and the round that the first four of them make began before it.
+        let tally = counted([50, 110, 120, 130, 140, 190, 230]);
+        assert_eq!((tally.writes, tally.elapsed, tally.uncounted), (5, Duration::from_millis(100), 2));
+    }
+
+    #[test]
+    fn a_path_that_carries_nothing_in_the_time_is_measured_as_that() {
+        // It carries much before and behind it.
+        for ends in [vec![], (0..8).chain(300..320).collect()] {
+            let all = ends.len() as u64;
+            let tally = counted(ends);
+            assert_eq!((tally.writes, tally.elapsed, tally.uncounted), (0, Duration::from_millis(100), all));
+        }
     }
 }
