@@ -4,7 +4,10 @@ use std::io;
 
 use lunette_ecl::Entropy;
 use lunette_ecl::handshake::{Client, Received};
-use lunette_reactor::{Address, Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId};
+use lunette_ecl::header::ASSOCIATION_AT;
+use lunette_reactor::{
+    Address, Closed, ConnectionId, Context, DatagramConfig, DatagramPath, DatagramSocketId, FrameWord,
+};
 use lunette_session::Time;
 
 use crate::{Endpoint, Upper};
@@ -27,7 +30,13 @@ impl<H: Upper> Endpoint<H> {
     /// The upper handler asks for a connection.
     pub(crate) fn connect(&mut self, cx: &mut Context<'_>, id: ConnectionId, address: Address) {
         let now = self.time(cx);
-        let sockets = DatagramConfig { offloads: self.upper.datagram_options(id).offloads, ..self.config.sockets };
+        let number = free_number(&mut *self.entropy, |number| self.peers.contains(number));
+        let sockets = DatagramConfig {
+            offloads: self.upper.datagram_options(id).offloads,
+            // No Reset comes over Ethernet, which alone would name another number.
+            only: Some(FrameWord { at: ASSOCIATION_AT as u32, word: number }),
+            ..self.config.sockets
+        };
         let opened = match address {
             Address::Udp(address) => cx.connect_udp(address, &sockets).map(|(socket, _)| socket),
             Address::Ethernet(station) => cx.connect_ethernet(station, &sockets).map(|(socket, _)| socket),
@@ -38,7 +47,6 @@ impl<H: Upper> Endpoint<H> {
         };
         let seal = self.seal_for(Some(id), &address);
         let entropy: &mut Entropy<'_> = &mut *self.entropy;
-        let number = free_number(entropy, |number| self.peers.contains(number));
         let client = Client::new(now, number, entropy).with_seal(seal);
         let path = DatagramPath::to(address);
         self.dialing.push(Dialing { id, socket, path, client });

@@ -39,6 +39,9 @@ pub const HEADER_LEN: usize = 128;
 /// The length of the header check.
 pub const CHECK_LEN: usize = 16;
 
+/// Where the receiver's number for the association stands: 4 bytes.
+pub const ASSOCIATION_AT: usize = 4;
+
 /// Where the header check stands.
 pub const CHECK_AT: usize = 64;
 
@@ -266,7 +269,7 @@ impl Header {
         bytes[0] = VERSION << 4 | self.packet_type as u8;
         bytes[1] = self.flags.0;
         bytes[2] = self.log2_quantum;
-        bytes[4..8].copy_from_slice(&self.association.to_be_bytes());
+        bytes[ASSOCIATION_AT..8].copy_from_slice(&self.association.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.packet_number.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.acknowledged.largest.to_be_bytes());
         bytes[24..32].copy_from_slice(&self.acknowledged.bits.to_be_bytes());
@@ -322,7 +325,7 @@ impl Header {
             packet_type,
             flags: Flags(bytes[1]),
             log2_quantum: bytes[2],
-            association: u32_at(bytes, 4),
+            association: u32_at(bytes, ASSOCIATION_AT),
             packet_number: u64_at(bytes, 8),
             acknowledged,
             credit: u32_at(bytes, 32),
@@ -343,7 +346,7 @@ impl Header {
 
 /// The association that a packet is for, when the bytes are as long as a header. Nothing else of it is looked at.
 pub fn association_of(packet: &[u8]) -> Option<u32> {
-    packet.first_chunk::<HEADER_LEN>().map(|bytes| u32_at(bytes, 4))
+    packet.first_chunk::<HEADER_LEN>().map(|bytes| u32_at(bytes, ASSOCIATION_AT))
 }
 
 /// Whether a packet says that it is a Reset. Nothing else of it is looked at.

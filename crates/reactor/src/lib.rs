@@ -114,8 +114,8 @@ pub use context::Context;
 pub use counters::{Counts, CountsView};
 pub use datagram::{
     Address, CarriedDatagram, Datagram, DatagramConfig, DatagramFailure, DatagramList, DatagramPath, DatagramSocketId,
-    Datagrams, Ecn, EthernetAddress, InterfaceClaim, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES, Mac, Offloads, SocketBuffers,
-    interface_index, interface_is_up, interface_mtu,
+    Datagrams, Ecn, EthernetAddress, FrameWord, InterfaceClaim, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES, Mac, Offloads,
+    SocketBuffers, interface_index, interface_is_up, interface_mtu,
 };
 pub use files::{FileCall, FileRequest};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};

@@ -1,5 +1,7 @@
 //! What the user of a datagram socket chooses, and what the system made of it.
 
+use super::FrameWord;
+
 /// How a datagram socket is opened. The default has the offloads on and the system's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramConfig {
@@ -9,6 +11,8 @@ pub struct DatagramConfig {
     pub receive_buffer_bytes: Option<u32>,
     /// Bytes that wait to leave (`SO_SNDBUF` of socket(7)); `None`: as many as the system gives.
     pub send_buffer_bytes: Option<u32>,
+    /// What all frames have that an Ethernet socket is to receive; `None`: it receives all of its interface. Sockets of UDP take no notice.
+    pub only: Option<FrameWord>,
 }
 
 /// Whether UDP joins datagrams of one length: `UDP_SEGMENT` and `UDP_GRO` of udp(7).

@@ -35,6 +35,7 @@ pub(super) fn open(interface: u32, config: &DatagramConfig) -> io::Result<(Opene
         error => error.into(),
     })?;
     set_buffers(&fd, config)?;
+    config.only.map_or(Ok(()), |word| word.choose(&fd))?;
     bind(&fd, &EthernetAddress { interface, mac: Mac([0; 6]) })?;
     // The loopback interface has one of zeroes.
     let own = own_name(&fd)?.address();

@@ -10,6 +10,7 @@
 //! | [`names`], [`control`] | addresses and control messages as the system has them |
 //! | [`calls`] | the two calls |
 //! | [`open`], [`ethernet`], [`route`] | how sockets are made, and the MTU of the interface that leads to a peer |
+//! | [`frames`] | which frames of an interface a socket receives |
 //! | [`claim`] | that an interface has one server |
 //! | [`socket`] | one socket, and what errors of it mean |
 //! | [`sockets`], [`turn`] | all of a reactor, and what a turn of the loop does for them |
@@ -23,6 +24,7 @@ mod config;
 mod control;
 pub(crate) mod ethernet;
 mod failure;
+mod frames;
 mod list;
 mod names;
 mod open;
@@ -39,6 +41,7 @@ pub use claim::InterfaceClaim;
 pub use config::{DatagramConfig, Offloads, SocketBuffers};
 pub use ethernet::{interface_index, interface_is_up};
 pub use failure::DatagramFailure;
+pub use frames::FrameWord;
 pub use list::{DatagramList, MAX_LIST_DATAGRAMS, MAX_LIST_SLICES};
 pub use open::interface_mtu;
 pub use received::{Datagram, Datagrams, Ecn};

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::thread;
 
 use lunette_reactor::{
-    Address, DatagramConfig, DatagramFailure, DatagramPath, Ecn, EthernetAddress, Mac, Offloads, interface_mtu,
+    Address, DatagramConfig, DatagramFailure, DatagramPath, Ecn, EthernetAddress, FrameWord, Mac, Offloads,
+    interface_index, interface_mtu,
 };
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with, sockopt};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -105,7 +106,12 @@ fn a_full_socket_goes_on_when_there_is_room() {
 fn fill(offloads: Offloads) {
     let datagrams = 500;
     let mut reactor = reactor();
-    let config = DatagramConfig { offloads, receive_buffer_bytes: Some(16 << 20), send_buffer_bytes: Some(4096) };
+    let config = DatagramConfig {
+        offloads,
+        receive_buffer_bytes: Some(16 << 20),
+        send_buffer_bytes: Some(4096),
+        ..DatagramConfig::default()
+    };
     let mut cx = reactor.context();
     let (receiver, address) = cx.bind_udp("127.0.0.1:0".parse().unwrap(), &config).unwrap();
     let (sender, _) = cx.connect_udp(address, &config).unwrap();
@@ -227,5 +233,36 @@ fn frames_go_from_interface_to_interface() {
             },
         );
         assert_eq!((received, too_long), (datagrams, 5005));
+    });
+}
+
+#[test]
+fn sockets_on_one_interface_receive_the_frames_with_their_words_alone() {
+    let veth = "ip link add near mtu 5000 type veth peer name far mtu 5000";
+    in_namespace(&[veth, "ip link set near up", "ip link set far up"], || {
+        let mut reactor = reactor();
+        let mut bind = |interface: &str, only: Option<FrameWord>| {
+            let config = DatagramConfig { only, ..DatagramConfig::default() };
+            reactor.context().bind_ethernet(interface, &config).unwrap()
+        };
+        let (near, _) = bind("near", None);
+        let [(first, other), (second, _), (beyond, _), (all, _)] = [Some((0, 1)), Some((0, 2)), Some((97, 0)), None]
+            .map(|word| bind("far", word.map(|(at, word)| FrameWord { at, word })));
+        let interface = interface_index("near").unwrap();
+        let to_far = DatagramPath::to(Address::Ethernet(EthernetAddress { interface, ..other }));
+        let mut got_by = [first, second, beyond, all].map(|id| (id, Vec::new()));
+        run(
+            &mut reactor,
+            |state, cx| (0..4).for_each(|number| state.offer(cx, near, to_far, numbered(number, 100))),
+            |_, cx, event| {
+                let Event::Datagrams(id, got) = event else { return };
+                let (_, numbers) = got_by.iter_mut().find(|(receiver, _)| *receiver == id).unwrap();
+                numbers.extend(got.into_iter().map(|datagram| datagram.bytes[3]));
+                if got_by.iter().map(|(_, numbers)| numbers.len()).sum::<usize>() == 6 {
+                    cx.stop();
+                }
+            },
+        );
+        assert_eq!(got_by.map(|(_, numbers)| numbers), [vec![1], vec![2], vec![], vec![0, 1, 2, 3]]);
     });
 }
