@@ -3,51 +3,71 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::cpu::Features;
 use crate::kernel::{ENTRIES, Entry, Kernel, KernelError};
 
 /// Copies from this length on bypass the cache. The destination is then larger than one core's share of the caches, and reading it in only to
 /// overwrite it costs more than writing to memory.
 pub(crate) const PAST_CACHE_FROM: usize = 16 << 20;
 
-/// Which kernels serve which lengths.
+/// Which kernels serve which lengths, on CPUs that have what these need, and what the plan needs.
 struct Plan {
+    /// Extensions beyond those of the kernels without which another plan is better.
+    needs: Features,
     short: &'static Entry,
-    long: &'static Entry,
     /// The first length that counts as long.
     long_from: usize,
+    long: &'static Entry,
 }
 
 /// Positions in [`ENTRIES`].
 const SLICING16: usize = 3;
 #[cfg(target_arch = "x86_64")]
-const CRC32Q: usize = 4;
-#[cfg(target_arch = "x86_64")]
-const PCLMUL_CRC32Q: usize = 6;
-#[cfg(target_arch = "x86_64")]
-const VPCLMUL256: usize = 7;
-#[cfg(target_arch = "x86_64")]
-const VPCLMUL512: usize = 8;
+mod at {
+    pub(super) const CRC32Q: usize = 4;
+    pub(super) const CRC32Q_PCLMUL: usize = 5;
+    pub(super) const PCLMUL_CRC32Q: usize = 6;
+    pub(super) const VPCLMUL256: usize = 7;
+    pub(super) const VPCLMUL512: usize = 8;
+}
+#[cfg(target_arch = "aarch64")]
+mod at {
+    pub(super) const CRC32CX: usize = 4;
+    pub(super) const PMULL: usize = 5;
+    pub(super) const PMULL_EOR3: usize = 6;
+}
 
-/// The plans, the best first; the first one that the CPU can run is used. Short messages stay with `crc32q` even where wide vectors exist: some
-/// CPUs take microseconds to power these up.
+/// The plans, the best first; the first one whose extensions the CPU has is used. `lunette crc --bench` shows whether each choice is the best on
+/// the CPU at hand.
+///
+/// Short messages stay with the CRC instruction even where wide vectors exist: some CPUs take microseconds to power these up. From 1 KiB on there
+/// is a whole block for the multiplier.
 static PLANS: &[Plan] = &[
     #[cfg(target_arch = "x86_64")]
-    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL512], long_from: 256 },
+    Plan::kernels(at::CRC32Q, 256, at::VPCLMUL512),
     #[cfg(target_arch = "x86_64")]
-    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL256], long_from: 256 },
+    Plan::kernels(at::CRC32Q, 1024, at::VPCLMUL256),
     #[cfg(target_arch = "x86_64")]
-    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[PCLMUL_CRC32Q], long_from: 4096 },
+    Plan { needs: Features::FAST_PCLMULQDQ, ..Plan::kernels(at::CRC32Q, 1024, at::PCLMUL_CRC32Q) },
     #[cfg(target_arch = "x86_64")]
-    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[CRC32Q], long_from: 0 },
-    Plan { short: &ENTRIES[SLICING16], long: &ENTRIES[SLICING16], long_from: 0 },
+    Plan::kernels(at::CRC32Q, 1024, at::CRC32Q_PCLMUL),
+    #[cfg(target_arch = "x86_64")]
+    Plan::kernel(at::CRC32Q),
+    #[cfg(target_arch = "aarch64")]
+    Plan::kernels(at::CRC32CX, 1024, at::PMULL_EOR3),
+    #[cfg(target_arch = "aarch64")]
+    Plan::kernels(at::CRC32CX, 1024, at::PMULL),
+    #[cfg(target_arch = "aarch64")]
+    Plan::kernel(at::CRC32CX),
+    Plan::kernel(SLICING16),
 ];
 
 /// For each kernel, the plan that uses no other.
 static FORCED: [Plan; ENTRIES.len()] = {
-    let mut plans = [const { Plan { short: &ENTRIES[0], long: &ENTRIES[0], long_from: 0 } }; ENTRIES.len()];
+    let mut plans = [const { Plan::kernel(0) }; ENTRIES.len()];
     let mut index = 0;
     while index < plans.len() {
-        plans[index] = Plan { short: &ENTRIES[index], long: &ENTRIES[index], long_from: 0 };
+        plans[index] = Plan::kernel(index);
         index += 1;
     }
     plans
@@ -78,7 +98,10 @@ fn put_in_force(plan: &'static Plan) {
 }
 
 fn best() -> &'static Plan {
-    let can_follow = |plan: &&Plan| plan.short.lacks().is_none() && plan.long.lacks().is_none();
+    let can_follow = |plan: &&Plan| {
+        let needs = plan.needs.and(plan.short.needs()).and(plan.long.needs());
+        needs.without(Features::of_this_cpu()).is_none()
+    };
     // The last plan requires no CPU feature.
     PLANS.iter().find(can_follow).unwrap_or(&FORCED[SLICING16])
 }
@@ -129,6 +152,16 @@ pub fn choices() -> impl Iterator<Item = Choice> {
 }
 
 impl Plan {
+    /// One kernel for messages from `long_from` bytes on, another one for shorter ones. Kernels are positions in [`ENTRIES`].
+    const fn kernels(short: usize, long_from: usize, long: usize) -> Self {
+        Self { needs: Features::NONE, short: &ENTRIES[short], long_from, long: &ENTRIES[long] }
+    }
+
+    /// One kernel for messages of any length.
+    const fn kernel(kernel: usize) -> Self {
+        Self::kernels(kernel, 0, kernel)
+    }
+
     #[inline]
     fn kernel_for(&self, len: usize) -> &'static Entry {
         if len < self.long_from { self.short } else { self.long }

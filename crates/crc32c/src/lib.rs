@@ -25,15 +25,19 @@
 //!
 //! # Choice
 //!
-//! The CPU's feature bits decide once which kernels there are; the message's length decides each time which one works: `crc32q` for headers and
-//! other short messages, the widest folding for the rest. [`choices`] lists them. The environment variable `LUNETTE_CRC` or [`force`] makes one
-//! [`Kernel`] do everything, and any kernel can be called directly.
+//! The CPU's feature bits decide once which kernels there are; the message's length decides each time which one works: the CRC instruction for
+//! headers and other short messages, the widest folding for the rest. [`choices`] lists them. The environment variable `LUNETTE_CRC` or [`force`]
+//! makes one [`Kernel`] do everything, and any kernel can be called directly. The variable `LUNETTE_CPU` names a [`Tier`] of CPUs and hides the
+//! extensions beyond it, so that any machine can test and measure what older ones do.
 //!
 //! # Copies
 //!
 //! A copy reads each byte of its source exactly once, by a volatile access, and digests what it stores. A writer that races with it may tear the
 //! data, but the digest always belongs to the copy. [`Crc32c::copy_raw`] is the form for shared memory. Copies of 16 MiB or more bypass the
 //! cache; below that, bypassing was measured to be slower.
+//!
+//! Kernels whose words are narrower than the CPU's vectors *copy ahead*: they copy one block by vectors while they digest the copy of the block
+//! before, which is in the nearest cache. So stores are wide and in order, whatever order the digest takes the bytes in.
 //!
 //! # Algorithms
 //!
@@ -58,7 +62,7 @@
 //! one before. *Slicing-by-8* cuts eight bytes (the first four with the register added) into slices, and looks up `b * x^8`, `b * x^16` ...
 //! `b * x^64`, one table for each position, all at once; *slicing-by-16* doubles that.
 //!
-//! *`crc32q`* is the CPU's own division, eight bytes at a time. It can start every cycle and takes three, so a message is cut into three streams,
+//! *`crc32q`* (ARM: `crc32cx`) is the CPU's own division, eight bytes at a time. It can start every cycle and takes three, so a message is cut into three streams,
 //! which are slices of it; the register of an earlier stream is multiplied by `x^(8n)` for the `n` bytes of the next, by four lookups, and added.
 //!
 //! *Folding* uses carry-less multiplication. A 128-bit lane of two words `a, b` that lies `d` bytes before another is congruent to
@@ -67,13 +71,15 @@
 //! end, is multiplied by `x^(8d + 32) mod P`, from a table, and the sum of the products, a polynomial of 96 bits, is *reduced*: one `crc32q` for
 //! its first 64 bits, one addition for the others. There is no Barrett reduction, and no cascade from lane to lane.
 //!
-//! Folding leaves the `crc32q` unit idle, so digests cut off streams for it. One multiplication carries each stream's register to the end.
+//! Folding leaves the `crc32q` unit idle, so blocks of a message are divided between both. One multiplication carries each stream's register to
+//! the end. How much goes to which unit depends on how often the multiplier starts an operation; a block is 1 KiB, so that messages of a power of
+//! two leave no rest.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 mod algebra;
 #[cfg(feature = "bench")]
 pub mod bench;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod carry;
 mod choice;
 mod cpu;
@@ -82,6 +88,7 @@ mod hasher;
 mod kernel;
 mod segments;
 mod tables;
+mod tier;
 
 pub use algebra::{Combiner, combine, zeroes};
 pub use choice::{Choice, choices, force, requested, unforce};
@@ -89,6 +96,7 @@ pub use cpu::Features;
 pub use hasher::Crc32c;
 pub use kernel::{Kernel, KernelError};
 pub use segments::{Segment, SegmentMut};
+pub use tier::{Tier, UnknownTier, requested_tier};
 
 /// Returns the CRC32C of `bytes`.
 #[inline]

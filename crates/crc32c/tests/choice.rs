@@ -1,6 +1,7 @@
 //! The choice of a kernel. All in one test, because it changes what the whole process uses.
 
-use lunette_crc32c::{Kernel, choices, copy, crc32c, force, requested, unforce};
+use lunette_crc32c::{Features, Kernel, Tier, UnknownTier};
+use lunette_crc32c::{choices, copy, crc32c, force, requested, requested_tier, unforce};
 
 #[test]
 fn a_kernel_can_be_forced() {
@@ -57,6 +58,41 @@ fn what_the_environment_forced() {
         assert!(!names.contains(&"bitwise"));
     } else {
         assert_eq!(names, [expected]);
+    }
+    assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+}
+
+/// Each tier hides what is beyond it, and adds nothing; an unknown one hides nothing. The variable is read once, so each value needs its own
+/// process.
+#[cfg(feature = "std")]
+#[test]
+fn the_environment_hides_extensions() {
+    let this = std::env::current_exe().unwrap();
+    let here = Features::of_this_cpu();
+    let tiers = Tier::all().map(|tier| (tier.name(), here.only(tier.features())));
+    for (value, left) in tiers.chain([("abacus", here)]) {
+        let status = std::process::Command::new(&this)
+            .args(["--exact", "what_the_environment_left", "--ignored"])
+            .env("LUNETTE_CPU", value)
+            .env("LUNETTE_CPU_TEST_EXPECTS", left.to_string())
+            .output()
+            .unwrap();
+        assert!(status.status.success(), "LUNETTE_CPU={value}: {}", String::from_utf8_lossy(&status.stdout));
+    }
+}
+
+#[cfg(feature = "std")]
+#[test]
+#[ignore = "runs in a process whose environment names a tier"]
+fn what_the_environment_left() {
+    let Ok(expected) = std::env::var("LUNETTE_CPU_TEST_EXPECTS") else { return };
+    assert_eq!(Features::of_this_cpu().to_string(), expected);
+    match requested_tier().unwrap() {
+        Ok(tier) => {
+            assert!(Kernel::all().all(|kernel| kernel.needs().without(tier.features()).is_none()));
+            assert!(choices().all(|choice| choice.kernel.needs().without(tier.features()).is_none()));
+        }
+        Err(error) => assert_eq!(error, UnknownTier),
     }
     assert_eq!(crc32c(b"123456789"), 0xE306_9283);
 }

@@ -1,6 +1,6 @@
 //! Every kernel that this CPU can run, against an independent long division.
 
-use lunette_crc32c::{Crc32c, Kernel, KernelError};
+use lunette_crc32c::{Crc32c, Features, Kernel, KernelError, copy, crc32c, requested_tier};
 use proptest::prelude::*;
 
 /// The definition: one step of the division for each bit. Returns the digests of all prefixes of `bytes`, from the empty one on.
@@ -60,6 +60,11 @@ impl Aligned {
 
 #[test]
 fn says_which_kernels_are_tested() {
+    if let Some(tier) = requested_tier() {
+        let tier = tier.expect("LUNETTE_CPU names a tier");
+        println!("as on a CPU of the tier {}", tier.name());
+        assert!(Features::of_this_cpu().without(tier.features()).is_none(), "the tier hides all beyond it");
+    }
     for name in Kernel::names() {
         match Kernel::named(name) {
             Ok(kernel) => println!("{name}: tested (needs {})", kernel.needs()),
@@ -70,9 +75,35 @@ fn says_which_kernels_are_tested() {
     assert_eq!(Kernel::named("abacus"), Err(KernelError::Unknown));
 }
 
+/// A way to digest and to copy: one kernel, or the crate's choice.
+struct Way {
+    name: &'static str,
+    digest: Box<Digest>,
+    copy: Box<Copy>,
+}
+
+type Digest = dyn Fn(&[u8]) -> u32;
+type Copy = dyn Fn(&mut [u8], &[u8]) -> u32;
+
+impl Way {
+    fn of(kernel: Kernel) -> Self {
+        let copy = move |dst: &mut [u8], src: &[u8]| {
+            let mut digest = Crc32c::new();
+            kernel.copy(&mut digest, dst, src);
+            digest.finish()
+        };
+        Self { name: kernel.name(), digest: Box::new(move |bytes| kernel.crc32c(bytes)), copy: Box::new(copy) }
+    }
+
+    fn chosen() -> Self {
+        Self { name: "auto", digest: Box::new(crc32c), copy: Box::new(copy) }
+    }
+}
+
 /// Lengths 0 to 1100 at alignments 0 to 63: digest and copy, the copy's destination aligned differently.
-fn every_length_at_every_alignment(kernel: Kernel, alignments: impl Iterator<Item = usize>) {
+fn every_length_at_every_alignment(way: &Way, alignments: impl Iterator<Item = usize>) {
     const LONGEST: usize = 1100;
+    let name = way.name;
     let bytes = noise(LONGEST);
     let expected = prefix_digests(&bytes);
     for alignment in alignments {
@@ -81,35 +112,38 @@ fn every_length_at_every_alignment(kernel: Kernel, alignments: impl Iterator<Ite
         let mut place = Aligned::new((alignment * 7 + 3) % 64, LONGEST);
         for (len, expected) in expected.iter().enumerate() {
             let message = &*source.get(len);
-            assert_eq!(kernel.crc32c(message), *expected, "{kernel:?}, {len} bytes at {alignment}");
-
-            let mut digest = Crc32c::new();
-            kernel.copy(&mut digest, place.get(len), message);
-            assert_eq!(digest.finish(), *expected, "{kernel:?}, copy of {len} bytes at {alignment}");
-            assert!(place.get(len) == message, "{kernel:?}, copy of {len} bytes at {alignment}");
+            assert_eq!((way.digest)(message), *expected, "{name}, {len} bytes at {alignment}");
+            let digest = (way.copy)(place.get(len), message);
+            assert_eq!(digest, *expected, "{name}, copy of {len} bytes at {alignment}");
+            assert!(place.get(len) == message, "{name}, copy of {len} bytes at {alignment}");
         }
         place.get(LONGEST).fill(0xA5);
-        assert!(place.untouched_around(0), "{kernel:?} wrote outside");
+        assert!(place.untouched_around(0), "{name} wrote outside");
     }
 }
 
 #[test]
 fn plain_kernels_at_every_length_and_alignment() {
     for name in ["sarwate", "slicing8", "slicing16"] {
-        every_length_at_every_alignment(Kernel::named(name).unwrap(), 0..64);
+        every_length_at_every_alignment(&Way::of(Kernel::named(name).unwrap()), 0..64);
     }
     // Bit by bit it would take minutes without optimization, and alignment makes no difference to it.
-    every_length_at_every_alignment(Kernel::named("bitwise").unwrap(), (0..64).step_by(21));
+    every_length_at_every_alignment(&Way::of(Kernel::named("bitwise").unwrap()), (0..64).step_by(21));
 }
 
 #[test]
 fn wide_kernels_at_every_length_and_alignment() {
     for kernel in Kernel::all().filter(|kernel| !kernel.needs().is_none()) {
-        every_length_at_every_alignment(kernel, 0..64);
+        every_length_at_every_alignment(&Way::of(kernel), 0..64);
     }
 }
 
-/// Lengths around every boundary in a kernel: blocks, steps, streams, the change to folding only.
+#[test]
+fn the_chosen_kernels_at_every_length_and_alignment() {
+    every_length_at_every_alignment(&Way::chosen(), 0..64);
+}
+
+/// Lengths around every boundary in a kernel: blocks, steps, streams, the change to folding only, and the change of kernels.
 #[test]
 fn long_messages() {
     let bytes = noise((2 << 20) + 5000);
@@ -118,16 +152,17 @@ fn long_messages() {
     for cut in [1 << 11, 3928, 3936, 4000, 4064, 4080, 4096, 8160, 8192, 12288, 1 << 16, 2 << 20] {
         lengths.extend([cut - 1, cut, cut + 1, cut + 8, cut + 255, cut + 767]);
     }
+    let kernels = Kernel::all().filter(|kernel| kernel.name() != "bitwise");
+    let ways: Vec<_> = kernels.map(Way::of).chain([Way::chosen()]).collect();
     let mut place = vec![0; bytes.len()];
     for len in lengths {
         let message = &bytes[bytes.len() - len..];
         let expected = slicing.crc32c(message);
-        for kernel in Kernel::all().filter(|kernel| kernel.name() != "bitwise") {
-            assert_eq!(kernel.crc32c(message), expected, "{kernel:?}, {len} bytes");
-            let mut digest = Crc32c::new();
-            kernel.copy(&mut digest, &mut place[..len], message);
-            assert_eq!(digest.finish(), expected, "{kernel:?}, copy of {len} bytes");
-            assert!(place[..len] == *message);
+        for way in &ways {
+            let name = way.name;
+            assert_eq!((way.digest)(message), expected, "{name}, {len} bytes");
+            assert_eq!((way.copy)(&mut place[..len], message), expected, "{name}, copy of {len} bytes");
+            assert!(place[..len] == *message, "{name}, copy of {len} bytes");
         }
     }
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use lunette_crc32c::bench::{self, Options, PAPER_CYCLES_PER_BYTE, Row};
-use lunette_crc32c::{Kernel, choices, requested};
+use lunette_crc32c::{Features, Kernel, Tier, choices, requested, requested_tier};
 
 use crate::failure::Failure;
 use crate::output;
 
 const AFTER_HELP: &str = "\
-LUNETTE_CRC=NAME makes one kernel serve every length, here and in all other commands.
+LUNETTE_CRC=NAME makes one kernel serve every length, here and in all other commands. LUNETTE_CPU=TIER hides what this CPU has beyond a tier
+of older CPUs; the first lines of the output name the tiers.
 
 A figure is the median of many samples in which all contestants take turns. Compare figures of one run only.
 JSON: one row a line, {\"op\":\"digest|memcpy|memcpy+digest|copy\",\"kernel\":\"...\",\"bytes\":N,\"cache\":\"warm|cold\",\"gb_per_s\":x}";
@@ -31,6 +32,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Err(error)) = requested() {
         return Err(Failure::Usage(format!("LUNETTE_CRC: {error}; one of {}", names(Kernel::names()))));
     }
+    if let Some(Err(error)) = requested_tier() {
+        return Err(Failure::Usage(format!("LUNETTE_CPU: {error}")));
+    }
     if !arguments.json {
         kernels().into_iter().try_for_each(output::line)?;
     }
@@ -41,7 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 output::line(row.to_json())?;
             }
         } else {
-            figures(&rows).into_iter().chain(ratios(&rows)).try_for_each(output::line)?;
+            let lines = figures(&rows).into_iter().chain(contests(&rows)).chain(ratios(&rows));
+            lines.into_iter().try_for_each(output::line)?;
         }
     }
     Ok(())
@@ -51,10 +56,19 @@ fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
+/// What there is, and what `auto` takes.
 fn kernels() -> Vec<String> {
-    let all = format!("kernels of this CPU, the plainest first: {}", names(Kernel::all().map(Kernel::name)));
+    let mask = match requested_tier() {
+        Some(Ok(tier)) => format!(", as far as the tier {} has them", tier.name()),
+        _ => String::new(),
+    };
+    let head = [
+        format!("extensions of this CPU{mask}: {}", Features::of_this_cpu()),
+        format!("tiers for LUNETTE_CPU: {}", names(Tier::all().map(Tier::name))),
+        format!("kernels of this CPU, the plainest first: {}", names(Kernel::all().map(Kernel::name))),
+    ];
     let choices = choices().map(|choice| format!("from {} bytes: {}", choice.from, choice.kernel.name()));
-    std::iter::once(all).chain(choices).collect()
+    head.into_iter().chain(choices).collect()
 }
 
 /// One table per operation and cache: a line per kernel, a column per length, in GB/s.
@@ -78,6 +92,17 @@ fn figures(rows: &[Row]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The choices of `auto`, each beside the fastest kernel.
+fn contests(rows: &[Row]) -> Vec<String> {
+    let head = "\nchoices of auto                 bytes  cache  lead of the fastest kernel".into();
+    let contests = bench::contests(rows).into_iter().map(|contest| {
+        let bench::Contest { op, bytes, cache, chosen, fastest, lead } = contest;
+        let verdict = if lead > bench::TOLERATED_LEAD { "  beaten" } else { "" };
+        format!("{op:8} {chosen:16} {bytes:>11} {cache:>6} {lead:>6.2} {fastest}{verdict}")
+    });
+    std::iter::once(head).chain(contests).collect()
 }
 
 fn ratios(rows: &[Row]) -> Vec<String> {

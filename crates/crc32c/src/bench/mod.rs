@@ -7,6 +7,7 @@
 //! source and a destination that were last used far more than a cache's size of bytes ago, in an order that a prefetcher does not guess.
 
 mod contestants;
+mod contests;
 mod ratios;
 mod sampling;
 
@@ -15,6 +16,7 @@ use std::fmt::Write as _;
 use contestants::Contestant;
 use sampling::Arena;
 
+pub use contests::{Contest, TOLERATED_LEAD, contests};
 pub use ratios::{Ratio, ratios};
 
 /// The lengths, in bytes, of the table.

@@ -3,21 +3,112 @@
 //! Every load of a message goes through here, is volatile, and is the only load of its bytes. So what is digested is what is stored, even while
 //! another thread or process writes to the source.
 
-/// What happens to the bytes beside their digest. A constant parameter of the kernels, so each form is compiled separately.
-pub(super) type To = u8;
+use core::marker::PhantomData;
+
+/// What happens to the bytes beside their digest. A type parameter of the kernels, so each form is compiled separately.
+pub(super) trait To: Copy {
+    /// The vectors by which a part is copied [ahead](Ahead) of its digest.
+    type Vector: Word;
+
+    /// What happens to the bytes of a part that has been copied ahead.
+    type Copied: To;
+
+    /// Whether parts are copied ahead of their digest.
+    const AHEAD: bool = false;
+
+    /// Whether the bytes are stored.
+    const STORES: bool = true;
+
+    /// Whether stores are only fast when they are whole vectors.
+    const WHOLE_VECTORS: bool = false;
+
+    /// Stores a word, if the bytes are stored.
+    ///
+    /// # Safety
+    ///
+    /// `dst` is valid for writes of the word; for [`Memory`], a vector's place is aligned to its size.
+    #[inline(always)]
+    unsafe fn store<W: Word>(word: W, dst: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { dst.cast::<W>().write_unaligned(word) }
+    }
+
+    /// The bytes of a part as the digest finds them. When parts are copied ahead, all of this one has been.
+    fn copied(part: Cursor<Self>) -> Cursor<Self::Copied>;
+}
 
 /// Only digests: the destination is not touched.
-pub(super) const NOWHERE: To = 0;
+#[derive(Clone, Copy)]
+pub(super) struct Nowhere;
 
-/// Stores the bytes.
-pub(super) const CACHE: To = 1;
+impl To for Nowhere {
+    type Vector = u64;
+    type Copied = Self;
+    const STORES: bool = false;
 
-/// Stores the bytes past the cache, where the store is a whole, aligned vector.
-pub(super) const MEMORY: To = 2;
+    #[inline(always)]
+    fn copied(part: Cursor<Self>) -> Cursor<Self> {
+        part
+    }
+}
+
+/// Stores each word as it is digested.
+#[derive(Clone, Copy)]
+pub(super) struct Cache;
+
+impl To for Cache {
+    type Vector = u64;
+    type Copied = Self;
+
+    #[inline(always)]
+    fn copied(part: Cursor<Self>) -> Cursor<Self> {
+        part
+    }
+}
+
+/// Stores each word as it is digested, past the cache where it is a whole, aligned vector.
+#[derive(Clone, Copy)]
+pub(super) struct Memory;
+
+impl To for Memory {
+    type Vector = u64;
+    type Copied = Self;
+    const WHOLE_VECTORS: bool = true;
+
+    #[inline(always)]
+    unsafe fn store<W: Word>(word: W, dst: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { if size_of::<W>() >= 16 { word.store_past_cache(dst.cast()) } else { Cache::store(word, dst) } }
+    }
+
+    #[inline(always)]
+    fn copied(part: Cursor<Self>) -> Cursor<Self> {
+        part
+    }
+}
+
+/// Copies a part by vectors `V` while the part before it is digested, and then digests the copy.
+///
+/// Vectors wider than the words of the digest make fewer loads and stores, and these go through memory in order, whatever the order of the digest.
+/// The copy is in the nearest cache when the digest comes to it.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<V>(PhantomData<V>);
+
+impl<V: Word> To for Ahead<V> {
+    type Vector = V;
+    type Copied = Nowhere;
+    const AHEAD: bool = true;
+
+    #[inline(always)]
+    fn copied(part: Cursor<Self>) -> Cursor<Nowhere> {
+        // The destination has no other user, so what is there is what was stored.
+        Cursor { src: part.dst, dst: part.dst, left: part.left, to: PhantomData }
+    }
+}
 
 /// A value at any address.
 #[repr(C, packed)]
-struct Unaligned<T>(T);
+struct Unaligned<W>(W);
 
 /// A value that a cursor can take in one load: an integer or a vector.
 pub(super) trait Word: Copy {
@@ -41,22 +132,23 @@ impl Word for u128 {}
 
 /// The bytes that a kernel has yet to take.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor<const TO: To> {
+pub(super) struct Cursor<T: To> {
     src: *const u8,
     dst: *mut u8,
     left: usize,
+    to: PhantomData<T>,
 }
 
-impl<const TO: To> Cursor<TO> {
+impl<T: To> Cursor<T> {
     /// A cursor at the start of `len` bytes.
     ///
     /// # Safety
     ///
-    /// `src` is valid for reads of `len` bytes; unless `TO` is [`NOWHERE`], `dst` is valid for writes of as many; they do not overlap. Another
-    /// thread or process may write to `src`; `dst` has no other user. This holds as long as the cursor is used.
+    /// `src` is valid for reads of `len` bytes; if `T` stores them, `dst` is valid for writes of as many; they do not overlap. Another thread or
+    /// process may write to `src`; `dst` has no other user. This holds as long as the cursor is used.
     #[inline(always)]
     pub(super) unsafe fn new(dst: *mut u8, src: *const u8, len: usize) -> Self {
-        Self { src, dst, left: len }
+        Self { src, dst, left: len, to: PhantomData }
     }
 
     /// The number of bytes not yet taken.
@@ -65,13 +157,17 @@ impl<const TO: To> Cursor<TO> {
         self.left
     }
 
-    /// Prefetches the line `offset` bytes ahead, which may lie behind the end.
+    /// Prefetches the line `offset` bytes ahead, which may lie behind the end, where there is a stable intrinsic for that.
     #[inline(always)]
-    #[cfg(target_arch = "x86_64")]
     pub(super) fn prefetch(&self, offset: usize) {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch may be of any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(self.src.wrapping_add(offset).cast()) }
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.src.wrapping_add(offset).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
     }
 
     /// Takes the next word.
@@ -80,11 +176,11 @@ impl<const TO: To> Cursor<TO> {
     ///
     /// At least the word's size is left.
     #[inline(always)]
-    pub(super) unsafe fn take<T: Word>(&mut self) -> T {
+    pub(super) unsafe fn take<W: Word>(&mut self) -> W {
         // SAFETY: the caller's promise.
         unsafe {
             let word = self.take_at(0);
-            self.pass(size_of::<T>());
+            self.pass(size_of::<W>());
             word
         }
     }
@@ -93,19 +189,37 @@ impl<const TO: To> Cursor<TO> {
     ///
     /// # Safety
     ///
-    /// At least `offset` bytes and the word's size are left. For [`MEMORY`], the word's place is aligned to its size.
+    /// At least `offset` bytes and the word's size are left. For [`Memory`], a vector's place is aligned to its size.
     #[inline(always)]
-    pub(super) unsafe fn take_at<T: Word>(&self, offset: usize) -> T {
-        debug_assert!(offset + size_of::<T>() <= self.left);
-        // SAFETY: the caller promises that both sides are valid there. Only the last access needs alignment, and has it.
+    pub(super) unsafe fn take_at<W: Word>(&self, offset: usize) -> W {
+        debug_assert!(offset + size_of::<W>() <= self.left);
+        // SAFETY: the caller promises that both sides are valid there.
         unsafe {
-            let word = self.src.add(offset).cast::<Unaligned<T>>().read_volatile().0;
-            match TO {
-                NOWHERE => {}
-                MEMORY if size_of::<T>() >= 16 => word.store_past_cache(self.dst.add(offset).cast()),
-                _ => self.dst.add(offset).cast::<T>().write_unaligned(word),
+            let word = self.src.add(offset).cast::<Unaligned<W>>().read_volatile().0;
+            if T::STORES {
+                T::store(word, self.dst.add(offset));
             }
             word
+        }
+    }
+
+    /// Copies `bytes` that begin `offset` bytes ahead, for a digest of the [copy](To::copied). No byte may be copied twice, or copied and taken.
+    ///
+    /// # Safety
+    ///
+    /// `T` copies parts ahead. At least `offset + bytes` are left, and `bytes` is a multiple of 8.
+    #[inline(always)]
+    pub(super) unsafe fn copy_ahead(&self, offset: usize, bytes: usize) {
+        debug_assert!(T::AHEAD && bytes.is_multiple_of(8));
+        let in_vectors = bytes / size_of::<T::Vector>() * size_of::<T::Vector>();
+        // SAFETY: the caller's promise.
+        unsafe {
+            for vector in (0..in_vectors).step_by(size_of::<T::Vector>()) {
+                self.take_at::<T::Vector>(offset + vector);
+            }
+            for word in (in_vectors..bytes).step_by(8) {
+                self.take_at::<u64>(offset + word);
+            }
         }
     }
 
@@ -123,13 +237,12 @@ impl<const TO: To> Cursor<TO> {
         self.left -= bytes;
     }
 
-    /// Splits off the next `bytes`, and moves the cursor behind them.
+    /// Splits off the next `bytes`, a part, and moves the cursor behind it.
     ///
     /// # Safety
     ///
     /// At least `bytes` are left.
     #[inline(always)]
-    #[cfg(target_arch = "x86_64")]
     pub(super) unsafe fn split(&mut self, bytes: usize) -> Self {
         let head = Self { left: bytes, ..*self };
         // SAFETY: the caller's promise.
@@ -168,3 +281,6 @@ mod x86_64 {
         }
     }
 }
+
+#[cfg(target_arch = "aarch64")]
+impl Word for core::arch::aarch64::uint64x2_t {}

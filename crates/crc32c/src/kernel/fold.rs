@@ -9,14 +9,10 @@
 //! The multiplier and the `crc32q` unit are different ones, so both can work at once: a *block* is cut into a few streams for `crc32q` and a part
 //! for the vectors. The streams' registers are added to the accumulators at the block's end, each times the factor of its distance.
 
-use core::arch::x86_64::{
-    __m128i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_extract_epi64,
-    _mm_setzero_si128, _mm_xor_si128,
-};
-
 use super::LINE;
-use super::crc32q;
 use super::cursor::{Cursor, To, Word};
+use super::instructions::{Lane, add, crc_u64, lane, multiply, words, zero};
+use super::streams;
 use crate::carry::{carries_from, carry};
 
 /// A vector of 128-bit lanes.
@@ -33,10 +29,10 @@ pub(super) trait Vector: Word {
     unsafe fn add_products(self, lanes: Self, factors: Self) -> Self;
 
     /// `self` plus `lane` in the first lane.
-    unsafe fn add_to_first(self, lane: __m128i) -> Self;
+    unsafe fn add_to_first(self, lane: Lane) -> Self;
 
     /// The sum of all lanes.
-    unsafe fn sum(self) -> __m128i;
+    unsafe fn sum(self) -> Lane;
 }
 
 /// How a kernel divides a block between the multiplier and `crc32q`.
@@ -50,11 +46,12 @@ pub(super) trait Shape {
     /// Words of each stream for each round.
     const WORDS: usize = 1;
 
-    /// Steps of the accumulators in a block, not counting the one that fills them.
+    /// Rounds of a block; in each the accumulators take a step.
     const ROUNDS: usize = 1;
 
-    /// Messages from this length on are only folded. They are likely to come from memory, where reading the bytes in order is fastest.
-    const FOLD_ONLY_FROM: usize = 2 << 20;
+    /// Messages from this length on are only folded. They are likely to come from memory, where reading the bytes in order is fastest if folding
+    /// alone keeps pace with it.
+    const FOLD_ONLY_FROM: usize = usize::MAX;
 
     /// Bytes of a vector.
     const WIDTH: usize = size_of::<Self::Vector>();
@@ -69,10 +66,16 @@ pub(super) trait Shape {
     const STREAMED: usize = Self::STREAMS * Self::STREAM;
 
     /// Bytes of a block.
-    const BLOCK: usize = Self::STREAMED + (1 + Self::ROUNDS) * Self::STEP;
+    const BLOCK: usize = Self::STREAMED + Self::ROUNDS * Self::STEP;
 
-    /// Cache lines of the next block that a round prefetches.
+    /// Cache lines that a round prefetches.
     const LINES: usize = Self::BLOCK.div_ceil(LINE).div_ceil(Self::ROUNDS);
+
+    /// How far ahead of the block that is read lines are prefetched: whole blocks.
+    const DISTANCE: usize = if PAGE < Self::BLOCK { Self::BLOCK } else { PAGE / Self::BLOCK * Self::BLOCK };
+
+    /// Bytes of the next block that a round copies ahead: whole vectors of up to 32 bytes. The rest is copied at the start of the block.
+    const COPIED: usize = Self::BLOCK / Self::ROUNDS / 32 * 32;
 
     /// For each stream, the factor that adds its register to the first lane of the accumulators at the end of the block.
     const STREAM_FACTORS: [u64; MAX_STREAMS] = {
@@ -89,6 +92,9 @@ pub(super) trait Shape {
     };
 }
 
+/// The distance of prefetches. Shorter ones come too late (a digest of 64 KiB from memory: 15 GB/s at 1 KiB), longer ones gain nothing more.
+const PAGE: usize = 4096;
+
 /// The most streams of any shape.
 const MAX_STREAMS: usize = 4;
 
@@ -99,36 +105,52 @@ type Lanes<S> = [<S as Shape>::Vector; 4];
 ///
 /// # Safety
 ///
-/// The function is inlined into one that enables the instructions of `S::Vector`, PCLMULQDQ and SSE4.2, and the CPU has them.
+/// The function is inlined into one that enables the instructions of `S::Vector`, of `T::Vector` and of `instructions`, and the CPU has them.
 #[inline(always)]
-pub(super) unsafe fn run<S: Shape, const TO: To>(register: u32, mut rest: Cursor<TO>) -> u32 {
+pub(super) unsafe fn run<S: Shape, T: To>(register: u32, mut rest: Cursor<T>) -> u32 {
     // SAFETY: each step takes no more than is left; the instructions are the caller's promise.
     unsafe {
         if rest.left() < S::STEP {
-            return crc32q::one(register, rest);
+            return streams::one(register, rest);
         }
         let mut lanes;
-        if S::STREAMS != 0 && rest.left() >= S::BLOCK && rest.left() < S::FOLD_ONLY_FROM {
-            let over_streams = const { Factors::over(S::STREAMED + S::STEP) }.vector::<S>();
-            let mut start = register;
-            lanes = load::<S, TO>(&rest, S::STREAMED);
-            while rest.left() >= 2 * S::BLOCK {
-                lanes = block::<S, TO, true>(start, lanes, rest.split(S::BLOCK));
-                lanes = fold::<S>(lanes, over_streams, load::<S, TO>(&rest, S::STREAMED));
-                start = 0;
-            }
-            lanes = block::<S, TO, false>(start, lanes, rest.split(S::BLOCK));
+        if S::STREAMS != 0 && !T::WHOLE_VECTORS && rest.left() >= S::BLOCK && rest.left() < S::FOLD_ONLY_FROM {
+            (lanes, rest) = blocks::<S, T>(register, rest);
         } else {
-            lanes = load::<S, TO>(&rest, 0);
-            lanes[0] = lanes[0].add_to_first(_mm_cvtsi64_si128(i64::from(register)));
+            lanes = load::<S, T>(&rest, 0);
+            lanes[0] = lanes[0].add_to_first(lane(u64::from(register)));
             rest.pass(S::STEP);
         }
         let over_step = const { Factors::over(S::STEP) }.vector::<S>();
         while rest.left() >= S::STEP {
-            lanes = fold::<S>(lanes, over_step, load::<S, TO>(&rest, 0));
+            lanes = fold::<S>(lanes, over_step, load::<S, T>(&rest, 0));
             rest.pass(S::STEP);
         }
-        finish::<S, TO>(lanes, rest)
+        finish::<S, T>(lanes, rest)
+    }
+}
+
+/// Takes all whole blocks, at least one. Returns the accumulators at the end of the last one, and what is left.
+#[inline(always)]
+unsafe fn blocks<S: Shape, T: To>(register: u32, mut rest: Cursor<T>) -> (Lanes<S>, Cursor<T>) {
+    // SAFETY: no more is taken than is left; the instructions are the caller's promise.
+    unsafe {
+        let over_streams = const { Factors::over(S::STREAMED + S::STEP) }.vector::<S>();
+        let mut start = register;
+        let first = rest.split(S::BLOCK);
+        if T::AHEAD {
+            first.copy_ahead(0, S::BLOCK);
+        }
+        let mut part = T::copied(first);
+        let mut lanes = load::<S, _>(&part, S::STREAMED);
+        while rest.left() >= S::BLOCK {
+            let next = Next { block: rest.split(S::BLOCK), behind: rest.left() };
+            lanes = block::<S, _, _>(start, lanes, part, Some(next));
+            part = T::copied(next.block);
+            lanes = fold::<S>(lanes, over_streams, load::<S, _>(&part, S::STREAMED));
+            start = 0;
+        }
+        (block::<S, _, T>(start, lanes, part, None), rest)
     }
 }
 
@@ -152,7 +174,7 @@ impl Factors {
 
 /// Loads the vectors of the next step.
 #[inline(always)]
-unsafe fn load<S: Shape, const TO: To>(rest: &Cursor<TO>, offset: usize) -> Lanes<S> {
+unsafe fn load<S: Shape, T: To>(rest: &Cursor<T>, offset: usize) -> Lanes<S> {
     // SAFETY: the caller's promise.
     unsafe {
         [
@@ -177,42 +199,75 @@ unsafe fn fold<S: Shape>(lanes: Lanes<S>, factors: S::Vector, next: Lanes<S>) ->
     }
 }
 
-/// Folds the rest of a block, whose first vectors are in the accumulators, and digests its streams, the first from `register`.
-///
-/// When another block follows, its lines are prefetched in order: the CPU's own prefetchers do not recognize a block's pattern of access, and a
-/// message that comes from memory would take twice the time.
+/// The block after the one that is digested.
+#[derive(Clone, Copy)]
+struct Next<T: To> {
+    block: Cursor<T>,
+    /// Bytes of the message behind it.
+    behind: usize,
+}
+
+impl<T: To> Next<T> {
+    /// Copies what is no round's part of the block, if blocks are copied ahead.
+    #[inline(always)]
+    unsafe fn begin<S: Shape>(&self) {
+        if T::AHEAD {
+            // SAFETY: all within the block.
+            unsafe { self.block.copy_ahead(0, S::BLOCK - S::ROUNDS * S::COPIED) };
+        }
+    }
+
+    /// Does a round's part: copies some of the block, if blocks are copied ahead, and prefetches lines far ahead in order. The CPU's own
+    /// prefetchers do not recognize a block's pattern of access, and a message that comes from memory would take twice the time.
+    #[inline(always)]
+    unsafe fn prepare<S: Shape>(&self, round: usize) {
+        // The block that is read from the source is this one or the one before it.
+        let far = if T::AHEAD { S::DISTANCE } else { S::DISTANCE - S::BLOCK };
+        if far == 0 || far <= self.behind {
+            for line in 0..S::LINES {
+                self.block.prefetch(far + (round * S::LINES + line) * LINE);
+            }
+        }
+        if T::AHEAD {
+            // SAFETY: all within the block.
+            unsafe { self.block.copy_ahead(S::BLOCK - (S::ROUNDS - round) * S::COPIED, S::COPIED) };
+        }
+    }
+}
+
+/// Folds the rest of a block, whose first vectors are in the accumulators, digests its streams, the first from `register`, and prepares the next
+/// block meanwhile.
 #[inline(always)]
-unsafe fn block<S: Shape, const TO: To, const MORE: bool>(
+unsafe fn block<S: Shape, T: To, N: To>(
     register: u32,
     mut lanes: Lanes<S>,
-    block: Cursor<TO>,
+    block: Cursor<T>,
+    next: Option<Next<N>>,
 ) -> Lanes<S> {
-    // Stores past the cache must be aligned, in this block and in the next.
-    const { assert!(S::STREAMED.is_multiple_of(S::WIDTH) && S::BLOCK.is_multiple_of(S::WIDTH)) }
     let mut registers = [u64::from(register), 0, 0, 0];
-    // SAFETY: all within the block; the instructions are the caller's promise.
+    // SAFETY: all within the blocks; the instructions are the caller's promise.
     unsafe {
         let over_step = const { Factors::over(S::STEP) }.vector::<S>();
+        if let Some(next) = &next {
+            next.begin::<S>();
+        }
         for round in 0..S::ROUNDS {
-            lanes = fold::<S>(lanes, over_step, load::<S, TO>(&block, S::STREAMED + (1 + round) * S::STEP));
-            if MORE {
-                for line in 0..S::LINES {
-                    block.prefetch(S::BLOCK + (round * S::LINES + line) * LINE);
-                }
+            if round != 0 {
+                lanes = fold::<S>(lanes, over_step, load::<S, T>(&block, S::STREAMED + round * S::STEP));
+            }
+            if let Some(next) = &next {
+                next.prepare::<S>(round);
             }
             for word in 0..S::WORDS {
                 for (stream, register) in registers.iter_mut().enumerate().take(S::STREAMS) {
                     let offset = stream * S::STREAM + 8 * (round * S::WORDS + word);
-                    *register = _mm_crc32_u64(*register, block.take_at(offset));
+                    *register = crc_u64(*register, block.take_at(offset));
                 }
             }
         }
-        let mut sum = _mm_setzero_si128();
+        let mut sum = zero();
         for (stream, register) in registers.into_iter().enumerate().take(S::STREAMS) {
-            let factor = S::STREAM_FACTORS[stream];
-            let product =
-                _mm_clmulepi64_si128::<0x00>(_mm_cvtsi64_si128(register as i64), _mm_cvtsi64_si128(factor as i64));
-            sum = _mm_xor_si128(sum, product);
+            sum = add(sum, multiply(register, S::STREAM_FACTORS[stream]));
         }
         lanes[0] = lanes[0].add_to_first(sum);
     }
@@ -221,7 +276,7 @@ unsafe fn block<S: Shape, const TO: To, const MORE: bool>(
 
 /// Carries the accumulators and all bytes that are left to the end, and reduces their sum to the register.
 #[inline(always)]
-unsafe fn finish<S: Shape, const TO: To>(lanes: Lanes<S>, mut rest: Cursor<TO>) -> u32 {
+unsafe fn finish<S: Shape, T: To>(lanes: Lanes<S>, mut rest: Cursor<T>) -> u32 {
     // SAFETY: less than a step is left, each loop takes what is there, and `home` keeps pace with it.
     unsafe {
         let mut home = carries_from(S::STEP + rest.left() / 8 * 8);
@@ -236,11 +291,10 @@ unsafe fn finish<S: Shape, const TO: To>(lanes: Lanes<S>, mut rest: Cursor<TO>) 
         }
         let mut sum = sum.sum();
         while rest.left() >= 8 {
-            let word = _mm_cvtsi64_si128(rest.take::<u64>() as i64);
-            sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x00>(word, _mm_cvtsi64_si128(*home as i64)));
+            sum = add(sum, multiply(rest.take(), *home));
             home = home.add(1);
         }
-        let high = _mm_crc32_u64(0, _mm_cvtsi128_si64(sum) as u64) as u32;
-        crc32q::last_bytes(high ^ _mm_extract_epi64::<1>(sum) as u32, rest)
+        let [high, low] = words(sum);
+        streams::last_bytes(crc_u64(0, high) as u32 ^ low as u32, rest)
     }
 }

@@ -7,10 +7,13 @@
 //! | `slicing8` | eight tables, eight independent lookups for eight bytes | |
 //! | `slicing16` | sixteen tables, sixteen lookups for sixteen bytes | |
 //! | `crc32q` | the instruction, on three streams at once | SSE4.2 |
-//! | `pclmul` | folding 64 bytes a step | PCLMULQDQ, SSE4.2 |
-//! | `pclmul+crc32q` | folding 64 bytes a step and three streams beside it | PCLMULQDQ, SSE4.2 |
-//! | `vpclmul256` | folding 128 bytes a step and three streams beside it | VPCLMULQDQ, AVX2 |
+//! | `crc32q+pclmul` | three streams that take three quarters, and folding 64 bytes a step beside them | PCLMULQDQ, AVX2 |
+//! | `pclmul+crc32q` | folding 64 bytes a step, and four streams that take half beside it | PCLMULQDQ, AVX2 |
+//! | `vpclmul256` | folding 128 bytes a step, and four streams that take half beside it | VPCLMULQDQ, AVX2 |
 //! | `vpclmul512` | folding 256 bytes a step, in digests with four streams beside it | VPCLMULQDQ, AVX-512F |
+//! | `crc32cx` | ARM's instruction, on three streams at once | CRC32 |
+//! | `pmull+crc32cx` | folding 64 bytes a step, and four streams that take half beside it | PMULL, CRC32 |
+//! | `pmull+crc32cx+eor3` | the same, adding three vectors at once | SHA3, PMULL, CRC32 |
 
 #![expect(
     clippy::inline_always,
@@ -26,7 +29,7 @@ use core::fmt;
 
 use crate::Crc32c;
 use crate::cpu::Features;
-use cursor::{CACHE, Cursor, MEMORY, NOWHERE, To};
+use cursor::{Nowhere, To};
 
 mod bitwise;
 mod cursor;
@@ -34,16 +37,28 @@ mod sarwate;
 mod slicing16;
 mod slicing8;
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod fold;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg_attr(target_arch = "x86_64", path = "instructions/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "instructions/aarch64.rs")]
+mod instructions;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod streams;
+
 #[cfg(target_arch = "x86_64")]
 mod crc32q;
-#[cfg(target_arch = "x86_64")]
-mod fold;
 #[cfg(target_arch = "x86_64")]
 mod pclmul;
 #[cfg(target_arch = "x86_64")]
 mod vpclmul256;
 #[cfg(target_arch = "x86_64")]
 mod vpclmul512;
+
+#[cfg(target_arch = "aarch64")]
+mod crc32cx;
+#[cfg(target_arch = "aarch64")]
+mod pmull;
 
 /// What a kernel's module provides.
 trait Algorithm {
@@ -53,12 +68,18 @@ trait Algorithm {
     /// The features that the CPU must have.
     const NEEDS: Features;
 
-    /// Advances the register over all bytes that are left.
+    /// How its copies within the cache store the bytes.
+    type Copy: To;
+
+    /// How its copies past the cache do.
+    type CopyPastCache: To;
+
+    /// Advances the register over `len` bytes. The arguments are those of [`cursor::Cursor::new`], which would be passed in memory, not in registers.
     ///
     /// # Safety
     ///
-    /// The CPU has what the kernel needs. For [`MEMORY`], the destination is aligned to [`LINE`].
-    unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32;
+    /// As for [`cursor::Cursor::new`]. The CPU has what the kernel needs. For [`cursor::Memory`], the destination is aligned to [`LINE`].
+    unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32;
 }
 
 /// Bytes of a cache line, and of the largest vector.
@@ -81,14 +102,26 @@ pub(crate) static ENTRIES: [Entry; 9] = [
     Entry::of::<slicing8::Slicing8>(),
     Entry::of::<slicing16::Slicing16>(),
     Entry::of::<crc32q::Crc32q>(),
-    Entry::of::<pclmul::Pclmul>(),
+    Entry::of::<pclmul::Crc32qPclmul>(),
     Entry::of::<pclmul::PclmulCrc32q>(),
     Entry::of::<vpclmul256::Vpclmul256>(),
     Entry::of::<vpclmul512::Vpclmul512>(),
 ];
 
 /// All kernels, the plainest first.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+pub(crate) static ENTRIES: [Entry; 7] = [
+    Entry::of::<bitwise::Bitwise>(),
+    Entry::of::<sarwate::Sarwate>(),
+    Entry::of::<slicing8::Slicing8>(),
+    Entry::of::<slicing16::Slicing16>(),
+    Entry::of::<crc32cx::Crc32cx>(),
+    Entry::of::<pmull::Pmull>(),
+    Entry::of::<pmull::PmullEor3>(),
+];
+
+/// All kernels, the plainest first.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) static ENTRIES: [Entry; 4] = [
     Entry::of::<bitwise::Bitwise>(),
     Entry::of::<sarwate::Sarwate>(),
@@ -105,6 +138,11 @@ impl Entry {
             copy: copy::<A>,
             copy_past_cache: copy_past_cache::<A>,
         }
+    }
+
+    /// The features that the kernel needs.
+    pub(crate) fn needs(&self) -> Features {
+        self.needs
     }
 
     /// The features that the kernel needs and this CPU lacks.
@@ -145,20 +183,20 @@ impl Entry {
 
 unsafe fn digest<A: Algorithm>(register: u32, src: *const u8, len: usize) -> u32 {
     // SAFETY: the caller's promise. A digest does not use its destination.
-    unsafe { A::run(register, Cursor::<NOWHERE>::new(core::ptr::null_mut(), src, len)) }
+    unsafe { A::run::<Nowhere>(register, core::ptr::null_mut(), src, len) }
 }
 
 unsafe fn copy<A: Algorithm>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { A::run(register, Cursor::<CACHE>::new(dst, src, len)) }
+    unsafe { A::run::<A::Copy>(register, dst, src, len) }
 }
 
 unsafe fn copy_past_cache<A: Algorithm>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     let head = dst.align_offset(LINE).min(len);
     // SAFETY: the caller's promise; the rest begins where the destination is aligned.
     let register = unsafe {
-        let register = A::run(register, Cursor::<CACHE>::new(dst, src, head));
-        A::run(register, Cursor::<MEMORY>::new(dst.add(head), src.add(head), len - head))
+        let register = A::run::<A::Copy>(register, dst, src, head);
+        A::run::<A::CopyPastCache>(register, dst.add(head), src.add(head), len - head)
     };
     // Stores past the cache are not ordered with any others, not even with a later store that tells another thread that the bytes are there.
     #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
 //! Sarwate's algorithm: eight steps of the division are one lookup in a table of 256 remainders.
 
 use super::Algorithm;
-use super::cursor::{Cursor, To};
+use super::cursor::{Cache, Cursor, To};
 use crate::cpu::Features;
 use crate::tables::SLICES;
 
@@ -10,16 +10,18 @@ pub(super) struct Sarwate;
 impl Algorithm for Sarwate {
     const NAME: &'static str = "sarwate";
     const NEEDS: Features = Features::NONE;
+    type Copy = Cache;
+    type CopyPastCache = Cache;
 
-    unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
+    unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.
-        unsafe { bytes(register, rest) }
+        unsafe { bytes::<T>(register, Cursor::new(dst, src, len)) }
     }
 }
 
 /// Advances the register over all bytes that are left, one by one.
 #[inline]
-pub(super) unsafe fn bytes<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {
+pub(super) unsafe fn bytes<T: To>(mut register: u32, mut rest: Cursor<T>) -> u32 {
     while rest.left() != 0 {
         // SAFETY: a byte is left.
         let byte = unsafe { rest.take::<u8>() };

@@ -1,7 +1,7 @@
 //! Slicing-by-16: like slicing-by-8, with twice the tables and half the waiting.
 
 use super::Algorithm;
-use super::cursor::{Cursor, To};
+use super::cursor::{Cache, Cursor, To};
 use super::sarwate;
 use super::slicing8::four;
 use crate::cpu::Features;
@@ -11,8 +11,12 @@ pub(super) struct Slicing16;
 impl Algorithm for Slicing16 {
     const NAME: &'static str = "slicing16";
     const NEEDS: Features = Features::NONE;
+    type Copy = Cache;
+    type CopyPastCache = Cache;
 
-    unsafe fn run<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {
+    unsafe fn run<T: To>(mut register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
+        // SAFETY: the caller's promise.
+        let mut rest = unsafe { Cursor::<T>::new(dst, src, len) };
         // SAFETY: sixteen bytes are left.
         unsafe {
             while rest.left() >= 16 {

@@ -5,7 +5,7 @@
 //! the place of all that came before (bit replacement). Each position has its table, so the eight lookups are independent.
 
 use super::Algorithm;
-use super::cursor::{Cursor, To};
+use super::cursor::{Cache, Cursor, To};
 use super::sarwate;
 use crate::cpu::Features;
 use crate::tables::SLICES;
@@ -15,8 +15,12 @@ pub(super) struct Slicing8;
 impl Algorithm for Slicing8 {
     const NAME: &'static str = "slicing8";
     const NEEDS: Features = Features::NONE;
+    type Copy = Cache;
+    type CopyPastCache = Cache;
 
-    unsafe fn run<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {
+    unsafe fn run<T: To>(mut register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
+        // SAFETY: the caller's promise.
+        let mut rest = unsafe { Cursor::<T>::new(dst, src, len) };
         // SAFETY: eight bytes are left.
         unsafe {
             while rest.left() >= 8 {

@@ -6,7 +6,7 @@ use core::arch::x86_64::{
 };
 
 use super::Algorithm;
-use super::cursor::{Cursor, NOWHERE, To};
+use super::cursor::{Ahead, Cursor, Memory, To};
 use super::fold::{self, Shape, Vector};
 use crate::cpu::Features;
 
@@ -15,36 +15,28 @@ pub(super) struct Vpclmul256;
 impl Algorithm for Vpclmul256 {
     const NAME: &'static str = "vpclmul256";
     const NEEDS: Features = Features::VPCLMULQDQ.and(Features::AVX2).and(Features::PCLMULQDQ).and(Features::SSE42);
+    type Copy = Ahead<__m256i>;
+    type CopyPastCache = Memory;
 
-    unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
+    unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.
-        unsafe { run::<TO>(register, rest) }
+        unsafe { run::<T>(register, dst, src, len) }
     }
 }
 
 #[target_feature(enable = "vpclmulqdq,avx2,pclmulqdq,sse4.2")]
-unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
+unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     // SAFETY: the features are enabled here.
-    unsafe {
-        if TO == NOWHERE { fold::run::<Digest, TO>(register, rest) } else { fold::run::<Copy, TO>(register, rest) }
-    }
+    unsafe { fold::run::<Vpclmul256, T>(register, Cursor::new(dst, src, len)) }
 }
 
-/// The shape of a digest: `crc32q` adds half to the multiplier's speed where that starts an operation every second cycle.
-struct Digest;
-
-impl Shape for Digest {
+/// Blocks of 1 KiB, half for `crc32q`: where the multiplier starts an operation every second cycle, both take 8 bytes a cycle.
+impl Shape for Vpclmul256 {
     type Vector = __m256i;
-    const STREAMS: usize = 3;
+    const STREAMS: usize = 4;
     const WORDS: usize = 4;
-    const ROUNDS: usize = 17;
-}
-
-/// The shape of a copy: folding only. Streams would gain a fifth in the cache, and lose half in memory.
-struct Copy;
-
-impl Shape for Copy {
-    type Vector = __m256i;
+    const ROUNDS: usize = 4;
+    const FOLD_ONLY_FROM: usize = 2 << 20;
 }
 
 impl Vector for __m256i {

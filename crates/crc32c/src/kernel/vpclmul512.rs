@@ -7,7 +7,7 @@ use core::arch::x86_64::{
 };
 
 use super::Algorithm;
-use super::cursor::{Cursor, NOWHERE, To};
+use super::cursor::{Cache, Cursor, Memory, To};
 use super::fold::{self, Shape, Vector};
 use crate::cpu::Features;
 
@@ -16,18 +16,21 @@ pub(super) struct Vpclmul512;
 impl Algorithm for Vpclmul512 {
     const NAME: &'static str = "vpclmul512";
     const NEEDS: Features = Features::VPCLMULQDQ.and(Features::AVX512F).and(Features::PCLMULQDQ).and(Features::SSE42);
+    type Copy = Cache;
+    type CopyPastCache = Memory;
 
-    unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
+    unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.
-        unsafe { run::<TO>(register, rest) }
+        unsafe { run::<T>(register, dst, src, len) }
     }
 }
 
 #[target_feature(enable = "vpclmulqdq,avx512f,pclmulqdq,sse4.2")]
-unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
+unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     // SAFETY: the features are enabled here.
     unsafe {
-        if TO == NOWHERE { fold::run::<Digest, TO>(register, rest) } else { fold::run::<Copy, TO>(register, rest) }
+        let rest = Cursor::new(dst, src, len);
+        if T::STORES { fold::run::<Copy, T>(register, rest) } else { fold::run::<Digest, T>(register, rest) }
     }
 }
 
