@@ -13,8 +13,6 @@ impl Algorithm for Crc32cx {
     const NAME: &'static str = "crc32cx";
     const NEEDS: Features = Features::CRC32;
     type Copy = Ahead<uint64x2_t>;
-    // A stream's words are too short to be stored past the cache.
-    type CopyPastCache = Self::Copy;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.

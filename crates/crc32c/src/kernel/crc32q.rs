@@ -13,8 +13,6 @@ impl Algorithm for Crc32q {
     const NAME: &'static str = "crc32q";
     const NEEDS: Features = Features::SSE42;
     type Copy = Ahead<__m128i>;
-    // A stream's words are too short to be stored past the cache.
-    type CopyPastCache = Self::Copy;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.

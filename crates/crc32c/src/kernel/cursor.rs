@@ -19,14 +19,11 @@ pub(super) trait To: Copy {
     /// Whether the bytes are stored.
     const STORES: bool = true;
 
-    /// Whether stores are only fast when they are whole vectors.
-    const WHOLE_VECTORS: bool = false;
-
     /// Stores a word, if the bytes are stored.
     ///
     /// # Safety
     ///
-    /// `dst` is valid for writes of the word; for [`Memory`], a vector's place is aligned to its size.
+    /// `dst` is valid for writes of the word; for [`Memory`], the place of one of 8 bytes or more is aligned to its size.
     #[inline(always)]
     unsafe fn store<W: Word>(word: W, dst: *mut u8) {
         // SAFETY: the caller's promise.
@@ -66,19 +63,18 @@ impl To for Cache {
     }
 }
 
-/// Stores each word as it is digested, past the cache where it is a whole, aligned vector.
+/// Stores each word as it is digested, past the cache where it has 8 bytes or more.
 #[derive(Clone, Copy)]
 pub(super) struct Memory;
 
 impl To for Memory {
     type Vector = u64;
     type Copied = Self;
-    const WHOLE_VECTORS: bool = true;
 
     #[inline(always)]
     unsafe fn store<W: Word>(word: W, dst: *mut u8) {
         // SAFETY: the caller's promise.
-        unsafe { if size_of::<W>() >= 16 { word.store_past_cache(dst.cast()) } else { Cache::store(word, dst) } }
+        unsafe { if size_of::<W>() >= 8 { word.store_past_cache(dst.cast()) } else { Cache::store(word, dst) } }
     }
 
     #[inline(always)]
@@ -127,7 +123,14 @@ pub(super) trait Word: Copy {
 impl Word for u8 {}
 impl Word for u16 {}
 impl Word for u32 {}
-impl Word for u64 {}
+impl Word for u64 {
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn store_past_cache(self, dst: *mut Self) {
+        // SAFETY: the caller's promise; every x86-64 CPU has SSE2.
+        unsafe { core::arch::x86_64::_mm_stream_si64(dst.cast(), self.cast_signed()) }
+    }
+}
 impl Word for u128 {}
 
 /// The bytes that a kernel has yet to take.
@@ -189,7 +192,7 @@ impl<T: To> Cursor<T> {
     ///
     /// # Safety
     ///
-    /// At least `offset` bytes and the word's size are left. For [`Memory`], a vector's place is aligned to its size.
+    /// At least `offset` bytes and the word's size are left. For [`Memory`], the place of one of 8 bytes or more is aligned to its size.
     #[inline(always)]
     pub(super) unsafe fn take_at<W: Word>(&self, offset: usize) -> W {
         debug_assert!(offset + size_of::<W>() <= self.left);

@@ -114,7 +114,7 @@ pub(super) unsafe fn run<S: Shape, T: To>(register: u32, mut rest: Cursor<T>) ->
             return streams::one(register, rest);
         }
         let mut lanes;
-        if S::STREAMS != 0 && !T::WHOLE_VECTORS && rest.left() >= S::BLOCK && rest.left() < S::FOLD_ONLY_FROM {
+        if S::STREAMS != 0 && rest.left() >= S::BLOCK && rest.left() < S::FOLD_ONLY_FROM {
             (lanes, rest) = blocks::<S, T>(register, rest);
         } else {
             lanes = load::<S, T>(&rest, 0);
@@ -223,7 +223,8 @@ impl<T: To> Next<T> {
     unsafe fn prepare<S: Shape>(&self, round: usize) {
         // The block that is read from the source is this one or the one before it.
         let far = if T::AHEAD { S::DISTANCE } else { S::DISTANCE - S::BLOCK };
-        if far == 0 || far <= self.behind {
+        let far = if far <= self.behind { far } else { 0 };
+        if far != 0 || !T::AHEAD {
             for line in 0..S::LINES {
                 self.block.prefetch(far + (round * S::LINES + line) * LINE);
             }

@@ -29,7 +29,7 @@ use core::fmt;
 
 use crate::Crc32c;
 use crate::cpu::Features;
-use cursor::{Nowhere, To};
+use cursor::{Memory, Nowhere, To};
 
 mod bitwise;
 mod cursor;
@@ -71,14 +71,11 @@ trait Algorithm {
     /// How its copies within the cache store the bytes.
     type Copy: To;
 
-    /// How its copies past the cache do.
-    type CopyPastCache: To;
-
     /// Advances the register over `len` bytes. The arguments are those of [`cursor::Cursor::new`], which would be passed in memory, not in registers.
     ///
     /// # Safety
     ///
-    /// As for [`cursor::Cursor::new`]. The CPU has what the kernel needs. For [`cursor::Memory`], the destination is aligned to [`LINE`].
+    /// As for [`cursor::Cursor::new`]. The CPU has what the kernel needs. For [`Memory`], the destination is aligned to [`LINE`].
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32;
 }
 
@@ -196,7 +193,7 @@ unsafe fn copy_past_cache<A: Algorithm>(register: u32, dst: *mut u8, src: *const
     // SAFETY: the caller's promise; the rest begins where the destination is aligned.
     let register = unsafe {
         let register = A::run::<A::Copy>(register, dst, src, head);
-        A::run::<A::CopyPastCache>(register, dst.add(head), src.add(head), len - head)
+        A::run::<Memory>(register, dst.add(head), src.add(head), len - head)
     };
     // Stores past the cache are not ordered with any others, not even with a later store that tells another thread that the bytes are there.
     #[cfg(target_arch = "x86_64")]

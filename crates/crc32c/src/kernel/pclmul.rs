@@ -6,7 +6,7 @@
 use core::arch::x86_64::{__m128i, __m256i, _mm_clmulepi64_si128, _mm_loadu_si128, _mm_set_epi64x, _mm_xor_si128};
 
 use super::Algorithm;
-use super::cursor::{Ahead, Cursor, Memory, To};
+use super::cursor::{Ahead, Cursor, To};
 use super::fold::{self, Shape, Vector};
 use crate::cpu::Features;
 
@@ -20,7 +20,6 @@ impl Algorithm for Crc32qPclmul {
     const NAME: &'static str = "crc32q+pclmul";
     const NEEDS: Features = Features::AVX2.and(Features::PCLMULQDQ).and(Features::SSE42);
     type Copy = Ahead<__m256i>;
-    type CopyPastCache = Memory;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.
@@ -32,7 +31,6 @@ impl Algorithm for PclmulCrc32q {
     const NAME: &'static str = "pclmul+crc32q";
     const NEEDS: Features = Crc32qPclmul::NEEDS;
     type Copy = Ahead<__m256i>;
-    type CopyPastCache = Memory;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.

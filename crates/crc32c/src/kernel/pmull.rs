@@ -6,7 +6,7 @@ use core::arch::aarch64::{
 };
 
 use super::Algorithm;
-use super::cursor::{Ahead, Cursor, Memory, To, Word};
+use super::cursor::{Ahead, Cursor, To, Word};
 use super::fold::{self, Shape, Vector};
 use crate::cpu::Features;
 
@@ -20,7 +20,6 @@ impl Algorithm for Pmull {
     const NAME: &'static str = "pmull+crc32cx";
     const NEEDS: Features = Features::PMULL.and(Features::CRC32);
     type Copy = Ahead<uint64x2_t>;
-    type CopyPastCache = Memory;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.
@@ -38,7 +37,6 @@ impl Algorithm for PmullEor3 {
     const NAME: &'static str = "pmull+crc32cx+eor3";
     const NEEDS: Features = Pmull::NEEDS.and(Features::SHA3);
     type Copy = Ahead<uint64x2_t>;
-    type CopyPastCache = Memory;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.

@@ -11,7 +11,6 @@ impl Algorithm for Sarwate {
     const NAME: &'static str = "sarwate";
     const NEEDS: Features = Features::NONE;
     type Copy = Cache;
-    type CopyPastCache = Cache;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.

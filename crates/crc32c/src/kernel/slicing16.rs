@@ -12,7 +12,6 @@ impl Algorithm for Slicing16 {
     const NAME: &'static str = "slicing16";
     const NEEDS: Features = Features::NONE;
     type Copy = Cache;
-    type CopyPastCache = Cache;
 
     unsafe fn run<T: To>(mut register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.

@@ -16,7 +16,6 @@ impl Algorithm for Slicing8 {
     const NAME: &'static str = "slicing8";
     const NEEDS: Features = Features::NONE;
     type Copy = Cache;
-    type CopyPastCache = Cache;
 
     unsafe fn run<T: To>(mut register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.

@@ -6,7 +6,7 @@ use core::arch::x86_64::{
 };
 
 use super::Algorithm;
-use super::cursor::{Ahead, Cursor, Memory, To};
+use super::cursor::{Ahead, Cursor, To};
 use super::fold::{self, Shape, Vector};
 use crate::cpu::Features;
 
@@ -16,7 +16,6 @@ impl Algorithm for Vpclmul256 {
     const NAME: &'static str = "vpclmul256";
     const NEEDS: Features = Features::VPCLMULQDQ.and(Features::AVX2).and(Features::PCLMULQDQ).and(Features::SSE42);
     type Copy = Ahead<__m256i>;
-    type CopyPastCache = Memory;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.

@@ -7,7 +7,7 @@ use core::arch::x86_64::{
 };
 
 use super::Algorithm;
-use super::cursor::{Cache, Cursor, Memory, To};
+use super::cursor::{Cache, Cursor, To};
 use super::fold::{self, Shape, Vector};
 use crate::cpu::Features;
 
@@ -17,7 +17,6 @@ impl Algorithm for Vpclmul512 {
     const NAME: &'static str = "vpclmul512";
     const NEEDS: Features = Features::VPCLMULQDQ.and(Features::AVX512F).and(Features::PCLMULQDQ).and(Features::SSE42);
     type Copy = Cache;
-    type CopyPastCache = Memory;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.
