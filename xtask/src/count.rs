@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{self, cargo, root};
 
-const KERNELS: [&str; 5] = ["sarwate", "slicing8", "slicing16", "crc32q", "pclmul+crc32q"];
+const KERNELS: [&str; 6] = ["sarwate", "slicing8", "slicing16", "crc32q", "crc32q+pclmul", "pclmul+crc32q"];
 const OPS: [&str; 2] = ["digest", "copy"];
 const LENGTHS: [u32; 3] = [48, 512, 4096];
 

@@ -16,6 +16,7 @@ mod protocol;
 mod sim;
 mod suite;
 mod test;
+mod tiers;
 
 use std::process::ExitCode;
 

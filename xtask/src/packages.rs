@@ -40,9 +40,17 @@ const ENCRYPTED: [(&str, Option<&str>); 5] = [
 /// The packages for `cargo xtask profile`, in the same form.
 const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("util-linux", Some("taskset"))];
 
+/// The packages for tests of kernels for ARM, in the same form.
+const EMULATED: [(&str, Option<&str>); 1] = [("qemu-user-static", Some("qemu-aarch64-static"))];
+
 /// Installs missing packages that the tests need if this process may, and otherwise names them and fails.
 pub(crate) fn provide() -> Result<()> {
     provide_all("the tests need", &NEEDED)
+}
+
+/// Installs the emulator of ARM's CPUs.
+pub(crate) fn provide_for_emulation() -> Result<()> {
+    provide_all("the tests for ARM need", &EMULATED)
 }
 
 /// Installs the packages for a comparison. tgt requires root, and so does setting the congestion control.

@@ -14,6 +14,7 @@ use crate::process::{self, cargo, file_stems, root};
 use crate::protocol;
 use crate::sim;
 use crate::suite;
+use crate::tiers;
 
 /// Everything that has to pass.
 #[derive(clap::Args)]
@@ -33,11 +34,12 @@ struct Step {
 }
 
 /// The steps, quick ones first, so that a mistake shows early.
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
     Step { name: "unit", what: "unit, property and documentation tests", run: unit },
+    Step { name: "tiers", what: "digest kernels as older CPUs run them, and ARM's in an emulator", run: tiers::step },
     Step {
         name: "sim",
         what: "a few hundred simulated sessions over a network that breaks everything",

@@ -1,0 +1,67 @@
+//! The digest kernels as other CPUs run them: tiers of x86-64 by `LUNETTE_CPU`, those of ARM in an emulator.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::packages;
+use crate::process::{self, cargo};
+
+/// What `LUNETTE_CPU` takes on x86-64. The widest tier is what the step `unit` tests.
+const X86_64: [&str; 5] = ["plain", "sse4.2", "avx2", "broadwell", "vpclmulqdq"];
+
+/// All test programs but `choice`, which sets the variable itself.
+const X86_64_TESTS: [&str; 8] = ["--test", "kernels", "--test", "memory", "--test", "segments", "--test", "vectors"];
+
+/// What `LUNETTE_CPU` takes on ARM, the widest tier first.
+const AARCH64: [&str; 4] = ["sha3", "pmull", "crc32", "plain"];
+
+/// The tests that ask which kernels a tier uses. Those of each kernel are the same on every tier that has it, and slow in an emulator.
+const OF_CHOICES: [&str; 3] = ["chosen", "long_messages", "which_kernels"];
+
+/// A target whose programs need no C compiler to be linked, and no libraries to be run.
+const AARCH64_TARGET: &str = "aarch64-unknown-linux-musl";
+
+/// Runs the kernels' tests on all tiers. They are compiled with optimization and all checks: emulated, others take minutes.
+pub(crate) fn step() -> Result<()> {
+    for tier in X86_64 {
+        process::run(tests(&X86_64_TESTS).env("LUNETTE_CPU", tier))?;
+    }
+    packages::provide_for_emulation()?;
+    add_target()?;
+    for tier in AARCH64 {
+        let mut command = tests(&["--target", AARCH64_TARGET, "--test", "kernels"]);
+        if tier == AARCH64[0] {
+            // The tests in `memory` race with time.
+            command.args(["--test", "vectors", "--lib"]);
+        } else {
+            command.arg("--").args(OF_CHOICES);
+        }
+        command
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld")
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64-static -cpu max")
+            .env("LUNETTE_CPU", tier);
+        process::run(&mut command)?;
+    }
+    Ok(())
+}
+
+fn tests(which: &[&str]) -> Command {
+    let mut command = cargo(["test", "--locked", "--profile", "sim", "--package", "lunette-crc32c"]);
+    command.args(which);
+    command
+}
+
+/// Installs the standard library for the target, unless it is there.
+fn add_target() -> Result<()> {
+    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", AARCH64_TARGET]).output();
+    let folder = output.context("rustc cannot be started")?.stdout;
+    if Path::new(String::from_utf8_lossy(&folder).trim()).is_dir() {
+        return Ok(());
+    }
+    match process::run(Command::new("rustup").args(["target", "add", AARCH64_TARGET])) {
+        Err(error) => bail!("the tests for ARM need the Rust target {AARCH64_TARGET}: {error:#}"),
+        Ok(()) => Ok(()),
+    }
+}
