@@ -15,12 +15,23 @@ use crate::{Loan, Pool, Run, SharedBuffer};
 ///
 /// The type is kept small, because buffers are moved often.
 pub struct Buffer {
-    handle: OnceLock<Handle>,
-    /// The pool that has counted the bytes and will give the memory; none when the memory was there from the start.
-    reserved: Option<Pool>,
+    place: Place,
     allows_loan: bool,
     class: u8,
     len: u32,
+}
+
+/// Where the bytes are.
+///
+/// When its memory, or what was counted, has gone elsewhere, a [gone](Handle::gone) handle is left. A variant of its own would make all buffers larger.
+enum Place {
+    Memory(Handle),
+    /// In memory that `pool`, which has counted the bytes, gives when they are first accessed.
+    Reserved {
+        pool: Pool,
+        /// Set by an access that others may make at the same time.
+        handle: OnceLock<Handle>,
+    },
 }
 
 impl Buffer {
@@ -28,14 +39,14 @@ impl Buffer {
     #[inline]
     pub(crate) fn new(handle: Handle, len: usize) -> Self {
         let class = handle.class() as u8;
-        Self { handle: OnceLock::from(handle), reserved: None, allows_loan: false, class, len: len as u32 }
+        Self { place: Place::Memory(handle), allows_loan: false, class, len: len as u32 }
     }
 
     /// A buffer that takes its memory from `pool`, which has counted the bytes, on first access.
     #[inline]
     pub(crate) fn reserved(pool: Pool, class: usize, len: usize) -> Self {
         let (class, len) = (class as u8, len as u32);
-        Self { handle: OnceLock::new(), reserved: Some(pool), allows_loan: false, class, len }
+        Self { place: Place::Reserved { pool, handle: OnceLock::new() }, allows_loan: false, class, len }
     }
 
     /// The length in bytes. Asking for it takes no memory (see [`Pool::reserve`]).
@@ -83,13 +94,14 @@ impl Buffer {
     ///
     /// When the runs have more or fewer bytes than the buffer.
     pub fn lend(mut self, runs: impl Iterator<Item = Run>) -> Result<Loan, Self> {
-        let Some(pool) = self.reserved.as_ref().filter(|_| self.allows_loan && self.handle.get().is_none()) else {
-            return Err(self);
+        let pool = match &self.place {
+            Place::Reserved { pool, handle } if self.allows_loan && handle.get().is_none() => pool,
+            _ => return Err(self),
         };
         let Some(ledger) = Ledger::new(pool, self.class_len(), runs) else { return Err(self) };
         assert_eq!(ledger.len(), self.len(), "bytes lent for a buffer");
         // The loan counts these bytes from here on.
-        self.reserved = None;
+        self.place = Place::Memory(Handle::gone());
         Ok(Loan::new(ledger))
     }
 
@@ -102,19 +114,41 @@ impl Buffer {
     /// Gives up writing, so that many readers can hold the bytes.
     #[inline]
     pub fn share(mut self) -> SharedBuffer {
-        self.handle();
-        self.reserved = None;
-        let handle = self.handle.take().expect("the handle has just been initialized");
-        SharedBuffer::new(handle, self.len())
+        let len = self.len();
+        SharedBuffer::new(self.take_handle(), len)
     }
 
     /// The memory, which a reserved buffer takes here.
     #[inline]
     fn handle(&self) -> &Handle {
-        self.handle.get_or_init(|| {
-            let pool = self.reserved.as_ref().expect("a buffer without memory has a reservation");
-            pool.handle(self.class.into())
-        })
+        match &self.place {
+            Place::Memory(handle) => handle,
+            Place::Reserved { pool, handle } => handle.get_or_init(|| pool.clone().into_handle(self.class.into())),
+        }
+    }
+
+    /// The same where nothing else can look.
+    #[inline]
+    fn handle_mut(&mut self) -> &mut Handle {
+        if let Place::Reserved { .. } = self.place {
+            self.place = Place::Memory(self.take_handle());
+        }
+        match &mut self.place {
+            Place::Memory(handle) => handle,
+            Place::Reserved { .. } => unreachable!("the memory has just been taken"),
+        }
+    }
+
+    /// Takes the memory out.
+    #[inline]
+    fn take_handle(&mut self) -> Handle {
+        match std::mem::replace(&mut self.place, Place::Memory(Handle::gone())) {
+            Place::Memory(handle) => handle,
+            Place::Reserved { pool, mut handle } => match handle.take() {
+                Some(handle) => handle,
+                None => pool.into_handle(self.class.into()),
+            },
+        }
     }
 }
 
@@ -122,7 +156,9 @@ impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
         // Where there is memory, its handle returns the bytes.
-        if let Some(pool) = self.reserved.take_if(|_| self.handle.get().is_none()) {
+        if let Place::Reserved { pool, handle } = &self.place
+            && handle.get().is_none()
+        {
             pool.uncount_bytes(self.class_len());
         }
     }
@@ -140,10 +176,8 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.handle();
         let len = self.len();
-        let handle = self.handle.get_mut().expect("the handle has just been initialized");
-        &mut handle.bytes_mut().expect("a Buffer is the only handle on its memory")[..len]
+        &mut self.handle_mut().bytes_mut().expect("a Buffer is the only handle on its memory")[..len]
     }
 }
 
@@ -155,7 +189,12 @@ impl fmt::Debug for Buffer {
 
 #[cfg(test)]
 mod tests {
-    use crate::{PAGE_LEN, Pool};
+    use crate::{Buffer, PAGE_LEN, Pool};
+
+    #[test]
+    fn a_buffer_is_small_to_be_moved() {
+        assert!(size_of::<Buffer>() <= 4 * size_of::<usize>());
+    }
 
     #[test]
     fn a_buffer_gets_back_what_was_cut_off_and_no_more() {

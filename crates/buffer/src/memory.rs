@@ -61,9 +61,15 @@ pub(crate) struct Handle(Option<Arc<Memory>>);
 impl Handle {
     /// The first handle of `memory`, which was idle and whose bytes `pool` has counted.
     #[inline]
-    pub(crate) fn new(mut memory: Arc<Memory>, pool: &Pool) -> Self {
-        Arc::get_mut(&mut memory).expect("idle memory has one owner").pool = Some(pool.clone());
+    pub(crate) fn new(mut memory: Arc<Memory>, pool: Pool) -> Self {
+        Arc::get_mut(&mut memory).expect("idle memory has one owner").pool = Some(pool);
         Self(Some(memory))
+    }
+
+    /// A handle whose memory has gone to another one.
+    #[inline]
+    pub(crate) fn gone() -> Self {
+        Self(None)
     }
 
     #[inline]

@@ -106,7 +106,7 @@ impl Pool {
     /// The bytes may be those of an earlier user: the caller overwrites all of them before it shows any to a peer.
     pub fn take(&self, len: usize) -> Option<Buffer> {
         let class = self.count(len)?;
-        Some(Buffer::new(self.handle(class), len))
+        Some(Buffer::new(self.clone().into_handle(class), len))
     }
 
     /// Like [`take`](Self::take), but the buffer gets its memory when its bytes are first accessed. Until then it only counts
@@ -139,7 +139,7 @@ impl Pool {
 
     /// Memory of a class, whose bytes are already counted.
     #[inline]
-    pub(crate) fn handle(&self, class: usize) -> Handle {
+    pub(crate) fn into_handle(self, class: usize) -> Handle {
         Handle::new(self.0.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class))), self)
     }
 
@@ -196,7 +196,9 @@ impl Pool {
             let most = self.0.max_idle_bytes(self.0.used_bytes.load(Ordering::Relaxed).saturating_sub(len));
             if let Some(most_before) = most.checked_sub(len) {
                 // What was in use just now is more likely to be asked for again than memory of other lengths.
-                idle.shrink(class, most_before);
+                if idle.bytes > most_before {
+                    idle.shrink(class, most_before);
+                }
                 if idle.bytes <= most_before {
                     idle.bytes += len;
                     idle.by_class[class].push(memory);
