@@ -93,6 +93,7 @@ const _: () = assert!(size_of::<Bhs>() == BHS_LEN);
 
 impl Bhs {
     /// Views `bytes` as a header, or returns `None` when they are not [`BHS_LEN`] bytes.
+    #[inline]
     pub fn ref_from(bytes: &[u8]) -> Option<&Self> {
         Self::ref_from_bytes(bytes).ok()
     }
@@ -144,12 +145,14 @@ impl Bhs {
     }
 
     /// Refuses the header of another PDU.
+    #[inline]
     pub(crate) fn expect_opcode(&self, expected: Opcode) -> Result<(), PduError> {
         let found = self.opcode();
         if found == expected { Ok(()) } else { Err(PduError::WrongOpcode { expected, found }) }
     }
 
     /// Refuses additional header segments: only the SCSI Command has them (RFC 7143, 11.2.1.5).
+    #[inline]
     pub(crate) fn expect_no_ahs(&self) -> Result<(), PduError> {
         self.expect_empty("TotalAHSLength", self.ahs_len())
     }
@@ -160,6 +163,7 @@ impl Bhs {
         self.expect_empty("DataSegmentLength", self.data_segment_len())
     }
 
+    #[inline]
     fn expect_empty(&self, field: &'static str, len: usize) -> Result<(), PduError> {
         if len == 0 {
             return Ok(());

@@ -28,13 +28,37 @@ pub(crate) enum Stage {
     Data,
 }
 
-/// A PDU that lies in received bytes as a whole. It has no additional header segments, and nothing of it is verified yet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WholePdu<'i> {
-    pub(crate) bhs: &'i Bhs,
-    pub(crate) data: &'i [u8],
-    /// From its first byte to its last.
-    pub(crate) bytes: &'i [u8],
+/// A PDU without additional header segments that begins what was received, digests unchecked.
+#[derive(Debug)]
+pub(crate) struct FrontPdu<'a> {
+    /// The header with its digest.
+    head: &'a [u8],
+    /// The data segment with its pad and its digest, if it is here to its last byte.
+    segment: Option<&'a [u8]>,
+    /// What was received behind it; behind the header when the data segment is not here.
+    rest: &'a [u8],
+}
+
+impl FrontPdu<'_> {
+    #[inline]
+    pub(crate) fn bhs(&self) -> &Bhs {
+        Bhs::ref_from(&self.head[..BHS_LEN]).expect("48 bytes are a basic header segment")
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.segment.is_some()
+    }
+
+    /// The data segment, if it is whole.
+    #[inline]
+    pub(crate) fn data(&self) -> Option<&[u8]> {
+        Some(&self.segment?[..self.bhs().data_segment_len()])
+    }
+
+    /// From the first byte of a whole PDU to its last.
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.segment.map_or(0, <[u8]>::len)
+    }
 }
 
 /// Cuts one direction of one connection.
@@ -104,41 +128,82 @@ impl Receiver {
 
     /// Whether nothing of the next PDU has been collected.
     pub(crate) fn is_between_pdus(&self) -> bool {
-        self.stage == Stage::Header && self.head_filled == 0
+        self.head_filled == 0
     }
 
-    /// The PDU at the front of `input`, when all of it is there and nothing of it has been collected before.
+    /// Whether the digests of a PDU are right that is whole, and its data segment no longer than it may be.
     #[inline]
-    pub(crate) fn whole<'i>(&self, input: &'i [u8]) -> Option<WholePdu<'i>> {
-        let bhs = Bhs::ref_from(input.get(..BHS_LEN)?)?;
-        let data_len = bhs.data_segment_len();
-        let data_at = BHS_LEN + if self.header_digest { DIGEST_LEN } else { 0 };
-        let digest_len = if self.data_digest && data_len > 0 { DIGEST_LEN } else { 0 };
-        let bytes = input.get(..data_at + data_len + pad_len(data_len) + digest_len)?;
-        (bhs.ahs_len() == 0).then(|| WholePdu { bhs, data: &bytes[data_at..data_at + data_len], bytes })
-    }
-
-    /// Whether the digests of such a PDU are right.
-    #[inline]
-    pub(crate) fn verifies(&self, pdu: &WholePdu<'_>) -> bool {
-        let WholePdu { data, bytes, .. } = *pdu;
-        if self.header_digest {
-            let (header, rest) = bytes.split_at(BHS_LEN);
-            if !matches(crc32c(header), &rest[..DIGEST_LEN]) {
-                return false;
-            }
+    pub(crate) fn verifies(&self, pdu: &FrontPdu<'_>) -> bool {
+        let Some(segment) = pdu.segment else { return false };
+        let len = pdu.bhs().data_segment_len();
+        if self.check_header(pdu.head, len).is_err() {
+            return false;
         }
-        if !self.data_digest || data.is_empty() {
+        if !self.data_digest || len == 0 {
             return true;
         }
-        let (before, digest) = bytes.split_at(bytes.len() - DIGEST_LEN);
-        let padded = &before[before.len() - data.len() - pad_len(data.len())..];
-        matches(crc32c(padded), digest)
+        let (data, tail) = segment.split_at(len);
+        let mut digest = Crc32c::new();
+        digest.update(data);
+        verify_segment(digest, len, tail).is_ok()
     }
 
-    /// Counts a PDU that was taken as a whole.
+    /// Counts a PDU whose bytes were taken where they lay.
     pub(crate) fn took_whole(&mut self) {
         self.traffic.received_pdus += 1;
+    }
+
+    /// The PDU at the front of `input`, if it begins there and its header is here. Nothing is taken: [`header`](Self::header) may still be asked.
+    #[inline]
+    pub(crate) fn front_pdu<'a>(&self, input: &'a [u8]) -> Option<FrontPdu<'a>> {
+        let head_len = BHS_LEN + if self.header_digest { DIGEST_LEN } else { 0 };
+        if self.head_filled > 0 || input.len() < head_len {
+            return None;
+        }
+        let (head, behind) = input.split_at(head_len);
+        let bhs = Bhs::ref_from(&head[..BHS_LEN])?;
+        let len = bhs.data_segment_len();
+        let tail_len = if len > 0 { self.tail_len(len) } else { 0 };
+        let (segment, rest) = match behind.split_at_checked(len + tail_len) {
+            Some((segment, rest)) => (Some(segment), rest),
+            None => (None, behind),
+        };
+        (bhs.ahs_len() == 0).then_some(FrontPdu { head, segment, rest })
+    }
+
+    /// Takes a PDU from the front of `input`, as [`header`](Self::header) takes its header. If it is not whole, its data segment is received by
+    /// [`data`](Self::data), else by [`whole_data`](Self::whole_data).
+    #[inline]
+    pub(crate) fn take_front<'a>(&mut self, pdu: &FrontPdu<'a>, input: &mut &'a [u8]) -> Result<(), FrameError> {
+        *input = pdu.rest;
+        self.check_header(pdu.head, pdu.bhs().data_segment_len())?;
+        if !pdu.is_whole() {
+            self.head[..pdu.head.len()].copy_from_slice(pdu.head);
+            self.head_filled = pdu.head.len();
+            self.begin_segment();
+        }
+        self.traffic.received_pdus += 1;
+        Ok(())
+    }
+
+    /// Takes the data segment of a PDU that is whole, as [`data`](Self::data) does.
+    #[inline]
+    pub(crate) fn whole_data(&mut self, pdu: &FrontPdu<'_>, place: &mut [u8]) -> Result<(), FrameError> {
+        let len = pdu.bhs().data_segment_len();
+        let (kept, behind) = pdu.segment.unwrap_or_default().split_at(len.min(place.len()));
+        let place = &mut place[..kept.len()];
+        self.traffic.copied(kept.len(), self.data_digest);
+        if !self.data_digest {
+            place.copy_from_slice(kept);
+            return Ok(());
+        }
+        let mut digest = Crc32c::new();
+        digest.copy(place, kept);
+        let (dropped, tail) = behind.split_at(len - kept.len());
+        if !dropped.is_empty() {
+            digest.update(dropped);
+        }
+        verify_segment(digest, len, tail)
     }
 
     /// Collects a header from the front of `input`. True when one is complete and the stage has become [`Stage::Data`].
@@ -153,19 +218,19 @@ impl Receiver {
         if !self.collect(digested + digest_len, input) {
             return Ok(false);
         }
-        if self.header_digest && !matches(crc32c(&self.head[..digested]), &self.head[digested..digested + DIGEST_LEN]) {
-            return Err(FrameError::HeaderDigest);
-        }
-        let segment_len = self.bhs().data_segment_len();
-        if segment_len > self.max_segment_len {
-            return Err(FrameError::TooLong(segment_len));
-        }
+        self.check_header(&self.head[..digested + digest_len], self.bhs().data_segment_len())?;
         self.traffic.received_pdus += 1;
+        self.begin_segment();
+        Ok(true)
+    }
+
+    /// A header is complete: what comes is its data segment.
+    #[inline]
+    fn begin_segment(&mut self) {
         self.stage = Stage::Data;
         self.segment_filled = 0;
         self.tail_filled = 0;
         self.digest = Crc32c::new();
-        Ok(true)
     }
 
     /// Takes bytes of the data segment from the front of `input`. The segment's first bytes go to `place`; what does not fit
@@ -183,7 +248,10 @@ impl Receiver {
         }
         self.stage = Stage::Header;
         self.head_filled = 0;
-        self.verify_segment(segment_len).map(|()| true)
+        if self.data_digest {
+            verify_segment(self.digest, segment_len, &self.tail[..self.tail_filled])?;
+        }
+        Ok(true)
     }
 
     /// The part of `place` that the rest of this segment can be received into without passing through `input`, when that is
@@ -266,26 +334,49 @@ impl Receiver {
     }
 
     fn collect_tail(&mut self, input: &mut &[u8], segment_len: usize) -> bool {
-        let want = pad_len(segment_len) + if self.data_digest { DIGEST_LEN } else { 0 };
+        let want = self.tail_len(segment_len);
         let taken = take(input, want - self.tail_filled);
         self.tail[self.tail_filled..self.tail_filled + taken.len()].copy_from_slice(taken);
         self.tail_filled += taken.len();
         self.tail_filled == want
     }
 
-    fn verify_segment(&mut self, segment_len: usize) -> Result<(), FrameError> {
-        if !self.data_digest || segment_len == 0 {
-            return Ok(());
-        }
-        // RFC 7143 section 11.7.4: the pad bytes are digested too.
-        let pad = pad_len(segment_len);
-        self.digest.update(&self.tail[..pad]);
-        if matches(self.digest.finish(), &self.tail[pad..pad + DIGEST_LEN]) {
-            Ok(())
-        } else {
-            Err(FrameError::DataDigest)
-        }
+    /// Bytes of pad and digest behind a data segment that is not empty.
+    #[inline]
+    fn tail_len(&self, segment_len: usize) -> usize {
+        pad_len(segment_len) + if self.data_digest { DIGEST_LEN } else { 0 }
     }
+
+    /// Checks a header that is here with its digest.
+    #[inline]
+    fn check_header(&self, head: &[u8], segment_len: usize) -> Result<(), FrameError> {
+        if self.header_digest && !ends_with_digest(head) {
+            return Err(FrameError::HeaderDigest);
+        }
+        if segment_len > self.max_segment_len {
+            return Err(FrameError::TooLong(segment_len));
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn ends_with_digest(head: &[u8]) -> bool {
+    head.split_last_chunk::<DIGEST_LEN>().is_some_and(|(digested, wire)| matches(crc32c(digested), wire))
+}
+
+/// Checks the digest of a segment of `len` bytes, which stands in `tail` behind the pad.
+#[inline]
+fn verify_segment(mut digest: Crc32c, len: usize, tail: &[u8]) -> Result<(), FrameError> {
+    if len == 0 {
+        return Ok(());
+    }
+    // RFC 7143 section 11.7.4: the pad bytes are digested too.
+    let (pad, wire) = tail.split_at(pad_len(len));
+    if !pad.is_empty() {
+        digest.update(pad);
+    }
+    if matches(digest.finish(), wire) { Ok(()) } else { Err(FrameError::DataDigest) }
 }
 
 fn take<'a>(input: &mut &'a [u8], at_most: usize) -> &'a [u8] {

@@ -81,6 +81,7 @@ impl DataIn {
     ///
     /// [`PduError`] when S is set without F, when the residual both overflows and underflows, or when
     /// there are additional header segments.
+    #[inline]
     pub fn parse(bhs: &Bhs) -> Result<Self, PduError> {
         bhs.expect_opcode(Self::OPCODE)?;
         bhs.expect_no_ahs()?;
@@ -126,6 +127,7 @@ impl DataIn {
 }
 
 /// Reads the fields that the S bit makes valid.
+#[inline]
 fn parse_status(bhs: &Bhs, wire: &Wire) -> Result<Option<DataInStatus>, PduError> {
     if !has(bhs.flags(), STATUS) {
         return Ok(None);

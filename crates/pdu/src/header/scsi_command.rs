@@ -118,6 +118,7 @@ impl ScsiCommand {
     }
 
     /// The header's bytes. Only three bits of `attr` are sent, and four of `priority`.
+    #[inline]
     pub fn emit(&self) -> [u8; BHS_LEN] {
         let flags = bit(self.final_, FINAL) | bit(self.read, READ) | bit(self.write, WRITE) | self.attr.0 & ATTR_MASK;
         zerocopy::transmute!(Wire {

@@ -60,6 +60,7 @@ pub(super) struct ResidualBits {
 
 impl Residual {
     /// Reads a residual; the count is reserved when no bit is set.
+    #[inline]
     pub(super) fn parse(bhs: &Bhs, bits: ResidualBits, count: U32) -> Result<Self, PduError> {
         let flags = bhs.flags();
         match (has(flags, bits.overflow), has(flags, bits.underflow)) {
@@ -119,6 +120,7 @@ impl ScsiResponse {
     ///
     /// [`PduError`] when a residual both overflows and underflows (a protocol error by RFC 7143,
     /// 11.4.1), or when there are additional header segments.
+    #[inline]
     pub fn parse(bhs: &Bhs) -> Result<Self, PduError> {
         bhs.expect_opcode(Self::OPCODE)?;
         bhs.expect_no_ahs()?;

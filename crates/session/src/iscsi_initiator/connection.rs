@@ -8,6 +8,7 @@ mod login;
 mod placing;
 mod receiving;
 mod sending;
+mod straight;
 mod time;
 
 use std::collections::VecDeque;

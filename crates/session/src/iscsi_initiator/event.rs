@@ -36,6 +36,14 @@ pub struct Command {
 }
 
 impl Command {
+    /// Takes the command with its memory out, and leaves one that has none.
+    #[must_use]
+    #[inline]
+    pub fn take(&mut self) -> Self {
+        let cdb_rest = std::mem::take(&mut self.cdb_rest);
+        Self { cdb_rest, data_out: self.data_out.take(), data_in: self.data_in.take(), ..*self }
+    }
+
     /// Bytes of its data, both ways.
     pub(crate) fn data_len(&self) -> usize {
         let data_in_len = self.data_in.as_ref().map_or(0, Buffer::len);

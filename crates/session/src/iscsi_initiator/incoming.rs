@@ -23,6 +23,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Takes the header of a Data-In into a buffer of `room` bytes. Its bytes have a place afterwards, and are the first there.
+    #[inline]
     pub(crate) fn accept(&mut self, pdu: &DataIn, room: u64, parameters: &Parameters) -> Result<(), SessionError> {
         self.check_order(pdu.buffer_offset, parameters)?;
         let Range { start, end } = range(pdu, room)?;
@@ -56,12 +57,14 @@ impl Incoming {
         self.arrived.remove(&(pdu.buffer_offset..end)).map_err(|why| broken("11.7.6", why.to_string()))
     }
 
+    #[inline]
     fn insert(&mut self, range: Range<u32>) -> Result<(), SessionError> {
         let place = |why| broken("11.7.6", format!("Data-In for bytes {}..{}: {why}", range.start, range.end));
         self.arrived.insert(range.clone()).map_err(place)
     }
 
     /// Where the next PDU may begin. Its bytes must be new in any case.
+    #[inline]
     fn check_order(&self, offset: u32, parameters: &Parameters) -> Result<(), SessionError> {
         let (pdus, sequences) = (parameters.data_pdu_in_order, parameters.data_sequence_in_order);
         let begins = self.burst == 0;
@@ -100,6 +103,7 @@ impl Incoming {
 }
 
 /// The place of a PDU in a buffer of `room` bytes.
+#[inline]
 fn range(pdu: &DataIn, room: u64) -> Result<Range<u32>, SessionError> {
     let end = u64::from(pdu.buffer_offset) + pdu.data_segment_len as u64;
     if end > room {

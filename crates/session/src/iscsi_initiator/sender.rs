@@ -54,6 +54,7 @@ impl Sender {
     }
 
     /// Takes the StatSN of a PDU that uses one up (RFC 7143 section 4.2.2.2).
+    #[inline]
     pub(crate) fn status(&mut self, stat_sn: SerialNumber) -> Result<(), SessionError> {
         let due = self.exp_stat_sn;
         match stat_sn.distance_from(due) {
@@ -89,6 +90,12 @@ impl Sender {
         for sequence in resumed.into_iter().rev() {
             self.sequences.push_front(sequence);
         }
+    }
+
+    /// Whether data waits.
+    #[inline]
+    pub(crate) fn has_data(&self) -> bool {
+        !self.sequences.is_empty()
     }
 
     /// Cuts waiting data to PDUs of up to `pdu_len` bytes, as far as the outbox has room.

@@ -4,6 +4,7 @@ mod lost;
 mod retry;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use lunette_buffer::PayloadRef;
 use lunette_pdu::{AsyncEvent, BHS_LEN, Cid, LunField, TaskManagementFunction, Tsih};
@@ -139,11 +140,34 @@ impl Session {
 
     /// Consumes bytes from the front of `input` up to the next event of any kind.
     pub fn next_event(&mut self, cid: Cid, input: &mut &[u8], now: Time) -> Option<Event> {
-        if let Some(news) = self.news.pop_front() {
-            return Some(news);
+        loop {
+            if self.news.is_empty() {
+                let recovers = self.shared.parameters.error_recovery_level > 0;
+                let (connection, shared) = self.connection_mut(cid)?;
+                if !input.is_empty() {
+                    connection.heard(now);
+                }
+                if let Some(ended) = connection.straight(shared, input) {
+                    return ended.into_event(shared);
+                }
+                if !recovers && connection.waits_for_bytes(input) {
+                    return None;
+                }
+            }
+            if let ControlFlow::Break(event) = self.step(cid, input, now) {
+                return event;
+            }
         }
-        let (connection, shared) = self.connection_mut(cid)?;
-        let event = connection.next_event(shared, input, now);
+    }
+
+    /// Moves on by what does not go the straight way. Breaks with an event, or when all that can be done is done.
+    #[inline(never)]
+    fn step(&mut self, cid: Cid, input: &mut &[u8], now: Time) -> ControlFlow<Option<Event>> {
+        if let Some(news) = self.news.pop_front() {
+            return ControlFlow::Break(Some(news));
+        }
+        let Some((connection, shared)) = self.connection_mut(cid) else { return ControlFlow::Break(None) };
+        let ControlFlow::Break(event) = connection.step(shared, input, now) else { return ControlFlow::Continue(()) };
         if let Some(event) = &event {
             self.note(cid, event, now);
         }
@@ -151,14 +175,14 @@ impl Session {
             self.watch(now);
         }
         if self.shared.lost.is_idle() {
-            return event;
+            return ControlFlow::Break(event);
         }
         self.recover(now);
-        match event.or_else(|| self.news.pop_front()) {
+        ControlFlow::Break(match event.or_else(|| self.news.pop_front()) {
             // Its end may have come of that.
-            None if self.is_over() => self.connection_mut(cid)?.0.take_event(),
+            None if self.is_over() => self.connection_mut(cid).and_then(|(connection, _)| connection.take_event()),
             event => event,
-        }
+        })
     }
 
     /// What an event of a connection means to the others.
@@ -294,11 +318,7 @@ impl Session {
 
     /// How many commands [`submit`](Self::submit) takes now: the target's window, and our own bound.
     pub fn room(&self) -> usize {
-        let shared = &self.shared;
-        if shared.is_discovery() || shared.logging_out || !self.connections.iter().any(Connection::takes_requests) {
-            return 0;
-        }
-        self.shared.window.room().min(self.shared.tasks.room())
+        if self.connections.iter().any(Connection::takes_requests) { self.shared.room() } else { 0 }
     }
 
     /// How many commands have been submitted and have not ended.
@@ -312,16 +332,21 @@ impl Session {
     ///
     /// Gives the command back when there is no [`room`](Self::room), no connection, or when the CDB is longer than a header
     /// can hold.
-    pub fn submit(&mut self, command: Command, _now: Time) -> Result<TaskTag, Command> {
-        if self.room() == 0 {
-            return Err(command);
+    pub fn submit(&mut self, mut command: Command, now: Time) -> Result<TaskTag, Command> {
+        self.try_submit(&mut command, now).ok_or(command)
+    }
+
+    /// As [`submit`](Self::submit), for a command that stays where it is when it cannot be sent: it is taken with its memory when it is sent.
+    pub fn try_submit(&mut self, command: &mut Command, _now: Time) -> Option<TaskTag> {
+        if self.shared.room() == 0 {
+            return None;
         }
-        let Some(index) = self.connection_for(&command) else { return Err(command) };
+        let index = self.connection_for(command)?;
         let connection = &mut self.connections[index];
-        let Some((full, mut context)) = connection.for_requests(&mut self.shared) else { return Err(command) };
-        let submitted = full.submit(command, &mut context);
+        let (full, mut context) = connection.for_requests(&mut self.shared)?;
+        let tag = full.submit(command, &mut context);
         connection.fill(&mut self.shared);
-        submitted
+        tag
     }
 
     /// Where a command goes. When all connections have work, short ones go in runs: what goes together over one connection

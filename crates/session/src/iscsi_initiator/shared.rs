@@ -46,10 +46,27 @@ pub(crate) struct Shared {
     pub(crate) recoveries: Recoveries,
     /// What the target waits for, from recovery level 1 on.
     pub(super) unacknowledged: Option<Unacknowledged>,
-    /// The last commands that a request on another connection ended. What the target sent for them before may still be under way.
-    withdrawn: VecDeque<(Cid, TaskTag)>,
+    pub(super) withdrawn: Withdrawn,
     /// The last requests that were sent again without being asked for: they may be answered twice.
     repeated: VecDeque<TaskTag>,
+}
+
+/// The last commands that a request on another connection ended. What the target sent for them before may still be under way.
+#[derive(Default)]
+pub(super) struct Withdrawn(VecDeque<(Cid, TaskTag)>);
+
+impl Withdrawn {
+    fn add(&mut self, cid: Cid, tag: TaskTag) {
+        if self.0.len() == MAX_COMMANDS {
+            self.0.pop_front();
+        }
+        self.0.push_back((cid, tag));
+    }
+
+    /// Whether the tag has named such a command. It may name another one by now.
+    pub(super) fn has(&self, cid: Cid, tag: TaskTag) -> bool {
+        self.0.contains(&(cid, tag))
+    }
 }
 
 impl Shared {
@@ -71,7 +88,7 @@ impl Shared {
             lost: LostConnections::default(),
             recoveries: Recoveries::default(),
             unacknowledged: None,
-            withdrawn: VecDeque::new(),
+            withdrawn: Withdrawn::default(),
             repeated: VecDeque::new(),
         }
     }
@@ -87,17 +104,20 @@ impl Shared {
         self.loads.get(usize::from(cid.0)).copied().unwrap_or_default()
     }
 
-    /// Adds a command that will go over the connection that it names. Gives it back when the table is full.
-    pub(crate) fn add_task(&mut self, task: Task) -> Result<TaskTag, Command> {
-        let cid = task.cid;
-        let tag = self.tasks.insert(task).map_err(|task| task.command)?;
+    /// Numbers a command that will go over a connection, and takes it. Leaves it when the table is full.
+    #[inline]
+    pub(crate) fn add_command(&mut self, command: &mut Command, cid: Cid) -> Option<TaskTag> {
+        let (tag, place) = self.tasks.place()?;
+        self.last_order += 1;
+        *place = Some(Task::new(command.take(), cid, self.window.take(), self.last_order));
         if let Some(load) = self.loads.get_mut(usize::from(cid.0)) {
             *load += 1;
         }
-        Ok(tag)
+        Some(tag)
     }
 
     /// A command has ended.
+    #[inline]
     pub(crate) fn remove_task(&mut self, tag: TaskTag) -> Option<Task> {
         let task = self.tasks.remove(tag)?;
         if let Some(load) = self.loads.get_mut(usize::from(task.cid.0)) {
@@ -121,10 +141,7 @@ impl Shared {
 
     /// A command has ended by a request on another connection than its own.
     pub(crate) fn withdraw(&mut self, cid: Cid, tag: TaskTag) {
-        if self.withdrawn.len() == MAX_COMMANDS {
-            self.withdrawn.pop_front();
-        }
-        self.withdrawn.push_back((cid, tag));
+        self.withdrawn.add(cid, tag);
     }
 
     /// Whether a PDU on this connection comes too late for its command: data, a request for data, or an answer. Targets fence answers
@@ -132,7 +149,7 @@ impl Shared {
     /// may still arrive; and RFC 3720 knew no fences. A tag that names a command again, after 2^16 others in its slot, is that
     /// command's.
     pub(crate) fn is_withdrawn(&self, cid: Cid, tag: TaskTag) -> bool {
-        self.tasks.get(tag).is_none() && self.withdrawn.contains(&(cid, tag))
+        self.tasks.get(tag).is_none() && self.withdrawn.has(cid, tag)
     }
 
     /// A request is sent again, though the target may have it.
@@ -149,6 +166,12 @@ impl Shared {
     /// Whether a request may be answered a second time.
     pub(crate) fn is_repeated(&self, tag: TaskTag) -> bool {
         self.repeated.contains(&tag)
+    }
+
+    /// How many commands may be sent now: what the target's window and our own bound leave.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        if self.is_discovery() || self.logging_out { 0 } else { self.window.room().min(self.tasks.room()) }
     }
 
     /// In a discovery session there is nothing that could take a command.
@@ -208,7 +231,7 @@ mod tests {
     }
 
     fn add(shared: &mut Shared) -> TaskTag {
-        let command = Command {
+        let mut command = Command {
             user: 1,
             lun: LunField::default(),
             cdb: [0; 16],
@@ -219,7 +242,7 @@ mod tests {
             data_in: None,
             block_len: 0,
         };
-        shared.add_task(Task::new(command, CID, SerialNumber(0), 1)).unwrap()
+        shared.add_command(&mut command, CID).unwrap()
     }
 
     #[test]

@@ -51,41 +51,52 @@ impl<T> Table<T> {
     }
 
     /// Adds an entry, or gives it back when the table is full.
+    #[inline]
     pub(crate) fn insert(&mut self, entry: T) -> Result<TaskTag, T> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() < self.at_most => {
-                self.slots.push(Slot { generation: 0, entry: None });
-                (self.slots.len() - 1) as u16
-            }
-            None => return Err(entry),
-        };
-        let slot = &mut self.slots[usize::from(index)];
-        slot.entry = Some(entry);
-        Ok(TaskTag { slot: self.base + index, generation: slot.generation })
+        let Some((tag, place)) = self.place() else { return Err(entry) };
+        *place = Some(entry);
+        Ok(tag)
     }
 
+    /// A place for an entry, which the caller puts there, and its tag. `None` when the table is full.
+    #[inline]
+    pub(crate) fn place(&mut self) -> Option<(TaskTag, &mut Option<T>)> {
+        if self.room() == 0 {
+            return None;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, entry: None });
+            (self.slots.len() - 1) as u16
+        });
+        let slot = &mut self.slots[usize::from(index)];
+        Some((TaskTag { slot: self.base + index, generation: slot.generation }, &mut slot.entry))
+    }
+
+    #[inline]
     fn slot(&self, tag: TaskTag) -> Option<&Slot<T>> {
         let index = usize::from(tag.slot.checked_sub(self.base)?);
         self.slots.get(index).filter(|slot| slot.generation == tag.generation)
     }
 
+    #[inline]
     pub(crate) fn get(&self, tag: TaskTag) -> Option<&T> {
         self.slot(tag)?.entry.as_ref()
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, tag: TaskTag) -> Option<&mut T> {
         let index = usize::from(tag.slot.checked_sub(self.base)?);
         self.slots.get_mut(index).filter(|slot| slot.generation == tag.generation)?.entry.as_mut()
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, tag: TaskTag) -> Option<T> {
-        self.get(tag)?;
-        let index = tag.slot - self.base;
-        let slot = &mut self.slots[usize::from(index)];
+        let index = tag.slot.checked_sub(self.base)?;
+        let slot = self.slots.get_mut(usize::from(index)).filter(|slot| slot.generation == tag.generation)?;
+        let entry = slot.entry.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);
-        slot.entry.take()
+        Some(entry)
     }
 
     /// All entries, in no order.

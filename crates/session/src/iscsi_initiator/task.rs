@@ -91,12 +91,14 @@ impl Task {
     }
 
     /// Where bytes `offset..offset + len` of Data-In go.
+    #[inline]
     pub(crate) fn place(&mut self, offset: u32, len: u32) -> &mut [u8] {
         let range = offset as usize..offset.saturating_add(len) as usize;
         self.command.data_in.as_mut().and_then(|buffer| buffer.get_mut(range)).unwrap_or_default()
     }
 
     /// Checks the header of a Data-In. Its bytes have a place afterwards.
+    #[inline]
     pub(crate) fn data_in(&mut self, pdu: &DataIn, parameters: &Parameters) -> Result<(), SessionError> {
         let room = self.check_reads(pdu)?;
         self.check_data_sn(pdu)?;
@@ -106,12 +108,14 @@ impl Task {
     }
 
     /// The bytes of its buffer.
+    #[inline]
     fn check_reads(&self, pdu: &DataIn) -> Result<u64, SessionError> {
         let room = self.command.data_in.as_ref().map(|buffer| buffer.len() as u64);
         room.ok_or_else(|| broken("11.7", format!("Data-In for task {}, which reads nothing", pdu.itt)))
     }
 
     /// The numbers count the PDUs in the order of sending, whatever the order of their bytes.
+    #[inline]
     fn check_data_sn(&self, pdu: &DataIn) -> Result<(), SessionError> {
         if pdu.data_sn != self.next_sn {
             let (got, due) = (pdu.data_sn, self.next_sn);
@@ -188,6 +192,7 @@ impl Task {
     }
 
     /// The end of the command by a status in its last Data-In.
+    #[inline]
     pub(crate) fn end_with_data(&self, status: u8, residual: Residual) -> Result<Response, SessionError> {
         if let Some(response) = self.end_incomplete(status, &[])
             && !self.was_an_r2t(status, residual, Residual::None)
@@ -255,6 +260,7 @@ impl Task {
     }
 
     /// RFC 7143 section 11.4.2: the status waits for the last data that we were allowed to send, unless we send none.
+    #[inline]
     fn check_silent(&self) -> Result<(), SessionError> {
         if (self.unsolicited || self.open_r2ts > 0) && !self.is_retried && !self.muted {
             return Err(broken("11.4.2", "a status for a task whose data is still being sent"));
@@ -279,6 +285,7 @@ impl Task {
     }
 
     /// RFC 7143 section 11.4.5: what was moved and the residual make what was expected.
+    #[inline]
     fn check_moved(&self, status: u8, residual: Residual, read_residual: Residual) -> Result<(), SessionError> {
         let good = status == STATUS_GOOD;
         let (granted, received) = (self.granted.len_bytes(), self.incoming.received());
@@ -306,6 +313,7 @@ fn missing(residual: Residual) -> u64 {
 }
 
 /// A read that went well has brought every byte that it does not report as missing; another one at most those.
+#[inline]
 fn check_read(good: bool, expected: u32, received: u32, residual: Residual) -> Result<(), SessionError> {
     let accounted = u64::from(received) + missing(residual);
     if accounted > u64::from(expected) || (good && accounted < u64::from(expected)) {

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::{Distance, MARKER_LEN, Markers, pointer};
 use crate::limits::DIRECT_RECEIVE_BYTES;
-use crate::receiver::{FrameError, Receiver};
+use crate::receiver::{FrameError, FrontPdu, Receiver};
 
 /// A receiver for a stream that has markers between its bytes, once there are some.
 pub(crate) struct MarkedReceiver {
@@ -61,6 +61,12 @@ impl MarkedReceiver {
             Markers::On(stream) => std::mem::take(&mut stream.lost_headers),
             _ => 0,
         }
+    }
+
+    /// As [`Receiver::front_pdu`]. There is none where markers may stand in it.
+    #[inline]
+    pub(crate) fn front_pdu<'a>(&self, input: &'a [u8]) -> Option<FrontPdu<'a>> {
+        if matches!(self.markers, Markers::Off) { self.receiver.front_pdu(input) } else { None }
     }
 
     /// As [`Receiver::header`].

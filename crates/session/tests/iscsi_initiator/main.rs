@@ -24,3 +24,4 @@ mod random_load;
 mod retries;
 mod sam5;
 mod text;
+mod two_ways;

@@ -20,6 +20,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     pub(super) fn log_out_if_idle(&mut self, shared: &mut Shared) {
         let Some((full, mut context)) = self.split(shared) else { return };
         if full.log_out_if_idle(&mut context) {

@@ -43,8 +43,7 @@ impl Connection {
     ) -> bool {
         self.heard(now);
         let (task, offset) = match &self.expect {
-            Expect::Data { task, offset, .. } => (*task, *offset),
-            Expect::Recoverable(pdu) => (TaskTag::from_itt(pdu.itt), pdu.buffer_offset),
+            Expect::Data(pdu) | Expect::Recoverable(pdu) => (TaskTag::from_itt(pdu.itt), pdu.buffer_offset),
             // Data of a task that has ended is dropped.
             Expect::Nothing => return self.receiver.skip_placed(len),
             Expect::Segment(_) => return false,

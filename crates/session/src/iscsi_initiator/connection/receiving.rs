@@ -1,12 +1,13 @@
 //! Bytes in: headers and data segments, one after the other, go to the phase that the connection is in.
 
-use lunette_pdu::{DataIn, DataInStatus, TargetPdu};
+use std::ops::ControlFlow;
+
+use lunette_pdu::{DataIn, PduError, TargetPdu};
 
 use super::{Connection, Phase};
 use crate::Time;
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::{Event, TaskTag};
-use crate::iscsi_initiator::full_feature::data_in_ended;
 use crate::iscsi_initiator::shared::Shared;
 use crate::iscsi_initiator::table::Table;
 use crate::iscsi_initiator::task::Task;
@@ -18,51 +19,58 @@ pub(in crate::iscsi_initiator) enum Expect {
     Nothing,
     /// It is collected, and handled with its header.
     Segment(TargetPdu),
-    /// Bytes `offset..offset + len` of a task; with the status when it ends there.
-    Data { task: TaskTag, offset: u32, len: u32, status: Option<DataInStatus> },
+    /// Data of a task.
+    Data(DataIn),
     /// The same at a recovery level above 0: only what arrives undamaged counts.
     Recoverable(DataIn),
 }
 
 impl Expect {
     /// Where the bytes go, when they belong to a task.
-    fn place<'a>(&self, tasks: &'a mut Table<Task>) -> Option<&'a mut [u8]> {
-        let (task, offset, len) = match self {
-            Self::Data { task, offset, len, .. } => (*task, *offset, *len),
-            Self::Recoverable(pdu) => (TaskTag::from_itt(pdu.itt), pdu.buffer_offset, pdu.data_segment_len as u32),
-            Self::Nothing | Self::Segment(_) => return None,
-        };
-        tasks.get_mut(task).map(|task| task.place(offset, len))
+    pub(super) fn place<'a>(&self, tasks: &'a mut Table<Task>) -> Option<&'a mut [u8]> {
+        let (Self::Data(pdu) | Self::Recoverable(pdu)) = self else { return None };
+        let task = tasks.get_mut(TaskTag::from_itt(pdu.itt))?;
+        Some(task.place(pdu.buffer_offset, pdu.data_segment_len as u32))
     }
 }
 
+/// The error of a header that is none of a target's.
+#[cold]
+pub(super) fn malformed(error: PduError) -> SessionError {
+    broken("7.7", error.to_string())
+}
+
 impl Connection {
-    pub(in crate::iscsi_initiator) fn next_event(
+    /// Whether it is clear at a glance that nothing can be done before more bytes come: the straight way has taken all, and nothing is to be told or
+    /// sent. A [step](Self::step) finds out whether that is so in other cases.
+    #[inline]
+    pub(in crate::iscsi_initiator) fn waits_for_bytes(&self, input: &[u8]) -> bool {
+        let wants_more = self.receiver.stage() == Stage::Header || matches!(self.expect, Expect::Data(_));
+        input.is_empty() && wants_more && self.events.is_empty() && !self.sender.has_data() && self.takes_requests()
+    }
+
+    /// Moves on by what does not go the [straight way](super::straight), which comes first. Breaks with an event, or when all that can be done is
+    /// done.
+    pub(in crate::iscsi_initiator) fn step(
         &mut self,
         shared: &mut Shared,
         input: &mut &[u8],
         now: Time,
-    ) -> Option<Event> {
-        if !input.is_empty() {
-            self.heard(now);
+    ) -> ControlFlow<Option<Event>> {
+        if !self.events.is_empty() {
+            return ControlFlow::Break(self.events.pop_front());
         }
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Some(event);
-            }
-            let moved = match self.advance(shared, input, now) {
-                Ok(moved) => moved,
-                Err(error) => {
-                    self.close(error);
-                    true
-                }
-            };
-            if !moved {
-                self.fill(shared);
-                self.log_out_if_idle(shared);
-                return None;
+        match self.advance(shared, input, now) {
+            Ok(true) => return ControlFlow::Continue(()),
+            Ok(false) => {}
+            Err(error) => {
+                self.close(error);
+                return ControlFlow::Continue(());
             }
         }
+        self.fill(shared);
+        self.log_out_if_idle(shared);
+        ControlFlow::Break(None)
     }
 
     /// An event that has not been told.
@@ -83,9 +91,10 @@ impl Connection {
     }
 
     /// Whatever comes is a sign of life.
-    pub(super) fn heard(&mut self, now: Time) {
+    #[inline]
+    pub(in crate::iscsi_initiator) fn heard(&mut self, now: Time) {
         self.last_received = now;
-        if matches!(&self.phase, Phase::FullFeature(full) if !full.is_logging_out()) {
+        if self.deadline.is_some() && matches!(&self.phase, Phase::FullFeature(full) if !full.is_logging_out()) {
             self.deadline = None;
         }
     }
@@ -101,9 +110,12 @@ impl Connection {
             *input = &[];
             return Ok(false);
         }
-        match self.receiver.stage() {
-            Stage::Header => self.advance_header(shared, input),
-            Stage::Data => self.advance_data(shared, input, now),
+        match (self.receiver.stage(), &self.expect) {
+            (Stage::Header, _) if input.is_empty() => Ok(false),
+            (Stage::Header, _) => self.advance_header(shared, input),
+            // The straight way has taken what there is of it.
+            (Stage::Data, Expect::Data(_)) => Ok(false),
+            (Stage::Data, _) => self.advance_data(shared, input, now),
         }
     }
 
@@ -118,7 +130,7 @@ impl Connection {
             return Ok(false);
         }
         let bhs = self.receiver.bhs();
-        let pdu = TargetPdu::parse(bhs).map_err(|error| broken("7.7", error.to_string()))?;
+        let pdu = TargetPdu::parse(bhs).map_err(malformed)?;
         let (opcode, segment_len) = (bhs.opcode(), bhs.data_segment_len());
         self.expect = match (self.split(shared), pdu) {
             (Some((full, mut context)), pdu) => full.header(pdu, &mut context)?,
@@ -145,7 +157,7 @@ impl Connection {
         }
         let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
         match (&expect, &self.phase) {
-            (Expect::Nothing | Expect::Data { status: None, .. }, _) => {}
+            (Expect::Nothing, _) => {}
             (Expect::Segment(TargetPdu::LoginResponse(response)), Phase::Login(_)) => {
                 self.login_response(response, shared, now)?;
             }
@@ -159,10 +171,10 @@ impl Connection {
         let segment = std::mem::take(&mut self.segment);
         let Some((full, mut context)) = self.split(shared) else { return Ok(()) };
         let outcome = match expect {
-            Expect::Data { task, status: Some(status), .. } => data_in_ended(*task, *status, &mut context),
             Expect::Recoverable(pdu) => full.data_in_arrived(pdu, &mut context),
             Expect::Segment(pdu) => full.pdu(pdu, &segment, &mut context),
-            Expect::Data { .. } | Expect::Nothing => Ok(()),
+            // Data goes the straight way.
+            Expect::Data(_) | Expect::Nothing => Ok(()),
         };
         self.segment = segment;
         outcome
@@ -189,7 +201,7 @@ impl Connection {
         match expect {
             Expect::Segment(pdu) => full.damaged(&pdu, &mut context),
             Expect::Recoverable(pdu) => full.data_in_damaged(&pdu, &mut context),
-            Expect::Data { .. } | Expect::Nothing => Ok(()),
+            Expect::Data(_) | Expect::Nothing => Ok(()),
         }
     }
 }

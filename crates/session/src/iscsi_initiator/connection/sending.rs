@@ -35,8 +35,11 @@ impl Connection {
     }
 
     /// Cuts waiting data to PDUs, as far as there is room.
+    #[inline]
     pub(in crate::iscsi_initiator) fn fill(&mut self, shared: &mut Shared) {
-        if let Phase::FullFeature(full) = &self.phase {
+        if self.sender.has_data()
+            && let Phase::FullFeature(full) = &self.phase
+        {
             self.sender.fill(&mut shared.tasks, full.parameters().send_data_segment_len);
         }
     }

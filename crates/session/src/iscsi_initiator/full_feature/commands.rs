@@ -6,10 +6,9 @@ use lunette_pdu::{
 };
 
 use super::{Context, FullFeature};
-use crate::iscsi_initiator::connection::Expect;
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::{Command, Event, Response, TaskTag};
-use crate::iscsi_initiator::task::Task;
+use crate::iscsi_initiator::shared::Shared;
 use crate::keys::Parameters;
 
 /// How much of a command's data goes without being asked for (RFC 7143 sections 13.10, 13.11 and 13.14): bytes in the command
@@ -22,19 +21,17 @@ fn unasked(len: u32, parameters: &Parameters) -> (u32, u32) {
 }
 
 impl FullFeature {
-    /// Sends a command. Gives it back when the task table is full, or when its CDB fits no header.
+    /// Takes a command and sends it. Leaves it when the task table is full, or when its CDB fits no header.
+    #[inline]
     pub(in crate::iscsi_initiator) fn submit(
         &mut self,
-        command: Command,
+        command: &mut Command,
         context: &mut Context<'_>,
-    ) -> Result<TaskTag, Command> {
-        let Some(ahs) = extension(&command) else { return Err(command) };
-        let order = context.shared.next_order();
-        let task = Task::new(command, self.cid, context.shared.window.cmd_sn(), order);
-        let tag = context.shared.add_task(task)?;
-        context.shared.window.take();
+    ) -> Option<TaskTag> {
+        let ahs = extension(command)?;
+        let tag = context.shared.add_command(command, self.cid)?;
         self.send_command(tag, &ahs, context);
-        Ok(tag)
+        Some(tag)
     }
 
     /// Puts a command with the data that goes unasked on its way.
@@ -77,25 +74,28 @@ impl FullFeature {
         }
     }
 
-    pub(super) fn data_in(&mut self, pdu: &DataIn, context: &mut Context<'_>) -> Result<Expect, SessionError> {
+    /// Takes the header of a Data-In. Gives the place of its data; `None` when that comes too late for its command.
+    #[inline]
+    pub(in crate::iscsi_initiator) fn data_in<'a>(
+        &self,
+        pdu: &DataIn,
+        context: &'a mut Context<'_>,
+    ) -> Result<Option<&'a mut [u8]>, SessionError> {
+        let Shared { tasks, window, withdrawn, .. } = &mut *context.shared;
         let tag = TaskTag::from_itt(pdu.itt);
-        if context.shared.is_withdrawn(self.cid, tag) {
-            context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
-            if let Some(DataInStatus { stat_sn, .. }) = pdu.status {
-                context.sender.status(stat_sn)?;
+        let mut task = tasks.get_mut(tag);
+        match &mut task {
+            Some(task) if task.cid == self.cid => task.data_in(pdu, &self.parameters)?,
+            None if withdrawn.has(self.cid, tag) => {}
+            _ => {
+                return Err(broken("11.2.1.8", format!("Data-In for tag {}, which names no command here", pdu.itt)));
             }
-            return Ok(Expect::Nothing);
         }
-        let Some(task) = context.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid) else {
-            return Err(broken("11.2.1.8", format!("Data-In for tag {}, which names no command here", pdu.itt)));
-        };
-        task.data_in(pdu, &self.parameters)?;
-        context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         if let Some(DataInStatus { stat_sn, .. }) = pdu.status {
             context.sender.status(stat_sn)?;
         }
-        let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len as u32);
-        Ok(Expect::Data { task: tag, offset, len, status: pdu.status })
+        Ok(task.map(|task| task.place(pdu.buffer_offset, pdu.data_segment_len as u32)))
     }
 
     pub(super) fn r2t(&mut self, pdu: &R2t, context: &mut Context<'_>) -> Result<(), SessionError> {
@@ -119,29 +119,46 @@ impl FullFeature {
     }
 }
 
-/// The data of a Data-In that carried the status is here.
+/// A command whose status is right. Its task is there until its event is made.
+pub(in crate::iscsi_initiator) struct Ended {
+    tag: TaskTag,
+    response: Response,
+}
+
+impl Ended {
+    /// The event of it, where the caller wants it: commands are large to be moved.
+    #[inline]
+    pub(in crate::iscsi_initiator) fn into_event(self, shared: &mut Shared) -> Option<Event> {
+        let command = shared.remove_task(self.tag)?.command;
+        Some(Event::Completed { command, response: self.response })
+    }
+}
+
+/// The data of a Data-In that carried the status is here. Gives the end of its command.
+#[inline]
 pub(in crate::iscsi_initiator) fn data_in_ended(
     tag: TaskTag,
     status: DataInStatus,
-    context: &mut Context<'_>,
-) -> Result<(), SessionError> {
-    let Some(task) = context.shared.tasks.get(tag) else { return Ok(()) };
+    context: &Context<'_>,
+) -> Result<Option<Ended>, SessionError> {
+    let Some(task) = context.shared.tasks.get(tag) else { return Ok(None) };
     let response = task.end_with_data(status.status, status.residual)?;
-    complete(tag, response, context);
-    Ok(())
+    Ok(Some(Ended { tag, response }))
 }
 
-pub(super) fn scsi_response(
+/// Gives the end of a command that ends with a SCSI Response.
+#[inline]
+pub(in crate::iscsi_initiator) fn scsi_response(
     cid: Cid,
     pdu: &ScsiResponse,
     segment: &[u8],
     context: &mut Context<'_>,
-) -> Result<(), SessionError> {
+) -> Result<Option<Ended>, SessionError> {
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let tag = TaskTag::from_itt(pdu.itt);
     let Some(task) = context.shared.tasks.get(tag).filter(|task| task.cid == cid) else {
         if context.shared.is_withdrawn(cid, tag) {
-            return Ok(());
+            return Ok(None);
         }
         return Err(broken("11.2.1.8", format!("SCSI Response for tag {}, which names no command here", pdu.itt)));
     };
@@ -151,14 +168,7 @@ pub(super) fn scsi_response(
         &[]
     };
     let response = task.end(pdu, sense)?;
-    complete(tag, response, context);
-    Ok(())
-}
-
-fn complete(tag: TaskTag, response: Response, context: &mut Context<'_>) {
-    if let Some(task) = context.shared.remove_task(tag) {
-        context.events.push_back(Event::Completed { command: task.command, response });
-    }
+    Ok(Some(Ended { tag, response }))
 }
 
 /// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has room

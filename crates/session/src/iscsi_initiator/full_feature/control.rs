@@ -176,9 +176,14 @@ impl FullFeature {
     }
 
     /// Logs out of the connection when it is to leave and nothing is under way on it. True when the request is out.
+    #[inline]
     pub(in crate::iscsi_initiator) fn log_out_if_idle(&mut self, context: &mut Context<'_>) -> bool {
+        self.leaving && self.leave_if_idle(context)
+    }
+
+    fn leave_if_idle(&mut self, context: &mut Context<'_>) -> bool {
         let shared = &context.shared;
-        if !self.leaving || self.logging_out || shared.logging_out {
+        if self.logging_out || shared.logging_out {
             return false;
         }
         let idle = shared.load(self.cid) == 0 && shared.requests.len() == 0 && shared.window.room() > 0;

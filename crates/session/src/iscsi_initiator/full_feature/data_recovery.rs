@@ -188,7 +188,9 @@ impl FullFeature {
 pub(super) fn status_with_data(pdu: &DataIn, context: &mut Context<'_>) -> Result<(), SessionError> {
     let Some(status) = pdu.status else { return Ok(()) };
     context.status(status.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
-    data_in_ended(TaskTag::from_itt(pdu.itt), status, context)
+    let ended = data_in_ended(TaskTag::from_itt(pdu.itt), status, context)?;
+    context.end(ended);
+    Ok(())
 }
 
 impl Context<'_> {

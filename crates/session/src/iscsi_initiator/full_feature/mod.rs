@@ -15,7 +15,6 @@ use std::collections::VecDeque;
 use lunette_buffer::Payload;
 use lunette_pdu::{BHS_LEN, Cid, LunField, SerialNumber, TargetPdu};
 
-use self::commands::scsi_response;
 use self::control::logout_response;
 use self::data_recovery::status_with_data;
 use self::recovery::Recovery;
@@ -30,7 +29,7 @@ use super::shared::Shared;
 use crate::Time;
 use crate::keys::Parameters;
 
-pub(super) use self::commands::data_in_ended;
+pub(super) use self::commands::{Ended, data_in_ended, scsi_response};
 pub(super) use self::task_management::manage_tasks;
 
 /// What a connection works on.
@@ -116,7 +115,10 @@ impl FullFeature {
     pub(super) fn header(&mut self, pdu: TargetPdu, context: &mut Context<'_>) -> Result<Expect, SessionError> {
         match &pdu {
             TargetPdu::DataIn(data) if self.recovers() => self.recoverable_data_in(data, context),
-            TargetPdu::DataIn(data) => self.data_in(data, context),
+            TargetPdu::DataIn(data) => {
+                let is_awaited = self.data_in(data, context)?.is_some();
+                Ok(if is_awaited { Expect::Data(*data) } else { Expect::Nothing })
+            }
             TargetPdu::LoginResponse(_) => Err(broken("6.3", "a login response after the login")),
             _ => Ok(Expect::Segment(pdu)),
         }
@@ -144,7 +146,11 @@ impl FullFeature {
     /// Deals with a PDU in its turn.
     fn deal_with(&mut self, pdu: &TargetPdu, segment: &[u8], context: &mut Context<'_>) -> Result<(), SessionError> {
         match pdu {
-            TargetPdu::ScsiResponse(pdu) => scsi_response(self.cid, pdu, segment, context),
+            TargetPdu::ScsiResponse(pdu) => {
+                let ended = scsi_response(self.cid, pdu, segment, context)?;
+                context.end(ended);
+                Ok(())
+            }
             TargetPdu::R2t(pdu) => self.r2t(pdu, context),
             TargetPdu::NopIn(pdu) => self.nop_in(pdu, segment, context),
             TargetPdu::TextResponse(pdu) => self.text_response(pdu, segment, context),
@@ -169,6 +175,12 @@ impl Context<'_> {
     ) -> Result<(), SessionError> {
         self.sender.status(stat_sn)?;
         self.shared.window.update(exp_cmd_sn, max_cmd_sn)
+    }
+
+    /// Tells of the end of a command, in its turn among other events.
+    fn end(&mut self, ended: Option<Ended>) {
+        let event = ended.and_then(|ended| ended.into_event(self.shared));
+        self.events.extend(event);
     }
 
     /// Ends commands without a response.

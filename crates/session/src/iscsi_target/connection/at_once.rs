@@ -13,7 +13,7 @@ use crate::Time;
 use crate::iscsi_target::full_feature::{Context, FullFeature};
 use crate::limits::{MAX_AT_ONCE_BYTES, MAX_OUTBOX_PDUS};
 use crate::markers::MarkedReceiver;
-use crate::receiver::WholePdu;
+use crate::receiver::FrontPdu;
 
 /// The commands at the front of a connection's bytes, while nothing is awaited but the next PDU.
 pub struct CommandsAtOnce<'a> {
@@ -25,14 +25,14 @@ pub struct CommandsAtOnce<'a> {
 /// A command that lies in the received bytes as a whole, and whose answer is one PDU.
 #[derive(Debug)]
 pub struct CommandAtOnce<'i> {
-    pdu: WholePdu<'i>,
+    pdu: FrontPdu<'i>,
     command: ScsiCommand,
 }
 
 impl CommandAtOnce<'_> {
     /// Bytes of the input that it takes, its data included.
     pub fn pdu_len(&self) -> usize {
-        self.pdu.bytes.len()
+        self.pdu.len()
     }
 }
 
@@ -80,8 +80,8 @@ impl CommandsAtOnce<'_> {
     /// The command at the front of `input`, if it can be answered at once as far as the connection is concerned. `may` looks at the LUN first.
     #[inline]
     pub fn peek<'i>(&self, input: &'i [u8], may: impl FnOnce([u8; 8]) -> bool) -> Option<CommandAtOnce<'i>> {
-        let pdu = self.receiver.whole(input)?;
-        let command = ScsiCommand::parse(pdu.bhs).ok()?;
+        let pdu = self.receiver.front_pdu(input).filter(FrontPdu::is_whole)?;
+        let command = ScsiCommand::parse(pdu.bhs()).ok()?;
         let is_meant = command.expected_data_transfer_length <= MAX_AT_ONCE_BYTES
             && self.cx.sender.outbox.pdus() <= MAX_OUTBOX_PDUS
             && self.full.is_at_once(&command)
@@ -103,14 +103,14 @@ impl CommandsAtOnce<'_> {
         let outbox = &mut self.cx.sender.outbox;
         let data_in_len = if command.read { command.expected_data_transfer_length as usize } else { 0 };
         let Some(place) = outbox.place(data_in_len, memory) else { return false };
-        let transfer = if command.read { Transfer::In(place) } else { Transfer::Out(pdu.data) };
+        let transfer = if command.read { Transfer::In(place) } else { Transfer::Out(pdu.data().unwrap_or_default()) };
         if !execute(command.lun.0, command.cdb, transfer) {
             outbox.leave_place();
             return false;
         }
         self.receiver.took_whole();
         self.full.answer_at_once(&command, &mut self.cx);
-        *input = &input[pdu.bytes.len()..];
+        *input = &input[pdu.len()..];
         true
     }
 }

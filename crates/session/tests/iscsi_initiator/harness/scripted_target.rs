@@ -98,6 +98,7 @@ impl ScriptedTarget {
         target.answer_login(LoginResponse { tsih: Tsih(7), ..target.login_response(&request, true) }, &keys);
         let event = target.events.pop_front();
         assert!(matches!(event, Some(Event::LoggedIn(_))), "{event:?}");
+        target.format = Format::agreed(&lunette_testkit::keys(answers));
         target
     }
 
@@ -117,9 +118,7 @@ impl ScriptedTarget {
     pub(crate) fn recovering_with(answers: &[(&str, &str)]) -> Self {
         let offer = Offer { error_recovery_level: 1, ..Offer::default() };
         let answers = [answers, &[("DataDigest", "CRC32C")]].concat();
-        let mut target = Self::logged_in(SessionConfig { offer, ..super::config() }, &answers);
-        target.format.data_digest = true;
-        target
+        Self::logged_in(SessionConfig { offer, ..super::config() }, &answers)
     }
 
     pub(crate) fn pass_security(&mut self) {
@@ -221,8 +220,13 @@ impl ScriptedTarget {
         assert!(self.stream.is_empty(), "half a PDU");
     }
 
+    /// The bytes of a PDU with its digests.
+    pub(crate) fn wire(&self, bhs: &[u8; BHS_LEN], data: &[u8]) -> Vec<u8> {
+        self.format.encode(bhs, &[], data)
+    }
+
     pub(crate) fn send(&mut self, bhs: [u8; BHS_LEN], data: &[u8]) {
-        let bytes = self.format.encode(&bhs, &[], data);
+        let bytes = self.wire(&bhs, data);
         self.raw(&bytes);
     }
 
