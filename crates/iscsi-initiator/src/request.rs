@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Buffer, SharedBuffer};
-use lunette_pdu::{Residual, TaskAttribute};
+use lunette_pdu::{LunField, Residual, TaskAttribute};
 use lunette_scsi::{Lun, OpCode, SenseData, SenseKey, Status};
+use lunette_session::iscsi_initiator::Command;
 
+use crate::engine::RequestId;
 use crate::{Direction, Error};
 
 /// When a request may be sent to the target again.
@@ -111,6 +113,35 @@ impl Request {
     }
 }
 
+/// A request on its way to the event loop, with its command as the protocol takes it.
+pub(crate) struct Submission {
+    pub(crate) id: RequestId,
+    pub(crate) command: Command,
+    /// `None` once it was taken.
+    pub(crate) completion: Option<Completion>,
+    pub(crate) repeat: Repeat,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Submission {
+    #[inline]
+    pub(crate) fn new(id: RequestId, request: Request, completion: Completion) -> Self {
+        let Request { lun, cdb, cdb_rest, attribute, priority, data_out, data_in, block_len, repeat, timeout } =
+            request;
+        let lun = LunField(lun.encode());
+        // The event loop's name for it comes later.
+        let command = Command { user: 0, lun, cdb, cdb_rest, attribute, priority, data_out, data_in, block_len };
+        Self { id, command, completion: Some(completion), repeat, timeout }
+    }
+
+    /// Ends a request that was never sent.
+    pub(crate) fn refuse(&mut self, error: Error) {
+        if let Some(completion) = self.completion.take() {
+            completion.end(&mut self.command, Err(error));
+        }
+    }
+}
+
 pub(crate) fn name(cdb: &[u8; 16]) -> &'static str {
     OpCode(cdb[0]).name().unwrap_or("a command")
 }
@@ -148,8 +179,10 @@ impl Reply {
     /// [`Error::Miscompare`], [`Error::Sense`] or [`Error::Status`].
     pub fn ok(&self) -> Result<usize, Error> {
         let command = self.command;
+        if matches!(self.status, Status::GOOD | Status::CONDITION_MET) {
+            return Ok(self.data_in_len);
+        }
         match (self.status, self.sense_data()) {
-            (Status::GOOD | Status::CONDITION_MET, _) => Ok(self.data_in_len),
             (Status::CHECK_CONDITION, Some(sense)) if sense.key == SenseKey::MISCOMPARE => {
                 Err(Error::Miscompare { offset: sense.information.unwrap_or(0) })
             }
@@ -241,6 +274,12 @@ enum Inner {
 }
 
 impl Completion {
+    /// Ends the request of a command, and gives its buffers back.
+    #[inline]
+    pub(crate) fn end(self, command: &mut Command, result: Result<Reply, Error>) {
+        self.complete(Outcome { result, data_in: command.data_in.take(), data_out: command.data_out.take() });
+    }
+
     /// A completion that reports to `sink` under `tag`. It does not allocate.
     pub fn new(sink: Arc<dyn Sink>, tag: u64) -> Self {
         Self(Some(Inner::Sink { sink, tag }))
@@ -251,11 +290,8 @@ impl Completion {
         Self(Some(Inner::Call(Box::new(f))))
     }
 
+    #[inline]
     pub(crate) fn complete(mut self, outcome: Outcome) {
-        self.tell(outcome);
-    }
-
-    fn tell(&mut self, outcome: Outcome) {
         match self.0.take() {
             Some(Inner::Sink { sink, tag }) => sink.complete(tag, outcome),
             Some(Inner::Call(f)) => f(outcome),
@@ -266,8 +302,12 @@ impl Completion {
 
 /// Reports [`Error::Closed`] when the event loop ended before the request did. The buffers are lost with it.
 impl Drop for Completion {
+    #[inline]
     fn drop(&mut self) {
-        self.tell(Outcome { result: Err(Error::Closed), data_in: None, data_out: None });
+        if self.0.is_some() {
+            let told = Self(self.0.take());
+            told.complete(Outcome { result: Err(Error::Closed), data_in: None, data_out: None });
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::engine::{Done, Engine, Host, Message, Owner, Question, Queue, Request
 use crate::limits::{DEFAULT_BUFFER_BYTES, MAX_REQUEST_BYTES};
 use crate::options::{Options, Portal};
 use crate::pending::{Answer, Filler, Slot};
-use crate::request::{Completion, Outcome, Request, Sink};
+use crate::request::{Completion, Outcome, Request, Sink, Submission};
 
 /// An event of a session, told to [`Options::listener`].
 #[derive(Debug)]
@@ -304,7 +304,8 @@ impl Session {
 
     fn push_request(&self, request: Request, completion: Completion) -> RequestId {
         let id = RequestId(self.0.next_request.fetch_add(1, Ordering::Relaxed));
-        self.push(Message::Submit { session: self.0.owner.key, id, request, completion });
+        let submission = Submission::new(id, request, completion);
+        self.push(Message::Submit { session: self.0.owner.key, submission });
         id
     }
 

@@ -1,6 +1,7 @@
 //! The list of slices that one vectored send takes.
 
 use std::io::IoSlice;
+use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
 use lunette_buffer::{FileSlice, PayloadRef};
@@ -34,6 +35,7 @@ impl<'a> Gather<'a> {
 
     /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
     /// next [`gather`](crate::Handler::gather).
+    #[inline]
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
         let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
         if !fitting.is_empty() && self.file.is_none() && self.slices.try_push(IoSlice::new(fitting)).is_ok() {
@@ -53,19 +55,20 @@ impl<'a> Gather<'a> {
     }
 
     /// Appends `pieces` until the list is full.
+    #[inline]
     pub fn fill(&mut self, pieces: impl IntoIterator<Item = PayloadRef<'a>>) {
-        for piece in pieces {
+        // The iterator's own loop: nested iterators turn into nested loops.
+        let _ = pieces.into_iter().try_for_each(|piece| {
             let room = match piece {
                 PayloadRef::Bytes(bytes) => self.push(bytes),
                 PayloadRef::File { slice, sent } => self.push_file(&slice.slice(sent..slice.len())),
             };
-            if !room {
-                return;
-            }
-        }
+            if room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
     }
 
     /// No further byte fits.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.slices.is_full() || self.bytes == MAX_GATHER_BYTES || self.file.is_some()
     }

@@ -55,6 +55,7 @@ impl<T> Slab<T> {
     }
 
     /// The key that the next [`insert`](Self::insert) returns.
+    #[inline]
     pub fn next_key(&self) -> Key {
         match self.free.last() {
             Some(&index) => Key { index, generation: self.places[index as usize].generation },
@@ -63,6 +64,7 @@ impl<T> Slab<T> {
     }
 
     /// Adds a value.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Key {
         let key = self.next_key();
         self.len += 1;
@@ -75,18 +77,21 @@ impl<T> Slab<T> {
     }
 
     /// The value of a key, unless it was removed.
+    #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
         let place = self.places.get(key.index as usize)?;
         if place.generation == key.generation { place.value.as_ref() } else { None }
     }
 
     /// The value of a key, unless it was removed.
+    #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation == key.generation { place.value.as_mut() } else { None }
     }
 
     /// Takes the value of a key out.
+    #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let place = self.places.get_mut(key.index as usize).filter(|place| place.generation == key.generation)?;
         let value = place.value.take()?;
@@ -95,6 +100,7 @@ impl<T> Slab<T> {
     }
 
     /// Drops the value of a key in its place, for large values: a value that is taken out is moved.
+    #[inline]
     pub fn discard(&mut self, key: Key) {
         if let Some(place) = self.places.get_mut(key.index as usize)
             && place.generation == key.generation

@@ -27,7 +27,7 @@ use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable};
 use std::net::SocketAddr;
 
 use crate::options::{Options, Portal};
-use crate::request::{Completion, Outcome, Request};
+use crate::request::Submission;
 use crate::{Error, Observation, Opened};
 pub(crate) use dial::{Dialer, Report, ThreadDialer, Wire};
 use driver::SessionDriver;
@@ -53,9 +53,7 @@ pub(crate) enum Message {
     },
     Submit {
         session: SessionKey,
-        id: RequestId,
-        request: Request,
-        completion: Completion,
+        submission: Submission,
     },
     Cancel {
         session: SessionKey,
@@ -164,6 +162,7 @@ impl Queue {
     }
 
     /// Sends a message. The event loop is woken at the end of the caller's turn, if it sleeps.
+    #[inline]
     pub(crate) fn push(self: &Arc<Self>, message: Message) {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.closed {
@@ -366,8 +365,9 @@ impl Engine {
         self.queue.swap(&mut messages);
         // Requests of a session that come together are sent together.
         let mut submitted = None;
-        for message in messages.drain(..) {
-            let session = match &message {
+        let now = self.now(cx);
+        for message in &mut messages {
+            let session = match message {
                 Message::Submit { session, .. } => Some(*session),
                 _ => None,
             };
@@ -375,26 +375,33 @@ impl Engine {
                 self.settle(cx, submitted);
                 submitted = session;
             }
-            self.take_message(cx, message);
+            match message {
+                // It is taken from where it lies: requests are large to be moved.
+                Message::Submit { session, submission } => self.submit(*session, submission, now),
+                _ => self.take_message(cx, std::mem::replace(message, Message::Stop), now),
+            }
         }
+        messages.clear();
         self.settle(cx, submitted);
         self.messages = messages;
     }
 
-    fn take_message(&mut self, cx: &mut Context<'_>, message: Message) {
+    #[inline]
+    fn submit(&mut self, session: SessionKey, submission: &mut Submission, now: Time) {
+        match self.sessions.get_mut(session.0) {
+            Some(driver) => driver.accept(submission, now),
+            None => submission.refuse(Error::Closed),
+        }
+    }
+
+    #[inline(never)]
+    fn take_message(&mut self, cx: &mut Context<'_>, message: Message, now: Time) {
         match message {
+            Message::Submit { session, mut submission } => self.submit(session, &mut submission, now),
             Message::Open { portal, target, options, done } => {
                 let key = SessionKey(self.sessions.next_key());
                 self.sessions.insert(SessionDriver::new(key, portal, target, options, done));
                 self.with(cx, key, SessionDriver::dial);
-            }
-            Message::Submit { session, id, request, completion } => {
-                let now = self.now(cx);
-                if let Some(driver) = self.sessions.get_mut(session.0) {
-                    driver.accept(id, request, completion, now);
-                } else {
-                    refuse(request, completion, Error::Closed);
-                }
             }
             Message::Cancel { session, id } => self.with(cx, session, |driver, env| driver.cancel(id, env)),
             Message::Ask { session, question } => {
@@ -426,12 +433,6 @@ impl Engine {
             Message::Stop => cx.stop(),
         }
     }
-}
-
-/// Ends a request that was never sent.
-pub(super) fn refuse(request: Request, completion: Completion, error: Error) {
-    let Request { data_in, data_out, .. } = request;
-    completion.complete(Outcome { result: Err(error), data_in, data_out });
 }
 
 impl Handler for Engine {

@@ -4,26 +4,27 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_pdu::{LunField, Residual, TaskManagementFunction};
 use lunette_reactor::{Key, Slab};
 use lunette_scsi::{SenseData, SenseKey, Status};
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Command, Response, Session, TaskTag};
 
+use super::RequestId;
 use super::retry::{self, Decision};
-use super::{RequestId, refuse};
 use crate::Error;
 use crate::limits::{MAX_CDB_BYTES, MAX_REPEATS, MAX_REQUEST_BYTES, MAX_UNFINISHED_REQUESTS};
-use crate::request::{Completion, Outcome, Repeat, Reply, Request};
+use crate::request::{Completion, Repeat, Reply, Submission, name};
 
 /// The user data of task management requests of the session itself; those of callers count from zero.
 pub(super) const OWN: u64 = u64::MAX;
 
 /// The stage of a request.
+#[derive(Clone, Copy)]
 enum Stage {
-    /// The command was not sent, or is to be sent again.
-    Waiting(Command),
+    /// The command was not sent, or is to be sent again: where it is kept meanwhile.
+    Waiting(Key),
     /// The target has the command.
     Sent(TaskTag),
     /// The command is to be aborted.
@@ -43,15 +44,20 @@ struct Entry {
     id: RequestId,
     /// `None` once the request was cancelled.
     completion: Option<Completion>,
-    command: &'static str,
     repeat: Repeat,
     repeats: u32,
     /// The position of the request among all, in the order of submission.
     order: u64,
     timeout: Duration,
-    deadline: Time,
+    accepted: Time,
     lun: LunField,
-    stage: Option<Stage>,
+    stage: Stage,
+}
+
+impl Entry {
+    fn is_overdue(&self, now: Time) -> bool {
+        self.accepted + self.timeout <= now
+    }
 }
 
 /// The next step when an abort has not ended the task in time.
@@ -63,9 +69,13 @@ pub(super) enum Escalation {
 }
 
 /// All requests of one session. A command carries the key of its request through the protocol, as its user data.
+///
+/// A request that nothing holds up is sent as it is accepted, so that its command is moved once.
 #[derive(Default)]
 pub(super) struct Requests {
     entries: Slab<Entry>,
+    /// The commands of requests that wait or rest.
+    parked: Slab<Command>,
     /// The requests to be sent, in the order of submission.
     waiting: VecDeque<(u64, Key)>,
     /// The requests to be sent after a pause.
@@ -80,52 +90,53 @@ impl Requests {
         self.entries.is_empty()
     }
 
-    /// Accepts a request, or ends it if it exceeds a limit.
+    /// Accepts a request, or ends it if it exceeds a limit. It is sent over `session`, unless others are to be sent before, or the
+    /// command window is closed; without a session, requests wait for one. Its time limit is `timeout` if it has none of its own.
+    #[inline]
     pub(super) fn accept(
         &mut self,
-        id: RequestId,
-        request: Request,
-        completion: Completion,
+        submission: &mut Submission,
+        session: Option<&mut Session>,
         timeout: Duration,
         now: Time,
     ) {
-        if let Some(error) = self.too_much(&request) {
-            return refuse(request, completion, error);
+        if let Some(error) = self.too_much(&submission.command) {
+            return submission.refuse(error);
         }
-        let command_name = request.name();
-        let Request { lun, cdb, cdb_rest, attribute, priority, data_out, data_in, block_len, repeat, timeout: own } =
-            request;
-        let timeout = own.unwrap_or(timeout);
-        let lun = LunField(lun.encode());
+        let Submission { id, command, completion, repeat, timeout: own } = submission;
         self.last_order += 1;
-        let order = self.last_order;
+        let (order, lun) = (self.last_order, command.lun);
         let key = self.entries.next_key();
-        let user = key.to_u64();
-        let command = Command { user, lun, cdb, cdb_rest, attribute, priority, data_out, data_in, block_len };
+        command.user = key.to_u64();
+        let session = session.filter(|_| self.waiting.is_empty() && self.to_abort.is_empty());
+        let stage = if let Some(tag) = session.and_then(|session| session.try_submit(command, now)) {
+            Stage::Sent(tag)
+        } else {
+            self.waiting.push_back((order, key));
+            Stage::Waiting(self.parked.insert(command.take()))
+        };
         self.entries.insert(Entry {
-            id,
-            completion: Some(completion),
-            command: command_name,
-            repeat,
+            id: *id,
+            completion: completion.take(),
+            repeat: *repeat,
             repeats: 0,
             order,
-            timeout,
-            deadline: now + timeout,
+            timeout: own.unwrap_or(timeout),
+            accepted: now,
             lun,
-            stage: Some(Stage::Waiting(command)),
+            stage,
         });
-        self.waiting.push_back((order, key));
     }
 
-    fn too_much(&self, request: &Request) -> Option<Error> {
+    fn too_much(&self, command: &Command) -> Option<Error> {
         let too_much = |what, limit| Some(Error::TooMuch { what, limit });
-        let data_in_len = request.data_in.as_ref().map_or(0, Buffer::len);
-        let longest = data_in_len.max(request.data_out.as_deref().map_or(0, <[u8]>::len));
+        let data_in_len = command.data_in.as_ref().map_or(0, Buffer::len);
+        let longest = data_in_len.max(command.data_out.as_ref().map_or(0, SharedBuffer::len));
         if self.entries.len() >= MAX_UNFINISHED_REQUESTS {
             too_much("the number of unfinished requests", MAX_UNFINISHED_REQUESTS)
         } else if longest > MAX_REQUEST_BYTES {
             too_much("the length of a request", MAX_REQUEST_BYTES)
-        } else if request.cdb.len() + request.cdb_rest.len() > MAX_CDB_BYTES {
+        } else if command.cdb.len() + command.cdb_rest.len() > MAX_CDB_BYTES {
             too_much("the length of the CDB", MAX_CDB_BYTES)
         } else {
             None
@@ -142,15 +153,15 @@ impl Requests {
     /// Sends aborts and waiting requests, as far as the command window allows.
     pub(super) fn send(&mut self, session: &mut Session, now: Time) {
         self.send_aborts(session, now);
-        while session.room() > 0
+        while !self.waiting.is_empty()
+            && session.room() > 0
             && let Some((order, key)) = self.waiting.pop_front()
         {
-            let Some(entry) = self.entries.get_mut(key) else { continue };
-            let Some(Stage::Waiting(command)) = entry.stage.take() else { continue };
+            let Some(command) = self.unpark(key) else { continue };
             match session.submit(command, now) {
-                Ok(tag) => entry.stage = Some(Stage::Sent(tag)),
+                Ok(tag) => self.set_stage(key, Stage::Sent(tag)),
                 Err(command) => {
-                    entry.stage = Some(Stage::Waiting(command));
+                    self.park(key, command);
                     self.waiting.push_front((order, key));
                     return;
                 }
@@ -158,11 +169,28 @@ impl Requests {
         }
     }
 
+    fn set_stage(&mut self, key: Key, stage: Stage) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.stage = stage;
+        }
+    }
+
+    /// Keeps the command of a request that is to be sent later.
+    fn park(&mut self, key: Key, command: Command) {
+        let parked = self.parked.insert(command);
+        self.set_stage(key, Stage::Waiting(parked));
+    }
+
+    /// Takes the command of a request that waits or rests.
+    fn unpark(&mut self, key: Key) -> Option<Command> {
+        let Stage::Waiting(parked) = self.entries.get(key)?.stage else { return None };
+        self.parked.remove(parked)
+    }
+
     fn send_aborts(&mut self, session: &mut Session, now: Time) {
         while let Some(key) = self.to_abort.front() {
-            if let Some(Entry {
-                lun, stage: Some(Stage::Aborting { tag, asked: asked @ Asked::Nothing, since }), ..
-            }) = self.entries.get_mut(*key)
+            if let Some(Entry { lun, stage: Stage::Aborting { tag, asked: asked @ Asked::Nothing, since }, .. }) =
+                self.entries.get_mut(*key)
             {
                 if !session.manage_tasks(OWN, TaskManagementFunction::ABORT_TASK, *lun, Some(*tag)) {
                     return;
@@ -174,12 +202,12 @@ impl Requests {
     }
 
     /// A command has ended at the target. Gives its unit attention, if it has one.
-    pub(super) fn completed(&mut self, command: Command, response: Response, now: Time) -> Option<SenseData> {
+    pub(super) fn completed(&mut self, command: &mut Command, response: &mut Response, now: Time) -> Option<SenseData> {
         let key = Key::from_u64(command.user);
         let entry = self.entries.get_mut(key)?;
         let status = Status(response.status);
         if response.response != 0 {
-            let error = Error::TargetFailure { command: entry.command, response: response.response };
+            let error = Error::TargetFailure { command: name(&command.cdb), response: response.response };
             self.end(key, command, Err(error));
             return None;
         }
@@ -188,11 +216,11 @@ impl Requests {
             _ => SenseData::decode(&response.sense).ok(),
         };
         let attention = sense.filter(|sense| sense.key == SenseKey::UNIT_ATTENTION);
-        let wanted = matches!(entry.stage, Some(Stage::Sent(_))) && entry.completion.is_some();
+        let wanted = matches!(entry.stage, Stage::Sent(_)) && entry.completion.is_some();
         match retry::decide(entry.repeat, entry.repeats, status, response.status_qualifier, sense.as_ref()) {
             Decision::Retry { after } if wanted => {
                 entry.repeats += 1;
-                entry.stage = Some(Stage::Waiting(command));
+                self.park(key, command.take());
                 if after.is_zero() {
                     self.wait(key);
                 } else {
@@ -201,10 +229,10 @@ impl Requests {
             }
             Decision::Retry { .. } | Decision::Report => {
                 let reply = Reply {
-                    command: entry.command,
+                    command: name(&command.cdb),
                     status,
                     status_qualifier: response.status_qualifier,
-                    sense: response.sense,
+                    sense: std::mem::take(&mut response.sense),
                     data_in_len: response.data_in_len,
                     residual: response.residual.filter(|residual| *residual != Residual::None),
                     read_residual: response.read_residual.filter(|residual| *residual != Residual::None),
@@ -217,30 +245,33 @@ impl Requests {
 
     /// A command was ended by task management, or lost with its connection, so it may have run. It is sent again, in its old
     /// position, if it may run twice.
-    pub(super) fn lost(&mut self, command: Command) {
+    pub(super) fn lost(&mut self, mut command: Command) {
         let key = Key::from_u64(command.user);
         let Some(entry) = self.entries.get_mut(key) else { return };
+        let name = name(&command.cdb);
         let error = match entry.stage {
-            Some(Stage::Aborting { .. }) => Error::TimedOut { command: entry.command, timeout: entry.timeout },
+            Stage::Aborting { .. } => Error::TimedOut { command: name, timeout: entry.timeout },
             _ if entry.completion.is_some() && entry.repeat == Repeat::Always && entry.repeats < MAX_REPEATS => {
                 entry.repeats += 1;
-                entry.stage = Some(Stage::Waiting(command));
+                self.park(key, command);
                 return self.wait(key);
             }
-            _ => Error::InDoubt { command: entry.command },
+            _ => Error::InDoubt { command: name },
         };
-        self.end(key, command, Err(error));
+        self.end(key, &mut command, Err(error));
     }
 
     /// Ends all requests, since the session has ended. `lost` are the commands that the target had.
     pub(super) fn fail(&mut self, lost: Vec<Command>, error: &Error) {
-        for command in lost {
+        for mut command in lost {
             let key = Key::from_u64(command.user);
-            self.end(key, command, Err(error.clone()));
+            self.end(key, &mut command, Err(error.clone()));
         }
         for entry in self.entries.drain() {
-            if let (Some(Stage::Waiting(command)), Some(completion)) = (entry.stage, entry.completion) {
-                tell(completion, command, Err(error.clone()));
+            if let (Stage::Waiting(parked), Some(completion)) = (entry.stage, entry.completion)
+                && let Some(mut command) = self.parked.remove(parked)
+            {
+                completion.end(&mut command, Err(error.clone()));
             }
         }
         self.waiting.clear();
@@ -248,9 +279,12 @@ impl Requests {
         self.to_abort.clear();
     }
 
-    fn end(&mut self, key: Key, command: Command, result: Result<Reply, Error>) {
-        if let Some(completion) = self.entries.remove(key).and_then(|entry| entry.completion) {
-            tell(completion, command, result);
+    #[inline]
+    fn end(&mut self, key: Key, command: &mut Command, result: Result<Reply, Error>) {
+        let completion = self.entries.get_mut(key).and_then(|entry| entry.completion.take());
+        self.entries.discard(key);
+        if let Some(completion) = completion {
+            completion.end(command, result);
         }
     }
 
@@ -259,17 +293,18 @@ impl Requests {
         let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.id == id) else { return };
         entry.completion = None;
         match entry.stage {
-            Some(Stage::Sent(tag)) => {
-                entry.stage = Some(Stage::Aborting { tag, asked: Asked::Nothing, since: now });
+            Stage::Sent(tag) => {
+                entry.stage = Stage::Aborting { tag, asked: Asked::Nothing, since: now };
                 self.to_abort.push_back(key);
             }
-            Some(Stage::Waiting(_)) => {
+            Stage::Waiting(parked) => {
                 if let Ok(at) = self.waiting.binary_search_by_key(&entry.order, |(order, _)| *order) {
                     self.waiting.remove(at);
                 }
-                self.entries.remove(key);
+                self.entries.discard(key);
+                self.parked.discard(parked);
             }
-            _ => {}
+            Stage::Aborting { .. } => {}
         }
     }
 
@@ -277,8 +312,8 @@ impl Requests {
     pub(super) fn task_of(&self, id: RequestId) -> Option<(LunField, TaskTag)> {
         let entry = self.entries.iter().map(|(_, entry)| entry).find(|entry| entry.id == id)?;
         match entry.stage {
-            Some(Stage::Sent(tag) | Stage::Aborting { tag, .. }) => Some((entry.lun, tag)),
-            _ => None,
+            Stage::Sent(tag) | Stage::Aborting { tag, .. } => Some((entry.lun, tag)),
+            Stage::Waiting(_) => None,
         }
     }
 
@@ -306,13 +341,14 @@ impl Requests {
         let mut overdue = Vec::new();
         let mut escalations = Vec::new();
         for (key, entry) in self.entries.iter_mut() {
+            let is_overdue = entry.is_overdue(now);
             match &mut entry.stage {
-                Some(Stage::Waiting(_)) if entry.deadline <= now => overdue.push(key),
-                Some(Stage::Sent(tag)) if entry.deadline <= now => {
-                    entry.stage = Some(Stage::Aborting { tag: *tag, asked: Asked::Nothing, since: now });
+                Stage::Waiting(_) if is_overdue => overdue.push(key),
+                Stage::Sent(tag) if is_overdue => {
+                    entry.stage = Stage::Aborting { tag: *tag, asked: Asked::Nothing, since: now };
                     self.to_abort.push_back(key);
                 }
-                Some(Stage::Aborting { asked, since, .. }) if *since + abort_timeout <= now => {
+                Stage::Aborting { asked, since, .. } if *since + abort_timeout <= now => {
                     let escalation = match asked {
                         Asked::Nothing | Asked::AbortTask => Escalation::LogicalUnitReset(entry.lun),
                         Asked::LogicalUnitReset => Escalation::Reconnect,
@@ -331,10 +367,10 @@ impl Requests {
     /// Ends requests that could not be sent in time.
     fn time_out(&mut self, overdue: &[Key]) {
         for key in overdue {
-            let Some(entry) = self.entries.get_mut(*key) else { continue };
-            let error = Error::TimedOut { command: entry.command, timeout: entry.timeout };
-            if let Some(Stage::Waiting(command)) = entry.stage.take() {
-                self.end(*key, command, Err(error));
+            let Some(timeout) = self.entries.get(*key).map(|entry| entry.timeout) else { continue };
+            if let Some(mut command) = self.unpark(*key) {
+                let error = Error::TimedOut { command: name(&command.cdb), timeout };
+                self.end(*key, &mut command, Err(error));
             }
         }
         if !overdue.is_empty() {
@@ -345,7 +381,7 @@ impl Requests {
     /// A reset of a logical unit ends all its tasks, so one is enough for all requests to be aborted there.
     fn share_resets(&mut self, escalations: &[Escalation], now: Time) {
         for (_, entry) in self.entries.iter_mut() {
-            if let Some(Stage::Aborting { asked, since, .. }) = &mut entry.stage
+            if let Stage::Aborting { asked, since, .. } = &mut entry.stage
                 && *asked != Asked::LogicalUnitReset
                 && escalations.contains(&Escalation::LogicalUnitReset(entry.lun))
             {
@@ -355,12 +391,6 @@ impl Requests {
     }
 }
 
-/// Ends a request, and gives its buffers back.
-fn tell(completion: Completion, command: Command, result: Result<Reply, Error>) {
-    let Command { data_in, data_out, .. } = command;
-    completion.complete(Outcome { result, data_in, data_out });
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
@@ -368,13 +398,15 @@ mod tests {
     use lunette_scsi::Lun;
 
     use super::*;
+    use crate::{Outcome, Request};
 
     const NOW: Time = Time::new(Duration::from_secs(100));
 
     fn accept(requests: &mut Requests, id: u64, request: Request) -> std::sync::mpsc::Receiver<Outcome> {
         let (ended, end) = channel();
         let completion = Completion::call(move |outcome| drop(ended.send(outcome)));
-        requests.accept(RequestId(id), request, completion, Duration::from_secs(30), NOW);
+        let mut submission = Submission::new(RequestId(id), request, completion);
+        requests.accept(&mut submission, None, Duration::from_secs(30), NOW);
         end
     }
 
@@ -389,9 +421,7 @@ mod tests {
         let sent: Vec<_> = requests.waiting.drain(..3).collect();
         // As the events of a reset bring them, one by one.
         for (_, key) in &sent {
-            let Some(Stage::Waiting(command)) = requests.entries.get_mut(*key).unwrap().stage.take() else {
-                panic!("not waiting")
-            };
+            let command = requests.unpark(*key).unwrap();
             requests.lost(command);
         }
         let orders: Vec<u64> = requests.waiting.iter().map(|(order, _)| *order).collect();
@@ -406,11 +436,11 @@ mod tests {
             assert!(end.try_recv().is_err(), "request {id} is taken");
             requests.cancel(RequestId(id), NOW);
         }
-        assert!(requests.waiting.is_empty());
+        assert!(requests.waiting.is_empty() && requests.parked.is_empty());
         let end = accept(&mut requests, 0, command());
         requests.time_has_come(Duration::from_secs(5), NOW + Duration::from_secs(30));
         assert!(matches!(end.try_recv().unwrap().result, Err(Error::TimedOut { .. })));
-        assert!(requests.waiting.is_empty() && requests.is_empty());
+        assert!(requests.waiting.is_empty() && requests.is_empty() && requests.parked.is_empty());
     }
 
     #[test]

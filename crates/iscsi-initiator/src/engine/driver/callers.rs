@@ -9,9 +9,9 @@ use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Recoveries, Session, SessionError};
 
 use super::{Closing, Phase, SessionDriver};
-use crate::engine::{Done, Env, Question, RequestId, refuse};
+use crate::engine::{Done, Env, Question, RequestId};
 use crate::limits::LOGOUT_TIMEOUT;
-use crate::request::{Completion, Request};
+use crate::request::Submission;
 use crate::{Error, Observation};
 
 /// Whether the negotiated iSCSIProtocolLevel includes the function.
@@ -20,14 +20,15 @@ fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
 }
 
 impl SessionDriver {
-    pub(in crate::engine) fn accept(&mut self, id: RequestId, request: Request, completion: Completion, now: Time) {
-        if let Phase::Over(error) = &self.phase {
-            return refuse(request, completion, error.clone());
-        }
-        if self.closing.is_some() {
-            return refuse(request, completion, Error::Closed);
-        }
-        self.requests.accept(id, request, completion, self.options.request_timeout, now);
+    #[inline]
+    pub(in crate::engine) fn accept(&mut self, submission: &mut Submission, now: Time) {
+        let session = match &mut self.phase {
+            Phase::Over(error) => return submission.refuse(error.clone()),
+            _ if self.closing.is_some() => return submission.refuse(Error::Closed),
+            Phase::Active(active) if active.logged_in => Some(&mut active.session),
+            _ => None,
+        };
+        self.requests.accept(submission, session, self.options.request_timeout, now);
     }
 
     pub(in crate::engine) fn cancel(&mut self, id: RequestId, env: &mut Env<'_, '_>) {

@@ -7,7 +7,7 @@ use lunette_ecl::protection::Binding;
 use lunette_ecl_endpoint::DatagramOptions;
 use lunette_pdu::{BHS_LEN, Isid};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather};
-use lunette_session::iscsi_initiator::{Placement, Session, SessionConfig};
+use lunette_session::iscsi_initiator::{Event, Placement, Session, SessionConfig};
 use lunette_session::{Entropy, OutgoingPdu, ProvenSecrets, Secret, Time};
 
 use super::{ActiveSession, Connection, Phase, SessionDriver};
@@ -178,12 +178,16 @@ impl SessionDriver {
 
     pub(super) fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
         while let Some((active, cid)) = self.active(id) {
-            let Some(event) = active.session.next_event(cid, &mut bytes, env.now) else {
-                let traffic = active.session.take_traffic(cid);
-                active.coalescing.received_pdus(traffic.received_pdus);
-                return env.traffic.add(traffic);
-            };
-            self.handle(event, env);
+            let mut event = active.session.next_event(cid, &mut bytes, env.now);
+            match &mut event {
+                Some(Event::Completed { command, response }) => self.completed(command, response, env.now),
+                Some(_) => event.into_iter().for_each(|event| self.handle(event, env)),
+                None => {
+                    let traffic = active.session.take_traffic(cid);
+                    active.coalescing.received_pdus(traffic.received_pdus);
+                    return env.traffic.add(traffic);
+                }
+            }
         }
     }
 

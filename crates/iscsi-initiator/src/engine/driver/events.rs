@@ -23,7 +23,7 @@ impl SessionDriver {
                 self.hang_up_one(cid, SessionError::Disconnected, env);
             }
             Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
-            Event::Completed { command, response } => self.completed(command, response, env.now),
+            Event::Completed { mut command, mut response } => self.completed(&mut command, &mut response, env.now),
             Event::Aborted(command) => self.requests.lost(command),
             Event::TaskManagementDone { user, response, information } => {
                 if let Some((_, Question::TaskManagement { done, .. })) = self.questions.remove(&user) {
@@ -48,7 +48,8 @@ impl SessionDriver {
         }
     }
 
-    fn completed(&mut self, command: Command, response: Response, now: Time) {
+    #[inline]
+    pub(super) fn completed(&mut self, command: &mut Command, response: &mut Response, now: Time) {
         self.reconnect.worked();
         if let Phase::Active(active) = &mut self.phase {
             active.coalescing.completed();
