@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Size;
 use super::paper::Paper;
 use super::plan::{self, System};
 use super::spec::{BYTES, CLIENT_NS_PER_KB, Spec};
 use crate::experiment::commands::MB_PER_S;
-use crate::experiment::{CLIENT_CPU, LATE, LOAD, Results, SERVER_CPU, Spread, UNREAD};
+use crate::experiment::{self, CLIENT_CPU, LATE, LOAD, Results, SERVER_CPU, Spread, UNREAD};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
@@ -59,36 +60,6 @@ impl<'a> Report<'a> {
         client.zip(of(SERVER_CPU)).map(<[f64; 2]>::from)
     }
 
-    pub(super) fn cells(&self) -> Vec<Measured> {
-        let measured = |spec: &Spec| Measured {
-            cell: spec.cell().to_string(),
-            mb_per_s: Spread::of_figure(self.results.runs(&spec.cell()), MB_PER_S),
-            client_and_server_ns_per_kb: self.ns_per_kb(spec),
-        };
-        plan::chosen(self.size).iter().map(measured).collect()
-    }
-
-    /// Cells that should have a measurement and have none.
-    pub(super) fn unmeasured(&self) -> usize {
-        let chosen = plan::chosen(self.size);
-        chosen.iter().filter(|spec| spec.program().is_none() && self.mb_per_s(spec).is_none()).count()
-    }
-
-    /// What holds, in a few lines.
-    pub(super) fn summary(&self) -> String {
-        let claims = &self.paper.claims;
-        let holds = claims.iter().filter(|claim| self.verdict(&claim.id).is_some_and(|(holds, _)| holds)).count();
-        let known = claims.iter().filter(|claim| self.verdict(&claim.id).is_some()).count();
-        let mut text = format!("- {holds} of {known} claims hold.\n");
-        for (id, what) in [("gain", "Reads, offloads off: ECL ÷ iSCSI"), ("gain_on", "Reads, offloads on: ECL ÷ iSCSI")]
-        {
-            if let Some((_, figures)) = self.verdict(id) {
-                let _ = writeln!(text, "- {what} at MTU 16,000: {figures}.");
-            }
-        }
-        text.trim_end().into()
-    }
-
     fn runs(&self) -> String {
         let counts = plan::chosen(self.size);
         let counts = counts.iter().map(|spec| self.results.runs(&spec.cell()).len()).filter(|count| *count > 0);
@@ -108,9 +79,10 @@ impl<'a> Report<'a> {
              the machine was too slow"
         )
     }
+}
 
-    /// The page in Markdown.
-    pub(super) fn page(&self) -> String {
+impl experiment::Report for Report<'_> {
+    fn page(&self) -> Result<String> {
         let sweep = |write| format!("{}\n{}", self.sweep(false, write), self.sweep(true, write));
         let parts = [
             ("summary", self.summary()),
@@ -128,11 +100,10 @@ impl<'a> Report<'a> {
             ("beyond", self.beyond().to_string()),
         ];
         let filled = |page: String, (name, text): (&str, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
-        parts.into_iter().fold(PAGE.to_owned(), filled)
+        Ok(parts.into_iter().fold(PAGE.to_owned(), filled))
     }
 
-    /// The plots, with their names.
-    pub(super) fn plots(&self) -> Result<Vec<(String, String)>> {
+    fn plots(&self) -> Result<Vec<(String, String)>> {
         let plots = [
             ("ecl-figure-5.svg", self.snapshot_plot()),
             ("ecl-figure-6.svg", self.sweep_plot(false)),
@@ -142,5 +113,33 @@ impl<'a> Report<'a> {
             ("ecl-loss.svg", self.distant_plot()),
         ];
         plots.into_iter().map(|(name, plot)| Ok((name.to_owned(), plot.to_svg()?))).collect()
+    }
+
+    fn summary(&self) -> String {
+        let claims = &self.paper.claims;
+        let holds = claims.iter().filter(|claim| self.verdict(&claim.id).is_some_and(|(holds, _)| holds)).count();
+        let known = claims.iter().filter(|claim| self.verdict(&claim.id).is_some()).count();
+        let mut text = format!("- {holds} of {known} claims hold.\n");
+        for (id, what) in [("gain", "Reads, offloads off: ECL ÷ iSCSI"), ("gain_on", "Reads, offloads on: ECL ÷ iSCSI")]
+        {
+            if let Some((_, figures)) = self.verdict(id) {
+                let _ = writeln!(text, "- {what} at MTU 16,000: {figures}.");
+            }
+        }
+        text.trim_end().into()
+    }
+
+    fn figures(&self) -> Result<Value> {
+        let measured = |spec: &Spec| Measured {
+            cell: spec.cell().to_string(),
+            mb_per_s: Spread::of_figure(self.results.runs(&spec.cell()), MB_PER_S),
+            client_and_server_ns_per_kb: self.ns_per_kb(spec),
+        };
+        Ok(serde_json::to_value(plan::chosen(self.size).iter().map(measured).collect::<Vec<_>>())?)
+    }
+
+    fn unmeasured(&self) -> usize {
+        let chosen = plan::chosen(self.size);
+        chosen.iter().filter(|spec| spec.program().is_none() && self.mb_per_s(spec).is_none()).count()
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::experiment::Report as _;
 
 /// The report as it is committed, and the results that it was made of.
 const PAGE: &str = include_str!("../../../docs/papers/ecl.md");
@@ -23,7 +24,7 @@ fn the_committed_page_is_that_of_the_committed_results() {
     for claim in &paper.claims {
         assert!(report.verdict(&claim.id).is_some(), "{} has no verdict", claim.id);
     }
-    let page = report.page();
+    let page = report.page().expect("a page");
     for (written, committed) in page.lines().zip(PAGE.lines()) {
         assert_eq!(written, committed);
     }

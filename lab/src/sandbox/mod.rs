@@ -28,13 +28,11 @@ mod report;
 mod spec;
 
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
-use crate::experiment::{Figures, LOAD, Origin, Results, campaign, machine};
+use crate::experiment::{Figures, LOAD, Origin, Results, Size, Study, campaign, machine};
 use cell::Cell;
 use paper::Paper;
 use report::Report;
@@ -45,27 +43,8 @@ use spec::Run;
 /// Writes sandbox.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again. Needs valgrind.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Options {
-    /// The ends of the figures, with fewer runs
-    #[arg(long)]
-    quick: bool,
-    /// The same with one run
-    #[arg(long, conflicts_with = "quick")]
-    smallest: bool,
-    /// How often each cell is measured in cycles [default: 11; 3 with --quick, 1 with --smallest]
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=99))]
-    runs: Option<u8>,
-    /// Print all figures as one line of JSON
-    #[arg(long)]
-    json: bool,
-    /// Measure nothing: write the report of the results that are there
-    #[arg(long)]
-    report: bool,
-    /// The file that keeps the results
-    #[arg(long, value_name = "FILE", default_value = "target/lab/sandbox.jsonl")]
-    results: PathBuf,
-    /// Where the report goes [default: docs/papers, or target/lab with --quick and --smallest]
-    #[arg(long, value_name = "FOLDER")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    study: Study,
     /// Measure nothing but one cell, like data-in/shipping/8192/cold, and print its cycles
     #[arg(long, value_name = "WORK/DIGEST/BYTES/CACHES", conflicts_with_all = ["quick", "smallest", "report"])]
     cell: Option<Cell>,
@@ -77,60 +56,27 @@ pub(crate) struct Options {
     under_callgrind: bool,
 }
 
-/// How much of the paper is measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Size {
-    Full,
-    Quick,
-    Smallest,
-}
-
 /// Forty commands, so many times, in one process.
 const TIMES: usize = 5;
-
-impl Options {
-    fn size(&self) -> Size {
-        match (self.quick, self.smallest) {
-            (true, _) => Size::Quick,
-            (_, true) => Size::Smallest,
-            _ => Size::Full,
-        }
-    }
-}
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     match &options.cell {
         Some(cell) if options.under_callgrind => measure::under_callgrind(cell)?,
         Some(cell) if options.count => println!("{}", serde_json::to_string(&count::counts(cell)?)?),
         Some(cell) => println!("{}", serde_json::to_string(&measure::cycles(cell, TIMES)?)?),
-        None => campaign(options)?,
+        None => return campaign(&options.study),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn campaign(options: &Options) -> Result<()> {
-    let (paper, size) = (Paper::load()?, options.size());
-    let results = if options.report {
-        Results::read(&options.results)?
-    } else {
-        let mut results = Results::open(&options.results, &Origin::of_this_program()?)?;
-        measure_all(&mut results, size, options.runs.map_or(size.runs(), usize::from))?;
-        results
-    };
-    let report = Report::new(&paper, size, &results);
-    let folder = options.output.clone();
-    let folder = folder.unwrap_or_else(|| if size == Size::Full { "docs/papers" } else { "target/lab" }.into());
-    write(&folder, &report)?;
-    fs::write(folder.join("sandbox.jsonl"), fs::read(&options.results)?)
-        .context("cannot put the results beside the report")?;
-    ensure!(report.missing() == 0, "{} values were not measured; run this again without --report", report.missing());
-    if options.json {
-        println!("{}", serde_json::to_string(&report.figures())?);
-    } else {
-        println!("{}", report.summary());
-        println!("written: {}", folder.join("sandbox.md").display());
-    }
-    Ok(())
+fn campaign(study: &Study) -> Result<ExitCode> {
+    let paper = Paper::load()?;
+    let results = study.results("sandbox", |file, size| {
+        let mut results = Results::open(file, &Origin::of_this_program()?)?;
+        measure_all(&mut results, size, study.runs.map_or(size.runs(), usize::from))?;
+        Ok(results)
+    })?;
+    study.publish("sandbox", &Report::new(&paper, study.size(), &results))
 }
 
 /// Makes all measurements, in rounds over all of them, so that what changes on the machine meanwhile meets all. Counts are made once.
@@ -168,16 +114,6 @@ fn in_own_process(cell: &Cell) -> Result<Figures> {
     let mut figures: Figures = serde_json::from_slice(&output.stdout).context("a measurement printed no figures")?;
     figures.extend(load.map(|load| (LOAD.into(), load)));
     Ok(figures)
-}
-
-fn write(folder: &Path, report: &Report) -> Result<()> {
-    let what = || format!("cannot write the report to {}", folder.display());
-    fs::create_dir_all(folder).with_context(what)?;
-    fs::write(folder.join("sandbox.md"), report.page()).with_context(what)?;
-    for (name, svg) in report.plots()? {
-        fs::write(folder.join(name), svg).with_context(what)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

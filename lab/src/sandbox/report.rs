@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Size;
 use super::TIMES;
@@ -14,7 +15,7 @@ use super::measure::{CORE_CYCLES, COUNTED_COMMANDS, CYCLES_PER_SECOND};
 use super::numbers::{Numbers, Parts};
 use super::paper::Paper;
 use super::spec::{self, LONGEST, PDU_LEN, Run};
-use crate::experiment::{LOAD, Results, Spread, Table};
+use crate::experiment::{self, LOAD, Results, Spread, Table};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
@@ -54,75 +55,6 @@ impl<'a> Report<'a> {
         let drawn = figures.all();
         let claims = claims(&figures);
         Self { figures, drawn, results, size, claims }
-    }
-
-    /// Values that the figures lack.
-    pub(super) fn missing(&self) -> usize {
-        self.figures.numbers.missing()
-    }
-
-    /// The page in Markdown.
-    pub(super) fn page(&self) -> String {
-        let parts = [
-            ("summary".into(), self.summary()),
-            ("origin".into(), self.results.origin()),
-            ("runs".into(), self.runs()),
-            ("clock".into(), self.clock()),
-            ("protocol".into(), self.protocol().to_string()),
-            ("claims".into(), self.claims().to_string()),
-        ];
-        let drawn = self.drawn.iter().map(|figure| (figure.name.to_owned(), figure.to_markdown()));
-        let filled =
-            |page: String, (name, text): (String, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
-        parts.into_iter().chain(drawn).fold(PAGE.to_owned(), filled)
-    }
-
-    /// The plots, with their names.
-    pub(super) fn plots(&self) -> Result<Vec<(String, String)>> {
-        let mut plots = Vec::new();
-        for figure in &self.drawn {
-            plots.extend(figure.svg()?.map(|svg| (figure.plot_name(), svg)));
-        }
-        Ok(plots)
-    }
-
-    /// All measurements, for JSON.
-    pub(super) fn figures(&self) -> Vec<Row> {
-        let row = |run: Run| {
-            let runs = self.results.runs(&run);
-            let median = |name| Spread::of_figure(runs, name).map(|spread| spread.median);
-            Row {
-                command: run.to_string(),
-                cycles: Spread::of_figure(runs, super::measure::CYCLES),
-                instructions: median(INSTRUCTIONS),
-                l2_misses: median(L2_MISSES),
-            }
-        };
-        spec::runs(self.size).into_iter().map(row).collect()
-    }
-
-    /// The outcome in a few lines.
-    pub(super) fn summary(&self) -> String {
-        let numbers = &self.figures.numbers;
-        let protocol = |caches| numbers.protocol(Work::DataIn, Work::CopyWithDigest, PDU_LEN, caches);
-        let before = numbers.in_sequence(Digest::Sarwate, PDU_LEN, Caches::Cold).map(Parts::total);
-        let now = numbers.interleaved(Digest::Shipping, PDU_LEN, Caches::Cold).map(Parts::total);
-        let paper = self.figures.paper;
-        let mut text = format!(
-            "- A Data-In PDU of 8 KB with status costs {} cycles with Sarwate's CRC after the copy, and {} as it ships, with state and data \
-             in memory before. The paper came from {} to {}.\n- Of these the protocol takes {} cycles with its state in memory, and {} \
-             with its state in the cache.\n",
-            whole(before),
-            whole(now),
-            whole(paper.profile(11, PDU_LEN).and_then(|profile| profile.cycles)),
-            whole(paper.best_cycles(PDU_LEN)),
-            whole(protocol(Caches::ColdState)),
-            whole(protocol(Caches::Warm)),
-        );
-        let held = self.claims.iter().filter(|claim| claim.holds == Some(true)).count();
-        write!(text, "- {held} of {} claims of the paper that should hold on any CPU do.", self.claims.len())
-            .expect("memory");
-        text
     }
 
     fn runs(&self) -> String {
@@ -193,6 +125,72 @@ impl<'a> Report<'a> {
             table.row([claim.what.to_owned(), claim.paper.clone(), claim.ours.clone(), holds.to_owned()]);
         }
         table
+    }
+}
+
+impl experiment::Report for Report<'_> {
+    fn page(&self) -> Result<String> {
+        let parts = [
+            ("summary".into(), self.summary()),
+            ("origin".into(), self.results.origin()),
+            ("runs".into(), self.runs()),
+            ("clock".into(), self.clock()),
+            ("protocol".into(), self.protocol().to_string()),
+            ("claims".into(), self.claims().to_string()),
+        ];
+        let drawn = self.drawn.iter().map(|figure| (figure.name.to_owned(), figure.to_markdown()));
+        let filled =
+            |page: String, (name, text): (String, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
+        Ok(parts.into_iter().chain(drawn).fold(PAGE.to_owned(), filled))
+    }
+
+    fn plots(&self) -> Result<Vec<(String, String)>> {
+        let mut plots = Vec::new();
+        for figure in &self.drawn {
+            plots.extend(figure.svg()?.map(|svg| (figure.plot_name(), svg)));
+        }
+        Ok(plots)
+    }
+
+    fn summary(&self) -> String {
+        let numbers = &self.figures.numbers;
+        let protocol = |caches| numbers.protocol(Work::DataIn, Work::CopyWithDigest, PDU_LEN, caches);
+        let before = numbers.in_sequence(Digest::Sarwate, PDU_LEN, Caches::Cold).map(Parts::total);
+        let now = numbers.interleaved(Digest::Shipping, PDU_LEN, Caches::Cold).map(Parts::total);
+        let paper = self.figures.paper;
+        let mut text = format!(
+            "- A Data-In PDU of 8 KB with status costs {} cycles with Sarwate's CRC after the copy, and {} as it ships, with state and data \
+             in memory before. The paper came from {} to {}.\n- Of these the protocol takes {} cycles with its state in memory, and {} \
+             with its state in the cache.\n",
+            whole(before),
+            whole(now),
+            whole(paper.profile(11, PDU_LEN).and_then(|profile| profile.cycles)),
+            whole(paper.best_cycles(PDU_LEN)),
+            whole(protocol(Caches::ColdState)),
+            whole(protocol(Caches::Warm)),
+        );
+        let held = self.claims.iter().filter(|claim| claim.holds == Some(true)).count();
+        write!(text, "- {held} of {} claims of the paper that should hold on any CPU do.", self.claims.len())
+            .expect("memory");
+        text
+    }
+
+    fn figures(&self) -> Result<Value> {
+        let row = |run: Run| {
+            let runs = self.results.runs(&run);
+            let median = |name| Spread::of_figure(runs, name).map(|spread| spread.median);
+            Row {
+                command: run.to_string(),
+                cycles: Spread::of_figure(runs, super::measure::CYCLES),
+                instructions: median(INSTRUCTIONS),
+                l2_misses: median(L2_MISSES),
+            }
+        };
+        Ok(serde_json::to_value(spec::runs(self.size).into_iter().map(row).collect::<Vec<_>>())?)
+    }
+
+    fn unmeasured(&self) -> usize {
+        self.figures.numbers.missing()
     }
 }
 

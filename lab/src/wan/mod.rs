@@ -13,13 +13,12 @@ mod published;
 mod report;
 mod spec;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
-use crate::experiment::{Cell, Origin, Programs, Results, campaign};
+use crate::experiment::{Cell, Origin, Programs, Results, Size, Study, campaign};
 use extras::Extras;
 use paper::{Paper, PaperCell};
 use report::Report;
@@ -27,41 +26,15 @@ use spec::Spec;
 
 /// The tables of a paper on iSCSI over distances, measured again.
 ///
-/// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again.
+/// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again. Only a full run measures
+/// what is beyond the paper.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Options {
-    /// The corners of the tables, each once, and nothing beyond the paper
-    #[arg(long)]
-    quick: bool,
-    /// One cell of each table
-    #[arg(long, conflicts_with = "quick")]
-    smallest: bool,
-    /// How often each cell is measured [default: 3, what is beyond the paper 2; 1 with --quick and --smallest]
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=99))]
-    runs: Option<u8>,
-    /// Print all figures as one line of JSON
-    #[arg(long)]
-    json: bool,
-    /// Measure nothing: write the report of the results that are there
-    #[arg(long)]
-    report: bool,
-    /// The file that keeps the results
-    #[arg(long, value_name = "FILE", default_value = "target/lab/wan.jsonl")]
-    results: PathBuf,
-    /// Where the report goes [default: docs/papers, or target/lab with --quick and --smallest]
-    #[arg(long, value_name = "FOLDER")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    study: Study,
     /// The program to measure [default: the one beside this program]
     #[arg(long, value_name = "FILE")]
     lunette: Option<PathBuf>,
-}
-
-/// How much of the paper is measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Size {
-    Full,
-    Quick,
-    Smallest,
 }
 
 /// Runs of each cell of a full campaign.
@@ -73,54 +46,28 @@ impl Options {
     pub(crate) fn check(&self) -> Result<()> {
         Paper::load()?;
         Extras::load()?;
-        if self.report { Ok(()) } else { self.programs().map(drop) }
+        if self.study.report { Ok(()) } else { self.programs().map(drop) }
     }
 
     fn programs(&self) -> Result<Programs> {
         Programs::find(self.lunette.as_deref())
     }
-
-    fn size(&self) -> Size {
-        match (self.quick, self.smallest) {
-            (true, _) => Size::Quick,
-            (_, true) => Size::Smallest,
-            _ => Size::Full,
-        }
-    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let (paper, extras, size) = (Paper::load()?, Extras::load()?, options.size());
-    let results = if options.report {
-        Results::read(&options.results)?
-    } else {
+    let (paper, extras) = (Paper::load()?, Extras::load()?);
+    let results = options.study.results("wan", |file, size| {
         let programs = options.programs()?;
-        let mut results = Results::open(&options.results, &Origin::here(&programs)?)?;
+        let mut results = Results::open(file, &Origin::here(&programs)?)?;
         let cells = |specs: Vec<Spec>| specs.iter().map(Spec::cell).collect::<Vec<Cell>>();
-        let runs = options.runs.unwrap_or(if size == Size::Full { RUNS } else { 1 });
+        let runs = options.study.runs.unwrap_or(if size == Size::Full { RUNS } else { 1 });
         let failures = campaign::run(&cells(of_tables(&paper, size)), runs.into(), &mut results, &programs)?;
-        let runs = options.runs.unwrap_or(EXTRA_RUNS);
+        let runs = options.study.runs.unwrap_or(EXTRA_RUNS);
         let others = campaign::run(&cells(beyond(&extras, size)), runs.into(), &mut results, &programs)?;
         failures.and(others).none()?;
-        results
-    };
-    let report = Report::new(&paper, &extras, size, &results)?;
-    let folder = options.output.clone();
-    let folder = folder.unwrap_or_else(|| if size == Size::Full { "docs/papers" } else { "target/lab" }.into());
-    write(&folder, &report)?;
-    keep(&options.results, &folder)?;
-    ensure!(
-        report.unmeasured() == 0,
-        "{} cells have no measurement; run this again without --report",
-        report.unmeasured()
-    );
-    if options.json {
-        println!("{}", serde_json::to_string(&report.figures())?);
-    } else {
-        println!("{}", report.summary());
-        println!("written: {}", folder.join("wan.md").display());
-    }
-    Ok(ExitCode::SUCCESS)
+        Ok(results)
+    })?;
+    options.study.publish("wan", &Report::new(&paper, &extras, options.study.size(), &results)?)
 }
 
 /// What a campaign of that size measures for the tables.
@@ -150,22 +97,6 @@ fn chosen(paper: &Paper, size: Size) -> Vec<PaperCell> {
         Size::Quick => paper.cells().into_iter().filter(is_corner).collect(),
         Size::Smallest => paper.tables.iter().filter_map(|table| table.cells().first().copied()).collect(),
     }
-}
-
-/// Puts the results beside the report that was made of them.
-fn keep(results: &Path, folder: &Path) -> Result<()> {
-    let text = fs::read(results).with_context(|| format!("cannot read {}", results.display()))?;
-    fs::write(folder.join("wan.jsonl"), text).context("cannot put the results beside the report")
-}
-
-fn write(folder: &Path, report: &Report) -> Result<()> {
-    let what = || format!("cannot write the report to {}", folder.display());
-    fs::create_dir_all(folder).with_context(what)?;
-    fs::write(folder.join("wan.md"), report.page()?).with_context(what)?;
-    for (name, svg) in report.plots()? {
-        fs::write(folder.join(name), svg).with_context(what)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::extras::Extras;
 use super::ours::Terms;
@@ -12,7 +13,7 @@ use super::spec::{PDUS, Spec};
 use super::{Size, chosen, published};
 use crate::experiment::commands::MB_PER_S;
 use crate::experiment::plot::{Line, Look, Panel, Plot, Scale};
-use crate::experiment::{LATE, LOAD, Results, Spread, Table, UNREAD};
+use crate::experiment::{self, LATE, LOAD, Results, Spread, Table, UNREAD};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
@@ -56,51 +57,6 @@ impl<'a> Report<'a> {
         };
         let cells = chosen(paper, size).into_iter().map(row).collect::<Result<_>>()?;
         Ok(Self { paper, extras, size, terms, results, cells })
-    }
-
-    /// All rows, for JSON.
-    pub(super) fn figures(&self) -> &[Row] {
-        &self.cells
-    }
-
-    /// Cells without a measurement or a closed form.
-    pub(super) fn unmeasured(&self) -> usize {
-        self.cells.iter().filter(|row| row.ours_off().is_none()).count()
-    }
-
-    /// The page in Markdown.
-    pub(super) fn page(&self) -> Result<String> {
-        let parts = [
-            ("summary", self.summary()),
-            ("origin", self.results.origin()),
-            ("runs", self.runs()),
-            ("terms", self.terms_table()),
-            ("tables", self.tables()),
-            ("missed", self.missed()),
-            ("extras", self.extras_tables()?),
-        ];
-        let filled = |page: String, (name, text): (&str, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
-        Ok(parts.into_iter().fold(PAGE.to_owned(), filled))
-    }
-
-    /// How the cells agree with both closed forms, in one list.
-    pub(super) fn summary(&self) -> String {
-        let measured: Vec<f64> = self.cells.iter().filter_map(Row::ours_off).collect();
-        let good = measured.iter().filter(|off| off.abs() <= OURS_OFF).count();
-        let distant = || self.cells.iter().filter(|row| row.is_distant());
-        let reached = distant().filter(|row| row.paper_off().abs() <= PAPER_OFF).count();
-        let unread: f64 = self.results.all(UNREAD).sum();
-        let late = Spread::of(self.results.all(LATE)).map_or(0.0, |late| late.median);
-        format!(
-            "- Ours: {good} of {} cells are within {:.0}% of our closed form.\n\
-             - The paper: the closed form with its parameters is within {:.0}% of {reached} of the {} cells of Tables 3 to 5 with a delay.\n\
-             - The link: 99% of the packets were no more than {late:.0} µs late in half of the runs; {unread} packets did not reach it \
-             because the machine was too slow.",
-            measured.len(),
-            OURS_OFF * 100.0,
-            PAPER_OFF * 100.0,
-            distant().count(),
-        )
     }
 
     fn runs(&self) -> String {
@@ -237,11 +193,6 @@ impl<'a> Report<'a> {
         Ok(text)
     }
 
-    /// The plots of all tables, with their names.
-    pub(super) fn plots(&self) -> Result<Vec<(String, String)>> {
-        self.paper.tables.iter().map(|table| Ok((plot_name(table.number), self.plot(table).to_svg()?))).collect()
-    }
-
     /// A panel for each number of commands in flight, a colour for each length of requests. On the LAN lengths are the ticks.
     fn plot(&self, table: &PaperTable) -> Plot {
         let rows: Vec<&Row> = self.cells.iter().filter(|row| row.cell.table == table.number).collect();
@@ -260,6 +211,53 @@ impl<'a> Report<'a> {
         };
         let x_label = if by_length { "request, KB" } else { "round trip, ms" };
         Plot { panels: windows.iter().map(panel).collect(), x_label, y_label: "MB/s", scale: Scale::Decades }
+    }
+}
+
+impl experiment::Report for Report<'_> {
+    fn page(&self) -> Result<String> {
+        let parts = [
+            ("summary", self.summary()),
+            ("origin", self.results.origin()),
+            ("runs", self.runs()),
+            ("terms", self.terms_table()),
+            ("tables", self.tables()),
+            ("missed", self.missed()),
+            ("extras", self.extras_tables()?),
+        ];
+        let filled = |page: String, (name, text): (&str, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
+        Ok(parts.into_iter().fold(PAGE.to_owned(), filled))
+    }
+
+    fn plots(&self) -> Result<Vec<(String, String)>> {
+        self.paper.tables.iter().map(|table| Ok((plot_name(table.number), self.plot(table).to_svg()?))).collect()
+    }
+
+    fn summary(&self) -> String {
+        let measured: Vec<f64> = self.cells.iter().filter_map(Row::ours_off).collect();
+        let good = measured.iter().filter(|off| off.abs() <= OURS_OFF).count();
+        let distant = || self.cells.iter().filter(|row| row.is_distant());
+        let reached = distant().filter(|row| row.paper_off().abs() <= PAPER_OFF).count();
+        let unread: f64 = self.results.all(UNREAD).sum();
+        let late = Spread::of(self.results.all(LATE)).map_or(0.0, |late| late.median);
+        format!(
+            "- Ours: {good} of {} cells are within {:.0}% of our closed form.\n\
+             - The paper: the closed form with its parameters is within {:.0}% of {reached} of the {} cells of Tables 3 to 5 with a delay.\n\
+             - The link: 99% of the packets were no more than {late:.0} µs late in half of the runs; {unread} packets did not reach it \
+             because the machine was too slow.",
+            measured.len(),
+            OURS_OFF * 100.0,
+            PAPER_OFF * 100.0,
+            distant().count(),
+        )
+    }
+
+    fn figures(&self) -> Result<Value> {
+        Ok(serde_json::to_value(&self.cells)?)
+    }
+
+    fn unmeasured(&self) -> usize {
+        self.cells.iter().filter(|row| row.ours_off().is_none()).count()
     }
 }
 

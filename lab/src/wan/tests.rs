@@ -1,4 +1,5 @@
 use super::*;
+use crate::experiment::Report as _;
 
 /// The report as it is committed, and the results that it was made of.
 const PAGE: &str = include_str!("../../../docs/papers/wan.md");
