@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use crate::limits::{MAX_BYTES_ON_THE_WAY, MIN_MTU};
 use crate::link::{LossModel, Reordering, Settings};
+use crate::net::Ethernet;
 use crate::units::{EachWay, Percent, Queue, Rate, Time};
 
 /// A queue without an option holds at least what the line sends in that time...
@@ -59,12 +60,18 @@ pub(crate) struct Options {
     /// Setting of the network at both ends, like net.ipv4.tcp_congestion_control=cubic
     #[arg(long, value_name = "KEY=VALUE", value_parser = sysctl)]
     pub(crate) sysctl: Vec<(String, String)>,
-    /// Join the ends by a pair of Ethernet interfaces (veth), as fast as the machine is, in the place of an emulated link
-    #[arg(long, conflicts_with_all = ["rate", "rtt", "delay", "jitter", "loss", "gilbert_elliott", "reorder"])]
+    /// Join the ends by a pair of Ethernet interfaces (veth), as fast as the machine is or as --rate says, in the place of an emulated link
+    #[arg(long, conflicts_with_all = ["rtt", "delay", "jitter", "loss", "gilbert_elliott", "reorder", "queue"])]
     pub(crate) veth: bool,
     /// Whether these segment and join what they carry (TSO, GSO, GRO) [default: on]
     #[arg(long, value_name = "on|off", requires = "veth")]
     pub(crate) offloads: Option<Switch>,
+    /// Whether they stand for the checksums of what they carry; without it the systems compute and verify them [default: on]
+    #[arg(long, value_name = "on|off", requires = "veth")]
+    pub(crate) checksums: Option<Switch>,
+    /// Receive packets on the CPU of their end, as with network cards; without it the sender's CPU does that
+    #[arg(long, requires_all = ["veth", "pin"])]
+    pub(crate) rps: bool,
     /// Give the processes of each end a CPU of their own
     #[arg(long)]
     pub(crate) pin: bool,
@@ -98,6 +105,16 @@ fn sysctl(text: &str) -> Result<(String, String), String> {
 }
 
 impl Options {
+    /// The pair of Ethernet interfaces in the place of a link.
+    pub(crate) fn ethernet(&self) -> Ethernet {
+        Ethernet {
+            mtu: self.mtu,
+            segments: self.offloads != Some(Switch::Off),
+            checksums: self.checksums != Some(Switch::Off),
+            bits_per_second: self.rate.map(|rate| rate.map(|rate| rate.0)),
+        }
+    }
+
     /// The link in both directions.
     pub(crate) fn link(&self) -> Result<EachWay<Settings>> {
         let delay = match (self.rtt, self.delay) {

@@ -9,4 +9,4 @@ mod veth;
 
 pub(crate) use pair::{End, Pair};
 pub(crate) use relay::{OneWay, Relay, Relayed};
-pub(crate) use veth::STATIONS;
+pub(crate) use veth::{Ethernet, STATIONS};

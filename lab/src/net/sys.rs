@@ -82,16 +82,29 @@ struct EthtoolRequest {
     rest: [u8; 16],
 }
 
-/// Switches segmentation and joining of an interface in the network namespace of the calling thread: TSO, GSO and GRO.
-pub(crate) fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
+/// What an interface does for the system.
+#[derive(Clone, Copy)]
+pub(crate) enum Offload {
+    /// It computes and verifies checksums.
+    Checksums,
+    /// It segments and joins packets: TSO, GSO and GRO.
+    Segments,
+}
+
+/// Switches an offload of an interface in the network namespace of the calling thread.
+pub(crate) fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    /// `ETHTOOL_STSO`, `ETHTOOL_SGSO` and `ETHTOOL_SGRO`.
-    const COMMANDS: [u32; 3] = [0x1f, 0x24, 0x2c];
+    let commands: &[u32] = match offload {
+        // ETHTOOL_STXCSUM and ETHTOOL_SRXCSUM.
+        Offload::Checksums => &[0x17, 0x15],
+        // ETHTOOL_STSO, ETHTOOL_SGSO and ETHTOOL_SGRO.
+        Offload::Segments => &[0x1f, 0x24, 0x2c],
+    };
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let mut name = [0; 16];
     assert!(interface.len() < name.len(), "a name of an interface has up to 15 bytes");
     name[..interface.len()].copy_from_slice(interface.as_bytes());
-    for command in COMMANDS {
+    for &command in commands {
         let mut value = EthtoolValue { command, value: on.into() };
         let mut request = EthtoolRequest { name, value: &raw mut value, rest: [0; 16] };
         // SAFETY: the call reads an `ifreq`, which the request is, and the value that it points to; both outlive it.
@@ -107,6 +120,14 @@ pub(crate) fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
 pub(crate) fn stay_on(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).map_err(Into::into)
+}
+
+/// Lets the calling thread run on any CPU.
+pub(crate) fn stay_on_any() -> io::Result<()> {
+    let mut set = CpuSet::new();
+    // The system leaves those out that do not exist.
+    (0..CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
     rustix::thread::sched_setaffinity(None, &set).map_err(Into::into)
 }
 

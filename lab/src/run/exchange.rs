@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::net::{Pair, Relay, sys};
-use crate::options::{Options, Switch};
+use crate::options::Options;
 
 use super::children::{self, Group};
 use super::report::Traffic;
@@ -23,16 +23,15 @@ pub(crate) struct Exchange {
 
 /// Makes both ends of a link, with their network settings. Nothing passes between them yet.
 pub(crate) fn ends(options: &Options) -> Result<Pair> {
-    let pair = if options.veth {
-        Pair::on_ethernet(options.mtu, options.offloads != Some(Switch::Off))?
-    } else {
-        Pair::new(options.mtu)?
-    };
+    let pair = if options.veth { Pair::on_ethernet(&options.ethernet())? } else { Pair::new(options.mtu)? };
     for (key, value) in &options.sysctl {
         pair.set_sysctl(key, value)?;
     }
     if options.pin {
         pin(&pair)?;
+    }
+    if options.rps {
+        pair.receive_apart()?;
     }
     Ok(pair)
 }
