@@ -8,10 +8,14 @@
 //! - `run`: the processes, the command, and the report.
 //! - `experiment`: many runs of `link`: cells, their results in a file, tables and plots.
 //!
-//! `sandbox` needs no link: it measures sessions in memory.
+//! - `wan`, `ecl` and `zerocopy` are experiments over links, `tune` is a contest over them; `stream`, and `load`, `remap` and `rewrite` of `zerocopy`,
+//!   are tools that their cells run.
+//!
+//! `sandbox` needs no link: it measures sessions in memory. `all` runs every experiment.
 
 #![deny(unsafe_code)]
 
+mod all;
 mod check;
 mod ecl;
 mod experiment;
@@ -26,6 +30,7 @@ mod stream;
 mod tune;
 mod units;
 mod wan;
+mod zerocopy;
 
 use std::process::ExitCode;
 
@@ -43,8 +48,16 @@ struct Arguments {
 enum Tool {
     #[command(flatten)]
     Measuring(Measuring),
+    /// All experiments, one after the other
+    All(all::Options),
     /// One TCP connection that always has something to send
     Stream(stream::Options),
+    /// One iSCSI session that does the same request again and again
+    Load(zerocopy::load::Options),
+    /// Received data by page, in the place of a copy
+    Remap(zerocopy::remap::Options),
+    /// Pages that are rewritten while an iSCSI session sends them
+    Rewrite(zerocopy::rewrite::Options),
     /// Cycles, instructions and cache misses of each PDU, in a sandbox without a network
     #[cfg(target_arch = "x86_64")]
     Sandbox(sandbox::Options),
@@ -66,6 +79,8 @@ enum Measuring {
     Wan(wan::Options),
     /// The figures of a paper on the Effective Cross Layer, measured again
     Ecl(ecl::Options),
+    /// The figures and tables of a paper on zero-copy iSCSI, measured again
+    Zerocopy(zerocopy::Options),
     /// The tuner on paths that it has not seen, beside an exhaustive search
     Tune(tune::Options),
 }
@@ -77,13 +92,19 @@ fn main() -> ExitCode {
         Tool::Measuring(Measuring::Wan(options)) => options.check().and_then(|()| run::outer::run()),
         Tool::Measuring(Measuring::Ecl(options)) => options.check().and_then(|()| run::outer::run()),
         Tool::Measuring(Measuring::Tune(options)) => options.check().and_then(|()| run::outer::run()),
+        Tool::Measuring(Measuring::Zerocopy(options)) => options.check().and_then(|()| run::outer::run()),
+        Tool::All(options) => all::run(&options),
         Tool::Stream(options) => stream::run(&options),
+        Tool::Load(options) => zerocopy::load::run(&options),
+        Tool::Remap(options) => zerocopy::remap::run(&options),
+        Tool::Rewrite(options) => zerocopy::rewrite::run(&options),
         #[cfg(target_arch = "x86_64")]
         Tool::Sandbox(options) => sandbox::run(&options),
         Tool::Inside { parent, tool } => run::inner::enter(parent).and_then(|running| match tool {
             Measuring::Link(options) => run::inner::link(&options, &running),
             Measuring::Wan(options) => wan::run(&options),
             Measuring::Ecl(options) => ecl::run(&options),
+            Measuring::Zerocopy(options) => zerocopy::run(&options),
             Measuring::Tune(options) => tune::run(&options),
         }),
     };

@@ -10,10 +10,11 @@ use crate::packages;
 use crate::process;
 
 /// Each experiment measures some cells of each table or figure, and fails when one of these is missing.
-const EXPERIMENTS: [Experiment; 3] = [
+const EXPERIMENTS: [Experiment; 4] = [
     Experiment { name: "sandbox", has_links: false },
     Experiment { name: "wan", has_links: true },
     Experiment { name: "ecl", has_links: true },
+    Experiment { name: "zerocopy", has_links: true },
 ];
 
 struct Experiment {

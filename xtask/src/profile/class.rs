@@ -1,9 +1,13 @@
-//! The layer of a function: a table of prefixes of its name.
+//! The layer of a function, by the beginning of its name.
 
 use std::fmt;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
 
 /// The layers of the slides on zero-copy iSCSI, and the code between them here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Class {
     /// The protocol: PDUs, sessions, connections.
     Iscsi,
@@ -11,7 +15,8 @@ pub(super) enum Class {
     Scsi,
     /// CRC32C, even where it is fused with a copy.
     Digest,
-    /// Bytes moved or cleared, in the kernel or outside.
+    /// Bytes moved, cleared, or summed up for a checksum of TCP, in the kernel or outside.
+    #[serde(alias = "checksum")]
     Copy,
     /// Sockets, TCP and IP.
     TcpIp,
@@ -40,10 +45,9 @@ impl Class {
 
     /// The class of a function by its name.
     pub(super) fn of(symbol: &str, in_kernel: bool) -> Self {
-        let table: &[(Self, &[&str])] = if in_kernel { &KERNEL } else { &USER };
-        let found = table.iter().find(|(_, beginnings)| beginnings.iter().any(|part| matches(symbol, part)));
-        let otherwise = if in_kernel { Self::System } else { Self::EventLoop };
-        found.map_or(otherwise, |(class, _)| *class)
+        let (entries, otherwise) =
+            if in_kernel { (&table().kernel, Self::System) } else { (&table().user, Self::EventLoop) };
+        entries.iter().find(|entry| entry.fits(symbol)).map_or(otherwise, |entry| entry.layer)
     }
 }
 
@@ -63,141 +67,36 @@ impl fmt::Display for Class {
     }
 }
 
-/// Whether a name begins with the part or, for parts of our own crates, contains it: names of trait functions begin with
-/// `<`.
-fn matches(symbol: &str, part: &str) -> bool {
-    let bare = symbol.trim_start_matches('_');
-    bare.starts_with(part) || (part.starts_with("lunette_") && symbol.contains(part))
+/// The table of names, which the laboratory has, too.
+const TABLE: &str = include_str!("../../../lab/src/layers.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    kernel: Vec<Entry>,
+    user: Vec<Entry>,
 }
 
-/// Functions of the kernel. The first line that matches decides.
-const KERNEL: [(Class, &[&str]); 4] = [
-    (
-        Class::Copy,
-        &[
-            "copy_from_iter",
-            "copy_to_iter",
-            "copy_user",
-            "copy_from_user",
-            "copy_to_user",
-            "rep_movs",
-            "rep_stos",
-            "pi_mem",
-            "memcpy",
-            "memset",
-            "memmove",
-            "check_object_size",
-            "check_heap_object",
-            "virt_addr_valid",
-            "skb_datagram_iter",
-            "skb_copy_datagram",
-            "simple_copy_to_iter",
-            "copy_page",
-            "splice",
-            "iov_iter",
-        ],
-    ),
-    (
-        Class::Memory,
-        &[
-            "alloc_",
-            "free_",
-            "kmem_cache",
-            "kmalloc",
-            "kfree",
-            "kvfree",
-            "slab",
-            "get_page",
-            "put_page",
-            "page_frag",
-            "skb_page_frag",
-            "clear_page",
-            "clear_huge",
-            "handle_mm",
-            "do_anonymous",
-            "exc_page_fault",
-            "asm_exc_page_fault",
-            "unmap",
-            "zap_",
-            "mod_node",
-            "mod_zone",
-            "mod_memcg",
-            "lru_",
-            "folio",
-            "rmqueue",
-            "list_del_entry",
-            "list_add_valid",
-            "mem_cgroup",
-            "obj_cgroup",
-            "refill_",
-        ],
-    ),
-    (
-        Class::Driver,
-        &[
-            "loopback",
-            "net_rx_action",
-            "process_backlog",
-            "netif_",
-            "dev_",
-            "handle_softirqs",
-            "do_softirq",
-            "enqueue_to_backlog",
-            "napi",
-            "validate_xmit",
-            "sch_direct",
-            "qdisc",
-            "eth_",
-            "virtnet",
-            "veth",
-            "local_bh_enable",
-        ],
-    ),
-    (
-        Class::TcpIp,
-        &[
-            "tcp",
-            "ip_",
-            "ipv4",
-            "ip6",
-            "inet",
-            "sk_",
-            "sock",
-            "skb",
-            "raw_local",
-            "raw_v4",
-            "nf_",
-            "lock_sock",
-            "release_sock",
-            "bictcp",
-            "cubictcp",
-            "bbr",
-            "rb_",
-            "neigh",
-            "dst_",
-            "fib_",
-            "sys_sendmsg",
-            "sys_recvmsg",
-            "sys_recvfrom",
-            "sys_sendto",
-            "copy_msghdr",
-            "import_iovec",
-            "consume_skb",
-        ],
-    ),
-];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    layer: Class,
+    names: Vec<String>,
+}
 
-/// Functions outside of the kernel.
-const USER: [(Class, &[&str]); 5] = [
-    (Class::Digest, &["lunette_crc32c"]),
-    (Class::Copy, &["memcpy", "memmove", "memset", "memcmp"]),
-    (Class::Iscsi, &["lunette_session", "lunette_pdu", "core::hash", "hashbrown", "<core::hash"]),
-    (Class::Scsi, &["lunette_scsi", "lunette_device", "lunette_store"]),
-    (
-        Class::Memory,
-        &["lunette_buffer", "malloc", "int_malloc", "int_free", "cfree", "free", "calloc", "realloc", "unlink_chunk"],
-    ),
-];
+impl Entry {
+    /// Whether a name begins with one of the entry's or, for those of our own crates, contains it: names of trait functions begin with `<`.
+    fn fits(&self, symbol: &str) -> bool {
+        let bare = symbol.trim_start_matches('_');
+        let fits = |name: &str| bare.starts_with(name) || (name.starts_with("lunette_") && symbol.contains(name));
+        self.names.iter().any(|name| fits(name))
+    }
+}
+
+fn table() -> &'static Table {
+    static TABLE_READ: OnceLock<Table> = OnceLock::new();
+    TABLE_READ.get_or_init(|| toml::from_str(TABLE).expect("the table of layers is right"))
+}
 
 #[cfg(test)]
 mod tests {
