@@ -150,7 +150,8 @@ fn measure(io: IoBackend, len: usize, offloads: Option<Offloads>, wanted: &str) 
         return Ok(());
     }
     let buffers = Some(BUFFER_BYTES);
-    let config = |offloads| DatagramConfig { offloads, receive_buffer_bytes: buffers, send_buffer_bytes: buffers };
+    let config =
+        |offloads| DatagramConfig { offloads, receive_buffer_bytes: buffers, send_buffer_bytes: buffers, only: None };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut receiver = Reactor::with(io)?;
     let mut sender = Reactor::with(io)?;
