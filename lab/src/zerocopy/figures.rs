@@ -90,7 +90,7 @@ impl Report<'_> {
             let side = ["initiator", "target"][end];
             Panel {
                 title: format!("CPU utilisation of the {side}: {}, MTU {mtu}", kind(write)),
-                ticks: LENS.map(|len| length(len).replace(' ', "")).to_vec(),
+                ticks: LENS.map(|len| length(len).replace([' ', 'B'], "")).to_vec(),
                 lines: lines.collect(),
                 rises: false,
             }
@@ -223,7 +223,7 @@ impl Report<'_> {
         let line = |name: &str, colour, values| Line { name: name.into(), colour, look: Look::Measured, values };
         let panel = Panel {
             title: "Received payloads, 1 Gb/s".into(),
-            ticks: REMAPPED.map(|(mtu, len)| format!("{mtu}, {}", length(len))).to_vec(),
+            ticks: REMAPPED.map(|(mtu, len)| format!("{mtu}, {}K", len / 1024)).to_vec(),
             lines: vec![line("copied", 0, per_page(true)), line("by page", 1, per_page(false))],
             rises: false,
         };

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -70,31 +70,41 @@ impl Table {
     }
 }
 
-/// `perf` at work on both CPUs.
-pub(super) struct Sampler {
-    perf: Child,
-    samples: File,
+/// What `perf` runs while it samples: it says when that begins and ends, so that requests are counted for the same time.
+fn marked(seconds: f64) -> String {
+    format!("echo >&2; sleep {seconds}; echo >&2")
 }
 
-impl Sampler {
-    /// Samples for some seconds.
-    pub(super) fn start(seconds: f64) -> Result<Self> {
-        // A file without a name, so that nothing is left behind.
-        let samples = File::from(memfd_create("samples", MemfdFlags::CLOEXEC)?);
-        let mut perf = Command::new(PROGRAM);
-        perf.args(["record", "--quiet", "--cpu", "0,1", "--event", "cpu-clock", "--freq", FREQUENCY]);
-        perf.args(["-g", "--output", "-", "--", "sleep", &seconds.to_string()]);
-        perf.stdin(Stdio::null()).stdout(samples.try_clone()?).stderr(Stdio::null());
-        let perf = perf.spawn().with_context(|| format!("cannot run {PROGRAM}"))?;
-        Ok(Self { perf, samples })
-    }
+/// How far the sampling is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+#[repr(u8)]
+pub(super) enum Phase {
+    Before,
+    Within,
+    After,
+}
 
-    /// Waits for the end of the sampling.
-    pub(super) fn wait(mut self) -> Result<File> {
-        let status = self.perf.wait()?;
-        ensure!(status.success(), "{PROGRAM} record has failed; see kernel.perf_event_paranoid");
-        Ok(self.samples)
+/// `perf` at work on both CPUs, for some seconds. `tell` is called when these begin, and when they end.
+pub(super) fn sample(seconds: f64, tell: impl Fn(Phase)) -> Result<File> {
+    // A file without a name, so that nothing is left behind.
+    let samples = File::from(memfd_create("samples", MemfdFlags::CLOEXEC)?);
+    let mut perf = Command::new(PROGRAM);
+    perf.args(["record", "--quiet", "--cpu", "0,1", "--event", "cpu-clock", "--freq", FREQUENCY]);
+    perf.args(["-g", "--output", "-", "--", "sh", "-c", &marked(seconds)]);
+    perf.stdin(Stdio::null()).stdout(samples.try_clone()?).stderr(Stdio::piped());
+    let mut perf = perf.spawn().with_context(|| format!("cannot run {PROGRAM}"))?;
+    let marks = perf.stderr.take().context("a pipe was asked for")?;
+    let mut phases = [Phase::Within, Phase::After].into_iter();
+    // Perf's own messages are not empty.
+    for line in BufReader::new(marks).lines() {
+        if line?.is_empty()
+            && let Some(phase) = phases.next()
+        {
+            tell(phase);
+        }
     }
+    ensure!(perf.wait()?.success(), "{PROGRAM} record has failed; see kernel.perf_event_paranoid");
+    Ok(samples)
 }
 
 /// The shares of all layers at both ends, and that of the time that was not idle.

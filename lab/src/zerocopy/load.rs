@@ -4,6 +4,8 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,7 @@ use clap::ValueEnum;
 use lunette_buffer::{Pool, SharedBuffer};
 
 use super::client::{Client, Mirror, NoPages, PLAIN_BLOCK, Pages, plain_offer, read, write};
-use super::layers::{self, Sampler};
+use super::layers::{self, Phase};
 use super::socket;
 use crate::experiment::Figures;
 use crate::experiment::commands::MB_PER_S;
@@ -139,8 +141,9 @@ fn measure(client: &mut Client, source: &mut Source<'_>, pages: &mut impl Pages,
     let end = Instant::now() + Duration::from_secs_f64(options.warm_up);
     go_on(client, source, pages, || Instant::now() >= end)?;
     let clock = Clock::start(options.time, options.layers);
+    go_on(client, source, pages, || clock.has_begun())?;
     let (began, cpu) = (Instant::now(), own_cpu());
-    let requests = go_on(client, source, pages, || clock.is_over(began))?;
+    let requests = go_on(client, source, pages, || clock.is_over())?;
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), own_cpu().saturating_sub(cpu).as_secs_f64());
     #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
     let iops = requests as f64 / seconds;
@@ -165,22 +168,39 @@ fn go_on(client: &mut Client, source: &Source<'_>, pages: &mut impl Pages, is_ov
     Ok(requests)
 }
 
-/// Says when the measurement is over, and has the samples of perf when those were asked for.
+/// Says when the measurement begins and ends, and has the samples of perf when those were asked for.
 pub(super) struct Clock {
     time: Duration,
+    began: Instant,
+    phase: Arc<AtomicU8>,
     sampling: Option<thread::JoinHandle<Result<File>>>,
 }
 
 impl Clock {
     /// Begins. Without perf, or without the right to sample, there will be no layers, and a warning says why.
     pub(super) fn start(seconds: f64, samples: bool) -> Self {
-        let sampling = samples.then(|| thread::spawn(move || Sampler::start(seconds)?.wait()));
-        Self { time: Duration::from_secs_f64(seconds), sampling }
+        let phase = Arc::new(AtomicU8::new(Phase::Before as u8));
+        let told = Arc::clone(&phase);
+        let sampling = samples.then(|| {
+            thread::spawn(move || layers::sample(seconds, |phase| told.store(phase as u8, Ordering::Release)))
+        });
+        Self { time: Duration::from_secs_f64(seconds), began: Instant::now(), phase, sampling }
     }
 
-    /// Whether the measurement that began then is over.
-    pub(super) fn is_over(&self, began: Instant) -> bool {
-        self.sampling.as_ref().is_none_or(thread::JoinHandle::is_finished) && began.elapsed() >= self.time
+    /// Whether the measurement has begun: with samples, once these are taken.
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_without_samples() || self.phase.load(Ordering::Acquire) >= Phase::Within as u8
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        let samples_end = self.phase.load(Ordering::Acquire) == Phase::After as u8;
+        samples_end || self.is_without_samples() && self.began.elapsed() >= self.time
+    }
+
+    /// There are no samples, or perf has given up.
+    fn is_without_samples(&self) -> bool {
+        self.sampling.as_ref().is_none_or(thread::JoinHandle::is_finished)
     }
 
     /// The shares of all layers; nothing when they were not sampled.

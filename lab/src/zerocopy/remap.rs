@@ -132,10 +132,13 @@ fn measure(sender: SocketAddr, options: &Options) -> Result<Figures> {
         let mapped = receiver.pdu(len)?;
         receiver.check(len, &mapped)?;
     }
-    (receiver.payload, receiver.mapped) = (0, 0);
     let clock = Clock::start(options.time, options.layers);
+    while !clock.has_begun() {
+        receiver.pdu(len)?;
+    }
+    (receiver.payload, receiver.mapped) = (0, 0);
     let (began, cpu) = (Instant::now(), own_cpu());
-    while !clock.is_over(began) {
+    while !clock.is_over() {
         receiver.pdu(len)?;
     }
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), own_cpu().saturating_sub(cpu).as_secs_f64());
