@@ -1,9 +1,7 @@
 //! ARM's `CRC32CX` instruction alone.
 
-use core::arch::aarch64::uint64x2_t;
-
 use super::Algorithm;
-use super::cursor::{Ahead, Cursor, To};
+use super::cursor::{Cache, Cursor, To};
 use super::streams;
 use crate::cpu::Features;
 
@@ -12,7 +10,7 @@ pub(super) struct Crc32cx;
 impl Algorithm for Crc32cx {
     const NAME: &'static str = "crc32cx";
     const NEEDS: Features = Features::CRC32;
-    type Copy = Ahead<uint64x2_t>;
+    type Copy = Cache;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.

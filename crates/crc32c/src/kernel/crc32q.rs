@@ -1,9 +1,7 @@
 //! SSE4.2's `crc32` instruction alone.
 
-use core::arch::x86_64::__m128i;
-
 use super::Algorithm;
-use super::cursor::{Ahead, Cursor, To};
+use super::cursor::{Cache, Cursor, To};
 use super::streams;
 use crate::cpu::Features;
 
@@ -12,7 +10,7 @@ pub(super) struct Crc32q;
 impl Algorithm for Crc32q {
     const NAME: &'static str = "crc32q";
     const NEEDS: Features = Features::SSE42;
-    type Copy = Ahead<__m128i>;
+    type Copy = Cache;
 
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the CPU has what the kernel needs.

@@ -31,8 +31,7 @@ static SKIP_SHORT: [ByteTable; 4] = skip(SHORT as i64);
 pub(super) unsafe fn run<T: To>(mut register: u32, mut rest: Cursor<T>) -> u32 {
     // SAFETY: each takes no more than is left.
     unsafe {
-        // A short part is copied while the one before it is digested; a long one does not fit into the CPU's window of instructions.
-        while !T::AHEAD && rest.left() >= 3 * LONG {
+        while rest.left() >= 3 * LONG {
             register = three::<T, LONG>(register, rest.split(3 * LONG), &SKIP_LONG);
         }
         while rest.left() >= 3 * SHORT {
@@ -49,11 +48,6 @@ pub(super) unsafe fn run<T: To>(mut register: u32, mut rest: Cursor<T>) -> u32 {
 /// Three times `LENGTH` bytes are left, a multiple of 8.
 #[inline(always)]
 unsafe fn three<T: To, const LENGTH: usize>(register: u32, part: Cursor<T>, skip: &[ByteTable; 4]) -> u32 {
-    if T::AHEAD {
-        // SAFETY: that is all of the part.
-        unsafe { part.copy_ahead(0, 3 * LENGTH) };
-    }
-    let part = T::copied(part);
     let mut registers = [u64::from(register), 0, 0];
     for offset in (0..LENGTH).step_by(8) {
         for (stream, register) in registers.iter_mut().enumerate() {
