@@ -148,9 +148,10 @@ impl Receiver {
         verify_segment(digest, len, tail).is_ok()
     }
 
-    /// Counts a PDU whose bytes were taken where they lay.
-    pub(crate) fn took_whole(&mut self) {
+    /// Counts a PDU whose data was copied from where it lay, behind its digest.
+    pub(crate) fn took_whole(&mut self, data_len: usize) {
         self.traffic.received_pdus += 1;
+        self.traffic.copied(data_len, false);
     }
 
     /// The PDU at the front of `input`, if it begins there and its header is here. Nothing is taken: [`header`](Self::header) may still be asked.

@@ -14,6 +14,8 @@ const BLOCKS: usize = 16;
 fn counted(digests: bool) -> (Traffic, Traffic) {
     let (target, initiator) = (Target::new(), event_loop());
     let mut options = options();
+    // With its data in the command, the target would store the write out of the bytes that it received, behind their digest.
+    options.offer.immediate_data = false;
     options.offer.data_digest = Choices(if digests { 0b10 } else { 0b01 });
     let session = wait(Session::connect(&initiator, &portal(target.address), TARGET, options)).unwrap();
     let disk = wait(Disk::open(session, Lun::ZERO)).unwrap();

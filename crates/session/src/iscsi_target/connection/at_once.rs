@@ -108,7 +108,7 @@ impl CommandsAtOnce<'_> {
             outbox.leave_place();
             return false;
         }
-        self.receiver.took_whole();
+        self.receiver.took_whole(command.data_segment_len);
         self.full.answer_at_once(&command, &mut self.cx);
         *input = &input[pdu.len()..];
         true
