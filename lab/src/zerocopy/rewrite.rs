@@ -30,10 +30,6 @@ const EDU_LEN: usize = 4096 + 64;
 /// Blocks before the first EDU: the copies of the header.
 const HEADERS: u32 = 2;
 const POOL_LEN: usize = 16 << 20;
-/// A block is rewritten in pieces of this length, as programs do that change one field after the other...
-const PIECE: usize = 1024;
-/// ...with this time between them.
-const BETWEEN_PIECES: Duration = Duration::from_micros(20);
 /// How long either thread leaves the blocks alone when there is nothing to do.
 const PAUSE: Duration = Duration::from_micros(5);
 
@@ -182,13 +178,7 @@ impl Shared {
     fn fill(&self, block: usize, generation: u64) -> Result<()> {
         let mut bytes = vec![0; self.content.len()];
         self.content.make(block, generation, &mut bytes);
-        for (number, piece) in bytes.chunks(PIECE).enumerate() {
-            if number > 0 && generation > 0 {
-                thread::sleep(BETWEEN_PIECES);
-            }
-            self.file.write_all_at(piece, (block * STRIDE + number * PIECE) as u64)?;
-        }
-        Ok(())
+        Ok(self.file.write_all_at(&bytes, (block * STRIDE) as u64)?)
     }
 
     /// Rewrites each block whose write is on its way, until it is over.
