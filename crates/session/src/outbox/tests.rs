@@ -197,3 +197,63 @@ fn a_pdu_is_taken_with_all_of_its_parts() {
     assert_eq!(pdus.iter().flat_map(wire_of).collect::<Vec<u8>>(), drain(&mut sent, 1000));
     assert_eq!((taken.pdus(), taken.owned_bytes(), taken.segment_bytes()), (0, 0, 0));
 }
+
+/// What is done with an outbox that has a sheet.
+#[derive(Debug, Clone)]
+enum Action {
+    Push(Vec<u8>),
+    Place(Vec<u8>),
+    /// The place is asked for, and nothing is put there.
+    Leave(usize),
+    Send(usize),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let data = || vec(any::<u8>(), 0..60);
+    prop_oneof![
+        1 => data().prop_map(Action::Push),
+        3 => data().prop_map(Action::Place),
+        1 => (0..60_usize).prop_map(Action::Leave),
+        2 => (0..300_usize).prop_map(Action::Send),
+    ]
+}
+
+proptest! {
+    /// Sheets of a page fill up, are left by other PDUs, and are sent while they grow.
+    #[test]
+    fn pdus_on_sheets_leave_as_all_others(actions in vec(action(), 1..300), digests in any::<[bool; 2]>()) {
+        let (pool, mut outbox, mut sent) = (Pool::new(1 << 20), Outbox::default(), Vec::new());
+        let mut expected = Outbox::default();
+        outbox.configure(digests[0], digests[1]);
+        expected.configure(digests[0], digests[1]);
+        for (number, action) in actions.into_iter().enumerate() {
+            let bhs = [number as u8; BHS_LEN];
+            match action {
+                Action::Push(data) => {
+                    outbox.push(bhs, Payload::from(data.clone()), None, 0);
+                    expected.push(bhs, Payload::from(data), None, 0);
+                }
+                Action::Place(data) => {
+                    let place = outbox.place(data.len(), |_| pool.take(4096)).expect("there is room");
+                    place.copy_from_slice(&data);
+                    outbox.push_placed(&bhs, data.len());
+                    expected.push(bhs, Payload::from(data), None, 0);
+                }
+                Action::Leave(len) => {
+                    outbox.place(len, |_| pool.take(4096)).expect("there is room").fill(0xee);
+                    outbox.leave_place();
+                }
+                Action::Send(len) => {
+                    let ready = outbox.slices().collect::<Vec<_>>().concat();
+                    sent.extend(&ready[..len.min(ready.len())]);
+                    outbox.sent(len.min(ready.len()));
+                }
+            }
+            prop_assert_eq!(outbox.is_empty(), outbox.slices().next().is_none());
+        }
+        prop_assert_eq!(outbox.pushed_pdus(), expected.pushed_pdus());
+        sent.extend(drain(&mut outbox, 100));
+        prop_assert_eq!(sent, drain(&mut expected, 1000));
+        prop_assert_eq!((outbox.pdus(), outbox.segment_bytes(), outbox.owned_bytes(), pool.used_bytes()), (0, 0, 0, 0));
+    }
+}
