@@ -31,10 +31,10 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Builds the programs that the checks start: the command, its hostile peers, the laboratory, and the program whose I/Os
-/// are counted. One build makes all of them, so that they share their dependencies.
+/// Builds the programs that the checks start: the command, its hostile peers, and the laboratory. One build makes all of them, so that they share
+/// their dependencies.
 pub(crate) fn build_for_checks() -> Result<()> {
-    let programs = ["lunette", "lunette-hostile", "lunette-lab", "count-turns"];
+    let programs = ["lunette", "lunette-hostile", "lunette-lab"];
     let what = programs.into_iter().flat_map(|program| ["--bin", program]);
     run(cargo(["build", "--locked", "--profile", "checks", "--workspace"]).args(what))
 }

@@ -13,9 +13,8 @@ use crate::process;
 /// copy shows: with wide registers it hardly would. The data of the short I/Os is below this length.
 const TUNABLES: &str = "glibc.cpu.x86_rep_movsb_threshold=4097";
 
-/// Counts the instructions of one I/O of each load.
+/// Counts the instructions of one I/O of each load. The program has been built.
 pub(super) fn count() -> Result<BTreeMap<String, u64>> {
-    process::build_for_checks()?;
     let folder = process::target_dir().join("count");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let dumps = folder.join("turns.out");
@@ -23,7 +22,7 @@ pub(super) fn count() -> Result<BTreeMap<String, u64>> {
         .args(["--tool=callgrind", "--toggle-collect=*::scripted_turn", "--toggle-collect=*::Engine as *>::timeout"])
         .args(["--collect-atstart=yes", "--dump-before=*::milestone"])
         .arg(format!("--callgrind-out-file={}", dumps.display()))
-        .arg(process::target_dir().join("checks/count-turns"))
+        .arg(process::target_dir().join("release/count-turns"))
         .env("GLIBC_TUNABLES", TUNABLES)
         .output()
         .context("valgrind cannot be started; install the package valgrind")?;
