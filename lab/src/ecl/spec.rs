@@ -66,13 +66,15 @@ pub(super) enum Carrier {
     EclParity,
     /// The same, with the congestion control BBR.
     EclBbr,
+    /// The same, with both.
+    EclBbrParity,
     /// The Effective Cross Layer over Ethernet.
     Frames,
 }
 
 impl Carrier {
     pub(super) fn is_ecl(self) -> bool {
-        matches!(self, Self::Ecl | Self::EclParity | Self::EclBbr | Self::Frames)
+        matches!(self, Self::Ecl | Self::EclParity | Self::EclBbr | Self::EclBbrParity | Self::Frames)
     }
 }
 
@@ -160,6 +162,7 @@ impl Spec {
         let option = match self.carrier {
             Carrier::EclParity => "ecl_parity=true\\n",
             Carrier::EclBbr => "ecl_congestion_control=\"bbr\"\\n",
+            Carrier::EclBbrParity => "ecl_congestion_control=\"bbr\"\\necl_parity=true\\n",
             _ => "",
         };
         let frames = if self.carrier == Carrier::Frames { ",\"eth:lab0\"" } else { "" };
@@ -179,7 +182,7 @@ impl Spec {
             let _ = write!(query, "&max_recv_data_segment_length={len}");
         }
         let portal = match carrier {
-            Carrier::Ecl | Carrier::EclParity | Carrier::EclBbr => "ecl://'$LAB_PEER'".into(),
+            Carrier::Ecl | Carrier::EclParity | Carrier::EclBbr | Carrier::EclBbrParity => "ecl://'$LAB_PEER'".into(),
             Carrier::Frames => format!("ecl+eth://lab0/{}", STATIONS[1]),
             Carrier::WireGuard => format!("iscsi://{TUNNEL}.2"),
             _ => "iscsi://'$LAB_PEER'".into(),
@@ -192,6 +195,7 @@ impl Spec {
         match carrier {
             Carrier::EclParity => query += "&parity=on",
             Carrier::EclBbr => query += "&congestion_control=bbr",
+            Carrier::EclBbrParity => query += "&congestion_control=bbr&parity=on",
             _ => {}
         }
         if let Carrier::Iscsi { connections: connections @ 2.. } = carrier {
