@@ -165,7 +165,7 @@ fn an_interface_has_one_server() {
     let second = far.lunette(&["serve", "--listen", "127.0.0.1:0", "--ecl", "eth:far", "mem:1M"]);
     let holder = format!("cannot use interface far: process {} serves on it", server.process().id());
     assert!(second.failed().contains(&holder), "{second}");
-    // Clients are in nobody's way.
+    // A client needs no claim on the interface.
     far.lunette(&["info", "ecl+eth://far/02:00:00:00:0f:aa/iqn.a:b/0"]).failed();
     near.lunette(&["info", &url]).succeeded();
     let twice = ["serve", "--listen", "127.0.0.1:0", "--ecl", "eth:near", "--ecl", "eth:near", "mem:1M"];
