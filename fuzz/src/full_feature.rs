@@ -482,10 +482,13 @@ mod tests {
 
     #[test]
     fn random_inputs_get_every_answer_that_a_target_has() {
-        let mut seen = HashSet::new();
+        let (mut seen, mut asked_at_once) = (HashSet::new(), 0);
         for seed in 0..2000 {
-            seen.extend(play(&random(&mut Random::new(seed)), &Recovery::default()).answers);
+            let played = play(&random(&mut Random::new(seed)), &Recovery::default());
+            seen.extend(played.answers);
+            asked_at_once += played.asked_at_once;
         }
+        assert!(asked_at_once > 100, "{asked_at_once} requests could be answered at once");
         for opcode in [
             Opcode::NOP_IN,
             Opcode::SCSI_RESPONSE,

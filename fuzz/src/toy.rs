@@ -73,6 +73,9 @@ pub(crate) struct Played {
     /// The kinds of PDUs that the target has sent.
     #[cfg(test)]
     pub(crate) answers: HashSet<Opcode>,
+    /// Requests that the store was asked to answer within the call.
+    #[cfg(test)]
+    pub(crate) asked_at_once: usize,
     /// Markers must make no difference.
     pub(crate) is_comparable: bool,
 }
@@ -213,11 +216,15 @@ impl Toy {
         self.wait(Duration::from_secs(3600));
         assert!(self.is_closed(), "a silent connection stays");
         let is_recovering = self.parameters().error_recovery_level > 0;
+        #[cfg(test)]
+        let asked_at_once = self.server.store.asked_at_once();
         self.server.retire();
         Played {
             transcript: self.sent.transcript,
             #[cfg(test)]
             answers: self.sent.opcodes,
+            #[cfg(test)]
+            asked_at_once,
             is_comparable: !self.spoilt && !self.stalled && !is_recovering,
         }
     }

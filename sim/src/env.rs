@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lunette_session::Time;
@@ -41,7 +42,7 @@ pub(crate) struct Env {
     pub(crate) now: Time,
     pub(crate) dice: Dice,
     pub(crate) scenario: Scenario,
-    pub(crate) oracle: Oracle,
+    oracle: Arc<Mutex<Oracle>>,
     pub(crate) tally: Tally,
     agenda: BTreeMap<(Time, u64), Happening>,
     entered: u64,
@@ -56,7 +57,7 @@ impl Env {
         Self {
             now: Time::new(std::time::Duration::from_secs(1000)),
             dice,
-            oracle: Oracle::new(&scenario.load),
+            oracle: Arc::new(Mutex::new(Oracle::new(&scenario.load))),
             scenario,
             tally: Tally::default(),
             agenda: BTreeMap::new(),
@@ -75,6 +76,15 @@ impl Env {
     /// The virtual time that an event loop has named.
     pub(crate) fn time_of(&self, instant: Instant) -> Time {
         Time::new(instant.saturating_duration_since(self.base))
+    }
+
+    pub(crate) fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The oracle, for what works within a call of the target.
+    pub(crate) fn shared_oracle(&self) -> Arc<Mutex<Oracle>> {
+        Arc::clone(&self.oracle)
     }
 
     // The agenda.

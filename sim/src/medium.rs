@@ -19,6 +19,10 @@ impl Medium {
         Self { block_len, writers: vec![vec![0; blocks]; units] }
     }
 
+    pub(crate) fn block_len(&self) -> usize {
+        self.block_len
+    }
+
     pub(crate) fn writers(&self, unit: usize, first: usize, blocks: usize) -> Vec<Writer> {
         self.writers[unit][first..first + blocks].to_vec()
     }

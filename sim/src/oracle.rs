@@ -229,6 +229,12 @@ impl Oracle {
         Some(self.entries.get(usize::try_from(user).ok()?.checked_sub(1)?)?.submission.client)
     }
 
+    /// A store reads blocks from `first` on.
+    pub(crate) fn read(&self, unit: usize, first: usize, into: &mut [u8]) {
+        let writers = self.medium.writers(unit, first, into.len() / self.medium.block_len());
+        self.medium.fill(unit, first, &writers, into);
+    }
+
     /// A store writes blocks from `first` on.
     pub(crate) fn written(&mut self, unit: usize, first: usize, bytes: &[u8]) -> Result<(), Broken> {
         let writers = self.medium.read(unit, first, bytes);

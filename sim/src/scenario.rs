@@ -69,6 +69,8 @@ pub(crate) struct Load {
     pub(crate) pause_us: u64,
     /// The device takes up to so long for a command.
     pub(crate) work_us: u64,
+    /// The device answers one read or write in this number within the call, where it may; 0: none.
+    pub(crate) at_once: u64,
     /// One action in this number is a task management function; 0: none is.
     pub(crate) manage: u64,
     /// Changes of what the target serves.
@@ -296,6 +298,7 @@ fn load(dice: &mut Dice) -> Load {
         longest,
         pause_us: dice.pick(&[10, 200, 2000]),
         work_us: dice.pick(&[0, 100, 2000, 50_000]),
+        at_once: dice.pick(&[0, 1, 2, 4]),
         manage: dice.pick(&[0, 60, 15]),
         changes: dice.pick(&[0, 0, 1, 4]),
         change_pause_us: dice.pick(&[10_000, 500_000, 20_000_000]),

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store, StoreError};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Store, StoreError};
 
+use crate::dice::Dice;
 use crate::env::{Env, Happening};
-use crate::oracle::Oracle;
+use crate::oracle::{Broken, Oracle};
 use crate::scenario::{Load, UNITS};
 
 /// A request that a store has been given.
@@ -18,15 +19,46 @@ struct Request {
     asked_before: u64,
 }
 
-/// Requests that the stores were given since the world last looked.
-type Inbox = Arc<Mutex<Vec<(usize, Op, Completion)>>>;
+/// What all stores share with the world.
+struct Desk {
+    oracle: Arc<Mutex<Oracle>>,
+    dice: Mutex<Dice>,
+    /// Requests that the stores were given since the world last looked.
+    inbox: Mutex<Vec<(usize, Op, Completion)>>,
+    /// What was answered within the call since then.
+    at_once: Mutex<Vec<AtOnce>>,
+}
+
+/// A read or write that a store has answered within the call.
+struct AtOnce {
+    unit: usize,
+    kind: OpKind,
+    first: usize,
+    verdict: Result<(), Broken>,
+}
 
 /// One logical unit's store, as the target has it.
 struct SimulatedStore {
     unit: usize,
     len_bytes: u64,
     block_len: usize,
-    inbox: Inbox,
+    /// See [`Load::at_once`].
+    at_once: u64,
+    desk: Arc<Desk>,
+}
+
+impl SimulatedStore {
+    /// The first of the blocks of a request, if it is answered within the call this time.
+    fn first_at_once(&self, offset: u64, len: usize) -> Option<usize> {
+        let fits = offset.checked_add(len as u64).is_some_and(|end| end <= self.len_bytes);
+        let is_drawn = self.at_once > 0 && lock(&self.desk.dice).one_in(self.at_once);
+        (fits && is_drawn).then_some(offset as usize / self.block_len)
+    }
+
+    fn answered(&self, kind: OpKind, first: usize, verdict: Result<(), Broken>) -> bool {
+        lock(&self.desk.at_once).push(AtOnce { unit: self.unit, kind, first, verdict });
+        true
+    }
 }
 
 impl Store for SimulatedStore {
@@ -46,19 +78,35 @@ impl Store for SimulatedStore {
 
     fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
         match op.check(self.len_bytes, false) {
-            Ok(()) => lock(&self.inbox).push((self.unit, op, done)),
+            Ok(()) => lock(&self.desk.inbox).push((self.unit, op, done)),
             Err(error) => done.complete(Outcome::new(Err(error), op.into_buffer())),
         }
     }
+
+    fn answers_at_once(&self, _: OpKind) -> bool {
+        self.at_once > 0
+    }
+
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        let Some(first) = self.first_at_once(offset, into.len()) else { return false };
+        lock(&self.desk.oracle).read(self.unit, first, into);
+        self.answered(OpKind::Read, first, Ok(()))
+    }
+
+    fn write_at_once(&self, offset: u64, from: &[u8], _fua: bool) -> bool {
+        let Some(first) = self.first_at_once(offset, from.len()) else { return false };
+        let verdict = lock(&self.desk.oracle).written(self.unit, first, from);
+        self.answered(OpKind::Write, first, verdict)
+    }
 }
 
-fn lock<T>(list: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All stores, and what they work on.
 pub(crate) struct Stores {
-    inbox: Inbox,
+    desk: Arc<Desk>,
     running: BTreeMap<u64, Request>,
     last: u64,
     /// Task management functions that were asked for so far.
@@ -66,21 +114,28 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    pub(crate) fn new() -> Self {
-        Self { inbox: Inbox::default(), running: BTreeMap::new(), last: 0, asked: 0 }
+    pub(crate) fn new(env: &mut Env) -> Self {
+        let desk = Desk {
+            oracle: env.shared_oracle(),
+            dice: Mutex::new(Dice::new(u64::from_le_bytes(env.dice.bytes()))),
+            inbox: Mutex::default(),
+            at_once: Mutex::default(),
+        };
+        Self { desk: Arc::new(desk), running: BTreeMap::new(), last: 0, asked: 0 }
     }
 
     /// A store for each logical unit. What lies in them outlives the target.
     pub(crate) fn open(&self, load: &Load) -> Vec<Arc<dyn Store>> {
         let store = |unit| {
-            let (len_bytes, inbox) = ((load.blocks * load.block_len) as u64, Arc::clone(&self.inbox));
-            Arc::new(SimulatedStore { unit, len_bytes, block_len: load.block_len, inbox }) as Arc<dyn Store>
+            let (len_bytes, desk) = ((load.blocks * load.block_len) as u64, Arc::clone(&self.desk));
+            let (block_len, at_once) = (load.block_len, load.at_once);
+            Arc::new(SimulatedStore { unit, len_bytes, block_len, at_once, desk }) as Arc<dyn Store>
         };
         (0..UNITS).map(store).collect()
     }
 
     pub(crate) fn running(&self) -> usize {
-        self.running.len() + lock(&self.inbox).len()
+        self.running.len() + lock(&self.desk.inbox).len()
     }
 
     /// A task management function is asked for. Gives the moment, for [`is_clear_of`](Self::is_clear_of).
@@ -101,9 +156,14 @@ impl Stores {
         })
     }
 
-    /// Begins what the stores were given.
+    /// Begins what the stores were given, and hears the oracle on what they have answered within the call.
     pub(crate) fn begin(&mut self, env: &mut Env) {
-        let given = std::mem::take(&mut *lock(&self.inbox));
+        for AtOnce { unit, kind, first, verdict } in std::mem::take(&mut *lock(&self.desk.at_once)) {
+            env.note(|| format!("{kind:?} from block {first} of unit {unit} on is done at once"));
+            env.tally.happening("reads and writes answered at once");
+            env.check(verdict);
+        }
+        let given = std::mem::take(&mut *lock(&self.desk.inbox));
         for (unit, op, done) in given {
             self.last += 1;
             let at = env.now + env.dice.micros(0, env.scenario.load.work_us);
@@ -127,16 +187,15 @@ impl Stores {
     pub(crate) fn done(&mut self, request: u64, env: &mut Env) {
         let Some(Request { unit, op, done, .. }) = self.running.remove(&request) else { return };
         let block_len = env.scenario.load.block_len;
-        let (offset, len) = op.range();
-        let (first, blocks) = (offset as usize / block_len, len as usize / block_len);
+        let (offset, _) = op.range();
+        let first = offset as usize / block_len;
         let outcome = match op {
             Op::Read { mut into, .. } => {
-                let writers = env.oracle.medium.writers(unit, first, blocks);
-                env.oracle.medium.fill(unit, first, &writers, &mut into);
+                env.oracle().read(unit, first, &mut into);
                 Outcome::new(Ok(()), Some(into))
             }
             Op::Write { from, .. } => {
-                let written = env.oracle.written(unit, first, &from);
+                let written = env.oracle().written(unit, first, &from);
                 env.check(written);
                 Outcome::new(Ok(()), Some(from))
             }

@@ -61,7 +61,7 @@ fn run_watched(setup: Setup, seed: u64, traced: bool, watch: Watch) -> Run {
     let mut env = Env::new(scenario, dice, traced);
     let drawn = env.scenario.describe();
     env.note(|| drawn);
-    let stores = Stores::new();
+    let stores = Stores::new(&mut env);
     let server = Server::new(&stores, &mut env);
     match Clients::new(&mut env) {
         Ok(clients) => {
@@ -169,7 +169,7 @@ impl World {
 
     /// Nothing is left behind.
     fn check_end(&mut self) {
-        let open = self.env.oracle.open();
+        let open = self.env.oracle().open();
         if !open.is_empty() {
             self.env.fail(format!("commands without an end: {open:?}"));
         }

@@ -12,11 +12,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lunette_buffer::FileSlice;
+use rustix::io::Errno;
 
-use crate::{Capabilities, Completion, Geometry, Op, Outcome, Space, Store};
+use crate::{Capabilities, Completion, Geometry, Op, OpKind, Outcome, Space, Store};
 pub use copy_source::CopySource;
 use durability::DurabilityTracker;
 pub use op::{FileIo, FileOp, FileOpKind, InlineIo};
@@ -41,6 +42,8 @@ pub struct FileStore {
     capabilities: Capabilities,
     preallocated: bool,
     durable: Arc<DurabilityTracker>,
+    /// The file system reads from its page cache alone when it is asked to; false from its first refusal on.
+    reads_cached: AtomicBool,
 }
 
 impl FileStore {
@@ -73,6 +76,7 @@ impl FileStore {
             capabilities,
             preallocated: options.preallocate,
             durable: Arc::new(DurabilityTracker::default()),
+            reads_cached: AtomicBool::new(true),
         })
     }
 
@@ -179,6 +183,26 @@ impl Store for FileStore {
     fn file_slice(&self, offset: u64, len: usize) -> Option<FileSlice> {
         let end = offset.checked_add(len as u64)?;
         (end <= self.len_bytes.load(Ordering::Acquire)).then(|| FileSlice::new(Arc::clone(&self.file), offset, len))
+    }
+
+    /// A write may wait for the medium, even one into the page cache.
+    fn answers_at_once(&self, kind: OpKind) -> bool {
+        kind == OpKind::Read && self.reads_cached.load(Ordering::Relaxed)
+    }
+
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.len()) {
+            return false;
+        }
+        match attempt::read_cached(&self.file, offset, into) {
+            Ok(len) => len == into.len(),
+            Err(error) => {
+                if error == Errno::OPNOTSUPP {
+                    self.reads_cached.store(false, Ordering::Relaxed);
+                }
+                false
+            }
+        }
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

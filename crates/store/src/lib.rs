@@ -101,8 +101,9 @@ pub trait Store: Send + Sync {
         true
     }
 
-    /// Whether [`read_at_once`](Self::read_at_once) and [`write_at_once`](Self::write_at_once) may do something, so that it is worth to try them first.
-    fn answers_at_once(&self) -> bool {
+    /// Whether [`read_at_once`](Self::read_at_once), or [`write_at_once`](Self::write_at_once), may do something, so that it is worth to try it first.
+    fn answers_at_once(&self, kind: OpKind) -> bool {
+        let _ = kind;
         false
     }
 

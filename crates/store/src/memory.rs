@@ -9,7 +9,9 @@ use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock, RwLockReadGuard, R
 use lunette_buffer::{Buffer, Run as LentRun};
 
 use self::slab::{CHUNK_LEN, Memory};
-use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Space, Store, StoreError};
+use crate::{
+    AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Space, Store, StoreError,
+};
 
 /// The granularity that stores declare unless they are exact: the smallest block of disks, and what NBD clients expect.
 const SECTOR_LEN: u32 = 512;
@@ -312,8 +314,8 @@ impl Store for MemoryStore {
         false
     }
 
-    fn answers_at_once(&self) -> bool {
-        true
+    fn answers_at_once(&self, kind: OpKind) -> bool {
+        matches!(kind, OpKind::Read | OpKind::Write)
     }
 
     fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {

@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 
 use lunette_buffer::Pool;
 use lunette_store::{
-    AllocationMap, Completion, FileIo, FileOp, FileOpKind, FileStore, InlineIo, Op, OpenError, OpenOptions, Outcome,
+    AllocationMap, Completion, FileIo, FileOp, FileOpKind, FileStore, InlineIo, Op, OpKind, OpenError, OpenOptions, Outcome,
     Store, StoreError, execute,
 };
 use tempfile::TempDir;
@@ -345,4 +345,22 @@ fn a_file_is_extended_and_never_cut() {
     assert_eq!(fs::metadata(&path).unwrap().blocks(), 0, "it stays sparse");
     let read_only = FileStore::open(&path, &READ_ONLY).unwrap();
     assert!(read_only.make_room(4 * LEN).is_err());
+}
+
+#[test]
+fn a_read_at_once_is_from_the_page_cache_and_within_the_disk() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    execute(&store, write(7, 8192, false)).result.unwrap();
+    let mut into = [0; 4096];
+    // What was written is in the page cache, but not every file system can read from there alone.
+    if store.read_at_once(4096, &mut into) {
+        assert_eq!(into, [7; 4096]);
+    }
+    for offset in [LEN - 4095, LEN, u64::MAX] {
+        assert!(!store.read_at_once(offset, &mut into));
+    }
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    assert!(!store.read_at_once(2048, &mut into), "the file has become shorter than the disk");
+    assert!(!store.answers_at_once(OpKind::Write));
 }

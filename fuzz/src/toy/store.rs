@@ -1,10 +1,11 @@
-//! A disk in memory whose second half takes its time.
+//! A disk in memory whose second half takes its time, and whose first half answers every other short request within the call.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lunette_target::store::{
-    Capabilities, Completion, FileIo, Geometry, InlineIo, MemoryStore, Op, Outcome, Store, StoreError,
+    Capabilities, Completion, FileIo, Geometry, InlineIo, MemoryStore, Op, OpKind, Outcome, Store, StoreError,
 };
 
 /// Bytes of the disk.
@@ -17,6 +18,8 @@ pub(super) const HELD_FROM: u64 = DISK_LEN / 2;
 pub(crate) struct HeldStore {
     disk: MemoryStore,
     held: Mutex<Held>,
+    /// Requests that it was asked to answer within the call.
+    asked_at_once: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -28,7 +31,11 @@ struct Held {
 
 impl HeldStore {
     pub(super) fn new() -> Self {
-        Self { disk: MemoryStore::new(DISK_LEN).expect("a small disk"), held: Mutex::default() }
+        Self {
+            disk: MemoryStore::new(DISK_LEN).expect("a small disk"),
+            held: Mutex::default(),
+            asked_at_once: AtomicUsize::new(0),
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -59,6 +66,18 @@ impl HeldStore {
         }
     }
 
+    /// Whether a request of that many bytes is answered within the call: every other one, so that both ways are taken.
+    fn takes_at_once(&self, offset: u64, len: usize) -> bool {
+        let is_its_turn = self.asked_at_once.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        is_its_turn && offset.saturating_add(len as u64) <= HELD_FROM
+    }
+
+    /// Requests that it was asked to answer within the call.
+    #[cfg(test)]
+    pub(super) fn asked_at_once(&self) -> usize {
+        self.asked_at_once.load(Ordering::Relaxed)
+    }
+
     /// Holds nothing from now on.
     pub(super) fn open(&self) {
         self.held().open = true;
@@ -73,6 +92,18 @@ impl Store for HeldStore {
 
     fn capabilities(&self) -> Capabilities {
         self.disk.capabilities()
+    }
+
+    fn answers_at_once(&self, kind: OpKind) -> bool {
+        self.disk.answers_at_once(kind)
+    }
+
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.takes_at_once(offset, into.len()) && self.disk.read_at_once(offset, into)
+    }
+
+    fn write_at_once(&self, offset: u64, from: &[u8], fua: bool) -> bool {
+        self.takes_at_once(offset, from.len()) && self.disk.write_at_once(offset, from, fua)
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

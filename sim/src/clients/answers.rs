@@ -25,7 +25,7 @@ impl Clients {
             Told::Ended(user, outcome) => self.ended(user, &outcome, env),
             Told::Connected(client) => {
                 env.note(|| format!("initiator {client} is connected"));
-                env.oracle.session_replaced(client);
+                env.oracle().session_replaced(client);
             }
             Told::Lost(why) => {
                 env.tally.recovery("connections and sessions lost");
@@ -98,11 +98,11 @@ impl Clients {
             Ok(reply) => {
                 let status = describe(reply);
                 env.note(|| format!("command {user} ends with {status}"));
-                ("refused", env.oracle.failed(user, &status))
+                ("refused", env.oracle().failed(user, &status))
             }
             Err(error) => {
                 env.note(|| format!("command {user} ends with {error}"));
-                ("in doubt", env.oracle.doubted(user))
+                ("in doubt", env.oracle().doubted(user))
             }
         };
         env.tally.command(end);
@@ -119,9 +119,9 @@ fn good(user: User, submission: Submission, outcome: &Outcome, env: &mut Env) ->
         return Err(format!("command {user} was answered GOOD: {error}"));
     }
     match (submission.kind, &outcome.data_in) {
-        (Kind::Read, Some(bytes)) => env.oracle.read_succeeded(user, bytes),
+        (Kind::Read, Some(bytes)) => env.oracle().read_succeeded(user, bytes),
         (Kind::Read, None) => Err(format!("the buffer of command {user} is gone")),
-        _ => env.oracle.write_succeeded(user),
+        _ => env.oracle().write_succeeded(user),
     }
 }
 

@@ -106,7 +106,7 @@ impl Clients {
         env.note(|| format!("command {user} is given up"));
         env.tally.command("given up");
         self.open.remove(&user);
-        let doubted = env.oracle.doubted(user);
+        let doubted = env.oracle().doubted(user);
         env.check(doubted);
     }
 
@@ -141,8 +141,8 @@ impl Clients {
         let repeat = if kind == Kind::Exchange { Repeat::Never } else { repeat };
         let is_barred = self.holder(extent.unit).is_some_and(|holder| holder != client);
         let submission = Submission { client, kind, extent, may_repeat: repeat == Repeat::Always, is_barred };
-        let expected = env.oracle.last_acknowledged(extent);
-        let user = env.oracle.submitted(submission);
+        let expected = env.oracle().last_acknowledged(extent);
+        let user = env.oracle().submitted(submission);
         let mut request = Request::new(lun(extent.unit as u16), cdb(kind, extent, env));
         (request.repeat, request.attribute) = (repeat, attribute(env));
         let len = extent.blocks * env.scenario.load.block_len;
@@ -157,7 +157,7 @@ impl Clients {
         } else {
             session.buffer(parts.len() * len).map(|mut buffer| {
                 for (part, bytes) in parts.iter().zip(buffer.chunks_mut(len)) {
-                    env.oracle.medium.fill(extent.unit, extent.first, part, bytes);
+                    env.oracle().medium.fill(extent.unit, extent.first, part, bytes);
                 }
                 request.data_out = Some(buffer.share());
             })
@@ -204,7 +204,7 @@ fn draw(env: &mut Env) -> Option<(Kind, Extent)> {
         env.dice.pick(&[Kind::Read, Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Write, Kind::Exchange]);
     let blocks = if kind == Kind::Exchange { 1 } else { env.dice.between(1, load.longest as u64) as usize };
     let extent = Extent { unit: env.dice.place(UNITS), first: env.dice.place(load.blocks - blocks + 1), blocks };
-    (!kind.writes() || env.oracle.is_free(extent)).then_some((kind, extent))
+    (!kind.writes() || env.oracle().is_free(extent)).then_some((kind, extent))
 }
 
 fn cdb(kind: Kind, extent: Extent, env: &mut Env) -> [u8; 16] {

@@ -40,9 +40,9 @@ impl Clients {
             Function::LOGICAL_UNIT_RESET => stores.is_clear_of(moment, Some(unit), None),
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => stores.is_clear_of(moment, None, None),
             Function::ABORT_TASK_SET | Function::CLEAR_TASK_SET => {
-                stores.is_clear_of(moment, Some(unit), Some((client, &env.oracle)))
+                stores.is_clear_of(moment, Some(unit), Some((client, &env.oracle())))
             }
-            Function::I_T_NEXUS_RESET => stores.is_clear_of(moment, None, Some((client, &env.oracle))),
+            Function::I_T_NEXUS_RESET => stores.is_clear_of(moment, None, Some((client, &env.oracle()))),
             _ => true,
         };
         if !is_clear {

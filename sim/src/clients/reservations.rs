@@ -54,7 +54,7 @@ impl Clients {
         };
         let preempted = reservation.holder.filter(|_| action == PREEMPT_AND_ABORT);
         (reservation.holder, reservation.is_changing) = (None, true);
-        env.oracle.unbar(unit);
+        env.oracle().unbar(unit);
         let change = Change { action, client, unit, preempted, moment: stores.ask() };
         env.note(|| format!("initiator {client} changes the reservation: {change:?}"));
         self.ask(None, async move { Answer::Reserved(change, make(&session, change).await) });
@@ -74,14 +74,14 @@ impl Clients {
         }
         env.tally.happening("reservations changed");
         if let Some(preempted) = preempted
-            && !stores.is_clear_of(moment, Some(unit), Some((preempted, &env.oracle)))
+            && !stores.is_clear_of(moment, Some(unit), Some((preempted, &env.oracle())))
         {
             env.fail(format!("initiator {preempted} is preempted, and a store still works for its writes"));
         }
         if matches!(action, RESERVE | PREEMPT_AND_ABORT) {
             reservation.holder = Some(client);
             if let Some(preempted) = preempted {
-                env.oracle.bar(unit, preempted);
+                env.oracle().bar(unit, preempted);
             }
         }
     }
@@ -95,7 +95,7 @@ impl Clients {
     pub(crate) fn forget_reservations(&mut self, env: &mut Env) {
         for (unit, reservation) in self.reservations.iter_mut().enumerate() {
             (reservation.holder, reservation.is_unknown) = (None, true);
-            env.oracle.unbar(unit);
+            env.oracle().unbar(unit);
         }
     }
 }

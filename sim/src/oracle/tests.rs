@@ -8,6 +8,7 @@ const LOAD: Load = Load {
     longest: 4,
     pause_us: 0,
     work_us: 0,
+    at_once: 0,
     manage: 0,
     changes: 0,
     change_pause_us: 0,

@@ -114,6 +114,7 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
         eprintln!("warning: this machine is busy; trust no figure of this comparison");
     }
     vec![
+        ("CPU", system::cpu_model()),
         ("kernel", system::kernel()),
         ("CPUs", format!("targets on {}, initiators on {}", cpus.target, cpus.initiator)),
         ("congestion control", CONGESTION_CONTROL.into()),

@@ -92,6 +92,16 @@ pub(crate) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
+/// The model of this machine's CPUs. Figures depend on it.
+pub(crate) fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let value = |name| {
+        let line = info.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name);
+        line.map_or("unknown", |(_, value)| value.trim())
+    };
+    format!("{}, family {}, model {}", value("model name"), value("cpu family"), value("model"))
+}
+
 /// The version of the running kernel.
 pub(crate) fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".into(), |text| text.trim().into())

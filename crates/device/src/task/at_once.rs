@@ -25,7 +25,16 @@ use crate::unit::itl_nexus::ItlNexus;
 /// Keep it for a batch at most: a unit that is removed meanwhile stays usable through it.
 pub struct AtOnce<'a> {
     nexus: &'a Nexus,
-    unit: Option<([u8; 8], Option<Arc<ItlNexus>>)>,
+    unit: Option<Known>,
+}
+
+/// The unit that was looked up last.
+struct Known {
+    lun: [u8; 8],
+    itl: Option<Arc<ItlNexus>>,
+    /// Whether its store may answer them at once.
+    reads: bool,
+    writes: bool,
 }
 
 /// What the transfer of an admitted command needs.
@@ -45,10 +54,11 @@ impl Nexus {
 }
 
 impl AtOnce<'_> {
-    /// Whether the unit at this LUN may answer at once.
+    /// Whether the unit at this LUN may answer a READ, or a WRITE, at once.
     #[inline]
-    pub fn serves(&mut self, lun: [u8; 8]) -> bool {
-        self.find(lun).is_some()
+    pub fn serves(&mut self, lun: [u8; 8], is_write: bool) -> bool {
+        let known = self.find(lun);
+        if is_write { known.writes } else { known.reads }
     }
 
     /// Executes a READ of as many bytes as `place` has. False when it is not one that ends with GOOD at once: `place` may have changed, and nothing
@@ -84,7 +94,7 @@ impl AtOnce<'_> {
 
     fn admit(&mut self, lun: [u8; 8], cdb: [u8; 16], direction: Direction, len: usize) -> Option<Transfer<'_>> {
         let (nexus, cdb) = (self.nexus, Cdb::from(cdb));
-        let itl = self.find(lun)?;
+        let itl = self.find(lun).itl.as_deref()?;
         if !itl.unit_attentions.is_empty() {
             return None;
         }
@@ -94,14 +104,15 @@ impl AtOnce<'_> {
         (extent.len == len as u64).then_some(Transfer { row, itl, extent, epoch, fua })
     }
 
-    /// The unit at this LUN, if it may answer at once.
+    /// The unit at this LUN.
     #[inline]
-    fn find(&mut self, lun: [u8; 8]) -> Option<&ItlNexus> {
-        if self.unit.as_ref().is_none_or(|(known, _)| *known != lun) {
-            let found = self.nexus.state.find(Lun::decode(lun));
-            self.unit = Some((lun, found.filter(|itl| itl.unit.answers_at_once())));
+    fn find(&mut self, lun: [u8; 8]) -> &Known {
+        let nexus = self.nexus;
+        let known = self.unit.get_or_insert_with(|| Known::new(lun, nexus));
+        if known.lun != lun {
+            *known = Known::new(lun, nexus);
         }
-        self.unit.as_ref()?.1.as_deref()
+        known
     }
 }
 
@@ -111,9 +122,18 @@ impl fmt::Debug for AtOnce<'_> {
     }
 }
 
+impl Known {
+    fn new(lun: [u8; 8], nexus: &Nexus) -> Self {
+        let itl = nexus.state.find(Lun::decode(lun));
+        let may = |kind| itl.as_ref().is_some_and(|itl| itl.unit.answers_at_once(kind));
+        let (reads, writes) = (may(OpKind::Read), may(OpKind::Write));
+        Self { lun, itl, reads, writes }
+    }
+}
+
 impl LogicalUnit {
     /// Whether commands may be answered at once: not where blocks are EDUs, of which half a change would look like damage.
-    fn answers_at_once(&self) -> bool {
-        self.store().answers_at_once() && !self.has_edus()
+    fn answers_at_once(&self, kind: OpKind) -> bool {
+        self.store().answers_at_once(kind) && !self.has_edus()
     }
 }

@@ -11,7 +11,7 @@ use lunette_pdu::{
     DataIn, DataInStatus, InitiatorTaskTag, ScsiCommand, ScsiResponse, SerialNumber, TargetPdu, TaskAttribute,
 };
 use lunette_store::filters::Trace;
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Store};
 use lunette_testkit::{Format, requests};
 use proptest::prelude::*;
 
@@ -38,8 +38,8 @@ impl Store for Counted {
         self.store.capabilities()
     }
 
-    fn answers_at_once(&self) -> bool {
-        self.store.answers_at_once()
+    fn answers_at_once(&self, kind: OpKind) -> bool {
+        self.store.answers_at_once(kind)
     }
 
     fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {

@@ -1,11 +1,17 @@
 //! First attempts of file operations: a single system call, made without a thread of its own.
 
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::op::flush_failed;
 use crate::{FileOp, FileOpKind, Outcome};
+
+/// Reads bytes from the page cache; never waits for the medium (`RWF_NOWAIT`). Gives how many were there.
+pub(super) fn read_cached(file: &File, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    preadv2(file, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT)
+}
 
 impl FileOp {
     /// Reads bytes from the page cache; never waits for the medium (`RWF_NOWAIT`).
@@ -15,7 +21,7 @@ impl FileOp {
     /// The operation itself, when it is not a read, or the system would have to wait or does not support the flag.
     pub fn read_cached(mut self) -> Result<Outcome, Self> {
         let FileOpKind::Read { offset, into } = &mut self.kind else { return Err(self) };
-        match preadv2(&*self.file, &mut [IoSliceMut::new(into)], *offset, ReadWriteFlags::NOWAIT) {
+        match read_cached(&self.file, *offset, into) {
             Ok(len) => self.attempted(Ok(len)),
             // Includes file systems that do not support the flag.
             Err(_) => Err(self),
@@ -54,7 +60,6 @@ impl FileOp {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::io::Write;
     use std::sync::Arc;
 

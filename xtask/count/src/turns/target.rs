@@ -11,7 +11,7 @@ use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
 use lunette_scsi::{Lun, requests};
 use lunette_session::iscsi_initiator::{Command, Event, Session, SessionConfig};
 use lunette_session::{Entropy, Time};
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store, execute};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Store, execute};
 use lunette_target::{IoBackend, PortalConfig, Server, ServerConfig, TargetConfig};
 
 use crate::wire::{LIMIT, Wire, until};
@@ -82,8 +82,8 @@ impl Store for Scripted {
         self.memory.capabilities()
     }
 
-    fn answers_at_once(&self) -> bool {
-        self.memory.answers_at_once()
+    fn answers_at_once(&self, kind: OpKind) -> bool {
+        self.memory.answers_at_once(kind)
     }
 
     fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {

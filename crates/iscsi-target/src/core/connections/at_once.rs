@@ -29,7 +29,7 @@ impl Connections {
         let mut device = nexus.at_once();
         let mut answered = 0;
         while !self.pace.is_due(&conn.under_way)
-            && let Some(command) = commands.peek(bytes, |lun| device.serves(lun))
+            && let Some(command) = commands.peek(bytes, |lun, is_write| device.serves(lun, is_write))
         {
             // Room for the answers to all, if those that follow are like this one.
             let commands_left = bytes.len() / command.pdu_len();

@@ -77,16 +77,17 @@ impl<'a> ConnectionMut<'a> {
 }
 
 impl CommandsAtOnce<'_> {
-    /// The command at the front of `input`, if it can be answered at once as far as the connection is concerned. `may` looks at the LUN first.
+    /// The command at the front of `input`, if it can be answered at once as far as the connection is concerned. `may` looks at the LUN first, and
+    /// whether it is a write.
     #[inline]
-    pub fn peek<'i>(&self, input: &'i [u8], may: impl FnOnce([u8; 8]) -> bool) -> Option<CommandAtOnce<'i>> {
+    pub fn peek<'i>(&self, input: &'i [u8], may: impl FnOnce([u8; 8], bool) -> bool) -> Option<CommandAtOnce<'i>> {
         let pdu = self.receiver.front_pdu(input).filter(FrontPdu::is_whole)?;
         let command = ScsiCommand::parse(pdu.bhs()).ok()?;
         let is_meant = command.expected_data_transfer_length <= MAX_AT_ONCE_BYTES
             && self.cx.sender.outbox.pdus() <= MAX_OUTBOX_PDUS
             && self.full.is_at_once(&command)
             && self.cx.window.is_next(command.cmd_sn)
-            && may(command.lun.0);
+            && may(command.lun.0, command.write);
         (is_meant && self.receiver.verifies(&pdu)).then_some(CommandAtOnce { pdu, command })
     }
 
