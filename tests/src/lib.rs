@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
 
+mod configured;
 mod durability;
 mod foreign;
 pub mod hostile;
@@ -17,6 +18,7 @@ mod random;
 mod server;
 mod tool;
 
+pub use configured::Configured;
 pub use durability::Durable;
 pub use foreign::{Foreign, TARGET_USER, USER};
 pub use initiator::{LoginKeys, NAME, attach, chap_login, log_in, login_request};

@@ -5,16 +5,14 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use lunette_initiator::{Disk, wait};
 use lunette_pdu::{AsyncEvent, TargetPdu};
 use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
-use lunette_tests::{Server, attach, log_in, lunette, run, signal, stop, wait_until};
+use lunette_tests::{Configured as Place, Server, attach, log_in, lunette, run, signal, stop, wait_until};
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
@@ -24,45 +22,6 @@ const LUNS_CHANGED: Sense = (6, 0x3f, 0x0e);
 const INQUIRY_CHANGED: Sense = (6, 0x3f, 0x03);
 const CAPACITY_CHANGED: Sense = (6, 0x2a, 0x09);
 const NOT_SUPPORTED: Sense = (5, 0x25, 0);
-
-/// A folder with a configuration, and files that it names.
-struct Place(TempDir);
-
-impl Place {
-    /// The path of a file `name`, as the configuration writes it.
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Writes the configuration, in which `@` stands for the folder.
-    fn write(&self, text: &str) {
-        fs::write(self.file("config"), text.replace('@', self.0.path().to_str().unwrap())).unwrap();
-    }
-
-    fn serve(text: &str, luns: usize) -> (Self, Server) {
-        let place = Self(tempfile::tempdir().unwrap());
-        fs::write(place.file("secret"), "first-secret").unwrap();
-        place.write(text);
-        let server = Server::spawn(lunette().args(["serve", "--config"]).arg(place.file("config")), luns);
-        (place, server)
-    }
-
-    /// Has the server read another text. Returns the log.
-    fn change(&self, server: &Server, text: &str) -> String {
-        self.write(text);
-        let log = server.hang_up(&["changes applied", "nothing has changed", "configuration refused"]);
-        assert!(!log.contains("configuration refused"), "{log}");
-        log
-    }
-
-    /// Has the server read a text that it must refuse. Returns the log.
-    fn refuse(&self, server: &Server, text: &str) -> String {
-        self.write(text);
-        let log = server.hang_up(&["changes applied", "nothing has changed", "configuration refused"]);
-        assert!(log.contains("configuration refused, nothing is changed"), "{text}\n{log}");
-        log
-    }
-}
 
 /// A configuration of one target.
 fn config(luns: &str, rest: &str) -> String {
@@ -188,7 +147,7 @@ fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
         (one_more("{ number = 1, disk = \"mem:1M\" }, { number = 2, disk = \"@/missing\" }"), "no such file or device"),
     ] {
         let log = place.refuse(&server, &wrong);
-        let why = why.replace('@', place.0.path().to_str().unwrap());
+        let why = why.replace('@', place.path().to_str().unwrap());
         assert!(log.contains(&why), "{wrong}\n{log}");
         undisturbed(&mut initiator);
         assert_eq!(initiator.test_unit_ready(1).sense(), NOT_SUPPORTED);
@@ -272,7 +231,7 @@ fn an_initiator_that_is_no_longer_admitted_is_logged_out() {
 
 #[test]
 fn a_hangup_during_the_start_does_not_end_the_server() {
-    let place = Place(tempfile::tempdir().unwrap());
+    let place = Place::new();
     let path = place.file("config");
     run("mkfifo", [&path]).succeeded();
     let mut command = lunette();

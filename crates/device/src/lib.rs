@@ -118,7 +118,10 @@ pub use limits::{
 };
 pub use nexus::{NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
-pub use target_device::{LunInUse, Nexus, PendingEvent, PortGroupsChange, ResetOutcome, TargetDevice};
+pub use target_device::{
+    Assigned, LunInUse, LunMap, LunMapError, LunMaps, Nexus, PendingEvent, Place, PortGroupsChange, ResetOutcome,
+    TargetDevice,
+};
 pub use task::{AtOnce, Task};
 pub use unit::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, LogicalUnit, LogicalUnitConfig, LogicalUnitError,

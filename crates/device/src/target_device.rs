@@ -1,5 +1,6 @@
 //! The SCSI target device: logical units by LUN, and the nexuses attached to them.
 
+mod lun_map;
 pub(crate) mod nexus;
 mod port_groups;
 pub(crate) mod rod_tokens;
@@ -14,8 +15,10 @@ use lunette_scsi::{AdditionalSense, Lun};
 use crate::nexus::{NexusId, NexusName, TargetPort};
 use crate::port_groups::PortGroups;
 use crate::unit::LogicalUnit;
+use crate::unit::itl_nexus::ItlNexus;
+pub use lun_map::{LunMap, LunMapError, Place};
 pub use nexus::Nexus;
-use nexus::NexusState;
+use nexus::{NexusState, Seen};
 pub use port_groups::PortGroupsChange;
 use rod_tokens::RodTokens;
 pub use sam5::PendingEvent;
@@ -32,10 +35,15 @@ pub struct TargetDevice {
 struct Inventory {
     units: BTreeMap<Lun, Arc<LogicalUnit>>,
     nexuses: BTreeMap<NexusId, Arc<NexusState>>,
+    /// What the hosts see; one that is not here sees nothing.
+    lun_maps: LunMaps,
     /// The declared target ports, whether or not a nexus uses them.
     ports: BTreeSet<TargetPort>,
     port_groups: PortGroups,
 }
+
+/// What the initiators of each host see, by the host's name.
+pub type LunMaps = BTreeMap<Arc<str>, LunMap>;
 
 /// The result of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +52,15 @@ pub enum ResetOutcome {
     UnknownLun,
     /// The reset was carried out.
     Done,
+}
+
+/// A logical unit has come, gone, or taken the place of another.
+#[derive(Default)]
+pub struct Assigned {
+    /// The unit that had the number before.
+    pub previous: Option<Arc<LogicalUnit>>,
+    /// The nexuses that see it.
+    pub seen_by: Vec<NexusId>,
 }
 
 /// The LUN already has a logical unit.
@@ -57,24 +74,83 @@ impl Inventory {
         self.ports.iter().chain(of_nexuses).collect()
     }
 
-    fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
+    /// Where a nexus sees the unit with that number, if it does.
+    fn place(&self, nexus: &NexusState, lun: Lun) -> Option<Place> {
+        match &nexus.host {
+            None => Some(Place { lun, read_only: false }),
+            Some(host) => self.lun_maps.get(host)?.place(lun),
+        }
+    }
+
+    fn seen<'a>(&self, nexus: &NexusState, lun: Lun, unit: &'a Arc<LogicalUnit>, place: Place) -> Seen<'a> {
+        let access = self.port_groups.access(lun, nexus.name.relative_port);
+        Seen { lun, unit, access, read_only: place.read_only }
+    }
+
+    /// Lets a nexus see what its map says now. True when that is something else than before. A nexus whose host is gone keeps what it sees, until
+    /// the transport has let its initiator log out.
+    fn remap(&self, nexus: &NexusState) -> bool {
+        if nexus.host.as_ref().is_none_or(|host| !self.lun_maps.contains_key(host)) {
+            return false;
+        }
+        let before = nexus.itl_nexuses();
+        let is_kept = |itl: &ItlNexus| self.place(nexus, itl.unit_lun).is_some_and(|place| place.lun == itl.lun);
+        let (kept, gone): (Vec<_>, Vec<_>) = before.iter().partition(|itl| is_kept(itl));
+        // First, because numbers may change hands.
+        for itl in &gone {
+            nexus.assign(itl.lun, None);
+        }
+        let come = self.show_more(nexus, &kept);
+        let numbers = |list: &[Arc<ItlNexus>]| list.iter().map(|itl| itl.lun).collect::<BTreeSet<_>>();
+        let (old_numbers, new_numbers) = (numbers(&before), numbers(&nexus.itl_nexuses()));
+        for itl in come.iter().filter(|itl| old_numbers.contains(&itl.lun)) {
+            itl.unit_attentions.raise(AdditionalSense::INQUIRY_DATA_CHANGED);
+        }
+        if old_numbers != new_numbers {
+            for itl in &kept {
+                itl.unit_attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+            }
+        }
+        let protect = |itl: &&Arc<ItlNexus>| {
+            itl.set_read_only(self.place(nexus, itl.unit_lun).is_some_and(|place| place.read_only))
+        };
+        let protected = kept.into_iter().filter(protect).count();
+        !gone.is_empty() || !come.is_empty() || protected > 0
+    }
+
+    /// Lets a nexus see the units of its map that it does not see yet.
+    fn show_more(&self, nexus: &NexusState, known: &[&Arc<ItlNexus>]) -> Vec<Arc<ItlNexus>> {
+        let is_new = |(lun, _): &(&Lun, _)| !known.iter().any(|itl| itl.unit_lun == **lun);
+        let show = |(lun, unit): (&Lun, &Arc<LogicalUnit>)| {
+            let place = self.place(nexus, *lun)?;
+            nexus.assign(place.lun, Some(self.seen(nexus, *lun, unit, place)))
+        };
+        self.units.iter().filter(is_new).filter_map(show).collect()
+    }
+
+    fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Assigned {
+        let mut seen_by = Vec::new();
         let luns_change = self.units.contains_key(&lun) != unit.is_some();
         self.units.values().for_each(|unit| unit.nexuses().forget_lost());
         for nexus in self.nexuses.values() {
+            let place = self.place(nexus, lun).filter(|_| unit.is_some());
+            let Some(number) = place.map(|place| place.lun).or_else(|| nexus.place_of(lun)) else { continue };
+            seen_by.push(nexus.id);
             if luns_change {
-                let others = nexus.itl_nexuses().into_iter().filter(|itl| itl.lun != lun);
+                let others = nexus.itl_nexuses().into_iter().filter(|itl| itl.lun != number);
                 others.for_each(|itl| itl.unit_attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
             }
-            let access = self.port_groups.access(lun, nexus.name.relative_port);
-            let itl = nexus.assign(lun, unit.as_ref().map(|unit| (unit, access)));
+            let seen = unit.as_ref().zip(place).map(|(unit, place)| self.seen(nexus, lun, unit, place));
+            let itl = nexus.assign(number, seen);
             if let Some(itl) = itl.filter(|_| !luns_change) {
                 itl.unit_attentions.raise(AdditionalSense::INQUIRY_DATA_CHANGED);
             }
         }
-        match unit {
+        let previous = match unit {
             Some(unit) => self.units.insert(lun, unit),
             None => self.units.remove(&lun),
-        }
+        };
+        Assigned { previous, seen_by }
     }
 }
 
@@ -103,13 +179,29 @@ impl TargetDevice {
         Ok(())
     }
 
-    /// Replaces the logical unit at `lun` by `unit`, or removes it (`None`). Returns the previous unit.
+    /// Replaces the logical unit at `lun` by `unit`, or removes it (`None`).
     ///
     /// Attached nexuses get a unit attention: REPORTED LUNS DATA HAS CHANGED on their other logical units when a LUN
     /// appears or disappears, INQUIRY DATA HAS CHANGED when the unit at the LUN is replaced. Commands in progress keep
     /// the unit that they began with. To the reservations of the removed unit, the nexuses are lost.
-    pub fn assign(&self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
+    pub fn assign(&self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Assigned {
         self.inventory().assign(lun, unit)
+    }
+
+    /// Gives each host the logical units that it sees. A host that is not named sees none; nexuses of it that are attached already keep theirs.
+    ///
+    /// Attached nexuses see it from now on: REPORTED LUNS DATA HAS CHANGED on what they keep when numbers come or go, and MODE PARAMETERS
+    /// CHANGED where writes are refused, or are not any more. Commands in progress keep the unit that they began with. Returns the nexuses that
+    /// see something else than before.
+    pub fn set_lun_maps(&self, maps: LunMaps) -> Vec<NexusId> {
+        let mut inventory = self.inventory();
+        if inventory.lun_maps == maps {
+            return Vec::new();
+        }
+        inventory.lun_maps = maps;
+        inventory.units.values().for_each(|unit| unit.nexuses().forget_lost());
+        let nexuses = inventory.nexuses.values().filter(|nexus| inventory.remap(nexus));
+        nexuses.map(|nexus| nexus.id).collect()
     }
 
     /// Declares the target ports of the device, by name and RELATIVE TARGET PORT IDENTIFIER. REPORT TARGET PORT GROUPS
@@ -134,14 +226,20 @@ impl TargetDevice {
         self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
     }
 
-    /// Attaches an `I_T` nexus. It finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED on each
-    /// logical unit.
+    /// Attaches an `I_T` nexus that sees all logical units. It finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED on each
+    /// of them.
     pub fn attach(self: &Arc<Self>, name: NexusName) -> Nexus {
-        let state = Arc::new(NexusState::new(name, Arc::clone(&self.name)));
+        self.attach_host(name, None)
+    }
+
+    /// Attaches an `I_T` nexus of an initiator of this host, which sees what [the host's map](Self::set_lun_maps) says.
+    pub fn attach_host(self: &Arc<Self>, name: NexusName, host: Option<Arc<str>>) -> Nexus {
+        let state = Arc::new(NexusState::new(name, host, Arc::clone(&self.name)));
         let mut inventory = self.inventory();
         for (lun, unit) in &inventory.units {
-            let access = inventory.port_groups.access(*lun, state.name.relative_port);
-            state.assign(*lun, Some((unit, access)));
+            if let Some(place) = inventory.place(&state, *lun) {
+                state.assign(place.lun, Some(inventory.seen(&state, *lun, unit, place)));
+            }
         }
         inventory.nexuses.insert(state.id, Arc::clone(&state));
         Nexus { state, device: Arc::clone(self) }

@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lunette_device::TargetDevice;
+use lunette_device::{LunMap, LunMaps, TargetDevice};
 use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_reactor::LoopConfig;
-use lunette_session::iscsi_target::{Moved, Portal, TargetNode, Timers};
+use lunette_session::iscsi_target::{Host, Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials};
 
@@ -48,8 +48,8 @@ pub struct TargetConfig {
     pub alias: Option<String>,
     /// How initiators prove themselves.
     pub authentication: Authentication,
-    /// Initiators that may see and use the target; `None` admits all.
-    pub initiators: Option<Vec<String>>,
+    /// The initiators that may see and use the target, and what they see of it. The names of hosts are unique. Without any, no initiator may.
+    pub hosts: Vec<HostConfig>,
     /// What the target agrees to in a negotiation.
     pub offer: Offer,
     /// Where the target is served instead. Logins are sent there; its sessions are asked to log out.
@@ -60,7 +60,24 @@ impl TargetConfig {
     /// A target that all initiators may use.
     pub fn open(device: Arc<TargetDevice>) -> Self {
         let authentication = Authentication::None;
-        Self { device, alias: None, authentication, initiators: None, offer: Offer::default(), moved: None }
+        let hosts = vec![HostConfig::everyone()];
+        Self { device, alias: None, authentication, hosts, offer: Offer::default(), moved: None }
+    }
+}
+
+/// Initiators that a target lets in under the same rules.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// Which initiators they are, and how they prove themselves.
+    pub host: Host,
+    /// The logical units that they see.
+    pub luns: LunMap,
+}
+
+impl HostConfig {
+    /// All initiators, which see all logical units.
+    pub fn everyone() -> Self {
+        Self { host: Host::everyone(), luns: LunMap::default() }
     }
 }
 
@@ -147,10 +164,24 @@ pub(crate) fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
         name: target.device.name().to_ascii_lowercase(),
         alias: target.alias,
         authentication: target.authentication,
-        initiators: target.initiators,
+        hosts: target.hosts.into_iter().map(|host| Arc::new(host.host)).collect(),
         portals: portals.to_vec(),
         offer: target.offer,
         moved: target.moved,
+    }
+}
+
+/// What the hosts of a target see.
+pub(crate) fn lun_maps(target: &TargetConfig) -> LunMaps {
+    target.hosts.iter().map(|host| (Arc::clone(&host.host.name), host.luns.clone())).collect()
+}
+
+fn shares_a_secret(policy: &Authentication) -> bool {
+    match policy {
+        Authentication::Chap { initiators, target: Some(Credentials { secret, .. }) } => {
+            initiators.iter().any(|initiator| initiator.secret.same_as(secret))
+        }
+        _ => false,
     }
 }
 
@@ -161,9 +192,8 @@ pub(crate) fn check_targets(targets: &[TargetConfig]) -> Result<(), BindError> {
         if targets[..index].iter().any(|other| other.device.name().eq_ignore_ascii_case(name)) {
             return Err(BindError::DuplicateName(name.into()));
         }
-        if let Authentication::Chap { initiators, target: Some(Credentials { secret, .. }) } = &target.authentication
-            && initiators.iter().any(|initiator| initiator.secret.same_as(secret))
-        {
+        let policies = target.hosts.iter().filter_map(|host| host.host.authentication.as_ref());
+        if policies.chain([&target.authentication]).any(shares_a_secret) {
             return Err(BindError::SharedSecret(name.into()));
         }
     }

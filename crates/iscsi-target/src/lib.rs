@@ -59,16 +59,19 @@ pub use lunette_store as store;
 
 pub use lunette_buffer::{Buffer, FileSlice, Loan, Pool};
 pub use lunette_device::{
-    Clock, EjectError, Entropy, GroupAccess, LogicalUnit, LogicalUnitConfig, LogicalUnitError, LunInUse, PortGroup,
-    PortGroupsChange, PortGroupsConfig, PortGroupsError, TargetDevice, system_clock, system_entropy,
+    Clock, EjectError, Entropy, GroupAccess, LogicalUnit, LogicalUnitConfig, LogicalUnitError, LunInUse, LunMap,
+    LunMapError, Place, PortGroup, PortGroupsChange, PortGroupsConfig, PortGroupsError, TargetDevice, system_clock,
+    system_entropy,
 };
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_scsi::Lun;
-pub use lunette_session::iscsi_target::Moved;
+pub use lunette_session::iscsi_target::{Host, Moved};
 pub use lunette_session::keys::{Choices, Offer};
 pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 
-pub use config::{BindError, DatagramPlace, DatagramPortalConfig, PortalConfig, ServerConfig, TargetConfig};
+pub use config::{
+    BindError, DatagramPlace, DatagramPortalConfig, HostConfig, PortalConfig, ServerConfig, TargetConfig,
+};
 pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
 pub use lunette_ecl::handshake::ResetSecret;

@@ -12,7 +12,7 @@ use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_reactor::{IoBackend, Reactor, ThreadPool, Waker};
 use lunette_session::iscsi_target::{Directory, Timers};
 
-use crate::config::{BindError, ServerConfig, check_targets, node};
+use crate::config::{BindError, ServerConfig, check_targets, lun_maps, node};
 use crate::control::{Control, Updates, UpdatesEnd};
 pub use crate::core::DatagramPortal;
 use crate::core::{ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, declare_ports};
@@ -72,6 +72,9 @@ impl Server {
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let ports = open.ports();
         declare_ports(&devices, &ports);
+        for target in &config.targets {
+            target.device.set_lun_maps(lun_maps(target));
+        }
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &ports))).collect();
         let common = Common {
             affinity: SessionAffinity::new(config.cores),

@@ -2,6 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod ecl;
+pub(crate) mod hosts;
 pub(crate) mod limits;
 pub(crate) mod port_groups;
 pub(crate) mod session;
@@ -22,6 +23,7 @@ use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
+use hosts::HostEntry;
 use limits::Limits;
 use port_groups::{Access, PortGroupEntry};
 use session::SessionKeys;
@@ -113,6 +115,8 @@ pub(crate) struct Target {
     pub(crate) redirect: Option<Redirect>,
     #[serde(default)]
     pub(crate) access: Access,
+    #[serde(rename = "host", default)]
+    pub(crate) hosts: Vec<HostEntry>,
     #[serde(rename = "port_group", default)]
     pub(crate) port_groups: Vec<PortGroupEntry>,
 }
@@ -356,6 +360,7 @@ fn check_target(target: &Target) -> Result<(), String> {
     for initiator in target.allow.iter().flatten() {
         check_name(initiator)?;
     }
+    hosts::check(target).map_err(|why| format!("target {}: {why}", target.name))?;
     check_max_connections(target.max_connections).map_err(|why| format!("target {}: {why}", target.name))?;
     check_marker_interval(target.marker_interval).map_err(|why| format!("target {}: {why}", target.name))?;
     target.session.check().map_err(|why| format!("target {}: session: {why}", target.name))?;

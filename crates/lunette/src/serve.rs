@@ -234,6 +234,7 @@ impl Arguments {
             luns: self.disks.iter().enumerate().map(lun).collect(),
             redirect: None,
             access: Access::default(),
+            hosts: Vec::new(),
             port_groups: Vec::new(),
         };
         Ok(Config {

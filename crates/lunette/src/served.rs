@@ -9,10 +9,10 @@ use lunette_session::Authentication;
 use lunette_session::iscsi_target::Moved;
 use lunette_session::keys::Offer;
 use lunette_state::{StateFile, StateStore};
-use lunette_target::TargetConfig;
+use lunette_target::{HostConfig, TargetConfig};
 
-use crate::config::port_groups;
 use crate::config::{self, Config, LunEntry, Redirect, Target};
+use crate::config::{hosts, port_groups};
 use crate::disk::{self, Disk, DiskConfig};
 use crate::failure::Failure;
 use crate::reload::Spares;
@@ -30,6 +30,7 @@ pub(crate) struct Served {
 pub(crate) struct ServedTarget {
     pub(crate) device: Arc<TargetDevice>,
     pub(crate) authentication: Authentication,
+    pub(crate) hosts: Vec<HostConfig>,
     pub(crate) disks: BTreeMap<u16, Disk>,
 }
 
@@ -60,8 +61,8 @@ impl Served {
             device.add(lun(&target.name, entry.number)?, Arc::clone(&disk.unit)).map_err(Failure::configuration)?;
             disks.insert(entry.number, disk);
         }
-        let authentication = authentication(target)?;
-        Ok(ServedTarget { device: Arc::new(device), authentication, disks })
+        let (authentication, hosts) = (authentication(target)?, hosts::read(target)?);
+        Ok(ServedTarget { device: Arc::new(device), authentication, hosts, disks })
     }
 
     /// The target port groups of a target.
@@ -87,7 +88,7 @@ impl Served {
             Some(TargetConfig {
                 alias: target.alias.clone(),
                 authentication: open.authentication.clone(),
-                initiators: target.allow.clone(),
+                hosts: open.hosts.clone(),
                 offer: Offer {
                     max_connections: target.max_connections,
                     marker_interval: target.marker_interval,

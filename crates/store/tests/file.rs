@@ -12,8 +12,8 @@ use std::sync::mpsc::channel;
 
 use lunette_buffer::Pool;
 use lunette_store::{
-    AllocationMap, Completion, FileIo, FileOp, FileOpKind, FileStore, InlineIo, Op, OpKind, OpenError, OpenOptions, Outcome,
-    Store, StoreError, execute,
+    AllocationMap, Completion, FileIo, FileOp, FileOpKind, FileStore, InlineIo, Op, OpKind, OpenError, OpenOptions,
+    Outcome, Store, StoreError, execute,
 };
 use tempfile::TempDir;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lunette_session::Authentication;
 use lunette_session::keys::Offer;
 use lunette_target::{
-    CoreStep, Entropy, IoBackend, LogicalUnit, LogicalUnitConfig, Lun, MIN_BUFFER_BYTES, Moved, PortalConfig,
+    CoreStep, Entropy, Host, HostConfig, IoBackend, LogicalUnit, LogicalUnitConfig, Lun, MIN_BUFFER_BYTES, Moved, PortalConfig,
     ServerConfig, SteppedServer, TargetConfig, TargetDevice, Update,
 };
 
@@ -58,7 +58,8 @@ impl Server {
         let device = Arc::new(TargetDevice::new(TARGET));
         device.add(Lun::ZERO, Arc::new(LogicalUnit::new(unit).expect("a unit that can be served"))).expect("the first");
         let open = TargetConfig::open(Arc::clone(&device));
-        let target = TargetConfig { authentication, initiators, moved, offer: offer.clone(), ..open };
+        let hosts = vec![HostConfig { host: Host::of_initiators(initiators), ..HostConfig::everyone() }];
+        let target = TargetConfig { authentication, hosts, moved, offer: offer.clone(), ..open };
         let (stepped, now) = IDLE.take().unwrap_or_else(server);
         let mut server = Self { stepped, device, store, offer, now, next: None, stopped: false };
         assert!(server.update(vec![target]), "the target is refused");

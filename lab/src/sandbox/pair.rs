@@ -8,7 +8,8 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
 use lunette_session::iscsi_initiator::{self, Session, SessionConfig};
 use lunette_session::iscsi_target::{
-    self, ConnectionConfig, Directory, LoginConnection, LoginEvent, Portal, SessionKey, Sessions, TargetNode, Transport,
+    self, ConnectionConfig, Directory, Host, LoginConnection, LoginEvent, Portal, SessionKey, Sessions, TargetNode,
+    Transport,
 };
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::{Authentication, Entropy, Time, Timers};
@@ -212,7 +213,7 @@ fn directory(offer: Offer) -> Result<Arc<Directory>> {
         name: TARGET.into(),
         alias: None,
         authentication: Authentication::None,
-        initiators: None,
+        hosts: vec![Arc::new(Host::everyone())],
         portals: vec![Portal { address: portal()?, group: 1, transport: Transport::Stream }],
         offer,
         moved: None,
@@ -239,6 +240,7 @@ fn log_in(
     let config = ConnectionConfig {
         directory: Arc::clone(directory),
         local: portal()?,
+        peer: portal()?.ip(),
         portal_group: 1,
         timers: Timers::default(),
         entropy: entropy(lane),

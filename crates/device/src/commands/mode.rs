@@ -22,7 +22,7 @@ pub(crate) async fn mode_sense(cx: Cx) -> Reply {
     let blocks = if unit.medium_present() { unit.blocks() } else { 0 };
     let descriptor = BlockDescriptor { blocks, block_len: unit.block_size() };
     let data = ModeData {
-        write_protected: unit.read_only(),
+        write_protected: cx.itl()?.write_protection().is_some(),
         dpo_fua: true,
         descriptor: (!cx.cdb.bit(1, DBD)).then_some(descriptor),
         long_lba: cx.cdb.bit(1, LLBAA),

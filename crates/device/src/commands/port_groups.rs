@@ -12,7 +12,7 @@ const MAX_LIST_LEN: usize = SET_HEADER_LEN + MAX_PORT_GROUPS * SET_DESCRIPTOR_LE
 
 /// Executes REPORT TARGET PORT GROUPS, in both parameter data formats.
 pub(crate) async fn report_target_port_groups(cx: Cx) -> Reply {
-    let (groups, transition_time_s) = cx.device.port_groups(cx.itl()?.lun);
+    let (groups, transition_time_s) = cx.device.port_groups(cx.itl()?.unit_lun);
     let data = match cx.cdb.byte(1) >> 5 {
         0 => port_groups::report(&groups, None),
         1 => port_groups::report(&groups, Some(transition_time_s)),
@@ -38,7 +38,7 @@ pub(crate) async fn set_target_port_groups(cx: Cx) -> Reply {
     let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let set = port_groups::parse_set(&list)?;
     drop(list);
-    let save = cx.device.set_port_groups(&cx.nexus.it_nexus, cx.itl()?.lun, &set)?;
+    let save = cx.device.set_port_groups(&cx.nexus.it_nexus, cx.itl()?.unit_lun, &set)?;
     if let Some(save) = save {
         // The new states are effective, but may be lost by a restart.
         let failed = SenseData::hardware_error(AdditionalSense::SET_TARGET_PORT_GROUPS_FAILED);

@@ -38,6 +38,16 @@ impl Nexus {
         self.state.find(Lun::decode(lun)).is_some()
     }
 
+    /// The number under which the nexus sees the logical unit that has this number in the device; `None`: it does not see it.
+    pub fn place_of(&self, unit_lun: Lun) -> Option<Lun> {
+        self.state.place_of(unit_lun)
+    }
+
+    /// The smallest number under which the nexus sees a logical unit.
+    pub fn first_lun(&self) -> Option<Lun> {
+        self.state.itl_nexuses().first().map(|itl| itl.lun)
+    }
+
     /// The names of the two ports.
     pub fn name(&self) -> &NexusName {
         &self.state.name
@@ -56,10 +66,21 @@ impl fmt::Debug for Nexus {
     }
 }
 
+/// A logical unit, as a nexus sees it.
+pub(crate) struct Seen<'a> {
+    /// Its number in the device.
+    pub(crate) lun: Lun,
+    pub(crate) unit: &'a Arc<LogicalUnit>,
+    pub(crate) access: PortAccess,
+    pub(crate) read_only: bool,
+}
+
 /// The state that the tasks of a nexus share.
 pub(crate) struct NexusState {
     pub(crate) id: NexusId,
     pub(crate) name: NexusName,
+    /// The host of the initiator, whose LUN map holds.
+    pub(crate) host: Option<Arc<str>>,
     /// The SCSI device name of the target device.
     pub(crate) device_name: Arc<str>,
     /// The names of the ports, to which reservations belong.
@@ -72,15 +93,15 @@ pub(crate) struct NexusState {
 }
 
 impl NexusState {
-    pub(crate) fn new(name: NexusName, device_name: Arc<str>) -> Self {
+    pub(crate) fn new(name: NexusName, host: Option<Arc<str>>, device_name: Arc<str>) -> Self {
         let it_nexus = Arc::new(ItNexus::new(&name));
         let (sam5_functions, itl_nexuses) = (AtomicBool::new(false), RwLock::default());
-        Self { id: NexusId::next(), name, device_name, it_nexus, sam5_functions, itl_nexuses }
+        Self { id: NexusId::next(), name, host, device_name, it_nexus, sam5_functions, itl_nexuses }
     }
 
     /// Replaces the unit that the nexus sees at `lun`, with the unit attention of a new nexus.
-    pub(crate) fn assign(&self, lun: Lun, unit: Option<(&Arc<LogicalUnit>, PortAccess)>) -> Option<Arc<ItlNexus>> {
-        let new = unit.map(|(unit, access)| self.new_itl_nexus(lun, unit, access));
+    pub(crate) fn assign(&self, lun: Lun, unit: Option<Seen<'_>>) -> Option<Arc<ItlNexus>> {
+        let new = unit.map(|seen| self.new_itl_nexus(lun, &seen));
         let mut itl_nexuses = self.itl_nexuses.write().unwrap_or_else(PoisonError::into_inner);
         let old = match new.clone() {
             Some(itl) => itl_nexuses.insert(lun, itl),
@@ -93,18 +114,30 @@ impl NexusState {
         new
     }
 
-    fn new_itl_nexus(&self, lun: Lun, unit: &Arc<LogicalUnit>, access: PortAccess) -> Arc<ItlNexus> {
-        let (nexus, it_nexus, unit) = (self.id, Arc::clone(&self.it_nexus), Arc::clone(unit));
-        let (access, prevents_removal) = (AtomicAccess::new(access), AtomicBool::new(false));
-        let (unit_attentions, copy_records) = (UnitAttentions::default(), CopyRecords::default());
-        let itl =
-            Arc::new(ItlNexus { nexus, it_nexus, lun, unit, unit_attentions, access, prevents_removal, copy_records });
+    fn new_itl_nexus(&self, lun: Lun, seen: &Seen<'_>) -> Arc<ItlNexus> {
+        let itl = Arc::new(ItlNexus {
+            nexus: self.id,
+            it_nexus: Arc::clone(&self.it_nexus),
+            lun,
+            unit_lun: seen.lun,
+            unit: Arc::clone(seen.unit),
+            read_only: AtomicBool::new(seen.read_only),
+            unit_attentions: UnitAttentions::default(),
+            access: AtomicAccess::new(seen.access),
+            prevents_removal: AtomicBool::new(false),
+            copy_records: CopyRecords::default(),
+        });
         itl.unit.nexuses().attach(&itl);
         itl
     }
 
     pub(crate) fn find(&self, lun: Lun) -> Option<Arc<ItlNexus>> {
         self.itl_nexuses.read().unwrap_or_else(PoisonError::into_inner).get(&lun).cloned()
+    }
+
+    /// The number under which the nexus sees the unit that has this number in the device.
+    pub(crate) fn place_of(&self, unit_lun: Lun) -> Option<Lun> {
+        self.itl_nexuses().iter().find(|itl| itl.unit_lun == unit_lun).map(|itl| itl.lun)
     }
 
     /// The `I_T_L` nexuses, in LUN order.

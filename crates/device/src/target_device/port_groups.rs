@@ -88,7 +88,7 @@ impl TargetDevice {
         let (luns, _) = inventory.change_access(None, |groups| groups.fail_transition(group));
         inventory.units.values().for_each(|unit| unit.nexuses().forget_lost());
         for itl in inventory.nexuses.values().flat_map(|nexus| nexus.itl_nexuses()) {
-            if luns.contains(&itl.lun) {
+            if luns.contains(&itl.unit_lun) {
                 itl.unit_attentions.raise(AdditionalSense::IMPLICIT_ACCESS_STATE_TRANSITION_FAILED);
             }
         }
@@ -140,8 +140,8 @@ impl Inventory {
         changed.iter().filter_map(|lun| self.units.get(lun)).for_each(|unit| unit.nexuses().forget_lost());
         for nexus in self.nexuses.values() {
             for itl in nexus.itl_nexuses() {
-                itl.access.set(self.port_groups.access(itl.lun, nexus.name.relative_port));
-                if changed.contains(&itl.lun) && by != Some(&*itl.it_nexus) {
+                itl.access.set(self.port_groups.access(itl.unit_lun, nexus.name.relative_port));
+                if changed.contains(&itl.unit_lun) && by != Some(&*itl.it_nexus) {
                     itl.unit_attentions.raise(AdditionalSense::ACCESS_STATE_CHANGED);
                 }
             }

@@ -67,7 +67,7 @@ pub(super) fn check(
     }
     check_usage(cdb, row.usage)?;
     let epoch = unit.sanitize().admit(row.sanitizing)?;
-    check_medium(row.medium, unit)?;
+    check_medium(row.medium, itl)?;
     let extent = check_range(row.range, cdb, unit)?;
     Ok((extent, epoch))
 }

@@ -39,11 +39,11 @@ fn a_removed_unit_is_not_supported_and_raises_attentions_on_the_others() {
     fixture.device.add(lun(1), Arc::clone(&second)).unwrap();
     attentions(&fixture, &fixture.nexus, LUN_1);
     attentions(&fixture, &fixture.nexus, [0; 8]);
-    let gone = fixture.device.assign(lun(1), None).unwrap();
+    let gone = fixture.device.assign(lun(1), None).previous.unwrap();
     assert!(Arc::ptr_eq(&gone, &second));
     assert_eq!(attentions(&fixture, &fixture.nexus, LUN_1), [AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED]);
     assert_eq!(attentions(&fixture, &fixture.nexus, [0; 8]), [AdditionalSense::REPORTED_LUNS_DATA_CHANGED]);
-    assert!(fixture.device.assign(lun(1), None).is_none(), "it is gone already");
+    assert!(fixture.device.assign(lun(1), None).previous.is_none(), "it is gone already");
     assert_eq!(attentions(&fixture, &fixture.nexus, [0; 8]), []);
 }
 

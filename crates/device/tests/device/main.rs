@@ -15,6 +15,7 @@ mod identifying;
 mod inventory;
 mod log;
 mod long_cdbs;
+mod lun_maps;
 mod mode;
 mod port_groups;
 mod properties;

@@ -73,13 +73,14 @@ impl Core {
         &self,
         cx: &Context<'_>,
         portal_group: u16,
-        local: SocketAddr,
+        (peer, local): (SocketAddr, SocketAddr),
     ) -> io::Result<LoginConnection> {
         let mut entropy = [0; Entropy::BYTES];
         (self.entropy)(&mut entropy)?;
         let config = ConnectionConfig {
             directory: Arc::clone(self.lifecycle.directory()),
             local,
+            peer: peer.ip(),
             portal_group,
             timers: self.timers,
             entropy: Entropy(entropy),
@@ -136,7 +137,7 @@ impl Core {
 
 /// The nexus of a new session.
 fn attach(device: &Arc<TargetDevice>, session: &SessionInfo) -> Nexus {
-    let nexus = device.attach(nexus_name(session));
+    let nexus = device.attach_host(nexus_name(session), session.host.clone());
     if session.parameters.has_sam5_features() {
         nexus.enable_sam5_functions();
     }

@@ -195,7 +195,7 @@ impl Core {
             tracing::warn!(%peer, "connection refused: too many, or stopping");
             return cx.close(id);
         };
-        match self.new_login(cx, portal_group, local) {
+        match self.new_login(cx, portal_group, (peer, local)) {
             Ok(login) => {
                 let conn = Conn::new(Box::new(login), peer, permit);
                 if let Some(evicted) = self.connections.insert_targetless(id, conn, source) {

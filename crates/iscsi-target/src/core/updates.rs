@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use lunette_buffer::Payload;
-use lunette_device::{Response, TargetDevice};
+use lunette_device::{NexusId, Response, TargetDevice};
 use lunette_pdu::LunField;
 use lunette_reactor::Context;
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status};
-use lunette_session::iscsi_target::Directory;
+use lunette_session::iscsi_target::{Directory, TargetNode};
 
 use super::Core;
 use super::connections::Conn;
@@ -47,6 +47,7 @@ impl Core {
         for (device, lun, code) in change.attentions {
             self.announce_attention(&device, lun, code);
         }
+        self.announce_lun_map(&change.remapped);
         for removed in change.removed {
             self.remove_served(removed);
         }
@@ -57,7 +58,22 @@ impl Core {
     /// Tells the initiators of a target at once of a unit attention that their next command would find.
     fn announce_attention(&mut self, device: &Arc<TargetDevice>, lun: Lun, code: AdditionalSense) {
         let sense = SenseData::unit_attention(code).encode(SenseFormat::Fixed).to_vec();
-        for key in self.connections.sessions_where(|conn| conn.is_of(device)) {
+        // By the number that each of them uses, if it sees the unit.
+        let place = |conn: &Conn| conn.nexus.as_ref().filter(|_| conn.is_of(device))?.place_of(lun);
+        for (key, lun) in self.connections.sessions_with(place) {
+            self.connections.change_session(key, |session| session.scsi_event(LunField(lun.encode()), &sense));
+        }
+    }
+
+    /// Tells the initiators of these nexuses that they see other logical units than before, or may not write to them any more.
+    fn announce_lun_map(&mut self, remapped: &[NexusId]) {
+        let sense = SenseData::unit_attention(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+        let sense = sense.encode(SenseFormat::Fixed).to_vec();
+        let place = |conn: &Conn| {
+            let nexus = conn.nexus.as_ref().filter(|nexus| remapped.contains(&nexus.id()))?;
+            Some(nexus.first_lun().unwrap_or(Lun::ZERO))
+        };
+        for (key, lun) in self.connections.sessions_with(place) {
             self.connections.change_session(key, |session| session.scsi_event(LunField(lun.encode()), &sense));
         }
     }
@@ -135,8 +151,12 @@ impl Conn {
     pub(super) fn may_stay(&self, directory: &Directory, devices: &[Arc<TargetDevice>]) -> bool {
         let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return true };
         devices.iter().any(|device| self.is_of(device))
-            && directory
-                .find(&target.name)
-                .is_some_and(|target| target.admits(self.initiator()) && target.moved.is_none())
+            && directory.find(&target.name).is_some_and(|target| self.belongs_to(target) && target.moved.is_none())
+    }
+
+    /// Whether the target still lets it in, as the same host.
+    fn belongs_to(&self, target: &TargetNode) -> bool {
+        let host = target.host_of(self.initiator(), self.peer.ip()).map(|host| &host.name);
+        host.is_some() && host == self.session.as_ref().and_then(|session| session.host.as_ref())
     }
 }

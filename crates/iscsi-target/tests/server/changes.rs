@@ -11,7 +11,7 @@ use lunette_session::iscsi_target::Moved;
 use lunette_session::{Authentication, Credentials, Secret};
 use lunette_store::filters::{Delay, PowerLoss};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store};
-use lunette_target::{Growth, PortalConfig, TargetConfig, UnitChange, Update, UpdateError};
+use lunette_target::{Growth, Host, PortalConfig, TargetConfig, UnitChange, Update, UpdateError};
 
 use crate::common::{Initiator, Port, STORE_LEN, TARGET, Target, blocks, device, memory, start_held_write, unit};
 
@@ -256,7 +256,9 @@ fn an_initiator_that_is_not_admitted_any_more_is_asked_to_log_out() {
     let served = Served::new(memory());
     let mut a = Initiator::attach(&served.target, Port::A);
     let mut b = Initiator::attach(&served.target, Port::B);
-    served.apply(|update| update.targets[0].initiators = Some(vec!["iqn.2026-11.org.example:b".into()]));
+    served.apply(|update| {
+        update.targets[0].hosts[0].host = Host::of_initiators(Some(vec!["iqn.2026-11.org.example:b".into()]));
+    });
     a.wait_for_logout_request();
     a.send_logout();
     a.wait_for_end();
@@ -298,7 +300,7 @@ fn a_login_on_its_way_ends_as_one_that_begins_after_the_change() {
         (LoginStatus::SUCCESS, (|_| {}) as fn(&mut Update)),
         (LoginStatus::SUCCESS, |update| update.targets[0].alias = Some("alias".into())),
         (LoginStatus::NOT_FOUND, |update| drop(update.targets.remove(0))),
-        (LoginStatus::AUTHORIZATION_FAILURE, |update| update.targets[0].initiators = Some(Vec::new())),
+        (LoginStatus::AUTHORIZATION_FAILURE, |update| update.targets[0].hosts.clear()),
         (LoginStatus::AUTHENTICATION_FAILURE, |update| update.targets[0].authentication = chap()),
     ] {
         let served = Served::new(memory());

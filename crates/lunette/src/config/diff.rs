@@ -4,6 +4,7 @@ use std::fmt;
 
 use lunette_target::{DatagramPlace, PortalConfig};
 
+use super::hosts::HostEntry;
 use super::{Config, Discovery, LunEntry, Target, ecl};
 use crate::disk::Place;
 use crate::size::Size;
@@ -30,6 +31,14 @@ pub(crate) enum Change {
     Session(String),
     /// The initiators that are admitted.
     Admission(String),
+    /// The rules of initiators.
+    Host {
+        target: String,
+        name: String,
+        change: HostChange,
+    },
+    /// The order in which hosts are looked through.
+    HostOrder(String),
     /// The target port groups, or the side that manages them.
     PortGroups(String),
     /// Users, secrets or their absence. Found in the secret files, not by [`between`].
@@ -41,6 +50,14 @@ pub(crate) enum Change {
         number: u16,
         change: LunChange,
     },
+}
+
+/// A change to the rules of initiators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostChange {
+    Removed,
+    Changed,
+    Added,
 }
 
 /// A change to a logical unit of a target that stays.
@@ -156,6 +173,7 @@ impl Found {
             luns,
             redirect,
             access,
+            hosts,
             port_groups,
         } = old;
         if *alias != new.alias {
@@ -176,6 +194,7 @@ impl Found {
         if *allow != new.allow {
             self.changes.push(Change::Admission(name.clone()));
         }
+        self.hosts(name, hosts, &new.hosts);
         if *access != new.access || *port_groups != new.port_groups {
             self.changes.push(Change::PortGroups(name.clone()));
         }
@@ -188,6 +207,26 @@ impl Found {
         }
         for lun in new.luns.iter().filter(|lun| twin(lun, luns).is_none()) {
             self.push(name, lun.number, LunChange::Added);
+        }
+    }
+
+    fn hosts(&mut self, target: &str, old: &[HostEntry], new: &[HostEntry]) {
+        let twin = |host: &HostEntry, hosts: &[HostEntry]| hosts.iter().find(|other| other.name == host.name).cloned();
+        let mut push = |host: &HostEntry, change| {
+            self.changes.push(Change::Host { target: target.into(), name: host.name.clone(), change });
+        };
+        for host in old {
+            match twin(host, new) {
+                Some(other) if other == *host => {}
+                Some(_) => push(host, HostChange::Changed),
+                None => push(host, HostChange::Removed),
+            }
+        }
+        new.iter().filter(|host| twin(host, old).is_none()).for_each(|host| push(host, HostChange::Added));
+        let order = |hosts: &[HostEntry]| hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>();
+        let is_same_set = old.len() == new.len() && old.iter().all(|host| twin(host, new).is_some());
+        if is_same_set && order(old) != order(new) {
+            self.changes.push(Change::HostOrder(target.into()));
         }
     }
 
@@ -250,11 +289,23 @@ impl fmt::Display for Change {
             Self::Redirection(name) => write!(f, "target {name}: redirect changed"),
             Self::Session(name) => write!(f, "target {name}: session changed"),
             Self::Admission(name) => write!(f, "target {name}: allow changed"),
+            Self::Host { target, name, change } => write!(f, "target {target}: host {name} {change}"),
+            Self::HostOrder(name) => write!(f, "target {name}: order of hosts changed"),
             Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),
             Self::DiscoverySecrets => write!(f, "discovery: secrets changed"),
             Self::Lun { target, number, change } => write!(f, "target {target}: LUN {number} {change}"),
         }
+    }
+}
+
+impl fmt::Display for HostChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Removed => "removed",
+            Self::Changed => "changed",
+            Self::Added => "added",
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use lunette_target::{Growth, UnitChange, Update};
 
 use super::Spares;
 use crate::config::diff::{Change, LunChange};
-use crate::config::{self, Config, LunEntry, Target};
+use crate::config::{self, Config, LunEntry, Target, hosts};
 use crate::disk::{Disk, DiskStore};
 use crate::failure::Failure;
 use crate::served::{self, Served, ServedTarget, lun};
@@ -117,11 +117,11 @@ impl Plan {
         }
         for target in &config.targets {
             let Some(open) = self.served.targets.get_mut(&target.name) else { continue };
-            let authentication = served::authentication(target)?;
-            if !authentication.same_as(&open.authentication) {
+            let (authentication, hosts) = (served::authentication(target)?, hosts::read(target)?);
+            if !authentication.same_as(&open.authentication) || !hosts::have_same_secrets(&hosts, &open.hosts) {
                 self.changes.push(Change::Secrets(target.name.clone()));
-                open.authentication = authentication;
             }
+            (open.authentication, open.hosts) = (authentication, hosts);
         }
         Ok(())
     }

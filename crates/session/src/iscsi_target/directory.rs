@@ -1,11 +1,12 @@
 //! What a connection may know of the targets behind its portal. A snapshot: a changed configuration makes a new one.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lunette_pdu::text::{TextError, TextWriter};
 use lunette_pdu::{LoginStatus, Tsih};
 
+use super::hosts::{Host, host_of};
 use super::sessions::AdmitRequest;
 use crate::chap::Authentication;
 use crate::keys::Offer;
@@ -27,10 +28,10 @@ pub struct TargetNode {
     pub name: String,
     /// TargetAlias, for people.
     pub alias: Option<String>,
-    /// How initiators prove themselves.
+    /// How initiators prove themselves whose host says nothing else.
     pub authentication: Authentication,
-    /// The initiator names that may see and use it; `None` admits all.
-    pub initiators: Option<Vec<String>>,
+    /// The initiators that may see and use it, in the order in which they are looked through. Without any, no initiator may.
+    pub hosts: Vec<Arc<Host>>,
     /// Where it can be reached.
     pub portals: Vec<Portal>,
     /// What it agrees to in a negotiation.
@@ -87,18 +88,16 @@ impl Directory {
     /// The status to refuse the login with: the target is gone, has moved (the next login learns where), does not admit the
     /// initiator any more, or wants other proofs than were given.
     pub fn recheck(&self, older: &Self, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
-        let still_proven = match &mut request.target {
+        let still_proven = match &mut request.admission {
             None => self.discovery.same_as(&older.discovery),
-            Some(target) => {
-                let now = self.find(&target.name).ok_or(LoginStatus::NOT_FOUND)?;
-                if !now.admits(&request.initiator_name) {
-                    return Err(LoginStatus::AUTHORIZATION_FAILURE);
-                }
-                if now.moved.is_some() && request.tsih == Tsih::NEW {
+            Some(admission) => {
+                let now = self.find(&admission.target.name).ok_or(LoginStatus::NOT_FOUND)?;
+                let now = now.admit(&request.initiator_name, request.peer).ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+                if now.target.moved.is_some() && request.tsih == Tsih::NEW {
                     return Err(LoginStatus::SERVICE_UNAVAILABLE);
                 }
-                let before = std::mem::replace(target, Arc::clone(now));
-                now.authentication.same_as(&before.authentication)
+                let before = std::mem::replace(admission, now);
+                admission.authentication().same_as(before.authentication())
             }
         };
         if still_proven { Ok(()) } else { Err(LoginStatus::AUTHENTICATION_FAILURE) }
@@ -113,10 +112,37 @@ impl TargetNode {
         self.portals.iter().filter(move |portal| portal.transport == transport && transport != Transport::Frames)
     }
 
-    /// Whether the initiator may see and use this target.
-    pub fn admits(&self, initiator: &str) -> bool {
-        let Some(list) = &self.initiators else { return true };
-        list.iter().any(|name| name.eq_ignore_ascii_case(initiator))
+    /// The host that an initiator belongs to; `None`: it may neither see nor use this target.
+    pub fn host_of(&self, initiator: &str, peer: IpAddr) -> Option<&Arc<Host>> {
+        host_of(&self.hosts, initiator, peer)
+    }
+
+    /// The same, with the target.
+    pub fn admit(self: &Arc<Self>, initiator: &str, peer: IpAddr) -> Option<Admission> {
+        let host = Arc::clone(self.host_of(initiator, peer)?);
+        Some(Admission { target: Arc::clone(self), host })
+    }
+
+    /// Whether an initiator of any host could log in that proved to be `user`, or was asked for no proof.
+    pub(crate) fn lets_in(&self, user: Option<&str>) -> bool {
+        let policy = |host: &Arc<Host>| host.authentication.as_ref().unwrap_or(&self.authentication).lets_in(user);
+        self.hosts.iter().any(policy)
+    }
+}
+
+/// A target, and the host as which it lets an initiator in.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The target.
+    pub target: Arc<TargetNode>,
+    /// One of its hosts.
+    pub host: Arc<Host>,
+}
+
+impl Admission {
+    /// How the initiator proves itself.
+    pub fn authentication(&self) -> &Authentication {
+        self.host.authentication.as_ref().unwrap_or(&self.target.authentication)
     }
 }
 

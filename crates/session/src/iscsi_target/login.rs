@@ -7,7 +7,7 @@ mod identity;
 mod security;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lunette_pdu::text::{self, TextAssembler, TextWriter};
@@ -15,6 +15,7 @@ use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNum
 
 use self::identity::Identity;
 use self::security::Security;
+use super::connection::ConnectionConfig;
 use super::directory::Directory;
 use super::sessions::AdmitRequest;
 use crate::Entropy;
@@ -66,6 +67,7 @@ struct Thread {
 pub(crate) struct Login {
     directory: Arc<Directory>,
     local: SocketAddr,
+    peer: IpAddr,
     portal_group: u16,
     entropy: Entropy,
     requests: u32,
@@ -86,12 +88,13 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    pub(crate) fn new(directory: Arc<Directory>, local: SocketAddr, portal_group: u16, entropy: Entropy) -> Self {
+    pub(crate) fn new(config: ConnectionConfig) -> Self {
         Self {
-            directory,
-            local,
-            portal_group,
-            entropy,
+            directory: config.directory,
+            local: config.local,
+            peer: config.peer,
+            portal_group: config.portal_group,
+            entropy: config.entropy,
             requests: 0,
             keys: 0,
             thread: None,
@@ -113,6 +116,10 @@ impl Login {
 
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
+    }
+
+    pub(crate) fn peer(&self) -> IpAddr {
+        self.peer
     }
 
     /// Takes a request with its data segment.
@@ -193,7 +200,7 @@ impl Login {
         if !matches!(self.security, Security::Done(_)) {
             self.security = Security::Done(self.without_proof()?);
         }
-        let discovery = self.identity.as_ref().is_some_and(|identity| identity.target.is_none());
+        let discovery = self.identity.as_ref().is_some_and(|identity| identity.admission.is_none());
         let Some(negotiation) = &mut self.negotiation else {
             return refuse(LoginStatus::TARGET_ERROR, "the login has no identity");
         };
@@ -256,7 +263,8 @@ impl Login {
             isid: request.isid,
             tsih: request.tsih,
             cid: request.cid,
-            target: identity.target.clone(),
+            admission: identity.admission.clone(),
+            peer: self.peer,
             portal_group: self.portal_group,
             cmd_sn: request.cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
@@ -268,7 +276,7 @@ impl Login {
     /// leaves the default.
     fn parameters(&self, negotiation: &Negotiation) -> Parameters {
         let mut agreed = negotiation.agreed().clone();
-        if !self.declared || self.identity.as_ref().is_none_or(|identity| identity.target.is_none()) {
+        if !self.declared || self.identity.as_ref().is_none_or(|identity| identity.admission.is_none()) {
             agreed.recv_data_segment_len = Parameters::default().recv_data_segment_len;
         }
         agreed

@@ -4,6 +4,7 @@ mod connection;
 mod directory;
 mod event;
 mod full_feature;
+mod hosts;
 mod login;
 mod session;
 mod sessions;
@@ -16,11 +17,12 @@ pub use connection::{
     CommandAtOnce, CommandsAtOnce, Connection, ConnectionConfig, ConnectionMut, LoginConnection, LoginEvent, Placement,
     Transfer,
 };
-pub use directory::{Directory, Moved, Portal, TargetNode, Transport};
+pub use directory::{Admission, Directory, Moved, Portal, TargetNode, Transport};
 pub use event::{
     CloseReason, Command, CommandOrder, Event, KnownDigests, LogoutTicket, Response, TaskManagement,
     TaskManagementTicket, TaskTag,
 };
+pub use hosts::Host;
 pub use session::{Session, SessionInfo};
 pub use sessions::{AdmitRequest, Admitted, LoginTicket, SessionKey, Sessions};
 pub use tasks::window::BufferShare;

@@ -36,6 +36,8 @@ pub struct SessionInfo {
     pub tsih: Tsih,
     /// The target; `None` in a discovery session.
     pub target: Option<Arc<TargetNode>>,
+    /// The name of the initiator's host; `None` in a discovery session. All of the session's connections belong to that host.
+    pub host: Option<Arc<str>>,
     /// The portal group that the session uses.
     pub portal_group: u16,
     /// Session-wide parameters, as the leading connection negotiated them.
@@ -123,7 +125,8 @@ impl<H: Copy + PartialEq> Session<H> {
             secrets: request.secrets.clone(),
             isid: request.isid,
             tsih,
-            target: request.target.clone(),
+            target: request.target().cloned(),
+            host: request.host(),
             portal_group: request.portal_group,
             parameters: request.parameters.clone(),
         };

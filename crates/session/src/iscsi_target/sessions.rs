@@ -1,12 +1,13 @@
 //! The sessions of a daemon, and the rules by which logins create, join and replace them (RFC 7143 sections 4.4.3 and 6.3.5).
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 
 use super::connection::LoginConnection;
-use super::directory::TargetNode;
+use super::directory::{Admission, TargetNode};
 use super::session::{Session, SessionInfo};
 use super::tasks::window::BufferShare;
 use crate::keys::Parameters;
@@ -28,8 +29,10 @@ pub struct AdmitRequest {
     pub tsih: Tsih,
     /// The connection's number within its session.
     pub cid: Cid,
-    /// The target; `None` in a discovery session.
-    pub target: Option<Arc<TargetNode>>,
+    /// The target, and the host as which it lets the initiator in; `None` in a discovery session.
+    pub admission: Option<Admission>,
+    /// The initiator's address.
+    pub peer: IpAddr,
     /// The portal group of the portal that the connection came through.
     pub portal_group: u16,
     /// The first command number of a new session.
@@ -39,6 +42,18 @@ pub struct AdmitRequest {
     pub exp_stat_sn: SerialNumber,
     /// As negotiated.
     pub parameters: Parameters,
+}
+
+impl AdmitRequest {
+    /// The target; `None` in a discovery session.
+    pub fn target(&self) -> Option<&Arc<TargetNode>> {
+        self.admission.as_ref().map(|admission| &admission.target)
+    }
+
+    /// The name of the initiator's host; none in a discovery session.
+    pub(crate) fn host(&self) -> Option<Arc<str>> {
+        self.admission.as_ref().map(|admission| Arc::clone(&admission.host.name))
+    }
 }
 
 /// What an admitted login has to do with others.
@@ -117,9 +132,9 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
     /// connection of a session that exists.
     ///
-    /// A session belongs to the CHAP user that began it. The login of another user neither joins nor replaces it, so a name and a TSIH
-    /// that were overheard give no access to its commands. A user that the target does not let in any more keeps nothing: its session
-    /// may be replaced.
+    /// A session belongs to the CHAP user and the host that began it. The login of another neither joins nor replaces it, so a name and a TSIH
+    /// that were overheard give no access to its commands. A user or host that the target does not let in any more keeps nothing: its
+    /// session may be replaced.
     ///
     /// # Errors
     ///
@@ -164,7 +179,8 @@ impl<H: Copy + PartialEq> Sessions<H> {
     fn join(&mut self, request: &AdmitRequest, connection: H, now: Time) -> Result<Admitted<H>, LoginStatus> {
         let key = self.find(request.tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         let may_join = |session: &&mut Session<H>| {
-            same_name(session.info(), request) && session.info().chap_user == request.chap_user
+            let info = session.info();
+            same_name(info, request) && info.chap_user == request.chap_user && info.host == request.host()
         };
         let session = self.get_mut(key).filter(may_join).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         let replaced = session.join(request, connection, now)?;
@@ -243,7 +259,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// A normal session is the nexus of an initiator port and a target portal group; two at a time cannot be. Discovery
     /// sessions reach no target and may be as many as come.
     fn same_nexus(&self, request: &AdmitRequest) -> Option<SessionKey> {
-        request.target.as_ref()?;
+        request.admission.as_ref()?;
         let is_same = |key: &&SessionKey| self.get(**key).is_some_and(|session| same_name(session.info(), request));
         self.by_tsih.values().find(is_same).copied()
     }
@@ -262,23 +278,27 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 }
 
-/// Whether the session is the requesting user's own, or that of a user whom the target would not let in any more.
+/// Whether the session is the requesting user's and host's own, or that of a user or host that the target would not let in any more.
 fn may_replace(session: &SessionInfo, request: &AdmitRequest) -> bool {
-    let owner_is_known = |target: &Arc<TargetNode>| target.authentication.lets_in(session.chap_user.as_deref());
-    session.chap_user == request.chap_user || !request.target.as_ref().is_some_and(owner_is_known)
+    let owner_is_known = |target: &Arc<TargetNode>| target.lets_in(session.chap_user.as_deref());
+    let host_is_known =
+        |target: &Arc<TargetNode>| target.hosts.iter().any(|host| Some(&host.name) == session.host.as_ref());
+    (session.chap_user == request.chap_user || !request.target().is_some_and(owner_is_known))
+        && (session.host == request.host() || !request.target().is_some_and(host_is_known))
 }
 
 fn same_name(session: &SessionInfo, request: &AdmitRequest) -> bool {
-    let name = |target: &Option<Arc<TargetNode>>| target.as_ref().map(|t| t.name.clone());
+    let name = |target: Option<&Arc<TargetNode>>| target.map(|target| target.name.clone());
     session.initiator_name.eq_ignore_ascii_case(&request.initiator_name)
         && session.isid == request.isid
         && session.portal_group == request.portal_group
-        && name(&session.target) == name(&request.target)
+        && name(session.target.as_ref()) == name(request.target())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iscsi_target::hosts::Host;
     use crate::{Authentication, Credentials, Secret};
 
     const NOW: Time = Time::new(std::time::Duration::from_secs(1));
@@ -295,12 +315,18 @@ mod tests {
         sessions.find(tsih).is_none()
     }
 
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn admission(node: TargetNode) -> Admission {
+        Arc::new(node).admit("iqn.any", PEER).unwrap()
+    }
+
     fn request(initiator: &str, isid: u8, tsih: Tsih, cid: u16) -> AdmitRequest {
         let node = TargetNode {
             name: "iqn.2026-11.example:t".into(),
             alias: None,
             authentication: crate::Authentication::None,
-            initiators: None,
+            hosts: vec![Arc::new(Host::everyone())],
             portals: Vec::new(),
             offer: crate::keys::Offer::default(),
             moved: None,
@@ -312,7 +338,8 @@ mod tests {
             isid: Isid([0, 0, 0, 0, 0, isid]),
             tsih,
             cid: Cid(cid),
-            target: Some(Arc::new(node)),
+            admission: Some(admission(node)),
+            peer: PEER,
             portal_group: 1,
             cmd_sn: SerialNumber(1),
             exp_stat_sn: SerialNumber(0),
@@ -345,7 +372,7 @@ mod tests {
     fn discovery_sessions_do_not_replace_each_other() {
         let mut sessions = Sessions::default();
         for n in 0..2 {
-            let discovery = AdmitRequest { target: None, ..request("iqn.a", 1, Tsih::NEW, 0) };
+            let discovery = AdmitRequest { admission: None, ..request("iqn.a", 1, Tsih::NEW, 0) };
             assert!(sessions.admit(&discovery, n, NOW).unwrap().displaced.is_empty());
         }
         assert_eq!(sessions.len(), 2);
@@ -372,12 +399,13 @@ mod tests {
             [] => Authentication::None,
             users => Authentication::Chap { initiators: users.iter().map(secret).collect(), target: None },
         };
-        let target = request.target.as_ref().map(|target| {
+        let admission = request.target().map(|target| {
             let name = target.name.clone();
             let (offer, portals) = (target.offer.clone(), target.portals.clone());
-            Arc::new(TargetNode { name, alias: None, authentication, initiators: None, portals, offer, moved: None })
+            let hosts = vec![Arc::new(Host::everyone())];
+            admission(TargetNode { name, alias: None, authentication, hosts, portals, offer, moved: None })
         });
-        AdmitRequest { target, ..request }
+        AdmitRequest { admission, ..request }
     }
 
     #[test]
@@ -405,13 +433,45 @@ mod tests {
         }
     }
 
+    /// The request of an initiator of `host`, at a target that has these hosts now.
+    fn of_host(host: &str, now: &[&str], request: AdmitRequest) -> AdmitRequest {
+        let named = |name: &&str| Arc::new(Host { name: (*name).into(), ..Host::everyone() });
+        let Admission { target, .. } = request.admission.clone().unwrap();
+        let TargetNode { name, offer, .. } = &*target;
+        let target = Arc::new(TargetNode {
+            name: name.clone(),
+            alias: None,
+            authentication: Authentication::None,
+            hosts: now.iter().map(named).collect(),
+            portals: Vec::new(),
+            offer: offer.clone(),
+            moved: None,
+        });
+        AdmitRequest { admission: Some(Admission { target, host: named(&host) }), ..request }
+    }
+
+    #[test]
+    fn a_session_is_that_of_its_host() {
+        let first = of_host("one", &["one", "two"], request("iqn.a", 1, Tsih::NEW, 0));
+        for (host, now, may_replace) in
+            [("one", &["one", "two"][..], true), ("two", &["one", "two"], false), ("two", &["two"], true)]
+        {
+            let mut sessions = Sessions::default();
+            let tsih = sessions.admit(&first, 'a', NOW).unwrap().session.tsih;
+            let joins = sessions.admit(&of_host(host, now, request("iqn.a", 1, tsih, 0)), 'b', NOW);
+            assert_eq!(joins.map(drop).err(), (host != "one").then_some(LoginStatus::SESSION_DOES_NOT_EXIST));
+            let replaces = sessions.admit(&of_host(host, now, request("iqn.a", 1, Tsih::NEW, 0)), 'c', NOW);
+            assert_eq!(replaces.map(drop).err(), (!may_replace).then_some(LoginStatus::AUTHORIZATION_FAILURE));
+        }
+    }
+
     #[test]
     fn nobody_joins_the_session_of_another_user_whatever_is_configured() {
         for target in [true, false] {
             for now in [&["alice", "bob"][..], &["bob"]] {
                 let mut sessions = Sessions::default();
                 let node = |request: AdmitRequest| {
-                    if target { at_target_of(now, request) } else { AdmitRequest { target: None, ..request } }
+                    if target { at_target_of(now, request) } else { AdmitRequest { admission: None, ..request } }
                 };
                 let first = node(of_user(Some("alice"), request("iqn.a", 1, Tsih::NEW, 0)));
                 let tsih = sessions.admit(&first, 'a', NOW).unwrap().session.tsih;

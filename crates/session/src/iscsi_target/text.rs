@@ -1,7 +1,7 @@
 //! Text requests of the full feature phase: SendTargets, and what may be negotiated again (RFC 7143 sections 11.10 and
 //! appendix C).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lunette_pdu::text::{self, TextAssembler, TextError, TextWriter};
@@ -20,6 +20,7 @@ pub(crate) struct Asker<'a> {
     pub(crate) directory: &'a Arc<Directory>,
     pub(crate) session: &'a SessionInfo,
     pub(crate) local: SocketAddr,
+    pub(crate) peer: IpAddr,
 }
 
 /// Why a request gets no answer. The exchange is over, and has changed nothing (RFC 7143 section 6.4).
@@ -219,6 +220,7 @@ impl Exchange {
             initiator: asker.session.initiator_name.clone(),
             group: asker.session.portal_group,
             local: asker.local,
+            peer: asker.peer,
             name: name.map(Into::into),
             next: 0,
         });
@@ -254,6 +256,7 @@ struct TargetList {
     initiator: String,
     group: u16,
     local: SocketAddr,
+    peer: IpAddr,
     /// `None`: all that the initiator may see.
     name: Option<String>,
     /// The place in the directory to go on from.
@@ -263,9 +266,10 @@ struct TargetList {
 impl TargetList {
     /// The keys of the next target; `None` at the end.
     fn next(&mut self) -> Result<Option<TextWriter>, TextError> {
-        let Self { initiator, name, .. } = self;
+        let Self { initiator, name, peer, .. } = self;
         let is_asked_for = |target: &TargetNode| {
-            target.admits(initiator) && name.as_ref().is_none_or(|name| target.name.eq_ignore_ascii_case(name))
+            target.host_of(initiator, *peer).is_some()
+                && name.as_ref().is_none_or(|name| target.name.eq_ignore_ascii_case(name))
         };
         let mut rest = self.directory.targets.iter().enumerate().skip(self.next);
         let Some((index, target)) = rest.find(|(_, target)| is_asked_for(target)) else { return Ok(None) };

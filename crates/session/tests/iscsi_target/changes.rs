@@ -6,11 +6,11 @@ use std::time::Duration;
 use lunette_pdu::sense::split_sense;
 use lunette_pdu::{AsyncEvent, LoginStatus, LunField};
 use lunette_session::iscsi_target::{
-    AdmitRequest, Directory, LoginConnection, LoginEvent, Portal, TargetNode, Transport,
+    AdmitRequest, Directory, Host, LoginConnection, LoginEvent, Portal, TargetNode, Transport,
 };
 use lunette_session::{Authentication, Credentials, Secret, Time};
 
-use crate::harness::{INITIATOR, Peer, Setup, TARGET, command, login_request, node, text, text_request};
+use crate::harness::{INITIATOR, Peer, Setup, TARGET, command, login_request, node, only, text, text_request};
 
 fn chap(secret: &str) -> Authentication {
     let initiators = vec![Credentials { user: "user".into(), secret: Secret::new(secret.into()) }];
@@ -89,21 +89,25 @@ fn sessions_learn_of_other_targets_and_portals() {
 #[test]
 fn a_login_that_passed_is_looked_at_again() {
     let open = || node(TARGET, Vec::new());
-    let only = |name: &str| TargetNode { initiators: Some(vec![name.into()]), ..open() };
+    let of = |host: Host| TargetNode { hosts: vec![Arc::new(host)], ..open() };
+    let beyond = Host { networks: Some(vec!["198.51.100.0/24".parse().unwrap()]), ..Host::everyone() };
+    let proving = Host { authentication: Some(chap("one")), ..Host::everyone() };
     let with_chap = || TargetNode { authentication: chap("one"), ..open() };
     for (what, targets, expected) in [
         ("the same", vec![open()], Ok(())),
-        ("a list with it", vec![only(INITIATOR)], Ok(())),
+        ("a list with it", vec![of(only(INITIATOR))], Ok(())),
         ("gone", vec![node("iqn.2026-11.example:other", Vec::new())], Err(LoginStatus::NOT_FOUND)),
-        ("a list without it", vec![only("iqn.x")], Err(LoginStatus::AUTHORIZATION_FAILURE)),
+        ("a list without it", vec![of(only("iqn.x"))], Err(LoginStatus::AUTHORIZATION_FAILURE)),
+        ("another network", vec![of(beyond)], Err(LoginStatus::AUTHORIZATION_FAILURE)),
         ("a proof is wanted now", vec![with_chap()], Err(LoginStatus::AUTHENTICATION_FAILURE)),
+        ("a proof is wanted of its host", vec![of(proving)], Err(LoginStatus::AUTHENTICATION_FAILURE)),
     ] {
         let mut connection = Setup::default().connection(Time::default());
         let mut request = admit_request(&mut connection, &[("TargetName", TARGET)]);
         let (older, now) = (Arc::clone(connection.directory().unwrap()), directory(targets));
         assert_eq!(now.recheck(&older, &mut request), expected, "{what}");
         if expected.is_ok() {
-            assert!(Arc::ptr_eq(request.target.as_ref().unwrap(), &now.targets[0]), "{what}");
+            assert!(Arc::ptr_eq(request.target().unwrap(), &now.targets[0]), "{what}");
         }
     }
 }

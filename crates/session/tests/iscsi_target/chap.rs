@@ -2,12 +2,12 @@
 
 use lunette_pdu::text::{format_binary, pairs, parse_binary};
 use lunette_pdu::{Cid, LoginRequest, LoginStatus, Stage, Tsih};
-use lunette_session::iscsi_target::CloseReason;
+use lunette_session::iscsi_target::{CloseReason, Host};
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials, Secret};
 use md5::Digest;
 
-use crate::harness::{Cut, INITIATOR, Peer, Setup, TARGET, login_request, text};
+use crate::harness::{Cut, INITIATOR, Peer, Setup, TARGET, login_request, only, text};
 
 const USER: &str = "alice";
 const SECRET: &str = "alice and her secret";
@@ -440,4 +440,29 @@ fn a_session_of_another_user_looks_like_none() {
         (response.status, data, second.driver.closed)
     });
     assert_eq!(answers[0], answers[1]);
+}
+
+/// Two hosts of one target, each with a user of its own.
+fn hosts_with_users() -> Setup {
+    let host = |name: &str, initiator: &str, user: &str| Host {
+        name: name.into(),
+        authentication: Some(Authentication::Chap { initiators: vec![credentials(user, SECRET)], target: None }),
+        ..only(initiator)
+    };
+    Setup { hosts: vec![host("one", INITIATOR, USER), host("two", "iqn.x", "bob")], ..Setup::default() }
+}
+
+#[test]
+fn a_user_is_known_at_its_own_host_alone() {
+    for (user, is_let_in) in [(USER, true), ("bob", false)] {
+        let mut peer = Peer::connect(hosts_with_users());
+        let challenge = challenged(&mut peer, "7");
+        peer.login(request(true), &text(&[("CHAP_N", user), ("CHAP_R", &challenge.answer(SECRET))]));
+        if is_let_in {
+            assert!(Said::of(&mut peer).0);
+            assert_eq!(peer.driver.session().unwrap().host.as_deref(), Some("one"));
+        } else {
+            denied(&mut peer);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Discovery and text requests (RFC 7143 sections 11.10, 11.11 and appendix C).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use lunette_pdu::{RejectReason, TargetTransferTag, TextRequest};
 use lunette_session::iscsi_target::{CloseReason, Portal, TargetNode, Transport};
@@ -8,7 +9,7 @@ use lunette_session::limits::{
     MAX_DISCOVERY_AHEAD_BYTES, MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_KEYS, MAX_TEXT_SEGMENT_BYTES,
 };
 
-use crate::harness::{Peer, Setup, TARGET, node, nop_out, pattern, read, text, text_request};
+use crate::harness::{Peer, Setup, TARGET, node, nop_out, only, pattern, read, text, text_request};
 
 fn portal(address: &str, group: u16) -> Portal {
     Portal { address: address.parse().unwrap(), group, transport: Transport::Stream }
@@ -35,7 +36,7 @@ fn send_targets(peer: &mut Peer, value: &str) -> String {
 
 fn others() -> Vec<TargetNode> {
     let hidden = TargetNode {
-        initiators: Some(vec!["iqn.2026-11.example:other".into()]),
+        hosts: vec![Arc::new(only("iqn.2026-11.example:other"))],
         ..node("iqn.2026-11.example:hidden", vec![portal("192.0.2.7:3260", 1)])
     };
     let two = node("iqn.2026-11.example:two", vec![portal("192.0.2.7:3260", 1), portal("[2001:db8::7]:3261", 2)]);

@@ -9,7 +9,7 @@ use lunette_session::limits::{
     LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_BYTES, MAX_LOGIN_REQUESTS, MAX_LOGIN_TEXT_BYTES, MAX_REASON_BYTES,
 };
 
-use crate::harness::{Cut, INITIATOR, Peer, Setup, TARGET, login_request, nop_out, text};
+use crate::harness::{Cut, INITIATOR, Peer, Setup, TARGET, login_request, nop_out, only, text};
 
 const NAMES: &[(&str, &str)] = &[("InitiatorName", INITIATOR), ("TargetName", TARGET)];
 
@@ -251,7 +251,7 @@ fn what_is_wrong_with_a_first_request_gets_its_status() {
     ];
     for (what, request, list, status) in cases {
         println!("{what}");
-        let mut peer = Peer::connect(Setup { initiators: Some(vec![INITIATOR.into()]), ..Setup::default() });
+        let mut peer = Peer::connect(Setup { hosts: vec![only(INITIATOR)], ..Setup::default() });
         peer.login(request, &list);
         refused(&mut peer, status);
     }
@@ -301,7 +301,7 @@ fn names_may_be_repeated_as_they_are() {
 
 #[test]
 fn names_are_compared_without_regard_to_case() {
-    let mut peer = Peer::connect(Setup { initiators: Some(vec![INITIATOR.into()]), ..Setup::default() });
+    let mut peer = Peer::connect(Setup { hosts: vec![only(INITIATOR)], ..Setup::default() });
     let (initiator, target) = (INITIATOR.to_uppercase(), TARGET.to_uppercase());
     peer.login(login_request(), &text(&[("InitiatorName", &initiator), ("TargetName", &target)]));
     assert!(peer.login_response().0.transit);

@@ -8,7 +8,7 @@ use lunette_session::Authentication;
 use lunette_session::iscsi_target::{CloseReason, Directory, Moved, TargetNode};
 use lunette_session::limits::MAX_MOVED_ADDRESSES;
 
-use crate::harness::{INITIATOR, Peer, Setup, TARGET, login_request, node, text};
+use crate::harness::{INITIATOR, Peer, Setup, TARGET, login_request, node, only, text};
 
 const THERE: &str = "storage2.example:3261,7";
 
@@ -43,7 +43,7 @@ fn a_login_is_told_where_to_go() {
 
 #[test]
 fn who_may_not_use_the_target_is_not_told() {
-    let setup = Setup { initiators: Some(vec!["iqn.2026-11.example:other".into()]), ..moved(false) };
+    let setup = Setup { hosts: vec![only("iqn.2026-11.example:other")], ..moved(false) };
     let (_, response, data) = log_in(setup, login_request(), &[("TargetName", TARGET)]);
     assert_eq!(response.status, LoginStatus::AUTHORIZATION_FAILURE);
     assert_eq!(data, []);

@@ -7,7 +7,8 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
 use lunette_session::iscsi_initiator::{self, Session, SessionConfig};
 use lunette_session::iscsi_target::{
-    self, ConnectionConfig, Directory, LoginConnection, LoginEvent, Portal, SessionKey, Sessions, TargetNode, Transport,
+    self, ConnectionConfig, Directory, Host, LoginConnection, LoginEvent, Portal, SessionKey, Sessions, TargetNode,
+    Transport,
 };
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::{Authentication, Entropy, Time, Timers};
@@ -45,7 +46,7 @@ impl Pair {
             name: TARGET.into(),
             alias: None,
             authentication: Authentication::None,
-            initiators: None,
+            hosts: vec![Arc::new(Host::everyone())],
             portals: vec![Portal { address: local, group: 1, transport: Transport::Stream }],
             offer: offer(),
             moved: None,
@@ -54,6 +55,7 @@ impl Pair {
         let config = ConnectionConfig {
             directory: Arc::new(directory),
             local,
+            peer: [192, 0, 2, 2].into(),
             portal_group: 1,
             timers: Timers::default(),
             entropy: Entropy(std::array::from_fn(|n| n as u8)),

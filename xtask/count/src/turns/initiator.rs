@@ -9,8 +9,8 @@ use lunette_buffer::{Payload, Pool, SharedBuffer};
 use lunette_initiator::{Completion, Initiator, IoBackend, Options, Outcome, Portal, Request, Session, Sink, wait};
 use lunette_scsi::{Lun, requests};
 use lunette_session::iscsi_target::{
-    ConnectionConfig, ConnectionMut, Directory, Event, LoginConnection, LoginEvent, Response, SessionKey, Sessions,
-    TargetNode, TaskTag, Transport,
+    ConnectionConfig, ConnectionMut, Directory, Event, Host, LoginConnection, LoginEvent, Response, SessionKey,
+    Sessions, TargetNode, TaskTag, Transport,
 };
 use lunette_session::{Authentication, Entropy, Time};
 
@@ -141,7 +141,7 @@ impl ScriptedTarget {
             name: TARGET.into(),
             alias: None,
             authentication: Authentication::None,
-            initiators: None,
+            hosts: vec![Arc::new(Host::everyone())],
             portals: vec![lunette_session::iscsi_target::Portal {
                 address: local,
                 group: 1,
@@ -154,6 +154,7 @@ impl ScriptedTarget {
         let config = ConnectionConfig {
             directory: Arc::new(directory),
             local,
+            peer: [192, 0, 2, 2].into(),
             portal_group: 1,
             timers: timers(),
             entropy: Entropy([0; _]),

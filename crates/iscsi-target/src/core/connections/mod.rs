@@ -197,11 +197,15 @@ impl Connections {
 
     /// The sessions of the connections that `concerns` holds for, in the order of their first connections.
     pub(super) fn sessions_where(&self, concerns: impl Fn(&Conn) -> bool) -> Vec<SessionKey> {
-        let mut keys = Vec::new();
+        let all = self.sessions_with(|conn| concerns(conn).then_some(()));
+        all.into_iter().map(|(key, ())| key).collect()
+    }
+
+    /// The sessions of the connections that `find` finds something for, with that of their first connection.
+    pub(super) fn sessions_with<T>(&self, find: impl Fn(&Conn) -> Option<T>) -> Vec<(SessionKey, T)> {
         let mut seen = HashSet::new();
-        let concerned = self.table.iter().filter(|(_, conn)| concerns(conn)).filter_map(|(_, conn)| conn.key);
-        keys.extend(concerned.filter(|key| seen.insert(*key)));
-        keys
+        let found = self.table.iter().filter_map(|(_, conn)| Some((conn.key?, find(conn)?)));
+        found.filter(|(key, _)| seen.insert(*key)).collect()
     }
 
     /// Does something with the session of a connection.

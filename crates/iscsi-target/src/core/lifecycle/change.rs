@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
+use lunette_device::{Assigned, LogicalUnit, NexusId, PortGroupsChange, TargetDevice};
 use lunette_reactor::Context;
 use lunette_scsi::{AdditionalSense, Lun};
 use lunette_session::Authentication;
@@ -10,7 +10,7 @@ use lunette_session::iscsi_target::Directory;
 
 use super::portals::declare_ports;
 use super::{Lifecycle, Removed};
-use crate::config::{TargetConfig, node};
+use crate::config::{TargetConfig, lun_maps, node};
 use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
 
 /// What an update has changed, for the sessions of each core.
@@ -21,6 +21,8 @@ pub(crate) struct ConfigChange {
     /// Unit attentions that initiators are told of.
     pub(in crate::core) attentions: Vec<(Arc<TargetDevice>, Lun, AdditionalSense)>,
     pub(in crate::core) removed: Vec<Removed>,
+    /// Nexuses that see other logical units than before.
+    pub(in crate::core) remapped: Vec<NexusId>,
 }
 
 impl Lifecycle {
@@ -82,12 +84,13 @@ impl Lifecycle {
         let portals = self.portals.ports();
         let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
         declare_ports(&devices, &portals);
+        let remapped = targets.iter().flat_map(|target| target.device.set_lun_maps(lun_maps(target))).collect();
         let targets = targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let directory = Arc::new(Directory { targets, discovery });
         let stays = |device: &&Arc<TargetDevice>| devices.iter().any(|stays| Arc::ptr_eq(stays, device));
         let gone = self.devices.iter().filter(|device| !stays(device));
         let removed = gone.map(|device| Removed::Target(Arc::clone(device))).collect();
-        ConfigChange { directory, devices, attentions: Vec::new(), removed }
+        ConfigChange { directory, devices, attentions: Vec::new(), removed, remapped }
     }
 }
 
@@ -106,20 +109,15 @@ impl ConfigChange {
     }
 
     fn change_units(&mut self, changes: Vec<UnitChange>) {
-        let mut luns_changed: Vec<Arc<TargetDevice>> = Vec::new();
         for UnitChange { device, lun, unit } in changes {
             let comes = unit.is_some();
-            let old = device.assign(lun, unit);
-            if comes && old.is_some() {
+            let Assigned { previous, seen_by } = device.assign(lun, unit);
+            if comes && previous.is_some() {
                 self.attentions.push((device, lun, AdditionalSense::INQUIRY_DATA_CHANGED));
-            } else if !luns_changed.iter().any(|known| Arc::ptr_eq(known, &device)) {
-                luns_changed.push(device);
+            } else {
+                self.remapped.extend(seen_by);
             }
-            self.removed.extend(old.map(Removed::Unit));
-        }
-        for device in luns_changed {
-            let first = device.units().first().map_or(Lun::ZERO, |(lun, _)| *lun);
-            self.attentions.push((device, first, AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
+            self.removed.extend(previous.map(Removed::Unit));
         }
     }
 

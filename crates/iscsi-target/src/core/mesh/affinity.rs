@@ -152,7 +152,7 @@ impl Name {
         Some(Self {
             initiator: request.initiator_name.to_ascii_lowercase(),
             isid: request.isid,
-            target: request.target.as_ref()?.name.to_ascii_lowercase(),
+            target: request.target()?.name.to_ascii_lowercase(),
             portal_group: request.portal_group,
         })
     }
@@ -176,7 +176,7 @@ impl Drop for Home {
 mod tests {
     use lunette_pdu::{Cid, SerialNumber};
     use lunette_session::Authentication;
-    use lunette_session::iscsi_target::TargetNode;
+    use lunette_session::iscsi_target::{Host, TargetNode};
     use lunette_session::keys::{Offer, Parameters};
 
     use super::*;
@@ -186,11 +186,12 @@ mod tests {
             name: "iqn.target".into(),
             alias: None,
             authentication: Authentication::None,
-            initiators: None,
+            hosts: vec![Arc::new(Host::everyone())],
             portals: Vec::new(),
             offer: Offer::default(),
             moved: None,
         };
+        let peer = [192, 0, 2, 1].into();
         AdmitRequest {
             initiator_name: initiator.into(),
             chap_user: None,
@@ -198,7 +199,8 @@ mod tests {
             isid: Isid([0, 0, 0, 0, 0, isid]),
             tsih: Tsih(tsih),
             cid: Cid(0),
-            target: Some(Arc::new(target)),
+            admission: Arc::new(target).admit(initiator, peer),
+            peer,
             portal_group: 1,
             cmd_sn: SerialNumber(1),
             exp_stat_sn: SerialNumber(0),
@@ -247,7 +249,7 @@ mod tests {
     #[test]
     fn discovery_stays_where_it_came_in_and_counts() {
         let affinity = SessionAffinity::new(2);
-        let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
+        let discovery = AdmitRequest { admission: None, ..login("iqn.a", 1, 0) };
         let first = affinity.find(&discovery).unwrap();
         assert_eq!(affinity.find(&login("iqn.a", 1, 0)).unwrap().core(), 1, "where fewer are");
         drop(first);
@@ -262,7 +264,7 @@ mod tests {
     fn discovery_goes_elsewhere_when_the_first_core_has_no_numbers_left() {
         const CORES: usize = 64;
         let (affinity, most) = (SessionAffinity::new(CORES), max_table_sessions(CORES));
-        let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
+        let discovery = AdmitRequest { admission: None, ..login("iqn.a", 1, 0) };
         let held: Vec<_> = (0..MAX_SESSIONS).map(|_| affinity.find(&discovery).unwrap()).collect();
         let sessions = affinity.table().sessions.clone();
         assert_eq!((sessions[FIRST], sessions.iter().sum()), (most, MAX_SESSIONS));

@@ -1,7 +1,7 @@
 //! A connection that logs in: from its first bytes to its place in a session, or to its end.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lunette_buffer::{Payload, PayloadRef};
@@ -31,6 +31,8 @@ pub struct ConnectionConfig {
     pub directory: Arc<Directory>,
     /// Our address on this connection.
     pub local: SocketAddr,
+    /// The initiator's.
+    pub peer: IpAddr,
     /// The portal group of the portal.
     pub portal_group: u16,
     /// How long to wait.
@@ -67,11 +69,11 @@ pub struct LoginConnection {
 impl LoginConnection {
     /// A connection that has just been accepted.
     pub fn new(config: ConnectionConfig, now: Time) -> Self {
-        let ConnectionConfig { directory, local, portal_group, timers, entropy } = config;
+        let timers = config.timers;
         Self {
             receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES).into(),
-            sender: Sender::new(entropy.first_serial_number()),
-            login: Some(Box::new(Login::new(directory, local, portal_group, entropy))),
+            sender: Sender::new(config.entropy.first_serial_number()),
+            login: Some(Box::new(Login::new(config))),
             request: None,
             segment: Vec::new(),
             events: VecDeque::new(),

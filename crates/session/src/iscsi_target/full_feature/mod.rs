@@ -14,7 +14,7 @@ mod terminated;
 mod text;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lunette_pdu::{
@@ -57,6 +57,7 @@ pub(crate) struct FullFeature {
     parameters: Parameters,
     directory: Arc<Directory>,
     local: SocketAddr,
+    peer: IpAddr,
     cid: Cid,
     tasks: TaskTable,
     immediate_tasks: u32,
@@ -90,6 +91,7 @@ impl FullFeature {
             parameters: parameters.within(&session.parameters),
             directory: Arc::clone(login.directory()),
             local: login.local(),
+            peer: login.peer(),
             cid,
             session: Arc::clone(session),
             tasks: TaskTable::default(),

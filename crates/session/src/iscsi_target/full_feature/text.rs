@@ -44,7 +44,7 @@ impl FullFeature {
         data: &[u8],
         cx: &mut Context<'_>,
     ) -> Result<(), Violation> {
-        let asker = Asker { directory: &self.directory, session: &self.session, local: self.local };
+        let asker = Asker { directory: &self.directory, session: &self.session, local: self.local, peer: self.peer };
         let Part { text, continue_, declared } = self
             .text
             .request(request, data, &asker, self.parameters.send_data_segment_len)

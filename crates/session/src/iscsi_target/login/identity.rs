@@ -6,7 +6,7 @@ use lunette_pdu::{LoginStatus, Tsih};
 
 use super::{Answers, Login, Refusal, refuse};
 use crate::chap::Authentication;
-use crate::iscsi_target::directory::{Moved, TargetNode};
+use crate::iscsi_target::directory::{Admission, Moved, TargetNode};
 use crate::keys::Negotiation;
 use crate::limits::{MAX_NAME_BYTES, MAX_SESSION_CONNECTIONS};
 
@@ -14,16 +14,22 @@ use crate::limits::{MAX_NAME_BYTES, MAX_SESSION_CONNECTIONS};
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) initiator_name: String,
-    pub(super) target: Option<Arc<TargetNode>>,
+    /// `None`: the login is for discovery.
+    pub(super) admission: Option<Admission>,
 }
 
 impl Identity {
+    /// The target; `None`: the login is for discovery.
+    pub(super) fn target(&self) -> Option<&Arc<TargetNode>> {
+        self.admission.as_ref().map(|admission| &admission.target)
+    }
+
     /// Later requests may repeat the names, as some initiators do in each stage, but not change them.
     pub(super) fn check_repeated(&self, pairs: &[(&str, &str)]) -> Result<(), Refusal> {
         let is_repeated = |key: &str, value: &str| match key {
             "InitiatorName" => value.eq_ignore_ascii_case(&self.initiator_name),
-            "TargetName" => self.target.as_ref().is_none_or(|target| value.eq_ignore_ascii_case(&target.name)),
-            "SessionType" => value == if self.target.is_some() { "Normal" } else { "Discovery" },
+            "TargetName" => self.target().is_none_or(|target| value.eq_ignore_ascii_case(&target.name)),
+            "SessionType" => value == if self.admission.is_some() { "Normal" } else { "Discovery" },
             _ => true,
         };
         match pairs.iter().find(|(key, value)| !is_repeated(key, value)) {
@@ -42,25 +48,26 @@ impl Login {
         if initiator_name.len() > MAX_NAME_BYTES {
             return refuse(LoginStatus::INITIATOR_ERROR, "InitiatorName is longer than 223 bytes");
         }
-        let target = match value("SessionType").unwrap_or("Normal") {
+        let admission = match value("SessionType").unwrap_or("Normal") {
             "Discovery" => None,
             "Normal" => Some(self.find_target(initiator_name, value("TargetName"))?),
             other => return refuse(LoginStatus::SESSION_TYPE_NOT_SUPPORTED, format!("SessionType={other}")),
         };
-        if let Some(target) = &target {
+        let target = admission.as_ref().map(|admission| &admission.target);
+        if let Some(target) = target {
             if let Some(alias) = &target.alias {
                 answer.push("TargetAlias", alias)?;
             }
             answer.push("TargetPortalGroupTag", &self.portal_group.to_string())?;
         }
         let leading = self.leads();
-        let mut offer = target.as_ref().map(|target| target.offer.clone()).unwrap_or_default();
+        let mut offer = target.map(|target| target.offer.clone()).unwrap_or_default();
         // A discovery session has one connection and recovers nothing (RFC 7143 sections 13.2 and 7.4.1).
         let (most, level) = if target.is_some() { (MAX_SESSION_CONNECTIONS, 2) } else { (1, 0) };
         offer.max_connections = offer.max_connections.min(most);
         offer.error_recovery_level = offer.error_recovery_level.min(level);
         self.negotiation = Some(Negotiation::new(offer, leading));
-        self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
+        self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), admission });
         Ok(())
     }
 
@@ -69,7 +76,7 @@ impl Login {
         self.thread.is_none_or(|thread| thread.tsih == Tsih::NEW)
     }
 
-    fn find_target(&self, initiator: &str, name: Option<&str>) -> Result<Arc<TargetNode>, Refusal> {
+    fn find_target(&self, initiator: &str, name: Option<&str>) -> Result<Admission, Refusal> {
         let Some(name) = name else {
             return refuse(LoginStatus::MISSING_PARAMETER, "TargetName is missing in a normal session");
         };
@@ -77,19 +84,20 @@ impl Login {
         let Some(target) = self.directory.find(name).filter(here) else {
             return refuse(LoginStatus::NOT_FOUND, format!("no target {name} here"));
         };
-        if !target.admits(initiator) {
-            return refuse(LoginStatus::AUTHORIZATION_FAILURE, format!("{initiator} may not use {name}"));
-        }
+        let Some(admission) = target.admit(initiator, self.peer) else {
+            let why = format!("{initiator} from {} may not use {name}", self.peer);
+            return refuse(LoginStatus::AUTHORIZATION_FAILURE, why);
+        };
         // A session that is here goes on, also with further connections.
         if let Some(moved) = target.moved.as_ref().filter(|_| self.leads()) {
             return redirect(name, moved);
         }
-        Ok(Arc::clone(target))
+        Ok(admission)
     }
 
     pub(super) fn policy(&self) -> &Authentication {
         match &self.identity {
-            Some(Identity { target: Some(target), .. }) => &target.authentication,
+            Some(Identity { admission: Some(admission), .. }) => admission.authentication(),
             _ => &self.directory.discovery,
         }
     }

@@ -99,6 +99,7 @@ impl MultiPair {
         let config = ConnectionConfig {
             directory: Arc::clone(&self.directory),
             local: "192.0.2.7:3260".parse().unwrap(),
+            peer: [192, 0, 2, 77].into(),
             portal_group: 1,
             timers: timers(),
             entropy: entropy(0x90 + seed),

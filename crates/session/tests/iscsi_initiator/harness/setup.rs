@@ -1,10 +1,11 @@
 //! What sessions and targets are made of.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_pdu::Isid;
 use lunette_session::iscsi_initiator::SessionConfig;
-use lunette_session::iscsi_target::{Portal, TargetNode, Transport};
+use lunette_session::iscsi_target::{Host, Portal, TargetNode, Transport};
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::{Authentication, Credentials, Entropy, Secret, Timers};
 
@@ -38,7 +39,7 @@ pub(crate) fn node(authentication: Authentication, offer: Offer) -> TargetNode {
         name: TARGET.into(),
         alias: Some("the disk".into()),
         authentication,
-        initiators: None,
+        hosts: vec![Arc::new(Host::everyone())],
         portals: vec![Portal { address: "192.0.2.7:3260".parse().unwrap(), group: 1, transport: Transport::Stream }],
         offer,
         moved: None,

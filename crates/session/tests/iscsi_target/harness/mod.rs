@@ -14,7 +14,7 @@ pub(crate) use peer::Peer;
 pub(crate) use requests::{
     command, data_out, login_request, nop_out, read, snack, solicited, task_management, text, text_request, write,
 };
-pub(crate) use setup::{INITIATOR, Setup, TARGET, node};
+pub(crate) use setup::{INITIATOR, Setup, TARGET, node, only};
 
 /// Bytes that tell where they belong.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {

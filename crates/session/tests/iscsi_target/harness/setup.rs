@@ -1,11 +1,11 @@
 //! What a connection is made of.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_session::iscsi_target::{
-    ConnectionConfig, Directory, Entropy, LoginConnection, Moved, Portal, TargetNode, Timers, Transport,
+    ConnectionConfig, Directory, Entropy, Host, LoginConnection, Moved, Portal, TargetNode, Timers, Transport,
 };
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Time};
@@ -13,17 +13,21 @@ use lunette_session::{Authentication, Time};
 pub(crate) const TARGET: &str = "iqn.2026-11.example:disk";
 pub(crate) const INITIATOR: &str = "iqn.2026-11.example:host";
 
+/// Where the initiator is.
+pub(crate) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77));
+
 pub(crate) struct Setup {
     pub(crate) offer: Offer,
     pub(crate) authentication: Authentication,
     pub(crate) discovery: Authentication,
-    pub(crate) initiators: Option<Vec<String>>,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) alias: Option<String>,
     pub(crate) portals: Vec<Portal>,
     pub(crate) moved: Option<Moved>,
     /// Further targets of the directory.
     pub(crate) others: Vec<TargetNode>,
     pub(crate) local: SocketAddr,
+    pub(crate) peer: IpAddr,
     pub(crate) timers: Timers,
     pub(crate) first_cmd_sn: u32,
     /// What the initiator offers when [`Peer::logged_in`](super::Peer::logged_in) logs in for the test.
@@ -37,12 +41,13 @@ impl Default for Setup {
             offer: Offer::default(),
             authentication: Authentication::None,
             discovery: Authentication::None,
-            initiators: None,
+            hosts: vec![Host::everyone()],
             alias: None,
             portals: vec![Portal { address: local, group: 1, transport: Transport::Stream }],
             moved: None,
             others: Vec::new(),
             local,
+            peer: PEER,
             timers: Timers {
                 login: Duration::from_secs(15),
                 ping_after: Duration::from_secs(30),
@@ -55,13 +60,18 @@ impl Default for Setup {
     }
 }
 
+/// The host of one initiator name.
+pub(crate) fn only(initiator: &str) -> Host {
+    Host::of_initiators(Some(vec![initiator.into()]))
+}
+
 /// A target that anyone may use.
 pub(crate) fn node(name: &str, portals: Vec<Portal>) -> TargetNode {
     TargetNode {
         name: name.into(),
         alias: None,
         authentication: Authentication::None,
-        initiators: None,
+        hosts: vec![Arc::new(Host::everyone())],
         portals,
         offer: Offer::default(),
         moved: None,
@@ -78,7 +88,7 @@ impl Setup {
         let first = TargetNode {
             alias: self.alias,
             authentication: self.authentication,
-            initiators: self.initiators,
+            hosts: self.hosts.into_iter().map(Arc::new).collect(),
             offer: self.offer,
             moved: self.moved,
             ..node(TARGET, self.portals)
@@ -87,6 +97,7 @@ impl Setup {
         let config = ConnectionConfig {
             directory: Arc::new(Directory { targets, discovery: self.discovery }),
             local: self.local,
+            peer: self.peer,
             portal_group: 1,
             timers: self.timers,
             entropy: Entropy(std::array::from_fn(|n| 0xf0_u8.wrapping_add(n as u8))),

@@ -1,0 +1,195 @@
+//! Hosts: the initiators of a target that have rules of their own, and what they see of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use lunette_scsi::Lun;
+use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
+use serde::Deserialize;
+
+use super::{Chap, Target, authentication, check_name};
+use crate::failure::Failure;
+
+/// The longest name of a host.
+const MAX_HOST_NAME_CHARACTERS: usize = 64;
+
+/// Initiators with rules of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HostEntry {
+    pub(crate) name: String,
+    pub(crate) initiators: Option<Vec<String>>,
+    pub(crate) networks: Option<Vec<Network>>,
+    #[serde(default)]
+    pub(crate) chap: Vec<Chap>,
+    pub(crate) mutual_chap: Option<Chap>,
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    #[serde(rename = "lun")]
+    pub(crate) luns: Option<Vec<MappedLun>>,
+}
+
+/// A logical unit that a host sees.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MappedLun {
+    /// Its number in the target.
+    pub(crate) number: u16,
+    /// The number that the host uses; without it, the same.
+    #[serde(rename = "as")]
+    pub(crate) seen_as: Option<u16>,
+    #[serde(default)]
+    pub(crate) read_only: bool,
+}
+
+/// A network, or one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Network(IpNet);
+
+impl TryFrom<String> for Network {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
+            format!("{text:?} is no network; write ADDR/BITS, such as 192.0.2.0/24 or 2001:db8::/32, or an address")
+        })?;
+        if network.trunc() != network {
+            return Err(format!("{text}: the address has bits beyond the network; write {}", network.trunc()));
+        }
+        Ok(Self(network))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Checks the hosts of a target, except for what their secret files hold.
+pub(super) fn check(target: &Target) -> Result<(), String> {
+    if target.allow.is_some() && !target.hosts.is_empty() {
+        return Err("allow is for targets without hosts; write initiators of a host instead".into());
+    }
+    for (index, host) in target.hosts.iter().enumerate() {
+        let of_host = |why: String| format!("host {}: {why}", host.name);
+        if target.hosts[..index].iter().any(|other| other.name == host.name) {
+            return Err(of_host("the name is there twice".into()));
+        }
+        check_host(host, target).map_err(of_host)?;
+    }
+    Ok(())
+}
+
+fn check_host(host: &HostEntry, target: &Target) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if host.name.is_empty() || host.name.len() > MAX_HOST_NAME_CHARACTERS || !host.name.chars().all(is_plain) {
+        return Err(format!("a name has 1 to {MAX_HOST_NAME_CHARACTERS} letters, digits, '-', '.' and '_'"));
+    }
+    host.initiators.iter().flatten().try_for_each(|initiator| check_name(initiator))?;
+    if host.mutual_chap.is_some() && host.chap.is_empty() {
+        return Err("mutual_chap needs a chap user too".into());
+    }
+    let known: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
+    if let Some(lun) = host.luns.iter().flatten().find(|lun| !known.contains(&lun.number)) {
+        return Err(format!("the target has no LUN {}", lun.number));
+    }
+    lun_map(host).map(drop)
+}
+
+fn lun_map(host: &HostEntry) -> Result<LunMap, String> {
+    let Some(luns) = &host.luns else { return Ok(LunMap::all(host.read_only)) };
+    let lun =
+        |number: u16| Lun::new(number).ok_or_else(|| format!("LUN {number} is beyond {}", lunette_scsi::MAX_FLAT_LUN));
+    let entry = |mapped: &MappedLun| {
+        let seen_as = lun(mapped.seen_as.unwrap_or(mapped.number))?;
+        Ok((lun(mapped.number)?, Place { lun: seen_as, read_only: mapped.read_only }))
+    };
+    let entries = luns.iter().map(entry).collect::<Result<Vec<_>, String>>()?;
+    LunMap::only(entries, host.read_only).map_err(|error| error.to_string())
+}
+
+/// The hosts of a target, with their secrets read. Without hosts there is one: of the initiators that `allow` names, or of all.
+pub(crate) fn read(target: &Target) -> Result<Vec<HostConfig>, Failure> {
+    if target.hosts.is_empty() {
+        return Ok(vec![HostConfig { host: Host::of_initiators(target.allow.clone()), ..HostConfig::everyone() }]);
+    }
+    target.hosts.iter().map(|host| read_host(host, &target.name)).collect()
+}
+
+fn read_host(entry: &HostEntry, target: &str) -> Result<HostConfig, Failure> {
+    let authentication = match authentication(&entry.chap, entry.mutual_chap.as_ref())? {
+        Authentication::None => None,
+        chap @ Authentication::Chap { .. } => Some(chap),
+    };
+    let failed = |why: String| Failure::Configuration(format!("target {target}: host {}: {why}", entry.name));
+    let host = Host {
+        name: entry.name.as_str().into(),
+        initiators: entry.initiators.clone(),
+        networks: entry.networks.as_ref().map(|networks| networks.iter().map(|Network(network)| *network).collect()),
+        authentication,
+    };
+    Ok(HostConfig { host, luns: lun_map(entry).map_err(failed)? })
+}
+
+/// Whether the hosts of both lists ask for the same proofs and give the same ones.
+pub(crate) fn have_same_secrets(old: &[HostConfig], new: &[HostConfig]) -> bool {
+    old.len() == new.len()
+        && old.iter().zip(new).all(|(old, new)| match (&old.host.authentication, &new.host.authentication) {
+            (Some(old), Some(new)) => old.same_as(new),
+            (old, new) => old.is_none() && new.is_none(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    fn target(hosts: &str) -> Result<Target, String> {
+        let luns = "lun = [{ number = 0, disk = \"mem:1M\" }, { number = 5, disk = \"mem:1M\" }]";
+        parse(&format!("[[target]]\nname = \"iqn.a\"\n{luns}\n{hosts}")).map(|mut config| config.targets.remove(0))
+    }
+
+    #[test]
+    fn a_host_says_who_it_is_and_what_it_sees() {
+        let target = target(
+            "[[target.host]]\nname = \"db-1\"\ninitiators = [\"iqn.db\"]\nnetworks = [\"192.0.2.0/24\", \"2001:db8::1\"]\n\
+             lun = [{ number = 5, as = 0, read_only = true }]\n\
+             [[target.host]]\nname = \"rest\"\nread_only = true",
+        );
+        let hosts = read(&target.unwrap()).unwrap();
+        assert_eq!(hosts[0].host.initiators, Some(vec!["iqn.db".into()]));
+        let networks: Vec<_> = hosts[0].host.networks.iter().flatten().map(IpNet::to_string).collect();
+        assert_eq!(networks, ["192.0.2.0/24", "2001:db8::1/128"]);
+        let (zero, five) = (Lun::new(0).unwrap(), Lun::new(5).unwrap());
+        assert_eq!(hosts[0].luns.place(five), Some(Place { lun: zero, read_only: true }));
+        assert_eq!(hosts[0].luns.place(zero), None);
+        assert_eq!(hosts[1].luns, LunMap::all(true));
+        assert_eq!((&*hosts[1].host.name, &hosts[1].host.initiators), ("rest", &None));
+    }
+
+    #[test]
+    fn mistakes_in_hosts_are_named() {
+        let host = |keys: &str| format!("[[target.host]]\nname = \"h\"\n{keys}");
+        for (hosts, expected) in [
+            (host("[[target.host]]\nname = \"h\""), "host h: the name is there twice"),
+            (host("networks = [\"192.0.2.7/24\"]"), "write 192.0.2.0/24"),
+            (host("networks = [\"lab\"]"), "no network"),
+            (host("initiators = [\"Db 1\"]"), "not an iSCSI name"),
+            (host("lun = [{ number = 1 }]"), "host h: the target has no LUN 1"),
+            (host("lun = [{ number = 0 }, { number = 5, as = 0 }]"), "mapped to LUN 0"),
+            (host("lun = [{ number = 0 }, { number = 0, as = 1 }]"), "LUN 0 is mapped twice"),
+            (host("lun = [{ number = 0, as = 16384 }]"), "beyond 16383"),
+            (host("mutual_chap = { user = \"a\", secret_file = \"b\" }"), "needs a chap user"),
+            ("[[target.host]]\nname = \"a b\"".into(), "letters, digits"),
+            (format!("allow = []\n{}", host("")), "allow is for targets without hosts"),
+        ] {
+            let error = target(&hosts).err().unwrap_or_default();
+            assert!(error.contains(expected), "{hosts}: {error}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Hosts: the initiators that a target admits, and how they prove themselves.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::chap::Authentication;
+
+/// Initiators that a target admits under the same rules.
+///
+/// A session belongs to one host of its target ([`host_of`]).
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Its name, unique within the target.
+    pub name: Arc<str>,
+    /// The iSCSI names of its initiators; `None`: any.
+    pub initiators: Option<Vec<String>>,
+    /// The networks that its connections come from; `None`: any.
+    pub networks: Option<Vec<IpNet>>,
+    /// How its initiators prove themselves; `None`: as the target says.
+    pub authentication: Option<Authentication>,
+}
+
+impl Host {
+    /// The host that all initiators belong to.
+    pub fn everyone() -> Self {
+        Self::of_initiators(None)
+    }
+
+    /// The host of these initiators, wherever they are.
+    pub fn of_initiators(initiators: Option<Vec<String>>) -> Self {
+        Self { name: "".into(), initiators, networks: None, authentication: None }
+    }
+
+    /// Whether an initiator of this name, on a connection from this address, belongs to the host. Names are compared without regard to case, as
+    /// their preparation (RFC 3722) folds it. An IPv4 address within an IPv6 one counts as IPv4.
+    fn fits(&self, initiator: &str, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        (self.initiators.is_none() || self.names(initiator))
+            && self.networks.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&peer)))
+    }
+
+    fn names(&self, initiator: &str) -> bool {
+        self.initiators.iter().flatten().any(|name| name.eq_ignore_ascii_case(initiator))
+    }
+}
+
+/// The host that an initiator of this name, on a connection from this address, belongs to: the first that fits. A name that a host lists
+/// belongs to such hosts alone, so a host of all names takes in none that pretends to be of another.
+pub(crate) fn host_of<'a>(hosts: &'a [Arc<Host>], initiator: &str, peer: IpAddr) -> Option<&'a Arc<Host>> {
+    let is_listed = hosts.iter().any(|host| host.names(initiator));
+    hosts.iter().find(|host| host.fits(initiator, peer) && (host.names(initiator) || !is_listed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(initiators: Option<&[&str]>, networks: Option<&[&str]>) -> Host {
+        Host {
+            initiators: initiators.map(|names| names.iter().map(|name| (*name).into()).collect()),
+            networks: networks.map(|networks| networks.iter().map(|network| network.parse().unwrap()).collect()),
+            ..Host::everyone()
+        }
+    }
+
+    #[test]
+    fn the_first_host_that_fits_is_taken_and_a_listed_name_belongs_to_its_host_alone() {
+        let named = |name: &str, host: Host| Arc::new(Host { name: name.into(), ..host });
+        let hosts = [
+            named("lab", host(None, Some(&["192.0.2.0/24"]))),
+            named("db", host(Some(&["iqn.db"]), Some(&["198.51.100.0/24"]))),
+            named("rest", host(None, None)),
+        ];
+        let found = |initiator, peer: &str| host_of(&hosts, initiator, peer.parse().unwrap()).map(|host| &*host.name);
+        assert_eq!(found("iqn.a", "192.0.2.1"), Some("lab"));
+        assert_eq!(found("iqn.a", "203.0.113.1"), Some("rest"));
+        assert_eq!(found("iqn.db", "198.51.100.1"), Some("db"));
+        assert_eq!(found("IQN.DB", "192.0.2.1"), None);
+        assert_eq!(host_of(&[], "iqn.a", "192.0.2.1".parse().unwrap()).map(|host| &*host.name), None);
+    }
+
+    #[test]
+    fn a_host_is_told_by_name_and_network_together() {
+        let near: IpAddr = "192.0.2.77".parse().unwrap();
+        let mapped: IpAddr = "::ffff:192.0.2.77".parse().unwrap();
+        let far: IpAddr = "198.51.100.1".parse().unwrap();
+        let v6: IpAddr = "2001:db8::1".parse().unwrap();
+        for (host, initiator, peer, fits) in [
+            (host(None, None), "iqn.a", far, true),
+            (host(Some(&["iqn.a", "iqn.b"]), None), "iqn.B", far, true),
+            (host(Some(&["iqn.a"]), None), "iqn.ab", near, false),
+            (host(Some(&[]), None), "iqn.a", near, false),
+            (host(None, Some(&["192.0.2.0/24"])), "iqn.a", near, true),
+            (host(None, Some(&["192.0.2.0/24"])), "iqn.a", mapped, true),
+            (host(None, Some(&["192.0.2.0/24"])), "iqn.a", far, false),
+            (host(None, Some(&["192.0.2.0/24", "2001:db8::/32"])), "iqn.a", v6, true),
+            (host(None, Some(&["0.0.0.0/0"])), "iqn.a", v6, false),
+            (host(None, Some(&[])), "iqn.a", near, false),
+            (host(Some(&["iqn.a"]), Some(&["192.0.2.77/32"])), "iqn.a", near, true),
+            (host(Some(&["iqn.a"]), Some(&["192.0.2.77/32"])), "iqn.b", near, false),
+            (host(Some(&["iqn.a"]), Some(&["192.0.2.76/32"])), "iqn.a", near, false),
+        ] {
+            assert_eq!(host.fits(initiator, peer), fits, "{host:?}, {initiator} from {peer}");
+        }
+    }
+}
