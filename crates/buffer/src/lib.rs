@@ -36,6 +36,7 @@ mod payload;
 mod pool;
 mod shared;
 mod trimmer;
+mod warm;
 
 pub use buffer::Buffer;
 pub use file_slice::FileSlice;
@@ -45,3 +46,4 @@ pub use payload::{Payload, PayloadRef};
 pub use pool::Pool;
 pub use shared::SharedBuffer;
 pub use trimmer::{TRIM_INTERVAL, Trimmer};
+pub use warm::KeepsWarm;

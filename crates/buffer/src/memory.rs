@@ -101,7 +101,10 @@ impl Drop for Handle {
     #[inline]
     fn drop(&mut self) {
         let Some(mut memory) = self.0.take() else { return };
-        if let Some(pool) = Arc::get_mut(&mut memory).and_then(|last| last.pool.take()) {
+        // The count is looked at first, for it costs less than to claim the memory.
+        if Arc::strong_count(&memory) == 1
+            && let Some(pool) = Arc::get_mut(&mut memory).and_then(|last| last.pool.take())
+        {
             pool.give_back(memory);
         }
     }

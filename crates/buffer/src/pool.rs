@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::loan::Entries;
 use crate::memory::{CLASSES, Handle, Memory, class_len, class_of};
-use crate::{Buffer, MAX_BUFFER_LEN};
+use crate::{Buffer, KeepsWarm, MAX_BUFFER_LEN, warm};
 
 /// Idle memory that any pool may keep, in bytes. Only a [trimmed](Pool::trimmed) pool keeps more.
 const MAX_IDLE_BYTES: usize = 8 << 20;
@@ -140,7 +140,26 @@ impl Pool {
     /// Memory of a class, whose bytes are already counted.
     #[inline]
     pub(crate) fn into_handle(self, class: usize) -> Handle {
-        Handle::new(self.0.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class))), self)
+        let memory = warm::take(&self, class).unwrap_or_else(|| self.idle_or_new(class));
+        Handle::new(memory, self)
+    }
+
+    #[inline(never)]
+    fn idle_or_new(&self, class: usize) -> Arc<Memory> {
+        self.0.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class)))
+    }
+
+    /// Has the present thread keep up to 64 KiB of memory that is given back there, one buffer, for the next one that is taken there. An event loop
+    /// that fills short buffers one by one then takes no lock for them. What is kept counts against no bound of idle memory. A thread does so
+    /// for one pool at a time.
+    pub fn keep_warm(&self) -> KeepsWarm {
+        KeepsWarm::begin(self.clone())
+    }
+
+    /// Whether it is the same pool.
+    #[inline]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Bytes that are out, counted in whole size classes.
@@ -189,26 +208,39 @@ impl Pool {
     }
 
     /// Keeps or frees memory whose last handle is gone, and uncounts its bytes.
+    #[inline]
     pub(crate) fn give_back(&self, memory: Arc<Memory>) {
-        let (class, len) = (memory.class, class_len(memory.class));
-        {
-            let mut idle = self.0.idle();
-            let most = self.0.max_idle_bytes(self.0.used_bytes.load(Ordering::Relaxed).saturating_sub(len));
-            if let Some(most_before) = most.checked_sub(len) {
-                // What was in use just now is more likely to be asked for again than memory of other lengths.
-                if idle.bytes > most_before {
-                    idle.shrink(class, most_before);
-                }
-                if idle.bytes <= most_before {
-                    idle.bytes += len;
-                    idle.by_class[class].push(memory);
-                }
-            }
-            if idle.bytes > MAX_IDLE_BYTES {
-                self.0.has_surplus.store(true, Ordering::Relaxed);
-            }
+        let len = class_len(memory.class);
+        if let Some(memory) = warm::keep(self, memory) {
+            self.keep_idle(memory);
         }
         self.uncount_bytes(len);
+    }
+
+    /// Keeps or frees memory whose bytes are still counted.
+    #[inline(never)]
+    fn keep_idle(&self, memory: Arc<Memory>) {
+        let (class, len) = (memory.class, class_len(memory.class));
+        let mut idle = self.0.idle();
+        let most = self.0.max_idle_bytes(self.0.used_bytes.load(Ordering::Relaxed).saturating_sub(len));
+        if let Some(most_before) = most.checked_sub(len) {
+            // What was in use just now is more likely to be asked for again than memory of other lengths.
+            if idle.bytes > most_before {
+                idle.shrink(class, most_before);
+            }
+            if idle.bytes <= most_before {
+                idle.bytes += len;
+                idle.by_class[class].push(memory);
+            }
+        }
+        if idle.bytes > MAX_IDLE_BYTES {
+            self.0.has_surplus.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn idle_bytes(&self) -> usize {
+        self.0.idle().bytes
     }
 
     /// Takes bytes off the count, and calls `when_back` if it is awaited.
