@@ -55,7 +55,7 @@ impl Reactor {
         let mut sends: [Option<Outgoing<'_>>; MAX_SENDS] = [const { None }; MAX_SENDS];
         let mut asked = [0; MAX_SENDS];
         let mut done = [false; MAX_SENDS];
-        let lists = self.lists.begin();
+        let lists = self.lists.begin(keys.len());
         let (backend, connections) = self.sockets.split();
         for ((index, key), list) in keys.iter().enumerate().zip(lists) {
             let Some(connection) = connections.get(*key).filter(|connection| connection.sends()) else { continue };
