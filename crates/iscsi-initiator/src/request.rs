@@ -275,9 +275,15 @@ enum Inner {
 
 impl Completion {
     /// Ends the request of a command, and gives its buffers back.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "outcomes are large to be moved")]
+    #[inline(always)]
     pub(crate) fn end(self, command: &mut Command, result: Result<Reply, Error>) {
         self.complete(Outcome { result, data_in: command.data_in.take(), data_out: command.data_out.take() });
+    }
+
+    #[cold]
+    fn tell_closed(self) {
+        self.complete(Outcome { result: Err(Error::Closed), data_in: None, data_out: None });
     }
 
     /// A completion that reports to `sink` under `tag`. It does not allocate.
@@ -290,7 +296,8 @@ impl Completion {
         Self(Some(Inner::Call(Box::new(f))))
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "outcomes are large to be moved")]
+    #[inline(always)]
     pub(crate) fn complete(mut self, outcome: Outcome) {
         match self.0.take() {
             Some(Inner::Sink { sink, tag }) => sink.complete(tag, outcome),
@@ -306,7 +313,7 @@ impl Drop for Completion {
     fn drop(&mut self) {
         if self.0.is_some() {
             let told = Self(self.0.take());
-            told.complete(Outcome { result: Err(Error::Closed), data_in: None, data_out: None });
+            told.tell_closed();
         }
     }
 }

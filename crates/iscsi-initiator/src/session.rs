@@ -145,10 +145,10 @@ impl Initiator {
         let traffic = Arc::new(SharedTraffic::default());
         let counted = Arc::clone(&traffic);
         let pool = Pool::trimmed(buffer_bytes);
-        let trimmer = Trimmer::new(pool.clone());
+        let pool_of_loop = pool.clone();
         let thread = thread::Builder::new()
             .name("lunette-client".into())
-            .spawn(move || run(config, &started, counted, trimmer))
+            .spawn(move || run(config, &started, counted, &pool_of_loop))
             .map_err(failed)?;
         let (queue, counts) =
             start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
@@ -177,8 +177,9 @@ fn run(
     config: LoopConfig,
     started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>,
     traffic: Arc<SharedTraffic>,
-    trimmer: Trimmer,
+    pool: &Pool,
 ) -> io::Result<()> {
+    let (_warm, trimmer) = (pool.keep_warm(), Trimmer::new(pool.clone()));
     let mut reactor = match Reactor::with(config) {
         Ok(reactor) => reactor,
         Err(error) => {
@@ -304,8 +305,9 @@ impl Session {
 
     fn push_request(&self, request: Request, completion: Completion) -> RequestId {
         let id = RequestId(self.0.next_request.fetch_add(1, Ordering::Relaxed));
-        let submission = Submission::new(id, request, completion);
-        self.push(Message::Submit { session: self.0.owner.key, submission });
+        let session = self.0.owner.key;
+        let make = || Message::Submit { session, submission: Submission::new(id, request, completion) };
+        self.0.initiator.0.queue.push_with(make);
         id
     }
 

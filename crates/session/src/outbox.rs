@@ -1,5 +1,6 @@
 //! PDUs that are ready to be sent, as a list of slices.
 
+mod inline;
 mod sheet;
 #[cfg(test)]
 mod tests;
@@ -10,17 +11,19 @@ use lunette_buffer::{Buffer, Payload, PayloadRef};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
+use self::inline::Inline;
 use self::sheet::Sheet;
 use crate::OutgoingPdu;
 
-/// A PDU; or a part of it, when it has additional header segments, or its data lies in several places; or several PDUs that were written where they are
-/// sent from.
+/// A PDU; or a part of it, when its data lies in several places; or several PDUs without data; or several that were written where they are sent from.
+///
+/// Its head (header with digest) and its tail (pad and digest) are [`Inline`] bytes of the outbox, those of the next part right behind them. So what lies
+/// between two segments is one slice.
+#[derive(Default)]
 pub(crate) struct Part {
-    head: [u8; BHS_LEN + DIGEST_LEN],
-    head_len: u8,
+    pub(crate) head_len: u32,
     pub(crate) segment: Payload,
-    tail: [u8; 3 + DIGEST_LEN],
-    tail_len: u8,
+    pub(crate) tail_len: u8,
     /// See [`OutgoingPdu::block_len`].
     block_len: u16,
     /// PDUs that end with it: none when another part of the same PDU follows.
@@ -48,32 +51,34 @@ impl Digests {
 }
 
 impl Part {
-    /// A part that begins with `bytes`, no more than a header, and is not the end of its PDU.
-    pub(crate) fn new(bytes: &[u8], segment: Payload) -> Self {
-        let mut head = [0; _];
-        head[..bytes.len()].copy_from_slice(bytes);
-        Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, block_len: 0, ended_pdus: 0 }
+    /// A part without bytes around its segment, which is not the end of its PDU.
+    pub(crate) fn of(segment: Payload) -> Self {
+        Self { segment, ..Self::default() }
     }
 
-    /// Of its three pieces the one of that number; it may be empty. There is none after them.
-    #[inline]
-    fn piece(&self, number: u8) -> Option<PayloadRef<'_>> {
-        Some(match (number, &self.segment) {
-            (0, _) => PayloadRef::Bytes(&self.head[..usize::from(self.head_len)]),
-            (1, Payload::File(slice)) => PayloadRef::File { slice, sent: 0 },
-            (1, segment) => PayloadRef::Bytes(segment.first_run()),
-            (2, _) => PayloadRef::Bytes(&self.tail[..usize::from(self.tail_len)]),
-            _ => return None,
-        })
-    }
-
-    /// What is in memory: the head, the first run of the segment, and the tail.
-    pub(crate) fn bytes(&self) -> [&[u8]; 3] {
-        [&self.head[..usize::from(self.head_len)], self.segment.first_run(), &self.tail[..usize::from(self.tail_len)]]
+    /// Bytes of head and tail.
+    pub(crate) fn inline_len(&self) -> usize {
+        self.head_len as usize + usize::from(self.tail_len)
     }
 
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.head_len) + self.segment.len() + usize::from(self.tail_len)
+        self.inline_len() + self.segment.len()
+    }
+
+    /// The length of each of the PDUs that it is made of, when they are nothing but headers.
+    #[inline]
+    fn header_len(&self) -> Option<u32> {
+        let is_headers = matches!(self.segment, Payload::Empty) && self.tail_len == 0;
+        (is_headers && self.ended_pdus > 0).then(|| self.head_len / u32::from(self.ended_pdus))
+    }
+
+    /// What is in memory of its segment, or where it lies in a file.
+    #[inline]
+    fn segment(&self) -> PayloadRef<'_> {
+        match &self.segment {
+            Payload::File(slice) => PayloadRef::File { slice, sent: 0 },
+            segment => PayloadRef::Bytes(segment.first_run()),
+        }
     }
 }
 
@@ -81,6 +86,10 @@ impl Part {
 #[derive(Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<Part>,
+    /// Heads and tails of the queue.
+    inline: Inline,
+    /// Headers without data that follow each other may be one part.
+    joins_headers: bool,
     /// What follows the queue, while more is written.
     sheet: Option<Sheet>,
     /// Bytes of the first part that the socket has already taken.
@@ -137,7 +146,15 @@ impl Outbox {
     }
 
     /// Other PDUs follow.
+    #[inline]
     fn end_sheet(&mut self) {
+        if self.sheet.is_some() {
+            self.queue_sheet();
+        }
+    }
+
+    #[inline(never)]
+    fn queue_sheet(&mut self) {
         if let Some(sheet) = self.sheet.take().filter(|sheet| sheet.len() > 0) {
             self.queue.push_back(sheet.into_part());
         }
@@ -148,46 +165,93 @@ impl Outbox {
         self.sheet.take_if(|sheet| sheet.len() == 0);
     }
 
+    /// From now on, headers without data that follow each other may be one part: nothing looks at [parts](Self::append).
+    pub(crate) fn join_headers(&mut self) {
+        self.joins_headers = true;
+    }
+
     /// Appends a PDU. The header's DataSegmentLength is that of `segment`. When the caller knows the segment's CRC32C, nothing reads the segment for
     /// its digest, unless its length is no multiple of 4, because the digest covers the pad. For `block_len` see [`OutgoingPdu`].
+    #[inline]
     pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
+        if matches!(segment, Payload::Empty) {
+            return self.push_header(bhs);
+        }
+        let head_len = self.push_head(&bhs);
+        self.push_segment(head_len, segment, crc, block_len);
+    }
+
+    /// Appends a PDU that is nothing but a header.
+    #[inline]
+    pub(crate) fn push_header(&mut self, bhs: [u8; BHS_LEN]) {
+        let head_len = self.push_head(&bhs) as u32;
+        self.count();
+        if self.joins_headers
+            && let Some(last) = self.queue.back_mut()
+            && last.ended_pdus < u16::MAX
+            && last.header_len() == Some(head_len)
+        {
+            last.head_len += head_len;
+            last.ended_pdus += 1;
+        } else {
+            self.queue.push_back(Part { head_len, ended_pdus: 1, ..Part::default() });
+        }
+    }
+
+    /// Appends a PDU with additional header segments.
+    pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Payload) {
         self.end_sheet();
-        let mut head = [0; BHS_LEN + DIGEST_LEN];
-        head[..BHS_LEN].copy_from_slice(&bhs);
-        let mut head_len = BHS_LEN;
+        self.inline.push(&bhs);
+        self.inline.push(ahs);
+        let mut head_len = BHS_LEN + ahs.len();
         if self.digests.header {
-            head[BHS_LEN..].copy_from_slice(&to_wire(crc32c(&bhs)));
+            let mut digest = Crc32c::new();
+            digest.update(&bhs);
+            digest.update(ahs);
+            self.inline.push(&to_wire(digest.finish()));
             head_len += DIGEST_LEN;
         }
-        let (tail, tail_len) = match crc {
-            Some(crc) if self.digests.data && pad_len(segment.len()) == 0 => known_tail(crc),
-            _ => self.tail(&segment),
-        };
+        self.push_segment(head_len, segment, None, 0);
+    }
+
+    /// Appends a header with its digest. Gives how long they are.
+    #[inline]
+    fn push_head(&mut self, bhs: &[u8; BHS_LEN]) -> usize {
+        self.end_sheet();
+        self.inline.push(bhs);
+        if !self.digests.header {
+            return BHS_LEN;
+        }
+        self.inline.push(&to_wire(crc32c(bhs)));
+        BHS_LEN + DIGEST_LEN
+    }
+
+    /// Appends the rest of a PDU, whose head is there.
+    #[inline]
+    fn push_segment(&mut self, head_len: usize, segment: Payload, crc: Option<u32>, block_len: u16) {
+        self.count();
+        let head_len = head_len as u32;
         self.owned_bytes += segment.owned_len();
         self.segment_bytes += segment.len();
-        let (head_len, tail_len) = (head_len as u8, tail_len as u8);
-        let part = Part { head, head_len, segment, tail, tail_len, block_len, ended_pdus: 1 };
-        self.count();
+        let tail_len = self.push_tail(&segment, crc) as u8;
+        let part = Part { head_len, segment, tail_len, block_len, ended_pdus: 1 };
         match part.segment {
             Payload::Lent(_) => push_runs(part, &mut self.queue),
             _ => self.queue.push_back(part),
         }
     }
 
-    /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
-    pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Payload) {
-        self.end_sheet();
-        let mut header = [&bhs[..], ahs].concat();
-        if self.digests.header {
-            header.extend(to_wire(crc32c(&header)));
+    /// Appends pad and digest of a segment. Gives how long they are.
+    #[inline]
+    fn push_tail(&mut self, segment: &Payload, crc: Option<u32>) -> usize {
+        let pad_len = pad_len(segment.len());
+        self.inline.push(&[0; 3][..pad_len]);
+        if !self.digests.data || segment.is_empty() {
+            return pad_len;
         }
-        let (tail, tail_len) = self.tail(&segment);
-        let header = Payload::from(header);
-        self.owned_bytes += header.owned_len() + segment.owned_len();
-        self.segment_bytes += header.len() + segment.len();
-        self.count();
-        self.queue.push_back(Part::new(&[], header));
-        push_runs(Part { tail, tail_len: tail_len as u8, ended_pdus: 1, ..Part::new(&[], segment) }, &mut self.queue);
+        let crc = crc.filter(|_| pad_len == 0).unwrap_or_else(|| crc_of(segment, pad_len));
+        self.inline.push(&to_wire(crc));
+        pad_len + DIGEST_LEN
     }
 
     /// Counts a PDU whose parts are appended next.
@@ -198,16 +262,33 @@ impl Outbox {
         self.pushed_pdus += 1;
     }
 
-    /// What is to be sent, for a decorator that cuts the parts of a PDU again. Their bytes must stay the same.
-    pub(crate) fn parts(&mut self) -> &mut VecDeque<Part> {
-        &mut self.queue
+    /// Parts of the queue.
+    pub(crate) fn parts(&self) -> usize {
+        self.queue.len()
     }
 
-    /// Pad and digest, and how long they are.
-    #[inline]
-    fn tail(&self, segment: &Payload) -> ([u8; 3 + DIGEST_LEN], usize) {
-        let pad = pad_len(segment.len());
-        if self.digests.data { digested_tail(segment, pad) } else { ([0; _], pad) }
+    /// Bytes of the parts from that number on.
+    pub(crate) fn len_from(&self, first: usize) -> usize {
+        self.queue.range(first..).map(Part::len).sum()
+    }
+
+    /// Takes the parts from that number on out, with the bytes around their segments, for a decorator that [appends](Self::append) them again, cut.
+    pub(crate) fn cut_off(&mut self, first: usize, parts: &mut Vec<Part>, inline: &mut Vec<u8>) {
+        parts.extend(self.queue.drain(first..));
+        self.inline.cut_off(parts.iter().map(Part::inline_len).sum(), inline);
+    }
+
+    /// Appends a part that begins with `head` and is not the end of its PDU, which has been counted.
+    pub(crate) fn append(&mut self, head: &[u8], segment: Payload) {
+        self.inline.push(head);
+        self.queue.push_back(Part { head_len: head.len() as u32, ..Part::of(segment) });
+    }
+
+    /// The part that was appended last is the end of its PDU.
+    pub(crate) fn end_pdu(&mut self) {
+        if let Some(last) = self.queue.back_mut() {
+            last.ended_pdus = 1;
+        }
     }
 
     /// How many PDUs were queued since this was asked last.
@@ -217,10 +298,16 @@ impl Outbox {
 
     /// What is to be sent, in order; nothing is empty.
     #[inline]
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
-        let mut parts = self.queue.iter();
+    pub(crate) fn pieces(&self) -> Pieces<'_> {
         let sheet = self.sheet.as_ref().map(Sheet::bytes);
-        Pieces { part: parts.next(), number: 0, parts, sheet, skip: self.front_sent }
+        Pieces {
+            parts: self.queue.iter(),
+            inline: self.inline.bytes(),
+            segment: None,
+            tail_len: 0,
+            sheet,
+            skip: self.front_sent,
+        }
     }
 
     /// The same, where nothing is in files.
@@ -234,20 +321,23 @@ impl Outbox {
     /// The socket has taken `len` bytes from the front.
     pub(crate) fn sent(&mut self, len: usize) {
         self.front_sent += len;
-        let mut gone = 0;
+        let (mut gone, mut inline_len) = (0, 0);
         for part in &self.queue {
-            let part_len = part.len();
+            let segment_len = part.segment.len();
+            let part_len = part.inline_len() + segment_len;
             if self.front_sent < part_len {
                 break;
             }
             self.front_sent -= part_len;
             self.owned_bytes -= part.segment.owned_len();
-            self.segment_bytes -= part.segment.len();
+            self.segment_bytes -= segment_len;
             self.pdus -= usize::from(part.ended_pdus);
+            inline_len += part.inline_len();
             gone += 1;
         }
-        // In their place: a part is large to be moved out.
         self.queue.drain(..gone);
+        self.inline.drop_front(inline_len);
+        self.drop_headers();
         if self.queue.is_empty()
             && let Some(sheet) = self.sheet.take_if(|sheet| self.front_sent >= sheet.len())
         {
@@ -258,31 +348,52 @@ impl Outbox {
         debug_assert!(!self.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
     }
 
+    /// Counts the headers at the front that have been sent, though others of their part have not.
+    fn drop_headers(&mut self) {
+        if self.front_sent > 0
+            && let Some(front) = self.queue.front_mut()
+            && let Some(header_len) = front.header_len()
+        {
+            let gone = self.front_sent as u32 / header_len;
+            let gone_len = gone * header_len;
+            front.head_len -= gone_len;
+            front.ended_pdus -= gone as u16;
+            self.pdus -= gone as usize;
+            self.front_sent -= gone_len as usize;
+            self.inline.drop_front(gone_len as usize);
+        }
+    }
+
     /// Takes the first PDU out, which is as good as sent. There are no digests and no markers, and [`sent`](Self::sent) is not used.
     pub(crate) fn take_pdu(&mut self) -> Option<OutgoingPdu> {
+        debug_assert!(self.sheet.is_none(), "a transport that takes PDUs has none that are written as bytes");
+        debug_assert_eq!(self.front_sent, 0, "a transport takes bytes or PDUs");
+        let front = self.queue.front()?;
+        let head_len = front.header_len().unwrap_or(front.head_len) as usize;
+        let (bhs, ahs) = self.inline.bytes().get(..head_len)?.split_first_chunk()?;
+        let (bhs, ahs) = (*bhs, ahs.into());
+        if front.ended_pdus > 1 {
+            self.front_sent = head_len;
+            self.drop_headers();
+            return Some(OutgoingPdu { bhs, ahs, data: Payload::Empty, more: Vec::new(), block_len: 0 });
+        }
         let mut part = self.take_part()?;
-        let (bhs, ahs) = match part.head_len {
-            // With additional header segments the header is the segment of a part of its own.
-            0 => {
-                let header = part.segment.to_vec();
-                part = self.take_part()?;
-                let (bhs, ahs) = header.split_first_chunk()?;
-                (*bhs, ahs.into())
-            }
-            _ => (*part.head.first_chunk()?, Box::default()),
-        };
-        let mut pdu = OutgoingPdu { bhs, ahs, data: part.segment, more: Vec::new(), block_len: part.block_len };
-        let mut goes_on = part.ended_pdus == 0;
-        while goes_on && let Some(part) = self.take_part() {
-            goes_on = part.ended_pdus == 0;
-            pdu.more.push(part.segment);
+        self.inline.drop_front(part.inline_len());
+        let data = std::mem::take(&mut part.segment);
+        let mut pdu = OutgoingPdu { bhs, ahs, data, more: Vec::new(), block_len: part.block_len };
+        while part.ended_pdus == 0
+            && let Some(next) = self.take_part()
+        {
+            part = next;
+            self.inline.drop_front(part.inline_len());
+            pdu.more.push(std::mem::take(&mut part.segment));
         }
         Some(pdu)
     }
 
+    /// Takes the first part out of the queue, but for its bytes.
+    #[inline]
     fn take_part(&mut self) -> Option<Part> {
-        debug_assert!(self.sheet.is_none(), "a transport that takes PDUs has none that are written as bytes");
-        debug_assert_eq!(self.front_sent, 0, "a transport takes bytes or PDUs");
         let part = self.queue.pop_front()?;
         self.owned_bytes -= part.segment.owned_len();
         self.segment_bytes -= part.segment.len();
@@ -293,6 +404,7 @@ impl Outbox {
     /// Forgets what was not sent: there is no socket any more.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
+        self.inline.clear();
         self.sheet = None;
         (self.front_sent, self.pdus, self.owned_bytes, self.segment_bytes) = (0, 0, 0, 0);
     }
@@ -332,15 +444,37 @@ impl Outbox {
 }
 
 /// The pieces of parts that have not been sent. Nested iterators over lists of pieces were measured to cost a quarter more instructions.
-struct Pieces<'a> {
-    part: Option<&'a Part>,
-    /// Of the next piece of that part.
-    number: u8,
+#[derive(Default)]
+pub(crate) struct Pieces<'a> {
     parts: vec_deque::Iter<'a, Part>,
-    /// What comes behind them.
+    /// Heads and tails that are still to come.
+    inline: &'a [u8],
+    /// What follows the bytes that came last, and how long the tail behind it is.
+    segment: Option<PayloadRef<'a>>,
+    tail_len: u8,
+    /// What comes behind all parts.
     sheet: Option<&'a [u8]>,
     /// Bytes that have been sent.
     skip: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// The bytes up to the next segment, or to the end of all parts; there may be none.
+    #[inline]
+    fn next_inline(&mut self) -> &'a [u8] {
+        let mut len = usize::from(std::mem::take(&mut self.tail_len));
+        for part in &mut self.parts {
+            len += part.head_len as usize;
+            if !matches!(part.segment, Payload::Empty) {
+                (self.segment, self.tail_len) = (Some(part.segment()), part.tail_len);
+                break;
+            }
+            len += usize::from(part.tail_len);
+        }
+        let (bytes, rest) = self.inline.split_at(len);
+        self.inline = rest;
+        bytes
+    }
 }
 
 impl<'a> Iterator for Pieces<'a> {
@@ -349,16 +483,12 @@ impl<'a> Iterator for Pieces<'a> {
     #[inline]
     fn next(&mut self) -> Option<PayloadRef<'a>> {
         loop {
-            let piece = match self.part {
-                Some(part) => {
-                    let Some(piece) = part.piece(self.number) else {
-                        (self.part, self.number) = (self.parts.next(), 0);
-                        continue;
-                    };
-                    self.number += 1;
-                    piece
-                }
-                None => PayloadRef::Bytes(self.sheet.take()?),
+            let piece = match self.segment.take() {
+                Some(segment) => segment,
+                None => match self.next_inline() {
+                    [] if self.segment.is_none() => PayloadRef::Bytes(self.sheet.take()?),
+                    bytes => PayloadRef::Bytes(bytes),
+                },
             };
             let skipped = self.skip.min(piece.len());
             self.skip -= skipped;
@@ -369,27 +499,15 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Pad and digest of a data segment, which has none when it is empty.
-fn digested_tail(segment: &Payload, pad: usize) -> ([u8; 3 + DIGEST_LEN], usize) {
-    let mut tail = [0; 3 + DIGEST_LEN];
-    if segment.first_run().is_empty() {
-        return (tail, pad);
-    }
+/// The CRC32C of a data segment with its pad.
+fn crc_of(segment: &Payload, pad_len: usize) -> u32 {
     let mut digest = Crc32c::new();
     segment.for_each_run(|run| digest.update(run));
-    digest.update(&tail[..pad]);
-    tail[pad..pad + DIGEST_LEN].copy_from_slice(&to_wire(digest.finish()));
-    (tail, pad + DIGEST_LEN)
+    digest.update(&[0; 3][..pad_len]);
+    digest.finish()
 }
 
-/// A digest that the caller knows.
-fn known_tail(crc: u32) -> ([u8; 3 + DIGEST_LEN], usize) {
-    let mut tail = [0; 3 + DIGEST_LEN];
-    tail[..DIGEST_LEN].copy_from_slice(&to_wire(crc));
-    (tail, DIGEST_LEN)
-}
-
-/// Appends a part, cut so that each segment lies in one place.
+/// Appends a part, cut so that each segment lies in one place. Its tail comes behind the last.
 #[inline(never)]
 fn push_runs(mut part: Part, queue: &mut VecDeque<Part>) {
     while let Some((first, rest)) = part.segment.split_run() {

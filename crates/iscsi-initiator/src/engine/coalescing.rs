@@ -88,9 +88,9 @@ impl Coalescing {
         self.open_pdus += count;
     }
 
-    /// A command has been answered.
-    pub(super) fn completed(&mut self) {
-        self.batch.answers += 1;
+    /// Commands have been answered.
+    pub(super) fn completed(&mut self, answers: u32) {
+        self.batch.answers += answers;
     }
 
     /// A hold has ended, and there were fewer answers.

@@ -90,7 +90,7 @@ pub(super) struct SessionDriver {
     questions: HashMap<u64, (Time, Question)>,
     last_question: u64,
     /// The power-on counts of logical units, which disks hold.
-    power_ons: Vec<(LunField, Weak<AtomicU64>)>,
+    power_ons: Vec<PowerOns>,
     reconnect: ReconnectPolicy,
     time2wait: Duration,
     /// The counts of the sessions before the present one.
@@ -101,6 +101,9 @@ pub(super) struct SessionDriver {
     gone: bool,
     pub(super) watched_for: Option<Time>,
 }
+
+/// How often a logical unit was powered on, as a disk counts it.
+type PowerOns = (LunField, Weak<AtomicU64>);
 
 struct Closing {
     done: Vec<Done<()>>,

@@ -91,6 +91,14 @@ pub(crate) enum Message {
     Stop,
 }
 
+impl Message {
+    /// The session of a request.
+    #[inline]
+    fn submits_to(&self) -> Option<SessionKey> {
+        if let Self::Submit { session, .. } = self { Some(*session) } else { None }
+    }
+}
+
 /// The response to a task management request.
 #[derive(Clone, Copy)]
 pub(crate) struct TmfResult {
@@ -162,15 +170,20 @@ impl Queue {
     }
 
     /// Sends a message. The event loop is woken at the end of the caller's turn, if it sleeps.
-    #[inline]
     pub(crate) fn push(self: &Arc<Self>, message: Message) {
+        self.push_with(|| message);
+    }
+
+    /// Sends the message that `make` makes in the queue: requests are large to be moved.
+    #[inline]
+    pub(crate) fn push_with(self: &Arc<Self>, make: impl FnOnce() -> Message) {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.closed {
             // The drop may call a completion that pushes again, so the lock is released before.
             drop(inbox);
-            return drop(message);
+            return drop(make());
         }
-        inbox.messages.push(message);
+        inbox.messages.push(make());
         drop(inbox);
         if self.waker.is_asleep() {
             at_turn_end(Arc::<Self>::clone(self));
@@ -318,13 +331,6 @@ impl Engine {
         }
     }
 
-    /// Sends the requests that a session has accepted.
-    fn settle(&mut self, cx: &mut Context<'_>, session: Option<SessionKey>) {
-        if let Some(key) = session {
-            self.with(cx, key, |_, _| {});
-        }
-    }
-
     fn now(&self, cx: &Context<'_>) -> Time {
         Time::new(cx.now().saturating_duration_since(self.epoch))
     }
@@ -363,41 +369,39 @@ impl Engine {
     fn take_messages(&mut self, cx: &mut Context<'_>) {
         let mut messages = std::mem::take(&mut self.messages);
         self.queue.swap(&mut messages);
-        // Requests of a session that come together are sent together.
-        let mut submitted = None;
         let now = self.now(cx);
-        for message in &mut messages {
-            let session = match message {
-                Message::Submit { session, .. } => Some(*session),
-                _ => None,
-            };
-            if submitted != session {
-                self.settle(cx, submitted);
-                submitted = session;
-            }
-            match message {
-                // It is taken from where it lies: requests are large to be moved.
-                Message::Submit { session, submission } => self.submit(*session, submission, now),
-                _ => self.take_message(cx, std::mem::replace(message, Message::Stop), now),
+        // Requests of a session that come together are sent together.
+        for run in
+            messages.chunk_by_mut(|one, next| one.submits_to().is_some() && one.submits_to() == next.submits_to())
+        {
+            match run {
+                [Message::Submit { session, .. }, ..] => self.submit(cx, *session, run, now),
+                [message] => self.take_message(cx, std::mem::replace(message, Message::Stop)),
+                _ => {}
             }
         }
         messages.clear();
-        self.settle(cx, submitted);
         self.messages = messages;
     }
 
-    #[inline]
-    fn submit(&mut self, session: SessionKey, submission: &mut Submission, now: Time) {
+    /// Accepts requests of a session, and sends them. They are taken from where they lie: requests are large to be moved.
+    fn submit(&mut self, cx: &mut Context<'_>, session: SessionKey, messages: &mut [Message], now: Time) {
+        let submissions = messages.iter_mut().filter_map(|message| match message {
+            Message::Submit { submission, .. } => Some(submission),
+            _ => None,
+        });
         match self.sessions.get_mut(session.0) {
-            Some(driver) => driver.accept(submission, now),
-            None => submission.refuse(Error::Closed),
+            Some(driver) => driver.accept(submissions, now),
+            None => submissions.for_each(|submission| submission.refuse(Error::Closed)),
         }
+        self.with(cx, session, |_, _| {});
     }
 
     #[inline(never)]
-    fn take_message(&mut self, cx: &mut Context<'_>, message: Message, now: Time) {
+    fn take_message(&mut self, cx: &mut Context<'_>, message: Message) {
         match message {
-            Message::Submit { session, mut submission } => self.submit(session, &mut submission, now),
+            // They are taken together.
+            Message::Submit { .. } => {}
             Message::Open { portal, target, options, done } => {
                 let key = SessionKey(self.sessions.next_key());
                 self.sessions.insert(SessionDriver::new(key, portal, target, options, done));

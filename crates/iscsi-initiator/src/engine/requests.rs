@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use lunette_buffer::{Buffer, SharedBuffer};
-use lunette_pdu::{LunField, Residual, TaskManagementFunction};
+use lunette_pdu::{LunField, TaskManagementFunction};
 use lunette_reactor::{Key, Slab};
 use lunette_scsi::{SenseData, SenseKey, Status};
 use lunette_session::Time;
@@ -202,6 +202,7 @@ impl Requests {
     }
 
     /// A command has ended at the target. Gives its unit attention, if it has one.
+    #[inline]
     pub(super) fn completed(&mut self, command: &mut Command, response: &mut Response, now: Time) -> Option<SenseData> {
         let key = Key::from_u64(command.user);
         let entry = self.entries.get_mut(key)?;
@@ -228,16 +229,20 @@ impl Requests {
                 }
             }
             Decision::Retry { .. } | Decision::Report => {
+                let completion = entry.completion.take();
+                self.entries.discard(key);
                 let reply = Reply {
                     command: name(&command.cdb),
                     status,
                     status_qualifier: response.status_qualifier,
                     sense: std::mem::take(&mut response.sense),
                     data_in_len: response.data_in_len,
-                    residual: response.residual.filter(|residual| *residual != Residual::None),
-                    read_residual: response.read_residual.filter(|residual| *residual != Residual::None),
+                    residual: response.residual,
+                    read_residual: response.read_residual,
                 };
-                self.end(key, command, Ok(reply));
+                if let Some(completion) = completion {
+                    completion.end(command, Ok(reply));
+                }
             }
         }
         attention
@@ -279,7 +284,6 @@ impl Requests {
         self.to_abort.clear();
     }
 
-    #[inline]
     fn end(&mut self, key: Key, command: &mut Command, result: Result<Reply, Error>) {
         let completion = self.entries.get_mut(key).and_then(|entry| entry.completion.take());
         self.entries.discard(key);

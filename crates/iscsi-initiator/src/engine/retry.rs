@@ -17,6 +17,7 @@ pub(super) enum Decision {
 }
 
 /// Decides on a command that ended with `status` and its `qualifier`, and was sent again `repeats` times before.
+#[inline]
 pub(super) fn decide(
     repeat: Repeat,
     repeats: u32,

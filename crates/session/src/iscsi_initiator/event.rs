@@ -133,3 +133,10 @@ pub enum Event {
         why: SessionError,
     },
 }
+
+impl Event {
+    /// A command has ended at the target. Takes it with its memory out of where it is.
+    pub(crate) fn completed(command: &mut Command, response: &mut Response) -> Self {
+        Self::Completed { command: command.take(), response: std::mem::take(response) }
+    }
+}

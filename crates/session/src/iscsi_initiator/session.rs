@@ -13,13 +13,14 @@ pub(super) use self::retry::Unacknowledged;
 use super::config::SessionConfig;
 use super::connection::{Connection, Placement};
 use super::error::SessionError;
-use super::event::{Command, Event, TaskTag};
+use super::event::{Command, Event, Response, TaskTag};
 use super::full_feature::{FullFeature, manage_tasks};
 use super::lost::Stage;
 use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::Parameters;
 use crate::limits::{RUN_COMMANDS, RUN_DATA_BYTES};
+use crate::outbox::Pieces;
 use crate::{Entropy, OutgoingPdu, ProvenSecrets, Time, Traffic};
 
 /// One session with all of its connections. See the module's documentation for the contract.
@@ -140,6 +141,45 @@ impl Session {
 
     /// Consumes bytes from the front of `input` up to the next event of any kind.
     pub fn next_event(&mut self, cid: Cid, input: &mut &[u8], now: Time) -> Option<Event> {
+        let mut completed = None;
+        let event = self.advance(cid, input, now, |command, response| {
+            completed = Some(Event::completed(command, response));
+            ControlFlow::Break(())
+        });
+        completed.or(event)
+    }
+
+    /// As [`next_event`](Self::next_event), but for commands that have ended at the target: `ended` is told of each on the way, and takes the memory out
+    /// of the command where it is. No [`Event::Completed`] is made.
+    #[inline]
+    pub fn next_other_event(
+        &mut self,
+        cid: Cid,
+        input: &mut &[u8],
+        now: Time,
+        mut ended: impl FnMut(&mut Command, &mut Response),
+    ) -> Option<Event> {
+        loop {
+            let event = self.advance(cid, input, now, |command, response| {
+                ended(command, response);
+                ControlFlow::Continue(())
+            });
+            match event {
+                Some(Event::Completed { mut command, mut response }) => ended(&mut command, &mut response),
+                event => return event,
+            }
+        }
+    }
+
+    /// Consumes bytes up to the next event. The ends of commands that go the straight way are `told`, until that breaks off.
+    #[inline]
+    fn advance(
+        &mut self,
+        cid: Cid,
+        input: &mut &[u8],
+        now: Time,
+        mut told: impl FnMut(&mut Command, &mut Response) -> ControlFlow<()>,
+    ) -> Option<Event> {
         loop {
             if self.news.is_empty() {
                 let recovers = self.shared.parameters.error_recovery_level > 0;
@@ -147,8 +187,8 @@ impl Session {
                 if !input.is_empty() {
                     connection.heard(now);
                 }
-                if let Some(ended) = connection.straight(shared, input) {
-                    return ended.into_event(shared);
+                if connection.straight(shared, input, &mut told).is_break() {
+                    return None;
                 }
                 if !recovers && connection.waits_for_bytes(input) {
                     return None;
@@ -275,8 +315,9 @@ impl Session {
     }
 
     /// The same with the buffers that its data lies in, for a driver that may keep them. Nothing of it lies in files.
+    #[inline]
     pub fn pieces(&self, cid: Cid) -> impl Iterator<Item = PayloadRef<'_>> {
-        self.connection(cid).into_iter().flat_map(Connection::pieces)
+        self.connection(cid).map_or_else(Pieces::default, Connection::pieces)
     }
 
     /// The first `len` of these bytes are on their way. More may be ready then.
@@ -351,7 +392,15 @@ impl Session {
 
     /// Where a command goes. When all connections have work, short ones go in runs: what goes together over one connection
     /// costs both sides fewer system calls than the same spread over several.
+    #[inline]
     fn connection_for(&mut self, command: &Command) -> Option<usize> {
+        if self.connections.len() == 1 {
+            return Some(0);
+        }
+        self.one_of_many(command)
+    }
+
+    fn one_of_many(&mut self, command: &Command) -> Option<usize> {
         let is_short = command.data_len() <= RUN_DATA_BYTES;
         let is_open = |connection: &Connection| connection.takes_requests();
         let all_have_work = self.shared.tasks.len() >= 2 * self.connections.len();

@@ -106,18 +106,29 @@ impl Shared {
 
     /// Numbers a command that will go over a connection, and takes it. Leaves it when the table is full.
     #[inline]
-    pub(crate) fn add_command(&mut self, command: &mut Command, cid: Cid) -> Option<TaskTag> {
+    pub(crate) fn add_command(&mut self, command: &mut Command, cid: Cid) -> Option<(TaskTag, &mut Task)> {
         let (tag, place) = self.tasks.place()?;
         self.last_order += 1;
-        *place = Some(Task::new(command.take(), cid, self.window.take(), self.last_order));
         if let Some(load) = self.loads.get_mut(usize::from(cid.0)) {
             *load += 1;
         }
-        Some(tag)
+        let task = place.insert(Task::new(command.take(), cid, self.window.take(), self.last_order));
+        Some((tag, task))
+    }
+
+    /// A command has ended. Its memory is `taken` where it is.
+    #[inline]
+    pub(crate) fn end_task<R>(&mut self, tag: TaskTag, taken: impl FnOnce(&mut Command) -> R) -> Option<R> {
+        let Self { tasks, loads, .. } = self;
+        tasks.end(tag, |task| {
+            if let Some(load) = loads.get_mut(usize::from(task.cid.0)) {
+                *load -= 1;
+            }
+            taken(&mut task.command)
+        })
     }
 
     /// A command has ended.
-    #[inline]
     pub(crate) fn remove_task(&mut self, tag: TaskTag) -> Option<Task> {
         let task = self.tasks.remove(tag)?;
         if let Some(load) = self.loads.get_mut(usize::from(task.cid.0)) {
@@ -242,7 +253,7 @@ mod tests {
             data_in: None,
             block_len: 0,
         };
-        shared.add_command(&mut command, CID).unwrap()
+        shared.add_command(&mut command, CID).unwrap().0
     }
 
     #[test]

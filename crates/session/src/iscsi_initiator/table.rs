@@ -99,6 +99,18 @@ impl<T> Table<T> {
         Some(entry)
     }
 
+    /// Drops an entry in its place when `look` has looked at it, for large ones: what is removed is moved.
+    #[inline]
+    pub(crate) fn end<R>(&mut self, tag: TaskTag, look: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let index = tag.slot.checked_sub(self.base)?;
+        let slot = self.slots.get_mut(usize::from(index)).filter(|slot| slot.generation == tag.generation)?;
+        let said = look(slot.entry.as_mut()?);
+        slot.entry = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        Some(said)
+    }
+
     /// All entries, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskTag, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
@@ -130,9 +142,12 @@ mod tests {
         assert_eq!(first.itt(), InitiatorTaskTag(0x8000_0000));
         assert_eq!(table.remove(first), Some('a'));
         let second = table.insert('b').unwrap();
+        assert_eq!(table.end(first, |_| ()), None);
         assert_eq!((second.slot, second.generation), (0x8000, 1));
         assert_eq!((table.get(first), table.get(second)), (None, Some(&'b')));
         assert_eq!(table.remove(first), None);
+        assert_eq!([(); 2].map(|()| table.end(second, |entry| *entry)), [Some('b'), None]);
+        assert_eq!((table.len(), table.get(second)), (0, None));
         for itt in [0, 0x7fff_0001, 0x8001_0000, 0xffff_ffff] {
             assert_eq!(table.get(TaskTag::from_itt(InitiatorTaskTag(itt))), None, "{itt:#x}");
         }

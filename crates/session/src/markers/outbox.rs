@@ -1,6 +1,5 @@
 //! Markers put between the bytes that are sent.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
 
 use lunette_buffer::Payload;
@@ -36,10 +35,21 @@ impl MarkedOutbox {
     /// The login has ended: from now on there are markers at this distance, in bytes, or none.
     pub(crate) fn start_markers(&mut self, interval: Option<u32>) {
         self.markers.start(interval, Weaver::new);
+        if !self.has_markers() {
+            self.outbox.join_headers();
+        }
     }
 
     pub(crate) fn has_markers(&self) -> bool {
         matches!(self.markers, Markers::On(_))
+    }
+
+    /// As [`Outbox::push_header`].
+    #[inline]
+    pub(crate) fn push_header(&mut self, bhs: [u8; BHS_LEN]) {
+        let queued = self.outbox.parts();
+        self.outbox.push_header(bhs);
+        self.pushed(queued);
     }
 
     /// As [`Outbox::push`], of a segment of whose CRC32C and blocks nothing is known.
@@ -51,14 +61,14 @@ impl MarkedOutbox {
     /// As [`Outbox::push`].
     #[inline]
     pub(crate) fn push_blocks(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
-        let queued = self.outbox.parts().len();
+        let queued = self.outbox.parts();
         self.outbox.push(bhs, segment, crc, block_len);
         self.pushed(queued);
     }
 
     /// As [`Outbox::push_with_ahs`].
     pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Payload) {
-        let queued = self.outbox.parts().len();
+        let queued = self.outbox.parts();
         self.outbox.push_with_ahs(bhs, ahs, segment);
         self.pushed(queued);
     }
@@ -68,65 +78,73 @@ impl MarkedOutbox {
     fn pushed(&mut self, queued: usize) {
         match &mut self.markers {
             Markers::Off => {}
-            Markers::Login { len } => *len += self.outbox.parts().range(queued..).map(Part::len).sum::<usize>() as u64,
-            Markers::On(weaver) => weaver.weave(self.outbox.parts(), queued),
+            Markers::Login { len } => *len += self.outbox.len_from(queued) as u64,
+            Markers::On(weaver) => weaver.weave(&mut self.outbox, queued),
         }
     }
 }
 
 struct Weaver {
     next: Distance,
-    /// Spare memory for the parts of a PDU.
-    whole: Vec<Part>,
+    /// Spare memory for the parts of a PDU, and for the bytes around their segments.
+    whole: (Vec<Part>, Vec<u8>),
 }
 
 impl Weaver {
     fn new(next: Distance) -> Self {
-        Self { next, whole: Vec::new() }
+        Self { next, whole: Default::default() }
     }
 
-    /// Cuts the PDU that begins at `from` where markers stand in it. Pooled data is not copied.
+    /// Cuts the PDU that begins with part number `first` where markers stand in it. Pooled data is not copied.
     #[inline(never)]
-    fn weave(&mut self, queue: &mut VecDeque<Part>, from: usize) {
-        let mut whole = std::mem::take(&mut self.whole);
-        whole.extend(queue.drain(from..));
-        let mut left = whole.iter().map(Part::len).sum::<usize>() as u32;
+    fn weave(&mut self, outbox: &mut Outbox, first: usize) {
+        let (mut parts, mut inline) = std::mem::take(&mut self.whole);
+        let mut left = outbox.len_from(first) as u32;
+        outbox.cut_off(first, &mut parts, &mut inline);
         if self.next.is_over() {
             // A marker right before a PDU names that PDU's header.
-            self.push_marker(0, queue);
+            self.append_marker(0, outbox);
         }
-        for part in whole.drain(..) {
-            let [head, _, tail] = part.bytes();
-            let inline = |bytes: &[u8]| Part::new(bytes, Payload::Empty);
-            self.cut(head.len(), &mut left, queue, |range| inline(&head[range]));
-            self.cut(part.segment.len(), &mut left, queue, |range| Part::new(&[], part.segment.slice(range)));
-            self.cut(tail.len(), &mut left, queue, |range| inline(&tail[range]));
+        let mut rest = &inline[..];
+        for part in parts.drain(..) {
+            let (bytes, behind) = rest.split_at(part.inline_len());
+            let (head, tail) = bytes.split_at(part.head_len as usize);
+            rest = behind;
+            self.cut(head.len(), &mut left, outbox, |range| (&head[range], Payload::Empty));
+            self.cut(part.segment.len(), &mut left, outbox, |range| (&[], part.segment.slice(range)));
+            self.cut(tail.len(), &mut left, outbox, |range| (&tail[range], Payload::Empty));
         }
-        self.whole = whole;
-        if let Some(last) = queue.back_mut() {
-            last.ended_pdus = 1;
-        }
+        inline.clear();
+        self.whole = (parts, inline);
+        outbox.end_pdu();
     }
 
-    /// Cuts the next `len` bytes of a PDU at markers. `pdu_left` counts down the bytes up to its end: the next header begins
+    /// Appends the next `len` bytes of a PDU, cut at markers. `pdu_left` counts down the bytes up to its end: the next header begins
     /// there.
-    fn cut(&mut self, len: usize, pdu_left: &mut u32, queue: &mut VecDeque<Part>, cut: impl Fn(Range<usize>) -> Part) {
+    fn cut<'a>(
+        &mut self,
+        len: usize,
+        pdu_left: &mut u32,
+        outbox: &mut Outbox,
+        cut: impl Fn(Range<usize>) -> (&'a [u8], Payload),
+    ) {
         let mut from = 0;
         while from < len {
             if self.next.is_over() {
-                self.push_marker(*pdu_left, queue);
+                self.append_marker(*pdu_left, outbox);
             }
             let piece = self.next.before_marker(len - from);
-            queue.push_back(cut(from..from + piece));
+            let (bytes, segment) = cut(from..from + piece);
+            outbox.append(bytes, segment);
             self.next.pass(piece);
             *pdu_left -= piece as u32;
             from += piece;
         }
     }
 
-    fn push_marker(&mut self, ahead: u32, queue: &mut VecDeque<Part>) {
+    fn append_marker(&mut self, ahead: u32, outbox: &mut Outbox) {
         self.next.pass_marker();
-        queue.push_back(Part::new(&marker(ahead), Payload::Empty));
+        outbox.append(&marker(ahead), Payload::Empty);
     }
 }
 
@@ -136,13 +154,17 @@ mod tests {
 
     #[test]
     fn markers_point_to_the_end_of_the_pdu_that_they_stand_in() {
-        let mut queue = VecDeque::from([Part::new(&[1; 48], vec![2; 552].into())]);
-        Weaver::new(Distance::after_login(256, 256)).weave(&mut queue, 0);
-        let woven = queue.iter().map(|part| part.bytes().concat());
+        let mut outbox = Outbox::default();
+        outbox.push([1; BHS_LEN], vec![2; 552].into(), None, 0);
+        Weaver::new(Distance::after_login(256, 256)).weave(&mut outbox, 0);
         let data = |len| vec![2; len];
         let expected =
             [marker(0).into(), vec![1; 48], data(208), marker(344).into(), data(256), marker(88).into(), data(88)];
-        assert!(woven.eq(expected));
-        assert_eq!(queue.iter().filter(|part| part.ended_pdus > 0).count(), 1, "only the last ends it");
+        assert_eq!(outbox.slices().collect::<Vec<_>>().concat(), expected.concat());
+        assert_eq!(outbox.pdus(), 1);
+        outbox.sent(expected.concat().len() - 1);
+        assert_eq!(outbox.pdus(), 1, "only the last byte ends it");
+        outbox.sent(1);
+        assert_eq!(outbox.pdus(), 0);
     }
 }

@@ -72,6 +72,6 @@ impl Sheet {
     pub(super) fn into_part(self) -> Part {
         let Self { mut buffer, filled, pdus } = self;
         buffer.truncate(filled);
-        Part { ended_pdus: pdus, ..Part::new(&[], Payload::from(buffer)) }
+        Part { ended_pdus: pdus, ..Part::of(Payload::from(buffer)) }
     }
 }

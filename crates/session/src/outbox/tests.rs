@@ -183,19 +183,44 @@ fn a_pdu_is_taken_with_all_of_its_parts() {
     let loan = lent(&(0..90).collect::<Vec<u8>>(), &[40, 30, 20]);
     let fill = |outbox: &mut Outbox| {
         outbox.push([1; BHS_LEN], Payload::Empty, None, 0);
+        outbox.push([5; BHS_LEN], Payload::Empty, None, 0);
+        outbox.push_with_ahs([6; BHS_LEN], &[9; 8], Payload::Empty);
         outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Payload::from(b"hello".to_vec()));
         outbox.push([3; BHS_LEN], loan.clone(), None, 0);
         outbox.push([4; BHS_LEN], Payload::from(b"end".to_vec()), None, 0);
     };
     let (mut sent, mut taken) = (Outbox::default(), Outbox::default());
-    fill(&mut sent);
-    fill(&mut taken);
-    assert_eq!(taken.pdus(), 4);
+    for outbox in [&mut sent, &mut taken] {
+        outbox.join_headers();
+        fill(outbox);
+    }
+    assert_eq!(taken.pdus(), 6);
     let pdus: Vec<OutgoingPdu> = std::iter::from_fn(|| taken.take_pdu()).collect();
-    assert_eq!(pdus.iter().map(|pdu| pdu.bhs[0]).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(pdus.iter().map(|pdu| pdu.bhs[0]).collect::<Vec<_>>(), [1, 5, 6, 2, 3, 4]);
     assert!(pdus.iter().all(|pdu| wire_of(pdu).len() == BHS_LEN + pdu.body_len()));
     assert_eq!(pdus.iter().flat_map(wire_of).collect::<Vec<u8>>(), drain(&mut sent, 1000));
     assert_eq!((taken.pdus(), taken.owned_bytes(), taken.segment_bytes()), (0, 0, 0));
+}
+
+#[test]
+fn headers_leave_as_one_slice_and_count_one_by_one() {
+    let mut outbox = Outbox::default();
+    outbox.join_headers();
+    outbox.configure(true, true);
+    let one = BHS_LEN + DIGEST_LEN;
+    for number in 0..10 {
+        outbox.push([number; BHS_LEN], Payload::Empty, None, 0);
+    }
+    assert_eq!((outbox.slices().count(), outbox.parts(), outbox.pdus()), (1, 1, 10));
+    outbox.sent(3 * one + 1);
+    assert_eq!((outbox.pdus(), outbox.has_left(3), outbox.has_left(4)), (7, true, false));
+    // Never empty, and no larger for it.
+    for number in 0..10_000_u32 {
+        outbox.push([number as u8; BHS_LEN], Payload::Empty, None, 0);
+        outbox.sent(one);
+        assert!((outbox.pdus(), outbox.parts()) == (7, 1) && outbox.inline.bytes().len() == 7 * one);
+    }
+    assert!(outbox.inline.capacity() < 100 * one);
 }
 
 /// What is done with an outbox that has a sheet.
@@ -212,6 +237,7 @@ fn action() -> impl Strategy<Value = Action> {
     let data = || vec(any::<u8>(), 0..60);
     prop_oneof![
         1 => data().prop_map(Action::Push),
+        1 => Just(Action::Push(Vec::new())),
         3 => data().prop_map(Action::Place),
         1 => (0..60_usize).prop_map(Action::Leave),
         2 => (0..300_usize).prop_map(Action::Send),
@@ -219,11 +245,18 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 proptest! {
-    /// Sheets of a page fill up, are left by other PDUs, and are sent while they grow.
+    /// Sheets of a page fill up, are left by other PDUs, and are sent while they grow. Headers join, or do not.
     #[test]
-    fn pdus_on_sheets_leave_as_all_others(actions in vec(action(), 1..300), digests in any::<[bool; 2]>()) {
+    fn pdus_on_sheets_leave_as_all_others(
+        actions in vec(action(), 1..300),
+        digests in any::<[bool; 2]>(),
+        joins in any::<bool>(),
+    ) {
         let (pool, mut outbox, mut sent) = (Pool::new(1 << 20), Outbox::default(), Vec::new());
         let mut expected = Outbox::default();
+        if joins {
+            outbox.join_headers();
+        }
         outbox.configure(digests[0], digests[1]);
         expected.configure(digests[0], digests[1]);
         for (number, action) in actions.into_iter().enumerate() {

@@ -1,5 +1,6 @@
 //! Whole PDUs and the same bytes in pieces come to the same. At recovery level 0 most whole PDUs go the straight way, and headers in
-//! pieces go the general way (`connection::straight`, `connection::receiving`).
+//! pieces go the general way (`connection::straight`, `connection::receiving`). So do commands whose ends are told where they are, and those whose
+//! ends are events.
 
 use lunette_pdu::{BHS_LEN, DataIn, InitiatorTaskTag, Opcode, Residual, ScsiResponse};
 use lunette_session::iscsi_initiator::{Command, Event, SessionConfig};
@@ -251,12 +252,15 @@ proptest! {
         fault in fault(),
         pieces in prop::collection::vec(prop_oneof![3 => 1..60_usize, 1 => 60..4000_usize], 1..20),
     ) {
-        let (mut whole, mut cut) = (target(&terms), target(&terms));
+        let [mut whole, mut cut, mut told] = [(); 3].map(|()| target(&terms));
+        told.tells_ends = true;
         let mut tasks = submit(&mut whole, &commands);
         submit(&mut cut, &commands);
+        submit(&mut told, &commands);
         let mut pieces = pieces.iter().cycle();
         for run in runs(&mut whole, &mut tasks, &says, fault.as_ref()) {
             whole.raw(&run);
+            told.raw(&run);
             let mut rest = &run[..];
             while !rest.is_empty() {
                 let len = pieces.next().expect("there is one at least");
@@ -265,6 +269,8 @@ proptest! {
                 rest = behind;
             }
         }
-        prop_assert_eq!(seen(whole), seen(cut));
+        let whole = seen(whole);
+        prop_assert_eq!(&whole, &seen(cut));
+        prop_assert_eq!(&whole, &seen(told));
     }
 }

@@ -133,7 +133,7 @@ impl World {
     fn end_of_batch(&mut self, answers: usize, began: f64) -> Option<(usize, f64)> {
         self.coalescing.received_bytes(answers * ANSWER_BYTES);
         self.coalescing.received_pdus(answers as u64);
-        (0..answers).for_each(|_| self.coalescing.completed());
+        self.coalescing.completed(answers as u32);
         let low_water = self.coalescing.batch_end(self.waiting, time(began)).filter(|_| self.is_on)?;
         let count = (low_water as usize).div_ceil(ANSWER_BYTES);
         self.most_held = self.most_held.max(count);
@@ -266,7 +266,7 @@ fn answers_in_part_are_answers() {
         // The header of the next one comes with the end of this one.
         coalescing.received_bytes(ANSWER_BYTES);
         coalescing.received_pdus(1);
-        (turn > 0).then(|| coalescing.completed());
+        coalescing.completed(u32::from(turn > 0));
         holds += u64::from(coalescing.batch_end(32, Time::new(Duration::from_micros(24 * turn))).is_some());
     }
     assert!(holds > u64::from(STRETCH_ANSWERS), "{holds}");

@@ -20,15 +20,16 @@ fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
 }
 
 impl SessionDriver {
-    #[inline]
-    pub(in crate::engine) fn accept(&mut self, submission: &mut Submission, now: Time) {
-        let session = match &mut self.phase {
-            Phase::Over(error) => return submission.refuse(error.clone()),
-            _ if self.closing.is_some() => return submission.refuse(Error::Closed),
+    pub(in crate::engine) fn accept<'a>(&mut self, submissions: impl Iterator<Item = &'a mut Submission>, now: Time) {
+        let mut session = match &mut self.phase {
+            Phase::Over(error) => return submissions.for_each(|submission| submission.refuse(error.clone())),
+            _ if self.closing.is_some() => return submissions.for_each(|submission| submission.refuse(Error::Closed)),
             Phase::Active(active) if active.logged_in => Some(&mut active.session),
             _ => None,
         };
-        self.requests.accept(submission, session, self.options.request_timeout, now);
+        for submission in submissions {
+            self.requests.accept(submission, session.as_deref_mut(), self.options.request_timeout, now);
+        }
     }
 
     pub(in crate::engine) fn cancel(&mut self, id: RequestId, env: &mut Env<'_, '_>) {

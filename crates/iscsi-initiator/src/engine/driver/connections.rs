@@ -10,6 +10,8 @@ use lunette_reactor::{Closed, ConnectionId, Context, Gather};
 use lunette_session::iscsi_initiator::{Event, Placement, Session, SessionConfig};
 use lunette_session::{Entropy, OutgoingPdu, ProvenSecrets, Secret, Time};
 
+use super::events::unit_attention;
+use super::replacer::ConnectionReplacer;
 use super::{ActiveSession, Connection, Phase, SessionDriver};
 use crate::Error;
 use crate::engine::Env;
@@ -177,18 +179,36 @@ impl SessionDriver {
     }
 
     pub(super) fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
-        while let Some((active, cid)) = self.active(id) {
-            let mut event = active.session.next_event(cid, &mut bytes, env.now);
-            match &mut event {
-                Some(Event::Completed { command, response }) => self.completed(command, response, env.now),
-                Some(_) => event.into_iter().for_each(|event| self.handle(event, env)),
-                None => {
-                    let traffic = active.session.take_traffic(cid);
-                    active.coalescing.received_pdus(traffic.received_pdus);
-                    return env.traffic.add(traffic);
-                }
-            }
+        while let Some(event) = self.next_event(id, &mut bytes, env) {
+            self.handle(event, env);
         }
+    }
+
+    /// Consumes bytes up to the next event. Commands that end on the way end their requests.
+    fn next_event(&mut self, id: ConnectionId, bytes: &mut &[u8], env: &Env<'_, '_>) -> Option<Event> {
+        let Self { phase: Phase::Active(active), requests, reconnect, power_ons, options, .. } = self else {
+            return None;
+        };
+        let ActiveSession { session, connections, coalescing, replacer, .. } = &mut **active;
+        let cid = connections.iter().find(|connection| connection.id == id)?.cid;
+        let mut ended = 0;
+        let event = session.next_other_event(cid, bytes, env.now, |command, response| {
+            ended += 1;
+            if let Some(sense) = requests.completed(command, response, env.now) {
+                unit_attention(command.lun, sense, power_ons, options);
+            }
+        });
+        if ended > 0 {
+            coalescing.completed(ended);
+            reconnect.worked();
+            replacer.iter_mut().for_each(ConnectionReplacer::worked);
+        }
+        if event.is_none() {
+            let traffic = session.take_traffic(cid);
+            coalescing.received_pdus(traffic.received_pdus);
+            env.traffic.add(traffic);
+        }
+        event
     }
 
     pub(in crate::engine) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {

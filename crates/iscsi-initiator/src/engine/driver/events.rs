@@ -4,15 +4,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lunette_pdu::{AsyncEvent, AsyncMessage, Cid, LunField};
-use lunette_session::Time;
-use lunette_session::iscsi_initiator::{Command, Event, Response, SessionError};
+use lunette_scsi::SenseData;
+use lunette_session::iscsi_initiator::{Event, SessionError};
 use lunette_session::limits::CONNECTION_RECOVERY_LEVEL;
 
 use super::replacer::ConnectionReplacer;
-use super::{Phase, SessionDriver};
+use super::{Phase, PowerOns, SessionDriver};
 use crate::engine::dial::dial;
 use crate::engine::retry::may_lose_cache;
 use crate::engine::{Env, Owner, Question, TmfResult};
+use crate::options::Options;
 use crate::{Error, Opened, SessionEvent};
 
 impl SessionDriver {
@@ -23,7 +24,8 @@ impl SessionDriver {
                 self.hang_up_one(cid, SessionError::Disconnected, env);
             }
             Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
-            Event::Completed { mut command, mut response } => self.completed(&mut command, &mut response, env.now),
+            // They are told where they are (`next_event`).
+            Event::Completed { .. } => {}
             Event::Aborted(command) => self.requests.lost(command),
             Event::TaskManagementDone { user, response, information } => {
                 if let Some((_, Question::TaskManagement { done, .. })) = self.questions.remove(&user) {
@@ -48,24 +50,6 @@ impl SessionDriver {
         }
     }
 
-    #[inline]
-    pub(super) fn completed(&mut self, command: &mut Command, response: &mut Response, now: Time) {
-        self.reconnect.worked();
-        if let Phase::Active(active) = &mut self.phase {
-            active.coalescing.completed();
-            if let Some(replacer) = &mut active.replacer {
-                replacer.worked();
-            }
-        }
-        let lun = command.lun;
-        if let Some(sense) = self.requests.completed(command, response, now) {
-            if may_lose_cache(&sense) {
-                self.count_power_on(lun);
-            }
-            self.tell(&SessionEvent::UnitAttention { lun: lunette_scsi::Lun::decode(lun.0), sense });
-        }
-    }
-
     fn message(&mut self, message: AsyncMessage, data: Vec<u8>) {
         // RFC 7143 section 11.9.1: the target asks for a logout; a new connection follows.
         if message.event == AsyncEvent::LOGOUT_REQUEST
@@ -74,14 +58,6 @@ impl SessionDriver {
             active.session.logout();
         }
         self.tell(&SessionEvent::Async { message, data });
-    }
-
-    pub(super) fn count_power_on(&mut self, lun: LunField) {
-        for (_, count) in self.power_ons.iter().filter(|(of, _)| *of == lun) {
-            if let Some(count) = count.upgrade() {
-                count.fetch_add(1, Ordering::Release);
-            }
-        }
     }
 
     pub(super) fn logged_in(&mut self, cid: Cid, env: &Env<'_, '_>) {
@@ -190,8 +166,25 @@ impl SessionDriver {
     }
 
     pub(super) fn tell(&self, event: &SessionEvent) {
-        if let Some(listener) = &self.options.listener {
-            listener(event);
+        tell(&self.options, event);
+    }
+}
+
+fn tell(options: &Options, event: &SessionEvent) {
+    if let Some(listener) = &options.listener {
+        listener(event);
+    }
+}
+
+/// A command has ended with a unit attention. What it says of the unit's cache is counted before the next command ends.
+#[cold]
+pub(super) fn unit_attention(lun: LunField, sense: SenseData, power_ons: &[PowerOns], options: &Options) {
+    if may_lose_cache(&sense) {
+        for (_, count) in power_ons.iter().filter(|(of, _)| *of == lun) {
+            if let Some(count) = count.upgrade() {
+                count.fetch_add(1, Ordering::Release);
+            }
         }
     }
+    tell(options, &SessionEvent::UnitAttention { lun: lunette_scsi::Lun::decode(lun.0), sense });
 }

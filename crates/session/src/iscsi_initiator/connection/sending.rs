@@ -1,9 +1,8 @@
 //! Bytes out.
 
-use lunette_buffer::PayloadRef;
-
 use super::{Connection, Phase};
 use crate::iscsi_initiator::shared::Shared;
+use crate::outbox::Pieces;
 use crate::{OutgoingPdu, Traffic};
 
 impl Connection {
@@ -11,7 +10,7 @@ impl Connection {
         self.sender.outbox.slices()
     }
 
-    pub(in crate::iscsi_initiator) fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
+    pub(in crate::iscsi_initiator) fn pieces(&self) -> Pieces<'_> {
         self.sender.outbox.pieces()
     }
 

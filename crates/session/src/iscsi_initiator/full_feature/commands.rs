@@ -7,8 +7,10 @@ use lunette_pdu::{
 
 use super::{Context, FullFeature};
 use crate::iscsi_initiator::error::{SessionError, broken};
-use crate::iscsi_initiator::event::{Command, Event, Response, TaskTag};
+use crate::iscsi_initiator::event::{Command, Response, TaskTag};
+use crate::iscsi_initiator::sender::Sender;
 use crate::iscsi_initiator::shared::Shared;
+use crate::iscsi_initiator::task::Task;
 use crate::keys::Parameters;
 
 /// How much of a command's data goes without being asked for (RFC 7143 sections 13.10, 13.11 and 13.14): bytes in the command
@@ -28,23 +30,25 @@ impl FullFeature {
         command: &mut Command,
         context: &mut Context<'_>,
     ) -> Option<TaskTag> {
-        let ahs = extension(command)?;
-        let tag = context.shared.add_command(command, self.cid)?;
-        self.send_command(tag, &ahs, context);
+        let extended;
+        let ahs = if needs_extension(command) {
+            extended = extension(command)?;
+            &extended[..]
+        } else {
+            &[]
+        };
+        let (tag, task) = context.shared.add_command(command, self.cid)?;
+        self.send_command(tag, task, ahs, context.sender);
         Some(tag)
     }
 
     /// Puts a command with the data that goes unasked on its way.
-    pub(super) fn send_command(&self, tag: TaskTag, ahs: &[u8], context: &mut Context<'_>) {
-        let Some(task) = context.shared.tasks.get_mut(tag) else { return };
+    #[inline]
+    pub(super) fn send_command(&self, tag: TaskTag, task: &mut Task, ahs: &[u8], sender: &mut Sender) {
         let command = &task.command;
         let data_out_len = command.data_out.as_ref().map_or(0, |data| data.len() as u32);
         let data_in_len = command.data_in.as_ref().map_or(0, |data| data.len() as u32);
         let (immediate, unasked_end) = unasked(data_out_len, &self.parameters);
-        let segment = match &command.data_out {
-            Some(data) if immediate > 0 => Payload::Shared(data.slice(0..immediate as usize)),
-            _ => Payload::Empty,
-        };
         let header = ScsiCommand {
             immediate: false,
             final_: unasked_end == immediate,
@@ -56,21 +60,24 @@ impl FullFeature {
             itt: tag.itt(),
             expected_data_transfer_length: if command.data_out.is_some() { data_out_len } else { data_in_len },
             cmd_sn: task.cmd_sn,
-            exp_stat_sn: context.sender.exp_stat_sn(),
+            exp_stat_sn: sender.exp_stat_sn(),
             cdb: command.cdb,
             ahs_len: ahs.len(),
             data_segment_len: immediate as usize,
         };
-        let block_len = command.block_len;
-        task.grant(unasked_end);
-        let unsolicited = (unasked_end > immediate).then(|| task.unsolicited(tag, immediate));
-        if ahs.is_empty() {
-            context.sender.outbox.push_blocks(header.emit(), segment, None, block_len);
-        } else {
-            context.sender.outbox.push_with_ahs(header.emit(), ahs, segment);
+        let data = command.data_out.as_ref().filter(|_| immediate > 0).map(|data| data.slice(0..immediate as usize));
+        match (data, ahs) {
+            (None, []) => sender.outbox.push_header(header.emit()),
+            (Some(data), []) => {
+                sender.outbox.push_blocks(header.emit(), Payload::Shared(data), None, command.block_len);
+            }
+            (data, ahs) => {
+                sender.outbox.push_with_ahs(header.emit(), ahs, data.map_or(Payload::Empty, Payload::Shared))
+            }
         }
-        if let Some(sequence) = unsolicited {
-            context.sender.send_data(sequence);
+        task.grant(unasked_end);
+        if unasked_end > immediate {
+            sender.send_data(task.unsolicited(tag, immediate));
         }
     }
 
@@ -119,18 +126,21 @@ impl FullFeature {
     }
 }
 
-/// A command whose status is right. Its task is there until its event is made.
+/// A command whose status is right. Its task is there until its end is told.
 pub(in crate::iscsi_initiator) struct Ended {
     tag: TaskTag,
     response: Response,
 }
 
 impl Ended {
-    /// The event of it, where the caller wants it: commands are large to be moved.
+    /// Has `told` take the memory out of the command where it is, for commands are large to be moved; then the task is gone.
     #[inline]
-    pub(in crate::iscsi_initiator) fn into_event(self, shared: &mut Shared) -> Option<Event> {
-        let command = shared.remove_task(self.tag)?.command;
-        Some(Event::Completed { command, response: self.response })
+    pub(in crate::iscsi_initiator) fn tell<R>(
+        mut self,
+        shared: &mut Shared,
+        told: impl FnOnce(&mut Command, &mut Response) -> R,
+    ) -> Option<R> {
+        shared.end_task(self.tag, |command| told(command, &mut self.response))
     }
 }
 
@@ -171,15 +181,15 @@ pub(in crate::iscsi_initiator) fn scsi_response(
     Ok(Some(Ended { tag, response }))
 }
 
-/// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has room
-/// for them.
+/// Whether a command has additional header segments.
 #[inline]
-pub(super) fn extension(command: &Command) -> Option<Vec<u8>> {
-    let is_plain = command.cdb_rest.is_empty() && (command.data_in.is_none() || command.data_out.is_none());
-    if is_plain { Some(Vec::new()) } else { long_extension(command) }
+fn needs_extension(command: &Command) -> bool {
+    !command.cdb_rest.is_empty() || (command.data_in.is_some() && command.data_out.is_some())
 }
 
-fn long_extension(command: &Command) -> Option<Vec<u8>> {
+/// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has room
+/// for them.
+pub(super) fn extension(command: &Command) -> Option<Vec<u8>> {
     let extended = (!command.cdb_rest.is_empty()).then_some(Ahs::ExtendedCdb(&command.cdb_rest));
     let read = command.data_in.as_ref().filter(|_| command.data_out.is_some());
     let segments = extended.into_iter().chain(read.map(|data| Ahs::BidiReadLength(data.len() as u32)));

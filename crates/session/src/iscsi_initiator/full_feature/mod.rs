@@ -179,8 +179,9 @@ impl Context<'_> {
 
     /// Tells of the end of a command, in its turn among other events.
     fn end(&mut self, ended: Option<Ended>) {
-        let event = ended.and_then(|ended| ended.into_event(self.shared));
-        self.events.extend(event);
+        if let Some(ended) = ended {
+            self.events.extend(ended.tell(self.shared, Event::completed));
+        }
     }
 
     /// Ends commands without a response.

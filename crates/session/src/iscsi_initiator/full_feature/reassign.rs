@@ -59,7 +59,7 @@ impl FullFeature {
         task.restart();
         let Some(ahs) = extension(&task.command) else { return };
         context.shared.recoveries.retries += 1;
-        self.send_command(tag, &ahs, context);
+        self.send_command(tag, task, &ahs, context.sender);
     }
 
     /// Uses a number up that the target waits for, on a ping. False when it cannot be sent now.

@@ -52,6 +52,8 @@ pub(crate) struct ScriptedTarget {
     format: Format,
     /// Commands are not acknowledged, but by setting `exp_cmd_sn`.
     pub(crate) behind: bool,
+    /// The ends of commands are told where commands are; an event is made of them here.
+    pub(crate) tells_ends: bool,
     stream: Vec<u8>,
     pub(crate) sent: VecDeque<Sent>,
     pub(crate) events: VecDeque<Event>,
@@ -73,6 +75,7 @@ impl ScriptedTarget {
             exp_cmd_sn: SerialNumber(0xffff_fffe),
             format: Format::PLAIN,
             behind: false,
+            tells_ends: false,
             stream: Vec::new(),
             sent: VecDeque::new(),
             events: VecDeque::new(),
@@ -187,11 +190,21 @@ impl ScriptedTarget {
     /// Any bytes; then whatever the initiator has to say is read.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         let mut input = bytes;
-        while let Some(event) = self.session.next_event(self.cid, &mut input, self.now) {
+        while let Some(event) = self.next_event(&mut input) {
             self.events.push_back(event);
         }
         assert!(input.is_empty(), "everything is consumed");
         self.listen();
+    }
+
+    fn next_event(&mut self, input: &mut &[u8]) -> Option<Event> {
+        let Self { session, cid, now, events, .. } = self;
+        if !self.tells_ends {
+            return session.next_event(*cid, input, *now);
+        }
+        session.next_other_event(*cid, input, *now, |command, response| {
+            events.push_back(Event::Completed { command: command.take(), response: std::mem::take(response) });
+        })
     }
 
     pub(crate) fn listen(&mut self) {
