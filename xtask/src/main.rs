@@ -1,8 +1,9 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`.
+//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask ceph`.
 
 #![forbid(unsafe_code)]
 
+mod ceph;
 mod compare;
 mod count;
 mod encryption;
@@ -50,6 +51,8 @@ enum Chore {
     Sim(sim::Arguments),
     /// Random walks of hostile peers against the server and the client that ship.
     Hostile(hostile::Arguments),
+    /// A Ceph cluster on this machine, for tests of disks in Ceph.
+    Ceph(ceph::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
     #[command(hide = true)]
     Ceiling(compare::ceiling::Arguments),
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Chore::Profile(arguments) => profile::run(&arguments),
         Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Hostile(arguments) => hostile::run(&arguments),
+        Chore::Ceph(arguments) => ceph::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {

@@ -41,6 +41,10 @@ const ENCRYPTED: [(&str, Option<&str>); 5] = [
 /// The packages for `cargo xtask profile`, in the same form.
 const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("util-linux", Some("taskset"))];
 
+/// The packages for tests with a Ceph cluster, in the same form.
+const CEPH: [(&str, Option<&str>); 4] =
+    [("ceph-common", Some("rbd")), ("ceph-mon", Some("ceph-mon")), ("ceph-osd", Some("ceph-osd")), ("librbd1", None)];
+
 /// The packages for tests of kernels for ARM, in the same form.
 const EMULATED: [(&str, Option<&str>); 1] = [("qemu-user-static", Some("qemu-aarch64-static"))];
 
@@ -52,6 +56,11 @@ pub(crate) fn provide() -> Result<()> {
 /// Installs the emulator of ARM's CPUs.
 pub(crate) fn provide_for_emulation() -> Result<()> {
     provide_all("the tests for ARM need", &EMULATED)
+}
+
+/// Installs the daemons and tools of Ceph.
+pub(crate) fn provide_for_ceph() -> Result<()> {
+    provide_all("a Ceph cluster needs", &CEPH)
 }
 
 /// Installs the packages for a comparison. tgt requires root, and so does setting the congestion control.
