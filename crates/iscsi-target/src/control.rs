@@ -34,7 +34,7 @@ pub struct Update {
     pub growth: Vec<Growth>,
 }
 
-/// A logical unit whose store grows.
+/// A logical unit whose store grows, or gets shorter.
 pub struct Growth {
     /// Which unit.
     pub unit: Arc<LogicalUnit>,
@@ -101,9 +101,21 @@ impl Control {
     pub fn begin(&self, update: Update) -> Result<PendingUpdate, UpdateError> {
         check_targets(&update.targets)?;
         let (answer, answered) = channel();
-        self.updates.push(Asked { update, answer })?;
+        self.updates.push(Asked { change: AskedChange::Update(update), answer })?;
         self.waker.wake();
         Ok(PendingUpdate(answered))
+    }
+
+    /// Lets the stores of logical units serve another length, and tells initiators. All else stays as it is. Waits for the server's thread.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Stopping`]; then nothing has changed.
+    pub fn grow(&self, growth: Vec<Growth>) -> Result<(), UpdateError> {
+        let (answer, answered) = channel();
+        self.updates.push(Asked { change: AskedChange::Growth(growth), answer })?;
+        self.waker.wake();
+        PendingUpdate(answered).wait().map(drop)
     }
 }
 
@@ -131,9 +143,15 @@ impl PendingUpdate {
     }
 }
 
-/// An update, and where its result goes.
+/// What is asked of the server's thread.
+pub(crate) enum AskedChange {
+    Update(Update),
+    Growth(Vec<Growth>),
+}
+
+/// A change that is asked for, and where its result goes.
 pub(crate) struct Asked {
-    pub(crate) update: Update,
+    pub(crate) change: AskedChange,
     pub(crate) answer: Sender<Result<Vec<SocketAddr>, UpdateError>>,
 }
 

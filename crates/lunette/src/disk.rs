@@ -8,6 +8,7 @@ use std::{fmt, io, thread};
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, QuantaOptions};
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
+use lunette_rbd::{RbdStore, RbdUrl};
 use lunette_state::StateStore;
 use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
 use serde::Deserialize;
@@ -15,11 +16,12 @@ use sha2::{Digest, Sha256};
 
 use crate::encrypted::Keys;
 use crate::failure::Failure;
+use crate::images;
 use crate::remote_disk;
 use crate::size::{NotASize, Size};
 
-/// The location of a disk's blocks: `mem:SIZE`, the path of a file or block device, or the URL of an iSCSI disk. `?keys=...` behind the
-/// latter two makes it an encrypted disk.
+/// The location of a disk's blocks: `mem:SIZE`, the path of a file or block device, the URL of an iSCSI disk, or that of an image in Ceph. `?keys=...`
+/// behind all but the first makes it an encrypted disk.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct DiskName {
@@ -36,6 +38,8 @@ pub(crate) enum Place {
     Path(PathBuf),
     /// A logical unit of an iSCSI target.
     Remote(RemoteName),
+    /// An image in Ceph.
+    Image(RbdUrl),
 }
 
 /// The URL of an iSCSI disk, without keys.
@@ -61,7 +65,7 @@ impl fmt::Debug for RemoteName {
 }
 
 impl Place {
-    /// What two names of one place have in common: portal, target and LUN, or the path without links. `None` for memory. A host under two
+    /// What two names of one place have in common: portal, target and LUN, the path without links, or pool and image. `None` for memory. A host under two
     /// names is not recognized; what carries the session makes no difference.
     pub(crate) fn identity(&self) -> Option<String> {
         match self {
@@ -72,6 +76,7 @@ impl Place {
                 let url = name.url.to_string().to_ascii_lowercase();
                 Some(url.split_once("://").map_or_else(String::new, |(_, place)| place.into()))
             }
+            Self::Image(url) => Some(RbdUrl { snapshot: None, user: None, keyring: None, ..url.clone() }.to_string()),
         }
     }
 }
@@ -82,6 +87,7 @@ impl fmt::Display for Place {
             Self::Memory(Size(bytes)) => write!(f, "mem:{bytes}"),
             Self::Path(path) => path.display().fmt(f),
             Self::Remote(name) => name.url.fmt(f),
+            Self::Image(url) => url.fmt(f),
         }
     }
 }
@@ -93,6 +99,18 @@ pub(crate) enum DiskNameError {
     Size(#[from] NotASize),
     #[error(transparent)]
     Url(#[from] UrlError),
+    #[error(transparent)]
+    Image(#[from] lunette_rbd::UrlError),
+}
+
+/// An image in Ceph, with the keys of an encrypted disk that stand behind its name.
+pub(crate) fn parse_image(text: &str) -> Result<(RbdUrl, Option<KeyParameters>), DiskNameError> {
+    let Some((place, query)) = text.split_once('?') else { return Ok((text.parse()?, None)) };
+    let is_of_keys = |parameter: &&str| KeyParameters::split(&format!("?{parameter}")).is_some();
+    let (keys, own): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_of_keys);
+    let keys = (!keys.is_empty()).then(|| KeyParameters::parse(&keys.join("&"))).transpose()?;
+    let url = if own.is_empty() { place.parse()? } else { format!("{place}?{}", own.join("&")).parse()? };
+    Ok((url, keys))
 }
 
 impl FromStr for DiskName {
@@ -106,6 +124,10 @@ impl FromStr for DiskName {
             let mut url = Box::new(Url::parse(text)?);
             let keys = url.keys.take();
             return Ok(Self { place: Place::Remote(RemoteName { url, text: text.into() }), keys });
+        }
+        if RbdUrl::is_meant(text) {
+            let (url, keys) = parse_image(text)?;
+            return Ok(Self { place: Place::Image(url), keys });
         }
         let (path, keys) = match KeyParameters::split(text) {
             Some((path, query)) => (path, Some(KeyParameters::parse(query)?)),
@@ -182,6 +204,7 @@ pub(crate) struct Disk {
 pub(crate) enum DiskStore {
     Memory(Arc<MemoryStore>),
     File(Arc<FileStore>),
+    Image(Arc<RbdStore>),
     /// A disk of another target, or the plain text of an encrypted disk.
     Other(Arc<dyn Store>),
 }
@@ -191,6 +214,7 @@ impl DiskStore {
         match self {
             Self::Memory(store) => Arc::clone(store) as _,
             Self::File(store) => Arc::clone(store) as _,
+            Self::Image(store) => Arc::clone(store) as _,
             Self::Other(store) => Arc::clone(store),
         }
     }
@@ -238,6 +262,9 @@ pub(crate) fn open(
             let unit = Arc::new(unit);
             if config.thin_threshold.is_some() {
                 watch_space(&unit).map_err(Failure::other)?;
+            }
+            if let DiskStore::Image(store) = &store {
+                images::served(store, &unit);
             }
             Ok(Disk { config, unit, store })
         }
@@ -291,6 +318,13 @@ pub(crate) fn open_place(place: &Place, options: &OpenOptions) -> Result<DiskSto
             Err(Failure::Usage(format!("{} cannot be created; leave out create", name.url)))
         }
         Place::Remote(name) => Ok(DiskStore::Other(remote_disk::open(&name.url)?.store)),
+        Place::Image(url) if options.create.is_some() => {
+            Err(Failure::Usage(format!("{url}: an image is made by rbd create; leave out create")))
+        }
+        Place::Image(url) if options.preallocate => {
+            Err(Failure::configuration(format!("{url}: an image is always thin; leave out provisioning")))
+        }
+        Place::Image(url) => Ok(DiskStore::Image(images::open(url, options)?)),
     }
 }
 
@@ -342,6 +376,21 @@ mod tests {
         std::fs::write(&disk, "").unwrap();
         std::os::unix::fs::symlink(&disk, &link).unwrap();
         assert_eq!(identity(disk.to_str().unwrap()), identity(&format!("{}?keys=file:k", link.display())));
+    }
+
+    #[test]
+    fn an_image_has_its_own_parameters_and_those_of_keys() {
+        let name: DiskName = "rbd:p/i?conf=/c&keys=file:k&user=u&passphrase_file=p".parse().unwrap();
+        assert_eq!(name.place.to_string(), "rbd:p/i?conf=/c&user=u");
+        assert_eq!(name.keys.unwrap().keys, "file:k");
+        assert_eq!("rbd:p/i".parse::<DiskName>().unwrap().keys, None);
+        let identity = |text: &str| text.parse::<DiskName>().unwrap().place.identity();
+        assert_eq!(identity("rbd:p/i@s?user=a&keys=file:k"), identity("rbd:p/i?keyring=b"));
+        assert_ne!(identity("rbd:p/i"), identity("rbd:p/n/i"));
+        assert_ne!(identity("rbd:p/i?conf=/a"), identity("rbd:p/i?conf=/b"));
+        for wrong in ["rbd:i", "rbd:p/i?id=me", "rbd:p/i?keys=", "rbd:p/i?"] {
+            assert!(wrong.parse::<DiskName>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod disk;
 mod encrypted;
 mod event_loop;
 mod failure;
+mod images;
 mod info;
 mod io;
 mod keys;
@@ -78,5 +79,6 @@ fn main() -> std::process::ExitCode {
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Quanta(arguments) => quanta::run(&arguments),
     };
-    outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
+    let closed = images::close();
+    outcome.and(closed).map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
 }

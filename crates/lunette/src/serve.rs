@@ -19,6 +19,7 @@ use crate::counts::Counts;
 use crate::disk::{DiskName, Provisioning};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
+use crate::images;
 use crate::reload::Reloader;
 use crate::secret::ChapArgument;
 use crate::served::Served;
@@ -51,7 +52,7 @@ available, 5 disk missing, unreadable or in use.";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS behind it decrypts it
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, rbd:POOL/IMAGE, or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "DISK", required_unless_present = "config")]
     disks: Vec<DiskName>,
     /// Where to listen; port 0 picks one (repeatable; default: 127.0.0.1:3260)
@@ -181,6 +182,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     .map_err(bind_failure)?;
     let stopper = server.stopper();
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
+    images::follow(server.control())?;
     let mut reloader = arguments.config.clone().map(|path| Reloader::new(path, config, served, server.control()));
     let reload = move || {
         let has_volumes = volumes::refresh();

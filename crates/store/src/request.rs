@@ -192,6 +192,9 @@ pub enum StoreError {
         /// The check that failed.
         reason: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The store has shut this process out for good, for example because another server has taken its place. It can only be opened again.
+    #[error("the store has shut this process out: {0}")]
+    ShutOut(String),
     /// The operating system failed the request.
     #[error("input or output failed: {0}")]
     Io(#[from] io::Error),

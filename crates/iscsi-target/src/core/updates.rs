@@ -14,7 +14,7 @@ use super::connections::Conn;
 use super::lifecycle::{ConfigChange, Removed};
 use super::mesh::{CoreMessage, FIRST};
 use super::quiesced::OnQuiesced;
-use crate::control::Asked;
+use crate::control::{Asked, AskedChange};
 use crate::limits::NEGOTIATION_GRACE;
 
 /// The tag of flushes of what was removed. No slab key has this index.
@@ -22,8 +22,12 @@ pub(super) const REMOVAL_FLUSH_TAG: u64 = u64::MAX - 1;
 
 impl Core {
     pub(super) fn apply_updates(&mut self, cx: &mut Context<'_>) {
-        for Asked { update, answer } in self.lifecycle.take_updates() {
-            match self.lifecycle.apply(cx, update) {
+        for Asked { change, answer } in self.lifecycle.take_updates() {
+            let applied = match change {
+                AskedChange::Update(update) => self.lifecycle.apply(cx, update),
+                AskedChange::Growth(growth) => self.lifecycle.grow(growth),
+            };
+            match applied {
                 Ok(change) => {
                     let portals = self.lifecycle.portals().to_vec().iter().map(|portal| portal.address).collect();
                     let barrier = self.barriers.open(OnQuiesced::Update { answer, portals });

@@ -8,13 +8,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
+use lunette_initiator::{KeyParameters, Url, is_url};
+use lunette_rbd::RbdUrl;
 use lunette_store::{FileStore, OpenOptions, Store};
 use lunette_volume::{Found, Volume};
 use sha2::{Digest, Sha256};
 
+use crate::disk::{DiskNameError, parse_image};
 use crate::encrypted::{Keys, volume_failure, volume_on};
 use crate::failure::Failure;
+use crate::images;
 use crate::remote_disk;
 
 /// An end of a copy, as given on the command line.
@@ -35,15 +38,21 @@ pub(crate) enum Location {
     Url(Box<Url>),
     /// An encrypted volume in a file or block device.
     Encrypted(PathBuf, KeyParameters),
+    /// An image in Ceph, or an encrypted volume in one.
+    Image(Box<RbdUrl>, Option<KeyParameters>),
 }
 
 impl FromStr for Place {
-    type Err = UrlError;
+    type Err = DiskNameError;
 
-    fn from_str(text: &str) -> Result<Self, UrlError> {
+    fn from_str(text: &str) -> Result<Self, DiskNameError> {
         Ok(match text {
             "-" => Self::Standard,
             text if is_url(text) => Self::Disk(Location::Url(Box::new(Url::parse(text)?))),
+            text if RbdUrl::is_meant(text) => {
+                let (url, keys) = parse_image(text)?;
+                Self::Disk(Location::Image(Box::new(url), keys))
+            }
             path => Self::Disk(match KeyParameters::split(path) {
                 Some((path, query)) => Location::Encrypted(path.into(), KeyParameters::parse(query)?),
                 None => Location::Path(path.into()),
@@ -57,6 +66,7 @@ impl fmt::Display for Location {
         match self {
             Self::Path(path) | Self::Encrypted(path, _) => path.display().fmt(f),
             Self::Url(url) => url.fmt(f),
+            Self::Image(url, _) => url.fmt(f),
         }
     }
 }
@@ -132,6 +142,7 @@ pub(crate) fn open(location: &Location, role: Role, volumes: Volumes) -> Result<
         Location::Path(path) => open_path(path, role, volumes),
         Location::Url(url) => open_url(url, role, volumes),
         Location::Encrypted(path, keys) => open_encrypted(path, keys, role),
+        Location::Image(url, keys) => open_image(url, keys.as_ref(), role, volumes),
     }?;
     let len = disk.len_bytes();
     match role {
@@ -149,6 +160,23 @@ fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     // Without keys there is no need to log in.
     let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
     let remote_disk::RemoteDisk { store, identity } = remote_disk::open(&url)?;
+    if let Some(keys) = keys {
+        return Disk::encrypted(name, keys, &store, &identity, role);
+    }
+    check(&name, &store, role, volumes)?;
+    Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
+}
+
+fn open_image(url: &RbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
+    let name = url.to_string();
+    // Without keys there is no need to open the image.
+    let keys = keys.map(Keys::fetch).transpose()?;
+    let any_length = keys.is_some();
+    let options = OpenOptions { read_only: role == Role::Source, any_length, ..OpenOptions::default() };
+    let image = images::open(url, &options)?;
+    let len = image.geometry().len_bytes;
+    let identity = format!("image {} {len} {}", image.id(), RbdUrl { user: None, keyring: None, ..url.clone() });
+    let store: Arc<dyn Store> = image;
     if let Some(keys) = keys {
         return Disk::encrypted(name, keys, &store, &identity, role);
     }
@@ -223,8 +251,14 @@ pub(crate) fn are_same(one: &Location, other: &Location) -> bool {
             are_same_paths(one, other)
         }
         (Location::Url(one), Location::Url(other)) => one.to_string() == other.to_string(),
+        (Location::Image(one, _), Location::Image(other, _)) => is_same_image(one, other),
         _ => false,
     }
+}
+
+fn is_same_image(one: &RbdUrl, other: &RbdUrl) -> bool {
+    let place = |url: &RbdUrl| RbdUrl { user: None, keyring: None, ..url.clone() };
+    place(one) == place(other)
 }
 
 fn are_same_paths(one: &Path, other: &Path) -> bool {
@@ -244,7 +278,7 @@ pub(crate) fn file_path(location: &Location) -> Option<&Path> {
             let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
             (!is_device).then_some(path)
         }
-        Location::Url(_) => None,
+        Location::Url(_) | Location::Image(..) => None,
     }
 }
 
@@ -252,7 +286,7 @@ pub(crate) fn file_path(location: &Location) -> Option<&Path> {
 pub(crate) fn has_changed(location: &Location, source: &Disk) -> Result<bool, Failure> {
     match location {
         Location::Path(path) => Ok(identity(&metadata(path)?, source.len_bytes(), true) != source.identity),
-        Location::Url(_) | Location::Encrypted(..) => Ok(false),
+        Location::Url(_) | Location::Encrypted(..) | Location::Image(..) => Ok(false),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
+use lunette_rbd::RbdStore;
 use lunette_store::{FileStore, MemoryStore, Store};
 
 use crate::disk::{Disk, DiskConfig, DiskName, DiskStore};
@@ -26,6 +27,7 @@ struct Spare {
 enum SpareStore {
     Memory(Weak<MemoryStore>),
     File(Weak<FileStore>),
+    Image(Weak<RbdStore>),
     Other(Weak<dyn Store>),
 }
 
@@ -36,6 +38,7 @@ impl Spares {
         let store = match &disk.store {
             DiskStore::Memory(store) => SpareStore::Memory(Arc::downgrade(store)),
             DiskStore::File(store) => SpareStore::File(Arc::downgrade(store)),
+            DiskStore::Image(store) => SpareStore::Image(Arc::downgrade(store)),
             DiskStore::Other(store) => SpareStore::Other(Arc::downgrade(store)),
         };
         self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
@@ -54,7 +57,7 @@ impl Spares {
             let may_write = |store: &DiskStore| wanted.read_only || !store.to_store().capabilities().read_only;
             spare.store.open().filter(|store| match store {
                 DiskStore::Memory(_) => same && here,
-                DiskStore::File(_) | DiskStore::Other(_) => same && may_write(store),
+                DiskStore::File(_) | DiskStore::Image(_) | DiskStore::Other(_) => same && may_write(store),
             })
         };
         let (index, store) = self.0.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
@@ -88,6 +91,7 @@ impl SpareStore {
         match self {
             Self::Memory(store) => store.upgrade().map(DiskStore::Memory),
             Self::File(store) => store.upgrade().map(DiskStore::File),
+            Self::Image(store) => store.upgrade().map(DiskStore::Image),
             Self::Other(store) => store.upgrade().map(DiskStore::Other),
         }
     }

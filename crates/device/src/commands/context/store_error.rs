@@ -17,6 +17,7 @@ pub(crate) fn to_sense(error: &StoreError, kind: OpKind, offset: u64, unit: &Log
         StoreError::Refused { offset, .. } => {
             medium_error(kind).with_information(offset / u64::from(unit.block_size()))
         }
+        StoreError::ShutOut(_) => SenseData::not_ready(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
         StoreError::Io(_) => medium_error(kind).with_information(lba),
     };
     tracing::warn!(serial = %unit.config().serial, ?kind, lba, %error, "a store failed");

@@ -52,11 +52,23 @@ impl Lifecycle {
             change.change_port_groups(port_groups);
         }
         change.change_units(units);
-        for Growth { unit, grow } in growth {
-            grow();
-            change.announce_growth(&unit);
-        }
+        change.grow(growth);
         keep(&change.devices);
+        Ok(change)
+    }
+
+    /// Changes the lengths of stores, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::grow`](crate::Control::grow). Then nothing has changed.
+    pub(in crate::core) fn grow(&self, growth: Vec<Growth>) -> Result<ConfigChange, UpdateError> {
+        if self.is_stopping() {
+            return Err(UpdateError::Stopping);
+        }
+        let (directory, devices) = (Arc::clone(&self.directory), self.devices.clone());
+        let mut change = ConfigChange { directory, devices, attentions: Vec::new(), removed: Vec::new() };
+        change.grow(growth);
         Ok(change)
     }
 
@@ -118,6 +130,13 @@ impl ConfigChange {
                 self.remapped.extend(seen_by);
             }
             self.removed.extend(previous.map(Removed::Unit));
+        }
+    }
+
+    fn grow(&mut self, growth: Vec<Growth>) {
+        for Growth { unit, grow } in growth {
+            grow();
+            self.announce_growth(&unit);
         }
     }
 

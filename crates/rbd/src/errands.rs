@@ -1,0 +1,153 @@
+//! The thread of a store for calls that wait for the cluster.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use lunette_store::{AllocationMap, Completion, Outcome, Run, StoreError};
+
+use crate::flight::{Flight, store_error};
+use crate::length::Length;
+use crate::librbd::Image;
+use crate::limits::MAX_MAP_BYTES;
+
+/// What the thread is asked to do.
+pub(crate) enum Errand {
+    /// Look at the length of the image, which may have changed.
+    Look,
+    /// Find what has space.
+    Map(MapRequest),
+}
+
+/// A request for the allocation of a range.
+pub(crate) struct MapRequest {
+    pub(crate) image: Arc<Image>,
+    pub(crate) whole_objects: bool,
+    pub(crate) range: (u64, u64),
+    pub(crate) found: Arc<AllocationMap>,
+    pub(crate) done: Completion,
+}
+
+/// Starts the thread. It ends when no sender is left.
+pub(crate) fn start(errands: Receiver<Errand>, flight: Weak<Flight>, length: Arc<Length>) -> io::Result<()> {
+    let run = move || {
+        for errand in errands {
+            match errand {
+                Errand::Look => look(&flight, &length),
+                Errand::Map(request) => map(request),
+            }
+        }
+    };
+    thread::Builder::new().name("lunette-rbd".into()).spawn(run).map(drop)
+}
+
+/// Asks the thread to look at the length.
+pub(crate) fn look_soon(errands: &Sender<Errand>) {
+    // A store that is closing has no thread any more, and no use for its length.
+    let _ = errands.send(Errand::Look);
+}
+
+fn look(flight: &Weak<Flight>, length: &Length) {
+    let Some(Ok(image)) = flight.upgrade().map(|flight| flight.image()) else { return };
+    match image.len_bytes() {
+        Ok(len_bytes) => length.found(len_bytes),
+        Err(error) => tracing::warn!(%error, "an image of Ceph has changed, and its length cannot be told"),
+    }
+}
+
+fn map(request: MapRequest) {
+    let MapRequest { image, whole_objects, range: (offset, len), found, done } = request;
+    let runs = Runs { next: offset, end: offset + len.min(MAX_MAP_BYTES), found: &found };
+    let result = runs.collect(|run| image.extents((offset, len.min(MAX_MAP_BYTES)), whole_objects, run));
+    drop(image);
+    done.complete(Outcome::new(result, None));
+}
+
+/// Runs of a range, made from its extents with space.
+struct Runs<'a> {
+    /// The end of the runs so far.
+    next: u64,
+    end: u64,
+    found: &'a AllocationMap,
+}
+
+impl Runs<'_> {
+    /// Makes the runs of what `extents` gives, until there is no room for more.
+    fn collect(
+        mut self,
+        extents: impl FnOnce(&mut dyn FnMut(u64, u64) -> bool) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        let mut has_room = true;
+        extents(&mut |offset, len| {
+            has_room = self.add(offset, len);
+            has_room
+        })
+        .map_err(|error| store_error(-(error.raw_os_error().unwrap_or(libc::EIO) as isize)))?;
+        if has_room {
+            self.push(self.end, false);
+        }
+        Ok(())
+    }
+
+    /// Adds an extent with space, and what lies before it. False when there is no room.
+    fn add(&mut self, offset: u64, len: u64) -> bool {
+        let start = offset.clamp(self.next, self.end);
+        let end = offset.saturating_add(len).clamp(start, self.end);
+        self.push(start, false) && self.push(end, true)
+    }
+
+    fn push(&mut self, end: u64, allocated: bool) -> bool {
+        let pushed = self.found.push(Run { len: end - self.next, allocated });
+        if pushed {
+            self.next = end;
+        }
+        pushed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(range: (u64, u64), extents: &[(u64, u64)]) -> Vec<Run> {
+        let found = AllocationMap::default();
+        let runs = Runs { next: range.0, end: range.0 + range.1, found: &found };
+        let give = |run: &mut dyn FnMut(u64, u64) -> bool| {
+            let _ = extents.iter().all(|(offset, len)| run(*offset, *len));
+            Ok(())
+        };
+        runs.collect(give).unwrap();
+        found.take()
+    }
+
+    fn run(len: u64, allocated: bool) -> Run {
+        Run { len, allocated }
+    }
+
+    #[test]
+    fn runs_cover_the_range_and_no_more() {
+        assert_eq!(collect((100, 50), &[]), [run(50, false)]);
+        assert_eq!(collect((100, 50), &[(0, 1000)]), [run(50, true)]);
+        let extents = [(90, 20), (110, 5), (120, 1), (140, 100)];
+        let expected = [run(15, true), run(5, false), run(1, true), run(19, false), run(10, true)];
+        assert_eq!(collect((100, 50), &extents), expected);
+        assert_eq!(collect((100, 0), &[(0, 1000)]), []);
+    }
+
+    #[test]
+    fn runs_end_where_there_is_no_room_for_more() {
+        let extents: Vec<_> = (0..1000).map(|at| (at * 10, 5)).collect();
+        let runs = collect((0, 10_000), &extents);
+        assert_eq!(runs.len(), AllocationMap::MAX_RUNS);
+        assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), 5 * AllocationMap::MAX_RUNS as u64);
+    }
+
+    #[test]
+    fn an_error_of_the_cluster_is_the_requests_own() {
+        let found = AllocationMap::default();
+        let runs = Runs { next: 0, end: 10, found: &found };
+        let error = runs.collect(|_| Err(io::Error::from_raw_os_error(libc::ESHUTDOWN))).unwrap_err();
+        assert!(matches!(error, StoreError::ShutOut(_)));
+    }
+}

@@ -1,0 +1,52 @@
+//! Images of Ceph RBD as stores.
+//!
+//! # Place
+//!
+//! Floor 3, over `store`. [`RbdStore`] is an open image, a [`Store`](lunette_store::Store); [`RbdUrl`] is its name, as users write it. The crate knows
+//! nothing of SCSI and of NBD.
+//!
+//! librados and librbd are loaded when the first image is opened, so that a machine without Ceph needs neither. All unsafe code is in `librbd`, which puts
+//! handles around them that are safe to use.
+//!
+//! ```no_run
+//! use lunette_buffer::Pool;
+//! use lunette_rbd::RbdStore;
+//! use lunette_store::{Op, execute};
+//!
+//! let disk = RbdStore::open(&"rbd:rbd/disk?user=lunette".parse()?, false)?;
+//! let mut from = Pool::new(1 << 20).take(4096).expect("room in the pool");
+//! from.fill(7);
+//! execute(&disk, Op::Write { offset: 0, from, fua: false }).result?;
+//! disk.close(std::time::Duration::from_secs(10))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The life of a request
+//!
+//! A request becomes a job, which librbd gets at once, or when there is room among the [`MAX_REQUESTS`](limits::MAX_REQUESTS). librbd ends it on a thread of its
+//! own, where the request's completion is called, and a job that has waited begins. A job has its buffer and a counted reference to the image: both
+//! live until librbd is done with them, also when the store is dropped before. What librbd offers only as calls that wait (the allocation, the length) a thread of the
+//! store does, one after the other.
+//!
+//! While the cluster does not answer, requests wait. Nothing else does: no call to the store waits for the cluster, except those that say so.
+
+// Only `librbd` has unsafe code: it calls C.
+#![deny(unsafe_code)]
+
+mod df;
+mod errands;
+mod error;
+mod flight;
+mod latch;
+mod length;
+mod librbd;
+pub mod limits;
+mod store;
+#[cfg(test)]
+mod tests;
+mod url;
+
+pub use error::OpenError;
+pub use librbd::LibraryError;
+pub use store::{NotClosed, RbdStore};
+pub use url::{RbdUrl, UrlError};

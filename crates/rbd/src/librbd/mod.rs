@@ -1,0 +1,530 @@
+//! librados and librbd behind handles that are safe to use. All unsafe code of the crate is in this folder.
+//!
+//! # Why the handles are safe
+//!
+//! - A handle ([`Connection`], [`Pool`], [`OpenImage`]) is the only owner of what it points to, closes it once, when it is dropped, and owns the one that it
+//!   was made from, which is dropped later.
+//! - The functions that are called through a shared reference may be called by several threads at once, as Ceph's headers say of all of them.
+//! - A request is given to librbd as the address of its [`Job`]. From then on nothing else knows it, until librbd calls [`ended`] for its completion, which
+//!   it does once. The job has the buffer, whose bytes stay where they are when it is moved, and a counted reference to the image.
+//!   So both outlive the request, whatever becomes of the store.
+#![allow(unsafe_code)]
+
+#[cfg(test)]
+pub(crate) mod fake;
+mod table;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::ptr::{null, null_mut};
+use std::thread;
+
+use crate::OpenError;
+use crate::flight::{self, Job, Request};
+use crate::latch::Latch;
+use crate::limits::CONNECT_TIMEOUT;
+use crate::url::RbdUrl;
+pub use table::LibraryError;
+use table::{ConfigOption, Handle, Table};
+
+/// `RBD_FEATURE_EXCLUSIVE_LOCK`.
+const EXCLUSIVE_LOCK: u64 = 1 << 2;
+
+/// `RBD_FEATURE_FAST_DIFF`.
+const FAST_DIFF: u64 = 1 << 4;
+
+/// `RBD_FLAG_OBJECT_MAP_INVALID` and `RBD_FLAG_FAST_DIFF_INVALID`.
+const FAST_DIFF_INVALID: u64 = 0b11;
+
+/// `RBD_LOCK_MODE_EXCLUSIVE`.
+const LOCK_EXCLUSIVE: c_int = 0;
+
+/// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`.
+const THICK_PROVISION: c_int = 1;
+
+/// Options of an image that there is room for. librbd 16 has some 60, and fails when there is no room for all.
+const MAX_OPTIONS: u8 = u8::MAX;
+
+/// Options of every client. They have precedence over the configuration file.
+const OPTIONS: [(&str, &str); 3] = [
+    // A write that was answered is in the cluster.
+    ("rbd_cache", "false"),
+    // librbd answers a write when it no longer needs the buffer, and nothing changes the buffer before.
+    ("rbd_disable_zero_copy_writes", "false"),
+    // An operation that ends by a time limit may still be carried out, after the answer. So requests wait for as long as it takes.
+    ("rados_osd_op_timeout", "0"),
+];
+
+/// A connection to a cluster.
+struct Connection {
+    table: &'static Table,
+    handle: Handle,
+}
+
+/// A pool, or a namespace of one.
+struct Pool {
+    connection: Connection,
+    handle: Handle,
+}
+
+/// An image, its watch apart.
+struct OpenImage {
+    pool: Pool,
+    handle: Handle,
+}
+
+/// An open image. It is closed on a thread of its own: that may take long, and on a thread of librbd it would never end.
+pub(crate) struct Image {
+    parts: Option<Parts>,
+    closed: Latch,
+}
+
+struct Parts {
+    image: OpenImage,
+    watch: Option<Watch>,
+}
+
+/// What is told of changes to an image, for as long as `handle` is registered.
+struct Watch {
+    handle: u64,
+    told: *mut Told,
+}
+
+type Told = Box<dyn Fn() + Send + Sync>;
+
+// SAFETY: librados and librbd may be called by any thread, and by several at once.
+unsafe impl Send for Connection {}
+// SAFETY: as above.
+unsafe impl Sync for Connection {}
+// SAFETY: as above.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+// SAFETY: as above.
+unsafe impl Send for OpenImage {}
+// SAFETY: as above.
+unsafe impl Sync for OpenImage {}
+// SAFETY: `told` is the only owner of something that is `Send` and `Sync`, and only librbd's callbacks use it meanwhile.
+unsafe impl Send for Watch {}
+// SAFETY: as above.
+unsafe impl Sync for Watch {}
+
+/// What does not change while an image is open.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    /// Its number in the pool, which a new image of the same name does not have.
+    pub(crate) id: String,
+    pub(crate) len_bytes: u64,
+    /// Whether the allocation is known without asking for each object.
+    pub(crate) fast_diff: bool,
+}
+
+impl Connection {
+    fn open(table: &'static Table, url: &RbdUrl) -> Result<Self, OpenError> {
+        let mut connection = Self { table, handle: null_mut() };
+        let user = url.user.as_deref().map(text).transpose()?;
+        let user_pointer = user.as_ref().map_or(null(), |user| user.as_ptr());
+        // SAFETY: `handle` is a place for the result, and the user is null or a text that lives beyond the call.
+        check(unsafe { (table.rados_create)(&raw mut connection.handle, user_pointer) }).map_err(OpenError::Client)?;
+        let conf = url.conf.as_deref().map(text).transpose()?;
+        let conf_pointer = conf.as_ref().map_or(null(), |conf| conf.as_ptr());
+        // SAFETY: the handle is valid, and the path is null or a text that lives beyond the call.
+        check(unsafe { (table.rados_conf_read_file)(connection.handle, conf_pointer) })
+            .map_err(|error| OpenError::Configuration { file: url.conf.clone(), error })?;
+        if let Some(keyring) = &url.keyring {
+            connection.set("keyring", keyring)?;
+        }
+        connection.set("client_mount_timeout", &CONNECT_TIMEOUT.as_secs().to_string())?;
+        OPTIONS.into_iter().try_for_each(|(name, value)| connection.set(name, value))?;
+        // SAFETY: the handle is valid and not connected yet.
+        check(unsafe { (table.rados_connect)(connection.handle) }).map_err(|error| OpenError::connect(&error))?;
+        Ok(connection)
+    }
+
+    fn set(&self, name: &'static str, value: &str) -> Result<(), OpenError> {
+        let (option, value) = (text(name)?, text(value)?);
+        // SAFETY: the handle is valid, and the texts live beyond the call.
+        let set = check(unsafe { (self.table.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) });
+        set.map_err(|error| OpenError::Option { name, error })
+    }
+
+    /// Asks the monitors something.
+    fn ask(&self, command: &str) -> io::Result<Vec<u8>> {
+        let command = CString::new(command)?;
+        let commands = [command.as_ptr()];
+        let (mut answer, mut answer_len) = (null_mut::<c_char>(), 0);
+        // SAFETY: the handle is valid, the command lives beyond the call, there is no input, the places for the answer are ours, and no status is asked for.
+        let code = unsafe {
+            (self.table.rados_mon_command)(
+                self.handle,
+                commands.as_ptr(),
+                commands.len(),
+                null(),
+                0,
+                &raw mut answer,
+                &raw mut answer_len,
+                null_mut(),
+                null_mut(),
+            )
+        };
+        let bytes = if answer.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: librados has allocated that many bytes there.
+            let bytes = unsafe { std::slice::from_raw_parts(answer.cast::<u8>(), answer_len) }.to_vec();
+            // SAFETY: the answer is librados's, and nothing refers to it any more.
+            unsafe { (self.table.rados_buffer_free)(answer) };
+            bytes
+        };
+        check(code).map(|()| bytes)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: all that was made from the handle is closed, because it owned this one.
+            unsafe { (self.table.rados_shutdown)(self.handle) };
+        }
+    }
+}
+
+impl Pool {
+    fn open(connection: Connection, url: &RbdUrl) -> Result<Self, OpenError> {
+        let (table, name) = (connection.table, text(&url.pool)?);
+        let mut pool = Self { connection, handle: null_mut() };
+        // SAFETY: the connection is made, the name lives beyond the call, and `handle` is a place for the result.
+        check(unsafe { (table.rados_ioctx_create)(pool.connection.handle, name.as_ptr(), &raw mut pool.handle) })
+            .map_err(|error| OpenError::pool(url, &error))?;
+        if let Some(namespace) = &url.namespace {
+            let namespace = text(namespace)?;
+            // SAFETY: the pool is open, and the name lives beyond the call.
+            unsafe { (table.rados_ioctx_set_namespace)(pool.handle, namespace.as_ptr()) };
+        }
+        // Writes to a full pool end with an error. Otherwise they wait until somebody makes room.
+        // SAFETY: the pool is open.
+        unsafe { (table.rados_set_pool_full_try)(pool.handle) };
+        Ok(pool)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: all that was made from the handle is closed, because it owned this one.
+            unsafe { (self.connection.table.rados_ioctx_destroy)(self.handle) };
+        }
+    }
+}
+
+impl OpenImage {
+    fn open(pool: Pool, url: &RbdUrl, read_only: bool) -> Result<Self, OpenError> {
+        let (table, name) = (pool.connection.table, text(&url.image)?);
+        let snapshot = url.snapshot.as_deref().map(text).transpose()?;
+        let snapshot_pointer = snapshot.as_ref().map_or(null(), |snapshot| snapshot.as_ptr());
+        let open = if read_only { table.rbd_open_read_only } else { table.rbd_open };
+        let mut image = Self { pool, handle: null_mut() };
+        // SAFETY: the pool is open, the names are null or texts that live beyond the call, and `handle` is a place for the result.
+        let opened = unsafe { open(image.pool.handle, name.as_ptr(), &raw mut image.handle, snapshot_pointer) };
+        check(opened).map_err(|error| OpenError::image(url, error))?;
+        Ok(image)
+    }
+
+    fn table(&self) -> &'static Table {
+        self.pool.connection.table
+    }
+
+    /// Fails when this client would hold back writes that it has answered.
+    fn refuse_caches(&self) -> Result<(), OpenError> {
+        let no_cache = |name: &CStr, value: &CStr| match name.to_bytes() {
+            b"rbd_cache" => value.to_bytes() == b"false",
+            b"rbd_persistent_cache_mode" => value.to_bytes() == b"disabled",
+            _ => true,
+        };
+        let mut options = vec![ConfigOption { name: null_mut(), value: null_mut(), source: 0 }; MAX_OPTIONS.into()];
+        let mut count = c_int::from(MAX_OPTIONS);
+        let table = self.table();
+        // SAFETY: the image is open, and there is room for `count` options.
+        check(unsafe { (table.rbd_config_image_list)(self.handle, options.as_mut_ptr(), &raw mut count) })
+            .map_err(OpenError::Image)?;
+        let filled = options.iter().take(usize::try_from(count).unwrap_or(0));
+        // SAFETY: librbd has filled so many options with texts, which live until the clean-up below.
+        let cache = filled.map(|option| unsafe { (CStr::from_ptr(option.name), CStr::from_ptr(option.value)) });
+        let found = cache.into_iter().find(|(name, value)| !no_cache(name, value));
+        let found = found.map(|(name, _)| name.to_string_lossy().into_owned());
+        // SAFETY: these are the options that librbd has filled, and nothing refers to their texts any more.
+        unsafe { (table.rbd_config_image_list_cleanup)(options.as_mut_ptr(), count) };
+        found.map_or(Ok(()), |option| Err(OpenError::Caches { option }))
+    }
+
+    fn features(&self) -> io::Result<u64> {
+        let mut features = 0;
+        // SAFETY: the image is open, and `features` is a place for the result.
+        check(unsafe { (self.table().rbd_get_features)(self.handle, &raw mut features) })?;
+        Ok(features)
+    }
+
+    /// Keeps other writers out. librbd would hand the lock to whoever writes, and back, with each write.
+    fn lock(&self, url: &RbdUrl) -> Result<(), OpenError> {
+        if self.features().map_err(OpenError::Image)? & EXCLUSIVE_LOCK == 0 {
+            return Ok(());
+        }
+        // SAFETY: the image is open.
+        let locked = unsafe { (self.table().rbd_lock_acquire)(self.handle, LOCK_EXCLUSIVE) };
+        check(locked).map_err(|error| OpenError::lock(url, &error))
+    }
+
+    fn facts(&self) -> io::Result<Facts> {
+        let mut id = [0_u8; 64];
+        // SAFETY: the image is open, and there is room for so many bytes of its number.
+        check(unsafe { (self.table().rbd_get_id)(self.handle, id.as_mut_ptr().cast(), id.len()) })?;
+        let id = id.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let mut flags = 0;
+        // SAFETY: the image is open, and `flags` is a place for the result.
+        check(unsafe { (self.table().rbd_get_flags)(self.handle, &raw mut flags) })?;
+        let fast_diff = self.features()? & FAST_DIFF != 0 && flags & FAST_DIFF_INVALID == 0;
+        Ok(Facts { id: String::from_utf8_lossy(id).into_owned(), len_bytes: self.len_bytes()?, fast_diff })
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        let mut len_bytes = 0;
+        // SAFETY: the image is open, and `len_bytes` is a place for the result.
+        check(unsafe { (self.table().rbd_get_size)(self.handle, &raw mut len_bytes) })?;
+        Ok(len_bytes)
+    }
+}
+
+impl Drop for OpenImage {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: every request has a counted reference to this image, so none is under way.
+            let closed = check(unsafe { (self.table().rbd_close)(self.handle) });
+            if let Err(error) = closed {
+                tracing::warn!(%error, "an image of Ceph could not be closed in order");
+            }
+        }
+    }
+}
+
+impl Image {
+    /// Connects to the cluster and opens the image. Waits for both. `told` is called when the image has changed, for instance its length.
+    pub(crate) fn open(
+        url: &RbdUrl,
+        read_only: bool,
+        told: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(Table::get()?, url, read_only, told)
+    }
+
+    fn open_with(
+        table: &'static Table,
+        url: &RbdUrl,
+        read_only: bool,
+        told: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        let pool = Pool::open(Connection::open(table, url)?, url)?;
+        let image = OpenImage::open(pool, url, read_only)?;
+        if !read_only {
+            image.refuse_caches()?;
+            image.lock(url)?;
+        }
+        let mut image = Self { parts: Some(Parts { image, watch: None }), closed: Latch::default() };
+        image.watch(Box::new(told)).map_err(OpenError::Image)?;
+        Ok(image)
+    }
+
+    fn watch(&mut self, told: Told) -> io::Result<()> {
+        let Some(parts) = &mut self.parts else { return Ok(()) };
+        let mut watch = Watch { handle: 0, told: Box::into_raw(Box::new(told)) };
+        let table = parts.image.table();
+        // SAFETY: the image is open; `told` lives until the watch is no more (`Parts::close`), and `changed` takes it for what it is.
+        let code =
+            unsafe { (table.rbd_update_watch)(parts.image.handle, &raw mut watch.handle, changed, watch.told.cast()) };
+        if let Err(error) = check(code) {
+            // SAFETY: librbd does not know it, so this is its only owner.
+            drop(unsafe { Box::from_raw(watch.told) });
+            return Err(error);
+        }
+        parts.watch = Some(watch);
+        Ok(())
+    }
+
+    fn image(&self) -> &OpenImage {
+        &self.parts.as_ref().expect("an image has its parts until it is dropped").image
+    }
+
+    /// Set when the image is closed and its connection has ended.
+    pub(crate) fn closed(&self) -> &Latch {
+        &self.closed
+    }
+
+    pub(crate) fn facts(&self) -> io::Result<Facts> {
+        self.image().facts()
+    }
+
+    pub(crate) fn len_bytes(&self) -> io::Result<u64> {
+        self.image().len_bytes()
+    }
+
+    /// Asks the monitors something. Waits for the answer.
+    pub(crate) fn ask(&self, command: &str) -> io::Result<Vec<u8>> {
+        self.image().pool.connection.ask(command)
+    }
+
+    /// Gives a job to librbd, which ends it with [`flight::ended`], on any thread, perhaps within this call. A job that it does not take comes back, with
+    /// the reason as a negative number.
+    pub(crate) fn start(&self, mut job: Box<Job>) -> Result<(), (Box<Job>, isize)> {
+        let (table, image) = (self.image().table(), self.image().handle);
+        let (offset, len) = job.request().range();
+        let bytes = match job.request_mut() {
+            Request::Read { into, .. } => into.as_mut_ptr(),
+            Request::Write { from, .. } => from.as_mut_ptr(),
+            Request::Zero { .. } | Request::Flush => null_mut(),
+        };
+        let bytes = bytes.cast::<c_char>();
+        let kind = Kind::of(job.request());
+        let (job, mut completion) = (Box::into_raw(job), null_mut());
+        // SAFETY: `completion` is a place for the result, and `ended` takes the job for what it is.
+        let created = unsafe { (table.rbd_aio_create_completion)(job.cast(), ended, &raw mut completion) };
+        if created < 0 {
+            // SAFETY: there is no completion that knows the job, so this is its only owner.
+            return Err((unsafe { Box::from_raw(job) }, created as isize));
+        }
+        // SAFETY: the image is open, and stays open until the job is dropped, which has a reference to it. `bytes` are `len` bytes of the job's buffer, which
+        // stay where they are, and which nothing else reads or writes until the job has ended.
+        let started = unsafe {
+            match kind {
+                Kind::Read => (table.rbd_aio_read)(image, offset, len, bytes, completion),
+                Kind::Write => (table.rbd_aio_write)(image, offset, len, bytes, completion),
+                Kind::Zero { flags } => (table.rbd_aio_write_zeroes)(image, offset, len, completion, flags, 0),
+                Kind::Flush => (table.rbd_aio_flush)(image, completion),
+            }
+        };
+        if started < 0 {
+            // SAFETY: librbd has not taken the request, so it does not call `ended`, and nothing else knows the completion.
+            unsafe { (table.rbd_aio_release)(completion) };
+            // SAFETY: for the same reason this is the job's only owner.
+            return Err((unsafe { Box::from_raw(job) }, started as isize));
+        }
+        Ok(())
+    }
+
+    /// Calls `found` for the extents of a range that have space, in their order, until it returns false. Waits for the cluster. With `whole_objects`, an
+    /// object with any space has space everywhere.
+    pub(crate) fn extents(
+        &self,
+        (offset, len): (u64, u64),
+        whole_objects: bool,
+        mut found: impl FnMut(u64, u64) -> bool,
+    ) -> io::Result<()> {
+        let mut extents = Extents { found: &mut found, stopped: false };
+        let table = self.image().table();
+        // SAFETY: the image is open, and `extents` lives beyond the call, in which alone `extent` is called, for one extent after the other.
+        let code = unsafe {
+            (table.rbd_diff_iterate2)(
+                self.image().handle,
+                null(),
+                offset,
+                len,
+                1,
+                whole_objects.into(),
+                extent,
+                (&raw mut extents).cast(),
+            )
+        };
+        if extents.stopped { Ok(()) } else { check(code) }
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let (Some(parts), closed) = (self.parts.take(), self.closed.clone()) else { return };
+        let close = move || {
+            parts.close();
+            closed.set();
+        };
+        if let Err(error) = thread::Builder::new().name("lunette-rbd-end".into()).spawn(close) {
+            tracing::error!(%error, "no thread to close an image of Ceph");
+        }
+    }
+}
+
+impl Parts {
+    fn close(mut self) {
+        if let Some(watch) = self.watch.take() {
+            let table = self.image.table();
+            // SAFETY: the image is open, and the watch is its own.
+            let ended = check(unsafe { (table.rbd_update_unwatch)(self.image.handle, watch.handle) });
+            match ended {
+                // SAFETY: librbd has forgotten it, and no call of it is under way, so this is the only owner.
+                Ok(()) => drop(unsafe { Box::from_raw(watch.told) }),
+                // It may be called again, so it stays.
+                Err(error) => tracing::warn!(%error, "an image of Ceph is still watched"),
+            }
+        }
+    }
+}
+
+/// What a request asks of librbd.
+enum Kind {
+    Read,
+    Write,
+    Zero { flags: c_int },
+    Flush,
+}
+
+impl Kind {
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::Read { .. } => Self::Read,
+            Request::Write { .. } => Self::Write,
+            Request::Zero { keep_space, .. } => Self::Zero { flags: if *keep_space { THICK_PROVISION } else { 0 } },
+            Request::Flush => Self::Flush,
+        }
+    }
+}
+
+/// Called by librbd when a request has ended.
+unsafe extern "C" fn ended(completion: Handle, argument: *mut c_void) {
+    // SAFETY: the argument is what `Image::start` has given with this completion, for which this is the only call.
+    let job = unsafe { Box::from_raw(argument.cast::<Job>()) };
+    let table = job.image().image().table();
+    // SAFETY: the completion is that of a request that has ended.
+    let result = unsafe { (table.rbd_aio_get_return_value)(completion) };
+    // SAFETY: the completion is not used again.
+    unsafe { (table.rbd_aio_release)(completion) };
+    flight::ended(job, result);
+}
+
+/// Called by librbd when an image has changed.
+unsafe extern "C" fn changed(argument: *mut c_void) {
+    // SAFETY: the argument is what `Image::watch` has given, which lives until librbd has forgotten it.
+    let told = unsafe { &*argument.cast::<Told>() };
+    told();
+}
+
+/// What `rbd_diff_iterate2` finds.
+struct Extents<'a> {
+    found: &'a mut dyn FnMut(u64, u64) -> bool,
+    /// Whether the rest is not wanted.
+    stopped: bool,
+}
+
+/// Called by librbd for each extent.
+unsafe extern "C" fn extent(offset: u64, len: usize, exists: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the argument is what `Image::extents` has given, and nothing else uses it during the call.
+    let extents = unsafe { &mut *argument.cast::<Extents<'_>>() };
+    extents.stopped = extents.stopped || (exists != 0 && !(extents.found)(offset, len as u64));
+    // A negative number ends the search.
+    if extents.stopped { -libc::ECANCELED } else { 0 }
+}
+
+/// A text for C.
+fn text(text: &str) -> Result<CString, OpenError> {
+    CString::new(text).map_err(|_| OpenError::Nul(text.into()))
+}
+
+/// The error that a function returns as a negative number.
+fn check(code: c_int) -> io::Result<()> {
+    if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(()) }
+}

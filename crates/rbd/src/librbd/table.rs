@@ -1,0 +1,138 @@
+//! The functions of librados and librbd, found when they are first needed.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+/// `rados_t`, `rados_ioctx_t`, `rbd_image_t` and `rbd_completion_t`: each points to what only the libraries know.
+pub(super) type Handle = *mut c_void;
+
+/// `rbd_callback_t`.
+pub(super) type EndedCallback = unsafe extern "C" fn(completion: Handle, argument: *mut c_void);
+
+/// `rbd_update_callback_t`.
+pub(super) type ChangedCallback = unsafe extern "C" fn(argument: *mut c_void);
+
+/// The callback of `rbd_diff_iterate2`.
+pub(super) type ExtentCallback =
+    unsafe extern "C" fn(offset: u64, len: usize, exists: c_int, argument: *mut c_void) -> c_int;
+
+/// `rbd_config_option_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct ConfigOption {
+    pub(super) name: *mut c_char,
+    pub(super) value: *mut c_char,
+    pub(super) source: c_int,
+}
+
+/// Why the libraries cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// A library is not there.
+    #[error("{library} cannot be loaded, which disks in Ceph need; install it (Debian: apt install librbd1): {reason}")]
+    Absent {
+        /// The library.
+        library: &'static str,
+        /// What the system says.
+        reason: String,
+    },
+    /// A library has not all the functions that are needed.
+    #[error("{library} has no function {function}; Ceph 16 or newer has it")]
+    Old {
+        /// The library.
+        library: &'static str,
+        /// The function.
+        function: &'static str,
+    },
+}
+
+/// Declares the functions of a library as the fields of [`Table`], and how to find them.
+macro_rules! table {
+    ($($library:literal { $(fn $name:ident($($argument:ty),* $(,)?) $(-> $result:ty)?;)* })*) => {
+        /// The functions. The libraries stay loaded until the process ends.
+        pub(super) struct Table {
+            $($(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
+        }
+
+        impl Table {
+            fn load() -> Result<Self, LibraryError> {
+                $($(let $name;)*)*
+                $({
+                    let library = open($library)?;
+                    $(
+                        // SAFETY: the type is that of the function in the headers of Ceph 16, and later versions have kept it.
+                        let found = unsafe {
+                            library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(
+                                concat!(stringify!($name), "\0").as_bytes(),
+                            )
+                        };
+                        $name = *found.map_err(|_| LibraryError::Old { library: $library, function: stringify!($name) })?;
+                    )*
+                    // The functions are called until the process ends.
+                    std::mem::forget(library);
+                })*
+                Ok(Self { $($($name,)*)* })
+            }
+        }
+    };
+}
+
+table! {
+    "librados.so.2" {
+        fn rados_create(*mut Handle, *const c_char) -> c_int;
+        fn rados_conf_read_file(Handle, *const c_char) -> c_int;
+        fn rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
+        fn rados_connect(Handle) -> c_int;
+        fn rados_shutdown(Handle);
+        fn rados_mon_command(
+            Handle, *const *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize,
+        ) -> c_int;
+        fn rados_buffer_free(*mut c_char);
+        fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
+        fn rados_ioctx_set_namespace(Handle, *const c_char);
+        fn rados_ioctx_destroy(Handle);
+        fn rados_set_pool_full_try(Handle);
+    }
+    "librbd.so.1" {
+        fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
+        fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
+        fn rbd_close(Handle) -> c_int;
+        fn rbd_get_size(Handle, *mut u64) -> c_int;
+        fn rbd_get_features(Handle, *mut u64) -> c_int;
+        fn rbd_get_flags(Handle, *mut u64) -> c_int;
+        fn rbd_get_id(Handle, *mut c_char, usize) -> c_int;
+        fn rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
+        fn rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
+        fn rbd_lock_acquire(Handle, c_int) -> c_int;
+        fn rbd_update_watch(Handle, *mut u64, ChangedCallback, *mut c_void) -> c_int;
+        fn rbd_update_unwatch(Handle, u64) -> c_int;
+        fn rbd_diff_iterate2(Handle, *const c_char, u64, u64, u8, u8, ExtentCallback, *mut c_void) -> c_int;
+        fn rbd_aio_create_completion(*mut c_void, EndedCallback, *mut Handle) -> c_int;
+        fn rbd_aio_get_return_value(Handle) -> isize;
+        fn rbd_aio_release(Handle);
+        fn rbd_aio_read(Handle, u64, usize, *mut c_char, Handle) -> c_int;
+        fn rbd_aio_write(Handle, u64, usize, *const c_char, Handle) -> c_int;
+        fn rbd_aio_write_zeroes(Handle, u64, usize, Handle, c_int, c_int) -> c_int;
+        fn rbd_aio_flush(Handle, Handle) -> c_int;
+    }
+}
+
+fn open(library: &'static str) -> Result<Library, LibraryError> {
+    // SAFETY: the code that runs when these libraries are loaded sets up their own data.
+    let opened = unsafe { Library::new(library) };
+    opened.map_err(|error| LibraryError::Absent { library, reason: error.to_string() })
+}
+
+impl Table {
+    /// The functions of the installed libraries.
+    pub(super) fn get() -> Result<&'static Self, LibraryError> {
+        static TABLE: OnceLock<Table> = OnceLock::new();
+        if let Some(table) = TABLE.get() {
+            return Ok(table);
+        }
+        let loaded = Self::load()?;
+        Ok(TABLE.get_or_init(|| loaded))
+    }
+}

@@ -1,0 +1,26 @@
+//! Bounds on what a store asks of Ceph at one time.
+
+use std::time::Duration;
+
+use lunette_buffer::MAX_BUFFER_LEN;
+
+/// Requests of one image that librbd works on at the same time. Later ones wait in the store, in the order of coming. librbd itself stops the thread that
+/// submits a request when 1024 operations of a client are under way, so there are never as many.
+pub const MAX_REQUESTS: usize = 512;
+
+/// Bytes of reads and writes of one image that librbd works on at the same time, the longest request apart, which always may. librbd stops the thread
+/// at 100 MiB.
+pub const MAX_REQUEST_BYTES: usize = 4 * MAX_BUFFER_LEN;
+
+/// Bytes that one request to librbd makes read as zero: librbd begins one operation for each object of it (4 MiB) at once. Longer requests are made in
+/// pieces, one after the other.
+pub const MAX_ZERO_BYTES: u64 = 256 << 20;
+
+/// Bytes of an image that one question about its allocation covers. Without `fast-diff`, librbd asks the cluster for each object of it.
+pub const MAX_MAP_BYTES: u64 = 64 << 30;
+
+/// The longest time that the monitors have for the first answer.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest URL, in bytes.
+pub const MAX_URL_LEN: usize = 4096;

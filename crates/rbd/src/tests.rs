@@ -1,0 +1,296 @@
+//! The store over a table of functions that are not Ceph's.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lunette_buffer::{Buffer, MAX_BUFFER_LEN, Pool};
+use lunette_store::{AllocationMap, Completion, InlineIo, MemoryStore, Op, Outcome, Run, Store, StoreError, execute};
+use proptest::prelude::*;
+
+use crate::librbd::fake::{OBJECT_LEN, World};
+use crate::limits::{MAX_REQUEST_BYTES, MAX_REQUESTS, MAX_ZERO_BYTES};
+use crate::{OpenError, RbdStore};
+
+const LEN: usize = 64 << 10;
+
+/// Long enough for everything.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn buffer(len: usize, fill: u8) -> Buffer {
+    let mut buffer = Pool::new(2 * MAX_BUFFER_LEN).take(len).unwrap();
+    buffer.fill(fill);
+    buffer
+}
+
+fn write(store: &dyn Store, offset: u64, len: usize, fill: u8) -> Outcome {
+    execute(store, Op::Write { offset, from: buffer(len, fill), fua: false })
+}
+
+/// Submits `op`; its outcome comes through the channel.
+fn submit(store: &RbdStore, op: Op) -> Receiver<Outcome> {
+    let (tx, rx) = channel();
+    let done = Completion::call(move |outcome| tx.send(outcome).unwrap());
+    store.submit(op, &InlineIo, done);
+    rx
+}
+
+fn submit_write(store: &RbdStore, offset: u64, fill: u8) -> Receiver<Outcome> {
+    submit(store, Op::Write { offset, from: buffer(512, fill), fua: false })
+}
+
+/// Everything was given back: nothing but this test and the list of worlds knows the world.
+fn all_is_closed(store: RbdStore, world: &Arc<World>) {
+    store.close(LIMIT).unwrap();
+    drop(store);
+    assert_eq!(Arc::strong_count(world), 2);
+    assert!(!world.is_watched());
+}
+
+#[test]
+fn a_store_gives_back_all_that_it_opens() {
+    let world = World::new("gives back", LEN);
+    let store = World::open("gives back").unwrap();
+    assert_eq!(store.geometry().len_bytes, LEN as u64);
+    assert!(world.is_watched());
+    write(&store, 512, 1024, 7).result.unwrap();
+    assert_eq!(world.state().bytes[500..524], [[0; 12], [7; 12]].concat());
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn what_cannot_be_opened_leaves_nothing_behind() {
+    let world = World::new("refuses", LEN);
+    world.state().lock = -libc::EROFS;
+    assert!(matches!(World::open("refuses"), Err(OpenError::InUse(_))));
+    (world.state().lock, world.state().cache) = (0, true);
+    assert!(matches!(World::open("refuses"), Err(OpenError::Caches { option }) if option == "rbd_cache"));
+    assert_eq!(Arc::strong_count(&world), 2);
+    assert!(matches!(World::open("nowhere"), Err(OpenError::Configuration { .. })));
+}
+
+#[test]
+fn a_store_that_is_dropped_closes_when_the_last_request_has_ended() {
+    let world = World::new("dropped", LEN);
+    world.state().holds = true;
+    let store = World::open("dropped").unwrap();
+    let (first, second) = (submit_write(&store, 0, 1), submit_write(&store, 512, 2));
+    drop(store);
+    world.let_one_go();
+    assert!(first.recv().unwrap().result.is_ok());
+    assert!(world.is_watched(), "the other request is under way");
+    world.let_one_go();
+    let outcome = second.recv().unwrap();
+    assert!(outcome.result.is_ok());
+    assert!(outcome.buffer.unwrap().iter().all(|byte| *byte == 2));
+    world.wait_until(|state| state.open == 0);
+    assert!(!world.is_watched());
+}
+
+#[test]
+fn a_close_waits_for_the_cluster_no_longer_than_it_may() {
+    let world = World::new("slow", LEN);
+    world.state().holds = true;
+    let store = World::open("slow").unwrap();
+    let write = submit_write(&store, 0, 1);
+    assert!(store.close(Duration::from_millis(1)).is_err());
+    assert!(execute(&store, Op::Flush).result.is_err(), "it takes no more");
+    world.let_all_go();
+    assert!(write.recv().unwrap().result.is_ok());
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn requests_beyond_the_bound_wait_and_all_of_them_end() {
+    let world = World::new("bound", LEN);
+    (world.state().holds, world.state().threads) = (true, true);
+    let store = World::open("bound").unwrap();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let all = 3 * MAX_REQUESTS;
+    for _ in 0..all {
+        let ended = Arc::clone(&ended);
+        let done = Completion::call(move |outcome| {
+            outcome.result.unwrap();
+            ended.fetch_add(1, Ordering::Relaxed);
+        });
+        store.submit(Op::Flush, &InlineIo, done);
+    }
+    assert_eq!(world.held(), MAX_REQUESTS);
+    world.let_one_go();
+    assert_eq!(world.held(), MAX_REQUESTS, "one of those that waited has its place");
+    world.let_all_go();
+    world.wait_until(|_| ended.load(Ordering::Relaxed) == all);
+    assert_eq!(world.state().most_at_once, MAX_REQUESTS);
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn bytes_beyond_the_bound_wait() {
+    let world = World::new("bytes", 2 * MAX_BUFFER_LEN);
+    world.state().holds = true;
+    let store = World::open("bytes").unwrap();
+    let longest = || submit(&store, Op::Read { offset: 0, into: buffer(MAX_BUFFER_LEN, 0) });
+    let reads: Vec<_> = (0..6).map(|_| longest()).collect();
+    assert_eq!(world.held(), MAX_REQUEST_BYTES / MAX_BUFFER_LEN);
+    world.let_all_go();
+    assert!(reads.iter().all(|read| read.recv().unwrap().result.is_ok()));
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn requests_that_wait_end_when_the_store_closes() {
+    let world = World::new("waiting", LEN);
+    world.state().holds = true;
+    let store = World::open("waiting").unwrap();
+    let begun: Vec<_> = (0..MAX_REQUESTS).map(|_| submit(&store, Op::Flush)).collect();
+    let waits = submit_write(&store, 0, 1);
+    assert!(store.close(Duration::ZERO).is_err());
+    let outcome = waits.recv().unwrap();
+    assert!(matches!(outcome.result, Err(StoreError::Io(_))));
+    assert!(outcome.buffer.is_some(), "the buffer comes back");
+    world.let_all_go();
+    assert!(begun.iter().all(|flush| flush.recv().unwrap().result.is_ok()));
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn requests_that_are_not_taken_end_too() {
+    let world = World::new("not taken", LEN);
+    let store = World::open("not taken").unwrap();
+    world.state().holds = true;
+    let begun: Vec<_> = (0..MAX_REQUESTS).map(|_| submit(&store, Op::Flush)).collect();
+    // Many, of which each makes room for the next.
+    let waiting: Vec<_> = (0..20_000).map(|_| submit(&store, Op::Flush)).collect();
+    world.state().refuses = -libc::ENOMEM;
+    world.let_all_go();
+    assert!(begun.iter().all(|flush| flush.recv().unwrap().result.is_ok()));
+    assert!(waiting.iter().all(|flush| flush.recv().unwrap().result.is_err()));
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn a_client_that_is_shut_out_stays_so() {
+    let world = World::new("shut out", LEN);
+    let store = World::open("shut out").unwrap();
+    world.state().fails = -libc::ESHUTDOWN;
+    assert!(matches!(write(&store, 0, 512, 1).result, Err(StoreError::ShutOut(_))));
+    world.state().fails = 0;
+    assert!(matches!(write(&store, 0, 512, 1).result, Err(StoreError::ShutOut(_))));
+    let found = Arc::default();
+    assert!(matches!(
+        execute(&store, Op::Allocation { offset: 0, len: 512, found }).result,
+        Err(StoreError::ShutOut(_))
+    ));
+    assert!(world.state().bytes.iter().all(|byte| *byte == 0), "nothing was tried again");
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn an_error_costs_the_request_alone() {
+    let world = World::new("error", LEN);
+    let store = World::open("error").unwrap();
+    world.state().fails = -libc::EIO;
+    let outcome = write(&store, 0, 512, 1);
+    assert!(matches!(outcome.result, Err(StoreError::Io(_))));
+    assert_eq!(outcome.buffer.unwrap().len(), 512);
+    world.state().fails = -libc::EDQUOT;
+    assert!(matches!(write(&store, 0, 512, 1).result, Err(StoreError::NoSpace)));
+    world.state().fails = 0;
+    assert!(write(&store, 0, 512, 1).result.is_ok());
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn an_image_that_grows_serves_its_length_when_it_is_told_to() {
+    let world = World::new("grows", LEN);
+    let store = World::open("grows").unwrap();
+    let (tx, rx) = channel();
+    let tx = Mutex::new(tx);
+    assert!(store.on_resize(move |len| tx.lock().unwrap().send(len).unwrap()));
+    world.resize(2 * LEN + 100);
+    let len = rx.recv().unwrap();
+    assert_eq!((len, store.current_len()), (2 * LEN as u64, 2 * LEN as u64));
+    assert!(matches!(write(&store, LEN as u64, 512, 1).result, Err(StoreError::OutOfRange { .. })));
+    store.serve_len(len);
+    assert!(write(&store, LEN as u64, 512, 1).result.is_ok());
+    world.resize(512);
+    assert_eq!(rx.recv().unwrap(), 512);
+    let read = execute(&store, Op::Read { offset: 0, into: buffer(4096, 9) });
+    assert!(matches!(read.result, Err(StoreError::OutOfRange { store_len: 512, .. })), "{read:?}");
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn the_allocation_is_that_of_objects() {
+    let world = World::new("allocation", LEN);
+    let store = World::open("allocation").unwrap();
+    write(&store, 3 * OBJECT_LEN as u64, 512, 1).result.unwrap();
+    let found = Arc::new(AllocationMap::default());
+    let (offset, len) = (512, 5 * OBJECT_LEN as u64);
+    execute(&store, Op::Allocation { offset, len, found: Arc::clone(&found) }).result.unwrap();
+    let run = |len, allocated| Run { len, allocated };
+    let object = OBJECT_LEN as u64;
+    assert_eq!(found.take(), [run(3 * object - 512, false), run(object, true), run(object + 512, false)]);
+    all_is_closed(store, &world);
+}
+
+#[test]
+fn zeroes_in_pieces_end_with_the_last_piece() {
+    let len = 2 * MAX_ZERO_BYTES as usize + 4096;
+    let world = World::new("pieces", len);
+    for at in [0, MAX_ZERO_BYTES as usize, len - 1] {
+        world.state().bytes[at] = 1;
+    }
+    world.state().holds = true;
+    let store = World::open("pieces").unwrap();
+    let ended = submit(&store, Op::Unmap { offset: 0, len: len as u64 });
+    for _ in 0..3 {
+        assert!(ended.try_recv().is_err());
+        assert_eq!(world.held(), 1);
+        world.let_one_go();
+    }
+    assert!(ended.recv().unwrap().result.is_ok());
+    assert!(world.state().bytes.iter().all(|byte| *byte == 0));
+    all_is_closed(store, &world);
+}
+
+/// A request of the property test: an operation, its range in sectors, and a byte.
+type Drawn = (u8, u64, u64, u8);
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    /// Random requests, ended within the call or on other threads, leave what they leave in a store in memory.
+    #[test]
+    fn an_image_is_as_a_store_in_memory(
+        drawn in proptest::collection::vec((0..6_u8, 0..140_u64, 0..140_u64, any::<u8>()), 1..60),
+        threads in any::<bool>(),
+        name in "[a-z]{20}",
+    ) {
+        let world = World::new(&name, LEN);
+        world.state().threads = threads;
+        let (image, memory) = (World::open(&name).unwrap(), MemoryStore::new(LEN as u64).unwrap());
+        for request in drawn {
+            let (ours, model) = (step(&image, request), step(&memory, request));
+            prop_assert_eq!(ours, model, "{:?}", request);
+        }
+        all_is_closed(image, &world);
+    }
+}
+
+/// What a request gives: whether it has succeeded, and what was read.
+fn step(store: &dyn Store, (what, first, sectors, fill): Drawn) -> (bool, Option<Vec<u8>>) {
+    let (offset, len) = (first * 512, sectors * 512);
+    let op = match what {
+        0 | 1 => Op::Write { offset, from: buffer(len as usize, fill), fua: fill % 2 == 0 },
+        2 => Op::WriteZeroes { offset, len, may_unmap: fill % 2 == 0, fua: fill % 3 == 0 },
+        3 => Op::Unmap { offset, len },
+        4 => Op::Flush,
+        _ => Op::Read { offset, into: buffer(len as usize, fill) },
+    };
+    let reads = matches!(op, Op::Read { .. });
+    let outcome = execute(store, op);
+    let ok = outcome.result.is_ok();
+    (ok, outcome.buffer.filter(|_| ok && reads).map(|bytes| bytes.to_vec()))
+}
