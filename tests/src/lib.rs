@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
 
+mod ceph;
 mod configured;
 mod durability;
 mod foreign;
@@ -18,6 +19,7 @@ mod random;
 mod server;
 mod tool;
 
+pub use ceph::{Ceph, Image};
 pub use configured::Configured;
 pub use durability::Durable;
 pub use foreign::{Foreign, TARGET_USER, USER};

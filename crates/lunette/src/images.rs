@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_device::LogicalUnit;
-use lunette_rbd::{RbdStore, RbdUrl};
+use lunette_rbd::{Closer, RbdStore, RbdUrl};
 use lunette_store::{OpenOptions, Store};
 use lunette_target::{Control, Growth};
 
@@ -16,7 +16,8 @@ use crate::failure::Failure;
 /// The time that all images together have to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-static OPEN: Mutex<Vec<Weak<RbdStore>>> = Mutex::new(Vec::new());
+/// The images that are not closed, by their names. Their stores may be gone.
+static OPEN: Mutex<Vec<(String, Closer)>> = Mutex::new(Vec::new());
 
 /// The images that are logical units.
 static SERVED: Mutex<Vec<Served>> = Mutex::new(Vec::new());
@@ -35,8 +36,8 @@ pub(crate) fn open(url: &RbdUrl, options: &OpenOptions) -> Result<Arc<RbdStore>,
     let store = RbdStore::open(url, options.read_only).map_err(|error| Failure::disk(format!("{url}: {error}")))?;
     let store = Arc::new(if options.any_length { store.exact() } else { store });
     let mut open = lock(&OPEN);
-    open.retain(|store| store.strong_count() > 0);
-    open.push(Arc::downgrade(&store));
+    open.retain(|(_, image)| !image.is_closed());
+    open.push((url.to_string(), store.closer()));
     Ok(store)
 }
 
@@ -88,12 +89,12 @@ fn growth() -> Vec<Growth> {
 
 /// Closes all images.
 pub(crate) fn close() -> Result<(), Failure> {
-    let open: Vec<Arc<RbdStore>> = lock(&OPEN).iter().filter_map(Weak::upgrade).collect();
+    let open = std::mem::take(&mut *lock(&OPEN));
     let deadline = Instant::now() + CLOSE_LIMIT;
     let mut failed = Ok(());
-    for store in open {
-        if let Err(error) = store.close(deadline.saturating_duration_since(Instant::now())) {
-            failed = Err(Failure::other(format!("{}: {error}", store.url())));
+    for (url, image) in open {
+        if let Err(error) = image.close(deadline.saturating_duration_since(Instant::now())) {
+            failed = Err(Failure::other(format!("{url}: {error}")));
         }
     }
     failed

@@ -13,6 +13,10 @@ impl Latch {
         self.0.1.notify_all();
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for at most `limit`. Whether it is set.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
         let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);

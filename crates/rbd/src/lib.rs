@@ -48,5 +48,5 @@ mod url;
 
 pub use error::OpenError;
 pub use librbd::LibraryError;
-pub use store::{NotClosed, RbdStore};
+pub use store::{Closer, NotClosed, RbdStore};
 pub use url::{RbdUrl, UrlError};

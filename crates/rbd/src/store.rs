@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Space, Store, StoreError};
@@ -55,7 +55,34 @@ impl Drop for OpenFlight {
     }
 }
 
-/// The error of [`RbdStore::close`].
+/// Closes an image, and waits for that. It does not keep the image open.
+#[derive(Clone)]
+pub struct Closer {
+    flight: Weak<Flight>,
+    closed: Latch,
+}
+
+impl Closer {
+    /// Closes the image when the requests that are under way have ended; later ones fail. Waits for it, for at most `limit`. What has not ended then goes on
+    /// in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`NotClosed`] after `limit`.
+    pub fn close(&self, limit: Duration) -> Result<(), NotClosed> {
+        if let Some(flight) = self.flight.upgrade() {
+            flight.close();
+        }
+        if self.closed.wait(limit) { Ok(()) } else { Err(NotClosed(limit)) }
+    }
+
+    /// Whether the image is closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_set()
+    }
+}
+
+/// The error of [`Closer::close`].
 #[derive(Debug, thiserror::Error)]
 #[error("requests to the image, or its closing, take longer than {} s: the cluster does not answer", .0.as_secs())]
 pub struct NotClosed(Duration);
@@ -123,15 +150,18 @@ impl RbdStore {
         self.length.on_resize(Box::new(told))
     }
 
-    /// Closes the image when the requests that are under way have ended; later ones fail. Waits for it, for at most `limit`. What has not ended then goes on
-    /// in the background.
+    /// Closes the image: [`Closer::close`].
     ///
     /// # Errors
     ///
     /// [`NotClosed`] after `limit`.
     pub fn close(&self, limit: Duration) -> Result<(), NotClosed> {
-        self.flight.0.close();
-        if self.closed.wait(limit) { Ok(()) } else { Err(NotClosed(limit)) }
+        self.closer().close(limit)
+    }
+
+    /// A handle that closes the image, also when the store is gone.
+    pub fn closer(&self) -> Closer {
+        Closer { flight: Arc::downgrade(&self.flight.0), closed: self.closed.clone() }
     }
 
     fn map(&self, range: (u64, u64), found: Arc<lunette_store::AllocationMap>, done: Completion) {

@@ -1,6 +1,5 @@
 //! The store over a table of functions that are not Ceph's.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,6 +75,7 @@ fn a_store_that_is_dropped_closes_when_the_last_request_has_ended() {
     world.state().holds = true;
     let store = World::open("dropped").unwrap();
     let (first, second) = (submit_write(&store, 0, 1), submit_write(&store, 512, 2));
+    let closer = store.closer();
     drop(store);
     world.let_one_go();
     assert!(first.recv().unwrap().result.is_ok());
@@ -84,8 +84,9 @@ fn a_store_that_is_dropped_closes_when_the_last_request_has_ended() {
     let outcome = second.recv().unwrap();
     assert!(outcome.result.is_ok());
     assert!(outcome.buffer.unwrap().iter().all(|byte| *byte == 2));
-    world.wait_until(|state| state.open == 0);
-    assert!(!world.is_watched());
+    closer.close(LIMIT).unwrap();
+    assert!(closer.is_closed() && !world.is_watched());
+    assert_eq!(Arc::strong_count(&world), 2);
 }
 
 #[test]
@@ -106,21 +107,13 @@ fn requests_beyond_the_bound_wait_and_all_of_them_end() {
     let world = World::new("bound", LEN);
     (world.state().holds, world.state().threads) = (true, true);
     let store = World::open("bound").unwrap();
-    let ended = Arc::new(AtomicUsize::new(0));
     let all = 3 * MAX_REQUESTS;
-    for _ in 0..all {
-        let ended = Arc::clone(&ended);
-        let done = Completion::call(move |outcome| {
-            outcome.result.unwrap();
-            ended.fetch_add(1, Ordering::Relaxed);
-        });
-        store.submit(Op::Flush, &InlineIo, done);
-    }
+    let flushes: Vec<_> = (0..all).map(|_| submit(&store, Op::Flush)).collect();
     assert_eq!(world.held(), MAX_REQUESTS);
     world.let_one_go();
     assert_eq!(world.held(), MAX_REQUESTS, "one of those that waited has its place");
     world.let_all_go();
-    world.wait_until(|_| ended.load(Ordering::Relaxed) == all);
+    assert!(flushes.iter().all(|flush| flush.recv().unwrap().result.is_ok()));
     assert_eq!(world.state().most_at_once, MAX_REQUESTS);
     all_is_closed(store, &world);
 }

@@ -4,9 +4,8 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
-use std::time::Duration;
 
 use super::table::{ChangedCallback, ConfigOption, EndedCallback, ExtentCallback, Handle, Table};
 use super::{EXCLUSIVE_LOCK, FAST_DIFF, Image};
@@ -17,10 +16,7 @@ pub(crate) const OBJECT_LEN: usize = 4096;
 
 /// A cluster with one image.
 #[derive(Default)]
-pub(crate) struct World {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+pub(crate) struct World(Mutex<State>);
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -41,8 +37,6 @@ pub(crate) struct State {
     pub(crate) most_at_once: usize,
     under_way: usize,
     watch: Option<(ChangedCallback, usize)>,
-    /// Handles of the image.
-    pub(crate) open: usize,
 }
 
 /// A request.
@@ -82,7 +76,7 @@ impl World {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.0.lock().unwrap()
     }
 
     /// Opens the image of the world of this name.
@@ -107,13 +101,6 @@ impl World {
 
     pub(crate) fn held(&self) -> usize {
         self.state().held.len()
-    }
-
-    /// Waits until `what` holds.
-    pub(crate) fn wait_until(&self, what: impl Fn(&State) -> bool) {
-        let (_state, waited) =
-            self.changed.wait_timeout_while(self.state(), Duration::from_secs(20), |state| !what(state)).unwrap();
-        assert!(!waited.timed_out(), "it does not come to that");
     }
 
     /// Whether something watches the image.
@@ -194,7 +181,6 @@ fn end(world: &World, Pending { completion: handle, what }: Pending) {
     }
     state.under_way -= 1;
     drop(state);
-    world.changed.notify_all();
     let completion = completion(handle);
     completion.result = result;
     let (callback, argument) = (completion.callback, completion.argument);
@@ -215,7 +201,6 @@ fn begin(image: Handle, handle: Handle, what: What) -> c_int {
     if state.holds {
         state.held.push(pending);
         drop(state);
-        world.changed.notify_all();
     } else if state.threads {
         drop(state);
         let world = Arc::clone(world);
@@ -283,16 +268,12 @@ unsafe extern "C" fn rados_set_pool_full_try(_: Handle) {}
 
 unsafe extern "C" fn rbd_open(pool: Handle, _: *const c_char, place: *mut Handle, _: *const c_char) -> c_int {
     put(place, new_handle(Some(world(pool))));
-    world(pool).state().open += 1;
     0
 }
 
 unsafe extern "C" fn rbd_close(image: Handle) -> c_int {
-    let world = Arc::clone(world(image));
-    assert_eq!(world.state().under_way, 0, "it is closed when nothing is under way");
+    assert_eq!(world(image).state().under_way, 0, "it is closed when nothing is under way");
     drop_handle(image);
-    world.state().open -= 1;
-    world.changed.notify_all();
     0
 }
 

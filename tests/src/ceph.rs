@@ -1,0 +1,112 @@
+//! The Ceph cluster that the tests of disks in Ceph share.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::tool::{Ran, run};
+
+/// Tests use the cluster together, those that break it have it for themselves.
+static SHARED: RwLock<()> = RwLock::new(());
+
+/// The cluster of `LUNETTE_CEPH_CONF`.
+pub struct Ceph {
+    conf: PathBuf,
+    _use: Use,
+}
+
+enum Use {
+    Shared { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
+}
+
+impl Ceph {
+    /// The cluster, together with other tests.
+    pub fn shared() -> Self {
+        let guard = SHARED.read().unwrap_or_else(PoisonError::into_inner);
+        Self { conf: conf(), _use: Use::Shared { _guard: guard } }
+    }
+
+    /// The cluster, while no other test uses it.
+    pub fn alone() -> Self {
+        let guard = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+        Self { conf: conf(), _use: Use::Alone { _guard: guard } }
+    }
+
+    /// A new image of this many MiB, under a name that no other one has.
+    pub fn image(&self, mebibytes: u64) -> Image<'_> {
+        let image = Image { ceph: self, name: new_name() };
+        self.rbd(&["create", &image.name, "--size", &format!("{mebibytes}M")]).succeeded();
+        image
+    }
+
+    /// A name for an image that is not there.
+    pub fn no_image(&self) -> Image<'_> {
+        Image { ceph: self, name: new_name() }
+    }
+
+    /// Runs `rbd`, in the pool `rbd`.
+    pub fn rbd(&self, arguments: &[&str]) -> Ran {
+        self.run("rbd", arguments)
+    }
+
+    /// Runs `ceph`.
+    pub fn ceph(&self, arguments: &[&str]) -> Ran {
+        self.run("ceph", arguments)
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Ran {
+        let conf = self.conf.to_str().expect("a plain path");
+        run(program, [&["--conf", conf], arguments].concat())
+    }
+
+    /// Sends a signal to the OSD.
+    pub fn signal_osd(&self, signal: Signal) {
+        let folder = self.conf.parent().expect("the folder of the cluster");
+        let text = fs::read_to_string(folder.join("osd.pid")).expect("cargo xtask ceph has started it");
+        let pid = text.split(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+        kill_process(pid.expect("a process number"), signal).expect("the OSD runs");
+    }
+}
+
+fn conf() -> PathBuf {
+    let named = env::var_os("LUNETTE_CEPH_CONF").map(PathBuf::from).filter(|conf| conf.is_file());
+    named.expect("a cluster: export LUNETTE_CEPH_CONF=$(cargo xtask ceph up); cargo xtask test --only ceph does that")
+}
+
+fn new_name() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("image-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An image in the pool `rbd`. Images stay until the cluster ends.
+pub struct Image<'a> {
+    ceph: &'a Ceph,
+    /// Its name.
+    pub name: String,
+}
+
+impl Image<'_> {
+    /// Its URL for Lunette.
+    pub fn url(&self) -> String {
+        self.url_of("")
+    }
+
+    /// The URL with something behind its name, such as `@SNAPSHOT`.
+    pub fn url_of(&self, suffix: &str) -> String {
+        format!("rbd:rbd/{}{suffix}?conf={}", self.name, self.ceph.conf.display())
+    }
+
+    /// The extents that have space, as `rbd diff` sees them.
+    pub fn extents(&self) -> Vec<(u64, u64)> {
+        let found = self.ceph.rbd(&["diff", &self.name, "--format", "json"]);
+        let extents: serde_json::Value = serde_json::from_str(found.succeeded()).expect("a list");
+        let number = |extent: &serde_json::Value, key: &str| extent[key].as_u64().expect("a number");
+        let list = extents.as_array().expect("a list").iter();
+        list.map(|extent| (number(extent, "offset"), number(extent, "length"))).collect()
+    }
+}
