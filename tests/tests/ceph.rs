@@ -215,29 +215,49 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_full_cluster_fails_writes_and_nothing_else() {
+fn monitors_that_do_not_answer_are_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let conf = folder.path().join("ceph.conf");
+    // Port 1 of this machine: nothing listens there.
+    fs::write(&conf, "[global]\nmon host = [v2:127.0.0.1:1/0]\nauth client required = none\n").unwrap();
+    let url = format!("rbd:rbd/disk?conf={}", text(&conf));
+    let failed = run_at_most(LIMIT, lunette().args(["serve", "--listen", "127.0.0.1:0", &url]));
+    assert_eq!(failed.code, Some(5), "{failed}");
+    assert!(failed.stderr.contains("do not answer within 30 s"), "{failed}");
+}
+
+#[test]
+fn a_full_cluster_fails_writes_that_take_space_and_nothing_else() {
+    /// Blocks of an object.
+    const OBJECT_BLOCKS: u32 = (4 * MIB / 512) as u32;
     let ceph = Ceph::alone();
-    let image = ceph.image(8);
+    let image = ceph.image(4096);
     let server = Server::start(&[&image.url()]);
     let mut initiator = attach(&server, &[]);
     initiator.write(0, 0, vec![1; 512]).good();
-    let set = |ratio: &str| {
-        for kind in ["set-nearfull-ratio", "set-backfillfull-ratio", "set-full-ratio"] {
-            ceph.ceph(&["osd", kind, ratio]).succeeded();
+    let set = |ratios: [&str; 3]| {
+        for (kind, ratio) in ["nearfull", "backfillfull", "full"].into_iter().zip(ratios) {
+            ceph.ceph(&["osd", &format!("set-{kind}-ratio"), ratio]).succeeded();
         }
     };
-    set("0.000001");
-    let is_full = || ceph.ceph(&["osd", "dump"]).succeeded().contains("full_ratio 1e-06").then_some(());
+    set(["0.000001"; 3]);
+    // The OSD looks at its space every few seconds, and the monitor then makes the pool full.
+    let is_full = || ceph.ceph(&["osd", "dump"]).succeeded().contains("hashpspool,full").then_some(());
     assert!(wait_until(LIMIT, is_full).is_some());
-    // The OSD looks at its space every few seconds.
+    // Each write is to an object that is not there yet; some may come before the OSD learns of the pool's new state.
+    let mut objects = 1..1024;
     let refused = wait_until(LIMIT, || {
-        let outcome = initiator.write(0, 0, vec![2; 512]);
+        let outcome = initiator.write(0, objects.next()? * OBJECT_BLOCKS, vec![2; 512]);
         (outcome.status != 0).then(|| outcome.sense())
     });
     assert_eq!(refused, Some(SPACE_ALLOCATION_FAILED));
-    initiator.read(0, 0, 1).good();
-    set("0.95");
-    let accepted = wait_until(LIMIT, || (initiator.write(0, 0, vec![3; 512]).status == 0).then_some(()));
+    initiator.write(0, 0, vec![3; 512]).good();
+    assert_eq!(initiator.read(0, 0, 1).good(), vec![3; 512]);
+    set(["0.85", "0.90", "0.95"]);
+    let accepted = wait_until(LIMIT, || {
+        let outcome = initiator.write(0, 1023 * OBJECT_BLOCKS, vec![4; 512]);
+        (outcome.status == 0).then_some(())
+    });
     assert!(accepted.is_some(), "there is room again");
     server.stop();
 }

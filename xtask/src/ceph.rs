@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::{packages, process};
+use crate::packages;
+use crate::process::{self, cargo};
 pub(crate) use cluster::Cluster;
 
 /// A Ceph cluster on this machine.
@@ -30,6 +31,25 @@ enum What {
     Up,
     /// End its processes and remove its folder.
     Down,
+}
+
+/// The file of the tests of disks in Ceph.
+pub(crate) const TESTS: &str = "ceph";
+
+/// Runs the tests of disks in Ceph with a cluster of their own, as a step of `cargo xtask test`.
+pub(crate) fn step() -> Result<()> {
+    packages::provide()?;
+    packages::provide_for_ceph()?;
+    process::build_for_checks()?;
+    let folder = process::target_dir().join("ceph-tests");
+    if let Ok(left) = Cluster::at(&folder) {
+        left.stop()?;
+    }
+    let cluster = Cluster::start(&folder)?;
+    let mut tests = cargo(["test", "--locked", "--workspace", "--test", TESTS]);
+    let outcome = process::run(tests.env("LUNETTE_CEPH_CONF", cluster.configuration()));
+    cluster.stop()?;
+    outcome
 }
 
 /// Starts or ends a cluster.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::ceph::Cluster;
 use crate::packages;
 use crate::process::{self, wait_at_most};
 use disks::{DISKS, Disk};
@@ -44,7 +45,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disks = chosen(arguments.only.as_deref())?;
     packages::provide()?;
     process::build_for_checks()?;
-    let reports = run_all(&disks)?;
+    let cluster = disks.iter().any(|disk| disk.is_in_ceph()).then(start_cluster).transpose()?;
+    let reports = run_all(&disks, cluster.as_ref());
+    if let Some(cluster) = cluster {
+        cluster.stop()?;
+    }
+    let reports = reports?;
     let table = Table::new(&all_tests()?, &disks, &reports);
     println!("{table}");
     let mut wrong = table.failures();
@@ -80,6 +86,16 @@ fn chosen(only: Option<&str>) -> Result<Vec<&'static Disk>> {
     }
 }
 
+/// Starts the cluster of the disks in Ceph.
+fn start_cluster() -> Result<Cluster> {
+    packages::provide_for_ceph()?;
+    let folder = folder().join("cluster");
+    if let Ok(left) = Cluster::at(&folder) {
+        left.stop()?;
+    }
+    Cluster::start(&folder)
+}
+
 /// The folder of configurations, disks and logs.
 fn folder() -> PathBuf {
     process::target_dir().join("suite")
@@ -101,14 +117,14 @@ fn all_tests() -> Result<Vec<String>> {
 }
 
 /// Tests all disks, some at a time, and returns their reports in the same order.
-fn run_all(disks: &[&Disk]) -> Result<Vec<Report>> {
+fn run_all(disks: &[&Disk], cluster: Option<&Cluster>) -> Result<Vec<Report>> {
     let next = AtomicUsize::new(0);
     let reports: Vec<Mutex<Option<Result<Report>>>> = disks.iter().map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME.min(disks.len()) {
             scope.spawn(|| {
                 while let Some(index) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|next| *next < disks.len()) {
-                    let report = run_one(disks[index]).with_context(|| format!("disk {}", disks[index].name));
+                    let report = run_one(disks[index], cluster).with_context(|| format!("disk {}", disks[index].name));
                     *reports[index].lock().expect("no thread panics with it") = Some(report);
                 }
             });
@@ -117,13 +133,13 @@ fn run_all(disks: &[&Disk]) -> Result<Vec<Report>> {
     reports.into_iter().map(|report| report.into_inner()?.expect("every disk was tested")).collect()
 }
 
-fn run_one(disk: &Disk) -> Result<Report> {
+fn run_one(disk: &Disk, cluster: Option<&Cluster>) -> Result<Report> {
     let folder = folder().join(disk.name.replace(' ', "-"));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let server = Server::start(&disk.configuration(&folder), &folder)?;
+    let server = Server::start(&disk.configuration(&folder, cluster)?, &folder)?;
     let mut report = Report::default();
     for (index, pattern) in disk.patterns.iter().enumerate() {
         eprintln!("{}: iscsi-test-cu -t {pattern}", disk.name);

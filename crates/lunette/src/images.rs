@@ -22,7 +22,7 @@ static OPEN: Mutex<Vec<(String, Closer)>> = Mutex::new(Vec::new());
 /// The images that are logical units.
 static SERVED: Mutex<Vec<Served>> = Mutex::new(Vec::new());
 
-/// Whether an image has another length.
+/// Whether an image may have another length.
 static RESIZED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
 #[derive(Clone)]
@@ -47,10 +47,14 @@ pub(crate) fn served(store: &Arc<RbdStore>, unit: &Arc<LogicalUnit>) {
     served.retain(|served| served.unit.strong_count() > 0);
     served.push(Served { store: Arc::downgrade(store), unit: Arc::downgrade(unit) });
     // A store that has moved from one unit to another tells it already.
-    let _ = store.on_resize(|_| {
-        *lock(&RESIZED.0) = true;
-        RESIZED.1.notify_all();
-    });
+    let _ = store.on_resize(|_| resized());
+    // It may have been resized since it was opened.
+    resized();
+}
+
+fn resized() {
+    *lock(&RESIZED.0) = true;
+    RESIZED.1.notify_all();
 }
 
 /// Serves the new lengths of images, until the server stops.

@@ -57,9 +57,9 @@ fn look(flight: &Weak<Flight>, length: &Length) {
 }
 
 fn map(request: MapRequest) {
-    let MapRequest { image, whole_objects, range: (offset, len), found, done } = request;
-    let runs = Runs { next: offset, end: offset + len.min(MAX_MAP_BYTES), found: &found };
-    let result = runs.collect(|run| image.extents((offset, len.min(MAX_MAP_BYTES)), whole_objects, run));
+    let MapRequest { image, whole_objects, range, found, done } = request;
+    let (runs, covered) = Runs::of(range, &found);
+    let result = runs.collect(|run| image.extents(covered, whole_objects, run));
     drop(image);
     done.complete(Outcome::new(result, None));
 }
@@ -72,7 +72,13 @@ struct Runs<'a> {
     found: &'a AllocationMap,
 }
 
-impl Runs<'_> {
+impl<'a> Runs<'a> {
+    /// The runs of what one question covers of a range, which it gives, too.
+    fn of((offset, len): (u64, u64), found: &'a AllocationMap) -> (Self, (u64, u64)) {
+        let len = len.min(MAX_MAP_BYTES);
+        (Self { next: offset, end: offset + len, found }, (offset, len))
+    }
+
     /// Makes the runs of what `extents` gives, until there is no room for more.
     fn collect(
         mut self,
@@ -112,7 +118,7 @@ mod tests {
 
     fn collect(range: (u64, u64), extents: &[(u64, u64)]) -> Vec<Run> {
         let found = AllocationMap::default();
-        let runs = Runs { next: range.0, end: range.0 + range.1, found: &found };
+        let (runs, _) = Runs::of(range, &found);
         let give = |run: &mut dyn FnMut(u64, u64) -> bool| {
             let _ = extents.iter().all(|(offset, len)| run(*offset, *len));
             Ok(())
@@ -144,9 +150,16 @@ mod tests {
     }
 
     #[test]
+    fn a_question_covers_no_more_than_it_may() {
+        let found = AllocationMap::default();
+        assert_eq!(Runs::of((512, u64::MAX - 512), &found).1, (512, MAX_MAP_BYTES));
+        assert_eq!(collect((512, MAX_MAP_BYTES + 1), &[(0, 1024)]), [run(512, true), run(MAX_MAP_BYTES - 512, false)]);
+    }
+
+    #[test]
     fn an_error_of_the_cluster_is_the_requests_own() {
         let found = AllocationMap::default();
-        let runs = Runs { next: 0, end: 10, found: &found };
+        let (runs, _) = Runs::of((0, 10), &found);
         let error = runs.collect(|_| Err(io::Error::from_raw_os_error(libc::ESHUTDOWN))).unwrap_err();
         assert!(matches!(error, StoreError::ShutOut(_)));
     }

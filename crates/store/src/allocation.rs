@@ -14,7 +14,7 @@ pub struct Run {
 /// The result of [`Op::Allocation`](crate::Op::Allocation). The submitter keeps a clone of the `Arc`.
 ///
 /// The runs are consecutive, from the first byte of the request. They cover the request, or end earlier when there are
-/// more than [`MAX_RUNS`](Self::MAX_RUNS).
+/// more than [`MAX_RUNS`](Self::MAX_RUNS), or when the request asks for more than the store looks at in one go.
 #[derive(Debug, Default)]
 pub struct AllocationMap(Mutex<Vec<Run>>);
 

@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+use anyhow::{Context, Result};
+
+use crate::ceph::Cluster;
+use crate::process;
+
 /// A kind of disk, and the tests that it takes.
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -19,6 +24,7 @@ pub(super) struct Disk {
 enum Medium {
     Memory,
     File,
+    Ceph,
 }
 
 /// All tests except `Sanitize.Reset`. The tool's family `LINUX` has no further tests; `SCSI` and `iSCSI` are parts of it.
@@ -51,34 +57,45 @@ const READING: &[&str] = &[
 ];
 
 /// The disks. The one that takes longest is the first.
-pub(super) const DISKS: [Disk; 9] = [
+pub(super) const DISKS: [Disk; 10] = [
     Disk { name: "slow", medium: Medium::Memory, keys: "sanitize_rate = \"8M\"", patterns: &["ALL.Sanitize.Reset"] },
     Disk { name: "memory 512", medium: Medium::Memory, keys: "", patterns: EVERYTHING },
     Disk { name: "memory 4096", medium: Medium::Memory, keys: "block_size = 4096", patterns: EVERYTHING },
     Disk { name: "quanta 512", medium: Medium::Memory, keys: "quantum = 512", patterns: EVERYTHING },
     Disk { name: "thin 512", medium: Medium::File, keys: "", patterns: LARGE_PHYSICAL_BLOCKS },
     Disk { name: "thin 4096", medium: Medium::File, keys: "block_size = 4096", patterns: EVERYTHING },
+    Disk { name: "ceph 4096", medium: Medium::Ceph, keys: "block_size = 4096", patterns: EVERYTHING },
     Disk { name: "full 512", medium: Medium::File, keys: "provisioning = \"full\"", patterns: EVERYTHING },
     Disk { name: "removable", medium: Medium::Memory, keys: "removable = true", patterns: EVERYTHING },
     Disk { name: "read-only", medium: Medium::Memory, keys: "read_only = true", patterns: READING },
 ];
 
 impl Disk {
-    /// The configuration of a server with this disk and two portals. Its files are in `folder`.
-    pub(super) fn configuration(&self, folder: &Path) -> String {
+    /// Whether it is an image in Ceph.
+    pub(super) fn is_in_ceph(&self) -> bool {
+        matches!(self.medium, Medium::Ceph)
+    }
+
+    /// The configuration of a server with this disk and two portals. Its files are in `folder`; an image is made in `cluster`.
+    pub(super) fn configuration(&self, folder: &Path, cluster: Option<&Cluster>) -> Result<String> {
         let folder = folder.display();
         let medium = match self.medium {
             Medium::Memory => "disk = \"mem:64M\"".into(),
             Medium::File => format!("disk = \"{folder}/disk\", create = \"64M\""),
+            Medium::Ceph => {
+                let cluster = cluster.context("a disk in Ceph has a cluster")?;
+                process::run(cluster.program("rbd").args(["create", "suite", "--size", "64M"]))?;
+                format!("disk = \"rbd:rbd/suite?conf={}\"", cluster.configuration().display())
+            }
         };
         let keys = self.keys;
-        format!(
+        let text = format!(
             "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n\
              state = \"{folder}/state\"\n\
              [[target]]\n\
              name = \"iqn.2026-11.org.example:suite\"\n\
              lun = [{{ number = 0, {medium}, {keys} }}]\n"
-        )
-        .replace(", }", " }")
+        );
+        Ok(text.replace(", }", " }"))
     }
 }

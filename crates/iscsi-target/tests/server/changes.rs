@@ -210,6 +210,27 @@ fn growth_is_told_of_to_those_who_see_the_unit() {
 }
 
 #[test]
+fn a_length_that_changes_alone_is_told_of_too() {
+    let inner = MemoryStore::new(STORE_LEN).unwrap();
+    let changing = Arc::new(Growing { inner, len_bytes: AtomicU64::new(STORE_LEN / 2) });
+    let served = Served::new(changing.clone());
+    let (_, unit) = served.devices[0].units().remove(0);
+    let mut here = Initiator::attach(&served.target, Port::A);
+    let mut there = Initiator::attach(&served.target, THERE);
+    for len in [STORE_LEN, STORE_LEN / 4] {
+        let (changing, unit) = (changing.clone(), Arc::clone(&unit));
+        let grow = Box::new(move || changing.len_bytes.store(len, Ordering::Release));
+        served.target.control.grow(vec![Growth { unit, grow }]).unwrap();
+        assert_eq!(here.news(), (0, CAPACITY_CHANGED));
+        assert_eq!(here.test_unit_ready(0).sense(), CAPACITY_CHANGED);
+        let last = (len / 512) as u32 - 1;
+        assert_eq!(here.read(0, last, 1).good(), vec![0; 512]);
+        assert_eq!(here.read(0, last + 1, 1).sense(), (5, 0x21, 0));
+    }
+    there.is_undisturbed();
+}
+
+#[test]
 fn a_target_that_comes_is_served() {
     let mut served = Served::new(memory());
     let mut here = Initiator::attach(&served.target, Port::A);
