@@ -13,7 +13,7 @@ use super::daemon;
 use crate::process::wait_at_most;
 
 /// The longest time that one command of the start may take. All of them take eight seconds.
-const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+const COMMAND_LIMIT: Duration = Duration::from_mins(1);
 
 /// What the OSD says that it has room for. It takes memory only for what is written.
 const MEMORY_BYTES: u64 = 8 << 30;

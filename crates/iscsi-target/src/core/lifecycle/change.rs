@@ -67,7 +67,8 @@ impl Lifecycle {
             return Err(UpdateError::Stopping);
         }
         let (directory, devices) = (Arc::clone(&self.directory), self.devices.clone());
-        let mut change = ConfigChange { directory, devices, attentions: Vec::new(), removed: Vec::new() };
+        let mut change =
+            ConfigChange { directory, devices, attentions: Vec::new(), removed: Vec::new(), remapped: Vec::new() };
         change.grow(growth);
         Ok(change)
     }

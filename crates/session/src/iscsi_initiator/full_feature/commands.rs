@@ -72,7 +72,7 @@ impl FullFeature {
                 sender.outbox.push_blocks(header.emit(), Payload::Shared(data), None, command.block_len);
             }
             (data, ahs) => {
-                sender.outbox.push_with_ahs(header.emit(), ahs, data.map_or(Payload::Empty, Payload::Shared))
+                sender.outbox.push_with_ahs(header.emit(), ahs, data.map_or(Payload::Empty, Payload::Shared));
             }
         }
         task.grant(unasked_end);
