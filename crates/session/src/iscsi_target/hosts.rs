@@ -9,7 +9,7 @@ use crate::chap::Authentication;
 
 /// Initiators that a target admits under the same rules.
 ///
-/// A session belongs to one host of its target ([`host_of`]).
+/// A session belongs to one host of its target ([`TargetNode::host_of`](super::TargetNode::host_of)).
 #[derive(Debug, Clone)]
 pub struct Host {
     /// Its name, unique within the target.
