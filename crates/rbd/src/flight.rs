@@ -181,7 +181,7 @@ impl Flight {
 
     fn end(&self, gone: Gone) {
         let mut state = self.lock();
-        // Who was shut out stays so; who has closed the image does not care.
+        // An image that was shut out stays so; after a close, the reason makes no difference.
         let image = state.image.as_ref().is_ok().then(|| std::mem::replace(&mut state.image, Err(gone)));
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);

@@ -201,7 +201,7 @@ impl Pool {
             // SAFETY: the pool is open, and the name lives beyond the call.
             unsafe { (table.rados_ioctx_set_namespace)(pool.handle, namespace.as_ptr()) };
         }
-        // Writes to a full pool end with an error. Otherwise they wait until somebody makes room.
+        // Writes to a full pool end with an error. Otherwise they wait until there is room.
         // SAFETY: the pool is open.
         unsafe { (table.rados_set_pool_full_try)(pool.handle) };
         Ok(pool)
