@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use lunette_session::Authentication;
 use lunette_session::keys::Offer;
 use lunette_target::{
-    CoreStep, Entropy, Host, HostConfig, IoBackend, LogicalUnit, LogicalUnitConfig, Lun, MIN_BUFFER_BYTES, Moved, PortalConfig,
-    ServerConfig, SteppedServer, TargetConfig, TargetDevice, Update,
+    CoreStep, Entropy, Host, HostConfig, IoBackend, LogicalUnit, LogicalUnitConfig, Lun, MIN_BUFFER_BYTES, Moved,
+    PortalConfig, ServerConfig, SteppedServer, TargetConfig, TargetDevice, Update,
 };
 
 use super::TARGET;
