@@ -322,13 +322,23 @@ impl From<&LunEntry> for DiskConfig {
 
 /// Reads and checks a file. Errors name the line.
 pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
+    let text = read_bounded(path)?;
+    parse(&text).map_err(|error| Failure::configuration(format!("{}: {error}", path.display())))
+}
+
+/// Reads the text of a file of the length that configurations may have.
+pub(crate) fn read_bounded(path: &Path) -> Result<String, Failure> {
     let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", path.display()));
     let length = fs::metadata(path).map_err(|error| failed(&error))?.len();
     if length > MAX_CONFIG_BYTES {
         return Err(failed(&format_args!("{length} bytes are too long for a configuration")));
     }
-    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
-    parse(&text).map_err(|error| failed(&error))
+    fs::read_to_string(path).map_err(|error| failed(&error))
+}
+
+/// Checks a text without opening anything that it names.
+pub(crate) fn check_text(text: &str) -> Result<(), String> {
+    parse(text).map(drop)
 }
 
 fn parse(text: &str) -> Result<Config, String> {

@@ -16,6 +16,7 @@ mod encrypted;
 mod event_loop;
 mod failure;
 mod images;
+mod import;
 mod info;
 mod io;
 mod keys;
@@ -55,6 +56,7 @@ enum Command {
     Nbd(nbd::Arguments),
     Ls(ls::Arguments),
     Info(info::Arguments),
+    Import(import::Arguments),
     Ping(ping::Arguments),
     Bench(bench::Arguments),
     Tune(tune::Arguments),
@@ -72,6 +74,7 @@ fn main() -> std::process::ExitCode {
         Command::Nbd(arguments) => nbd::run(&arguments),
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),

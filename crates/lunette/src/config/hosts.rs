@@ -13,7 +13,7 @@ use super::{Chap, Target, authentication, check_name};
 use crate::failure::Failure;
 
 /// The longest name of a host.
-const MAX_HOST_NAME_CHARACTERS: usize = 64;
+pub(crate) const MAX_HOST_NAME_CHARACTERS: usize = 64;
 
 /// Initiators with rules of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

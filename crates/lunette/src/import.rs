@@ -1,0 +1,156 @@
+//! `lunette import`: the configuration of another target as one of ours.
+
+mod ctl;
+mod draft;
+mod lio;
+mod report;
+mod scst;
+mod tgt;
+mod tree;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::config;
+use crate::failure::Failure;
+use crate::output;
+use report::Imported;
+
+const AFTER_HELP: &str = "\
+The configuration is printed on standard output, and on standard error what has no equivalent: read that before you serve.
+Disks keep their paths and serial numbers; initiators that identify a disk by other descriptors (VPD page 83h) find new ones.
+
+Exit codes: 0 success, 1 other failure, 2 bad usage, 3 the file cannot be read or understood.";
+
+/// Where secrets are expected when they are not written.
+const DEFAULT_SECRETS: &str = "/etc/lunette/secrets";
+
+/// Turn the configuration of LIO, tgt, SCST or FreeBSD's ctld into one for lunette serve.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// saveconfig.json, targets.conf, scst.conf or ctl.conf
+    file: PathBuf,
+    /// Which program the file is for [default: by its content]
+    #[arg(long, value_name = "PROGRAM")]
+    from: Option<Program>,
+    /// Write the secrets of CHAP to files in DIR, which is made when it is missing; without it, none is written
+    #[arg(long, value_name = "DIR")]
+    secrets: Option<PathBuf>,
+    /// Print one JSON object: the configuration, what was left out, and the files of secrets
+    #[arg(long)]
+    json: bool,
+}
+
+/// A program whose configuration is understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Program {
+    /// The kernel's target: saveconfig.json of targetcli
+    Lio,
+    /// targets.conf of tgt-admin
+    Tgt,
+    /// scst.conf of scstadmin
+    Scst,
+    /// ctl.conf of FreeBSD's ctld
+    Ctl,
+}
+
+impl Program {
+    /// The program that the text is for, as far as it shows.
+    fn of(text: &str) -> Option<Self> {
+        let first_words = || text.lines().filter_map(|line| line.split_whitespace().next());
+        if text.trim_start().starts_with('{') {
+            Some(Self::Lio)
+        } else if first_words().any(|word| matches!(word, "TARGET_DRIVER" | "HANDLER")) {
+            Some(Self::Scst)
+        } else if first_words().any(|word| word.starts_with('<')) {
+            Some(Self::Tgt)
+        } else if first_words().any(|word| matches!(word, "target" | "portal-group" | "auth-group" | "lun")) {
+            Some(Self::Ctl)
+        } else {
+            None
+        }
+    }
+
+    fn import(self, text: &str, secrets: &Path) -> Result<Imported, String> {
+        let imported = Imported::new(secrets);
+        match self {
+            Self::Lio => lio::import(text, imported),
+            Self::Tgt => tgt::import(text, imported),
+            Self::Scst => scst::import(text, imported),
+            Self::Ctl => ctl::import(text, imported),
+        }
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    configuration: &'a str,
+    left_out: Vec<String>,
+    secret_files: Vec<&'a Path>,
+    secrets_written: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", arguments.file.display()));
+    let text = config::read_bounded(&arguments.file)?;
+    let program = arguments.from.or_else(|| Program::of(&text));
+    let program = program.ok_or_else(|| failed(&"it is not clear which program this is for; say so with --from"))?;
+    let folder = arguments.secrets.as_deref().unwrap_or(Path::new(DEFAULT_SECRETS));
+    let imported = program.import(&text, folder).map_err(|why| failed(&why))?;
+    let configuration = imported.to_toml().map_err(|why| failed(&why))?;
+    if arguments.secrets.is_some() {
+        write_secrets(folder, &imported)?;
+    }
+    let secrets_written = arguments.secrets.is_some();
+    if arguments.json {
+        return output::json(&Printed {
+            configuration: &configuration,
+            left_out: imported.notes().map(ToString::to_string).collect(),
+            secret_files: imported.secrets().map(|(path, _)| path).collect(),
+            secrets_written,
+        });
+    }
+    for note in imported.notes() {
+        eprintln!("left out: {note}");
+    }
+    for (path, _) in imported.secrets().filter(|_| !secrets_written) {
+        eprintln!("not written (see --secrets): {}", path.display());
+    }
+    output::line(configuration.trim_end())
+}
+
+/// Writes secrets to new files that their owner alone can read.
+fn write_secrets(folder: &Path, imported: &Imported) -> Result<(), Failure> {
+    let failed = |path: &Path, error: std::io::Error| Failure::other(format!("{}: {error}", path.display()));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed(folder, error))?;
+    for (path, secret) in imported.secrets() {
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| failed(path, error))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_shows_in_the_text() {
+        for (text, program) in [
+            (" {\"targets\": []}", Some(Program::Lio)),
+            ("# a comment\n<target iqn.a>\n</target>", Some(Program::Tgt)),
+            ("HANDLER vdisk_fileio {\n}", Some(Program::Scst)),
+            ("portal-group pg0 {\n}", Some(Program::Ctl)),
+            ("something else", None),
+        ] {
+            assert_eq!(Program::of(text), program, "{text}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! SCST: `scst.conf`, as `scstadmin` writes it.
+
+use std::collections::BTreeMap;
+
+use lunette_scsi::MAX_FLAT_LUN;
+
+use super::draft::{Host, Lun, MappedLun, Target, User};
+use super::report::{Imported, plain_name};
+use super::tree::{self, Statement};
+
+/// The driver whose targets are imported.
+const ISCSI: &str = "iscsi";
+
+/// Attributes of a device that change nothing that an initiator could rely on, or that ours has anyway.
+const SILENT: [&str; 12] = [
+    "enabled",
+    "rel_tgt_id",
+    "nv_cache",
+    "write_through",
+    "threads_num",
+    "threads_pool_type",
+    "rotational",
+    "thin_provisioned",
+    "per_portal_acl",
+    "cpu_mask",
+    "tst",
+    "o_direct",
+];
+
+pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, String> {
+    let statements = tree::braces(text)?;
+    let mut devices = BTreeMap::new();
+    for handler in statements.iter().filter(|statement| statement.key() == "HANDLER") {
+        let kind = handler.value().unwrap_or_default();
+        for device in handler.all("DEVICE") {
+            devices.insert(device.value().unwrap_or_default(), (kind, device));
+        }
+    }
+    for statement in &statements {
+        match (statement.key(), statement.value()) {
+            ("TARGET_DRIVER", Some(ISCSI)) => import_driver(statement, &devices, &mut imported),
+            ("HANDLER", _) | ("TARGET_DRIVER", Some("copy_manager")) => {}
+            _ => leave_out(&[], statement, &mut imported),
+        }
+    }
+    Ok(imported)
+}
+
+/// The devices by name, each with its handler.
+type Devices<'a> = BTreeMap<&'a str, (&'a str, &'a Statement)>;
+
+/// Reports a setting, but none of its values: it may be a secret.
+fn leave_out(path: &[&str], statement: &Statement, imported: &mut Imported) {
+    let name = statement.body.is_empty().then(String::new).or_else(|| statement.value().map(|name| format!(" {name}")));
+    imported.note(tree::place(path, statement), format!("{}{}", statement.key(), name.unwrap_or_default()));
+}
+
+/// A user, written as `"USER SECRET"`.
+fn user(owner: &str, statement: &Statement, imported: &mut Imported) -> Option<User> {
+    let words = statement.words[1..].join(" ");
+    let (user, secret) = words.split_once(' ')?;
+    Some(imported.user(owner, user, secret))
+}
+
+fn import_driver(driver: &Statement, devices: &Devices<'_>, imported: &mut Imported) {
+    for statement in &driver.body {
+        match statement.key() {
+            "TARGET" if statement.find("enabled") == Some("0") => {
+                imported.note(
+                    tree::place(&[], statement),
+                    format!("{}: it is not enabled", statement.value().unwrap_or_default()),
+                );
+            }
+            "TARGET" => import_target(statement, devices, imported),
+            "IncomingUser" => {
+                let user = user("discovery", statement, imported);
+                imported.draft.discovery.chap.extend(user);
+            }
+            "enabled" => {}
+            _ => leave_out(&[ISCSI], statement, imported),
+        }
+    }
+}
+
+fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Imported) {
+    let Some(name) = statement.value() else { return leave_out(&[], statement, imported) };
+    let mut target = Target { name: name.to_ascii_lowercase(), ..Target::default() };
+    for setting in &statement.body {
+        match setting.key() {
+            "LUN" | "GROUP" => {}
+            "IncomingUser" => target.users.chap.extend(user(name, setting, imported)),
+            "OutgoingUser" => target.users.mutual_chap = user(name, setting, imported),
+            key if SILENT.contains(&key) => {}
+            _ => leave_out(&[name], setting, imported),
+        }
+    }
+    if target.users.chap.is_empty() {
+        target.users.mutual_chap = None;
+    }
+    let default = luns(name, statement, &mut target.lun, devices, imported);
+    for group in statement.all("GROUP") {
+        let host = import_group(name, group, &mut target.lun, devices, imported);
+        target.host.push(host);
+    }
+    match (target.host.is_empty(), default.is_empty()) {
+        // Initiators of no group see the LUNs of the target itself.
+        (false, false) => target.host.push(Host { name: "others".into(), lun: Some(default), ..Host::default() }),
+        (true, true) => target.allow = Some(Vec::new()),
+        _ => {}
+    }
+    imported.draft.target.push(target);
+}
+
+fn import_group(
+    target: &str,
+    group: &Statement,
+    all: &mut Vec<Lun>,
+    devices: &Devices<'_>,
+    imported: &mut Imported,
+) -> Host {
+    let name = group.value().unwrap_or_default();
+    let mut initiators = Vec::new();
+    for initiator in group.all("INITIATOR") {
+        match initiator.value() {
+            Some("*") => return named(name, None, luns(target, group, all, devices, imported)),
+            Some(pattern) if pattern.contains(['*', '?', '!', '#', '@']) => {
+                imported.note(
+                    tree::place(&[target, name], initiator),
+                    format!("INITIATOR {pattern}: only whole names, or *"),
+                );
+            }
+            Some(initiator) => initiators.push(initiator.to_ascii_lowercase()),
+            None => {}
+        }
+    }
+    named(name, Some(initiators), luns(target, group, all, devices, imported))
+}
+
+fn named(name: &str, initiators: Option<Vec<String>>, luns: Vec<MappedLun>) -> Host {
+    Host { name: plain_name(name), initiators, lun: Some(luns), ..Host::default() }
+}
+
+/// The LUNs of a target or of one of its groups. A device is one logical unit of the target, whoever sees it under which number.
+fn luns(
+    target: &str,
+    owner: &Statement,
+    all: &mut Vec<Lun>,
+    devices: &Devices<'_>,
+    imported: &mut Imported,
+) -> Vec<MappedLun> {
+    let mut mapped = Vec::new();
+    for statement in owner.all("LUN") {
+        let (Some(Ok(seen_as)), Some(device)) = (statement.value().map(str::parse), statement.words.get(2)) else {
+            leave_out(&[target], statement, imported);
+            continue;
+        };
+        let read_only = statement.find("read_only") == Some("1");
+        if let Some(number) = unit(target, device, seen_as, all, devices, imported) {
+            mapped.push(MappedLun::new(number, seen_as, read_only));
+        }
+    }
+    mapped
+}
+
+/// The number of a device in its target. It gets the number that it is seen as first, if that is free.
+fn unit(
+    target: &str,
+    device: &str,
+    wish: u16,
+    all: &mut Vec<Lun>,
+    devices: &Devices<'_>,
+    imported: &mut Imported,
+) -> Option<u16> {
+    let Some((kind, statement)) = devices.get(device) else {
+        imported.note(target, format!("the device {device} is not in the file"));
+        return None;
+    };
+    let lun = import_device(kind, statement, imported)?;
+    if let Some(known) = all.iter().find(|known| known.disk == lun.disk) {
+        return Some(known.number);
+    }
+    let is_free = |number: &u16| !all.iter().any(|known| known.number == *number);
+    let number = std::iter::once(wish).chain(0..=MAX_FLAT_LUN).find(is_free)?;
+    all.push(Lun { number, ..lun });
+    Some(number)
+}
+
+fn import_device(kind: &str, device: &Statement, imported: &mut Imported) -> Option<Lun> {
+    let name = device.value().unwrap_or_default();
+    let disk = match kind {
+        "vdisk_fileio" | "vdisk_blockio" => device.find("filename"),
+        _ => None,
+    };
+    let Some(disk) = disk else {
+        imported.note(tree::place(&[], device), format!("{name}: a device of the handler {kind}"));
+        return None;
+    };
+    let mut lun = Lun { disk: disk.into(), ..Lun::default() };
+    for setting in &device.body {
+        match (setting.key(), setting.value()) {
+            ("filename", _) | ("blocksize", Some("512")) => {}
+            ("blocksize", Some("4096")) => lun.block_size = Some(4096),
+            ("usn", Some(serial)) => lun.serial = Some(serial.into()),
+            ("read_only", Some(value)) => lun.read_only = value == "1",
+            ("removable", Some(value)) => lun.removable = value == "1",
+            (key, _) if SILENT.contains(&key) => {}
+            _ => leave_out(&[name], setting, imported),
+        }
+    }
+    Some(lun)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const CONF: &str = r#"
+# Automatically generated by SCST Configurator v3.
+HANDLER vdisk_blockio {
+        DEVICE db {
+                filename /dev/vg0/db
+                nv_cache 1
+                usn 5a1e
+                blocksize 4096
+        }
+}
+HANDLER vdisk_fileio {
+        DEVICE boot {
+                filename /srv/boot.img
+                t10_dev_id 0123
+        }
+}
+HANDLER dev_tape { DEVICE 1:0:0:0 }
+TARGET_DRIVER iscsi {
+        enabled 1
+        IncomingUser "scan secret-of-scan"
+        TARGET iqn.2007-05.org.example:T {
+                enabled 1
+                IncomingUser "joe the secret of joe"
+                allowed_portal 192.0.2.1
+                LUN 0 boot {
+                        read_only 1
+                }
+                GROUP nodes {
+                        LUN 0 db
+                        LUN 1 boot
+                        LUN 2 1:0:0:0
+                        INITIATOR iqn.x:Node-A
+                        INITIATOR iqn.x:rack-*
+                }
+        }
+        TARGET iqn.2007-05.org.example:off {
+                enabled 0
+        }
+}
+TARGET_DRIVER copy_manager { }
+TARGET_DRIVER qla2x00t { TARGET 50:01 }
+"#;
+
+    #[test]
+    fn targets_devices_and_groups_are_taken_over_and_the_rest_is_named() {
+        let imported = import(CONF, Imported::new(Path::new("/s"))).unwrap();
+        let expected = r#"
+discovery = { chap = [{ user = "scan", secret_file = "/s/discovery.scan" }] }
+[[target]]
+name = "iqn.2007-05.org.example:t"
+chap = [{ user = "joe", secret_file = "/s/iqn.2007-05.org.example_T.joe" }]
+lun = [{ number = 0, disk = "/srv/boot.img" }, { number = 1, disk = "/dev/vg0/db", serial = "5a1e", block_size = 4096 }]
+host = [
+    { name = "nodes", initiators = ["iqn.x:node-a"], lun = [{ number = 1, as = 0 }, { number = 0, as = 1 }] },
+    { name = "others", lun = [{ number = 0, read_only = true }] },
+]
+"#;
+        let text = imported.to_toml().unwrap();
+        assert_eq!(text.parse::<toml::Table>().unwrap(), expected.parse::<toml::Table>().unwrap(), "{text}");
+        let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
+        for part in [
+            "allowed_portal",
+            "boot: t10_dev_id",
+            "INITIATOR iqn.x:rack-*",
+            "a device of the handler dev_tape",
+            "example:off: it is not enabled",
+            "TARGET_DRIVER qla2x00t",
+        ] {
+            assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:?}");
+        }
+        assert!(!notes.concat().contains("secret"));
+    }
+}

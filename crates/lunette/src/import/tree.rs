@@ -1,0 +1,202 @@
+//! Statements with bodies: the shape of `targets.conf`, `scst.conf` and `ctl.conf`.
+
+use std::fmt::Write as _;
+
+/// Bodies within bodies.
+const MAX_DEPTH: usize = 16;
+
+/// Words, and the statements between the braces or tags behind them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Statement {
+    pub(super) line: usize,
+    pub(super) words: Vec<String>,
+    pub(super) body: Vec<Self>,
+}
+
+impl Statement {
+    /// The first word.
+    pub(super) fn key(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    /// The word behind the first.
+    pub(super) fn value(&self) -> Option<&str> {
+        self.words.get(1).map(String::as_str)
+    }
+
+    /// The value of the first statement of the body with this key.
+    pub(super) fn find(&self, key: &str) -> Option<&str> {
+        self.all(key).find_map(Self::value)
+    }
+
+    /// The statements of the body with this key.
+    pub(super) fn all(&self, key: &str) -> impl Iterator<Item = &Self> {
+        self.body.iter().filter(move |statement| statement.key() == key)
+    }
+}
+
+/// The statements of a text in which braces enclose bodies.
+pub(super) fn braces(text: &str) -> Result<Vec<Statement>, String> {
+    let mut open = Open::default();
+    for (line, text) in numbered(text) {
+        let mut words = Vec::new();
+        for word in split(text, line, &['{', '}', ';'])? {
+            match word {
+                Word::Mark('{') => open.begin(line, std::mem::take(&mut words))?,
+                Word::Mark('}') => {
+                    open.add(line, std::mem::take(&mut words));
+                    open.end(line, None)?;
+                }
+                Word::Mark(_) => open.add(line, std::mem::take(&mut words)),
+                Word::Text(word) => words.push(word),
+            }
+        }
+        open.add(line, words);
+    }
+    open.finish()
+}
+
+/// The statements of a text in which tags, such as `<target NAME>` and `</target>`, enclose bodies.
+pub(super) fn tags(text: &str) -> Result<Vec<Statement>, String> {
+    let mut open = Open::default();
+    for (line, text) in numbered(text) {
+        let text = text.trim();
+        if let Some(name) = text.strip_prefix("</").and_then(|rest| rest.strip_suffix('>')) {
+            open.end(line, Some(name.trim()))?;
+        } else if let Some(tag) = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
+            open.begin(line, texts(tag, line)?)?;
+        } else {
+            let words = texts(text, line)?;
+            open.add(line, words);
+        }
+    }
+    open.finish()
+}
+
+/// The statements that are open, from the outermost on.
+#[derive(Default)]
+struct Open {
+    done: Vec<Statement>,
+    open: Vec<Statement>,
+}
+
+impl Open {
+    fn body(&mut self) -> &mut Vec<Statement> {
+        self.open.last_mut().map_or(&mut self.done, |statement| &mut statement.body)
+    }
+
+    fn add(&mut self, line: usize, words: Vec<String>) {
+        if !words.is_empty() {
+            self.body().push(Statement { line, words, body: Vec::new() });
+        }
+    }
+
+    fn begin(&mut self, line: usize, words: Vec<String>) -> Result<(), String> {
+        if self.open.len() == MAX_DEPTH {
+            return Err(format!("line {line}: more than {MAX_DEPTH} bodies within each other"));
+        }
+        self.open.push(Statement { line, words, body: Vec::new() });
+        Ok(())
+    }
+
+    fn end(&mut self, line: usize, name: Option<&str>) -> Result<(), String> {
+        let statement =
+            self.open.pop().ok_or_else(|| format!("line {line}: the end of something that did not begin"))?;
+        if let Some(name) = name.filter(|name| *name != statement.key()) {
+            let (begun, at) = (statement.key(), statement.line);
+            return Err(format!("line {line}: </{name}> ends <{begun}> of line {at}"));
+        }
+        self.body().push(statement);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<Statement>, String> {
+        match self.open.last() {
+            Some(statement) => Err(format!("line {}: {} does not end", statement.line, statement.key())),
+            None => Ok(self.done),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Word {
+    Text(String),
+    Mark(char),
+}
+
+fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(index, text)| (index + 1, text))
+}
+
+fn texts(text: &str, line: usize) -> Result<Vec<String>, String> {
+    let words = split(text, line, &[])?.into_iter();
+    Ok(words.filter_map(|word| if let Word::Text(text) = word { Some(text) } else { None }).collect())
+}
+
+/// The words of a line. Quotes keep blanks and marks within a word, a comment goes from `#` to the end of the line.
+fn split(text: &str, line: usize, marks: &[char]) -> Result<Vec<Word>, String> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next().filter(|first| *first != '#') {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let end = quoted.find('"').ok_or_else(|| format!("line {line}: a quote does not end"))?;
+            words.push(Word::Text(quoted[..end].into()));
+            rest = &quoted[end + 1..];
+        } else if marks.contains(&first) {
+            words.push(Word::Mark(first));
+            rest = &rest[first.len_utf8()..];
+        } else {
+            let end = rest.find(|c: char| c.is_whitespace() || marks.contains(&c)).unwrap_or(rest.len());
+            words.push(Word::Text(rest[..end].into()));
+            rest = &rest[end..];
+        }
+        rest = rest.trim_start();
+    }
+    Ok(words)
+}
+
+/// Where a statement stands, for reports.
+pub(super) fn place(path: &[&str], statement: &Statement) -> String {
+    let mut place = format!("line {}", statement.line);
+    for name in path {
+        // Writing to a string cannot fail.
+        let _ = write!(place, ", {name}");
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(line: usize, words: &[&str]) -> Statement {
+        block(line, words, Vec::new())
+    }
+
+    fn block(line: usize, words: &[&str], body: Vec<Statement>) -> Statement {
+        Statement { line, words: words.iter().map(|word| (*word).into()).collect(), body }
+    }
+
+    #[test]
+    fn braces_and_tags_are_trees() {
+        let text = "# head\na b { c \"d e # f\"; g\n  h i } # tail\nj";
+        let body = vec![leaf(2, &["c", "d e # f"]), leaf(2, &["g"]), leaf(3, &["h", "i"])];
+        assert_eq!(braces(text).unwrap(), [block(2, &["a", "b"], body), leaf(4, &["j"])]);
+        let text = "x y\n<a b>\n c d # e\n <f g>\n  h\n </f>\n</a>";
+        let body = vec![leaf(3, &["c", "d"]), block(4, &["f", "g"], vec![leaf(5, &["h"])])];
+        assert_eq!(tags(text).unwrap(), [leaf(1, &["x", "y"]), block(2, &["a", "b"], body)]);
+    }
+
+    #[test]
+    fn what_does_not_end_or_begin_is_named() {
+        for (result, expected) in [
+            (braces("a {\nb {\n}"), "line 1: a does not end"),
+            (braces("}"), "line 1: the end of something"),
+            (braces("a \"b"), "line 1: a quote does not end"),
+            (braces(&"a {".repeat(MAX_DEPTH + 1)), "more than 16 bodies"),
+            (tags("<a>\n</b>"), "line 2: </b> ends <a> of line 1"),
+        ] {
+            assert!(result.as_ref().unwrap_err().contains(expected), "{result:?}");
+        }
+    }
+}
