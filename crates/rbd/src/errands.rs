@@ -49,9 +49,15 @@ pub(crate) fn look_soon(errands: &Sender<Errand>) {
 }
 
 fn look(flight: &Weak<Flight>, length: &Length) {
-    let Some(Ok(image)) = flight.upgrade().map(|flight| flight.image()) else { return };
+    let Some(flight) = flight.upgrade() else { return };
+    let Ok(image) = flight.image() else { return };
     match image.len_bytes() {
         Ok(len_bytes) => length.found(len_bytes),
+        // This is how a client learns of it: librbd (16.2) may never end a request that comes later.
+        Err(error) if error.raw_os_error() == Some(libc::ESHUTDOWN) => {
+            tracing::error!("this client is on the blocklist of its Ceph cluster, and has lost an image");
+            flight.shut_out();
+        }
         Err(error) => tracing::warn!(%error, "an image of Ceph has changed, and its length cannot be told"),
     }
 }

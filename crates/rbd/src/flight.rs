@@ -179,6 +179,11 @@ impl Flight {
         self.end(Gone::Closed);
     }
 
+    /// The cluster takes nothing from this client any more. Requests that wait end, and later ones fail.
+    pub(crate) fn shut_out(&self) {
+        self.end(Gone::ShutOut);
+    }
+
     fn end(&self, gone: Gone) {
         let mut state = self.lock();
         // An image that was shut out stays so; after a close, the reason makes no difference.
@@ -234,7 +239,7 @@ fn finish(mut job: Box<Job>, result: isize) -> VecDeque<Box<Job>> {
     }
     let Job { request, done, image, flight } = *job;
     if matches!(outcome, Err(StoreError::ShutOut(_))) {
-        flight.end(Gone::ShutOut);
+        flight.shut_out();
     }
     let begun = flight.leave(request.buffer_bytes());
     done.complete(Outcome::new(outcome, request.into_buffer()));
