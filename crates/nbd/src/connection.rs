@@ -1,10 +1,10 @@
 //! One connection, from its first byte to its last.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 
 use crate::limited::Limited;
 use crate::limits::HANDSHAKE_TIMEOUT;
-use crate::{Export, SharedIo, handshake, transmission};
+use crate::{Export, Output, SharedIo, handshake, transmission};
 
 /// Bytes that are read at a time. Longer payloads go straight to their buffer.
 const READ_AHEAD_BYTES: usize = 64 << 10;
@@ -30,12 +30,7 @@ pub enum ConnectionError {
 /// # Errors
 ///
 /// [`ConnectionError`]; the caller then closes the connection.
-pub fn serve(
-    reader: impl Read,
-    writer: impl Write + Send,
-    export: &Export,
-    io: &SharedIo,
-) -> Result<(), ConnectionError> {
+pub fn serve(reader: impl Read, writer: impl Output, export: &Export, io: &SharedIo) -> Result<(), ConnectionError> {
     let (mut reader, mut writer) = (Limited::new(reader), Limited::new(writer));
     reader.start(HANDSHAKE_TIMEOUT);
     writer.start(HANDSHAKE_TIMEOUT);

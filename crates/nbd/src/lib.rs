@@ -16,6 +16,9 @@
 //! `Outbox`. The writing thread is woken once for all replies of a turn, and sends all that are there together. Replies may overtake each
 //! other, as the protocol allows.
 //!
+//! A store that [answers at once](lunette_store::Store::answers_at_once) does so on the reading thread, which sends such replies before it waits, as
+//! far as the socket takes them: from request to reply no other thread is woken.
+//!
 //! ```
 //! use std::sync::Arc;
 //!
@@ -53,7 +56,7 @@ pub mod wire;
 pub use connection::{ConnectionError, serve};
 pub use export::{BlockLenError, Export};
 pub use server::{Server, Stopper};
-pub use socket::{Listener, Socket};
+pub use socket::{Listener, Output, Socket};
 
 /// File operations that any thread may start.
 pub type SharedIo = std::sync::Arc<dyn lunette_store::FileIo + Send + Sync>;

@@ -28,9 +28,21 @@ impl<S> Limited<S> {
         self.until = Some((self.now)() + limit);
     }
 
+    /// Counts the limit from now, if there is one.
+    pub(crate) fn restart(&mut self, limit: Duration) {
+        if self.until.is_some() {
+            self.start(limit);
+        }
+    }
+
     /// Lifts the limit: calls wait as long as the stream does, and return when its own timeout passes.
     pub(crate) fn stop(&mut self) {
         self.until = None;
+    }
+
+    /// The stream without its limit, for calls that do not wait.
+    pub(crate) fn stream(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     fn within_limit(&mut self, mut call: impl FnMut(&mut S) -> io::Result<usize>) -> io::Result<usize> {

@@ -1,7 +1,9 @@
 //! Replies on their way to the client.
 //!
-//! Replies gather in the [`Outbox`] of their connection until its writing thread sends all that are there, with one system call for many of
-//! them. The thread is woken at the end of the [turn](lunette_reactor::Turn) of the thread that ends the requests.
+//! Replies gather in the [`Outbox`] of their connection until a thread sends all that are there, with one system call for many of them. The reading
+//! thread sends before it waits for anything, as far as the socket takes them at once: what it has answered by itself needs no other thread. The
+//! writing thread sends what other threads have ended, and what the socket did not take; it is woken at the end of the
+//! [turn](lunette_reactor::Turn) of the thread that ends the requests.
 
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 use lunette_reactor::{TurnEnd, at_turn_end};
 
+use crate::Output;
 use crate::limited::Limited;
 use crate::limits::REPLY_TIMEOUT;
 use crate::reply::{Head, Reply};
@@ -16,6 +19,10 @@ use crate::window::Window;
 
 /// Replies that are sent by one system call.
 const MAX_GATHER: usize = 64;
+
+/// Bytes of requests whose replies the reading thread sends before it answers more: their buffers are still in the processor's cache then, and the
+/// client has something to do.
+const MAX_READY_BYTES: usize = 64 << 10;
 
 /// The replies of one connection, and the room that their requests hold.
 #[derive(Default)]
@@ -30,14 +37,29 @@ pub(crate) struct Outbox {
 struct State {
     /// In the order of their coming.
     ready: Vec<Reply>,
+    /// Bytes of the window that they hold.
+    ready_bytes: usize,
+    /// The socket takes no more of what is being sent.
+    stuck: bool,
     /// No reply will come any more.
     ended: bool,
 }
 
+/// The sending half of a connection, for one thread at a time.
+pub(crate) struct Sending<W> {
+    writer: Limited<W>,
+    replies: Vec<Reply>,
+    /// Bytes of the first one that are sent.
+    sent: usize,
+    /// After a failure nothing more is sent.
+    result: io::Result<()>,
+}
+
 impl Outbox {
-    /// Takes a reply. The writing thread hears of it at the end of this thread's turn at the latest.
+    /// Takes a reply. The writing thread hears of it at the end of this thread's turn at the latest, if it has not been sent by then.
     pub(crate) fn add(self: &Arc<Self>, reply: Reply) {
         let mut state = self.state();
+        state.ready_bytes += reply.held_bytes;
         state.ready.push(reply);
         let is_first = state.ready.len() == 1;
         drop(state);
@@ -46,62 +68,100 @@ impl Outbox {
         }
     }
 
+    /// Whether so much is ready that it should be sent before more requests are answered.
+    pub(crate) fn has_much(&self) -> bool {
+        let state = self.state();
+        state.ready_bytes >= MAX_READY_BYTES || state.ready.len() >= MAX_GATHER
+    }
+
     /// No reply will come any more. The writing thread ends when all are sent.
     pub(crate) fn end(&self) {
         self.state().ended = true;
         self.changed.notify_all();
     }
 
-    /// Sends replies until the [end](Self::end). After a failure it goes on without sending, so that requests under way come to their end, and lets
-    /// no more in.
-    pub(crate) fn write_replies(&self, mut writer: Limited<impl Write>) -> io::Result<()> {
-        let mut result = Ok(());
-        let mut sending = Sending::default();
-        while self.wait_for_replies(&mut sending) {
-            if result.is_ok() {
-                result = self.write_all(&mut sending, &mut writer);
-            }
-            if result.is_err() {
-                self.discard(sending.replies.drain(..));
-                self.window.close();
-            }
+    /// Sends what is ready as far as the socket takes it without a wait, and leaves the rest to the writing thread.
+    pub(crate) fn send_now(&self, sending: &Mutex<Sending<impl Output>>) {
+        // The thread that has it looks for more before it waits.
+        let Ok(mut sending) = sending.try_lock() else { return };
+        if self.take_ready(&mut sending)
+            && !self.send_all(&mut sending, |writer, bytes| writer.stream().write_now(bytes))
+        {
+            self.state().stuck = true;
+            self.changed.notify_all();
         }
-        result
     }
 
-    /// Takes the replies that are there into `sending`, which has none. False at the end.
-    fn wait_for_replies(&self, sending: &mut Sending) -> bool {
-        let nothing = |state: &mut State| state.ready.is_empty() && !state.ended;
+    /// Sends replies until the [end](Self::end). After a failure it goes on without sending, so that requests under way come to their end, and lets
+    /// no more in.
+    pub(crate) fn write_replies(&self, sending: &Mutex<Sending<impl Output>>) {
+        while self.wait_for_replies() {
+            let mut sending = sending.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.take_ready(&mut sending) {
+                sending.writer.start(REPLY_TIMEOUT);
+                self.send_all(&mut sending, Limited::write_vectored);
+            }
+        }
+    }
+
+    /// Waits until there may be something that no other thread sends. False at the end.
+    fn wait_for_replies(&self) -> bool {
+        let nothing = |state: &mut State| state.ready.is_empty() && !state.stuck && !state.ended;
         let mut state = self.changed.wait_while(self.state(), nothing).unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut state.ready, &mut sending.replies);
-        sending.sent = 0;
+        std::mem::take(&mut state.stuck) || !state.ready.is_empty()
+    }
+
+    /// Takes the replies that are there. False when there are none, now or before.
+    fn take_ready(&self, sending: &mut Sending<impl Output>) -> bool {
+        let mut state = self.state();
+        state.ready_bytes = 0;
+        if sending.replies.is_empty() {
+            std::mem::swap(&mut state.ready, &mut sending.replies);
+        } else {
+            sending.replies.append(&mut state.ready);
+        }
         !sending.replies.is_empty()
     }
 
-    fn write_all(&self, sending: &mut Sending, writer: &mut Limited<impl Write>) -> io::Result<()> {
+    /// Sends all replies. False when `write` would have to wait. After a failure they are dropped.
+    fn send_all<W: Output>(
+        &self,
+        sending: &mut Sending<W>,
+        mut write: impl FnMut(&mut Limited<W>, &[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> bool {
         while !sending.replies.is_empty() {
-            writer.start(REPLY_TIMEOUT);
-            let left = sending.replies.len();
-            // The time is that of one reply, however many writes it takes.
-            while sending.replies.len() == left {
-                match sending.gather(|bytes| writer.write_vectored(bytes)) {
-                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    Ok(len) => self.discard(sending.sent(len)),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
+            let sent =
+                if sending.result.is_ok() { sending.gather(&mut write) } else { Err(io::ErrorKind::Other.into()) };
+            match sent {
+                Ok(len) if len > 0 => {
+                    let whole = self.discard(sending.sent(len));
+                    // The time is that of one reply, however many writes it takes.
+                    if whole > 0 {
+                        sending.writer.restart(REPLY_TIMEOUT);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                failed => {
+                    let error = failed.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
+                    sending.result = std::mem::replace(&mut sending.result, Ok(())).and(Err(error));
+                    sending.sent = 0;
+                    self.discard(sending.replies.drain(..));
+                    self.window.close();
                 }
             }
         }
-        writer.flush()
+        true
     }
 
-    /// Gives the room of replies back. Their buffers return to the pool before the window gives their bytes to other requests.
-    fn discard(&self, replies: impl Iterator<Item = Reply>) {
+    /// Gives the room of replies back, and counts them. Their buffers return to the pool before the window gives their bytes to other requests.
+    fn discard(&self, replies: impl Iterator<Item = Reply>) -> usize {
         let (requests, bytes) =
             replies.fold((0, 0), |(requests, bytes), reply| (requests + 1, bytes + reply.held_bytes));
         if requests > 0 {
             self.window.leave(requests, bytes);
         }
+        requests
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -111,21 +171,27 @@ impl Outbox {
 
 impl TurnEnd for Outbox {
     fn turn_ended(&self) {
-        self.changed.notify_all();
+        if !self.state().ready.is_empty() {
+            self.changed.notify_all();
+        }
     }
 }
 
-/// Replies that are being sent.
-#[derive(Default)]
-struct Sending {
-    replies: Vec<Reply>,
-    /// Bytes of the first one that are sent.
-    sent: usize,
-}
+impl<W: Output> Sending<W> {
+    pub(crate) fn new(writer: Limited<W>) -> Self {
+        Self { writer, replies: Vec::new(), sent: 0, result: Ok(()) }
+    }
 
-impl Sending {
-    /// Gives the bytes of the first replies to `send`.
-    fn gather(&self, send: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
+    /// How the sending has ended.
+    pub(crate) fn into_result(self) -> io::Result<()> {
+        self.result
+    }
+
+    /// Gives the bytes of the first replies to `write`.
+    fn gather(
+        &mut self,
+        write: impl FnOnce(&mut Limited<W>, &[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let replies = &self.replies[..self.replies.len().min(MAX_GATHER)];
         let heads: ArrayVec<Head, MAX_GATHER> = replies.iter().map(Reply::head).collect();
         let mut slices: ArrayVec<IoSlice<'_>, { 2 * MAX_GATHER }> = ArrayVec::new();
@@ -137,7 +203,7 @@ impl Sending {
                 slices.push(IoSlice::new(&bytes[skipped..]));
             }
         }
-        send(&slices)
+        write(&mut self.writer, &slices)
     }
 
     /// Takes note that `len` bytes more are sent, and gives the replies that are sent with them.

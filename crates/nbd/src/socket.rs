@@ -7,10 +7,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{Shutdown, sockopt};
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, sockopt};
 
 /// The longest wait of a read or write before time limits are checked.
 const LOOK_UP: Duration = Duration::from_secs(2);
+
+/// Bytes that a Unix socket should take before a send waits: a long reply. TCP finds out by itself.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// A socket that accepts clients.
 #[derive(Debug)]
@@ -107,6 +110,8 @@ impl Socket {
                 stream.set_write_timeout(Some(LOOK_UP))
             }
             Self::Unix(stream) => {
+                // The system gives less where its administrator says so.
+                sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER_BYTES)?;
                 stream.set_read_timeout(Some(LOOK_UP))?;
                 stream.set_write_timeout(Some(LOOK_UP))
             }
@@ -120,6 +125,41 @@ impl Socket {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),
         };
+    }
+}
+
+/// The writing half of a connection.
+pub trait Output: Write + Send {
+    /// Writes as much as the other end takes without a wait.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when that is nothing, which is also what a writer says that cannot tell; the bytes are then written by a thread that may wait.
+    fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        let _ = bytes;
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Output for &Socket {
+    fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => send_now(stream, bytes),
+            Socket::Unix(stream) => send_now(stream, bytes),
+        }
+    }
+}
+
+/// Sends as much as the socket takes without a wait.
+pub(crate) fn send_now(socket: impl AsFd, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    Ok(sendmsg(socket, bytes, &mut SendAncillaryBuffer::default(), flags)?)
+}
+
+/// For tests: whatever is written is taken.
+impl Output for &mut Vec<u8> {
+    fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_vectored(bytes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The transmission phase: requests in, replies out.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -11,16 +11,16 @@ use lunette_store::{AllocationMap, Completion, CompletionSink, Op, Outcome};
 use crate::handshake::skip;
 use crate::limited::{Limited, looked_up};
 use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN, REQUEST_TIMEOUT};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Sending};
 use crate::reply::{Body, Reply, errno, status_bytes};
 use crate::request::{Negotiated, Plan};
 use crate::wire::{Errno, REQUEST_LEN, Request, command};
-use crate::{ConnectionError, Export, SharedIo};
+use crate::{ConnectionError, Export, Output, SharedIo};
 
 /// Answers requests until the client leaves and all of them are answered.
 pub(crate) fn run(
     reader: &mut BufReader<Limited<impl Read>>,
-    writer: Limited<impl Write + Send>,
+    writer: Limited<impl Output>,
     export: &Export,
     file_io: &SharedIo,
     negotiated: Negotiated,
@@ -28,45 +28,48 @@ pub(crate) fn run(
     let outbox = Arc::new(Outbox::default());
     let pending = Pending { slots: Mutex::default(), outbox: Arc::clone(&outbox), structured: negotiated.structured };
     let (pool, pending) = (Pool::new(MAX_REQUEST_BYTES), Arc::new(pending));
-    let intake = Intake { export, io: file_io, negotiated, outbox: &outbox, pool, pending };
-    thread::scope(|scope| {
-        let outbox = &outbox;
-        let writing = thread::Builder::new()
+    let sending = Mutex::new(Sending::new(writer));
+    let intake = Intake { export, io: file_io, negotiated, outbox: &outbox, sending: &sending, pool, pending };
+    let read = thread::scope(|scope| {
+        let (outbox, sending) = (&outbox, &sending);
+        thread::Builder::new()
             .name("lunette-nbd-write".into())
-            .spawn_scoped(scope, move || outbox.write_replies(writer))?;
+            .spawn_scoped(scope, move || outbox.write_replies(sending))?;
         let read = intake.read_requests(reader);
         outbox.window.drain();
         outbox.end();
-        let wrote = writing.join().unwrap_or(Ok(()));
-        read.and(wrote.map_err(ConnectionError::Io))
-    })
+        read
+    });
+    let wrote = sending.into_inner().unwrap_or_else(PoisonError::into_inner).into_result();
+    read.and(wrote.map_err(ConnectionError::Io))
 }
 
 /// The reading half of a connection.
-struct Intake<'a> {
+struct Intake<'a, W> {
     export: &'a Export,
     io: &'a SharedIo,
     negotiated: Negotiated,
-    outbox: &'a Outbox,
+    outbox: &'a Arc<Outbox>,
+    sending: &'a Mutex<Sending<W>>,
     pool: Pool,
     pending: Arc<Pending>,
 }
 
-impl Intake<'_> {
+impl<W: Output> Intake<'_, W> {
     /// Starts requests. Those that have come together are one turn: the store's threads are woken once for all of them.
     fn read_requests(&self, reader: &mut BufReader<Limited<impl Read>>) -> Result<(), ConnectionError> {
         let _turn = Turn::begin();
         while self.wait_for_request(reader)? {
             reader.get_mut().start(REQUEST_TIMEOUT);
             let mut header = [0; REQUEST_LEN];
-            read_whole(reader, &mut header)?;
+            self.read_whole(reader, &mut header)?;
             let request = Request::parse(&header)
                 .ok_or(ConnectionError::Protocol("a request that does not start with its magic number"))?;
             if request.command == command::DISC {
                 return Ok(());
             }
             let held_bytes = self.held_bytes(&request);
-            if !self.outbox.window.enter(held_bytes, Turn::part_ends) {
+            if !self.outbox.window.enter(held_bytes, || self.part_ends()) {
                 // The writing half reports the reason.
                 return Ok(());
             }
@@ -76,8 +79,17 @@ impl Intake<'_> {
                 self.outbox.window.leave(1, held_bytes);
                 return Err(error);
             }
+            if self.outbox.has_much() {
+                self.outbox.send_now(self.sending);
+            }
         }
         Ok(())
+    }
+
+    /// Before a wait: sends what is ready, and does what the turn has put off.
+    fn part_ends(&self) {
+        self.outbox.send_now(self.sending);
+        Turn::part_ends();
     }
 
     /// Waits until there is a part of a request, without a limit. False when the client has left, or takes no more replies.
@@ -85,7 +97,7 @@ impl Intake<'_> {
         if !reader.buffer().is_empty() {
             return Ok(true);
         }
-        Turn::part_ends();
+        self.part_ends();
         reader.get_mut().stop();
         loop {
             match reader.fill_buf() {
@@ -118,7 +130,7 @@ impl Intake<'_> {
         self.pool.reserve(len as usize).unwrap_or_else(|| self.buffer(len))
     }
 
-    /// Starts a request that has entered the window. On an error the request has not started.
+    /// Answers a request that has entered the window, or starts it. On an error neither has been done.
     fn handle(
         &self,
         reader: &mut BufReader<Limited<impl Read>>,
@@ -129,21 +141,30 @@ impl Intake<'_> {
         let plan = match self.export.plan(request, self.negotiated) {
             Ok(plan) => plan,
             Err(error) => {
-                Turn::part_ends();
+                self.part_ends();
                 skip_payload(reader, request)?;
                 self.pending.refuse(request, error);
                 return Ok(());
             }
         };
+        let store = &*self.export.store;
         let mut answer = Answer::Done;
         let op = match plan {
             Plan::Read => {
+                let mut into = self.room(len);
+                if store.answers_at_once() && store.read_at_once(offset, &mut into) {
+                    let body = self.pending.data(offset, into);
+                    self.outbox.add(Reply { cookie: request.cookie, body, held_bytes });
+                    return Ok(());
+                }
                 answer = Answer::Data { offset };
-                Op::Read { offset, into: self.room(len) }
+                Op::Read { offset, into }
             }
             Plan::Write { fua } => {
-                let mut from = self.buffer(len);
-                read_whole(reader, &mut from)?;
+                let Some(from) = self.write_at_once(reader, request, fua)? else {
+                    self.outbox.add(Reply { cookie: request.cookie, body: Body::Simple(None), held_bytes });
+                    return Ok(());
+                };
                 Op::Write { offset, from, fua }
             }
             Plan::WriteZeroes { may_unmap, fua } => Op::WriteZeroes { offset, len: len.into(), may_unmap, fua },
@@ -156,17 +177,39 @@ impl Intake<'_> {
             }
         };
         let tag = self.pending.add(Started { cookie: request.cookie, answer, held_bytes });
-        self.export.store.submit(op, &**self.io, Completion::new(Arc::<Pending>::clone(&self.pending), tag));
+        store.submit(op, &**self.io, Completion::new(Arc::<Pending>::clone(&self.pending), tag));
         Ok(())
     }
-}
 
-/// Fills `into`. Where that takes a wait, what the turn has put off is done before.
-fn read_whole(reader: &mut BufReader<Limited<impl Read>>, into: &mut [u8]) -> io::Result<()> {
-    if reader.buffer().len() < into.len() {
-        Turn::part_ends();
+    /// Writes the payload of `request`; where the store does not do that at once, gives it in a buffer.
+    fn write_at_once(
+        &self,
+        reader: &mut BufReader<Limited<impl Read>>,
+        request: &Request,
+        fua: bool,
+    ) -> io::Result<Option<Buffer>> {
+        let (store, len) = (&*self.export.store, request.len as usize);
+        let mut at_once = store.answers_at_once();
+        if let Some(payload) = reader.buffer().get(..len).filter(|_| at_once) {
+            if store.write_at_once(request.offset, payload, fua) {
+                reader.consume(len);
+                return Ok(None);
+            }
+            at_once = false;
+        }
+        let mut from = self.buffer(request.len);
+        self.read_whole(reader, &mut from)?;
+        let is_done = at_once && store.write_at_once(request.offset, &from, fua);
+        Ok((!is_done).then_some(from))
     }
-    reader.read_exact(into)
+
+    /// Fills `into`. Where that takes a wait, what the turn has put off is done before.
+    fn read_whole(&self, reader: &mut BufReader<Limited<impl Read>>, into: &mut [u8]) -> io::Result<()> {
+        if reader.buffer().len() < into.len() {
+            self.part_ends();
+        }
+        reader.read_exact(into)
+    }
 }
 
 /// Skips the payload of a refused write, which is still on its way.
@@ -228,6 +271,11 @@ impl Pending {
         self.outbox.add(Reply { cookie: request.cookie, body: self.error(chunks, error), held_bytes: 0 });
     }
 
+    /// The reply to a read.
+    fn data(&self, offset: u64, bytes: Buffer) -> Body {
+        if self.structured { Body::Data { offset, bytes } } else { Body::Plain(bytes) }
+    }
+
     /// The reply to a failure. A read must be answered in chunks once that is negotiated; a block status always is.
     fn error(&self, chunks: bool, error: Errno) -> Body {
         if chunks && self.structured { Body::Error(error) } else { Body::Simple(Some(error)) }
@@ -242,8 +290,7 @@ impl CompletionSink for Pending {
                 tracing::warn!(%error, "a request failed in the store");
                 self.error(!matches!(answer, Answer::Done), errno(&error))
             }
-            (Ok(()), Answer::Data { offset }, Some(bytes)) if self.structured => Body::Data { offset, bytes },
-            (Ok(()), Answer::Data { .. }, Some(bytes)) => Body::Plain(bytes),
+            (Ok(()), Answer::Data { offset }, Some(bytes)) => self.data(offset, bytes),
             // A store that loses the buffer has no data to reply with.
             (Ok(()), Answer::Data { .. }, None) => self.error(true, Errno::Io),
             (Ok(()), Answer::Status { found, len, one }, _) => Body::Status(status_bytes(&found.take(), len, one)),

@@ -16,6 +16,8 @@ struct Used {
     requests: usize,
     bytes: usize,
     closed: bool,
+    /// Threads that wait for others to leave.
+    waiting: usize,
 }
 
 impl Window {
@@ -31,7 +33,7 @@ impl Window {
         if is_full(&mut used) {
             drop(used);
             before_wait();
-            used = self.given_back.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
+            used = self.wait_while(is_full);
         }
         if used.closed {
             return false;
@@ -56,12 +58,24 @@ impl Window {
         let mut used = self.lock();
         used.requests -= requests;
         used.bytes -= bytes;
+        // To wake is a system call, also when there is no thread to be woken.
+        let is_awaited = used.waiting > 0;
         drop(used);
-        self.given_back.notify_all();
+        if is_awaited {
+            self.given_back.notify_all();
+        }
     }
 
     /// Waits until no request is under way.
     pub(crate) fn drain(&self) {
-        drop(self.given_back.wait_while(self.lock(), |used| used.requests > 0));
+        drop(self.wait_while(|used| used.requests > 0));
+    }
+
+    fn wait_while(&self, condition: impl FnMut(&mut Used) -> bool) -> MutexGuard<'_, Used> {
+        let mut used = self.lock();
+        used.waiting += 1;
+        let mut used = self.given_back.wait_while(used, condition).unwrap_or_else(PoisonError::into_inner);
+        used.waiting -= 1;
+        used
     }
 }

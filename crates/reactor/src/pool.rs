@@ -54,12 +54,14 @@ struct Queue<W> {
     /// Memory of flows that have none any more, for the next.
     spare: Vec<VecDeque<W>>,
     len: usize,
+    /// Threads that wait for a job.
+    waiting: usize,
     closed: bool,
 }
 
 impl<W> Queue<W> {
     fn new() -> Self {
-        Self { flows: HashMap::new(), turns: VecDeque::new(), spare: Vec::new(), len: 0, closed: false }
+        Self { flows: HashMap::new(), turns: VecDeque::new(), spare: Vec::new(), len: 0, waiting: 0, closed: false }
     }
 
     fn push(&mut self, flow: Flow, job: W) {
@@ -116,8 +118,12 @@ impl<W: Work> ThreadPool<W> {
             return Err(job);
         }
         queue.push(flow, job);
+        // To wake is a system call, also when all threads are at work.
+        let has_idle_thread = queue.waiting > 0;
         drop(queue);
-        self.shared.filled.notify_one();
+        if has_idle_thread {
+            self.shared.filled.notify_one();
+        }
         Ok(())
     }
 
@@ -142,10 +148,11 @@ impl<W: Work> Shared<W> {
 
     /// The next job, or `None` when the pool is closed and everything is done.
     fn next(&self) -> Option<W> {
-        let mut queue = self
-            .filled
-            .wait_while(self.lock(), |queue| queue.len == 0 && !queue.closed)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
+        queue.waiting += 1;
+        let has_none = |queue: &mut Queue<W>| queue.len == 0 && !queue.closed;
+        let mut queue = self.filled.wait_while(queue, has_none).unwrap_or_else(PoisonError::into_inner);
+        queue.waiting -= 1;
         queue.pop()
     }
 }

@@ -34,6 +34,9 @@ pub use open::{OpenError, OpenOptions};
 /// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again: the system drops what
 /// it could not write and reports that once, so a later success would be false. Reads and other writes continue to
 /// work.
+///
+/// A file that the system keeps in memory (tmpfs) never waits for a medium, so its store answers reads and writes
+/// [at once](Store::answers_at_once).
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<File>,
@@ -41,6 +44,7 @@ pub struct FileStore {
     geometry: Geometry,
     capabilities: Capabilities,
     preallocated: bool,
+    in_memory: bool,
     durable: Arc<DurabilityTracker>,
     /// The file system reads from its page cache alone when it is asked to; false from its first refusal on.
     reads_cached: AtomicBool,
@@ -68,13 +72,14 @@ impl FileStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, OpenError> {
-        let Opened { file, geometry, capabilities } = open::open(path.as_ref(), options)?;
+        let Opened { file, geometry, capabilities, in_memory } = open::open(path.as_ref(), options)?;
         Ok(Self {
             file: Arc::new(file),
             len_bytes: AtomicU64::new(geometry.len_bytes),
             geometry,
             capabilities,
             preallocated: options.preallocate,
+            in_memory,
             durable: Arc::new(DurabilityTracker::default()),
             reads_cached: AtomicBool::new(true),
         })
@@ -149,6 +154,11 @@ impl FileStore {
     fn len(&self) -> u64 {
         self.len_bytes.load(Ordering::Acquire)
     }
+
+    /// Whether all of these bytes lie within the store.
+    fn holds(&self, offset: u64, len: usize) -> bool {
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.len())
+    }
 }
 
 impl Store for FileStore {
@@ -181,18 +191,24 @@ impl Store for FileStore {
     }
 
     fn file_slice(&self, offset: u64, len: usize) -> Option<FileSlice> {
-        let end = offset.checked_add(len as u64)?;
-        (end <= self.len_bytes.load(Ordering::Acquire)).then(|| FileSlice::new(Arc::clone(&self.file), offset, len))
+        self.holds(offset, len).then(|| FileSlice::new(Arc::clone(&self.file), offset, len))
     }
 
     /// A write may wait for the medium, even one into the page cache.
     fn answers_at_once(&self, kind: OpKind) -> bool {
-        kind == OpKind::Read && self.reads_cached.load(Ordering::Relaxed)
+        match kind {
+            OpKind::Read => self.in_memory || self.reads_cached.load(Ordering::Relaxed),
+            OpKind::Write => self.in_memory && !self.capabilities.read_only,
+            _ => false,
+        }
     }
 
     fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
-        if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.len()) {
+        if !self.holds(offset, into.len()) {
             return false;
+        }
+        if self.in_memory {
+            return op::read(&self.file, offset, into).is_ok();
         }
         match attempt::read_cached(&self.file, offset, into) {
             Ok(len) => len == into.len(),
@@ -203,6 +219,12 @@ impl Store for FileStore {
                 false
             }
         }
+    }
+
+    /// Durable writes go the way of all requests, because their failures are remembered.
+    fn write_at_once(&self, offset: u64, from: &[u8], fua: bool) -> bool {
+        let may = self.in_memory && !fua && !self.capabilities.read_only;
+        may && self.holds(offset, from.len()) && op::write(&self.file, offset, from).is_ok()
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

@@ -364,3 +364,23 @@ fn a_read_at_once_is_from_the_page_cache_and_within_the_disk() {
     assert!(!store.read_at_once(2048, &mut into), "the file has become shorter than the disk");
     assert!(!store.answers_at_once(OpKind::Write));
 }
+
+#[test]
+fn a_file_in_memory_answers_at_once() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("disk");
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    assert!(store.answers_at_once(OpKind::Read) && store.answers_at_once(OpKind::Write));
+    assert!(store.write_at_once(4096, &[7; 512], false));
+    let mut into = [1; 1024];
+    assert!(store.read_at_once(4096, &mut into));
+    assert_eq!((&into[..512], &into[512..]), (&[7; 512][..], &[0; 512][..]));
+    for (offset, len) in [(LEN - 511, 512), (u64::MAX, 512)] {
+        assert!(!store.read_at_once(offset, &mut into[..len]) && !store.write_at_once(offset, &into[..len], false));
+    }
+    assert!(!store.write_at_once(0, &[9; 512], true), "a durable write is a request, whose failure is remembered");
+    drop(store);
+    let read_only = FileStore::open(&path, &READ_ONLY).unwrap();
+    assert!(read_only.read_at_once(0, &mut into) && !read_only.write_at_once(0, &into, false));
+    assert_eq!(into, [0; 1024]);
+}

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::io::{IoSlice, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use lunette_store::{InlineIo, MemoryStore, Store, StoreError};
 use super::*;
 use crate::limited::testing::{Full, Slow, now};
 use crate::limits::{MAX_PAYLOAD_LEN, MAX_REQUESTS};
+use crate::socket::send_now;
 use crate::wire::{CHUNK_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, chunk, flag};
 
 const LEN: u64 = 64 << 20;
@@ -199,6 +201,22 @@ fn requests_beyond_the_window_wait_on_the_wire() {
 
 /// A socket that takes few bytes at once.
 struct Sips<'a>(&'a UnixStream);
+
+impl Output for Sips<'_> {
+    fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        send_now(self.0, &[IoSlice::new(&bytes[0][..bytes[0].len().min(5000)])])
+    }
+}
+
+impl Output for &UnixStream {
+    fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        send_now(*self, bytes)
+    }
+}
+
+impl Output for Broken {}
+impl Output for Full {}
+impl Output for io::Sink {}
 
 impl Write for Sips<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -135,7 +135,7 @@ pub(crate) const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(Falloc
 /// Makes a range read as zero, and keeps its space.
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
-fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
+pub(crate) fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
     while !into.is_empty() {
         match file.read_at(into, offset) {
             Ok(0) => {
@@ -153,7 +153,7 @@ fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn write(file: &File, offset: u64, from: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn write(file: &File, offset: u64, from: &[u8]) -> Result<(), StoreError> {
     file.write_all_at(from, offset).map_err(write_error)
 }
 

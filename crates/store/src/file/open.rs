@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor};
 use rustix::io::Errno;
 
 use super::op::PUNCH;
@@ -19,6 +19,9 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
 /// Preferred I/O sizes beyond this (network file systems report megabytes) say nothing about the block size.
 const MAX_BLOCK_BYTES: u32 = 64 << 10;
+
+/// The file systems whose files live in memory, by the numbers that statfs(2) gives them: tmpfs and ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Options to open a [`FileStore`](crate::FileStore). The default opens an existing file or device for reading and
 /// writing.
@@ -91,6 +94,8 @@ pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) geometry: Geometry,
     pub(crate) capabilities: Capabilities,
+    /// No read and no write waits for a medium.
+    pub(crate) in_memory: bool,
 }
 
 pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
@@ -145,7 +150,13 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
         write_zeroes: punches,
         memory: false,
     };
-    Ok(Opened { file, geometry, capabilities })
+    let in_memory = !is_device && is_in_memory(&file);
+    Ok(Opened { file, geometry, capabilities, in_memory })
+}
+
+/// Whether the file system has no medium. One that does not say has one.
+fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|system| u64::try_from(system.f_type).is_ok_and(|number| IN_MEMORY.contains(&number)))
 }
 
 fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
