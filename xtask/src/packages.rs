@@ -26,8 +26,16 @@ const NEEDED: [(&str, Option<&str>); 13] = [
 ];
 
 /// The packages for `cargo xtask compare`, in the same form.
-const COMPARED: [(&str, Option<&str>); 3] =
-    [("libiscsi-bin", Some("iscsi-perf")), ("tgt", Some("tgtd")), ("util-linux", Some("taskset"))];
+const COMPARED: [(&str, Option<&str>); 8] = [
+    ("fio", Some("fio")),
+    ("libiscsi-bin", Some("iscsi-perf")),
+    ("libnbd-bin", Some("nbdcopy")),
+    ("nbdkit", Some("nbdkit")),
+    ("qemu-block-extra", None),
+    ("qemu-utils", Some("qemu-img")),
+    ("tgt", Some("tgtd")),
+    ("util-linux", Some("taskset")),
+];
 
 /// The packages for `cargo xtask encryption`, in the same form.
 const ENCRYPTED: [(&str, Option<&str>); 5] = [

@@ -18,7 +18,7 @@ use super::system::{Cpus, Interrupt};
 use crate::process::target_dir;
 
 /// The longest time from the start of a server until it answers.
-const START_LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// The longest time that a copy may take.
 const FILL_LIMIT: Duration = Duration::from_mins(1);
@@ -162,6 +162,12 @@ impl Lunette {
         Self::listen(stage, name, &[stage.cpus.target], options)
     }
 
+    /// Starts a server with a disk in memory and one core, on either CPU.
+    pub(crate) fn start_anywhere(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
+        let cpus = [stage.cpus.target, stage.cpus.initiator];
+        Self::serve(stage, name, &cpus, words![format!("mem:{len_bytes}")])
+    }
+
     fn serve(stage: &Stage, name: &str, cpus: &[usize], options: Vec<OsString>) -> Result<Self> {
         Self::listen(stage, name, cpus, [options, words!["--block-size", BLOCK_LEN.to_string()]].concat())
     }
@@ -181,7 +187,7 @@ impl Lunette {
     }
 }
 
-fn lunette() -> PathBuf {
+pub(crate) fn lunette() -> PathBuf {
     target_dir().join("release/lunette")
 }
 

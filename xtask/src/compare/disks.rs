@@ -42,9 +42,14 @@ impl Disks {
 pub(crate) struct DiskFile(PathBuf);
 
 impl DiskFile {
-    fn create(name: &str) -> Result<Self> {
+    pub(crate) fn create(name: &str) -> Result<Self> {
+        Self::of_len(name, DISK_LEN)
+    }
+
+    /// A file of a whole number of MiB.
+    pub(crate) fn of_len(name: &str, len_bytes: u64) -> Result<Self> {
         let piece = vec![0x5a; 1 << 20];
-        Self::of(name, (0..DISK_LEN >> 20).map(|_| &piece))
+        Self::of(name, (0..len_bytes >> 20).map(|_| &piece))
     }
 
     /// A file of EDUs in their places, behind two blocks of zeroes.

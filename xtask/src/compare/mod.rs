@@ -1,4 +1,4 @@
-//! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, in one run.
+//! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, and its tools beside qemu-img and nbdkit, in one run.
 //!
 //! A figure of a shared machine means nothing by itself. So all parties take turns in rounds on the same two CPUs, with the
 //! same congestion control and the same bytes in memory behind them, and the results are ratios of medians.
@@ -9,12 +9,14 @@ pub(crate) mod child;
 pub(crate) mod contestant;
 mod cores;
 pub(crate) mod disks;
+pub(crate) mod fio;
 pub(crate) mod measure;
 mod memory;
 mod output;
 pub(crate) mod statistics;
 pub(crate) mod system;
 mod table;
+mod tools;
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,10 +30,11 @@ use cells::{CELLS, Cell, MORE_CELLS};
 use contestant::{Stage, TGT_SETTINGS};
 use cores::Cores;
 use disks::Disks;
-use measure::{DISK_LEN, Targets};
+use measure::{DISK_LEN, Measured, Targets};
 use memory::Memory;
 use output::Conditions;
 use system::{CONGESTION_CONTROL, CongestionControl, Cpus, Interrupt};
+use table::Row;
 
 const ROUNDS: u32 = 10;
 const SECONDS: u32 = 2;
@@ -41,7 +44,7 @@ const QUICK_SECONDS: u32 = 1;
 /// A load average above this disturbs the comparison.
 const QUIET_LOAD: f64 = 0.5;
 
-/// Lunette beside tgt, libiscsi and plain TCP.
+/// Lunette beside tgt, libiscsi and plain TCP, and its tools beside qemu-img and nbdkit.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How often each pair takes its turn [default: 10, with --quick 3].
@@ -53,6 +56,9 @@ pub(crate) struct Arguments {
     /// Less than two minutes: short turns, and only what the ratios need.
     #[arg(long)]
     quick: bool,
+    /// Only the tools: `lunette cp` beside qemu-img, `lunette nbd` beside nbdkit.
+    #[arg(long, conflicts_with = "quick")]
+    tools: bool,
     /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
@@ -81,23 +87,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let interrupt = Interrupt::on_signals()?;
     let stage = Stage { folder: folder()?, cpus: Cpus::choose()?, interrupt };
     let _congestion_control = CongestionControl::pin()?;
-    let disks = Disks::create()?;
     let mut conditions = conditions(arguments, &stage);
-    let memory = Memory::measure(&stage)?;
-    let targets = Targets::start(&stage, &disks)?;
-    // The targets have the files open. Removing them now makes sure that they do not stay behind, whatever happens.
-    drop(disks);
-    let measured = measure::rounds(&stage, &targets, &arguments.cells(), arguments.rounds(), arguments.seconds())?;
-    drop(targets);
-    let cores = Cores::measure(&stage, arguments.rounds(), arguments.seconds())?;
+    let (measured, mut rows) = if arguments.tools { Default::default() } else { pairs(arguments, &stage)? };
+    if !arguments.quick {
+        rows.extend(tools::measure(&stage, arguments.rounds(), arguments.seconds())?);
+    }
     conditions.push(("load average after", load()));
-    let rows = table::rows(&measured, &memory, &cores);
     if arguments.json {
         output::json_lines(&conditions, &measured, &rows);
     } else {
         output::tables(&conditions, &measured, &rows);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures the pairs of initiator and target.
+fn pairs(arguments: &Arguments, stage: &Stage) -> Result<(Vec<Measured>, Vec<Row>)> {
+    let disks = Disks::create()?;
+    let memory = Memory::measure(stage)?;
+    let targets = Targets::start(stage, &disks)?;
+    // The targets have the files open. Removing them now makes sure that they do not stay behind, whatever happens.
+    drop(disks);
+    let measured = measure::rounds(stage, &targets, &arguments.cells(), arguments.rounds(), arguments.seconds())?;
+    drop(targets);
+    let cores = Cores::measure(stage, arguments.rounds(), arguments.seconds())?;
+    let rows = table::rows(&measured, &memory, &cores);
+    Ok((measured, rows))
 }
 
 /// The folder for the processes' output.
@@ -125,7 +140,7 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
                 DISK_LEN >> 20
             ),
         ),
-        ("packages", packages::versions(&["tgt", "libiscsi-bin"])),
+        ("packages", packages::versions(&["tgt", "libiscsi-bin", "qemu-utils", "nbdkit", "fio", "libnbd-bin"])),
         ("tgt, tuned", tuned.join(" ")),
         ("rounds", format!("{rounds} of {seconds} s for each pair, interleaved")),
         ("load average before", load()),

@@ -14,11 +14,13 @@ pub(super) fn tables(conditions: &Conditions, measured: &[Measured], rows: &[Row
     for (name, value) in conditions {
         println!("{name}: {value}");
     }
-    println!(
-        "\n{:48} {:>10} {:>21} {:>8} {:>8} {:>9} {:>9}",
-        "median of all rounds", "IOPS", "lowest to highest", "GB/s", "p50 us", "target", "initiator"
-    );
-    println!("{:48} {:>10} {:>21} {:>8} {:>8} {:>9} {:>9}", "", "", "", "", "", "us/IO", "us/IO");
+    if !measured.is_empty() {
+        println!(
+            "\n{:48} {:>10} {:>21} {:>8} {:>8} {:>9} {:>9}",
+            "median of all rounds", "IOPS", "lowest to highest", "GB/s", "p50 us", "target", "initiator"
+        );
+        println!("{:48} {:>10} {:>21} {:>8} {:>8} {:>9} {:>9}", "", "", "", "", "", "us/IO", "us/IO");
+    }
     for measured in measured {
         println!("{}", cell_line(measured));
     }
@@ -51,7 +53,7 @@ fn cell_line(measured: &Measured) -> String {
 
 fn row_line(row: &Row) -> String {
     let goal = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
-    let name = if row.unit.is_empty() { row.name.into() } else { format!("{}, {}", row.name, row.unit) };
+    let name = if row.unit.is_empty() { row.name.clone() } else { format!("{}, {}", row.name, row.unit) };
     let (value, range) = match row.value {
         Some(value) => (format!("{:.2}", value.median), format!("{:.2} to {:.2}", value.low, value.high)),
         None => ("-".into(), String::new()),
@@ -117,10 +119,10 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_shown_as_such() {
         let row = Row {
-            name: "x ÷ y",
+            name: "x ÷ y".into(),
             value: None,
             unit: "",
-            goal: Goal::AtLeast { solid: 0.5, aim: 0.9 },
+            goal: Goal::AtLeast { solid: 0.5, aim: Some(0.9) },
             verdict: Verdict::NotMeasured,
         };
         let words: Vec<_> = row_line(&row).split_whitespace().map(str::to_owned).collect();

@@ -33,7 +33,7 @@ impl Figure {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
     /// More is better.
-    AtLeast { solid: f64, aim: f64 },
+    AtLeast { solid: f64, aim: Option<f64> },
     /// Less is better.
     AtMost { solid: f64, aim: Option<f64> },
     /// No goal: the figure is only shown.
@@ -65,7 +65,7 @@ impl Verdict {
 impl Goal {
     fn judge(self, value: f64) -> Verdict {
         let (aim, solid) = match self {
-            Self::AtLeast { solid, aim } => (value >= aim, value >= solid),
+            Self::AtLeast { solid, aim } => (aim.is_some_and(|aim| value >= aim), value >= solid),
             Self::AtMost { solid, aim } => (aim.is_some_and(|aim| value <= aim), value <= solid),
             Self::Nothing => return Verdict::NoGoal,
         };
@@ -85,8 +85,7 @@ impl Goal {
 
     pub(super) fn aim(self) -> Option<f64> {
         match self {
-            Self::AtLeast { aim, .. } => Some(aim),
-            Self::AtMost { aim, .. } => aim,
+            Self::AtLeast { aim, .. } | Self::AtMost { aim, .. } => aim,
             Self::Nothing => None,
         }
     }
@@ -105,7 +104,7 @@ const fn ratio(name: &'static str, figure: Figure, over: Cell, under: Cell, goal
 }
 
 const fn at_least(solid: f64, aim: f64) -> Goal {
-    Goal::AtLeast { solid, aim }
+    Goal::AtLeast { solid, aim: Some(aim) }
 }
 
 const PAIR: Goal = at_least(10.0, 14.0);
@@ -142,7 +141,7 @@ const RATIOS: [Ratio; 21] = [
 /// A line of the results.
 #[derive(Clone)]
 pub(super) struct Row {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// The value in `unit`, which is empty for ratios.
     pub(super) value: Option<Spread>,
     pub(super) unit: &'static str,
@@ -151,9 +150,9 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn new(name: &'static str, value: Option<Spread>, unit: &'static str, goal: Goal) -> Self {
+    pub(super) fn new(name: impl Into<String>, value: Option<Spread>, unit: &'static str, goal: Goal) -> Self {
         let verdict = value.map_or(Verdict::NotMeasured, |value| goal.judge(value.median));
-        Self { name, value, unit, goal, verdict }
+        Self { name: name.into(), value, unit, goal, verdict }
     }
 }
 
