@@ -186,3 +186,20 @@ fn no_burst_follows_when_the_latency_has_been_measured_again() {
     }
     assert!((least as f64) < line.filling(), "{least} in flight at least");
 }
+
+#[test]
+fn a_burst_is_not_the_rate_of_the_path() {
+    // A copy within a busy machine: nothing is done for 3 ms, then what has come meanwhile is written, piece by piece.
+    let mut rule = InFlight::<2>::new(4..=256);
+    let mut now = Duration::ZERO;
+    for _ in 0..200 {
+        now += Duration::from_millis(3);
+        for _ in 0..rule.limit() {
+            now += Duration::from_micros(5);
+            rule.ended(0, now, Duration::from_micros(200));
+            now += Duration::from_micros(75);
+            rule.ended(1, now, Duration::from_micros(75));
+        }
+    }
+    assert_eq!(rule.limit(), 4);
+}
