@@ -6,7 +6,7 @@ use std::thread;
 
 use lunette_buffer::{Buffer, PAGE_LEN, Pool};
 use lunette_reactor::Turn;
-use lunette_store::{AllocationMap, Completion, CompletionSink, Op, Outcome};
+use lunette_store::{AllocationMap, Completion, CompletionSink, Op, OpKind, Outcome};
 
 use crate::handshake::skip;
 use crate::limited::{Limited, looked_up};
@@ -152,7 +152,7 @@ impl<W: Output> Intake<'_, W> {
         let op = match plan {
             Plan::Read => {
                 let mut into = self.room(len);
-                if store.answers_at_once() && store.read_at_once(offset, &mut into) {
+                if store.answers_at_once(OpKind::Read) && store.read_at_once(offset, &mut into) {
                     let body = self.pending.data(offset, into);
                     self.outbox.add(Reply { cookie: request.cookie, body, held_bytes });
                     return Ok(());
@@ -189,7 +189,7 @@ impl<W: Output> Intake<'_, W> {
         fua: bool,
     ) -> io::Result<Option<Buffer>> {
         let (store, len) = (&*self.export.store, request.len as usize);
-        let mut at_once = store.answers_at_once();
+        let mut at_once = store.answers_at_once(OpKind::Write);
         if let Some(payload) = reader.buffer().get(..len).filter(|_| at_once) {
             if store.write_at_once(request.offset, payload, fua) {
                 reader.consume(len);
