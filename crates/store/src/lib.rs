@@ -43,7 +43,7 @@
 //! # Ok::<(), lunette_store::StoreError>(())
 //! ```
 
-// Only `memory/slab.rs` has unsafe code: it maps memory.
+// Only `memory/slab.rs` and `memory/bypass.rs` have unsafe code: they map memory, and copy past the cache.
 #![deny(unsafe_code)]
 
 mod allocation;

@@ -16,6 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::bypass;
+
 /// Bytes of a chunk.
 pub(super) const CHUNK_LEN: usize = 64 << 10;
 
@@ -95,7 +97,7 @@ impl Memory {
         let address = slabs.kept.pop().unwrap_or_else(|| slabs.take());
         drop(slabs);
         let mut memory = Self::at(address);
-        memory.copy_from_slice(from);
+        bypass::copy(&mut memory, from);
         memory
     }
 
