@@ -267,6 +267,8 @@ pub(crate) struct Engine {
     adopted: Vec<ConnectionId>,
     /// Sessions that have received bytes in this batch.
     received: Vec<SessionKey>,
+    /// Sessions that have received bytes or requests in this batch, of which nothing has been sent yet.
+    unsettled: Vec<SessionKey>,
     /// Sessions whose answers are let come, and until when.
     held: Vec<(Time, SessionKey)>,
     epoch: Instant,
@@ -293,6 +295,7 @@ impl Engine {
             messages: Vec::new(),
             adopted: Vec::new(),
             received: Vec::new(),
+            unsettled: Vec::new(),
             held: Vec::new(),
             epoch,
             traffic,
@@ -311,11 +314,40 @@ impl Engine {
 
     /// Lets a session driver `act`, then sends and schedules what follows from it.
     fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut SessionDriver, &mut Env<'_, '_>)) {
+        self.act(cx, key, act);
+        self.settle(cx, key);
+    }
+
+    /// Lets a session driver `act`. It is to be [settled](Self::settle) in this batch.
+    #[inline]
+    fn act(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut SessionDriver, &mut Env<'_, '_>)) {
         let now = self.now(cx);
         let Some(driver) = self.sessions.get_mut(key.0) else { return };
         let mut env =
             Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic, host: &self.host };
         act(driver, &mut env);
+    }
+
+    /// Has what follows for a session done once, at the end of the batch.
+    #[inline]
+    fn settle_later(&mut self, key: SessionKey) {
+        if self.unsettled.last() != Some(&key) {
+            self.unsettled.push(key);
+        }
+    }
+
+    fn settle_all(&mut self, cx: &mut Context<'_>) {
+        while let Some(key) = self.unsettled.pop() {
+            self.settle(cx, key);
+        }
+    }
+
+    /// Sends and schedules what follows from what a session driver has done.
+    fn settle(&mut self, cx: &mut Context<'_>, key: SessionKey) {
+        let now = self.now(cx);
+        let Some(driver) = self.sessions.get_mut(key.0) else { return };
+        let mut env =
+            Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic, host: &self.host };
         driver.settle(&mut env);
         if driver.is_gone() {
             self.sessions.remove(key.0);
@@ -375,8 +407,12 @@ impl Engine {
             messages.chunk_by_mut(|one, next| one.submits_to().is_some() && one.submits_to() == next.submits_to())
         {
             match run {
-                [Message::Submit { session, .. }, ..] => self.submit(cx, *session, run, now),
-                [message] => self.take_message(cx, std::mem::replace(message, Message::Stop)),
+                [Message::Submit { session, .. }, ..] => self.submit(*session, run, now),
+                [message] => {
+                    // What was submitted before comes before.
+                    self.settle_all(cx);
+                    self.take_message(cx, std::mem::replace(message, Message::Stop));
+                }
                 _ => {}
             }
         }
@@ -384,8 +420,8 @@ impl Engine {
         self.messages = messages;
     }
 
-    /// Accepts requests of a session, and sends them. They are taken from where they lie: requests are large to be moved.
-    fn submit(&mut self, cx: &mut Context<'_>, session: SessionKey, messages: &mut [Message], now: Time) {
+    /// Accepts requests of a session. They are taken from where they lie: requests are large to be moved.
+    fn submit(&mut self, session: SessionKey, messages: &mut [Message], now: Time) {
         let submissions = messages.iter_mut().filter_map(|message| match message {
             Message::Submit { submission, .. } => Some(submission),
             _ => None,
@@ -394,7 +430,7 @@ impl Engine {
             Some(driver) => driver.accept(submissions, now),
             None => submissions.for_each(|submission| submission.refuse(Error::Closed)),
         }
-        self.with(cx, session, |_, _| {});
+        self.settle_later(session);
     }
 
     #[inline(never)]
@@ -451,12 +487,14 @@ impl Handler for Engine {
 
     fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
         let Some(key) = self.session_of(id) else { return };
-        self.with(cx, key, |driver, env| driver.direct_received(id, len, env));
+        self.act(cx, key, |driver, env| driver.direct_received(id, len, env));
+        self.settle_later(key);
     }
 
     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
         if let Some(key) = self.session_of(id) {
-            self.with(cx, key, |driver, env| driver.received(id, bytes, env));
+            self.act(cx, key, |driver, env| driver.received(id, bytes, env));
+            self.settle_later(key);
             if self.received.last() != Some(&key) {
                 self.received.push(key);
             }
@@ -511,6 +549,7 @@ impl Handler for Engine {
         Turn::part_ends();
         // What callers have submitted by now leaves with this batch.
         self.take_messages(cx);
+        self.settle_all(cx);
         self.coalesce(cx);
     }
 }

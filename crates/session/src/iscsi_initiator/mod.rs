@@ -7,12 +7,13 @@
 //!
 //! - [`Session::connect`] begins the login of a connection over a stream that the driver has opened.
 //! - **Bytes in:** [`Session::next_event`] consumes bytes of one connection up to the next event. Call it until it gives
-//!   `None`; then everything is consumed. A large data segment is received where [`Session::direct`] says.
+//!   `None`; then everything is consumed. A large data segment is received where [`Session::direct`] says. A driver with many
+//!   short commands uses [`Session::next_other_event`], which tells of their ends without an event for each.
 //! - **Bytes out:** [`Session::slices`] are ready to be sent on a connection, in order; report with [`Session::sent`].
 //! - **Time:** [`Session::next_timeout`] says when [`Session::time_has_come`] wants to be called. Events that come of it
 //!   are taken by `next_event` with empty input.
 //! - **Work:** [`Session::submit`] takes a command when [`Session::room`] is not zero. It ends exactly once: by
-//!   [`Event::Completed`], by [`Event::Aborted`], or by [`Session::into_unfinished`] when the session is over.
+//!   [`Event::Completed`] or what tells of ends instead, by [`Event::Aborted`], or by [`Session::into_unfinished`] when the session is over.
 //!
 //! # Recovery level 2
 //!
