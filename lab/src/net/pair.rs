@@ -49,6 +49,21 @@ impl Pair {
     }
 }
 
+/// The sysctl whose values a network namespace may choose from a list of the system alone.
+const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
+
+/// The list.
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+/// Adds a congestion control to those that the system allows to all its namespaces and users. It stays there: others may have begun to use it.
+fn allow_congestion_control(name: &str) -> Result<()> {
+    let allowed = fs::read_to_string(ALLOWED).with_context(|| format!("cannot read {ALLOWED}"))?;
+    if allowed.split_whitespace().any(|known| known == name) {
+        return Ok(());
+    }
+    fs::write(ALLOWED, format!("{} {name}", allowed.trim())).with_context(|| format!("cannot add {name} to {ALLOWED}"))
+}
+
 impl End {
     fn new(address: Ipv4Addr, peer: Ipv4Addr, mtu: u16) -> Result<Self> {
         let namespace = namespace()?;
@@ -64,6 +79,9 @@ impl End {
     /// Sets a sysctl of this end's network, like `net.ipv4.tcp_rmem`.
     pub(crate) fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
         let path = sysctl_path(key)?;
+        if key == CONGESTION_CONTROL {
+            allow_congestion_control(value)?;
+        }
         let (text, value) = (format!("cannot set {key} to {value:?}"), value.to_owned());
         self.namespace.run(move || fs::write(path, value)).context(text)
     }
