@@ -3,6 +3,7 @@
 mod endpoint;
 mod engine;
 mod flight;
+mod io;
 mod journal;
 mod plan;
 mod progress;
@@ -10,7 +11,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Write};
+use std::io::{Write, stderr, stdin, stdout};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,12 +23,12 @@ use rustix::io::Errno;
 
 use self::endpoint::{Disk, Location, Place, Role, Volumes};
 use self::engine::{CopyError, Engine, Options, Totals};
+use self::io::CopyIo;
 use self::journal::{Entry, Journal};
 use self::plan::Plan;
 use self::progress::Progress;
 use crate::depth::Depth;
 use crate::failure::Failure;
-use crate::io::PoolIo;
 use crate::size::Size;
 
 /// Bytes of data between two entries of the journal, and between two rounds of reading back.
@@ -151,8 +152,8 @@ fn from_stream(to: &Location, volumes: Volumes, options: Options) -> Result<Copi
     let disk = endpoint::open(to, Role::Fresh(0), volumes)?;
     let options = aligned(options, disk.granularity());
     let progress = Progress::new(None, 0);
-    let mut engine = Engine::new(&disk, options, PoolIo::start()?, &progress);
-    let len = streams::copy_in(&mut io::stdin().lock(), &mut engine, options.block)?;
+    let mut engine = Engine::new(&disk, options, CopyIo::on_threads()?, &progress);
+    let len = streams::copy_in(&mut stdin().lock(), &mut engine, options.block)?;
     engine.settle()?;
     progress.finish();
     let totals = engine.totals;
@@ -165,9 +166,9 @@ fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
     let len = disk.len_bytes();
     let options = aligned(options, disk.granularity());
     let progress = Progress::new(Some(len), 0);
-    let mut stdout = io::stdout().lock();
-    let totals = streams::copy_out(&disk, &mut stdout, options, PoolIo::start()?, &progress)?;
-    match rustix::fs::fsync(stdout.as_fd()) {
+    let mut output = stdout().lock();
+    let totals = streams::copy_out(&disk, &mut output, options, CopyIo::on_threads()?, &progress)?;
+    match rustix::fs::fsync(output.as_fd()) {
         // A pipe or terminal has nothing to make durable.
         Ok(()) | Err(Errno::INVAL | Errno::ROFS | Errno::NOTSUP) => {}
         Err(error) => {
@@ -272,7 +273,8 @@ fn copy(
     let start = start.min(len) / align * align;
     let progress = Progress::new(Some(len), start);
     let mut plan = Plan::new(start, len, align, options.block);
-    let mut engine = Engine::new(destination, options, PoolIo::start()?, &progress);
+    let io = CopyIo::between(source, destination)?;
+    let mut engine = Engine::new(destination, options, io, &progress);
     loop {
         engine.copy(source, &mut plan)?;
         engine.settle()?;
@@ -288,20 +290,20 @@ fn copy(
 }
 
 impl Copied {
-    fn print(&self, arguments: &Arguments, time: Duration) -> io::Result<()> {
+    fn print(&self, arguments: &Arguments, time: Duration) -> std::io::Result<()> {
         let Self { len, resumed_at, totals: Totals { data_bytes, zero_bytes } } = *self;
         let seconds = time.as_secs_f64();
         if arguments.json {
             let verified = arguments.verify;
             return writeln!(
-                io::stdout(),
+                stdout(),
                 "{{\"bytes\":{len},\"data_bytes\":{data_bytes},\"zero_bytes\":{zero_bytes},\"resumed_at\":{resumed_at},\
                  \"verified\":{verified},\"flushed\":true,\"seconds\":{seconds:.3}}}"
             );
         }
         let verified = if arguments.verify { ", verified" } else { "" };
         writeln!(
-            io::stderr(),
+            stderr(),
             "{}: {} of data and {} of zeroes in {seconds:.1} s{verified}, flushed",
             BinaryBytes(len),
             BinaryBytes(data_bytes),

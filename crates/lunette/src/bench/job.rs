@@ -237,7 +237,7 @@ impl Job {
 
     /// Requests that should be in flight.
     fn depth(&self, state: &State) -> usize {
-        state.measured.as_ref().map_or(self.plan.depth.least(), InFlight::limit)
+        state.measured.as_ref().map_or(self.plan.depth.most(), InFlight::limit)
     }
 
     /// Puts idle slots to work, as many as the depth says.

@@ -9,10 +9,10 @@ use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 
 use super::endpoint::Disk;
 use super::flight::{Flight, Moving, Purpose};
+use super::io::CopyIo;
 use super::plan::{Piece, Plan};
 use super::progress::Progress;
 use crate::depth::Depth;
-use crate::io::PoolIo;
 
 /// The most pieces between two flushes when their digests are kept: a bound on memory.
 const MAX_WINDOW_PIECES: usize = 64 << 10;
@@ -112,7 +112,7 @@ pub(crate) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    pub(crate) fn new(destination: &'a Disk, options: Options, io: PoolIo, progress: &'a Progress) -> Self {
+    pub(crate) fn new(destination: &'a Disk, options: Options, io: CopyIo, progress: &'a Progress) -> Self {
         // One buffer more than requests in flight: the last piece moves to a buffer of whole blocks.
         let budget = (options.depth.most() + 1) * (options.block as usize).next_power_of_two();
         Self {

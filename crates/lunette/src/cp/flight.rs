@@ -7,8 +7,8 @@ use std::time::Instant;
 use lunette_store::{Completion, CompletionSink, Op, Outcome, Store};
 use lunette_tuning::InFlight;
 
+use super::io::CopyIo;
 use crate::depth::Depth;
-use crate::io::PoolIo;
 
 /// Requests that move data, of which each kind has a latency of its own.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) trait Purpose {
 
 /// A bounded number of requests to stores, each with its purpose.
 pub(crate) struct Flight<T> {
-    io: PoolIo,
+    io: CopyIo,
     notes: Vec<Option<Note<T>>>,
     free: Vec<usize>,
     landed: Receiver<(u64, Outcome)>,
@@ -57,7 +57,7 @@ impl CompletionSink for Landing {
 
 impl<T: Purpose> Flight<T> {
     /// A flight with room for `depth` requests of up to `request_len` bytes.
-    pub(crate) fn new(depth: Depth, request_len: usize, io: PoolIo) -> Self {
+    pub(crate) fn new(depth: Depth, request_len: usize, io: CopyIo) -> Self {
         let (sender, landed) = mpsc::channel();
         let most = depth.most();
         Self {

@@ -9,9 +9,9 @@ use lunette_store::{Op, execute};
 use super::endpoint::Disk;
 use super::engine::{self, CopyError, Engine, Options, Totals};
 use super::flight::{Flight, Moving, Purpose};
+use super::io::CopyIo;
 use super::plan::{Piece, Plan};
 use super::progress::Progress;
-use crate::io::PoolIo;
 
 /// Copies `input` to its end, and returns its length. A file grows with it; a device must have room.
 pub(crate) fn copy_in(input: &mut impl Read, engine: &mut Engine<'_>, block: u64) -> Result<u64, CopyError> {
@@ -82,7 +82,7 @@ pub(crate) fn copy_out(
     source: &Disk,
     output: &mut impl Write,
     options: Options,
-    io: PoolIo,
+    io: CopyIo,
     progress: &Progress,
 ) -> Result<Totals, CopyError> {
     let len = source.len_bytes();

@@ -103,7 +103,7 @@ fn a_failed_request_and_a_failed_flush_are_reported() {
     };
     let text = with(OpKind::Write, || StoreError::NoSpace);
     assert!(text.starts_with("to: cannot write bytes ") && text.ends_with("no space left in the store"), "{text}");
-    let text = with(OpKind::Flush, || StoreError::FlushFailed(Arc::new(io::ErrorKind::Other.into())));
+    let text = with(OpKind::Flush, || StoreError::FlushFailed(Arc::new(std::io::ErrorKind::Other.into())));
     assert!(text.starts_with("to: the copy is not safe"), "{text}");
 
     let bad_source = Fault::new(source());
@@ -111,7 +111,7 @@ fn a_failed_request_and_a_failed_flush_are_reported() {
     bad_source.add(Rule {
         range,
         kind: Some(OpKind::Read),
-        ..Rule::always(|| StoreError::Io(io::ErrorKind::Other.into()))
+        ..Rule::always(|| StoreError::Io(std::io::ErrorKind::Other.into()))
     });
     let result = copy(&disk("from", Arc::new(bad_source)), &disk("to", soiled()), 0, OPTIONS, None);
     let expected = format!("from: cannot read bytes {} to {}", 5 * BLOCK, 6 * BLOCK);
@@ -220,7 +220,7 @@ fn streams_carry_any_length() {
         let mut data: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         data[len / 3..len / 2].fill(0);
         let to = endpoint::open(&Location::Path(path.clone()), Role::Fresh(0), endpoint::Volumes::Kept).unwrap();
-        let mut engine = Engine::new(&to, OPTIONS, PoolIo::start().unwrap(), &progress);
+        let mut engine = Engine::new(&to, OPTIONS, CopyIo::on_threads().unwrap(), &progress);
         assert_eq!(streams::copy_in(&mut &data[..], &mut engine, BLOCK).unwrap(), len as u64);
         engine.settle().unwrap();
         drop(to);
@@ -228,7 +228,7 @@ fn streams_carry_any_length() {
 
         let from = endpoint::open(&Location::Path(path.clone()), Role::Source, endpoint::Volumes::Kept).unwrap();
         let mut out = Vec::new();
-        streams::copy_out(&from, &mut out, OPTIONS, PoolIo::start().unwrap(), &progress).unwrap();
+        streams::copy_out(&from, &mut out, OPTIONS, CopyIo::on_threads().unwrap(), &progress).unwrap();
         same(&out, &data);
     }
 }
@@ -237,7 +237,7 @@ fn streams_carry_any_length() {
 fn a_stream_that_is_too_long_for_its_disk_is_an_error() {
     let to = disk("to", Arc::new(MemoryStore::new(BLOCK).unwrap()));
     let progress = Progress::new(None, 0);
-    let mut engine = Engine::new(&to, OPTIONS, PoolIo::start().unwrap(), &progress);
+    let mut engine = Engine::new(&to, OPTIONS, CopyIo::on_threads().unwrap(), &progress);
     let data = vec![3; 2 * BLOCK as usize];
     let copied = streams::copy_in(&mut &data[..], &mut engine, BLOCK).and_then(|_| engine.settle());
     assert!(matches!(copied, Err(CopyError::Disk { action: "write", .. })));
