@@ -31,9 +31,22 @@ fn in_namespace(commands: &[&str], test: impl FnOnce() + Send) {
                 Ok(output) => assert!(output.status.success(), "{command}: {output:?}"),
             }
         }
+        await_links();
         test();
     };
     thread::scope(|scope| scope.spawn(run).join().unwrap());
+}
+
+/// Waits until the system has noticed that all links of this namespace are up. It does so on a thread of its own, and drops what is sent before.
+fn await_links() {
+    let is_on_the_way = |link: &str| link.contains(",UP") && link.contains("state DOWN");
+    loop {
+        let shown = Command::new("ip").args(["-oneline", "link", "show"]).output().unwrap().stdout;
+        if !String::from_utf8_lossy(&shown).lines().any(is_on_the_way) {
+            return;
+        }
+        thread::yield_now();
+    }
 }
 
 fn skip(missing: &str) {
