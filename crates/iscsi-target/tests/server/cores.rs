@@ -463,7 +463,7 @@ fn who_changes_a_server_is_answered_when_a_core_fails_meanwhile() {
     is_asked.recv().unwrap();
     let (answer, answered) = channel();
     let control = target.control.clone();
-    let units = vec![UnitChange { device: Arc::clone(&devices[0]), lun: Lun::new(2).unwrap(), unit: None }];
+    let units = vec![UnitChange { device: Arc::clone(&devices[0]), lun: Lun::ZERO, unit: None }];
     let asks = move || answer.send(control.apply(update(&devices, units))).unwrap();
     thread::spawn(asks);
     // The first core has told the other one, which hears nothing any more.
