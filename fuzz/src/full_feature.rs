@@ -42,6 +42,8 @@ pub(crate) struct Recovery {
     pub(crate) marker_interval: Option<u32>,
     /// 0, 1 or 2.
     pub(crate) level: u32,
+    /// No command is answered while it is read, as none is between markers.
+    pub(crate) all_are_tasks: bool,
 }
 
 /// Plays an input to its end.
@@ -86,6 +88,9 @@ impl Initiator {
         let mut toy = Toy::new(Authentication::None, None, false, offer);
         toy.feed(&login_request(Isid([0x40, 0, 1, 0x37, 0, 1]), SerialNumber(u32::MAX - 2), &keys));
         assert!(toy.is_admitted(), "the login is refused");
+        if recovery.all_are_tasks {
+            toy.answer_later();
+        }
         let parameters = toy.parameters();
         assert_eq!(parameters.of_marker, parameters.if_marker);
         let mut initiator = Self {

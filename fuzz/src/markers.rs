@@ -16,7 +16,7 @@ const PINGS: usize = 12;
 
 fn recovery(input: &mut Input<'_>) -> Recovery {
     let marker_interval = Some(MIN_MARKER_INTERVAL_WORDS + u32::from(input.byte()));
-    Recovery { marker_interval, level: u32::from(input.byte() % 2) }
+    Recovery { marker_interval, level: u32::from(input.byte() % 2), all_are_tasks: true }
 }
 
 /// The target of the target's side. From recovery level 1 on, markers make a difference that is wanted: headers may be lost

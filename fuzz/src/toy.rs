@@ -210,6 +210,11 @@ impl Toy {
     }
 
     /// An initiator that falls silent is let go, whatever has happened, and nothing is left of it.
+    /// Every command becomes a task from now on. A task has a place in a table, from which target transfer tags follow.
+    pub(crate) fn answer_later(&self) {
+        self.server.store.answer_later();
+    }
+
     pub(crate) fn finish(mut self) -> Played {
         self.reading = true;
         self.server.store.open();

@@ -1,7 +1,7 @@
 //! A disk in memory whose second half takes its time, and whose first half answers every other short request within the call.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lunette_target::store::{
@@ -20,6 +20,8 @@ pub(crate) struct HeldStore {
     held: Mutex<Held>,
     /// Requests that it was asked to answer within the call.
     asked_at_once: AtomicUsize,
+    /// Nothing is answered within the call.
+    later: AtomicBool,
 }
 
 #[derive(Default)]
@@ -35,6 +37,7 @@ impl HeldStore {
             disk: MemoryStore::new(DISK_LEN).expect("a small disk"),
             held: Mutex::default(),
             asked_at_once: AtomicUsize::new(0),
+            later: AtomicBool::new(false),
         }
     }
 
@@ -78,6 +81,11 @@ impl HeldStore {
         self.asked_at_once.load(Ordering::Relaxed)
     }
 
+    /// Answers nothing within the call from now on.
+    pub(super) fn answer_later(&self) {
+        self.later.store(true, Ordering::Relaxed);
+    }
+
     /// Holds nothing from now on.
     pub(super) fn open(&self) {
         self.held().open = true;
@@ -95,7 +103,7 @@ impl Store for HeldStore {
     }
 
     fn answers_at_once(&self, kind: OpKind) -> bool {
-        self.disk.answers_at_once(kind)
+        !self.later.load(Ordering::Relaxed) && self.disk.answers_at_once(kind)
     }
 
     fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
