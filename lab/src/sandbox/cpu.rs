@@ -2,8 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{__rdtscp, _mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};
-use std::fs;
+use std::fs::File;
 use std::hint::black_box;
+use std::io::Read as _;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use anyhow::{Context, Result};
 const LINE: usize = 64;
 /// More than the second level of the cache that callgrind is told to simulate ([`super::count`]).
 const WALK_LEN: usize = 4 << 20;
+/// Bytes of the process's map that are read; its heap stands in one of the first ten lines.
+const MAP_LEN: usize = 8 << 10;
 /// How long the counter is compared with the clock.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
@@ -75,12 +78,30 @@ pub(super) fn core_cycles_per_cycle() -> f64 {
 }
 
 /// The heap of this process, where the state of the sessions lies.
+///
+/// Nothing here allocates or frees: a `free` may give the end of the heap back to the kernel after the map was read, and then those lines are no
+/// longer mapped.
 pub(super) fn heap() -> Result<Lines> {
-    let maps = fs::read_to_string("/proc/self/maps").context("cannot read the map of this process")?;
-    let line = maps.lines().find(|line| line.ends_with("[heap]")).context("this process has no heap")?;
+    let mut map = [0; MAP_LEN];
+    let len = read_map(&mut map).context("cannot read the map of this process")?;
+    let lines = map[..len].split(|&byte| byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+    let line = lines.into_iter().find(|line| line.ends_with("[heap]")).context("this process has no heap")?;
     let (range, _) = line.split_once(' ').context("a line of the map without a range")?;
     let (from, to) = range.split_once('-').context("a range of the map without an end")?;
     Ok(usize::from_str_radix(from, 16)?..usize::from_str_radix(to, 16)?)
+}
+
+/// Reads the start of the map: the program's own lines and then the heap's.
+fn read_map(map: &mut [u8; MAP_LEN]) -> std::io::Result<usize> {
+    let mut file = File::open("/proc/self/maps")?;
+    let mut len = 0;
+    while len < map.len() {
+        match file.read(&mut map[len..])? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(len)
 }
 
 /// Empties the caches of these bytes, down to memory.
@@ -124,7 +145,41 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// The system's allocator, which counts the allocations of each thread.
+    struct Counting;
+
+    // SAFETY: the system's allocator does the work.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+            // SAFETY: as the caller promises.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            // SAFETY: as the caller promises.
+            unsafe { System.dealloc(block, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static COUNTING: Counting = Counting;
+
+    #[test]
+    fn the_heap_stays_as_it_is_found() {
+        let before = ALLOCATIONS.get();
+        assert!(heap().is_ok());
+        assert_eq!(ALLOCATIONS.get(), before, "what allocates also frees, and may unmap the end of the heap");
+    }
 
     #[test]
     fn the_heap_holds_small_values() {

@@ -109,7 +109,7 @@ fn in_own_process(cell: &Cell) -> Result<Figures> {
     let load = machine::load();
     let output = Command::new(this).args(["sandbox", "--cell", &cell.to_string()]).output()?;
     if !output.status.success() {
-        bail!("measuring {cell} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("measuring {cell} failed: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     let mut figures: Figures = serde_json::from_slice(&output.stdout).context("a measurement printed no figures")?;
     figures.extend(load.map(|load| (LOAD.into(), load)));
