@@ -105,6 +105,9 @@ impl Cluster {
     }
 }
 
+/// Tests stop the OSD for up to a minute.
+const HEARTBEAT_GRACE_S: u32 = 90;
+
 /// The configuration of all daemons and clients.
 fn configuration(folder: &Path, monitor: &str, fsid: &str) -> String {
     let folder = folder.display();
@@ -120,6 +123,8 @@ fn configuration(folder: &Path, monitor: &str, fsid: &str) -> String {
          osd pool default size = 1\n\
          osd pool default min size = 1\n\
          osd crush chooseleaf type = 0\n\
+         # The lease of reads is .8 of it. An OSD that is stopped for longer never answers again where it has no peer.\n\
+         osd heartbeat grace = {HEARTBEAT_GRACE_S}\n\
          mon allow pool size one = true\n\
          [mon]\n\
          mon data = {folder}/mon\n\
