@@ -135,7 +135,10 @@ fn json_of_a_load_has_the_keys_that_the_guide_lists() {
         "event_loop",
         "recoveries",
     ];
-    let bench = printed(&["bench", "--json", "--rw", "randrw", "--jobs", "2", "--time", "1", url], &keys);
+    // As much in flight as the disk has, which is the most that may be.
+    let whole = ["--size", "64K", "--depth", "8"];
+    let bench = ["bench", "--json", "--rw", "randrw", "--jobs", "2", "--time", "1", url];
+    let bench = printed(&[&bench[..], &whole].concat(), &keys);
     let counts = [
         "batches",
         "system_calls",
@@ -250,7 +253,8 @@ fn bad_usage_is_reported() {
     fails(USAGE, &["--rw"], &["bench", "--rw", "sideways", url]);
     fails(USAGE, &["--warm-up"], &["bench", "--warm-up", "soon", url]);
     fails(USAGE, &["--bs 1000"], &["bench", "--bs", "1000", url]);
-    fails(USAGE, &["too few"], &["bench", "--size", "64K", "--depth", "64", url]);
+    fails(USAGE, &["too few"], &["bench", "--size", "64K", "--depth", "17", url]);
+    fails(USAGE, &["too few"], &["bench", "--rw", "verify", "--size", "64K", "--depth", "16", url]);
     fails(USAGE, &["not a rate"], &["tune", "--rtt", "50ms", "--rate", "fast"]);
     fails(USAGE, &["--count"], &["ping", "-c", "0", url]);
     server.stop();

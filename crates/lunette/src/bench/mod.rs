@@ -234,7 +234,8 @@ fn plans(arguments: &Arguments, disks: &[Disk], volume: Option<&dyn Store>) -> R
         chunks = chunks.min(MAX_VERIFIED_CHUNKS);
     }
     // Chunks that are verified have one request at a time, and one chunk is free for the next.
-    let most = chunks.saturating_sub(1).min(MAX_DEPTH as u64);
+    let of_chunks = if arguments.rw == Mode::Verify { chunks.saturating_sub(1) } else { chunks };
+    let most = of_chunks.min(MAX_DEPTH as u64);
     let affordable = most.min((MAX_MEASURED_BYTES / bs).max(1)) as usize;
     let depth = arguments.depth.map_or(Depth::Measured(affordable), |depth| Depth::Given(depth.into()));
     if depth.most() == 0 || depth.most() as u64 > most {

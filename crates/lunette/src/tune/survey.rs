@@ -226,7 +226,8 @@ fn bounds(subject: &Subject, disk: &Disk, agreed: &Parameters, fixed_len: Option
         // A device that takes less than the tuner would try gets what it takes.
         request_len: fixed_len.or((most < whole.whole_blocks(MIN_CHOICE)).then_some(most)),
         max_request_len: most,
-        max_in_flight_bytes: MAX_IN_FLIGHT_BYTES.min(load_bytes),
+        // More than the disk has would meet requests of its own.
+        max_in_flight_bytes: MAX_IN_FLIGHT_BYTES.min(load_bytes).min(facts.len_bytes()),
         may_send_unsolicited: !agreed.initial_r2t,
         may_send_immediate: agreed.immediate_data,
         max_first_burst_len: agreed.effective_first_burst_len().into(),
