@@ -52,6 +52,11 @@ impl Stage {
     ) -> Result<Child> {
         Child::start(&self.folder, name, cpus, program, arguments, &self.interrupt)
     }
+
+    /// Both CPUs, as a list.
+    pub(crate) fn both_cpus(&self) -> String {
+        format!("{},{}", self.cpus.target, self.cpus.initiator)
+    }
 }
 
 /// The words of a command line.
@@ -166,6 +171,11 @@ impl Lunette {
     pub(crate) fn start_anywhere(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
         let cpus = [stage.cpus.target, stage.cpus.initiator];
         Self::serve(stage, name, &cpus, words![format!("mem:{len_bytes}")])
+    }
+
+    /// Starts a server with an image in Ceph, on either CPU.
+    pub(crate) fn start_image(stage: &Stage, name: &str, image: &str) -> Result<Self> {
+        Self::listen(stage, name, &[stage.cpus.target, stage.cpus.initiator], words![image])
     }
 
     fn serve(stage: &Stage, name: &str, cpus: &[usize], options: Vec<OsString>) -> Result<Self> {

@@ -1,10 +1,12 @@
-//! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, and its tools beside qemu-img and nbdkit, in one run.
+//! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, and its tools beside qemu-img and nbdkit, in one run; with `--ceph` its disks in
+//! Ceph beside librbd and qemu-nbd.
 //!
 //! A figure of a shared machine means nothing by itself. So all parties take turns in rounds on the same two CPUs, with the
 //! same congestion control and the same bytes in memory behind them, and the results are ratios of medians.
 
 pub(crate) mod ceiling;
 pub(crate) mod cells;
+mod ceph;
 pub(crate) mod child;
 pub(crate) mod contestant;
 mod cores;
@@ -59,6 +61,9 @@ pub(crate) struct Arguments {
     /// Only the tools: `lunette cp` beside qemu-img, `lunette nbd` beside nbdkit.
     #[arg(long, conflicts_with = "quick")]
     tools: bool,
+    /// Only disks in Ceph: `lunette serve` beside `rbd bench` and `qemu-nbd`.
+    #[arg(long, conflicts_with_all = ["quick", "tools"])]
+    ceph: bool,
     /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
@@ -82,16 +87,16 @@ impl Arguments {
 /// Compares and prints. The exit code does not depend on the ratios, which are for the reader to judge.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::provide_for_comparison()?;
+    if arguments.ceph {
+        packages::provide_for_ceph()?;
+    }
     process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette", "--package", "xtask"]))?;
     // From here on a signal ends in an error, so that everything below is undone in order.
     let interrupt = Interrupt::on_signals()?;
     let stage = Stage { folder: folder()?, cpus: Cpus::choose()?, interrupt };
     let _congestion_control = CongestionControl::pin()?;
     let mut conditions = conditions(arguments, &stage);
-    let (measured, mut rows) = if arguments.tools { Default::default() } else { pairs(arguments, &stage)? };
-    if !arguments.quick {
-        rows.extend(tools::measure(&stage, arguments.rounds(), arguments.seconds())?);
-    }
+    let (measured, rows) = measure(arguments, &stage)?;
     conditions.push(("load average after", load()));
     if arguments.json {
         output::json_lines(&conditions, &measured, &rows);
@@ -99,6 +104,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         output::tables(&conditions, &measured, &rows);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures what the arguments ask for.
+fn measure(arguments: &Arguments, stage: &Stage) -> Result<(Vec<Measured>, Vec<Row>)> {
+    let (rounds, seconds) = (arguments.rounds(), arguments.seconds());
+    if arguments.ceph {
+        return Ok((Vec::new(), ceph::measure(stage, rounds, seconds)?));
+    }
+    let (measured, mut rows) = if arguments.tools { Default::default() } else { pairs(arguments, stage)? };
+    if !arguments.quick {
+        rows.extend(tools::measure(stage, rounds, seconds)?);
+    }
+    Ok((measured, rows))
 }
 
 /// Measures the pairs of initiator and target.
@@ -140,7 +158,19 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
                 DISK_LEN >> 20
             ),
         ),
-        ("packages", packages::versions(&["tgt", "libiscsi-bin", "qemu-utils", "nbdkit", "fio", "libnbd-bin"])),
+        (
+            "packages",
+            packages::versions(&[
+                "tgt",
+                "libiscsi-bin",
+                "qemu-utils",
+                "nbdkit",
+                "fio",
+                "libnbd-bin",
+                "ceph-osd",
+                "librbd1",
+            ]),
+        ),
         ("tgt, tuned", tuned.join(" ")),
         ("rounds", format!("{rounds} of {seconds} s for each pair, interleaved")),
         ("load average before", load()),

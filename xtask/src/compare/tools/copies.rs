@@ -65,12 +65,7 @@ pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Contest>> {
 
 /// A process that never waits.
 fn busy_process(stage: &Stage) -> Result<Child> {
-    stage.start("busy", both(stage), Path::new("sh"), ["-c", "while :; do :; done"].map(Into::into).into())
-}
-
-/// Both CPUs, as a list.
-fn both(stage: &Stage) -> String {
-    format!("{},{}", stage.cpus.target, stage.cpus.initiator)
+    stage.start("busy", stage.both_cpus(), Path::new("sh"), ["-c", "while :; do :; done"].map(Into::into).into())
 }
 
 /// Where the copies come from and go to.
@@ -117,7 +112,7 @@ impl Places {
 
     fn copy(&self, stage: &Stage, program: &Path, arguments: Vec<OsString>) -> Result<Turn> {
         let started = Instant::now();
-        let ended = stage.start("copy", both(stage), program, arguments)?.finish(COPY_LIMIT);
+        let ended = stage.start("copy", stage.both_cpus(), program, arguments)?.finish(COPY_LIMIT);
         let speed = 1.0 / started.elapsed().as_secs_f64();
         // Not every copy makes it.
         let _ = fs::remove_file(self.made());
