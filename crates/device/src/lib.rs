@@ -26,6 +26,7 @@
 //! | [`Step::Background`] | [`Input::Begun`]; the driver steps the [`BackgroundTask`] from then on |
 //! | [`Step::Abort`] | [`Input::Aborted`] once no store works on the aborted tasks |
 //!
+//! - The commands of a nexus are started and stepped by one thread at a time, which counts what they do without a lock.
 //! - Dropping a task before its end aborts it. What its store was already asked to do may still happen.
 //! - A [`BackgroundTask`] belongs to the logical unit: no nexus can abort it, and it outlives its initiator.
 //!   [`TargetDevice::background`] returns the work that an earlier process did not finish.
@@ -80,6 +81,7 @@
 //! - `task`: a command from admission to its response
 //! - `commands`: the opcode table, the context of a command, and one handler file for each family of commands
 //! - `target_device`: the device with its nexuses, ROD tokens and port groups; `coroutine`: how handlers run step by step
+//! - `counts`: the numbers of a logical unit
 //! - `scrub`: the background work of units of quanta
 //! - `unit`: a logical unit and the state that commands share on it
 //! - `reservations`, `port_groups`, `sanitize`: pure state machines
@@ -95,6 +97,7 @@
 mod command;
 mod commands;
 mod coroutine;
+mod counts;
 mod environment;
 mod extent;
 mod limits;
@@ -111,6 +114,7 @@ mod wait;
 
 pub use command::{Command, Response};
 pub use coroutine::{BackgroundTask, Input, Step, Work};
+pub use counts::{CommandKind, LATENCY_BOUNDS, LATENCY_BUCKETS, UnitCounts};
 pub use environment::{Clock, Entropy, system_clock, system_entropy};
 pub use limits::{
     BLOCK_SIZES, MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP,
@@ -124,7 +128,7 @@ pub use target_device::{
 };
 pub use task::{AtOnce, Task};
 pub use unit::{
-    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, LogicalUnit, LogicalUnitConfig, LogicalUnitError,
-    MIN_SANITIZE_RATE, MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, StoredDigests,
+    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, InitiatorBytes, LogicalUnit, LogicalUnitConfig,
+    LogicalUnitError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, StoredDigests,
 };
 pub use wait::Waitable;

@@ -47,6 +47,9 @@ pub(crate) const MAX_UNIT_ATTENTIONS: usize = 16;
 /// Lost nexuses that one logical unit remembers, so that a returning nexus finds I_T NEXUS LOSS instead of a power on.
 pub(crate) const MAX_LOST_NEXUSES: usize = 1024;
 
+/// Initiators whose share of the bytes one logical unit remembers when they are gone. The shares of all others are one.
+pub(crate) const MAX_GONE_INITIATORS: usize = 64;
+
 /// Target port groups of one target device.
 pub const MAX_PORT_GROUPS: usize = 64;
 

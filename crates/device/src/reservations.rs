@@ -103,6 +103,16 @@ pub(crate) enum Refusal {
     Check(SenseData),
 }
 
+impl Refusal {
+    /// The sense data of CHECK CONDITION.
+    pub(crate) fn sense(&self) -> Option<&SenseData> {
+        match self {
+            Self::Conflict => None,
+            Self::Check(sense) => Some(sense),
+        }
+    }
+}
+
 impl From<SenseData> for Refusal {
     fn from(sense: SenseData) -> Self {
         Self::Check(sense)

@@ -14,8 +14,8 @@ use lunette_scsi::{AdditionalSense, Lun};
 
 use crate::nexus::{NexusId, NexusName, TargetPort};
 use crate::port_groups::PortGroups;
-use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
+use crate::unit::{InitiatorBytes, LogicalUnit};
 pub use lun_map::{LunMap, LunMapError, Place};
 pub use nexus::Nexus;
 use nexus::{NexusState, Seen};
@@ -224,6 +224,21 @@ impl TargetDevice {
     /// The logical units, in LUN order.
     pub fn units(&self) -> Vec<(Lun, Arc<LogicalUnit>)> {
         self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
+    }
+
+    /// What each initiator has read from and written to the logical units, by its name. The empty name has those that are gone and that the units
+    /// do not remember one by one.
+    pub fn initiator_bytes(&self) -> BTreeMap<Arc<str>, InitiatorBytes> {
+        let mut sums = BTreeMap::new();
+        for (_, unit) in self.units() {
+            unit.counters().add_initiators(&mut sums);
+        }
+        sums
+    }
+
+    /// The number of attached nexuses: in iSCSI, of sessions.
+    pub fn nexuses(&self) -> usize {
+        self.inventory().nexuses.len()
     }
 
     /// Attaches an `I_T` nexus that sees all logical units. It finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED on each

@@ -2,17 +2,20 @@
 
 mod admission;
 mod at_once;
+mod in_flight;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
+use std::time::Duration;
 
 use lunette_buffer::Payload;
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 
 use crate::command::{Command, Response};
 use crate::commands::context::{Cx, INTERNAL_FAILURE};
-use crate::commands::row::{Direction, RangeRule, Row};
+use crate::commands::opcodes;
+use crate::commands::row::{RangeRule, Row};
 use crate::commands::sanitize::work;
 use crate::coroutine::workspace::RunningHandler;
 use crate::coroutine::{BackgroundTask, Input, Step};
@@ -23,9 +26,9 @@ use crate::target_device::{Nexus, TargetDevice};
 use crate::task::admission::Admitted;
 use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
-use crate::unit::medium::MediumUse;
 
 pub use at_once::AtOnce;
+use in_flight::InFlight;
 
 /// The execution of one command. The crate's documentation explains how to drive it.
 pub struct Task {
@@ -34,18 +37,11 @@ pub struct Task {
 
 enum State {
     /// Not started yet.
-    Ready {
-        device: Arc<TargetDevice>,
-        nexus: Arc<NexusState>,
-        command: Command,
-    },
+    Ready { device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command },
     /// The handler waits for an answer.
-    Running {
-        row: &'static Row,
-        handler: RunningHandler,
-        itl: Option<Arc<ItlNexus>>,
-    },
-    Ended,
+    Running { row: &'static Row, handler: RunningHandler, in_flight: Option<InFlight> },
+    /// The latency may still be told.
+    Ended(Option<InFlight>),
 }
 
 impl TargetDevice {
@@ -76,7 +72,7 @@ impl Task {
             handler.channel().answer(input);
             return self.run();
         }
-        match (std::mem::replace(&mut self.state, State::Ended), input) {
+        match (std::mem::replace(&mut self.state, State::Ended(None)), input) {
             (State::Ready { device, nexus, command }, Input::Start) => self.start(device, nexus, command),
             _ => out_of_sequence(),
         }
@@ -85,39 +81,63 @@ impl Task {
     /// Whether the task accesses `unit`.
     pub fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
         match &self.state {
-            State::Running { itl, handler, .. } => {
-                itl.as_ref().is_some_and(|itl| Arc::ptr_eq(&itl.unit, unit)) || handler.channel().uses(unit)
+            State::Running { in_flight, handler, .. } => {
+                let own = in_flight.as_ref().map(|command| &command.itl().unit);
+                own.is_some_and(|own| Arc::ptr_eq(own, unit)) || handler.channel().uses(unit)
             }
-            State::Ready { .. } | State::Ended => false,
+            State::Ready { .. } | State::Ended(_) => false,
+        }
+    }
+
+    /// The driver answers the command itself, with this status. Nothing after the end of the task.
+    pub fn end_with(&mut self, status: Status) {
+        let mut in_flight = match std::mem::replace(&mut self.state, State::Ended(None)) {
+            State::Ready { nexus, command, .. } => {
+                let itl = nexus.find(Lun::decode(command.lun));
+                itl.map(|itl| InFlight::begin(itl, opcodes::find(&command.cdb).ok()))
+            }
+            State::Running { in_flight, .. } | State::Ended(in_flight) => in_flight,
+        };
+        if let Some(command) = &mut in_flight {
+            command.end(status, None);
+        }
+        self.state = State::Ended(in_flight);
+    }
+
+    /// Tells how long the command took, from the moment at which it was decoded until its answer was queued. Call it once, after the end.
+    pub fn took(&self, took: Duration) {
+        if let State::Ended(Some(command)) = &self.state {
+            command.took(took);
         }
     }
 
     /// Admits the command and starts its handler.
     fn start(&mut self, device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command) -> Step {
-        let lun = Lun::decode(command.lun);
-        if command.attribute == TaskAttribute::Aca {
-            return Step::Done(Response::check(&NO_ACA, format_of(nexus.find(lun).as_ref())));
-        }
-        let admitted = admission::admit(&nexus, lun, &command.cdb);
+        let (itl, row) = (nexus.find(Lun::decode(command.lun)), opcodes::find(&command.cdb));
+        let mut in_flight = itl.clone().map(|itl| InFlight::begin(itl, row.ok()));
+        let admitted = if command.attribute == TaskAttribute::Aca {
+            Err(Refusal::Check(NO_ACA))
+        } else {
+            admission::admit(row, itl, &command.cdb, &nexus.it_nexus)
+        };
         let Admitted { row, itl, extent, epoch } = match admitted {
             Ok(admitted) => admitted,
-            Err(Refusal::Conflict) => {
-                tracing::debug!(opcode = ?command.cdb.opcode(), %lun, "reservation conflict");
-                return Step::Done(Response { status: Status::RESERVATION_CONFLICT, ..Response::good() });
-            }
-            Err(Refusal::Check(sense)) => {
-                tracing::debug!(opcode = ?command.cdb.opcode(), %lun, ?sense, "refused");
-                return Step::Done(Response::check(&sense, format_of(nexus.find(lun).as_ref())));
+            Err(refusal) => {
+                let response = refused(&refusal, &command, in_flight.as_ref());
+                if let Some(command) = &mut in_flight {
+                    command.end(response.status, refusal.sense());
+                }
+                self.state = State::Ended(in_flight);
+                return Step::Done(response);
             }
         };
-        let seen = itl.clone();
         let mut handler = RunningHandler::new();
         let Command { cdb, data_out_len, .. } = command;
         let claim = OnceLock::new();
         let channel = Arc::clone(handler.channel());
         let cx = Cx { row, device, nexus, itl, cdb, extent, epoch, data_out_len, channel, claim };
         (row.handler)(cx, handler.slot());
-        self.state = State::Running { row, handler, itl: seen };
+        self.state = State::Running { row, handler, in_flight };
         self.run()
     }
 
@@ -131,29 +151,52 @@ impl Task {
                 None => Err(INTERNAL_FAILURE),
             },
         };
-        let ended = std::mem::replace(&mut self.state, State::Ended);
-        let State::Running { row, handler, itl } = ended else { return out_of_sequence() };
+        let ended = std::mem::replace(&mut self.state, State::Ended(None));
+        let State::Running { row, handler, mut in_flight } = ended else { return out_of_sequence() };
         let channel = handler.channel();
-        let response = match reply {
+        let itl = in_flight.as_ref().map(InFlight::itl);
+        let (response, sense) = match reply {
             Ok(buffer) => {
                 let (status, status_qualifier) = channel.status();
                 let data_in = buffer.map_or_else(|| channel.take_reply(), Payload::from);
-                Response { status, status_qualifier, data_in, ..Response::good() }
+                (Response { status, status_qualifier, data_in, ..Response::good() }, None)
             }
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");
-                Response::check(&sense, format_of(itl.as_ref()))
+                (Response::check(&sense, format_of(itl)), Some(sense))
             }
         };
         let mut response = Response { data_out_transfer_len: channel.data_out_transfer_len(), ..response };
-        if let Some(itl) = itl.filter(|_| response.sense.is_none() && row.range == RangeRule::Transfer) {
-            response.edu_len = itl.unit.edu_len();
-            if itl.unit.quanta().is_some() {
-                response.digests = channel.take_digests();
+        if let Some(command) = in_flight.as_mut() {
+            command.end(response.status, sense.as_ref());
+            if sense.is_none() {
+                command.transferred(response.data_in.len() as u64, response.data_out_transfer_len);
             }
-            count(row, &itl.unit, response.data_in.len() as u64, response.data_out_transfer_len);
+            let unit = &command.itl().unit;
+            if sense.is_none() && row.range == RangeRule::Transfer {
+                response.edu_len = unit.edu_len();
+                if unit.quanta().is_some() {
+                    response.digests = channel.take_digests();
+                }
+            }
         }
+        self.state = State::Ended(in_flight);
         Step::Done(response)
+    }
+}
+
+/// The response to a command that is not admitted.
+fn refused(refusal: &Refusal, command: &Command, in_flight: Option<&InFlight>) -> Response {
+    let (opcode, lun) = (command.cdb.opcode(), Lun::decode(command.lun));
+    match refusal {
+        Refusal::Conflict => {
+            tracing::debug!(?opcode, %lun, "reservation conflict");
+            Response { status: Status::RESERVATION_CONFLICT, ..Response::good() }
+        }
+        Refusal::Check(sense) => {
+            tracing::debug!(?opcode, %lun, ?sense, "refused");
+            Response::check(sense, format_of(in_flight.map(InFlight::itl)))
+        }
     }
 }
 
@@ -170,24 +213,12 @@ fn format_of(itl: Option<&Arc<ItlNexus>>) -> SenseFormat {
     itl.map_or(SenseFormat::Fixed, |itl| itl.unit.sense_format())
 }
 
-/// Counts a command that transferred blocks.
-fn count(row: &Row, unit: &LogicalUnit, data_in_len: u64, data_out_len: u64) {
-    let (counters, block_size) = (unit.counters(), u64::from(unit.block_size()));
-    if row.medium == MediumUse::Writes {
-        counters.write_commands.add(1);
-        counters.blocks_received.add(data_out_len / block_size);
-    } else if row.direction == Direction::In {
-        counters.read_commands.add(1);
-        counters.blocks_transmitted.add(data_in_len / block_size);
-    }
-}
-
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.state {
             State::Ready { command, .. } => write!(f, "Task(ready, {:?})", command.cdb.opcode()),
             State::Running { row, .. } => write!(f, "Task(running, {})", row.name),
-            State::Ended => f.write_str("Task(ended)"),
+            State::Ended(_) => f.write_str("Task(ended)"),
         }
     }
 }

@@ -24,6 +24,7 @@ use lunette_quanta::QuantumSize;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
+use crate::counts::UnitCounts;
 use crate::nexus::{ItNexus, NexusId};
 use crate::reservations::shared::SharedReservations;
 use crate::sanitize::Sanitize;
@@ -34,6 +35,7 @@ pub use config::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnitConfig, LogicalUnitError, MIN_SANITIZE_RATE,
 };
 use counters::Counters;
+pub use counters::InitiatorBytes;
 use identifying::IdentifyingInformation;
 use itl_nexus::ItlNexus;
 pub use medium::EjectError;
@@ -203,7 +205,7 @@ impl LogicalUnit {
     pub fn eject(&self) -> Result<(), EjectError> {
         self.may_eject()?;
         if self.medium.set_present(false) {
-            self.counters.unloads.add(1);
+            self.counters.unloads.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -232,7 +234,12 @@ impl LogicalUnit {
         &self.clock
     }
 
-    /// The counters behind the log pages.
+    /// What commands have done to the unit since it was made.
+    pub fn counts(&self) -> UnitCounts {
+        self.counters.total()
+    }
+
+    /// The counters behind log pages and metrics.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -299,7 +306,7 @@ impl LogicalUnit {
     }
 
     /// The space found by the last [`Self::refresh_space`].
-    pub(crate) fn space(&self) -> Option<Space> {
+    pub fn space(&self) -> Option<Space> {
         self.space.last()
     }
 

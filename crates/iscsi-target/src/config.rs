@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lunette_device::{LunMap, LunMaps, TargetDevice};
 use lunette_ecl_endpoint::Config as DatagramConfig;
@@ -11,7 +12,7 @@ use lunette_session::iscsi_target::{Host, Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials};
 
-use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES};
+use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES};
 
 /// One address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +97,8 @@ pub struct ServerConfig {
     pub discovery: Authentication,
     /// How long to wait for what.
     pub timers: Timers,
+    /// A command that takes longer is logged, with what it has waited for.
+    pub slow_command: Duration,
     /// Bytes of buffers for data in flight, of all cores together; [`MIN_BUFFER_BYTES`](crate::MIN_BUFFER_BYTES) for each at least.
     pub buffer_bytes: usize,
     /// Threads for file operations, of all cores together; one for each at least.
@@ -117,6 +120,7 @@ impl ServerConfig {
             targets,
             discovery: Authentication::None,
             timers: Timers::default(),
+            slow_command: DEFAULT_SLOW_COMMAND,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             file_threads: DEFAULT_FILE_THREADS,
             event_loop: LoopConfig::default(),

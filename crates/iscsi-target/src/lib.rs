@@ -73,7 +73,7 @@ pub use config::{
     BindError, DatagramPlace, DatagramPortalConfig, HostConfig, PortalConfig, ServerConfig, TargetConfig,
 };
 pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateError};
-pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
+pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES, MIN_BUFFER_BYTES};
 pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{Monitor, Statistics};

@@ -92,3 +92,6 @@ pub(crate) const NEGOTIATION_GRACE: Duration = Duration::from_secs(10);
 
 /// When a stop that does not come to an end is ended all the same.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(9);
+
+/// The time that a command may take before it is logged, unless the configuration says another.
+pub const DEFAULT_SLOW_COMMAND: Duration = Duration::from_secs(1);

@@ -15,7 +15,9 @@ use lunette_session::iscsi_target::{Directory, Timers};
 use crate::config::{BindError, ServerConfig, check_targets, lun_maps, node};
 use crate::control::{Control, Updates, UpdatesEnd};
 pub use crate::core::DatagramPortal;
-use crate::core::{ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, declare_ports};
+use crate::core::{
+    ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, Timing, declare_ports,
+};
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::Monitor;
 use crate::threads::{Seat, run_all};
@@ -53,11 +55,16 @@ impl Server {
     ///
     /// When a portal cannot be opened, or the targets contradict each other.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
-        Self::bind_at(config, Instant::now(), system_entropy())
+        Self::bind_at(config, Instant::now(), system_entropy(), false)
     }
 
-    /// [`bind`](Self::bind), with the moment from which time is counted and the source of random numbers.
-    pub(crate) fn bind_at(config: ServerConfig, epoch: Instant, entropy: Entropy) -> Result<Self, BindError> {
+    /// [`bind`](Self::bind), with the moment from which time is counted and the source of random numbers. `is_stepped`: time stands still within a batch.
+    pub(crate) fn bind_at(
+        config: ServerConfig,
+        epoch: Instant,
+        entropy: Entropy,
+        is_stepped: bool,
+    ) -> Result<Self, BindError> {
         check_targets(&config.targets)?;
         let mut reactors = open_reactors(&config)?;
         let mailboxes = Mailbox::between(reactors.iter().map(Reactor::waker));
@@ -84,6 +91,7 @@ impl Server {
             devices,
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
+            timing: Timing { stands_still: is_stepped, slow_command: config.slow_command },
             datagrams: config.datagrams,
             pool_bytes: pool_bytes(config.buffer_bytes, config.cores),
             file_threads: config.file_threads.div_ceil(config.cores),
@@ -148,6 +156,7 @@ struct Common {
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
     timers: Timers,
+    timing: Timing,
     datagrams: DatagramConfig,
     /// Of each.
     pool_bytes: usize,
@@ -169,6 +178,7 @@ impl Common {
             devices: self.devices.clone(),
             directory: Arc::clone(&self.directory),
             timers: self.timers,
+            timing: self.timing,
             datagrams: self.datagrams.clone(),
             pool: Pool::trimmed(self.pool_bytes),
             file_threads: ThreadPool::new("lunette-file", self.file_threads, MAX_QUEUED_FILE_OPS)?,

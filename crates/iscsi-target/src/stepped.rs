@@ -57,7 +57,7 @@ impl SteppedServer {
     ///
     /// As for [`Server::bind`].
     pub fn bind(config: ServerConfig, now: Instant, entropy: Entropy) -> Result<Self, BindError> {
-        let server = Server::bind_at(config, now, entropy)?;
+        let server = Server::bind_at(config, now, entropy, true)?;
         let (monitor, stopper, control) = (server.monitor(), server.stopper(), server.control());
         let (seats, updates_end) = server.into_seats();
         let core = |Seat { mut reactor, config }| {

@@ -175,6 +175,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         cores: config.cores,
         buffer_bytes: config.limits.buffer_bytes(),
         timers: config.limits.timers(),
+        slow_command: config.limits.slow_command(),
         datagram_portals: config.datagram_portals(),
         datagrams: ecl::carriage(&config, served.state.as_ref())?,
         ..ServerConfig::new(config.portals(), targets)

@@ -24,7 +24,7 @@ use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::range_locks::Claim;
 use crate::wait::Waitable;
 
-pub(crate) use medium::{MediumAddress, count_request};
+pub(crate) use medium::MediumAddress;
 
 /// The context of a command that has passed admission.
 pub(crate) struct Cx {

@@ -5,6 +5,7 @@ use lunette_scsi::{OpCode, ServiceAction};
 
 use super::context::Cx;
 use crate::coroutine::workspace::HandlerSlot;
+use crate::counts::CommandKind;
 use crate::port_groups::access::AccessRule;
 use crate::reservations::ReservationRule;
 use crate::sanitize::SanitizeRule;
@@ -106,6 +107,19 @@ impl Requirement {
 }
 
 impl Row {
+    /// As what the command is counted.
+    pub(crate) fn kind(&self) -> CommandKind {
+        match (self.opcode, self.range) {
+            (OpCode::UNMAP, _) => CommandKind::Unmap,
+            (OpCode::SYNCHRONIZE_CACHE_10 | OpCode::SYNCHRONIZE_CACHE_16, _) => CommandKind::Flush,
+            (_, RangeRule::Transfer | RangeRule::Atomic | RangeRule::WriteSame) if self.medium == MediumUse::Writes => {
+                CommandKind::Write
+            }
+            (_, RangeRule::Transfer) if self.direction == Direction::In => CommandKind::Read,
+            _ => CommandKind::Other,
+        }
+    }
+
     /// Whether the command is supported on the unit of `itl`.
     pub(crate) fn supported_by(&self, itl: &ItlNexus) -> bool {
         self.needs.met_by(itl)

@@ -47,7 +47,7 @@ pub(crate) async fn start_stop_unit(cx: Cx) -> Reply {
         // Another initiator may have prevented the removal during the flush.
         check_eject(unit.eject())?;
     } else {
-        unit.counters().stops.add(1);
+        unit.counters().stops.fetch_add(1, Ordering::Relaxed);
     }
     Ok(None)
 }

@@ -83,6 +83,8 @@ pub(crate) struct NexusState {
     pub(crate) host: Option<Arc<str>>,
     /// The SCSI device name of the target device.
     pub(crate) device_name: Arc<str>,
+    /// The name of the initiator, without that of its port.
+    initiator: Arc<str>,
     /// The names of the ports, to which reservations belong.
     pub(crate) it_nexus: Arc<ItNexus>,
     /// Whether the transport carries the task management functions that SAM-5 added.
@@ -95,8 +97,9 @@ pub(crate) struct NexusState {
 impl NexusState {
     pub(crate) fn new(name: NexusName, host: Option<Arc<str>>, device_name: Arc<str>) -> Self {
         let it_nexus = Arc::new(ItNexus::new(&name));
+        let initiator = it_nexus.initiator.split_once(',').map_or(&*it_nexus.initiator, |(name, _)| name).into();
         let (sam5_functions, itl_nexuses) = (AtomicBool::new(false), RwLock::default());
-        Self { id: NexusId::next(), name, host, device_name, it_nexus, sam5_functions, itl_nexuses }
+        Self { id: NexusId::next(), name, host, device_name, initiator, it_nexus, sam5_functions, itl_nexuses }
     }
 
     /// Replaces the unit that the nexus sees at `lun`, with the unit attention of a new nexus.
@@ -126,6 +129,7 @@ impl NexusState {
             access: AtomicAccess::new(seen.access),
             prevents_removal: AtomicBool::new(false),
             copy_records: CopyRecords::default(),
+            counters: seen.unit.counters().open(&self.initiator),
         });
         itl.unit.nexuses().attach(&itl);
         itl

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, Lun, OpCode, SenseData, check_additional_len, check_usage};
+use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, OpCode, SenseData, check_additional_len, check_usage};
 
 use crate::commands::opcodes;
 use crate::commands::row::{AbsentUnit, AttentionRule, RangeRule, Row};
@@ -13,7 +13,6 @@ use crate::extent::Extent;
 use crate::nexus::ItNexus;
 use crate::reservations::Refusal;
 use crate::sanitize::SanitizeEpoch;
-use crate::target_device::nexus::NexusState;
 use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::{ItlNexus, check_medium};
 
@@ -26,17 +25,21 @@ pub(crate) struct Admitted {
     pub(crate) epoch: SanitizeEpoch,
 }
 
-/// Selects the row of `cdb` and makes all checks that need no access to the medium.
-pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted, Refusal> {
-    let row = opcodes::find(cdb);
-    let Some(itl) = nexus.find(lun) else { return Ok(admit_absent(row, cdb)?) };
+/// Makes all checks of a command that need no access to the medium. `row` is the row of its opcode, `itl` the logical unit that it names.
+pub(crate) fn admit(
+    row: Result<&'static Row, SenseData>,
+    itl: Option<Arc<ItlNexus>>,
+    cdb: &Cdb,
+    it_nexus: &ItNexus,
+) -> Result<Admitted, Refusal> {
+    let Some(itl) = itl else { return Ok(admit_absent(row, cdb)?) };
     if !matches!(row, Ok(Row { attention: AttentionRule::Passes, .. }))
         && let Some(code) = itl.unit_attentions.take()
     {
         return Err(SenseData::unit_attention(code).into());
     }
     let row = supported(row, cdb, &itl)?;
-    let (extent, epoch) = check(row, cdb, &itl, &nexus.it_nexus)?;
+    let (extent, epoch) = check(row, cdb, &itl, it_nexus)?;
     Ok(Admitted { row, itl: Some(itl), extent, epoch })
 }
 

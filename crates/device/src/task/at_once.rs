@@ -6,26 +6,41 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use lunette_scsi::{Cdb, Lun, OpCode};
 use lunette_store::OpKind;
 
-use super::{admission, count};
+use super::admission;
 use crate::commands::FUA;
-use crate::commands::context::count_request;
-use crate::commands::row::{Direction, Row};
+use crate::commands::row::Direction;
+use crate::counts::{Access, CommandKind, Field};
 use crate::extent::Extent;
 use crate::sanitize::SanitizeEpoch;
 use crate::target_device::Nexus;
 use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
 
-/// Executes the commands of one nexus that are answered at once. The logical unit is looked up once for neighbours.
+/// Executes the commands of one nexus that are answered at once. The logical unit is looked up once for neighbours, and neighbours are counted
+/// together: one after the other they have all taken the time of the run, so the latency of each is its share.
 ///
-/// Keep it for a batch at most: a unit that is removed meanwhile stays usable through it.
-pub struct AtOnce<'a> {
+/// Keep it for a batch at most: a unit that is removed meanwhile stays usable through it, and what was done is counted when it is dropped.
+pub struct AtOnce<'a, C: Fn() -> Instant> {
     nexus: &'a Nexus,
+    clock: C,
     unit: Option<Known>,
+    run: Run,
+}
+
+/// Commands on one unit that are not counted yet.
+#[derive(Default)]
+struct Run {
+    /// The moment of the first one.
+    begun: Option<Instant>,
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
 }
 
 /// The unit that was looked up last.
@@ -39,7 +54,6 @@ struct Known {
 
 /// What the transfer of an admitted command needs.
 struct Transfer<'a> {
-    row: &'static Row,
     itl: &'a ItlNexus,
     extent: Extent,
     epoch: SanitizeEpoch,
@@ -47,13 +61,13 @@ struct Transfer<'a> {
 }
 
 impl Nexus {
-    /// For the commands of a batch that are answered at once.
-    pub fn at_once(&self) -> AtOnce<'_> {
-        AtOnce { nexus: self, unit: None }
+    /// For the commands of a batch that are answered at once. `clock` tells how long they take.
+    pub fn at_once<C: Fn() -> Instant>(&self, clock: C) -> AtOnce<'_, C> {
+        AtOnce { nexus: self, clock, unit: None, run: Run::default() }
     }
 }
 
-impl AtOnce<'_> {
+impl<C: Fn() -> Instant> AtOnce<'_, C> {
     /// Whether the unit at this LUN may answer a READ, or a WRITE, at once.
     #[inline]
     pub fn serves(&mut self, lun: [u8; 8], is_write: bool) -> bool {
@@ -64,36 +78,47 @@ impl AtOnce<'_> {
     /// Executes a READ of as many bytes as `place` has. False when it is not one that ends with GOOD at once: `place` may have changed, and nothing
     /// else has happened.
     pub fn read(&mut self, lun: [u8; 8], cdb: [u8; 16], place: &mut [u8]) -> bool {
-        let Some(transfer) = self.admit(lun, cdb, Direction::In, place.len()) else { return false };
-        let Transfer { row, itl: ItlNexus { unit, .. }, extent, epoch, .. } = transfer;
-        let Some(_passage) = unit.range_locks().pass() else { return false };
-        let is_read = unit.sanitize().check_since(epoch).is_ok() && unit.store().read_at_once(extent.offset, place);
+        let is_read = self.execute_read(lun, cdb, place);
         if is_read {
-            count_request(unit.counters(), row, OpKind::Read, extent.len, true);
-            count(row, unit, extent.len, 0);
+            self.run.reads += 1;
+            self.run.read_bytes += place.len() as u64;
         }
         is_read
     }
 
+    fn execute_read(&mut self, lun: [u8; 8], cdb: [u8; 16], place: &mut [u8]) -> bool {
+        let Some(transfer) = self.admit(lun, cdb, Direction::In, place.len()) else { return false };
+        let Transfer { itl: ItlNexus { unit, .. }, extent, epoch, .. } = transfer;
+        let Some(_passage) = unit.range_locks().pass() else { return false };
+        unit.sanitize().check_since(epoch).is_ok() && unit.store().read_at_once(extent.offset, place)
+    }
+
     /// Executes a WRITE of these bytes, which the transport has verified. False when it is not one that ends with GOOD at once: send it to a task.
     pub fn write(&mut self, lun: [u8; 8], cdb: [u8; 16], from: &[u8]) -> bool {
+        let is_written = self.execute_write(lun, cdb, from);
+        if is_written {
+            self.run.writes += 1;
+            self.run.written_bytes += from.len() as u64;
+        }
+        is_written
+    }
+
+    fn execute_write(&mut self, lun: [u8; 8], cdb: [u8; 16], from: &[u8]) -> bool {
         let Some(transfer) = self.admit(lun, cdb, Direction::Out, from.len()) else { return false };
-        let Transfer { row, itl: ItlNexus { unit, .. }, extent, epoch, fua } = transfer;
+        let Transfer { itl: ItlNexus { unit, .. }, extent, epoch, fua } = transfer;
         let Some(_passage) = unit.range_locks().pass() else { return false };
         if unit.sanitize().check_since(epoch).is_err() {
             return false;
         }
         unit.change_watches().change(extent);
-        let is_written = unit.store().write_at_once(extent.offset, from, fua || unit.write_through());
-        if is_written {
-            count_request(unit.counters(), row, OpKind::Write, extent.len, true);
-            count(row, unit, 0, extent.len);
-        }
-        is_written
+        unit.store().write_at_once(extent.offset, from, fua || unit.write_through())
     }
 
     fn admit(&mut self, lun: [u8; 8], cdb: [u8; 16], direction: Direction, len: usize) -> Option<Transfer<'_>> {
         let (nexus, cdb) = (self.nexus, Cdb::from(cdb));
+        if self.run.begun.is_none() {
+            self.run.begun = Some((self.clock)());
+        }
         let itl = self.find(lun).itl.as_deref()?;
         if !itl.unit_attentions.is_empty() {
             return None;
@@ -101,22 +126,48 @@ impl AtOnce<'_> {
         let row = admission::row_of(&cdb, itl).ok().filter(|row| row.at_once && row.direction == direction)?;
         let (extent, epoch) = admission::check(row, &cdb, itl, &nexus.state.it_nexus).ok()?;
         let fua = cdb.opcode() != OpCode::WRITE_6 && cdb.flag(FUA);
-        (extent.len == len as u64).then_some(Transfer { row, itl, extent, epoch, fua })
+        (extent.len == len as u64).then_some(Transfer { itl, extent, epoch, fua })
     }
 
     /// The unit at this LUN.
     #[inline]
     fn find(&mut self, lun: [u8; 8]) -> &Known {
-        let nexus = self.nexus;
-        let known = self.unit.get_or_insert_with(|| Known::new(lun, nexus));
-        if known.lun != lun {
-            *known = Known::new(lun, nexus);
+        if self.unit.as_ref().is_some_and(|known| known.lun != lun) {
+            self.count_run();
+            self.unit = None;
         }
-        known
+        let nexus = self.nexus;
+        self.unit.get_or_insert_with(|| Known::new(lun, nexus))
+    }
+
+    /// Counts what was done on the unit.
+    fn count_run(&mut self) {
+        let Run { begun, reads, read_bytes, writes, written_bytes } = std::mem::take(&mut self.run);
+        let itl = self.unit.as_ref().and_then(|known| known.itl.as_ref());
+        let (Some(begun), Some(itl), 1..) = (begun, itl, reads + writes) else { return };
+        let (counters, took) = (&itl.counters, (self.clock)().saturating_duration_since(begun));
+        // Of each command; a run is part of a batch, which does not take centuries.
+        let nanos = took.as_nanos() as u64 / (reads + writes);
+        if reads > 0 {
+            counters.at_once(CommandKind::Read, reads, nanos);
+            counters.add(Field::bytes(Access::Read), read_bytes);
+            counters.add(Field::READ_BYTES, read_bytes);
+        }
+        if writes > 0 {
+            counters.at_once(CommandKind::Write, writes, nanos);
+            counters.add(Field::bytes(Access::Write), written_bytes);
+            counters.add(Field::WRITTEN_BYTES, written_bytes);
+        }
     }
 }
 
-impl fmt::Debug for AtOnce<'_> {
+impl<C: Fn() -> Instant> Drop for AtOnce<'_, C> {
+    fn drop(&mut self) {
+        self.count_run();
+    }
+}
+
+impl<C: Fn() -> Instant> fmt::Debug for AtOnce<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AtOnce").field(self.nexus).finish()
     }

@@ -7,6 +7,7 @@ use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
 use super::LogicalUnit;
 use super::copy_records::CopyRecords;
+use super::counters::NexusCounters;
 use super::medium::MediumUse;
 use crate::nexus::unit_attentions::UnitAttentions;
 use crate::nexus::{ItNexus, NexusId};
@@ -32,6 +33,15 @@ pub(crate) struct ItlNexus {
     pub(crate) prevents_removal: AtomicBool,
     /// Third-party copies that were requested through this nexus.
     pub(crate) copy_records: CopyRecords,
+    /// What the commands of the nexus have done to the unit.
+    pub(crate) counters: Arc<NexusCounters>,
+}
+
+/// The last of its tasks has ended.
+impl Drop for ItlNexus {
+    fn drop(&mut self) {
+        self.unit.counters().close(&self.counters);
+    }
 }
 
 impl ItlNexus {

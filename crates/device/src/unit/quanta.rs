@@ -14,7 +14,6 @@ use lunette_buffer::Payload;
 use lunette_quanta::{QuantumSize, StoredDigest, first_damaged};
 use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
 
-use super::counters::Counter;
 use crate::environment::{Clock, millis};
 use crate::limits::{DOUBT_TIME, SCRUB_BYTES};
 
@@ -85,6 +84,20 @@ pub(crate) struct UnitQuanta {
     doubts_since_ms: AtomicU64,
     scrub_began: AtomicBool,
     counters: Counters,
+}
+
+/// A counter that commands on any core increment.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Counter {
+    fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Default)]

@@ -6,6 +6,7 @@ mod atomic;
 mod attentions;
 mod block_sizes;
 mod copy;
+mod counts;
 mod data;
 mod decoders;
 mod describe;

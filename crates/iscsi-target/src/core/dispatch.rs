@@ -28,6 +28,7 @@ impl Core {
             return;
         };
         let (attribute, opcode) = (device_attribute(command.attribute), cdb.opcode());
+        let begun = self.tasks.stopwatch().read();
         let task = device.start(
             nexus,
             DeviceCommand {
@@ -38,7 +39,7 @@ impl Core {
                 data_in_len: command.data_in_len,
             },
         );
-        let running = RunningTask::new(task, id, command, device, nexus.id(), &conn.account);
+        let running = RunningTask::new(task, id, command, device, nexus.id(), &conn.account, begun);
         let (key, begins) = self.tasks.add(running, attribute, opcode);
         conn.tasks.insert(command.task, key);
         if begins {
@@ -75,7 +76,12 @@ impl Core {
                 self.drive(key, Input::File(may));
             }
             Effect::Aborts { connection, nexuses, unit } => self.abort_for(key, connection, nexuses, unit),
-            Effect::Ended { connection, tag, response } => self.connections.answer(connection, tag, response),
+            Effect::Ended { connection, tag, response, slow } => {
+                if let (Some(slow), Some(conn)) = (slow, self.connections.get(connection)) {
+                    conn.log_slow(&slow);
+                }
+                self.connections.answer(connection, tag, response);
+            }
             Effect::Reaped { barriers } => {
                 for barrier in barriers {
                     self.barriers.one_less(barrier);

@@ -19,10 +19,11 @@ impl Core {
     /// Lets the connection's state machine go on: over `bytes`, and over what it held back.
     pub(super) fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) -> Pumped {
         let now = self.time(cx);
+        self.tasks.stopwatch().begin(cx.now());
         let mut events = 0;
         let answers_first = loop {
             if !bytes.is_empty() && self.tasks.are_unordered() {
-                events += self.connections.answer_at_once(id, &mut bytes, now, &self.buffers);
+                events += self.connections.answer_at_once(id, &mut bytes, now, &self.buffers, self.tasks.stopwatch());
             }
             match self.connections.next_event(id, &mut bytes, now) {
                 Next::Login(event) => self.handle_login(cx, id, event),

@@ -45,6 +45,7 @@ pub(crate) use lifecycle::{Portals, declare_ports};
 use mesh::Mesh;
 pub(crate) use mesh::{ConnectionLimit, CoreMessage, FIRST, Mailbox, SessionAffinity};
 use quiesced::OnQuiesced;
+pub(crate) use tasks::Timing;
 use tasks::{Barriers, FileWork, TaskRunner};
 use watchdog::{Verdict, Watchdog};
 
@@ -62,6 +63,8 @@ pub(crate) struct CoreConfig {
     pub(crate) devices: Vec<Arc<TargetDevice>>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) timers: Timers,
+    /// How commands are timed.
+    pub(crate) timing: Timing,
     /// How connections over datagrams are carried.
     pub(crate) datagrams: DatagramConfig,
     pub(crate) pool: Pool,
@@ -107,7 +110,7 @@ impl Core {
             connections: Connections::new(mailbox.me(), mailbox.cores()),
             mesh: Mesh::new(mailbox, config.affinity, config.limit),
             lifecycle: Lifecycle::new(portals, devices, directory, updates, stop_asked),
-            tasks: TaskRunner::new(waker, config.file_threads, config.files_on_ring, config.epoch),
+            tasks: TaskRunner::new(waker, config.file_threads, config.files_on_ring, config.epoch, &config.timing),
             buffers: BufferQueue::new(config.pool),
             barriers: Barriers::default(),
             due_resets: Vec::new(),
@@ -167,6 +170,7 @@ impl Core {
 
     /// Carries on with everything that the batch has made possible.
     fn settle(&mut self, cx: &mut Context<'_>) {
+        self.tasks.stopwatch().begin(cx.now());
         self.unsettled = false;
         self.bound_suspended(cx);
         self.tasks.step_background(cx.now(), self.lifecycle.is_stopping(), &self.buffers);

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lunette_device::{CommandKind, TargetDevice};
 use lunette_pdu::{
     DataIn, DataInStatus, InitiatorTaskTag, ScsiCommand, ScsiResponse, SerialNumber, TargetPdu, TaskAttribute,
 };
+use lunette_scsi::SenseKey;
 use lunette_store::filters::Trace;
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Store};
 use lunette_testkit::{Format, requests};
@@ -269,10 +271,22 @@ fn content(side: &mut Side) -> Vec<u8> {
     side.initiator.read(0, 0, DISK_BLOCKS as u16).good()
 }
 
+/// What is counted of each kind of command, all but the times: commands, those that succeeded, those that were timed; and bytes and errors.
+fn counted(device: &TargetDevice) -> (Vec<[u64; 3]>, [u64; 2], Vec<u64>, u64) {
+    let counts = device.units()[0].1.counts();
+    let of_kind = |kind| [counts.commands(kind), counts.succeeded(kind), counts.latencies(kind).iter().sum()];
+    let errors = (0..16).map(|key| counts.errors(SenseKey(key))).collect();
+    let kinds = CommandKind::ALL.map(of_kind).to_vec();
+    assert!(kinds.iter().all(|[commands, _, timed]| commands == timed), "every command is timed once: {kinds:?}");
+    (kinds, [counts.read_bytes(), counts.written_bytes()], errors, counts.in_flight())
+}
+
 #[test]
-fn the_answers_are_those_of_tasks() {
+fn the_answers_and_the_counts_are_those_of_tasks() {
     let fast = Arc::new(Counted { store: disk(), reads: AtomicUsize::new(0), writes: AtomicUsize::new(0) });
-    let targets = [Target::over(vec![fast.clone()]), Target::over(vec![Arc::new(Trace::new(Arc::new(disk())))])];
+    let stores: [Arc<dyn Store>; 2] = [fast.clone(), Arc::new(Trace::new(Arc::new(disk())))];
+    let devices = stores.map(|store| device(TARGET, vec![store]));
+    let targets = devices.each_ref().map(|device| Target::of(vec![Arc::clone(device)], |_| ()));
     let choices: [&[(&str, &str)]; 4] = [
         &[],
         &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")],
@@ -295,6 +309,8 @@ fn the_answers_are_those_of_tasks() {
         }
         let [at_once, as_tasks] = sides.each_mut().map(content);
         prop_assert!(at_once == as_tasks, "the disks differ");
+        let [at_once, as_tasks] = devices.each_ref().map(|device| counted(device));
+        prop_assert_eq!(at_once, as_tasks);
         Ok(())
     });
     result.unwrap();

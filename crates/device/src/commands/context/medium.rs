@@ -9,11 +9,12 @@ use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreEr
 use super::{Cx, INTERNAL_FAILURE, store_error};
 use crate::commands::row::{Direction, RangeRule, Row};
 use crate::coroutine::{Input, Reply, Step};
+use crate::counts::{Access, Field};
 use crate::extent::Extent;
 use crate::limits::{MAX_ZEROES_BYTES, MIN_FILE_SLICE_BYTES};
 use crate::sanitize::SanitizeEpoch;
 use crate::unit::LogicalUnit;
-use crate::unit::counters::Counters;
+use crate::unit::counters::NexusCounters;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::range_locks::{Claim, ClaimMode};
 
@@ -46,7 +47,7 @@ impl Cx {
         unit.sanitize().check_since(self.epoch)?;
         match self.channel.ask(Step::File { slice: slice.clone() }).await {
             Input::File(true) => {
-                self.count(unit, OpKind::Read, extent.len, true);
+                count_request(&self.itl()?.counters, self.row, OpKind::Read, extent.len, true);
                 Ok(Some(slice))
             }
             Input::File(false) => Ok(None),
@@ -111,7 +112,7 @@ impl Cx {
 
     /// Like [`Self::read`], on any logical unit.
     pub(crate) async fn read_at(&self, address: MediumAddress<'_>, into: Buffer) -> Result<Buffer, SenseData> {
-        self.store_on(address.unit(), address.epoch, Op::Read { offset: address.offset, into })
+        self.store_on(address.itl, address.epoch, Op::Read { offset: address.offset, into })
             .await?
             .ok_or(INTERNAL_FAILURE)
     }
@@ -123,7 +124,7 @@ impl Cx {
         }
         let fua = address.unit().write_through();
         let op = Op::Write { offset: address.offset, from, fua };
-        self.store_on(address.unit(), address.epoch, op).await?.ok_or(INTERNAL_FAILURE)
+        self.store_on(address.itl, address.epoch, op).await?.ok_or(INTERNAL_FAILURE)
     }
 
     /// Lets the operating system copy `len` bytes ([`Op::Copy`]) from one unit, whose file is `source`, to another or
@@ -140,7 +141,7 @@ impl Cx {
         from.unit().sanitize().check_since(from.epoch)?;
         let fua = to.unit().write_through();
         let op = Op::Copy { source, source_offset: from.offset, offset: to.offset, len, fua };
-        self.submit(to.unit(), to.epoch, op).await.map(drop)
+        self.submit(to.itl, to.epoch, op).await.map(drop)
     }
 
     /// Writes `from` at `offset` and returns it. Without a write cache (WCE) every write is a FUA write.
@@ -184,27 +185,18 @@ impl Cx {
         self.store(Op::Flush).await.map(drop)
     }
 
-    fn count(&self, unit: &LogicalUnit, kind: OpKind, len: u64, done: bool) {
-        count_request(unit.counters(), self.row, kind, len, done);
-    }
-
     async fn transfer(&self, op: Op) -> Result<Buffer, SenseData> {
         self.store(op).await?.ok_or(INTERNAL_FAILURE)
     }
 
     async fn store(&self, op: Op) -> Result<Option<Buffer>, SenseData> {
-        self.store_on(self.unit()?, self.epoch, op).await
+        self.store_on(self.itl()?, self.epoch, op).await
     }
 
     /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim. A change to EDUs takes an exclusive one:
     /// half of a change would look like damage, here and to the client that opens them.
-    async fn store_on(
-        &self,
-        unit: &Arc<LogicalUnit>,
-        epoch: SanitizeEpoch,
-        op: Op,
-    ) -> Result<Option<Buffer>, SenseData> {
-        let (offset, len) = op.range();
+    async fn store_on(&self, itl: &Arc<ItlNexus>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
+        let (unit, (offset, len)) = (&itl.unit, op.range());
         let _shared = if len == 0 || self.claim.get().is_some() {
             None
         } else {
@@ -212,13 +204,14 @@ impl Cx {
             let mode = if halves_show { ClaimMode::Exclusive } else { ClaimMode::Shared };
             Some(self.claim_on(unit, Extent { offset, len }, mode).await?)
         };
-        self.submit(unit, epoch, op).await
+        self.submit(itl, epoch, op).await
     }
 
-    /// Sends one request to the store of `unit`, whose range is claimed.
+    /// Sends one request to the store of the unit of `itl`, whose range is claimed.
     ///
     /// A sanitize operation that has begun since admission ends the command here: see [`crate::sanitize`].
-    async fn submit(&self, unit: &Arc<LogicalUnit>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
+    async fn submit(&self, itl: &Arc<ItlNexus>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
+        let unit = &itl.unit;
         unit.sanitize().check_since(epoch)?;
         let (kind, (offset, len)) = (op.kind(), op.range());
         if is_change(kind) {
@@ -232,7 +225,7 @@ impl Cx {
         if let Some(loan) = loan {
             self.channel.reply(Payload::Lent(loan));
         }
-        self.count(unit, kind, len, result.is_ok());
+        count_request(&itl.counters, self.row, kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| store_error::to_sense(&error, kind, offset, unit))
     }
 }
@@ -244,17 +237,19 @@ fn is_change(kind: OpKind) -> bool {
 }
 
 /// Counts one request of a command for the log pages. Reads of a command with blocks in its Data-Out count as verifications.
-pub(crate) fn count_request(counters: &Counters, row: &Row, kind: OpKind, len: u64, done: bool) {
+pub(crate) fn count_request(counters: &NexusCounters, row: &Row, kind: OpKind, len: u64, done: bool) {
     let verifies = row.direction == Direction::Out && row.range != RangeRule::None;
     let access = match kind {
-        OpKind::Read if verifies => &counters.verify,
-        OpKind::Read => &counters.read,
-        OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Copy | OpKind::Flush => &counters.write,
+        OpKind::Read if verifies => Access::Verify,
+        OpKind::Read => Access::Read,
+        OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Copy | OpKind::Flush => Access::Write,
         OpKind::Allocation => return,
     };
     match (done, kind) {
-        (false, _) => access.errors.add(1),
-        (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes | OpKind::Copy) => access.bytes.add(len),
+        (false, _) => counters.add(Field::errors(access), 1),
+        (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes | OpKind::Copy) => {
+            counters.add(Field::bytes(access), len);
+        }
         (true, _) => {}
     }
 }

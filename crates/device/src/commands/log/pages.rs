@@ -2,8 +2,10 @@
 
 use lunette_scsi::log::{PageCode, PageControl, Parameter};
 
+use std::sync::atomic::Ordering;
+
+use crate::counts::{Access, CommandKind, Field};
 use crate::unit::LogicalUnit;
-use crate::unit::counters::AccessCounters;
 use crate::unit::space;
 
 /// A row of the table of log pages.
@@ -15,9 +17,9 @@ pub(crate) struct LogPage {
 
 /// The pages, in the order of their codes. The lists of pages, which are generated from this table, are not in it.
 pub(crate) static PAGES: [LogPage; 8] = [
-    page(PageCode::WRITE_ERRORS, |unit, control| errors(&unit.counters().write, control)),
-    page(PageCode::READ_ERRORS, |unit, control| errors(&unit.counters().read, control)),
-    page(PageCode::VERIFY_ERRORS, |unit, control| errors(&unit.counters().verify, control)),
+    page(PageCode::WRITE_ERRORS, |unit, control| errors(unit, Access::Write, control)),
+    page(PageCode::READ_ERRORS, |unit, control| errors(unit, Access::Read, control)),
+    page(PageCode::VERIFY_ERRORS, |unit, control| errors(unit, Access::Verify, control)),
     page(PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
     page(PageCode::TEMPERATURE, |_, _| temperature()),
     page(PageCode::START_STOP_CYCLES, |unit, _| cycles(unit)),
@@ -31,15 +33,16 @@ const fn page(code: PageCode, parameters: fn(&LogicalUnit, PageControl) -> Vec<P
 
 /// Error counters (SPC-5 7.3.7). A store does not report the errors that it corrects, so all errors count as
 /// uncorrected. No counter has a threshold, which is reported as the largest value.
-fn errors(access: &AccessCounters, control: PageControl) -> Vec<Parameter> {
+fn errors(unit: &LogicalUnit, access: Access, control: PageControl) -> Vec<Parameter> {
     const TOTAL_BYTES: u16 = 5;
     const TOTAL_UNCORRECTED: u16 = 6;
+    let counts = unit.counters().since_reset();
     (0..=TOTAL_UNCORRECTED)
         .map(|code| {
             let value = match (control, code) {
                 (PageControl::Threshold | PageControl::DefaultThreshold, _) => u64::MAX,
-                (PageControl::Cumulative, TOTAL_BYTES) => access.bytes.get(),
-                (PageControl::Cumulative, TOTAL_UNCORRECTED) => access.errors.get(),
+                (PageControl::Cumulative, TOTAL_BYTES) => counts.get(Field::bytes(access)),
+                (PageControl::Cumulative, TOTAL_UNCORRECTED) => counts.get(Field::errors(access)),
                 _ => 0,
             };
             Parameter::counter(code, value)
@@ -68,7 +71,7 @@ fn temperature() -> Vec<Parameter> {
 fn cycles(unit: &LogicalUnit) -> Vec<Parameter> {
     let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();
     let counters = unit.counters();
-    [(3, 0), (4, counters.stops.get()), (5, 0), (6, counters.unloads.get())]
+    [(3, 0), (4, counters.stops.load(Ordering::Relaxed)), (5, 0), (6, counters.unloads.load(Ordering::Relaxed))]
         .map(|(code, value)| Parameter::binary(code, &number(value)))
         .to_vec()
 }
@@ -82,12 +85,12 @@ fn background_scan(unit: &LogicalUnit) -> Vec<Parameter> {
 /// Commands and blocks. Processing and idle intervals are not measured: they are zero, as is the unit of time that they
 /// would count in.
 fn general_statistics(unit: &LogicalUnit) -> Vec<Parameter> {
-    let counters = unit.counters();
+    let (counts, block_size) = (unit.counters().since_reset(), u64::from(unit.block_size()));
     let values = [
-        counters.read_commands.get(),
-        counters.write_commands.get(),
-        counters.blocks_received.get(),
-        counters.blocks_transmitted.get(),
+        counts.succeeded(CommandKind::Read),
+        counts.succeeded(CommandKind::Write),
+        counts.written_bytes() / block_size,
+        counts.read_bytes() / block_size,
     ];
     let statistics: Vec<u8> = values.into_iter().chain([0; 4]).flat_map(u64::to_be_bytes).collect();
     let (idle_intervals, interval) = ([0; 8], [0; 8]);

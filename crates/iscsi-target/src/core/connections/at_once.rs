@@ -1,5 +1,7 @@
 //! Short commands that are answered while they are read: see [`lunette_session::iscsi_target::CommandsAtOnce`] and [`lunette_device::AtOnce`].
 
+use std::time::Instant;
+
 use lunette_device::AtOnce;
 use lunette_reactor::ConnectionId;
 use lunette_session::Time;
@@ -7,6 +9,7 @@ use lunette_session::iscsi_target::Transfer;
 
 use super::Connections;
 use crate::core::buffers::BufferQueue;
+use crate::core::tasks::Stopwatch;
 use crate::limits::ANSWER_BUFFER_LEN;
 
 impl Connections {
@@ -17,6 +20,7 @@ impl Connections {
         bytes: &mut &[u8],
         now: Time,
         buffers: &BufferQueue,
+        stopwatch: &Stopwatch,
     ) -> u32 {
         // Packets leave as PDUs, so nothing is gained by PDUs in one buffer.
         if id.is_virtual() {
@@ -26,7 +30,7 @@ impl Connections {
         let (Some(nexus), Some(key)) = (&conn.nexus, conn.key) else { return 0 };
         let session = self.sessions.get_mut(key);
         let Some(mut commands) = session.and_then(|session| session.commands_at_once(id, now)) else { return 0 };
-        let mut device = nexus.at_once();
+        let mut device = nexus.at_once(|| stopwatch.read());
         let mut answered = 0;
         while !self.pace.is_due(&conn.under_way)
             && let Some(command) = commands.peek(bytes, |lun, is_write| device.serves(lun, is_write))
@@ -48,7 +52,7 @@ impl Connections {
     }
 }
 
-fn execute(device: &mut AtOnce<'_>, lun: [u8; 8], cdb: [u8; 16], transfer: Transfer<'_>) -> bool {
+fn execute(device: &mut AtOnce<'_, impl Fn() -> Instant>, lun: [u8; 8], cdb: [u8; 16], transfer: Transfer<'_>) -> bool {
     match transfer {
         Transfer::In(place) => device.read(lun, cdb, place),
         Transfer::Out(data) => device.write(lun, cdb, data),

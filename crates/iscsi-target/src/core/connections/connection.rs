@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lunette_device::{Nexus, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context};
@@ -15,6 +16,7 @@ use super::pace::UnderWay;
 use super::table::TaskKeys;
 use crate::core::buffers::{Account, Reservation};
 use crate::core::mesh::{Home, Permit};
+use crate::core::tasks::SlowCommand;
 
 pub(super) type Sessions = lunette_session::iscsi_target::Sessions<ConnectionId>;
 
@@ -140,6 +142,24 @@ impl Conn {
             }
             reason => tracing::warn!(%peer, initiator, %reason, "connection ended"),
         }
+    }
+
+    /// A command has taken longer than the threshold. All times are in milliseconds.
+    pub(in crate::core) fn log_slow(&self, SlowCommand { lun, opcode, took, waits }: &SlowCommand) {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(
+            peer = %self.peer,
+            initiator = self.initiator(),
+            target_name = self.device.as_ref().map_or("-", |device| device.name()),
+            %lun,
+            command = ?opcode,
+            took_ms = millis(*took),
+            store_ms = millis(waits.store),
+            network_ms = millis(waits.network),
+            buffer_ms = millis(waits.buffer),
+            order_ms = millis(waits.order),
+            "slow command"
+        );
     }
 
     pub(in crate::core) fn log_closed(&self, why: &Closed) {

@@ -8,10 +8,12 @@ mod order;
 mod response;
 mod running;
 mod scope;
+mod stopwatch;
 mod task_set;
+mod waits;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lunette_buffer::{Buffer, FileSlice};
 use lunette_device::{BackgroundTask, Input, LogicalUnit, NexusId, Response as DeviceResponse, Step};
@@ -31,6 +33,8 @@ use order::TaskSets;
 pub(super) use running::RunningTask;
 use running::{Orphan, Waiting};
 pub(crate) use scope::AbortScope;
+pub(super) use stopwatch::Stopwatch;
+pub(super) use waits::SlowCommand;
 
 pub(super) type TaskKey = Key;
 
@@ -47,7 +51,7 @@ pub(super) enum Effect {
     /// The task waits until the tasks of these nexuses on that unit are aborted, on all cores. Drive it with [`Input::Aborted`].
     Aborts { connection: ConnectionId, nexuses: Vec<(NexusId, Lun)>, unit: Arc<LogicalUnit> },
     /// The task has ended, and is answered.
-    Ended { connection: ConnectionId, tag: TaskTag, response: Response },
+    Ended { connection: ConnectionId, tag: TaskTag, response: Response, slow: Option<Box<SlowCommand>> },
     /// The store is done with a task that was aborted.
     Reaped { barriers: Vec<BarrierKey> },
 }
@@ -61,11 +65,28 @@ pub(super) struct TaskRunner {
     spare_outcomes: Vec<(u64, Outcome)>,
     files: Files,
     background: Background,
+    stopwatch: Stopwatch,
+    slow_command: Duration,
+}
+
+/// How commands are timed.
+#[derive(Clone, Copy)]
+pub(crate) struct Timing {
+    /// Time stands still within a batch, for a caller steps the cores.
+    pub(crate) stands_still: bool,
+    /// What is known of a command that takes longer is logged.
+    pub(crate) slow_command: Duration,
 }
 
 impl TaskRunner {
     /// `files_on_ring`: the reactor takes file operations.
-    pub(super) fn new(waker: Waker, threads: ThreadPool<FileWork>, files_on_ring: bool, now: Instant) -> Self {
+    pub(super) fn new(
+        waker: Waker,
+        threads: ThreadPool<FileWork>,
+        files_on_ring: bool,
+        now: Instant,
+        timing: &Timing,
+    ) -> Self {
         Self {
             running: Slab::default(),
             order: TaskSets::default(),
@@ -73,7 +94,14 @@ impl TaskRunner {
             spare_outcomes: Vec::new(),
             files: Files::new(threads, files_on_ring),
             background: Background::new(waker, now),
+            stopwatch: Stopwatch::new(now, timing.stands_still),
+            slow_command: timing.slow_command,
         }
+    }
+
+    /// The clock that commands are timed with.
+    pub(super) fn stopwatch(&self) -> &Stopwatch {
+        &self.stopwatch
     }
 
     /// The tasks, with those that were aborted and that a store still works on.
@@ -131,6 +159,9 @@ impl TaskRunner {
     /// Steps a task until it waits for something that is not here.
     pub(super) fn drive(&mut self, key: TaskKey, mut input: Input, buffers: &mut BufferQueue) -> Effect {
         let Some(running) = self.running.get_mut(key) else { return Effect::Stale };
+        // These two come within the call that has made the task, that has ended another, or that the task has asked.
+        let comes_now = matches!(input, Input::Start | Input::File(_));
+        running.waited_until(if comes_now { self.stopwatch.latest() } else { self.stopwatch.read() });
         loop {
             match running.task.step(input) {
                 Step::Buffer { len } => match buffers.take_lendable(&mut running.reservation, len) {
@@ -178,11 +209,15 @@ impl TaskRunner {
     /// Ends a task with this response.
     #[inline]
     pub(super) fn end(&mut self, key: TaskKey, response: DeviceResponse) -> Effect {
-        let Some(running) = self.running.get(key) else { return Effect::Stale };
+        let Some(running) = self.running.get_mut(key) else { return Effect::Stale };
         let (connection, tag, aborted_others) = (running.connection, running.tag, running.aborted_others);
+        running.task.end_with(response.status);
+        let took = self.stopwatch.read().saturating_duration_since(running.begun);
+        running.task.took(took);
+        let slow = (took > self.slow_command).then(|| Box::new(running.slow(took)));
         self.order.leave(&self.running, key);
         self.running.discard(key);
-        Effect::Ended { connection, tag, response: response::encode(response, aborted_others) }
+        Effect::Ended { connection, tag, response: response::encode(response, aborted_others), slow }
     }
 
     /// Lets a task that has waited for a buffer try again. `None` when it has to go on waiting.
@@ -195,6 +230,7 @@ impl TaskRunner {
             }
             Waiting::DataBuffer { len } => {
                 let buffer = buffers.take(&mut running.reservation, len)?;
+                running.waited_until(self.stopwatch.read());
                 Some(want_data(running, buffer))
             }
             _ => {

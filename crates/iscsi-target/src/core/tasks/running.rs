@@ -2,14 +2,16 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lunette_device::{LogicalUnit, NexusId, TargetDevice, Task};
 use lunette_pdu::SerialNumber;
 use lunette_reactor::{ConnectionId, Flow};
-use lunette_scsi::Lun;
+use lunette_scsi::{Lun, OpCode};
 use lunette_session::iscsi_target::{Command, CommandOrder, SessionInfo, TaskTag};
 
 use super::barrier::BarrierKey;
+use super::waits::{SlowCommand, Waits};
 use crate::core::buffers::{Account, Reservation};
 
 /// What a task waits for.
@@ -40,9 +42,15 @@ pub(in crate::core) struct RunningTask {
     pub(super) device: Arc<TargetDevice>,
     pub(super) nexus: NexusId,
     pub(super) lun: Lun,
+    opcode: OpCode,
     /// From 1, the most urgent, to 15; 0 is none.
     pub(super) priority: u8,
     pub(super) waiting: Waiting,
+    /// Since when.
+    pub(super) waiting_since: Instant,
+    pub(super) waits: Waits,
+    /// When its command was decoded.
+    pub(super) begun: Instant,
     /// It has ended tasks of others (PREEMPT AND ABORT).
     pub(super) aborted_others: bool,
     /// The buffers that it has been given.
@@ -67,6 +75,7 @@ impl RunningTask {
         device: &Arc<TargetDevice>,
         nexus: NexusId,
         account: &Rc<Account>,
+        begun: Instant,
     ) -> Self {
         Self {
             task,
@@ -76,8 +85,12 @@ impl RunningTask {
             device: Arc::clone(device),
             nexus,
             lun: Lun::decode(command.lun.0),
+            opcode: OpCode(command.cdb[0]),
             priority: command.priority,
             waiting: Waiting::Order,
+            waiting_since: begun,
+            waits: Waits::default(),
+            begun,
             aborted_others: false,
             reservation: Reservation::new(account),
             orphan: None,
@@ -131,6 +144,17 @@ impl RunningTask {
             Waiting::Buffer { len } | Waiting::DataBuffer { len } => len,
             _ => 0,
         }
+    }
+
+    /// What is told of the task when it has taken that long.
+    pub(super) fn slow(&self, took: Duration) -> SlowCommand {
+        SlowCommand { lun: self.lun, opcode: self.opcode, took, waits: self.waits }
+    }
+
+    /// What it has waited for has come.
+    pub(super) fn waited_until(&mut self, now: Instant) {
+        self.waits.add(self.waiting, self.waiting_since, now);
+        self.waiting_since = now;
     }
 
     /// Its initiator's turns at the file threads.
