@@ -3,6 +3,8 @@
 //! The disk may be of any make, so nothing is taken for granted: data too short to be read parses to `None`, fields
 //! beyond the end of the data are zero, and bytes beyond the known fields are ignored.
 
+use crate::port_groups::{AccessState, Management};
+use crate::vpd::PageCode;
 use crate::{Lun, OpCode, ServiceAction};
 
 /// The first `N` bytes from `at`, zero beyond the end of the data.
@@ -47,6 +49,8 @@ pub struct Inquiry {
     pub product: String,
     /// PRODUCT REVISION LEVEL.
     pub revision: String,
+    /// TPGS: which side changes the access states of target port groups; `None` without asymmetric access.
+    pub access_management: Option<Management>,
 }
 
 impl Inquiry {
@@ -64,6 +68,12 @@ impl Inquiry {
             vendor: text(&data[8..16]),
             product: text(&data[16..32]),
             revision: text(&data[32..36]),
+            access_management: match data[5] >> 4 & 0b11 {
+                1 => Some(Management::Implicit),
+                2 => Some(Management::Explicit),
+                3 => Some(Management::Both),
+                _ => None,
+            },
         })
     }
 }
@@ -160,7 +170,7 @@ fn check_len(data: &[u8], needed: usize) -> Result<(), CapacityError> {
 }
 
 /// The body of a vital product data page, when `data` is that page.
-pub fn vpd_body(data: &[u8], code: crate::vpd::PageCode) -> Option<&[u8]> {
+pub fn vpd_body(data: &[u8], code: PageCode) -> Option<&[u8]> {
     let (header, body) = data.split_first_chunk::<4>()?;
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
     (header[1] == code.0).then(|| &body[..body.len().min(len)])
@@ -168,38 +178,114 @@ pub fn vpd_body(data: &[u8], code: crate::vpd::PageCode) -> Option<&[u8]> {
 
 /// The page codes of Supported VPD Pages.
 pub fn supported_pages(data: &[u8]) -> Option<&[u8]> {
-    vpd_body(data, crate::vpd::PageCode(0))
+    vpd_body(data, PageCode(0))
 }
 
 /// The serial number of the Unit Serial Number page.
 pub fn serial_number(data: &[u8]) -> Option<String> {
-    vpd_body(data, crate::vpd::PageCode(0x80)).map(text)
+    vpd_body(data, PageCode(0x80)).map(text)
+}
+
+/// A designation descriptor of the Device Identification page (SPC-5 7.8.6), as it came.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Designation {
+    /// ASSOCIATION: 0 for the logical unit, 1 for the target port, 2 for the target device.
+    pub association: u8,
+    /// DESIGNATOR TYPE.
+    pub kind: u8,
+    /// CODE SET: 1 for binary, 2 for ASCII, 3 for UTF-8.
+    pub code_set: u8,
+    /// The designator.
+    pub bytes: Vec<u8>,
+}
+
+impl Designation {
+    const TARGET_PORT: u8 = 1;
+    const T10: u8 = 1;
+    const EUI_64: u8 = 2;
+    const NAA: u8 = 3;
+    const PORT_GROUP: u8 = 5;
+
+    /// Whether it names the logical unit.
+    pub fn is_of_unit(&self) -> bool {
+        self.association == 0
+    }
+
+    /// The target port group that it names.
+    pub fn port_group(&self) -> Option<u16> {
+        let is_group = self.association == Self::TARGET_PORT && self.kind == Self::PORT_GROUP && self.bytes.len() >= 4;
+        is_group.then(|| u16_at(&self.bytes, 2))
+    }
+}
+
+/// The designation descriptors of the Device Identification page, up to the first that is cut.
+pub fn designations(data: &[u8]) -> Option<Vec<Designation>> {
+    let mut rest = vpd_body(data, PageCode(0x83))?;
+    let mut list = Vec::new();
+    while let [code_set, kind, _, len, tail @ ..] = rest {
+        let Some((bytes, next)) = tail.split_at_checked(usize::from(*len)) else { break };
+        rest = next;
+        list.push(Designation {
+            association: kind >> 4 & 0b11,
+            kind: kind & 0x0f,
+            code_set: code_set & 0x0f,
+            bytes: bytes.to_vec(),
+        });
+    }
+    Some(list)
 }
 
 /// The name of the logical unit from the Device Identification page: its first NAA, EUI-64 or T10 designator, in this
 /// order of preference.
 pub fn unit_name(data: &[u8]) -> Option<String> {
-    const NAA: u8 = 3;
-    const EUI_64: u8 = 2;
-    const T10: u8 = 1;
-    let mut rest = vpd_body(data, crate::vpd::PageCode(0x83))?;
+    best_name(&designations(data)?)
+}
+
+/// The name of the logical unit by `designations`: the first NAA, EUI-64 or T10 designator, in this order of preference.
+pub fn best_name(designations: &[Designation]) -> Option<String> {
     let mut found: [Option<String>; 3] = [None, None, None];
-    while let [code_set, kind, _, len, tail @ ..] = rest {
-        let Some((bytes, next)) = tail.split_at_checked(usize::from(*len)) else { break };
-        rest = next;
-        // ASSOCIATION: the logical unit.
-        if kind & 0x30 != 0 {
-            continue;
-        }
-        let (place, name) = match kind & 0x0f {
-            NAA => (0, format!("naa.{}", hex(bytes))),
-            EUI_64 => (1, format!("eui.{}", hex(bytes))),
-            T10 if code_set & 0x0f >= 2 => (2, format!("t10.{}", text(bytes))),
+    for Designation { kind, code_set, bytes, .. } in designations.iter().filter(|one| one.is_of_unit()) {
+        let (place, name) = match *kind {
+            Designation::NAA => (0, format!("naa.{}", hex(bytes))),
+            Designation::EUI_64 => (1, format!("eui.{}", hex(bytes))),
+            Designation::T10 if *code_set >= 2 => (2, format!("t10.{}", text(bytes))),
             _ => continue,
         };
         found[place].get_or_insert(name);
     }
     found.into_iter().flatten().next()
+}
+
+/// The access state of a target port group, by REPORT TARGET PORT GROUPS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortGroup {
+    /// TARGET PORT GROUP.
+    pub group: u16,
+    /// PREF: the group is preferred, whatever its state.
+    pub preferred: bool,
+    /// ASYMMETRIC ACCESS STATE. The logical block dependent state counts as active/non-optimized: every command is
+    /// processed.
+    pub state: AccessState,
+}
+
+/// Parses REPORT TARGET PORT GROUPS data without extended header. Groups in a reserved state are left out.
+pub fn port_groups(data: &[u8]) -> Option<Vec<PortGroup>> {
+    const BLOCK_DEPENDENT: u8 = 4;
+    const DESCRIPTOR_LEN: usize = 8;
+    let (header, list) = data.split_first_chunk::<4>()?;
+    let mut rest = &list[..list.len().min(u32_at(header, 0) as usize)];
+    let mut groups = Vec::new();
+    while rest.len() >= DESCRIPTOR_LEN {
+        let state = match rest[0] & 0x0f {
+            BLOCK_DEPENDENT => Some(AccessState::ActiveNonOptimized),
+            code => AccessState::decode(code),
+        };
+        let preferred = rest[0] & 0x80 != 0;
+        groups.extend(state.map(|state| PortGroup { group: u16_at(rest, 2), preferred, state }));
+        let ports = usize::from(rest[7]);
+        rest = rest.get(DESCRIPTOR_LEN + 4 * ports..).unwrap_or_default();
+    }
+    Some(groups)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -232,7 +318,7 @@ pub struct BlockLimits {
 impl BlockLimits {
     /// Parses the Block Limits page.
     pub fn parse(data: &[u8]) -> Option<Self> {
-        let body = vpd_body(data, crate::vpd::PageCode::BLOCK_LIMITS)?;
+        let body = vpd_body(data, PageCode::BLOCK_LIMITS)?;
         Some(Self {
             max_compare_and_write: array::<1>(body, 1)[0],
             max_transfer: u32_at(body, 4),
@@ -263,7 +349,7 @@ pub struct Provisioning {
 impl Provisioning {
     /// Parses the Logical Block Provisioning page.
     pub fn parse(data: &[u8]) -> Option<Self> {
-        let body = vpd_body(data, crate::vpd::PageCode::LOGICAL_BLOCK_PROVISIONING)?;
+        let body = vpd_body(data, PageCode::LOGICAL_BLOCK_PROVISIONING)?;
         let [_, flags, kind] = array(body, 0);
         Some(Self {
             unmap: flags & 0x80 != 0,
@@ -352,9 +438,54 @@ pub fn supported_opcodes(data: &[u8]) -> Option<Vec<(OpCode, Option<ServiceActio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vpd::{Association, Designator, PageCode};
+    use crate::vpd::{Association, Designator};
     use crate::{capacity, inquiry, lba_status as status, report, vpd};
     use proptest::prelude::*;
+
+    #[test]
+    fn port_groups_of_this_device_server_are_parsed() {
+        use crate::port_groups::{GroupDescriptor, StatusCode, report};
+        let group = |group, state, preferred, ports| GroupDescriptor {
+            preferred,
+            state,
+            group,
+            status: StatusCode::Implicit,
+            ports,
+        };
+        let groups = [
+            group(1, AccessState::ActiveOptimized, true, vec![1, 2]),
+            group(0x0102, AccessState::Standby, false, vec![]),
+            group(3, AccessState::Transitioning, false, vec![9]),
+        ];
+        let mut data = report(&groups, None);
+        let of =
+            |group: &GroupDescriptor| PortGroup { group: group.group, preferred: group.preferred, state: group.state };
+        assert_eq!(port_groups(&data).unwrap(), groups.iter().map(of).collect::<Vec<_>>());
+        data[4] = 4;
+        assert_eq!(port_groups(&data).unwrap()[0].state, AccessState::ActiveNonOptimized);
+        data[4] = 5;
+        assert_eq!(port_groups(&data).unwrap().len(), 2, "a reserved state");
+        for len in 0..data.len() {
+            let cut = port_groups(&data[..len]);
+            assert!(cut.is_none_or(|groups| groups.len() < 3));
+        }
+    }
+
+    #[test]
+    fn designations_name_the_unit_and_the_port_group() {
+        let designators = [
+            Designator::t10_vendor("VEND", "serial"),
+            Designator::naa_local(7),
+            Designator::relative_port(2),
+            Designator::port_group(0x0304),
+        ];
+        let data = vpd::device_identification(&designators);
+        let found = designations(&data).unwrap();
+        assert_eq!(found.iter().filter(|one| one.is_of_unit()).count(), 2);
+        assert_eq!(found.iter().find_map(Designation::port_group), Some(0x0304));
+        assert_eq!(best_name(&found).unwrap(), "naa.3000000000000007");
+        assert_eq!(designations(&data[..data.len() - 1]).unwrap().len(), 3, "the last one is cut");
+    }
 
     #[test]
     fn data_of_this_device_server_is_parsed() {
@@ -472,6 +603,7 @@ mod tests {
             let _ = (vpd_body(&data, PageCode(code)), supported_pages(&data), serial_number(&data), unit_name(&data));
             let _ = (BlockLimits::parse(&data), Provisioning::parse(&data), luns(&data), lba_status(&data));
             let _ = (mode_page_6(&data, crate::mode::PageCode(code & 0x3f)), supported_opcodes(&data));
+            let _ = (port_groups(&data), designations(&data));
         }
     }
 }

@@ -176,6 +176,16 @@ pub fn parse_set(list: &[u8]) -> Result<Vec<SetDescriptor>, FieldPointer> {
     descriptors.iter().enumerate().map(parse).collect()
 }
 
+/// Encodes a SET TARGET PORT GROUPS parameter list: the requested state of each group.
+pub fn emit_set(groups: &[(u16, AccessState)]) -> Vec<u8> {
+    let mut list = vec![0; SET_HEADER_LEN];
+    for (group, state) in groups {
+        let [high, low] = group.to_be_bytes();
+        list.extend([state.code(), 0, high, low]);
+    }
+    list
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +226,7 @@ mod tests {
         assert_eq!((set[1].state, set[1].group_or_port), (AccessState::Offline, 256));
         assert_eq!((set[1].state_field, set[1].target_field), (FieldPointer::data(8).bit(3), FieldPointer::data(10)));
         assert_eq!(parse_set(&list[..4]), Ok(Vec::new()));
+        assert_eq!(emit_set(&[(7, AccessState::Standby), (256, AccessState::Offline)]), list);
     }
 
     #[test]

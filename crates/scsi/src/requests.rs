@@ -131,6 +131,20 @@ pub fn mode_sense_6(page: crate::mode::PageCode, allocation_len: u8) -> CdbBytes
     padded(&[OpCode::MODE_SENSE_6.0, DBD, page.0, 0, allocation_len])
 }
 
+/// REPORT TARGET PORT GROUPS, without extended header.
+pub fn report_target_port_groups(allocation_len: u32) -> CdbBytes {
+    let mut cdb = padded(&[OpCode::MAINTENANCE_IN.0, ServiceAction::REPORT_TARGET_PORT_GROUPS.0 as u8]);
+    cdb[6..10].copy_from_slice(&allocation_len.to_be_bytes());
+    cdb
+}
+
+/// SET TARGET PORT GROUPS with a parameter list of `list_len` bytes.
+pub fn set_target_port_groups(list_len: u32) -> CdbBytes {
+    let mut cdb = padded(&[OpCode::MAINTENANCE_OUT.0, ServiceAction::SET_TARGET_PORT_GROUPS.0 as u8]);
+    cdb[6..10].copy_from_slice(&list_len.to_be_bytes());
+    cdb
+}
+
 /// REPORT SUPPORTED OPERATION CODES for all commands.
 pub fn report_supported_opcodes(allocation_len: u32) -> CdbBytes {
     let action = ServiceAction::REPORT_SUPPORTED_OPERATION_CODES.0 as u8;
