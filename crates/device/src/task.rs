@@ -78,13 +78,23 @@ impl Task {
         }
     }
 
+    /// Whether the command was sent to `unit`.
+    pub fn is_for(&self, unit: &Arc<LogicalUnit>) -> bool {
+        match &self.state {
+            State::Ready { nexus, command, .. } => {
+                nexus.find(Lun::decode(command.lun)).is_some_and(|itl| Arc::ptr_eq(&itl.unit, unit))
+            }
+            State::Running { in_flight, .. } => {
+                in_flight.as_ref().is_some_and(|command| Arc::ptr_eq(&command.itl().unit, unit))
+            }
+            State::Ended(_) => false,
+        }
+    }
+
     /// Whether the task accesses `unit`.
     pub fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
         match &self.state {
-            State::Running { in_flight, handler, .. } => {
-                let own = in_flight.as_ref().map(|command| &command.itl().unit);
-                own.is_some_and(|own| Arc::ptr_eq(own, unit)) || handler.channel().uses(unit)
-            }
+            State::Running { handler, .. } => self.is_for(unit) || handler.channel().uses(unit),
             State::Ready { .. } | State::Ended(_) => false,
         }
     }

@@ -38,6 +38,16 @@ impl Nexus {
         self.state.find(Lun::decode(lun)).is_some()
     }
 
+    /// The logical unit that the nexus sees at this LUN.
+    pub fn unit(&self, lun: [u8; 8]) -> Option<Arc<LogicalUnit>> {
+        Some(Arc::clone(&self.state.find(Lun::decode(lun))?.unit))
+    }
+
+    /// Whether the nexus sees all logical units of its device.
+    pub fn sees_all(&self) -> bool {
+        self.device.units().iter().all(|(lun, _)| self.place_of(*lun).is_some())
+    }
+
     /// The number under which the nexus sees the logical unit that has this number in the device; `None`: it does not see it.
     pub fn place_of(&self, unit_lun: Lun) -> Option<Lun> {
         self.state.place_of(unit_lun)

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use lunette_device::{PendingEvent, TargetDevice};
+use lunette_device::PendingEvent;
 use lunette_reactor::{ConnectionId, Context};
 
 use super::Core;
@@ -107,8 +107,8 @@ impl Core {
         let keys = self.tasks.tasks_where(|task| scope.covers(task));
         let lost = self.tasks.nexuses_of(&keys);
         let affected = match scope {
-            AbortScope::Unit { device, .. } | AbortScope::Target(device) => {
-                self.raise_again(device, &keys);
+            AbortScope::Unit(_) | AbortScope::Target(_) => {
+                self.raise_again(&keys);
                 self.affected_by(&keys, None, None)
             }
             _ => Vec::new(),
@@ -126,11 +126,11 @@ impl Core {
 
     /// A reset on another core ends tasks here. An initiator that already consumed the reset's unit attention gets a second one: tasks
     /// sent since then were aborted too.
-    fn raise_again(&mut self, device: &TargetDevice, keys: &[TaskKey]) {
+    fn raise_again(&mut self, keys: &[TaskKey]) {
         let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         for task in tasks {
             let Some(conn) = self.connections.get(task.address().0) else { continue };
-            if let Some(nexus) = &conn.nexus
+            if let (Some(device), Some(nexus)) = (&conn.device, &conn.nexus)
                 && device.query_asynchronous_event(task.lun().encode(), nexus) == PendingEvent::Nothing
             {
                 device.commands_cleared(nexus, [task.lun()]);

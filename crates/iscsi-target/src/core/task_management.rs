@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_device::{Nexus, NexusId, ResetOutcome, TargetDevice};
+use lunette_device::{Nexus, ResetOutcome, TargetDevice};
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_reactor::ConnectionId;
 use lunette_scsi::Lun;
@@ -12,7 +12,7 @@ use lunette_session::iscsi_target::{TaskManagement, TaskManagementTicket};
 use super::Core;
 use super::mesh::CoreMessage;
 use super::quiesced::OnQuiesced;
-use super::tasks::{AbortScope, TaskKey};
+use super::tasks::{AbortScope, RunningTask, TaskKey};
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, now: Time, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
@@ -45,9 +45,9 @@ impl Core {
         let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.clone()) else { return };
         let request = *ticket.request();
         tracing::info!(peer = %conn.peer, function = %request.function, "task management");
-        let covered = self.covered_tasks(&ticket, &device, nexus.id());
-        if !notify_device(&request, &device, &nexus) {
-            self.connections.in_session(id, |session| session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST));
+        let covered = self.covered_tasks(&ticket, &device, &nexus);
+        if let Err(refusal) = notify_device(&request, &device, &nexus) {
+            self.connections.in_session(id, |session| session.answer(id, ticket, refusal));
             return;
         }
         let affected = match request.function {
@@ -64,7 +64,7 @@ impl Core {
             }
         }
         self.barriers.close(announcement);
-        if let Some(scope) = scope_elsewhere(&request, device) {
+        if let Some(scope) = scope_elsewhere(&request, device, &nexus) {
             self.abort_on_others(barrier, &scope);
         }
         self.barriers.close(barrier);
@@ -75,29 +75,29 @@ impl Core {
         &self,
         ticket: &TaskManagementTicket<ConnectionId>,
         device: &Arc<TargetDevice>,
-        nexus: NexusId,
+        nexus: &Nexus,
     ) -> Vec<TaskKey> {
         let request = ticket.request();
-        let (of_unit, of_nexus) = match request.function {
+        let (lun, unit) = (Lun::decode(request.lun.0), nexus.unit(request.lun.0));
+        let is_covered = |task: &RunningTask| match request.function {
+            // Each nexus has a task set of its own.
+            Function::ABORT_TASK_SET | Function::CLEAR_TASK_SET => task.is_of_nexus(nexus.id()) && task.lun() == lun,
+            // Others may know the unit by another number, or through another target.
+            Function::LOGICAL_UNIT_RESET => unit.as_ref().is_some_and(|unit| task.is_for(unit)),
+            Function::I_T_NEXUS_RESET => task.is_of_nexus(nexus.id()),
+            _ => task.is_of_device(device),
+        };
+        match request.function {
             Function::ABORT_TASK => {
                 let key = ticket.referenced().and_then(|(id, tag)| self.connections.get(id)?.tasks.get(tag));
-                return key.into_iter().collect();
+                key.into_iter().collect()
             }
-            // Each nexus has a task set of its own.
-            Function::ABORT_TASK_SET | Function::CLEAR_TASK_SET => (true, true),
-            Function::LOGICAL_UNIT_RESET => (true, false),
-            Function::I_T_NEXUS_RESET => (false, true),
-            _ => (false, false),
-        };
-        let lun = Lun::decode(request.lun.0);
-        self.tasks.tasks_where(|task| {
-            let own = task.is_of_nexus(nexus);
-            task.is_of_device(device)
-                && (!of_unit || task.lun() == lun)
-                && (!of_nexus || own)
+            _ => self.tasks.tasks_where(|task| {
                 // What the initiator sent after the request may have come before it, on another connection.
-                && (!own || request.before.is_none_or(|before| task.is_covered_by(before)))
-        })
+                let is_later = |before| task.is_of_nexus(nexus.id()) && !task.is_covered_by(before);
+                is_covered(task) && !request.before.is_some_and(is_later)
+            }),
+        }
     }
 
     /// No store works any more for what a request has ended, on any core.
@@ -147,23 +147,28 @@ impl Core {
     }
 }
 
-/// Lets the device establish its unit attentions. False when there is no such logical unit.
-fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus) -> bool {
+/// Lets the device establish its unit attentions, or says why the function cannot be carried out.
+fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus) -> Result<(), Answer> {
+    let at_lun = |is_there: bool| if is_there { Ok(()) } else { Err(Answer::LUN_DOES_NOT_EXIST) };
     match request.function {
-        Function::CLEAR_TASK_SET | Function::ABORT_TASK_SET => nexus.sees(request.lun.0),
-        Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, nexus) == ResetOutcome::Done,
+        Function::CLEAR_TASK_SET | Function::ABORT_TASK_SET => at_lun(nexus.sees(request.lun.0)),
+        Function::LOGICAL_UNIT_RESET => at_lun(device.reset_unit(request.lun.0, nexus) == ResetOutcome::Done),
+        // RFC 7143 section 11.5.1: subject to access controls.
+        Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET if !nexus.sees_all() => {
+            Err(Answer::AUTHORIZATION_FAILED)
+        }
         Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
             device.reset_target();
-            true
+            Ok(())
         }
-        _ => true,
+        _ => Ok(()),
     }
 }
 
 /// What a reset ends on other cores.
-fn scope_elsewhere(request: &TaskManagement, device: Arc<TargetDevice>) -> Option<AbortScope> {
+fn scope_elsewhere(request: &TaskManagement, device: Arc<TargetDevice>, nexus: &Nexus) -> Option<AbortScope> {
     match request.function {
-        Function::LOGICAL_UNIT_RESET => Some(AbortScope::Unit { device, lun: Lun::decode(request.lun.0) }),
+        Function::LOGICAL_UNIT_RESET => nexus.unit(request.lun.0).map(AbortScope::Unit),
         Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => Some(AbortScope::Target(device)),
         _ => None,
     }

@@ -16,6 +16,7 @@ mod files;
 mod hostile;
 mod idle;
 mod loans;
+mod masking;
 mod nexuses;
 mod nothing_left_behind;
 mod ordering;

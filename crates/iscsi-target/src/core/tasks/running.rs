@@ -124,6 +124,11 @@ impl RunningTask {
         self.order.is_covered_by(before)
     }
 
+    /// Whether the command was sent to `unit`, by whatever number.
+    pub(in crate::core) fn is_for(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.task.is_for(unit)
+    }
+
     /// Whether the task works with `unit`.
     pub(in crate::core) fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
         self.task.uses(unit)

@@ -10,8 +10,8 @@ use super::running::RunningTask;
 /// A description of tasks that every core understands.
 #[derive(Clone)]
 pub(crate) enum AbortScope {
-    /// LOGICAL UNIT RESET.
-    Unit { device: Arc<TargetDevice>, lun: Lun },
+    /// LOGICAL UNIT RESET: the commands of all nexuses to the unit.
+    Unit(Arc<LogicalUnit>),
     /// TARGET WARM RESET, TARGET COLD RESET.
     Target(Arc<TargetDevice>),
     /// PREEMPT AND ABORT: the tasks of these nexuses on this number, or wherever they work with the unit.
@@ -23,7 +23,7 @@ pub(crate) enum AbortScope {
 impl AbortScope {
     pub(in crate::core) fn covers(&self, task: &RunningTask) -> bool {
         match self {
-            Self::Unit { device, lun } => task.is_of_device(device) && task.lun == *lun,
+            Self::Unit(unit) => task.is_for(unit),
             Self::Target(device) => task.is_of_device(device),
             Self::Nexuses { nexuses, unit } => {
                 let works_there = task.uses(unit);
