@@ -14,6 +14,8 @@
 //! - neither side finds fault with the other, unless a byte was changed on its way, and neither logs a fault of its own;
 //! - everything comes to an end: no session, no task, no buffer is left, also when the target is stopped under load and started
 //!   again.
+//!
+//! `gateways` is another world of its own, in which several gateways to one disk fail over.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +26,7 @@ mod dice;
 mod env;
 mod fault;
 mod frames;
+mod gateways;
 mod medium;
 mod network;
 mod oracle;
@@ -37,6 +40,7 @@ mod world;
 
 pub use campaign::{Campaign, Failure, Report, SetupReport};
 pub use fault::FaultKind;
+pub use gateways::{GatewayRun, GatewayTally, gateway_campaign, run_gateways};
 pub use lunette_initiator::Transport;
 pub use tally::Tally;
 pub use world::{Run, run};

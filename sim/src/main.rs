@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use lunette_sim::{Campaign, Setup, Transport, run};
+use lunette_sim::{Campaign, Setup, Transport, gateway_campaign, run, run_gateways};
 
 const LEVELS: [u32; 3] = [0, 1, 2];
 const CONNECTIONS: [u32; 3] = [1, 2, 8];
@@ -40,6 +40,9 @@ struct Arguments {
     /// Only this number of connections.
     #[arg(long)]
     connections: Option<u32>,
+    /// Only gateways to one disk that fail over; nothing of sessions.
+    #[arg(long, conflicts_with_all = ["transport", "level", "connections", "json"])]
+    gateways: bool,
     /// The report as JSON.
     #[arg(long)]
     json: bool,
@@ -66,6 +69,9 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.gateways {
+        return gateways(&arguments);
+    }
     let setups = arguments.setups();
     if let Some(seed) = arguments.trace {
         let [setup] = setups[..] else {
@@ -83,6 +89,18 @@ fn main() -> ExitCode {
         print!("{}", report::text(&report, seconds));
     }
     if report.first_failure().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn gateways(arguments: &Arguments) -> ExitCode {
+    if let Some(seed) = arguments.trace {
+        let run = run_gateways(seed, true);
+        print!("{}", run.trace);
+        return if run.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let began = Instant::now();
+    let (tally, failures) = gateway_campaign(arguments.first, arguments.seeds);
+    print!("{}", report::gateways(&tally, &failures, began.elapsed().as_secs_f64()));
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn trace(setup: Setup, seed: u64) -> ExitCode {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lunette_sim::{FaultKind, Report, Setup, SetupReport, Tally, Transport, run};
+use lunette_sim::{FaultKind, GatewayTally, Report, Setup, SetupReport, Tally, Transport, run, run_gateways};
 use serde_json::{Value, json};
 
 /// Lines of a trace that a report shows. `--trace` shows all.
@@ -14,6 +14,28 @@ pub(crate) fn text(report: &Report, seconds: f64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_text(&mut text, report, seconds);
+    text
+}
+
+/// What happened to gateways.
+pub(crate) fn gateways(tally: &GatewayTally, failures: &[(u64, String)], seconds: f64) -> String {
+    let GatewayTally { runs, good, other, faults, moves, fenced, longest_gap } = tally;
+    let mut text = format!(
+        "{good} commands good, {other} not; {faults} faults, {moves} times another owner, {fenced} clients fenced, at most {:.1} s without an owner\n\
+         {runs} runs of gateways, {} failed, {seconds:.1} s\n",
+        longest_gap.as_secs_f64(),
+        failures.len(),
+    );
+    if let Some((seed, why)) = failures.first() {
+        let trace = run_gateways(*seed, true).trace;
+        let lines: Vec<&str> = trace.lines().collect();
+        let _ = writeln!(
+            text,
+            "\nseed {seed} failed: {why}\n{}",
+            lines[lines.len().saturating_sub(TRACE_LINES)..].join("\n")
+        );
+        let _ = writeln!(text, "all of it: cargo xtask sim --gateways --trace {seed}");
+    }
     text
 }
 

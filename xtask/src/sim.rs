@@ -9,6 +9,9 @@ use crate::process::{self, cargo};
 /// Runs for each transport, recovery level and number of connections, in `cargo xtask test`.
 const SEEDS_OF_THE_STEP: &str = "40";
 
+/// Runs of gateways in `cargo xtask test`.
+const GATEWAY_SEEDS_OF_THE_STEP: &str = "400";
+
 /// Simulated sessions; each seed is one run, the same every time.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -27,6 +30,9 @@ pub(crate) struct Arguments {
     /// Only this number of connections.
     #[arg(long)]
     connections: Option<u32>,
+    /// Only gateways to one disk that fail over.
+    #[arg(long)]
+    gateways: bool,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
@@ -48,7 +54,8 @@ impl Arguments {
         let given = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
         let words = given.flat_map(|(name, number)| [name.to_owned(), number.to_string()]);
         let words = words.chain(self.transport.iter().flat_map(|name| ["--transport".to_owned(), name.clone()]));
-        words.chain(self.json.then(|| "--json".to_owned())).collect()
+        let flags = [("--json", self.json), ("--gateways", self.gateways)];
+        words.chain(flags.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.to_owned())).collect()
     }
 }
 
@@ -62,5 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Runs a few hundred seeds.
 pub(crate) fn step() -> Result<()> {
     let mut command = cargo(["run", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
-    process::run(command.args(["--seeds", SEEDS_OF_THE_STEP]))
+    process::run(command.args(["--seeds", SEEDS_OF_THE_STEP]))?;
+    let mut command = cargo(["run", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
+    process::run(command.args(["--gateways", "--seeds", GATEWAY_SEEDS_OF_THE_STEP]))
 }

@@ -1,0 +1,85 @@
+//! A gateway: its machine, and the part of the device server that matters here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lunette_gateway::{Access, Machine, Member, Publication, RequestId, Value};
+
+use super::cluster::MapEpoch;
+use super::history::Written;
+
+/// The name of the entry with the reservation.
+pub(super) const RESERVATION: &str = "reservation";
+
+pub(super) struct Gateway {
+    pub(super) machine: Machine,
+    /// Counts the starts: what an earlier process has asked for comes to nobody.
+    pub(super) life: u64,
+    pub(super) is_dead: bool,
+    /// SIGSTOP: what comes waits.
+    pub(super) is_stopped: bool,
+    pub(super) is_cut_off: bool,
+    pub(super) device: Device,
+    pub(super) clients: u64,
+}
+
+/// What commands find.
+#[derive(Default)]
+pub(super) struct Device {
+    pub(super) published: Option<Publication>,
+    /// The image, while it takes requests.
+    pub(super) image: Option<Image>,
+    /// Requests to the image under way.
+    pub(super) under_way: u64,
+    /// The client whose image closes when nothing is under way.
+    pub(super) closing: Option<Arc<str>>,
+    /// Commands that wait for a request to the machine, which has the command's number: whether it is an update.
+    pub(super) waiting: BTreeMap<RequestId, bool>,
+}
+
+#[derive(Clone)]
+pub(super) struct Image {
+    pub(super) client: Arc<str>,
+    /// The newest map that its client knows.
+    pub(super) map: MapEpoch,
+}
+
+/// The reservation: who may write (0: all), and the number of the write that has made it.
+pub(super) fn reservation(value: &Value) -> (u64, Written) {
+    let Some(entry) = value.entries.get(RESERVATION) else { return (0, 0) };
+    let number = |at: usize| u64::from_be_bytes(entry.bytes[at..at + 8].try_into().expect("eight bytes"));
+    (number(0), number(8))
+}
+
+impl Gateway {
+    pub(super) fn new(group: u16, incarnation: u64, life: u64) -> Self {
+        Self {
+            machine: Machine::new(Member { group, incarnation }),
+            life,
+            is_dead: false,
+            is_stopped: false,
+            is_cut_off: false,
+            device: Device::default(),
+            clients: 0,
+        }
+    }
+
+    pub(super) fn is_well(&self) -> bool {
+        !self.is_dead && !self.is_stopped && !self.is_cut_off
+    }
+}
+
+impl Device {
+    pub(super) fn is_active(&self) -> bool {
+        self.published.as_ref().is_some_and(|published| published.access == Access::Active)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.published.as_ref().map_or(0, |published| published.value.version)
+    }
+
+    /// Who may write, and the number of the write that has said so.
+    pub(super) fn reservation(&self) -> (u64, Written) {
+        self.published.as_ref().map_or((0, 0), |published| reservation(&published.value))
+    }
+}
