@@ -23,7 +23,7 @@ use lunette_keys::source::{KeySource, KeySourceError, Opening, PassphraseSource,
 use lunette_store::Store;
 use lunette_volume::{OpenOptions, Volume, VolumeError};
 
-use crate::{Disk, Error, Initiator, KeyParameters, Lun, RemoteStore, Url, UrlError, wait};
+use crate::{Disk, Error, Initiator, KeyParameters, RemoteStore, Url, UrlError, wait};
 
 pub use lunette_keys as keys;
 pub use lunette_volume as volume;
@@ -76,8 +76,7 @@ pub fn connect(initiator: &Initiator, url: &Url) -> Result<Arc<dyn Store>, Encry
         None => None,
     };
     let options = url.options().map_err(Error::from)?;
-    let session = wait(url.connect(initiator, options))?;
-    let disk = wait(Disk::open(session, url.lun.unwrap_or(Lun::ZERO)))?;
+    let disk = wait(Disk::of_url(initiator, &url, options))?;
     let unit: Arc<dyn Store> = Arc::new(RemoteStore::new(disk));
     match keys {
         None => Ok(unit),

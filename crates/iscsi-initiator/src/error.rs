@@ -163,6 +163,41 @@ pub enum Error {
         /// What the logical unit is instead.
         what: String,
     },
+    /// Two paths lead to different disks.
+    #[error(
+        "the path by {portal} leads to another disk: {found}, and {expected} by {other_portal}; leave out the portal that is wrong"
+    )]
+    OtherDisk {
+        /// The portal of the path, as `host:port`.
+        portal: String,
+        /// The name of the disk behind it.
+        found: String,
+        /// The portal of the path that was checked first.
+        other_portal: String,
+        /// The name of the disk behind that one.
+        expected: String,
+    },
+    /// No path to the disk came back within [`Options::reconnect_for`](crate::Options::reconnect_for), or the portal is none of its paths.
+    #[error("no path to the disk: {paths}")]
+    NoPath {
+        /// The paths and why they are down.
+        paths: String,
+    },
+    /// Discovery gave fewer portals than paths were asked for.
+    #[error(
+        "{portal} names {found} portals of {target}, fewer than the paths asked for; write paths=all, or name others with portals=HOST,HOST"
+    )]
+    TooFewPortals {
+        /// The portal that was asked, as `host:port`.
+        portal: String,
+        /// The target.
+        target: String,
+        /// The number of portals.
+        found: usize,
+    },
+    /// Initiators do not change the access states of this disk.
+    #[error("the target alone changes the access states of this disk (no explicit asymmetric access)")]
+    NotExplicit,
     /// The request exceeds a limit.
     #[error("{what} exceeds the limit of {limit}")]
     TooMuch {

@@ -10,6 +10,7 @@
 //!   pings, text.
 //! - [`Disk`] is a logical unit that is a disk: reads and writes in blocks, flush, unmap, zeroes, compare and write.
 #![cfg_attr(feature = "store", doc = "- [`RemoteStore`] is a disk behind the trait [`store::Store`].")]
+//!   [`Disk::of_url`] opens one over several paths.
 //! - [`discover`] lists targets.
 //! - [`Url`] names a target or a disk with all options in one line, as `iscsi://host/target/lun?header_digest=crc32c`.
 //!
@@ -54,7 +55,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "store")]
 mod detached;
 mod discovery;
 mod disk;
@@ -64,6 +64,7 @@ mod engine;
 mod error;
 pub mod limits;
 mod options;
+mod paths;
 mod pending;
 #[cfg(feature = "store")]
 mod remote_store;
@@ -97,6 +98,7 @@ pub use lunette_ecl::association::Seal;
 pub use lunette_ecl::recovery::CongestionControl;
 pub use lunette_ecl_endpoint::DatagramOptions;
 pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal, Transport};
+pub use paths::{PathState, PathStatus};
 pub use pending::wait;
 #[cfg(feature = "store")]
 pub use remote_store::RemoteStore;
@@ -106,7 +108,7 @@ pub(crate) use session::Opened;
 pub use session::{Initiator, Observation, Pending, Session, SessionEvent};
 pub use stepped::{Dial, SteppedLoop};
 pub use task_management::PendingEvent;
-pub use url::{KeyParameters, Url, UrlError, is_url};
+pub use url::{KeyParameters, Paths, Url, UrlError, is_url};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -228,11 +228,10 @@ impl Store for RemoteStore {
             let store = self.clone();
             return detach(async move { done.complete(store.run(op).await) });
         };
-        let session = self.disk.session();
         match op {
             Op::Read { into, .. } => {
                 request.data_in = Some(into);
-                session.submit(request, request::Completion::call(move |outcome| done.complete(read_done(outcome))));
+                self.disk.submit(request, request::Completion::call(move |outcome| done.complete(read_done(outcome))));
             }
             Op::Write { from, fua, .. } => {
                 request.data_out = Some(from.share());
@@ -241,7 +240,7 @@ impl Store for RemoteStore {
                     store.wrote(fua, store.disk.power_ons());
                     done.complete(write_done(outcome));
                 };
-                session.submit(request, request::Completion::call(ended));
+                self.disk.submit(request, request::Completion::call(ended));
             }
             // `request` gives `None` for all others.
             other => done.complete(StoreOutcome::of(other, Err(io::Error::from(io::ErrorKind::Unsupported).into()))),

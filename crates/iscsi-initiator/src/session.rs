@@ -94,6 +94,7 @@ pub(crate) struct Opened {
     pub(crate) owner: Owner,
     pub(crate) parameters: Parameters,
     pub(crate) target_alias: Option<String>,
+    pub(crate) portal_group: Option<u16>,
 }
 
 /// An event loop on a thread of its own, which serves any number of sessions. Clones are handles to the same; it ends with the last
@@ -153,6 +154,10 @@ impl Initiator {
         let (queue, counts) =
             start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
         Ok(Self(Arc::new(Running { queue, pool, counts, traffic, thread: Mutex::new(Some(thread)) })))
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.0.queue
     }
 
     /// The pool of all buffers of this event loop.
@@ -224,6 +229,7 @@ struct Handle {
     next_request: AtomicU64,
     parameters: Parameters,
     target_alias: Option<String>,
+    portal_group: Option<u16>,
 }
 
 impl Session {
@@ -253,9 +259,9 @@ impl Session {
             options: Arc::new(options),
             done,
         });
-        let Opened { owner, parameters, target_alias } = opened.await?;
+        let Opened { owner, parameters, target_alias, portal_group } = opened.await?;
         let (initiator, next_request) = (initiator.clone(), AtomicU64::new(0));
-        Ok(Self(Arc::new(Handle { owner, initiator, next_request, parameters, target_alias })))
+        Ok(Self(Arc::new(Handle { owner, initiator, next_request, parameters, target_alias, portal_group })))
     }
 
     /// The parameters that were negotiated at the first login.
@@ -266,6 +272,11 @@ impl Session {
     /// TargetAlias, if the target has one.
     pub fn target_alias(&self) -> Option<&str> {
         self.0.target_alias.as_deref()
+    }
+
+    /// TargetPortalGroupTag of the first login.
+    pub fn target_portal_group(&self) -> Option<u16> {
+        self.0.portal_group
     }
 
     /// The event loop of this session.
@@ -405,6 +416,13 @@ pub struct Pending {
     slot: Arc<Slot<Outcome>>,
     pub(crate) id: RequestId,
     done: bool,
+}
+
+impl Pending {
+    /// A future of what fills `slot`. There is no task of `session` to be aborted.
+    pub(crate) fn without_task(session: Session, slot: Arc<Slot<Outcome>>) -> Self {
+        Self { session, slot, id: RequestId::NONE, done: false }
+    }
 }
 
 impl Future for Pending {

@@ -104,7 +104,7 @@ impl Disk {
 
     fn start_read(&self, lba: u64, blocks: u32, into: Buffer) -> Pending {
         let request = Request { data_in: Some(into), ..self.request(requests::read(lba, blocks, false)) };
-        self.session().execute(request)
+        self.execute(request)
     }
 
     fn start_write(&self, lba: u64, blocks: u32, from: SharedBuffer, fua: bool) -> Pending {
@@ -114,7 +114,7 @@ impl Disk {
             block_len: u16::try_from(self.facts().block_len()).unwrap_or(0),
             ..request
         };
-        self.session().execute(request)
+        self.execute(request)
     }
 
     /// Checks what one request is to transfer, and gives its length in bytes.

@@ -11,7 +11,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use lunette_scsi::Lun;
 
 use crate::limits::{MAX_LUNS, MAX_REQUEST_BYTES};
-use crate::{Error, Initiator, Outcome, Pending, Repeat, Request, Session, Url};
+use crate::paths::Multipath;
+use crate::pending::Slot;
+use crate::{
+    Completion, Error, Initiator, Options, Outcome, PathStatus, Pending, Portal, Repeat, Request, Session, Sink, Url,
+};
 pub use facts::Facts;
 
 /// A disk on a session. Clones are handles to the same.
@@ -22,6 +26,8 @@ pub struct Disk(Arc<Inner>);
 
 struct Inner {
     session: Session,
+    /// All paths, if the disk was opened with several.
+    paths: Option<Arc<Multipath>>,
     lun: Lun,
     facts: Facts,
     /// The index of the way to write zeroes that this disk supports, as [`space`] has found out.
@@ -39,7 +45,26 @@ impl Disk {
         let power_ons = Arc::new(AtomicU64::new(0));
         session.watch(lun, &power_ons);
         let facts = Facts::ask(&session, lun).await?;
-        Ok(Self(Arc::new(Inner { session, lun, facts, zeroes: AtomicU8::new(0), power_ons })))
+        Ok(Self(Arc::new(Inner { session, paths: None, lun, facts, zeroes: AtomicU8::new(0), power_ons })))
+    }
+
+    /// Opens the disk that a URL names, over as many paths as it asks for ([`Url::paths`]); LUN 0 when it names none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`], those of [`Session::connect`] and [`open`](Self::open); with several paths [`Error::OtherDisk`] and
+    /// [`Error::TooFewPortals`]. One path that can be made is enough.
+    pub async fn of_url(initiator: &Initiator, url: &Url, options: Options) -> Result<Self, Error> {
+        let lun = url.lun.unwrap_or(Lun::ZERO);
+        let Some(paths) = &url.paths else {
+            return Self::open(url.connect(initiator, options).await?, lun).await;
+        };
+        let (portal, target) = (url.portal(), url.plain_target()?);
+        let multipath = Multipath::open(initiator, (&portal, target, lun), paths, options).await?;
+        let session = multipath.session().ok_or(Error::Closed)?;
+        let facts = Facts::ask(&session, lun).await?;
+        let power_ons = Arc::default();
+        Ok(Self(Arc::new(Inner { session, paths: Some(multipath), lun, facts, zeroes: AtomicU8::new(0), power_ons })))
     }
 
     /// Opens the disk that a URL names, on an event loop of its own; LUN 0 when it names none.
@@ -49,8 +74,7 @@ impl Disk {
     /// [`Error::Url`], and those of [`Session::connect`] and [`open`](Self::open).
     pub async fn connect(url: &str) -> Result<Self, Error> {
         let url = Url::parse(url)?;
-        let session = url.connect(&Initiator::start()?, url.options()?).await?;
-        Self::open(session, url.lun.unwrap_or(Lun::ZERO)).await
+        Self::of_url(&Initiator::start()?, &url, url.options()?).await
     }
 
     /// Identity, capacity and features of the disk, as of when it was opened.
@@ -62,12 +86,59 @@ impl Disk {
     /// writes that it acknowledged before and had not flushed may be lost: no later [`flush`](Self::flush) brings them back. Many
     /// targets report a power-on to every new session, because they do not remember the old one.
     pub fn power_ons(&self) -> u64 {
-        self.0.power_ons.load(Ordering::Acquire)
+        match &self.0.paths {
+            None => self.0.power_ons.load(Ordering::Acquire),
+            Some(paths) => paths.power_ons(),
+        }
     }
 
-    /// The session of the disk.
+    /// The session of the disk, for buffers and for what was negotiated. Of a disk with several paths it is the one that it was opened with,
+    /// and a command that is sent by it takes no other path.
     pub fn session(&self) -> &Session {
         &self.0.session
+    }
+
+    /// Sends a command over the best path; `completion` is told of its end. See [`Session::submit`].
+    #[inline]
+    pub fn submit(&self, request: Request, completion: Completion) {
+        match &self.0.paths {
+            None => self.0.session.submit(request, completion),
+            Some(paths) => paths.submit(request, completion),
+        }
+    }
+
+    /// Sends a command over the best path, and gives a future of its end. See [`Session::execute`]. With several paths a command whose
+    /// future is dropped runs to its end.
+    #[inline]
+    pub fn execute(&self, request: Request) -> Pending {
+        match &self.0.paths {
+            None => self.0.session.execute(request),
+            Some(paths) => {
+                let slot = Slot::new();
+                let sink: Arc<dyn Sink> = Arc::clone(&slot) as _;
+                paths.submit(request, Completion::new(sink, 0));
+                Pending::without_task(self.0.session.clone(), slot)
+            }
+        }
+    }
+
+    /// The paths of the disk as they are at the moment. Empty unless it was opened with several.
+    pub fn paths(&self) -> Vec<PathStatus> {
+        self.0.paths.as_ref().map(|paths| paths.status()).unwrap_or_default()
+    }
+
+    /// Makes the target port group of the path by `portal` active/optimized (SET TARGET PORT GROUPS). What becomes of the other groups is
+    /// the target's to decide.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotExplicit`] when only the target changes access states; [`Error::NoPath`] when there is no such path, or the error for which it
+    /// is down; the errors of the command.
+    pub async fn activate(&self, portal: &Portal) -> Result<(), Error> {
+        match &self.0.paths {
+            None => Err(Error::NoPath { paths: "the disk was opened with one path".into() }),
+            Some(paths) => paths.activate(portal).await,
+        }
     }
 
     /// The logical unit number of the disk.
@@ -99,6 +170,15 @@ impl Disk {
             theirs => ours.min(theirs),
         }
         .max(1)
+    }
+}
+
+impl Disk {
+    /// Sends a command that may run twice over the best path, and gives its answer of at most `len` bytes.
+    async fn ask(&self, cdb: [u8; 16], len: usize) -> Result<Vec<u8>, Error> {
+        let data_in = Some(self.session().buffer(len)?);
+        let outcome = self.execute(Request { data_in, ..self.request(cdb) }).await;
+        Ok(outcome.into_data()?.map(|data| data.to_vec()).unwrap_or_default())
     }
 }
 

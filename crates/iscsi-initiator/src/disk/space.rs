@@ -7,7 +7,7 @@ use lunette_buffer::SharedBuffer;
 use lunette_scsi::unmap::{self, UnmapRange};
 use lunette_scsi::{SenseKey, answers, requests};
 
-use super::{Disk, ask};
+use super::Disk;
 use crate::limits::MAX_MAP_COMMANDS;
 use crate::{Error, Repeat, Request};
 
@@ -154,7 +154,7 @@ impl Disk {
             if at >= blocks {
                 break;
             }
-            let answer = ask(self.session(), self.lun(), requests::get_lba_status(lba + at, LEN), LEN as usize).await;
+            let answer = self.ask(requests::get_lba_status(lba + at, LEN), LEN as usize).await;
             let data = match answer {
                 Err(error) if is_unknown(&error) => return Ok(vec![(blocks, true)]),
                 answer => answer?,
@@ -182,7 +182,7 @@ impl Disk {
     }
 
     async fn done(&self, request: Request) -> Result<(), Error> {
-        self.session().execute(request).await.check_whole()
+        self.execute(request).await.check_whole()
     }
 
     fn shared(&self, bytes: &[u8]) -> Result<SharedBuffer, Error> {

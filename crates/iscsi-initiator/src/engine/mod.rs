@@ -8,10 +8,12 @@ mod redirect;
 mod requests;
 mod retry;
 
+pub(crate) use retry::may_lose_cache;
+
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lunette_buffer::Trimmer;
 use lunette_ecl::protection::Binding;
@@ -39,6 +41,11 @@ pub(crate) struct SessionKey(Key);
 /// Identifies a request of a session, for its cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestId(pub(crate) u64);
+
+impl RequestId {
+    /// That of no request.
+    pub(crate) const NONE: Self = Self(u64::MAX);
+}
 
 /// Takes the result of an operation that is not a SCSI command to its caller.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -83,6 +90,11 @@ pub(crate) enum Message {
         session: SessionKey,
         done: Option<Done<()>>,
     },
+    /// Rings a bell after a time.
+    Alarm {
+        after: Duration,
+        bell: Bell,
+    },
     Dialed {
         session: SessionKey,
         attempt: u64,
@@ -105,6 +117,23 @@ pub(crate) struct TmfResult {
     pub(crate) response: TaskManagementResponseCode,
     /// The additional response information of QUERY ASYNCHRONOUS EVENT.
     pub(crate) information: [u8; 3],
+}
+
+/// Rings when it is dropped: when its time has come, or the event loop ends.
+pub(crate) struct Bell(Option<Box<dyn FnOnce() + Send>>);
+
+impl Bell {
+    pub(crate) fn new(ring: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(ring)))
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        if let Some(ring) = self.0.take() {
+            ring();
+        }
+    }
 }
 
 /// Requests of callers other than SCSI commands.
@@ -193,6 +222,11 @@ impl Queue {
         }
     }
 
+    /// Whether the event loop has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).closed
+    }
+
     /// Swaps the messages for an empty list.
     fn swap(&self, list: &mut Vec<Message>) {
         std::mem::swap(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner).messages, list);
@@ -271,6 +305,7 @@ pub(crate) struct Engine {
     unsettled: Vec<SessionKey>,
     /// Sessions whose answers are let come, and until when.
     held: Vec<(Time, SessionKey)>,
+    alarms: Vec<(Time, Bell)>,
     epoch: Instant,
     traffic: Arc<SharedTraffic>,
     /// Trims the pool of all sessions.
@@ -297,6 +332,7 @@ impl Engine {
             received: Vec::new(),
             unsettled: Vec::new(),
             held: Vec::new(),
+            alarms: Vec::new(),
             epoch,
             traffic,
             trimmer,
@@ -310,6 +346,7 @@ impl Engine {
             driver.end();
         }
         drop(self.queue.close());
+        self.alarms.clear();
     }
 
     /// Lets a session driver `act`, then sends and schedules what follows from it.
@@ -467,6 +504,7 @@ impl Engine {
                     done(Ok(()));
                 }
             }
+            Message::Alarm { after, bell } => self.alarms.push((self.now(cx) + after, bell)),
             Message::Dialed { session, attempt, result } => {
                 self.with(cx, session, |driver, env| driver.dialed(attempt, result, env));
             }
@@ -525,7 +563,7 @@ impl Handler for Engine {
     }
 
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
-        let held = self.held.iter().map(|(until, _)| *until);
+        let held = self.held.iter().map(|(until, _)| *until).chain(self.alarms.iter().map(|(at, _)| *at));
         let sessions = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
         // Callers may give buffers back while the loop sleeps. The trimmer then waits for the next wake-up of a session.
         sessions.into_iter().chain(self.trimmer.next_timeout(now)).min()
@@ -535,6 +573,7 @@ impl Handler for Engine {
         self.trimmer.time_has_come(cx.now());
         let now = self.now(cx);
         self.end_holds(cx, now);
+        drop(self.alarms.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>());
         while let Some((at, key)) = self.timetable.pop_due(now) {
             if let Some(driver) = self.sessions.get_mut(key.0)
                 && driver.watched_for == Some(at)

@@ -63,7 +63,7 @@ fn becomes_ready(sense: &SenseData) -> bool {
 
 /// Whether writes that were acknowledged before this unit attention, and not flushed, may be lost: POWER ON, RESET, OR BUS DEVICE
 /// RESET OCCURRED, POWER ON OCCURRED, DEVICE INTERNAL RESET (SPC-6 annex F). Resets by command and the loss of a nexus keep them.
-pub(super) fn may_lose_cache(sense: &SenseData) -> bool {
+pub(crate) fn may_lose_cache(sense: &SenseData) -> bool {
     matches!(sense.code, AdditionalSense { asc: 0x29, ascq: 0x00 | 0x01 | 0x04 })
 }
 

@@ -48,6 +48,8 @@ pub struct Url {
     pub port: u16,
     /// The iSCSI name of the target; if absent, the URL names a portal.
     pub target: Option<String>,
+    /// The paths to the disk, if more than one portal is to be used.
+    pub paths: Option<Paths>,
     /// The logical unit number; if absent, the URL names a target.
     pub lun: Option<Lun>,
     /// The values that the login offers.
@@ -63,6 +65,16 @@ pub struct Url {
     /// Where the keys are, if the disk is encrypted. With keys, [`connect`](Self::connect) refuses, because what it gives would be ciphertext.
     pub keys: Option<KeyParameters>,
     login: Login,
+}
+
+/// The portals that several paths to a disk lead through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Paths {
+    /// Those that discovery gives: this many, or all up to [`MAX_PATHS`](crate::limits::MAX_PATHS).
+    Discovered(Option<usize>),
+    /// These, besides that of the URL.
+    Portals(Vec<Portal>),
 }
 
 /// The user that logs in, and where the secrets are.
@@ -148,6 +160,7 @@ impl Url {
             host,
             port,
             target,
+            paths: None,
             lun,
             offer: Offer::initiator(),
             coalesce: true,
@@ -208,17 +221,25 @@ impl Url {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] if the URL names no target, or [`keys`](Self::keys), and those of [`Session::connect`].
+    /// [`Error::Url`] if the URL names no target, [`keys`](Self::keys) or [`paths`](Self::paths), and those of [`Session::connect`].
     pub async fn connect(&self, initiator: &Initiator, options: Options) -> Result<Session, Error> {
+        if self.paths.is_some() {
+            return Err(
+                UrlError(format!("{self} is to have several paths, and this is one session; {ONE_PATH}")).into()
+            );
+        }
+        Session::connect(initiator, &self.portal(), self.plain_target()?, options).await
+    }
+
+    /// The target of a URL without keys.
+    pub(crate) fn plain_target(&self) -> Result<&str, UrlError> {
         if self.keys.is_some() {
             return Err(UrlError(format!(
                 "{self} names keys, and this would read and write the disk without decrypting; {KEYED}"
-            ))
-            .into());
+            )));
         }
         let no_target = || UrlError(format!("{self} names no target; write {self}/TARGET/LUN"));
-        let target = self.target.as_deref().ok_or_else(no_target)?;
-        Session::connect(initiator, &self.portal(), target, options).await
+        self.target.as_deref().ok_or_else(no_target)
     }
 
     /// Whether the URL contains secrets, which other users of the machine may be able to read.
@@ -285,6 +306,9 @@ impl fmt::Display for Url {
         }
     }
 }
+
+/// What to do with a URL that asks for several paths where there is one session.
+const ONE_PATH: &str = "leave out paths and portals";
 
 /// What to do with a URL that names keys.
 #[cfg(feature = "encryption")]

@@ -10,9 +10,10 @@ use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WOR
 use lunette_session::{Secret, check_name};
 
 use super::keys::{self as key_parameters, KeyParameters};
-use crate::Transport;
+use crate::limits::MAX_PATHS;
+use crate::{Portal, Transport};
 
-use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
+use super::{NO_ISER, Paths, Url, UrlError, decode, decode_bytes, wrong};
 
 /// If absent, a session that recovers connections offers the default of RFC 7143 section 13.16.
 const TIME2RETAIN: &str = "default_time2retain";
@@ -58,7 +59,7 @@ const SOCKET_BUFFER: RangeInclusive<u32> = 2048..=(1 << 30) - 1;
 const MAX_CONGESTION_CONTROL_LEN: usize = 15;
 
 /// The parameters that are not keys.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 16] = [
     CONNECTIONS,
     "coalesce",
     "congestion_control",
@@ -68,6 +69,8 @@ const OTHERS: [&str; 14] = [
     "parity",
     "protect",
     "initiator",
+    "paths",
+    "portals",
     "chap_secret_file",
     "chap_target_secret_file",
     "target_user",
@@ -153,6 +156,14 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
             check_name(&value).map_err(|error| UrlError(error.to_string()))?;
             url.initiator_name = Some(value);
         }
+        "paths" | "portals" if url.transport != Transport::Tcp => {
+            return wrong(format!("{name}={value}: several paths are for iscsi://"));
+        }
+        "paths" | "portals" if url.paths.is_some() => {
+            return wrong("paths and portals exclude each other; portals names all paths besides the first");
+        }
+        "paths" => url.paths = Some(Paths::Discovered(number_of_paths(&value)?)),
+        "portals" => url.paths = Some(Paths::Portals(portals(&value)?)),
         "chap_secret_file" => url.login.secret_file = Some(value.into()),
         "chap_target_secret_file" => url.login.target_secret_file = Some(value.into()),
         "target_user" => url.login.target_user = Some(value),
@@ -185,6 +196,28 @@ fn congestion_control(value: &str) -> Result<String, UrlError> {
     } else {
         wrong(format!("congestion_control={value}: write a name such as cubic or bbr"))
     }
+}
+
+/// `all`, or a number of at least 2.
+fn number_of_paths(value: &str) -> Result<Option<usize>, UrlError> {
+    let count = value.parse().ok().filter(|count| (2..=MAX_PATHS).contains(count));
+    match count {
+        _ if value == "all" => Ok(None),
+        Some(count) => Ok(Some(count)),
+        None => wrong(format!("paths={value}: write all, or a number from 2 to {MAX_PATHS}")),
+    }
+}
+
+/// Portals with commas between them.
+fn portals(value: &str) -> Result<Vec<Portal>, UrlError> {
+    let portal = |text: &str| {
+        Portal::parse(text).map_err(|error| UrlError(format!("portals: {text:?} cannot be connected to: {error}")))
+    };
+    let portals = value.split(',').map(portal).collect::<Result<Vec<_>, _>>()?;
+    if portals.len() >= MAX_PATHS {
+        return wrong(format!("portals names {} portals; a disk has at most {MAX_PATHS} paths", portals.len()));
+    }
+    Ok(portals)
 }
 
 fn yes_or_no(name: &str, value: &str) -> Result<bool, UrlError> {

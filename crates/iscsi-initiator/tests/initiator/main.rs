@@ -13,6 +13,7 @@ mod files;
 mod fixture;
 mod idle;
 mod markers;
+mod paths;
 mod recovery;
 mod scripted_targets;
 mod sessions;

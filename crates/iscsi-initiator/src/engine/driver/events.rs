@@ -115,7 +115,9 @@ impl SessionDriver {
             && let Some(done) = self.opening.take()
         {
             let target_alias = active.session.target_alias().map(Into::into);
-            done(Ok(Opened { owner: Owner::new(env.queue, self.key), parameters: parameters.clone(), target_alias }));
+            let portal_group = active.session.target_portal_group();
+            let (owner, parameters) = (Owner::new(env.queue, self.key), parameters.clone());
+            done(Ok(Opened { owner, parameters, target_alias, portal_group }));
         }
     }
 

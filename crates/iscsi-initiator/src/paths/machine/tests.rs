@@ -1,0 +1,521 @@
+//! The rules one by one, and all of them against a model of a target whose paths fail.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::paths::machine::{Action, Ended};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn found(portal_group: u16, access: AccessState) -> Found {
+    Found { portal_group: Some(portal_group), port_group: Some(portal_group), access }
+}
+
+fn at(milliseconds: u64) -> Time {
+    Time::new(Duration::from_millis(milliseconds))
+}
+
+/// A machine whose paths are up in these states, each in a portal group of its own.
+fn up(states: &[AccessState]) -> Machine<u32> {
+    let mut machine = Machine::new(states.len(), 60 * SECOND);
+    for (path, state) in states.iter().enumerate() {
+        machine.connected(path, 1, found(path as u16, *state), at(0));
+    }
+    while machine.next_action().is_some() {}
+    machine
+}
+
+use AccessState::{ActiveNonOptimized, ActiveOptimized, Standby};
+
+impl Machine<u32> {
+    fn write(&mut self, blocks: Range<u64>, now: Time) -> Key {
+        self.submit(0, Some(blocks), Repeat::Always, 30 * SECOND, now).unwrap()
+    }
+
+    fn read(&mut self, now: Time) -> Key {
+        self.submit(0, None, Repeat::Always, 30 * SECOND, now).unwrap()
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.next_action()).collect()
+    }
+
+    /// The paths of the requests that are to be sent.
+    fn sent(&mut self) -> Vec<(Key, usize)> {
+        let sent = self.actions().into_iter();
+        sent.filter_map(|action| match action {
+            Action::Send { request, path, .. } => Some((request, path)),
+            _ => None,
+        })
+        .collect()
+    }
+}
+
+#[test]
+fn equal_paths_take_turns_and_worse_ones_are_idle() {
+    let mut machine = up(&[ActiveOptimized, ActiveNonOptimized, ActiveOptimized, Standby]);
+    let keys: Vec<Key> = (0..4).map(|_| machine.read(at(1))).collect();
+    let paths: Vec<usize> = machine.sent().into_iter().map(|(_, path)| path).collect();
+    assert_eq!(paths, [0, 2, 0, 2]);
+    machine.ended(keys[1], Ended::Answered, at(2));
+    machine.ended(keys[3], Ended::Answered, at(2));
+    machine.read(at(3));
+    machine.read(at(3));
+    let paths: Vec<usize> = machine.sent().into_iter().map(|(_, path)| path).collect();
+    assert_eq!(paths, [2, 2], "the path with fewer requests under way");
+}
+
+#[test]
+fn what_a_lost_path_had_goes_over_another_at_once_and_back_when_it_returns() {
+    let mut machine = up(&[ActiveOptimized, ActiveNonOptimized]);
+    let key = machine.read(at(1));
+    assert_eq!(machine.sent(), [(key, 0)]);
+    assert_eq!(machine.ended(key, Ended::Lost, at(2)), Fate::Stays);
+    assert_eq!(machine.sent(), [(key, 1)]);
+    assert_eq!(machine.ended(key, Ended::Answered, at(3)), Fate::Over(0));
+    machine.time_has_come(at(2) + FIRST_RECONNECT_PAUSE);
+    assert_eq!(machine.actions(), [Action::Connect { path: 0, life: 2 }]);
+    machine.connected(0, 2, found(0, ActiveOptimized), at(100));
+    let key = machine.read(at(101));
+    assert_eq!(machine.sent(), [(key, 0)]);
+}
+
+#[test]
+fn a_command_that_must_not_run_twice_ends_in_doubt() {
+    for repeat in [Repeat::Never, Repeat::IfNotRun] {
+        let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
+        let key = machine.submit(7, Some(0..1), repeat, SECOND, at(0)).unwrap();
+        assert_eq!(machine.ended(key, Ended::Lost, at(2)), Fate::InDoubt(7));
+    }
+}
+
+#[test]
+fn a_command_that_a_standby_port_refused_goes_elsewhere_unless_it_has_one_attempt() {
+    let mut machine = up(&[ActiveOptimized, ActiveNonOptimized]);
+    let key = machine.submit(7, Some(0..1), Repeat::IfNotRun, SECOND, at(0)).unwrap();
+    assert_eq!(machine.sent(), [(key, 0)]);
+    assert_eq!(machine.ended(key, Ended::NotActive(Standby), at(1)), Fate::Stays);
+    assert_eq!(machine.actions()[0], Action::AskStates { path: 0 });
+    let mut machine = up(&[ActiveOptimized, ActiveNonOptimized]);
+    let key = machine.submit(7, None, Repeat::Never, SECOND, at(0)).unwrap();
+    assert_eq!(machine.ended(key, Ended::NotActive(Standby), at(1)), Fate::Over(7));
+}
+
+#[test]
+fn one_answer_tells_the_states_of_all_paths() {
+    let mut machine = up(&[ActiveOptimized, Standby]);
+    machine.states_changed(0);
+    assert_eq!(machine.actions(), [Action::AskStates { path: 0 }]);
+    let group = |group, state| PortGroup { group, preferred: false, state };
+    machine.states(0, 1, Some(&[group(0, Standby), group(1, ActiveOptimized)]), at(1));
+    let key = machine.read(at(2));
+    assert_eq!(machine.sent(), [(key, 1)]);
+}
+
+#[test]
+fn requests_wait_for_an_active_path_and_ask_for_one() {
+    let mut machine = up(&[Standby, Standby]);
+    let key = machine.read(at(1000));
+    assert_eq!(machine.actions(), [Action::AskStates { path: 0 }, Action::AskStates { path: 1 }]);
+    for path in 0..2 {
+        let group = |group, state| PortGroup { group, preferred: false, state };
+        machine.states(path, 1, Some(&[group(0, Standby), group(1, Standby)]), at(1001));
+    }
+    assert!(machine.actions().is_empty());
+    assert!(machine.next_timeout().unwrap() <= at(1001) + STATES_PAUSE);
+    machine.time_has_come(at(1001) + STATES_PAUSE);
+    assert_eq!(machine.actions().len(), 2, "asked again");
+    machine.states(1, 1, None, at(1600));
+    assert_eq!(machine.sent(), [(key, 1)], "a path whose state is not known is tried");
+}
+
+#[test]
+fn an_older_write_never_comes_after_a_newer_one() {
+    let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
+    let old = machine.write(0..8, at(0));
+    assert_eq!(machine.sent(), [(old, 0)]);
+    machine.ended(old, Ended::Lost, at(1));
+    assert_eq!(machine.sent(), [(old, 1)]);
+    assert_eq!(machine.ended(old, Ended::Answered, at(2)), Fate::Over(0));
+    // Path 0 may still carry the first copy.
+    let (new, other) = (machine.write(4..5, at(3)), machine.write(8..9, at(3)));
+    assert_eq!(machine.sent(), [(other, 1)]);
+    machine.time_has_come(at(1) + CLEAR_PAUSE);
+    let actions = machine.actions();
+    assert!(actions.contains(&Action::Clear { path: 0, way: Clearing::Reset { over: 1 } }), "{actions:?}");
+    machine.cleared(0, true, at(1100));
+    assert_eq!(machine.sent(), [(new, 1)]);
+}
+
+#[test]
+fn a_path_is_cleared_by_its_next_login_unless_that_is_another_nexus() {
+    for (portal_group, is_cleared) in [(0, true), (9, false)] {
+        let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
+        let old = machine.write(0..8, at(0));
+        machine.ended(old, Ended::Lost, at(1));
+        machine.ended(old, Ended::Answered, at(2));
+        let new = machine.write(0..8, at(3));
+        machine.time_has_come(at(1) + FIRST_RECONNECT_PAUSE);
+        machine.actions();
+        machine.connected(0, 2, found(portal_group, ActiveOptimized), at(100));
+        assert_eq!(machine.sent().iter().any(|(key, _)| *key == new), is_cleared);
+    }
+}
+
+#[test]
+fn another_portal_of_the_portal_group_reinstates_the_nexus() {
+    let mut machine = Machine::<u32>::new(3, 60 * SECOND);
+    for (path, group) in [1, 2, 1].into_iter().enumerate() {
+        machine.connected(path, 1, found(group, ActiveOptimized), at(0));
+    }
+    machine.actions();
+    let old = machine.write(0..8, at(0));
+    machine.ended(old, Ended::Lost, at(1));
+    machine.ended(old, Ended::Answered, at(2));
+    machine.write(0..8, at(3));
+    machine.time_has_come(at(1) + CLEAR_PAUSE);
+    assert!(machine.actions().contains(&Action::Clear { path: 0, way: Clearing::Reinstate { portal_of: 2 } }));
+}
+
+#[test]
+fn a_write_that_was_given_up_costs_its_path() {
+    let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
+    let (write, read) = (machine.write(0..8, at(0)), machine.read(at(0)));
+    machine.actions();
+    assert_eq!(machine.ended(read, Ended::GivenUp, at(1)), Fate::Over(0));
+    assert!(machine.actions().is_empty(), "a read does no harm later");
+    assert_eq!(machine.ended(write, Ended::GivenUp, at(1)), Fate::Over(0));
+    assert_eq!(machine.actions(), [Action::Close { path: 0 }]);
+    machine.write(0..8, at(2));
+    assert!(machine.sent().is_empty(), "it may run yet");
+}
+
+#[test]
+fn waiting_ends_with_the_time_of_the_request_or_of_the_disk() {
+    let mut machine = up(&[ActiveOptimized]);
+    machine.session_lost(0, 1, at(0));
+    machine.submit(1, None, Repeat::Always, SECOND, at(0)).unwrap();
+    machine.submit(2, None, Repeat::Always, 90 * SECOND, at(0)).unwrap();
+    let mut ends = Vec::new();
+    while let Some(now) = machine.next_timeout() {
+        machine.time_has_come(now);
+        for action in machine.actions() {
+            match action {
+                Action::Connect { path, life } => machine.not_connected(path, life, now),
+                Action::End { request, why } => ends.push((machine.take(request).unwrap(), why, now)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(ends, [(1, End::TimedOut, at(1000)), (2, End::NoPath, at(60_000))]);
+    assert!(matches!(machine.submit(3, None, Repeat::Always, SECOND, at(60_001)), Err(Refused::NoPath(3))));
+}
+
+#[test]
+fn a_power_on_that_a_new_nexus_is_told_is_no_news_while_another_path_is_there() {
+    let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
+    assert!(machine.is_power_on_news(0), "a nexus that was there all the time");
+    machine.session_lost(0, 1, at(0));
+    assert!(!machine.is_power_on_news(0));
+    machine.session_lost(1, 1, at(0));
+    assert!(machine.is_power_on_news(0));
+}
+
+/// What is under way over a path, or was when it was lost.
+struct Copy {
+    request: Key,
+    path: usize,
+    life: u64,
+    order: usize,
+    blocks: Option<Range<u64>>,
+    has_run: bool,
+    /// Whether the machine was told of its end.
+    has_ended: bool,
+}
+
+/// What the caller knows of a request.
+struct Told {
+    blocks: Option<Range<u64>>,
+    repeat: Repeat,
+    has_run: bool,
+    is_answered: bool,
+    ends: u32,
+}
+
+/// A target whose paths fail, and its oracle.
+struct Model {
+    machine: Machine<usize>,
+    now: Time,
+    copies: Vec<Copy>,
+    told: Vec<Told>,
+    /// The last request that has written each block.
+    disk: Vec<Option<usize>>,
+    connecting: Vec<(usize, u64)>,
+    lives: Vec<u64>,
+    asked: Vec<usize>,
+    clearing: Vec<(usize, Clearing)>,
+    portal_groups: Vec<u16>,
+}
+
+const BLOCKS: u64 = 12;
+
+impl Model {
+    fn new(portal_groups: Vec<u16>) -> Self {
+        let paths = portal_groups.len();
+        let mut model = Self {
+            machine: Machine::new(paths, 60 * SECOND),
+            now: at(0),
+            copies: Vec::new(),
+            told: Vec::new(),
+            disk: vec![None; BLOCKS as usize],
+            connecting: Vec::new(),
+            lives: vec![0; paths],
+            asked: Vec::new(),
+            clearing: Vec::new(),
+            portal_groups,
+        };
+        model.act();
+        model
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.machine.next_action() {
+            match action {
+                Action::Send { request, path, timeout } => {
+                    assert!(timeout <= 30 * SECOND);
+                    let order = *self.machine.payload(request).unwrap();
+                    let told = &self.told[order];
+                    assert_eq!(told.ends, 0, "a request that has ended is not sent");
+                    assert!(told.repeat == Repeat::Always || !told.has_run, "it must not run twice");
+                    let (life, blocks) = (self.lives[path], told.blocks.clone());
+                    self.copies.push(Copy { request, path, life, order, blocks, has_run: false, has_ended: false });
+                }
+                Action::End { request, .. } => {
+                    let order = self.machine.take(request).unwrap();
+                    self.told[order].ends += 1;
+                }
+                Action::Connect { path, life } => {
+                    self.lives[path] = life;
+                    self.connecting.push((path, life));
+                }
+                Action::Close { path } => self.lose(path),
+                Action::AskStates { path } => self.asked.push(path),
+                Action::Clear { path, way } => self.clearing.push((path, way)),
+            }
+        }
+    }
+
+    fn submit(&mut self, blocks: Option<Range<u64>>, repeat: Repeat) {
+        let order = self.told.len();
+        let told = Told { blocks: blocks.clone(), repeat, has_run: false, is_answered: false, ends: 0 };
+        self.told.push(told);
+        match self.machine.submit(order, blocks, repeat, 30 * SECOND, self.now) {
+            Ok(_) => self.act(),
+            Err(_) => self.told[order].ends += 1,
+        }
+    }
+
+    /// The target carries out a copy, also one whose path we have lost.
+    fn run(&mut self, at: usize) {
+        let Some(copy) = self.copies.get_mut(at).filter(|copy| !copy.has_run) else { return };
+        copy.has_run = true;
+        self.told[copy.order].has_run = true;
+        for block in copy.blocks.clone().into_iter().flatten() {
+            let before = self.disk[block as usize];
+            if let Some(before) = before.filter(|before| *before > copy.order) {
+                assert!(!self.told[before].is_answered, "{} overwrites the newer {before}", copy.order);
+            }
+            self.disk[block as usize] = Some(copy.order);
+        }
+    }
+
+    fn is_alive(&self, copy: &Copy) -> bool {
+        !copy.has_ended && copy.life == self.lives[copy.path] && self.machine.access(copy.path).is_some()
+    }
+
+    /// A copy whose path is up is answered.
+    fn answer(&mut self, at: usize, ended: Ended) {
+        let Some(copy) = self.copies.get(at).filter(|copy| self.is_alive(copy)) else { return };
+        let request = copy.request;
+        if ended == Ended::Answered {
+            self.run(at);
+        }
+        let mut copy = self.copies.remove(at);
+        copy.has_ended = true;
+        let fate = self.machine.ended(request, ended, self.now);
+        match fate {
+            Fate::Over(order) => {
+                self.told[order].ends += 1;
+                self.told[order].is_answered = ended == Ended::Answered;
+            }
+            Fate::InDoubt(order) => self.told[order].ends += 1,
+            Fate::Stays => {}
+        }
+        if ended == Ended::GivenUp && !copy.has_run {
+            // It may run yet.
+            self.copies.push(copy);
+        }
+        self.act();
+    }
+
+    /// The session of a path is lost. What it carried may run later.
+    fn lose(&mut self, path: usize) {
+        let life = self.lives[path];
+        let carried = self.copies.iter_mut().filter(|copy| (copy.path, copy.life) == (path, life) && !copy.has_ended);
+        let end = |copy: &mut Copy| {
+            copy.has_ended = true;
+            copy.request
+        };
+        for request in carried.map(end).collect::<Vec<_>>() {
+            match self.machine.ended(request, Ended::Lost, self.now) {
+                Fate::Over(order) | Fate::InDoubt(order) => self.told[order].ends += 1,
+                Fate::Stays => {}
+            }
+        }
+        self.machine.session_lost(path, life, self.now);
+        self.act();
+    }
+
+    /// The target ends the tasks of a nexus.
+    fn end_tasks(&mut self, path: usize, before: u64) {
+        self.copies.retain(|copy| copy.path != path || copy.life >= before);
+    }
+
+    fn connect(&mut self, is_done: bool, state: AccessState) {
+        if self.connecting.is_empty() {
+            return;
+        }
+        let (path, life) = self.connecting.remove(0);
+        if is_done {
+            self.end_tasks(path, life);
+            let found = found(self.portal_groups[path], state);
+            self.machine.connected(path, life, found, self.now);
+        } else {
+            self.machine.not_connected(path, life, self.now);
+        }
+        self.act();
+    }
+
+    fn clear(&mut self, is_done: bool) {
+        let Some((path, _)) = self.clearing.pop() else { return };
+        if is_done {
+            let before = self.lives[path] + u64::from(self.machine.access(path).is_none());
+            self.end_tasks(path, before);
+        }
+        self.machine.cleared(path, is_done, self.now);
+        self.act();
+    }
+
+    fn tell_states(&mut self, states: [AccessState; 2]) {
+        let Some(path) = self.asked.pop() else { return };
+        let groups: Vec<PortGroup> = self
+            .portal_groups
+            .iter()
+            .enumerate()
+            .map(|(at, group)| PortGroup { group: *group, preferred: false, state: states[at % 2] })
+            .collect();
+        self.machine.states(path, self.lives[path], Some(&groups), self.now);
+        self.act();
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.machine.time_has_come(self.now);
+        self.act();
+    }
+
+    /// All faults end, and all requests with them.
+    fn finish(mut self) {
+        for _ in 0..2000 {
+            while !self.connecting.is_empty() {
+                self.connect(true, ActiveOptimized);
+            }
+            while !self.clearing.is_empty() {
+                self.clear(true);
+            }
+            while !self.asked.is_empty() {
+                self.tell_states([ActiveOptimized; 2]);
+            }
+            while let Some(at) = self.copies.iter().position(|copy| self.is_alive(copy)) {
+                self.answer(at, Ended::Answered);
+            }
+            if self.told.iter().all(|told| told.ends > 0) {
+                break;
+            }
+            self.wait(Duration::from_millis(100));
+        }
+        for (order, told) in self.told.iter().enumerate() {
+            assert_eq!(told.ends, 1, "request {order} ends exactly once");
+        }
+        assert!(self.machine.requests.is_empty() && self.machine.ready.is_empty());
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Submit { first: u64, len: u64, writes: bool, repeat: Repeat },
+    Run(usize),
+    Answer(usize),
+    Refuse(usize),
+    GiveUp(usize),
+    Lose(usize),
+    Connect(bool, bool),
+    Clear(bool),
+    States(bool, bool),
+    Wait(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let repeat = prop_oneof![8 => Just(Repeat::Always), 1 => Just(Repeat::IfNotRun), 1 => Just(Repeat::Never)];
+    prop_oneof![
+        8 => (0..BLOCKS, 0..4_u64, prop::bool::weighted(0.8), repeat).prop_map(|(first, len, writes, repeat)| {
+            Event::Submit { first, len: len.min(BLOCKS - first), writes, repeat }
+        }),
+        5 => (0..20_usize).prop_map(Event::Run),
+        5 => (0..20_usize).prop_map(Event::Answer),
+        1 => (0..20_usize).prop_map(Event::Refuse),
+        1 => (0..20_usize).prop_map(Event::GiveUp),
+        2 => (0..3_usize).prop_map(Event::Lose),
+        3 => (prop::bool::weighted(0.7), prop::bool::weighted(0.8)).prop_map(|(done, active)| Event::Connect(done, active)),
+        2 => any::<bool>().prop_map(Event::Clear),
+        2 => any::<(bool, bool)>().prop_map(|(one, two)| Event::States(one, two)),
+        4 => (1..3000_u64).prop_map(Event::Wait),
+    ]
+}
+
+fn state(is_active: bool) -> AccessState {
+    if is_active { ActiveOptimized } else { Standby }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn every_request_ends_once_none_runs_twice_that_must_not_and_no_newer_write_is_overwritten(
+        same_group: bool,
+        events in proptest::collection::vec(event(), 0..250),
+    ) {
+        let mut model = Model::new(if same_group { vec![1, 1, 2] } else { vec![1, 2, 3] });
+        for event in events {
+            match event {
+                Event::Submit { first, len, writes, repeat } => {
+                    model.submit(writes.then_some(first..first + len), repeat);
+                }
+                Event::Run(at) => model.run(at),
+                Event::Answer(at) => model.answer(at, Ended::Answered),
+                // A port that is not active refuses what did not run.
+                Event::Refuse(at) if model.copies.get(at).is_some_and(|copy| !copy.has_run) => {
+                    model.answer(at, Ended::NotActive(Standby));
+                }
+                Event::Refuse(_) => {}
+                Event::GiveUp(at) => model.answer(at, Ended::GivenUp),
+                Event::Lose(path) => model.lose(path),
+                Event::Connect(done, active) => model.connect(done, state(active)),
+                Event::Clear(done) => model.clear(done),
+                Event::States(one, two) => model.tell_states([state(one), state(two)]),
+                Event::Wait(milliseconds) => model.wait(Duration::from_millis(milliseconds)),
+            }
+        }
+        model.finish();
+    }
+}

@@ -1,0 +1,69 @@
+//! Several paths to one disk: several portals of its target, each with a session of its own.
+//!
+//! `machine` is the rule (which path a request takes, when it takes another, in which order writes go), without I/O and clock;
+//! `claims` is its part about writes. `multipath` drives it over sessions that do not reconnect by themselves. `check` tells which disk
+//! is behind a path, `portals` where paths lead, `command` what a command changes.
+
+mod check;
+mod claims;
+mod command;
+mod machine;
+mod multipath;
+mod portals;
+
+use std::fmt;
+
+use lunette_scsi::port_groups::AccessState;
+
+use crate::{Error, Portal};
+pub(crate) use multipath::Multipath;
+
+/// A path to a disk, as it is at the moment.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PathStatus {
+    /// The portal that it leads through.
+    pub portal: Portal,
+    /// The target port group of that portal, when the target tells it.
+    pub port_group: Option<u16>,
+    /// The state of the path.
+    pub state: PathState,
+}
+
+/// The state of a path.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum PathState {
+    /// The path is logged in, and its port is in this access state. It carries commands if that is an active one.
+    Up(AccessState),
+    /// The path is being made for the first time.
+    Connecting,
+    /// The path is tried again from time to time.
+    Down(Error),
+}
+
+impl PathState {
+    /// The name of the state: `active/optimized`, `active/non-optimized`, `standby`, `unavailable`, `offline`, `transitioning`,
+    /// `connecting` or `down`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Up(AccessState::ActiveOptimized) => "active/optimized",
+            Self::Up(AccessState::ActiveNonOptimized) => "active/non-optimized",
+            Self::Up(AccessState::Standby) => "standby",
+            Self::Up(AccessState::Unavailable) => "unavailable",
+            Self::Up(AccessState::Offline) => "offline",
+            Self::Up(AccessState::Transitioning) => "transitioning",
+            Self::Connecting => "connecting",
+            Self::Down(_) => "down",
+        }
+    }
+}
+
+impl fmt::Display for PathStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.state {
+            PathState::Down(error) => write!(f, "{}: {error}", self.portal),
+            state => write!(f, "{}: {}", self.portal, state.name()),
+        }
+    }
+}

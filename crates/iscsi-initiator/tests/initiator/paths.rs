@@ -1,0 +1,155 @@
+//! A disk over several paths.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use lunette_initiator::{Completion, Disk, Error, Outcome, PathState, Request, Url, wait};
+use lunette_scsi::requests;
+use lunette_store::filters::Delay;
+
+use crate::fixture::{Relay, TARGET, Target, blocks, event_loop, memory, until};
+
+/// The disk of a target, over a path for each relay.
+fn disk(relays: &[Relay]) -> Disk {
+    let address = |relay: &Relay| relay.address.to_string();
+    let (first, others) = relays.split_first().unwrap();
+    let others: Vec<String> = others.iter().map(address).collect();
+    let url = format!("iscsi://{}/{TARGET}/0?portals={}", address(first), others.join(","));
+    let url = Url::parse(&url).unwrap();
+    wait(Disk::of_url(&event_loop(), &url, url.options().unwrap())).unwrap()
+}
+
+fn relays(target: &Target) -> [Relay; 2] {
+    [Relay::to(target.address), Relay::to(target.address)]
+}
+
+fn is_up(disk: &Disk, path: usize) -> bool {
+    matches!(disk.paths()[path].state, PathState::Up(_))
+}
+
+#[test]
+fn a_load_goes_on_while_paths_are_closed_in_turns() {
+    let target = Target::new();
+    let relays = relays(&target);
+    let disk = disk(&relays);
+    let (stop, loaded) = (Arc::new(AtomicBool::new(false)), disk.clone());
+    let stopped = Arc::clone(&stop);
+    let load = thread::spawn(move || {
+        for round in 0_u64.. {
+            let data = blocks(8, round as u8);
+            wait(loaded.write(round % 16 * 8, &data, false)).unwrap();
+            assert!(wait(loaded.read(round % 16 * 8, 8)).unwrap()[..] == data, "round {round}");
+            if stopped.load(Ordering::SeqCst) && round > 200 {
+                return;
+            }
+        }
+    });
+    for cut in 0..20 {
+        let path = cut % 2;
+        until("the path is there", || is_up(&disk, path));
+        relays[path].cut();
+        until("the path is down", || !is_up(&disk, path) || relays[path].accepted() > cut as u64 / 2 + 1);
+    }
+    stop.store(true, Ordering::SeqCst);
+    load.join().unwrap();
+}
+
+#[test]
+fn a_path_that_falls_silent_is_left_and_one_that_comes_back_is_used() {
+    let target = Target::new();
+    let relays = relays(&target);
+    let disk = disk(&relays);
+    relays[0].stall();
+    for lba in 0..4 {
+        wait(disk.write(lba, &blocks(1, 7), false)).unwrap();
+        wait(disk.read(lba, 1)).unwrap();
+    }
+    until("the path is down", || !is_up(&disk, 0));
+    assert!(is_up(&disk, 1));
+    relays[0].cut();
+    relays[0].go_on();
+    until("the path is there again", || is_up(&disk, 0));
+    relays[1].cut();
+    relays[1].lead(None);
+    assert!(wait(disk.read(3, 1)).unwrap()[..] == blocks(1, 7));
+}
+
+#[test]
+fn a_command_that_must_not_run_twice_ends_in_doubt_though_there_is_another_path() {
+    let store = Arc::new(Delay::new(memory()));
+    let target = Target::over(Arc::clone(&store) as _);
+    let relays = relays(&target);
+    let disk = disk(&relays);
+    store.hold();
+    let twice = disk.clone();
+    let compare = thread::spawn(move || wait(twice.compare_and_write(0, &blocks(1, 0), &blocks(1, 1))));
+    store.wait_until_held(1);
+    for relay in &relays {
+        relay.cut();
+    }
+    let end = compare.join().unwrap();
+    assert!(matches!(end, Err(Error::InDoubt { command: "COMPARE AND WRITE" })), "{end:?}");
+    store.release();
+    wait(disk.read(0, 1)).unwrap();
+}
+
+#[test]
+fn without_any_path_requests_end_with_the_reasons_of_all() {
+    let target = Target::new();
+    let relays = relays(&target);
+    let address = |relay: &Relay| relay.address.to_string();
+    let url = format!("iscsi://{}/{TARGET}/0?portals={}", address(&relays[0]), address(&relays[1]));
+    let url = Url::parse(&url).unwrap();
+    let mut options = url.options().unwrap();
+    options.reconnect_for = std::time::Duration::from_millis(300);
+    let disk = wait(Disk::of_url(&event_loop(), &url, options)).unwrap();
+    for relay in &relays {
+        relay.lead(None);
+        relay.cut();
+    }
+    let error = wait(disk.read(0, 1)).err().unwrap();
+    assert!(matches!(&error, Error::NoPath { .. } | Error::InDoubt { .. }), "{error}");
+    for relay in &relays {
+        assert!(error.to_string().contains(&address(relay)), "{error}");
+    }
+    assert!(matches!(wait(disk.read(0, 1)), Err(Error::NoPath { .. })), "and stay so");
+}
+
+#[test]
+fn requests_end_with_the_event_loop() {
+    let target = Target::new();
+    let relays = relays(&target);
+    let disk = disk(&relays);
+    for relay in &relays {
+        relay.lead(None);
+        relay.cut();
+    }
+    until("all paths are down", || !is_up(&disk, 0) && !is_up(&disk, 1));
+    let (ended, end) = std::sync::mpsc::channel();
+    let submit = |cdb| {
+        let ended = ended.clone();
+        let completion = Completion::call(move |outcome: Outcome| drop(ended.send(outcome.result)));
+        disk.submit(Request::new(disk.lun(), cdb), completion);
+    };
+    submit(requests::synchronize_cache());
+    submit(requests::test_unit_ready());
+    drop(disk);
+    assert!(matches!(end.recv().unwrap(), Err(Error::Closed)));
+    assert!(matches!(end.recv().unwrap(), Err(Error::Closed)));
+}
+
+#[test]
+fn a_new_nexus_that_hears_of_a_power_on_loses_no_cache_while_the_other_path_is_there() {
+    let target = Target::new();
+    let relays = relays(&target);
+    let disk = disk(&relays);
+    let before = disk.power_ons();
+    for path in [0, 1] {
+        relays[path].cut();
+        until("the path is lost", || relays[path].accepted() > 1);
+        until("the path is there again", || is_up(&disk, path));
+    }
+    wait(disk.flush()).unwrap();
+    assert_eq!(disk.power_ons(), before);
+}
