@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
 use lunette_reactor::Waker;
@@ -11,6 +12,10 @@ use lunette_scsi::Lun;
 use lunette_session::Authentication;
 
 use crate::config::{BindError, DatagramPortalConfig, PortalConfig, TargetConfig, check_targets};
+use crate::sessions::{SessionQuery, SessionStatus};
+
+/// The longest time that all cores have to answer a question about sessions. A batch of events is shorter.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a server is to serve from now on.
 ///
@@ -101,7 +106,7 @@ impl Control {
     pub fn begin(&self, update: Update) -> Result<PendingUpdate, UpdateError> {
         check_targets(&update.targets)?;
         let (answer, answered) = channel();
-        self.updates.push(Asked { change: AskedChange::Update(update), answer })?;
+        self.updates.push(Asked::Update { update, answer })?;
         self.waker.wake();
         Ok(PendingUpdate(answered))
     }
@@ -113,9 +118,45 @@ impl Control {
     /// [`UpdateError::Stopping`]; then nothing has changed.
     pub fn grow(&self, growth: Vec<Growth>) -> Result<(), UpdateError> {
         let (answer, answered) = channel();
-        self.updates.push(Asked { change: AskedChange::Growth(growth), answer })?;
+        self.updates.push(Asked::Growth { growth, answer })?;
         self.waker.wake();
         PendingUpdate(answered).wait().map(drop)
+    }
+
+    /// All sessions that are in the full feature phase or about to be, in the order of their targets, initiators and numbers. Waits for all cores.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Stopping`].
+    pub fn sessions(&self) -> Result<Vec<SessionStatus>, UpdateError> {
+        let mut list = self.ask(SessionQuery::List)?;
+        list.sort_by(|a, b| (&a.target, &a.initiator, a.tsih).cmp(&(&b.target, &b.initiator, b.tsih)));
+        Ok(list)
+    }
+
+    /// Asks the initiator of a session to log out, and ends the session when it does not within the grace period of a stop. Whether there is
+    /// such a session. Its initiator may log in again at once: rules keep it out, not this.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Stopping`].
+    pub fn end_session(&self, tsih: u16) -> Result<bool, UpdateError> {
+        Ok(!self.ask(|found| SessionQuery::End { tsih, found })?.is_empty())
+    }
+
+    /// Whether the server takes changes: it has not ended.
+    pub fn is_open(&self) -> bool {
+        !self.updates.queue().closed
+    }
+
+    /// The answers of all cores.
+    fn ask<T>(&self, query: impl FnOnce(Sender<T>) -> SessionQuery) -> Result<Vec<T>, UpdateError> {
+        let (answer, answers) = channel();
+        self.updates.push(Asked::Sessions(query(answer)))?;
+        self.waker.wake();
+        let deadline = Instant::now() + QUERY_TIMEOUT;
+        let next = || answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        Ok(std::iter::from_fn(next).collect())
     }
 }
 
@@ -143,17 +184,15 @@ impl PendingUpdate {
     }
 }
 
-/// What is asked of the server's thread.
-pub(crate) enum AskedChange {
-    Update(Update),
-    Growth(Vec<Growth>),
+/// What is asked of the server's thread, and where its answer goes.
+pub(crate) enum Asked {
+    Update { update: Update, answer: UpdateAnswer },
+    Growth { growth: Vec<Growth>, answer: UpdateAnswer },
+    Sessions(SessionQuery),
 }
 
-/// A change that is asked for, and where its result goes.
-pub(crate) struct Asked {
-    pub(crate) change: AskedChange,
-    pub(crate) answer: Sender<Result<Vec<SocketAddr>, UpdateError>>,
-}
+/// Where the result of an update goes.
+pub(crate) type UpdateAnswer = Sender<Result<Vec<SocketAddr>, UpdateError>>;
 
 /// Updates on their way to the server's thread.
 #[derive(Default)]

@@ -51,6 +51,7 @@ mod core;
 mod limits;
 mod monitor;
 mod server;
+mod sessions;
 mod stepped;
 mod threads;
 
@@ -65,8 +66,8 @@ pub use lunette_device::{
 };
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_scsi::Lun;
-pub use lunette_session::iscsi_target::{Host, Moved};
-pub use lunette_session::keys::{Choices, Offer};
+pub use lunette_session::iscsi_target::{Host, Moved, host_of};
+pub use lunette_session::keys::{Choices, Digest, Offer, Parameters};
 pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 
 pub use config::{
@@ -78,4 +79,5 @@ pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{Monitor, Statistics};
 pub use server::{DatagramPortal, Server, Stopper};
+pub use sessions::SessionStatus;
 pub use stepped::{CoreStep, SteppedServer};

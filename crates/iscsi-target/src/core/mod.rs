@@ -16,6 +16,7 @@ mod messages;
 mod queries;
 mod quiesced;
 mod recovery;
+mod sessions;
 mod siblings;
 mod stop;
 mod task_management;

@@ -14,7 +14,7 @@ use super::connections::Conn;
 use super::lifecycle::{ConfigChange, Removed};
 use super::mesh::{CoreMessage, FIRST};
 use super::quiesced::OnQuiesced;
-use crate::control::{Asked, AskedChange};
+use crate::control::{Asked, UpdateAnswer, UpdateError};
 use crate::limits::NEGOTIATION_GRACE;
 
 /// The tag of flushes of what was removed. No slab key has this index.
@@ -22,27 +22,37 @@ pub(super) const REMOVAL_FLUSH_TAG: u64 = u64::MAX - 1;
 
 impl Core {
     pub(super) fn apply_updates(&mut self, cx: &mut Context<'_>) {
-        for Asked { change, answer } in self.lifecycle.take_updates() {
-            let applied = match change {
-                AskedChange::Update(update) => self.lifecycle.apply(cx, update),
-                AskedChange::Growth(growth) => self.lifecycle.grow(growth),
-            };
-            match applied {
-                Ok(change) => {
-                    let portals = self.lifecycle.portals().to_vec().iter().map(|portal| portal.address).collect();
-                    let barrier = self.barriers.open(OnQuiesced::Update { answer, portals });
-                    for core in self.mesh.others() {
-                        self.barriers.one_more(barrier);
-                        let answer_to = self.mesh.remote(barrier);
-                        self.mesh.send(core, CoreMessage::Change { answer_to, change: change.clone() });
-                    }
-                    self.take_change(cx, change);
-                    self.barriers.close(barrier);
+        for asked in self.lifecycle.take_updates() {
+            match asked {
+                Asked::Update { update, answer } => {
+                    let applied = self.lifecycle.apply(cx, update);
+                    self.spread(cx, applied, answer);
                 }
-                // The caller of `Control::begin` may have dropped its end.
-                Err(error) => drop(answer.send(Err(error))),
+                Asked::Growth { growth, answer } => {
+                    let applied = self.lifecycle.grow(growth);
+                    self.spread(cx, applied, answer);
+                }
+                Asked::Sessions(query) => self.ask_all(cx, query),
             }
         }
+    }
+
+    /// Lets the sessions of all cores know of a change, and answers when they do.
+    fn spread(&mut self, cx: &mut Context<'_>, applied: Result<ConfigChange, UpdateError>, answer: UpdateAnswer) {
+        let change = match applied {
+            Ok(change) => change,
+            // The caller of `Control::begin` may have dropped its end.
+            Err(error) => return drop(answer.send(Err(error))),
+        };
+        let portals = self.lifecycle.portals().to_vec().iter().map(|portal| portal.address).collect();
+        let barrier = self.barriers.open(OnQuiesced::Update { answer, portals });
+        for core in self.mesh.others() {
+            self.barriers.one_more(barrier);
+            let answer_to = self.mesh.remote(barrier);
+            self.mesh.send(core, CoreMessage::Change { answer_to, change: change.clone() });
+        }
+        self.take_change(cx, change);
+        self.barriers.close(barrier);
     }
 
     /// Lets the sessions of this core know.

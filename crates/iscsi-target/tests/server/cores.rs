@@ -575,3 +575,22 @@ fn many_come_and_go_on_all_cores_at_a_time() {
     assert_eq!(spread, 3);
     target.stop().unwrap();
 }
+
+#[test]
+fn an_administrator_sees_the_sessions_of_all_cores_and_ends_one() {
+    let (_delay, target, mut a, mut b) = apart();
+    let listed = target.control.sessions().unwrap();
+    let names: Vec<_> = listed.iter().map(|session| session.target.as_deref()).collect();
+    assert_eq!(names, [Some(TARGET); 2]);
+    assert_ne!(listed[0].tsih, listed[1].tsih);
+    assert_eq!(listed[0].peers.len(), 1);
+    assert!(!target.control.end_session(listed[0].tsih.max(listed[1].tsih) + 2).unwrap(), "there is none");
+    let of_a = listed.iter().find(|session| session.initiator.ends_with(":a")).unwrap();
+    assert!(target.control.end_session(of_a.tsih).unwrap());
+    a.wait_for_logout_request();
+    a.send_logout();
+    a.wait_for_end();
+    target.wait_until("the end of the session", |statistics| statistics.sessions == 1);
+    b.is_undisturbed();
+    assert_eq!(target.control.sessions().unwrap().len(), 1);
+}

@@ -48,7 +48,7 @@ impl Host {
 
 /// The host that an initiator of this name, on a connection from this address, belongs to: the first that fits. A name that a host lists
 /// belongs to such hosts alone, so a host of all names takes in none that pretends to be of another.
-pub(crate) fn host_of<'a>(hosts: &'a [Arc<Host>], initiator: &str, peer: IpAddr) -> Option<&'a Arc<Host>> {
+pub fn host_of<'a>(hosts: &'a [Arc<Host>], initiator: &str, peer: IpAddr) -> Option<&'a Arc<Host>> {
     let is_listed = hosts.iter().any(|host| host.names(initiator));
     hosts.iter().find(|host| host.fits(initiator, peer) && (host.names(initiator) || !is_listed))
 }

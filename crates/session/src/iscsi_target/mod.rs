@@ -22,7 +22,7 @@ pub use event::{
     CloseReason, Command, CommandOrder, Event, KnownDigests, LogoutTicket, Response, TaskManagement,
     TaskManagementTicket, TaskTag,
 };
-pub use hosts::Host;
+pub use hosts::{Host, host_of};
 pub use session::{Session, SessionInfo};
 pub use sessions::{AdmitRequest, Admitted, LoginTicket, SessionKey, Sessions};
 pub use tasks::window::BufferShare;

@@ -11,6 +11,7 @@ use super::affinity::Home;
 use super::limit::Permit;
 use crate::core::lifecycle::{ConfigChange, Removed};
 use crate::core::tasks::{AbortScope, BarrierKey};
+use crate::sessions::SessionQuery;
 
 /// A message from one core to another, read between two batches.
 pub(crate) enum CoreMessage {
@@ -30,6 +31,8 @@ pub(crate) enum CoreMessage {
     Changed { barrier: BarrierKey },
     /// No connection or task here works any more with what was removed.
     Unused(Removed),
+    /// An administrator asks about sessions.
+    Sessions(SessionQuery),
     /// End all sessions.
     Stop { deadline: Instant },
     /// All sessions have ended.

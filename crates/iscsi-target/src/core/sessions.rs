@@ -1,0 +1,63 @@
+//! What an administrator asks about sessions. Each core answers for its own.
+
+use std::collections::BTreeMap;
+
+use lunette_reactor::Context;
+use lunette_session::iscsi_target::SessionInfo;
+
+use super::Core;
+use super::mesh::CoreMessage;
+use crate::sessions::{SessionQuery, SessionStatus};
+
+impl Core {
+    /// Answers for this core and has all others answer for theirs.
+    pub(super) fn ask_all(&mut self, cx: &Context<'_>, query: SessionQuery) {
+        self.mesh.send_to_others(|| CoreMessage::Sessions(query.clone()));
+        self.answer_session_query(cx, query);
+    }
+
+    pub(super) fn answer_session_query(&mut self, cx: &Context<'_>, query: SessionQuery) {
+        match query {
+            // A caller that has stopped waiting misses nothing.
+            SessionQuery::List(to) => self.session_list().into_iter().for_each(|session| drop(to.send(session))),
+            SessionQuery::End { tsih, found } => {
+                let is_of = |session: &SessionInfo| session.tsih.0 == tsih;
+                let ids = self.connections.ids_where(|conn| conn.session.as_deref().is_some_and(is_of));
+                for id in ids {
+                    self.request_logout(cx, id);
+                    let _ = found.send(());
+                }
+            }
+        }
+    }
+
+    fn session_list(&self) -> Vec<SessionStatus> {
+        let mut list: BTreeMap<u16, SessionStatus> = BTreeMap::new();
+        for id in self.connections.ids_where(|conn| conn.session.is_some()) {
+            let Some(conn) = self.connections.get(id) else { continue };
+            let Some(session) = &conn.session else { continue };
+            let status = list.entry(session.tsih.0).or_insert_with(|| status_of(session));
+            status.commands += conn.tasks.len();
+            if !self.connections.is_parked(id) {
+                status.peers.push(conn.peer);
+            }
+        }
+        list.into_values().collect()
+    }
+}
+
+/// A session without its connections.
+fn status_of(session: &SessionInfo) -> SessionStatus {
+    SessionStatus {
+        tsih: session.tsih.0,
+        isid: session.isid.to_string(),
+        initiator: session.initiator_name.clone(),
+        target: session.target.as_ref().map(|target| target.name.clone()),
+        host: session.host.as_deref().map(str::to_owned),
+        user: session.chap_user.clone(),
+        portal_group: session.portal_group,
+        peers: Vec::new(),
+        commands: 0,
+        parameters: session.parameters.clone(),
+    }
+}

@@ -1,0 +1,40 @@
+//! The sessions of a server, for an administrator who looks at them or ends one.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+
+use lunette_session::keys::Parameters;
+
+/// A session as it is now.
+#[derive(Debug, Clone)]
+pub struct SessionStatus {
+    /// The server's number for the session. It is given again after 65,535 others.
+    pub tsih: u16,
+    /// The initiator's part of the session's name, in hexadecimal.
+    pub isid: String,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// The target; `None` in a discovery session.
+    pub target: Option<String>,
+    /// The initiator's host; `None` in a discovery session.
+    pub host: Option<String>,
+    /// The CHAP user that its first login proved to be.
+    pub user: Option<String>,
+    /// The portal group that the session uses.
+    pub portal_group: u16,
+    /// Where its connections come from.
+    pub peers: Vec<SocketAddr>,
+    /// Commands under way.
+    pub commands: usize,
+    /// What both sides agreed on.
+    pub parameters: Parameters,
+}
+
+/// What is asked of each core. A core drops it when it has answered, and all have when nothing more can come.
+#[derive(Clone)]
+pub(crate) enum SessionQuery {
+    /// Tell all sessions.
+    List(Sender<SessionStatus>),
+    /// Ask the initiator of the session with this number to log out, if it is there.
+    End { tsih: u16, found: Sender<()> },
+}
