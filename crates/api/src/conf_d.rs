@@ -1,0 +1,195 @@
+//! The folder `conf.d`: one file for each object, changed as a whole or not at all, also when the power fails.
+//!
+//! A change of several files goes through a redo log. [`ConfD::stage`] writes the log under another name, where it means nothing; that can fail, and then
+//! nothing has happened. [`ConfD::commit`] gives the log its name, which is the moment from which the change holds, writes the files, and removes
+//! the log. A log that is found when the folder is read belongs to a change that was interrupted, and is applied again.
+
+mod disk;
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+pub use disk::DiskFolder;
+
+use crate::objects::{self, FileChange, Objects};
+
+/// The redo log of a change that holds.
+const REDO: &str = ".redo";
+
+/// The redo log of a change that does not hold yet.
+const STAGED: &str = ".redo.new";
+
+/// The next content of an object's file.
+const NEXT: &str = ".next";
+
+/// The operations on a folder that the order of a change is made of.
+pub trait Folder {
+    /// The names in the folder. None, when there is no folder.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as with all of these.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// The content of a file; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn read(&self, name: &str) -> io::Result<Option<String>>;
+
+    /// Creates or overwrites a file. Its content is on stable storage then; its name is after the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn write(&self, name: &str, content: &str) -> io::Result<()>;
+
+    /// Gives a file another name, in the place of the file that has it.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file, which need not be there.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Brings the names of the folder to stable storage.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The objects of a folder.
+pub struct ConfD<F = DiskFolder> {
+    folder: F,
+}
+
+/// Why the folder cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system says so.
+    #[error("{file}: {source}")]
+    Io {
+        /// The file.
+        file: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file has a mistake.
+    #[error("{file}: {why}")]
+    Mistake {
+        /// The file.
+        file: String,
+        /// The mistake.
+        why: String,
+    },
+}
+
+/// The content of the redo log.
+#[derive(Serialize, Deserialize)]
+struct Redo {
+    changes: Vec<FileChange>,
+    /// Of the changes: a log that something else has damaged is not applied.
+    sum: String,
+}
+
+impl<F: Folder> ConfD<F> {
+    /// The objects in that folder.
+    pub fn new(folder: F) -> Self {
+        Self { folder }
+    }
+
+    /// Reads all objects, after a change that was interrupted has been brought to its end.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] with the first file that cannot be read.
+    pub fn read(&self) -> Result<Objects, ReadError> {
+        self.recover()?;
+        let mut names = self.folder.names().map_err(at("conf.d"))?;
+        names.retain(|name| objects::is_object_file(name));
+        names.sort_unstable();
+        let mut all = Objects::default();
+        for file in names {
+            let content = self.folder.read(&file).map_err(at(&file))?.unwrap_or_default();
+            all.add_file(&file, &content).map_err(|why| ReadError::Mistake { file, why })?;
+        }
+        Ok(all)
+    }
+
+    /// Writes down a change that does not hold yet. What can be known to fail (no space, no permission) fails here.
+    ///
+    /// # Errors
+    ///
+    /// The system's; then nothing has happened.
+    pub fn stage(&self, changes: Vec<FileChange>) -> io::Result<Vec<FileChange>> {
+        let sum = objects::etag(&changes);
+        let redo = Redo { changes, sum };
+        self.folder.write(STAGED, &serde_json::to_string(&redo)?)?;
+        Ok(redo.changes)
+    }
+
+    /// Drops what was staged.
+    ///
+    /// # Errors
+    ///
+    /// The system's. What was staged means nothing all the same.
+    pub fn unstage(&self) -> io::Result<()> {
+        self.folder.remove(STAGED)
+    }
+
+    /// Makes the change that was staged last hold.
+    ///
+    /// # Errors
+    ///
+    /// The system's. It is not known then whether the change will hold after a restart: as a whole or not at all.
+    pub fn commit(&self, staged: &[FileChange]) -> io::Result<()> {
+        self.folder.rename(STAGED, REDO)?;
+        self.folder.sync()?;
+        self.redo(staged)
+    }
+
+    fn redo(&self, changes: &[FileChange]) -> io::Result<()> {
+        for FileChange { file, content } in changes {
+            match content {
+                Some(content) => {
+                    self.folder.write(NEXT, content)?;
+                    self.folder.rename(NEXT, file)?;
+                }
+                None => self.folder.remove(file)?,
+            }
+        }
+        self.folder.sync()?;
+        // Before the folder changes in any other way, or an old log could undo that.
+        self.folder.remove(REDO)?;
+        self.folder.sync()
+    }
+
+    fn recover(&self) -> Result<(), ReadError> {
+        let Some(text) = self.folder.read(REDO).map_err(at(REDO))? else { return Ok(()) };
+        let redo: Option<Redo> = serde_json::from_str(&text).ok();
+        let Some(redo) = redo.filter(|redo| redo.sum == objects::etag(&redo.changes)) else {
+            let why = "this log of an interrupted change is damaged; look through the files beside it, then remove it";
+            return Err(ReadError::Mistake { file: REDO.into(), why: why.into() });
+        };
+        tracing::warn!(files = redo.changes.len(), "a change of conf.d was interrupted and is made again");
+        self.redo(&redo.changes).map_err(at(REDO))
+    }
+}
+
+fn at(file: &str) -> impl FnOnce(io::Error) -> ReadError {
+    let file = file.to_owned();
+    move |source| ReadError::Io { file, source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! The changes that requests ask for, as functions of what is served. Nothing here does I/O.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::objects::{Document, Key, Objects, etag};
+use crate::problem::Problem;
+use crate::server::Catalog;
+
+/// What a client wants to be true of an object before it is changed (RFC 9110 section 13.1).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Precondition {
+    /// If-Match: one of these ETags, or `*` for any.
+    pub matches: Option<String>,
+    /// If-None-Match is `*`: there is no such object.
+    pub is_new: bool,
+}
+
+/// A kind of thing that stands in a list of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A logical unit, named by its number.
+    Lun,
+    /// A host, named by its name.
+    Host,
+}
+
+impl Part {
+    /// The key of the list.
+    fn list(self) -> &'static str {
+        match self {
+            Self::Lun => "lun",
+            Self::Host => "host",
+        }
+    }
+
+    /// The key that names it.
+    fn name_key(self) -> &'static str {
+        match self {
+            Self::Lun => "number",
+            Self::Host => "name",
+        }
+    }
+
+    /// The value of that key, for the name in a request.
+    fn name(self, name: &str) -> Result<Value, Problem> {
+        match self {
+            Self::Lun => {
+                name.parse::<u16>().map(Value::from).map_err(|_| Problem::bad_request(format!("{name:?} is not a LUN")))
+            }
+            Self::Host => Ok(name.into()),
+        }
+    }
+
+    /// All of a target, in its order.
+    pub fn all(self, target: &Document) -> &[Value] {
+        target.get(self.list()).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// One of a target.
+    ///
+    /// # Errors
+    ///
+    /// When the name is none.
+    pub fn find(self, target: &Document, name: &str) -> Result<Option<Value>, Problem> {
+        let name = self.name(name)?;
+        Ok(self.all(target).iter().find(|part| part.get(self.name_key()) == Some(&name)).cloned())
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lun => "LUN",
+            Self::Host => "host",
+        })
+    }
+}
+
+impl Precondition {
+    /// Whether it holds for an object.
+    fn check(&self, what: &str, now: Option<&Value>) -> Result<(), Problem> {
+        let etag = now.map(etag);
+        match (&self.matches, &etag) {
+            (Some(wanted), Some(etag)) if wanted == "*" || wanted.split(',').any(|one| one.trim() == etag) => {}
+            (Some(_), Some(etag)) => {
+                return Err(Problem::changed(format!(
+                    "the ETag of {what} is {etag}; read it again and repeat the change"
+                )));
+            }
+            (Some(_), None) => return Err(Problem::changed(format!("there is no {what}"))),
+            (None, _) => {}
+        }
+        match etag {
+            Some(etag) if self.is_new => Err(Problem::changed(format!("{what} is there, with the ETag {etag}"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The document of an object that may be changed; `None` when there is no such object.
+fn changeable<'a>(catalog: &'a Catalog, key: &Key) -> Result<Option<&'a Document>, Problem> {
+    if catalog.main.get(key).is_some() {
+        let file = &catalog.main_file;
+        return Err(Problem::conflict(format!(
+            "{key} stands in {file}; change it there and send SIGHUP, or move its table to conf.d/{}",
+            key.file_name()
+        )));
+    }
+    Ok(catalog.objects.get(key))
+}
+
+/// Adds or replaces an object.
+///
+/// # Errors
+///
+/// Why it cannot be.
+pub fn put(catalog: &Catalog, key: &Key, document: Document, when: &Precondition) -> Result<Objects, Problem> {
+    when.check(&key.to_string(), changeable(catalog, key)?.cloned().map(Value::Object).as_ref())?;
+    let mut objects = catalog.objects.clone();
+    objects.put(key.clone(), document)?;
+    Ok(objects)
+}
+
+/// Removes an object, which need not be there.
+///
+/// # Errors
+///
+/// Why it cannot be.
+pub fn delete(catalog: &Catalog, key: &Key, when: &Precondition) -> Result<Objects, Problem> {
+    when.check(&key.to_string(), changeable(catalog, key)?.cloned().map(Value::Object).as_ref())?;
+    let mut objects = catalog.objects.clone();
+    objects.remove(key);
+    Ok(objects)
+}
+
+/// Adds a part to a target, replaces it, or removes it (`None`).
+///
+/// # Errors
+///
+/// Why it cannot be.
+pub fn change_part(
+    catalog: &Catalog,
+    target: &Key,
+    (part, name): (Part, &str),
+    wanted: Option<Document>,
+    when: &Precondition,
+) -> Result<Objects, Problem> {
+    let what = format!("{part} {name} of {target}");
+    let Some(document) = changeable(catalog, target)? else { return Err(Problem::not_found(&target.to_string())) };
+    let (name_key, name) = (part.name_key(), part.name(name)?);
+    let mut list = part.all(document).to_vec();
+    let place = list.iter().position(|one| one.get(name_key) == Some(&name));
+    when.check(&what, place.map(|place| &list[place]))?;
+    match (place, wanted) {
+        (place, Some(mut wanted)) => {
+            let said = wanted.entry(name_key).or_insert_with(|| name.clone());
+            if *said != name {
+                return Err(Problem::invalid(format!(
+                    "{name_key} is {said} in {what}; leave it out, or make both equal"
+                )));
+            }
+            match place {
+                Some(place) => list[place] = Value::Object(wanted),
+                None => list.push(Value::Object(wanted)),
+            }
+        }
+        (Some(place), None) => drop(list.remove(place)),
+        (None, None) => return Ok(catalog.objects.clone()),
+    }
+    let mut document = document.clone();
+    document.insert(part.list().into(), Value::Array(list));
+    let mut objects = catalog.objects.clone();
+    objects.put(target.clone(), document)?;
+    Ok(objects)
+}
+
+/// Replaces all objects of `conf.d`.
+///
+/// # Errors
+///
+/// Why it cannot be.
+pub fn replace(catalog: &Catalog, objects: Objects, when: &Precondition) -> Result<Objects, Problem> {
+    let etag = catalog.objects.etag();
+    if when.matches.as_ref().is_some_and(|wanted| wanted != "*" && !wanted.split(',').any(|one| one.trim() == etag)) {
+        return Err(Problem::changed(format!(
+            "the ETag of the configuration is {etag}; read it again and repeat the change"
+        )));
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::Kind;
+
+    fn document(value: Value) -> Document {
+        let Value::Object(document) = value else { panic!("{value}") };
+        document
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new(Kind::Target, name).unwrap()
+    }
+
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog { main_file: "/etc/lunette.toml".into(), ..Catalog::default() };
+        catalog.main.put(key("iqn.main"), Document::new()).unwrap();
+        let luns = json!({ "lun": [{ "number": 3, "disk": "mem:1M" }, { "number": 1, "disk": "mem:1M" }] });
+        catalog.objects.put(key("iqn.a"), document(luns)).unwrap();
+        catalog
+    }
+
+    fn if_match(etag: &str) -> Precondition {
+        Precondition { matches: Some(etag.into()), is_new: false }
+    }
+
+    const ALWAYS: Precondition = Precondition { matches: None, is_new: false };
+    const NEW: Precondition = Precondition { matches: None, is_new: true };
+
+    #[test]
+    fn a_change_holds_only_for_the_object_that_was_read() {
+        let catalog = catalog();
+        let etag = etag(&Value::Object(catalog.find(&key("iqn.a")).unwrap().clone()));
+        let put =
+            |name: &str, when: &Precondition| put(&catalog, &key(name), Document::new(), when).map_err(|p| p.status);
+        assert!(put("iqn.a", &if_match(&etag)).is_ok());
+        assert!(put("iqn.a", &if_match(&format!("\"0\", {etag}"))).is_ok());
+        assert!(put("iqn.a", &if_match("*")).is_ok());
+        assert!(put("iqn.new", &NEW).is_ok());
+        assert_eq!(put("iqn.a", &if_match("\"0\"")).err(), Some(412));
+        assert_eq!(put("iqn.new", &if_match("*")).err(), Some(412));
+        assert_eq!(put("iqn.a", &NEW).err(), Some(412));
+        assert_eq!(delete(&catalog, &key("iqn.a"), &if_match("\"0\"")).err().map(|p| p.status), Some(412));
+        assert_eq!(replace(&catalog, Objects::default(), &if_match("\"0\"")).err().map(|p| p.status), Some(412));
+        assert!(replace(&catalog, Objects::default(), &if_match(&catalog.objects.etag())).is_ok());
+    }
+
+    #[test]
+    fn objects_of_the_main_file_are_changed_there() {
+        let catalog = catalog();
+        let problem = delete(&catalog, &key("iqn.main"), &ALWAYS).unwrap_err();
+        assert_eq!(problem.status, 409);
+        assert!(problem.detail.contains("/etc/lunette.toml") && problem.detail.contains("conf.d/target-iqn.main.toml"));
+        assert_eq!(put(&catalog, &key("iqn.main"), Document::new(), &ALWAYS).unwrap_err().status, 409);
+    }
+
+    #[test]
+    fn what_is_not_there_is_removed_already() {
+        let catalog = catalog();
+        assert_eq!(delete(&catalog, &key("iqn.b"), &ALWAYS), Ok(catalog.objects.clone()));
+        assert_eq!(change_part(&catalog, &key("iqn.a"), (Part::Lun, "9"), None, &ALWAYS), Ok(catalog.objects.clone()));
+        let of_none = change_part(&catalog, &key("iqn.b"), (Part::Lun, "9"), None, &ALWAYS);
+        assert_eq!(of_none.unwrap_err().status, 404);
+    }
+
+    #[test]
+    fn parts_keep_their_order() {
+        let catalog = catalog();
+        let change = |name: &str, wanted: Option<Value>| {
+            let objects = change_part(&catalog, &key("iqn.a"), (Part::Lun, name), wanted.map(document), &ALWAYS)?;
+            let luns = Part::Lun.all(objects.get(&key("iqn.a")).unwrap()).to_vec();
+            Ok::<_, Problem>(
+                luns.iter().map(|lun| (lun["number"].as_u64().unwrap(), lun.get("x").is_some())).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(change("3", Some(json!({ "x": 1 }))), Ok(vec![(3, true), (1, false)]));
+        assert_eq!(change("0", Some(json!({ "number": 0, "x": 1 }))), Ok(vec![(3, false), (1, false), (0, true)]));
+        assert_eq!(change("3", None), Ok(vec![(1, false)]));
+        assert_eq!(change("3", Some(json!({ "number": 4 }))).unwrap_err().status, 422);
+        assert_eq!(change("x", None).unwrap_err().status, 400);
+    }
+}

@@ -1,0 +1,29 @@
+//! The control plane of a target: its objects, their files, and the HTTP API over them.
+//!
+//! Floor 5 of the house, but it knows no other crate: the server behind it is a trait.
+//!
+//! - [`objects`] says what an object is and what its file is called, without I/O.
+//! - [`conf_d`] keeps objects in files, so that a change happens as a whole or not at all.
+//! - [`edits`] turns what a request asks for into the objects that are wanted.
+//! - [`server`] is the trait, and what a server tells; [`serve`] puts the routes in front of it, on a thread of their own.
+//! - [`client`] is the other side, for the command line.
+//! - [`problem`] has the errors that clients see, [`limits`] the bounds of what they can ask for.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod conf_d;
+pub mod edits;
+pub mod limits;
+mod listen;
+pub mod objects;
+pub mod problem;
+mod routes;
+pub mod server;
+mod tokens;
+
+pub use listen::{Listener, Place, serve};
+pub use objects::{Document, Key, Kind, Objects, Tables};
+pub use problem::Problem;
+pub use server::{Catalog, Disk, Edit, Event, Events, Notice, Origin, Plan, PlannedChange, Server, Session};
+pub use tokens::TokenFile;

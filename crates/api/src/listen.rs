@@ -1,0 +1,178 @@
+//! Where the API is served: sockets, the thread behind them, and what connections may cost.
+
+mod unix;
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::limits::{
+    ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_BUSY_REQUESTS, MAX_CONNECTIONS, MAX_HEADER_BYTES,
+};
+use crate::routes;
+use crate::server::Server;
+use crate::tokens::{TokenFile, require_token};
+
+/// A place where the API is served.
+pub enum Place {
+    /// A Unix socket. Root, the user of this process, and the group if there is one, may use it.
+    Unix {
+        /// Where it is.
+        path: PathBuf,
+        /// The group whose members may use it, by its number.
+        group: Option<u32>,
+    },
+    /// A port of TCP, with TLS. Clients send one of the tokens.
+    Tcp {
+        /// Where to listen.
+        address: SocketAddr,
+        /// The identity of the server.
+        tls: Arc<rustls::ServerConfig>,
+        /// The tokens.
+        tokens: TokenFile,
+    },
+}
+
+/// A place that is open.
+pub struct Listener(Open);
+
+enum Open {
+    Unix(unix::Socket),
+    Tcp { listener: TcpListener, tls: TlsAcceptor, tokens: TokenFile },
+}
+
+impl Listener {
+    /// Opens a place. Clients can connect from now on; they are answered once it is [served](serve).
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn open(place: Place) -> io::Result<Self> {
+        let open = match place {
+            Place::Unix { path, group } => Open::Unix(unix::Socket::open(&path, group)?),
+            Place::Tcp { address, tls, tokens } => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Open::Tcp { listener, tls: tls.into(), tokens }
+            }
+        };
+        Ok(Self(open))
+    }
+
+    /// The address of a port of TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Open::Unix(_) => None,
+            Open::Tcp { listener, .. } => listener.local_addr().ok(),
+        }
+    }
+}
+
+/// Serves the API on a thread of its own, until the process ends.
+///
+/// # Errors
+///
+/// When the thread cannot be had.
+pub fn serve(listeners: Vec<Listener>, server: Arc<dyn Server>) -> io::Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(MAX_BUSY_REQUESTS).build()?;
+    let context = runtime.enter();
+    let router = routes::router(server);
+    let mut accepting = Vec::new();
+    for Listener(open) in listeners {
+        accepting.push(match open {
+            Open::Unix(socket) => tokio::spawn(accept_unix(socket.listen()?, router.clone())),
+            Open::Tcp { listener, tls, tokens } => {
+                let router = router.clone().layer(from_fn_with_state(tokens, require_token));
+                tokio::spawn(accept_tcp(tokio::net::TcpListener::from_std(listener)?, tls, router))
+            }
+        });
+    }
+    drop(context);
+    let run = move || {
+        runtime.block_on(async {
+            for task in accepting {
+                // They do not end.
+                let _ = task.await;
+            }
+        });
+    };
+    thread::Builder::new().name("lunette-api".into()).spawn(run).map(drop)
+}
+
+/// The connections of one listener. Other listeners have theirs, so that clients that log in nowhere do not shut out root.
+#[derive(Clone)]
+struct Places(Arc<Semaphore>);
+
+impl Places {
+    fn new() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_CONNECTIONS)))
+    }
+
+    async fn take(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).acquire_owned().await.ok()
+    }
+}
+
+async fn accept_unix(listener: unix::Listening, router: Router) {
+    let places = Places::new();
+    while let Some(place) = places.take().await {
+        match listener.accept().await {
+            Ok(Some(stream)) => drop(tokio::spawn(answer(stream, router.clone(), place))),
+            Ok(None) => {}
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router: Router) {
+    let places = Places::new();
+    while let Some(place) = places.take().await {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                pause(&error).await;
+                continue;
+            }
+        };
+        let (tls, router) = (tls.clone(), router.clone());
+        tokio::spawn(async move {
+            match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+                Ok(Ok(stream)) => answer(stream, router, place).await,
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "API: no TLS"),
+                Err(_) => tracing::debug!(%peer, "API: no TLS within {HANDSHAKE_TIMEOUT:?}"),
+            }
+        });
+    }
+}
+
+/// There are no descriptors left, for example. Whatever it is, it does not end at once.
+fn pause(error: &io::Error) -> impl Future<Output = ()> {
+    tracing::warn!(%error, "API: cannot accept a connection");
+    sleep(ACCEPT_PAUSE)
+}
+
+/// Answers the requests of one connection.
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, _place: OwnedSemaphorePermit) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "API: a connection has ended");
+    }
+}

@@ -1,0 +1,157 @@
+//! The routes of the API, and the document that describes them.
+
+mod body;
+mod config;
+mod events;
+mod objects;
+mod parts;
+mod sessions;
+mod status;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::FromRef;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Description;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::edits::Precondition;
+use crate::limits::{MAX_BUSY_REQUESTS, MAX_EVENT_READERS};
+use crate::objects::etag;
+use crate::problem::Problem;
+use crate::server::Server;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Lunette",
+        description = "What a Lunette target serves, and to whom. All changes hold at once and outlast a restart."
+    ),
+    components(schemas(objects::Target, objects::Portal, parts::Lun, parts::Host))
+)]
+struct Base;
+
+/// What all requests share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    server: Arc<dyn Server>,
+    /// Of requests that wait for the server.
+    busy: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
+    description: Arc<str>,
+}
+
+impl FromRef<Shared> for Arc<dyn Server> {
+    fn from_ref(shared: &Shared) -> Self {
+        Arc::clone(&shared.server)
+    }
+}
+
+/// The API of a server.
+pub(crate) fn router(server: Arc<dyn Server>) -> Router {
+    let (router, description) = described(&*server);
+    let shared = Shared {
+        server,
+        busy: Arc::new(Semaphore::new(MAX_BUSY_REQUESTS)),
+        readers: Arc::new(Semaphore::new(MAX_EVENT_READERS)),
+        description: description.to_json().unwrap_or_default().into(),
+    };
+    router
+        .fallback(|| async { Problem::not_found("such path; /openapi.json lists all") })
+        .method_not_allowed_fallback(|| async {
+            Problem::of_status(StatusCode::METHOD_NOT_ALLOWED, "/openapi.json lists the methods of each path")
+        })
+        .layer(CatchPanicLayer::custom(panicked))
+        .with_state(shared)
+}
+
+/// The routes with their description, in which the documents have the schemas of the server.
+fn described(server: &dyn Server) -> (Router<Shared>, Description) {
+    let (router, mut description) = OpenApiRouter::with_openapi(Base::openapi())
+        .routes(routes!(objects::list_targets))
+        .routes(routes!(objects::get_target, objects::put_target, objects::delete_target))
+        .routes(routes!(parts::list_luns))
+        .routes(routes!(parts::get_lun, parts::put_lun, parts::delete_lun))
+        .routes(routes!(parts::list_hosts))
+        .routes(routes!(parts::get_host, parts::put_host, parts::delete_host))
+        .routes(routes!(objects::list_portals))
+        .routes(routes!(objects::get_portal, objects::put_portal, objects::delete_portal))
+        .routes(routes!(status::disks))
+        .routes(routes!(sessions::list_sessions))
+        .routes(routes!(sessions::get_session, sessions::end_session))
+        .routes(routes!(config::get_config, config::put_config))
+        .routes(routes!(config::plan_config))
+        .routes(routes!(events::read_events))
+        .routes(routes!(status::healthz))
+        .routes(routes!(status::readyz))
+        .routes(routes!(status::metrics))
+        .routes(routes!(status::describe))
+        .split_for_parts();
+    let components = description.components.get_or_insert_default();
+    components.schemas.extend(server.schemas());
+    (router, description)
+}
+
+/// A handler has a mistake. The server goes on.
+#[expect(clippy::needless_pass_by_value, reason = "the layer gives it away")]
+fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let what = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    tracing::error!(what, "a request has failed");
+    Problem::internal("this is a mistake in the server; its log says more").into_response()
+}
+
+impl Shared {
+    /// Asks the server something that takes time.
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Server) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let permit = Arc::clone(&self.busy).acquire_owned().await;
+        let server = Arc::clone(&self.server);
+        let answer = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            ask(&*server)
+        });
+        match answer.await {
+            Ok(answer) => answer,
+            Err(panic) if panic.is_panic() => std::panic::resume_unwind(panic.into_panic()),
+            Err(_) => Err(Problem::unavailable("the server is stopping")),
+        }
+    }
+}
+
+/// The preconditions of a request.
+fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem> {
+    let text = |name| match headers.get(&name) {
+        None => Ok(None),
+        Some(value) => value.to_str().map(Some).map_err(|_| Problem::bad_request(format!("{name} is no text"))),
+    };
+    let is_new = match text(header::IF_NONE_MATCH)? {
+        None => false,
+        Some("*") => true,
+        Some(_) => {
+            return Err(Problem::bad_request("If-None-Match can only be *, for an object that is not there yet"));
+        }
+    };
+    Ok(Precondition { matches: text(header::IF_MATCH)?.map(str::to_owned), is_new })
+}
+
+/// A value with its ETag.
+fn tagged(status: StatusCode, value: &impl Serialize) -> Response {
+    let json = header::HeaderValue::from_static("application/json");
+    // Maps with text as keys become JSON.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut response = (status, [(header::CONTENT_TYPE, json)], body).into_response();
+    if let Ok(etag) = etag(value).parse() {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
+}

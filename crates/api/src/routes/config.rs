@@ -1,0 +1,85 @@
+//! `/v1/config`: all objects of `conf.d` at once.
+
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::body::Json;
+use super::objects::{Portal, Target};
+use super::{Shared, precondition, tagged};
+use crate::edits;
+use crate::objects::{Objects, Tables};
+use crate::problem::Problem;
+use crate::server::Plan;
+
+/// The objects of `conf.d`. Those of the main file are not among them.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Config {
+    #[serde(default)]
+    portal: Vec<Portal>,
+    #[serde(default)]
+    target: Vec<Target>,
+}
+
+/// Read all objects of `conf.d`
+#[utoipa::path(
+    get,
+    path = "/v1/config",
+    tag = "config",
+    responses((status = 200, body = Config, headers(("ETag" = String))))
+)]
+pub(crate) async fn get_config(State(shared): State<Shared>) -> Response {
+    tagged(StatusCode::OK, &shared.server.catalog().objects.to_tables())
+}
+
+/// Replace all objects of `conf.d`
+///
+/// They change as a whole or not at all, also when the power fails. Objects that the request does not name are removed.
+#[utoipa::path(
+    put,
+    path = "/v1/config",
+    tag = "config",
+    params(("If-Match" = Option<String>, Header, description = "Only when the ETag of the configuration is this one")),
+    request_body = Config,
+    responses(
+        (status = 200, description = "What was changed", body = Plan, headers(("ETag" = String, description = "of the configuration"))),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn put_config(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Json(tables): Json<Tables>,
+) -> Result<([(header::HeaderName, HeaderValue); 1], Answer<Plan>), Problem> {
+    let (objects, when) = (Objects::from_tables(tables)?, precondition(&headers)?);
+    let etag = HeaderValue::from_str(&objects.etag()).map_err(|error| Problem::internal(error.to_string()))?;
+    let edit = move |catalog: &_| edits::replace(catalog, objects, &when);
+    let plan = shared.ask(move |server| server.change(Box::new(edit))).await?;
+    Ok(([(header::ETAG, etag)], Answer(plan)))
+}
+
+/// Say what a replacement would change
+///
+/// Nothing is opened, so a disk that is missing or an address in use shows only when the change is made.
+#[utoipa::path(
+    post,
+    path = "/v1/config:plan",
+    tag = "config",
+    request_body = Config,
+    responses(
+        (status = 200, description = "What would change, and which sessions would notice", body = Plan),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn plan_config(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Json(tables): Json<Tables>,
+) -> Result<Answer<Plan>, Problem> {
+    let (objects, when) = (Objects::from_tables(tables)?, precondition(&headers)?);
+    let edit = move |catalog: &_| edits::replace(catalog, objects, &when);
+    shared.ask(move |server| server.plan(Box::new(edit))).await.map(Answer)
+}

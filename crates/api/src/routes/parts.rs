@@ -1,0 +1,253 @@
+//! `/v1/targets/{target}/luns` and `/v1/targets/{target}/hosts`: parts of a target, which stand in its file.
+
+use axum::Json as Answer;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::body::Json;
+use super::{Shared, precondition, tagged};
+use crate::edits::{self, Part};
+use crate::objects::{Document, Key, Kind};
+use crate::problem::Problem;
+
+/// A logical unit, with the keys of `lun`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = Object)]
+pub(crate) struct Lun(Document);
+
+/// A host, with the keys of `[[target.host]]`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = Object)]
+pub(crate) struct Host(Document);
+
+fn key(target: &str) -> Result<Key, Problem> {
+    Key::new(Kind::Target, target).map_err(Problem::bad_request)
+}
+
+/// What a target has of these parts.
+fn of_target<T>(shared: &Shared, target: &str, find: impl FnOnce(&Document) -> T) -> Result<T, Problem> {
+    let key = key(target)?;
+    let catalog = shared.server.catalog();
+    let document = catalog.find(&key).ok_or_else(|| Problem::not_found(&key.to_string()))?;
+    Ok(find(document))
+}
+
+fn get(shared: &Shared, target: &str, part: Part, name: &str) -> Result<Response, Problem> {
+    let found = of_target(shared, target, |document| part.find(document, name))??;
+    let found = found.ok_or_else(|| Problem::not_found(&format!("{part} {name} of target {target}")))?;
+    Ok(tagged(StatusCode::OK, &found))
+}
+
+async fn change(
+    shared: &Shared,
+    target: &str,
+    (part, name): (Part, String),
+    headers: &HeaderMap,
+    wanted: Option<Document>,
+) -> Result<(), Problem> {
+    let (key, when) = (key(target)?, precondition(headers)?);
+    let edit = move |catalog: &_| edits::change_part(catalog, &key, (part, &name), wanted, &when);
+    shared.ask(move |server| server.change(Box::new(edit))).await.map(drop)
+}
+
+async fn put(
+    shared: &Shared,
+    target: &str,
+    (part, name): (Part, String),
+    headers: &HeaderMap,
+    document: Document,
+) -> Result<Response, Problem> {
+    let was_there = of_target(shared, target, |document| part.find(document, &name))??.is_some();
+    change(shared, target, (part, name.clone()), headers, Some(document)).await?;
+    let mut response = get(shared, target, part, &name)?;
+    *response.status_mut() = if was_there { StatusCode::OK } else { StatusCode::CREATED };
+    Ok(response)
+}
+
+/// List the logical units of a target
+#[utoipa::path(
+    get,
+    path = "/v1/targets/{target}/luns",
+    tag = "luns",
+    params(("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db")),
+    responses(
+        (status = 200, body = Vec<Lun>),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list_luns(
+    State(shared): State<Shared>,
+    Path(target): Path<String>,
+) -> Result<Answer<Vec<Value>>, Problem> {
+    of_target(&shared, &target, |document| Answer(Part::Lun.all(document).to_vec()))
+}
+
+/// Read a logical unit
+#[utoipa::path(
+    get,
+    path = "/v1/targets/{target}/luns/{number}",
+    tag = "luns",
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
+        ("number" = u16, Path, description = "The LUN"),
+    ),
+    responses(
+        (status = 200, body = Lun, headers(("ETag" = String))),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_lun(
+    State(shared): State<Shared>,
+    Path((target, number)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    get(&shared, &target, Part::Lun, &number)
+}
+
+/// Add or replace a logical unit
+#[utoipa::path(
+    put,
+    path = "/v1/targets/{target}/luns/{number}",
+    tag = "luns",
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
+        ("number" = u16, Path, description = "The LUN"),
+        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: only when it is not there yet"),
+    ),
+    request_body = Lun,
+    responses(
+        (status = 200, description = "It was there", body = Lun, headers(("ETag" = String))),
+        (status = 201, description = "It is new", body = Lun, headers(("ETag" = String))),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn put_lun(
+    State(shared): State<Shared>,
+    Path((target, number)): Path<(String, String)>,
+    headers: HeaderMap,
+    Json(Lun(document)): Json<Lun>,
+) -> Result<Response, Problem> {
+    put(&shared, &target, (Part::Lun, number), &headers, document).await
+}
+
+/// Remove a logical unit
+///
+/// Commands that its store works on complete; then its disk is flushed and closed.
+#[utoipa::path(
+    delete,
+    path = "/v1/targets/{target}/luns/{number}",
+    tag = "luns",
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
+        ("number" = u16, Path, description = "The LUN"),
+        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+    ),
+    responses(
+        (status = 204, description = "It is not there any more"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete_lun(
+    State(shared): State<Shared>,
+    Path((target, number)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    change(&shared, &target, (Part::Lun, number), &headers, None).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// List the hosts of a target, in the order in which they are looked through
+#[utoipa::path(
+    get,
+    path = "/v1/targets/{target}/hosts",
+    tag = "hosts",
+    params(("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db")),
+    responses(
+        (status = 200, body = Vec<Host>),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list_hosts(
+    State(shared): State<Shared>,
+    Path(target): Path<String>,
+) -> Result<Answer<Vec<Value>>, Problem> {
+    of_target(&shared, &target, |document| Answer(Part::Host.all(document).to_vec()))
+}
+
+/// Read a host
+#[utoipa::path(
+    get,
+    path = "/v1/targets/{target}/hosts/{host}",
+    tag = "hosts",
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
+        ("host" = String, Path, description = "The host's name", example = "node-a"),
+    ),
+    responses(
+        (status = 200, body = Host, headers(("ETag" = String))),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_host(
+    State(shared): State<Shared>,
+    Path((target, host)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    get(&shared, &target, Part::Host, &host)
+}
+
+/// Add a host behind all others, or replace one
+#[utoipa::path(
+    put,
+    path = "/v1/targets/{target}/hosts/{host}",
+    tag = "hosts",
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
+        ("host" = String, Path, description = "The host's name", example = "node-a"),
+        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: only when it is not there yet"),
+    ),
+    request_body = Host,
+    responses(
+        (status = 200, description = "It was there", body = Host, headers(("ETag" = String))),
+        (status = 201, description = "It is new", body = Host, headers(("ETag" = String))),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn put_host(
+    State(shared): State<Shared>,
+    Path((target, host)): Path<(String, String)>,
+    headers: HeaderMap,
+    Json(Host(document)): Json<Host>,
+) -> Result<Response, Problem> {
+    put(&shared, &target, (Part::Host, host), &headers, document).await
+}
+
+/// Remove a host
+///
+/// The sessions that belong to it are asked to log out. A target without hosts lets in all initiators.
+#[utoipa::path(
+    delete,
+    path = "/v1/targets/{target}/hosts/{host}",
+    tag = "hosts",
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
+        ("host" = String, Path, description = "The host's name", example = "node-a"),
+        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+    ),
+    responses(
+        (status = 204, description = "It is not there any more"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete_host(
+    State(shared): State<Shared>,
+    Path((target, host)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    change(&shared, &target, (Part::Host, host), &headers, None).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

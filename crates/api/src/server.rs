@@ -1,0 +1,230 @@
+//! The server behind the API, as a trait, and what it tells.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+
+use crate::limits::MAX_EVENTS_BEHIND;
+use crate::objects::{Document, Key, Kind, Objects};
+use crate::problem::Problem;
+
+/// The server that the API is the front of. Methods that wait are called on threads where waiting is allowed.
+pub trait Server: Send + Sync + 'static {
+    /// All objects that are served. Does not wait.
+    fn catalog(&self) -> Arc<Catalog>;
+
+    /// What a change would do.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be made.
+    fn plan(&self, edit: Edit) -> Result<Plan, Problem>;
+
+    /// Makes a change, as a whole or not at all, and keeps it over a restart.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not made.
+    fn change(&self, edit: Edit) -> Result<Plan, Problem>;
+
+    /// All sessions.
+    ///
+    /// # Errors
+    ///
+    /// When the server stops.
+    fn sessions(&self) -> Result<Vec<Session>, Problem>;
+
+    /// Asks the initiator of a session to log out. Whether there is such a session.
+    ///
+    /// # Errors
+    ///
+    /// When the server stops.
+    fn end_session(&self, id: u16) -> Result<bool, Problem>;
+
+    /// The disks of all logical units, as they are served now.
+    fn disks(&self) -> Vec<Disk>;
+
+    /// Whether initiators are served, or why not. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people.
+    fn ready(&self) -> Result<(), String>;
+
+    /// The numbers of the server as Prometheus reads them, if it has them. Does not wait.
+    fn metrics(&self) -> Option<String> {
+        None
+    }
+
+    /// The events of the server.
+    fn events(&self) -> &Events;
+
+    /// The schemas of the documents: `Target`, `Lun`, `Host` and `Portal`, and those that they refer to.
+    fn schemas(&self) -> Vec<(String, RefOr<Schema>)>;
+}
+
+/// A change: from what is served to the objects that `conf.d` is to hold, or why not. It is made while no other change can come between.
+pub type Edit = Box<dyn FnOnce(&Catalog) -> Result<Objects, Problem> + Send>;
+
+/// All objects that are served.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Catalog {
+    /// The name of the main file.
+    pub main_file: String,
+    /// The objects of the main file. Only who edits that file changes them.
+    pub main: Objects,
+    /// The objects of `conf.d`.
+    pub objects: Objects,
+}
+
+/// Where an object stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// In the main file, which the API does not write.
+    Main,
+    /// In a file of its own in `conf.d`.
+    #[serde(rename = "conf.d")]
+    ConfD,
+}
+
+impl Catalog {
+    /// The document of an object.
+    pub fn find(&self, key: &Key) -> Option<&Document> {
+        self.main.get(key).or_else(|| self.objects.get(key))
+    }
+
+    /// All objects of a kind.
+    pub fn of(&self, kind: Kind) -> impl Iterator<Item = (&str, &Document, Origin)> {
+        let main = self.main.of(kind).map(|(name, document)| (name, document, Origin::Main));
+        main.chain(self.objects.of(kind).map(|(name, document)| (name, document, Origin::ConfD)))
+    }
+}
+
+/// What a change does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Plan {
+    /// Each change, in the order in which they are made; none when all is as wanted.
+    pub changes: Vec<PlannedChange>,
+}
+
+/// One change to what is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PlannedChange {
+    /// What changes.
+    #[schema(example = "target iqn.2026-11.org.example:db: LUN 1 added")]
+    pub change: String,
+    /// The sessions whose initiators notice it.
+    pub sessions: Vec<Notice>,
+}
+
+/// What an initiator notices of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Notice {
+    /// The session.
+    pub session: u16,
+    /// Its initiator.
+    pub initiator: String,
+    /// What it is told or asked.
+    #[schema(example = "unit attention REPORTED LUNS DATA HAS CHANGED")]
+    pub notices: String,
+}
+
+/// A session. The keys of its login have the names of RFC 7143 in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Session {
+    /// The number of the session (its TSIH).
+    pub id: u16,
+    /// The target; none in a discovery session.
+    pub target: Option<String>,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// The initiator's part of the session's name.
+    #[schema(example = "80a1b2c30000")]
+    pub isid: String,
+    /// The host of the target that the initiator belongs to; empty when the target has no hosts.
+    pub host: Option<String>,
+    /// The CHAP user, when the target asked for a proof.
+    pub user: Option<String>,
+    /// The tag of its portal group.
+    pub portal_group: u16,
+    /// Where its connections come from.
+    #[schema(example = json!(["192.0.2.7:51234"]))]
+    pub peers: Vec<String>,
+    /// Commands under way.
+    pub commands: usize,
+    /// `None` or `CRC32C`.
+    pub header_digest: String,
+    /// `None` or `CRC32C`.
+    pub data_digest: String,
+    /// 0, 1 or 2.
+    pub error_recovery_level: u32,
+    /// Connections that the session may have.
+    pub max_connections: u32,
+    /// The longest data segment that the target takes, in bytes.
+    pub max_recv_data_segment_length: u32,
+    /// The longest sequence of data, in bytes.
+    pub max_burst_length: u32,
+    /// The most unsolicited data of one command, in bytes.
+    pub first_burst_length: u32,
+    /// Whether data waits for an R2T.
+    pub initial_r2t: bool,
+    /// Whether commands may carry data.
+    pub immediate_data: bool,
+}
+
+/// The disk of a logical unit, as it is served now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Disk {
+    /// The target.
+    pub target: String,
+    /// The LUN.
+    pub number: u16,
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// The length of a logical block in bytes.
+    pub block_size: u32,
+    /// The serial number by which initiators know it.
+    pub serial: String,
+}
+
+/// Something that has happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// `change`, `session` or `lost`.
+    pub kind: String,
+    /// What has happened, for people.
+    pub text: String,
+    /// The target that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The initiator that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initiator: Option<String>,
+}
+
+/// The way of events from the server to those who read them. Senders never wait: a reader that is too far behind misses events.
+#[derive(Debug, Clone)]
+pub struct Events(broadcast::Sender<Event>);
+
+impl Default for Events {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(MAX_EVENTS_BEHIND))
+    }
+}
+
+impl Events {
+    /// Tells all readers.
+    pub fn send(&self, event: Event) {
+        // Without readers there is nobody to tell.
+        let _ = self.0.send(event);
+    }
+
+    /// Reads the events from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.0.subscribe()
+    }
+}
