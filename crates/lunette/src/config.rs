@@ -1,11 +1,13 @@
 //! The configuration file. Its reference is `docs/configuration.md`.
 
+pub(crate) mod api;
 pub(crate) mod diff;
 pub(crate) mod ecl;
 pub(crate) mod hosts;
 pub(crate) mod limits;
 pub(crate) mod port_groups;
 pub(crate) mod session;
+pub(crate) mod sources;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -18,11 +20,13 @@ use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_
 use lunette_session::{Authentication, Credentials};
 use lunette_target::{DatagramPortalConfig, MAX_CORES, PortalConfig};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
+use api::Api;
 use hosts::HostEntry;
 use limits::Limits;
 use port_groups::{Access, PortGroupEntry};
@@ -67,7 +71,9 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     #[serde(default)]
     pub(crate) discovery: Discovery,
-    #[serde(rename = "target")]
+    /// Where the API is served. Without it, it is not.
+    pub(crate) api: Option<Api>,
+    #[serde(rename = "target", default)]
     pub(crate) targets: Vec<Target>,
 }
 
@@ -77,11 +83,13 @@ pub(crate) struct Config {
 pub(crate) struct Listen(pub(crate) SocketAddr);
 
 /// A portal, with the portal group that it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Portal {
+    #[schema(value_type = String, example = "192.0.2.1:3260")]
     pub(crate) address: Listen,
     #[serde(default = "default_portal_group")]
+    #[schema(minimum = 1)]
     pub(crate) group: u16,
 }
 
@@ -95,7 +103,7 @@ pub(crate) struct Discovery {
 }
 
 /// A target node.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Target {
     pub(crate) name: String,
@@ -122,7 +130,7 @@ pub(crate) struct Target {
 }
 
 /// The address to which logins to a target are redirected.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redirect {
     pub(crate) to: Vec<String>,
@@ -131,25 +139,31 @@ pub(crate) struct Redirect {
 }
 
 /// A user and the file with its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Chap {
     pub(crate) user: String,
+    #[schema(value_type = String, example = "/etc/lunette/db-host")]
     pub(crate) secret_file: PathBuf,
 }
 
 /// A logical unit.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Lun)]
 pub(crate) struct LunEntry {
+    #[schema(maximum = 16383)]
     pub(crate) number: u16,
+    #[schema(value_type = String, example = "/srv/db.img")]
     pub(crate) disk: DiskName,
+    #[schema(value_type = Option<String>, example = "100G")]
     pub(crate) create: Option<Size>,
     pub(crate) block_size: Option<u32>,
     /// Instead of `block_size`: the bytes of a quantum. A block is a quantum with its slot.
     pub(crate) quantum: Option<u32>,
     #[serde(default)]
     pub(crate) check_quanta: bool,
+    #[schema(value_type = Option<String>, example = "1M")]
     pub(crate) scrub_rate: Option<Size>,
     #[serde(default)]
     pub(crate) stored_digests: bool,
@@ -157,7 +171,9 @@ pub(crate) struct LunEntry {
     pub(crate) read_only: bool,
     #[serde(default)]
     pub(crate) removable: bool,
+    #[schema(value_type = Option<String>, example = "1G")]
     pub(crate) thin_threshold: Option<Size>,
+    #[schema(value_type = Option<String>, example = "100M")]
     pub(crate) sanitize_rate: Option<Size>,
     #[serde(default)]
     pub(crate) long_cdbs: bool,
@@ -320,12 +336,6 @@ impl From<&LunEntry> for DiskConfig {
     }
 }
 
-/// Reads and checks a file. Errors name the line.
-pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
-    let text = read_bounded(path)?;
-    parse(&text).map_err(|error| Failure::configuration(format!("{}: {error}", path.display())))
-}
-
 /// Reads the text of a file of the length that configurations may have.
 pub(crate) fn read_bounded(path: &Path) -> Result<String, Failure> {
     let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", path.display()));
@@ -341,8 +351,15 @@ pub(crate) fn check_text(text: &str) -> Result<(), String> {
     parse(text).map(drop)
 }
 
-fn parse(text: &str) -> Result<Config, String> {
+/// Reads and checks the text of a whole configuration. Errors name the line.
+pub(crate) fn parse(text: &str) -> Result<Config, String> {
     let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+    check(&config)?;
+    Ok(config)
+}
+
+/// Checks what no single key shows.
+fn check(config: &Config) -> Result<(), String> {
     if config.listen.as_ref().is_some_and(Vec::is_empty) {
         return Err("listen is empty; leave it out for 127.0.0.1:3260".into());
     }
@@ -352,7 +369,9 @@ fn parse(text: &str) -> Result<Config, String> {
     }
     check_cores(config.cores)?;
     config.limits.check(config.cores).map_err(|why| format!("limits: {why}"))?;
-    if config.targets.is_empty() {
+    if let Some(api) = &config.api {
+        api.check().map_err(|why| format!("api: {why}"))?;
+    } else if config.targets.is_empty() {
         return Err("there is no [[target]]".into());
     }
     for (index, target) in config.targets.iter().enumerate() {
@@ -360,9 +379,9 @@ fn parse(text: &str) -> Result<Config, String> {
         if config.targets[..index].iter().any(|other| other.name == target.name) {
             return Err(format!("target {} is there twice", target.name));
         }
-        port_groups::check(target, &config)?;
+        port_groups::check(target, config)?;
     }
-    Ok(config)
+    Ok(())
 }
 
 fn check_target(target: &Target) -> Result<(), String> {

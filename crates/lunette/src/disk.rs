@@ -13,6 +13,7 @@ use lunette_state::StateStore;
 use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
 
 use crate::encrypted::Keys;
 use crate::failure::Failure;
@@ -146,7 +147,7 @@ impl TryFrom<String> for DiskName {
 }
 
 /// The time at which blocks get their space (SBC-4 4.7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Provisioning {
     /// On the first write; initiators may free it.

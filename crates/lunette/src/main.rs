@@ -7,6 +7,7 @@
 
 mod bench;
 mod config;
+mod control_plane;
 mod counts;
 mod cp;
 mod crc;

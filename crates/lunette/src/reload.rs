@@ -4,66 +4,158 @@
 //! whole. A disk that moves (to another LUN or target), or is reopened with other settings, keeps its store, because a
 //! second store cannot be opened beside it.
 
+mod notices;
 mod plan;
 mod spares;
 
-use std::path::PathBuf;
-
+use lunette_api::objects::FileChange;
+use lunette_api::{Catalog, Event, Events, Objects, Problem};
 use lunette_target::{Control, UpdateError};
 
+use crate::config::Config;
 use crate::config::diff::{self, Change};
-use crate::config::{self, Config};
+use crate::config::sources::{Files, Sources};
 use crate::failure::Failure;
 use crate::serve::bind_failure;
 use crate::served::{Served, check_encrypted};
+pub(crate) use notices::noticed;
 use plan::Plan;
 pub(crate) use spares::Spares;
 
 /// The current configuration of a running server, and the handle that changes it.
 pub(crate) struct Reloader {
-    path: PathBuf,
+    files: Files,
+    sources: Sources,
     config: Config,
     served: Served,
     spares: Spares,
     control: Control,
+    events: Events,
+}
+
+/// Changes that a running server can make, and the configuration that they lead to.
+pub(crate) struct Wanted {
+    sources: Sources,
+    pub(crate) config: Config,
+    pub(crate) changes: Vec<Change>,
+    files: Vec<FileChange>,
 }
 
 impl Reloader {
-    /// A reloader for a server that serves what was opened from `config`, which was read from `path`.
-    pub(crate) fn new(path: PathBuf, config: Config, served: Served, control: Control) -> Self {
-        Self { path, config, served, spares: Spares::default(), control }
+    /// A reloader for a server that serves what was opened from `config`, which `sources` make, which was read from `files`.
+    pub(crate) fn new(files: Files, (sources, config): (Sources, Config), served: Served, control: Control) -> Self {
+        Self { files, sources, config, served, spares: Spares::default(), control, events: Events::default() }
     }
 
-    /// Reads the file and applies it, or changes nothing; logs which.
+    /// Reads the files and applies them, or changes nothing; logs which.
     pub(crate) fn reload(&mut self) {
         let outcome = self.follow();
-        let file = self.path.display();
+        let file = self.files.main().display();
         match outcome {
             Ok(changes) if changes.is_empty() => tracing::info!(%file, "configuration read again: nothing has changed"),
-            Ok(changes) => {
-                for change in changes {
-                    tracing::info!("{change}");
-                }
-                tracing::info!(%file, "configuration read again: changes applied");
-            }
+            Ok(_) => tracing::info!(%file, "configuration read again: changes applied"),
             Err(failure) => tracing::error!(%file, "configuration refused, nothing is changed: {failure}"),
         }
     }
 
     fn follow(&mut self) -> Result<Vec<Change>, Failure> {
-        let config = config::read(&self.path)?;
+        let (sources, config) = self.files.read()?;
         let changes = diff::between(&self.config, &config).map_err(|all| Failure::Configuration(all.join("; ")))?;
+        self.apply(Wanted { sources, config, changes, files: Vec::new() })
+    }
+
+    /// All objects that are served.
+    pub(crate) fn catalog(&self) -> Catalog {
+        self.sources.catalog(&self.files, &self.config)
+    }
+
+    /// What is served.
+    pub(crate) fn served(&self) -> &Served {
+        &self.served
+    }
+
+    /// The configuration that is served.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where changes are told.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// What would change if `conf.d` held these objects. Opens nothing.
+    pub(crate) fn plan(&self, objects: Objects) -> Result<Wanted, Problem> {
+        let files = self.sources.objects().file_changes(&objects)?;
+        let sources = self.sources.with(objects);
+        let config = sources.config().map_err(Problem::invalid)?;
+        let changes = diff::between(&self.config, &config)
+            .map_err(|all| Problem::conflict(format!("{}; this needs a restart", all.join("; "))))?;
+        check_encrypted(&config).map_err(problem)?;
+        Ok(Wanted { sources, config, changes, files })
+    }
+
+    /// Lets `conf.d` hold what was planned since the last change, and serves it.
+    pub(crate) fn change(&mut self, wanted: Wanted) -> Result<(), Problem> {
+        self.apply(wanted).map(drop).map_err(problem)
+    }
+
+    /// Switches over as a whole. Files are written down before, and hold when the server has switched.
+    fn apply(&mut self, wanted: Wanted) -> Result<Vec<Change>, Failure> {
+        let Wanted { sources, config, changes, files } = wanted;
         check_encrypted(&config)?;
         let mut plan = Plan::new(&self.served, &self.spares, &config, changes)?;
-        if !plan.is_empty() {
-            let update = plan.update(&config)?;
-            self.control.apply(update).map_err(|error| match error {
-                UpdateError::Refused(error) => bind_failure(error),
-                UpdateError::Sanitizing { .. } => Failure::configuration(error),
-                UpdateError::Stopping => Failure::other(error),
+        let unwritten =
+            |error: std::io::Error| Failure::other(format!("conf.d cannot be written, nothing is changed: {error}"));
+        let staged = match files {
+            files if files.is_empty() => None,
+            files => Some(self.files.conf_d().stage(files).map_err(unwritten)?),
+        };
+        if let Err(failure) = self.switch(&mut plan, &config) {
+            if staged.is_some() {
+                let _ = self.files.conf_d().unstage();
+            }
+            return Err(failure);
+        }
+        (self.served, self.spares, self.config, self.sources) = (plan.served, plan.spares, config, sources);
+        for change in &plan.changes {
+            tracing::info!("{change}");
+            self.events.send(Event {
+                kind: "change".into(),
+                text: change.to_string(),
+                target: change.target(),
+                initiator: None,
+            });
+        }
+        if let Some(staged) = staged {
+            self.files.conf_d().commit(&staged).map_err(|error| {
+                let what = "the change is served, but whether it outlasts a restart is not known, because conf.d cannot be written";
+                tracing::error!(%error, "{what}");
+                Failure::other(format!("{what}: {error}; mend that, then send the change again with another, or SIGHUP to return to the files"))
             })?;
         }
-        (self.served, self.spares, self.config) = (plan.served, plan.spares, config);
         Ok(plan.changes)
+    }
+
+    fn switch(&self, plan: &mut Plan, config: &Config) -> Result<(), Failure> {
+        if plan.is_empty() {
+            return Ok(());
+        }
+        let update = plan.update(config)?;
+        let applied = self.control.apply(update).map_err(|error| match error {
+            UpdateError::Refused(error) => bind_failure(error),
+            UpdateError::Sanitizing { .. } => Failure::configuration(error),
+            UpdateError::Stopping => Failure::other(error),
+        });
+        applied.map(drop)
+    }
+}
+
+/// A failure as clients of the API see it.
+fn problem(failure: Failure) -> Problem {
+    match failure {
+        Failure::Usage(why) | Failure::Configuration(why) => Problem::invalid(why),
+        Failure::Address(why) | Failure::Disk(why) => Problem::conflict(why),
+        other => Problem::internal(other.to_string()),
     }
 }

@@ -10,11 +10,13 @@ use lunette_device::TargetDevice;
 use lunette_target::{BindError, DatagramPortal, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
-use crate::config::ecl;
 use crate::config::limits::Limits;
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
+use crate::config::sources::Files;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
+use crate::config::{api, ecl};
+use crate::control_plane::{self, ControlPlane};
 use crate::counts::Counts;
 use crate::disk::{DiskName, Provisioning};
 use crate::event_loop::EventLoop;
@@ -120,6 +122,9 @@ pub(crate) struct Arguments {
     /// Connections that a session may have
     #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
     max_connections: u32,
+    /// Serve the API at a Unix socket, too (repeatable)
+    #[arg(long, value_name = "unix:PATH", requires = "config")]
+    api: Vec<api::Place>,
     /// Print what SIGUSR1 asks for as one JSON object in a line
     #[arg(long)]
     json: bool,
@@ -161,11 +166,13 @@ fn cores(text: &str) -> Result<usize, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
-    let config = match &arguments.config {
-        Some(path) => config::read(path)?,
-        None => arguments.to_config()?,
+    let files = arguments.config.clone().map(|path| Files::new(path, arguments.api.clone()));
+    let (sources, config) = match &files {
+        Some(files) => files.read().map(|(sources, config)| (Some(sources), config))?,
+        None => (None, arguments.to_config()?),
     };
     system::raise_descriptor_limit();
+    let api = config.api.as_ref().map(control_plane::open).transpose()?;
     let served = Served::open(&config)?;
     let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
@@ -184,11 +191,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stopper = server.stopper();
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
     images::follow(server.control())?;
-    let mut reloader = arguments.config.clone().map(|path| Reloader::new(path, config, served, server.control()));
+    let control = server.control();
+    let control_plane = files.zip(sources).map(|(files, sources)| {
+        let reloader = Reloader::new(files, (sources, config), served, control.clone());
+        ControlPlane::new(reloader, control)
+    });
+    if let (Some(listeners), Some(control_plane)) = (api, &control_plane) {
+        control_plane::start(listeners, control_plane.clone())?;
+    }
     let reload = move || {
         let has_volumes = volumes::refresh();
-        if let Some(reloader) = &mut reloader {
-            reloader.reload();
+        if let Some(control_plane) = &control_plane {
+            control_plane.reload();
         } else if !has_volumes {
             tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
         }
@@ -252,6 +266,7 @@ impl Arguments {
             cores: self.cores,
             limits: Limits::default(),
             discovery: Discovery::default(),
+            api: None,
             targets: vec![target],
         })
     }

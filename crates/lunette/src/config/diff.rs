@@ -92,6 +92,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
         cores,
         limits,
         discovery,
+        api,
         targets,
     } = old;
     let Discovery { chap: _, mutual_chap: _ } = discovery;
@@ -106,6 +107,9 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     }
     if *cores != new.cores {
         found.refused.push("cores cannot change while the server runs".into());
+    }
+    if *api != new.api {
+        found.refused.push("api cannot change while the server runs".into());
     }
     if *limits != new.limits {
         found.refused.push("limits cannot change while the server runs".into());
@@ -271,6 +275,32 @@ impl Found {
 
     fn push(&mut self, target: &str, number: u16, change: LunChange) {
         self.changes.push(Change::Lun { target: target.into(), number, change });
+    }
+}
+
+impl Change {
+    /// The target that it is about.
+    pub(crate) fn target(&self) -> Option<String> {
+        match self {
+            Self::PortalRemoved(_)
+            | Self::PortalAdded(_)
+            | Self::DatagramPortalRemoved(_)
+            | Self::DatagramPortalAdded(_)
+            | Self::DiscoverySecrets => None,
+            Self::TargetRemoved(name)
+            | Self::TargetAdded(name)
+            | Self::Alias(name)
+            | Self::MaxConnections(name)
+            | Self::MarkerInterval(name)
+            | Self::Redirection(name)
+            | Self::Session(name)
+            | Self::Admission(name)
+            | Self::HostOrder(name)
+            | Self::PortGroups(name)
+            | Self::Secrets(name)
+            | Self::Host { target: name, .. }
+            | Self::Lun { target: name, .. } => Some(name.clone()),
+        }
     }
 }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use lunette_scsi::Lun;
 use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::{Chap, Target, authentication, check_name};
 use crate::failure::Failure;
@@ -16,11 +18,13 @@ use crate::failure::Failure;
 pub(crate) const MAX_HOST_NAME_CHARACTERS: usize = 64;
 
 /// Initiators with rules of their own.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Host)]
 pub(crate) struct HostEntry {
     pub(crate) name: String,
     pub(crate) initiators: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>, example = json!(["192.0.2.0/24"]))]
     pub(crate) networks: Option<Vec<Network>>,
     #[serde(default)]
     pub(crate) chap: Vec<Chap>,
@@ -32,7 +36,7 @@ pub(crate) struct HostEntry {
 }
 
 /// A logical unit that a host sees.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MappedLun {
     /// Its number in the target.
@@ -126,13 +130,24 @@ fn read_host(entry: &HostEntry, target: &str) -> Result<HostConfig, Failure> {
         chap @ Authentication::Chap { .. } => Some(chap),
     };
     let failed = |why: String| Failure::Configuration(format!("target {target}: host {}: {why}", entry.name));
-    let host = Host {
+    Ok(HostConfig { host: Host { authentication, ..host(entry) }, luns: lun_map(entry).map_err(failed)? })
+}
+
+/// The hosts of a target without their secrets: what decides which initiator belongs to which host.
+pub(crate) fn without_secrets(target: &Target) -> Vec<Arc<Host>> {
+    match target.hosts.as_slice() {
+        [] => vec![Arc::new(Host::of_initiators(target.allow.clone()))],
+        hosts => hosts.iter().map(|entry| Arc::new(host(entry))).collect(),
+    }
+}
+
+fn host(entry: &HostEntry) -> Host {
+    Host {
         name: entry.name.as_str().into(),
         initiators: entry.initiators.clone(),
         networks: entry.networks.as_ref().map(|networks| networks.iter().map(|Network(network)| *network).collect()),
-        authentication,
-    };
-    Ok(HostConfig { host, luns: lun_map(entry).map_err(failed)? })
+        authentication: None,
+    }
 }
 
 /// Whether the hosts of both lists ask for the same proofs and give the same ones.

@@ -7,11 +7,12 @@ use lunette_device::{GroupAccess, PortGroup, PortGroupsConfig};
 use lunette_scsi::Lun;
 use lunette_scsi::port_groups::{AccessState, Management};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::{Config, Target};
 
 /// The side that changes access states, and how long a change takes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Access {
     #[serde(default)]
@@ -21,7 +22,7 @@ pub(crate) struct Access {
 }
 
 /// The side that changes access states.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum ManagedBy {
     #[default]
@@ -31,7 +32,7 @@ enum ManagedBy {
 }
 
 /// A target port group.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortGroupEntry {
     id: u16,
@@ -45,7 +46,7 @@ pub(crate) struct PortGroupEntry {
 }
 
 /// The access state of one logical unit through a group.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct LunAccess {
     number: u16,
@@ -54,7 +55,8 @@ struct LunAccess {
 }
 
 /// An access state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = AccessState)]
 enum State {
     #[default]
     #[serde(rename = "active/optimized")]

@@ -5,17 +5,21 @@ use std::ops::RangeInclusive;
 use lunette_session::keys::{DATA_LENGTH, Offer};
 use lunette_session::limits::MAX_OUTSTANDING_R2T;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::size::Size;
 
 /// The table `session` of a target. A missing key has its default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SessionKeys {
     initial_r2t: Option<bool>,
     immediate_data: Option<bool>,
+    #[schema(value_type = Option<String>, example = "1M")]
     max_recv_data_segment_length: Option<Size>,
+    #[schema(value_type = Option<String>, example = "1M")]
     max_burst_length: Option<Size>,
+    #[schema(value_type = Option<String>, example = "1M")]
     first_burst_length: Option<Size>,
     max_outstanding_r2t: Option<u32>,
     data_pdu_in_order: Option<bool>,

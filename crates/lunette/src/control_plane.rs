@@ -1,0 +1,172 @@
+//! The server as the API sees it.
+
+mod schemas;
+mod start;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use lunette_api::{Catalog, Disk, Edit, Event, Events, Notice, Plan, PlannedChange, Problem, Server, Session};
+use lunette_target::{Control, Digest, Parameters, SessionStatus, UpdateError};
+use utoipa::openapi::{RefOr, Schema};
+
+use crate::config::Config;
+use crate::config::diff::Change;
+use crate::reload::{Reloader, Wanted, noticed};
+pub(crate) use start::{open, start};
+
+/// What is served, and what changes it: on SIGHUP, and by the API.
+#[derive(Clone)]
+pub(crate) struct ControlPlane {
+    reloader: Arc<Mutex<Reloader>>,
+    /// The objects of the last change, for those who look while another one is made.
+    catalog: Arc<RwLock<Arc<Catalog>>>,
+    control: Control,
+    events: Events,
+}
+
+impl ControlPlane {
+    pub(crate) fn new(reloader: Reloader, control: Control) -> Self {
+        let catalog = Arc::new(RwLock::new(Arc::new(reloader.catalog())));
+        let events = reloader.events().clone();
+        Self { reloader: Arc::new(Mutex::new(reloader)), catalog, control, events }
+    }
+
+    /// Reads the files again, and applies them or changes nothing.
+    pub(crate) fn reload(&self) {
+        let mut reloader = self.reloader();
+        reloader.reload();
+        self.show(&reloader);
+    }
+
+    fn reloader(&self) -> MutexGuard<'_, Reloader> {
+        self.reloader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, reloader: &Reloader) {
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(reloader.catalog());
+    }
+
+    /// What initiators notice. Without an answer of the server's threads it is not known.
+    fn explain(&self, wanted: &Wanted, old: &Config) -> Result<Plan, Problem> {
+        let sessions = self.control.sessions().map_err(|error| stopping(&error))?;
+        let notice = |change: &Change, session: &SessionStatus| {
+            let notices = noticed(change, old, &wanted.config, session)?.to_owned();
+            Some(Notice { session: session.tsih, initiator: session.initiator.clone(), notices })
+        };
+        let explained = wanted.changes.iter().map(|change| PlannedChange {
+            change: change.to_string(),
+            sessions: sessions.iter().filter_map(|session| notice(change, session)).collect(),
+        });
+        Ok(Plan { changes: explained.collect() })
+    }
+}
+
+impl Server for ControlPlane {
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn plan(&self, edit: Edit) -> Result<Plan, Problem> {
+        let reloader = self.reloader();
+        let wanted = reloader.plan(edit(&reloader.catalog())?)?;
+        self.explain(&wanted, reloader.config())
+    }
+
+    fn change(&self, edit: Edit) -> Result<Plan, Problem> {
+        let mut reloader = self.reloader();
+        let wanted = reloader.plan(edit(&reloader.catalog())?)?;
+        let plan = self.explain(&wanted, reloader.config())?;
+        let changed = reloader.change(wanted);
+        self.show(&reloader);
+        changed.map(|()| plan)
+    }
+
+    fn sessions(&self) -> Result<Vec<Session>, Problem> {
+        Ok(self.control.sessions().map_err(|error| stopping(&error))?.into_iter().map(session).collect())
+    }
+
+    fn end_session(&self, id: u16) -> Result<bool, Problem> {
+        let is_there = self.control.end_session(id).map_err(|error| stopping(&error))?;
+        if is_there {
+            tracing::info!(session = id, "API: asked to log out");
+            let text = format!("session {id} was asked to log out");
+            self.events.send(Event { kind: "session".into(), text, target: None, initiator: None });
+        }
+        Ok(is_there)
+    }
+
+    fn disks(&self) -> Vec<Disk> {
+        let reloader = self.reloader();
+        let targets = reloader.served().targets.iter();
+        let disks =
+            targets.flat_map(|(name, target)| target.disks.iter().map(move |(number, disk)| (name, number, disk)));
+        disks
+            .map(|(target, number, disk)| Disk {
+                target: target.clone(),
+                number: *number,
+                size_bytes: disk.unit.blocks() * u64::from(disk.unit.block_size()),
+                block_size: disk.unit.block_size(),
+                serial: disk.unit.config().serial.clone(),
+            })
+            .collect()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.control.is_open() { Ok(()) } else { Err("the server is stopping".into()) }
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
+    fn schemas(&self) -> Vec<(String, RefOr<Schema>)> {
+        schemas::all()
+    }
+}
+
+fn stopping(error: &UpdateError) -> Problem {
+    Problem::unavailable(error.to_string())
+}
+
+fn session(status: SessionStatus) -> Session {
+    let Parameters {
+        header_digest,
+        data_digest,
+        recv_data_segment_len,
+        max_connections,
+        initial_r2t,
+        immediate_data,
+        max_burst_len,
+        first_burst_len,
+        error_recovery_level,
+        ..
+    } = status.parameters;
+    Session {
+        id: status.tsih,
+        target: status.target,
+        initiator: status.initiator,
+        isid: status.isid,
+        host: status.host,
+        user: status.user,
+        portal_group: status.portal_group,
+        peers: status.peers.iter().map(ToString::to_string).collect(),
+        commands: status.commands,
+        header_digest: digest(header_digest).into(),
+        data_digest: digest(data_digest).into(),
+        error_recovery_level,
+        max_connections,
+        max_recv_data_segment_length: recv_data_segment_len,
+        max_burst_length: max_burst_len,
+        first_burst_length: first_burst_len,
+        initial_r2t,
+        immediate_data,
+    }
+}
+
+/// The value of the key in a login (RFC 7143 section 13.1).
+fn digest(digest: Digest) -> &'static str {
+    match digest {
+        Digest::None => "None",
+        Digest::Crc32c => "CRC32C",
+    }
+}

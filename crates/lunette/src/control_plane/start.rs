@@ -1,0 +1,85 @@
+//! The sockets of the API, as the configuration has them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use lunette_api::{Listener, Place as Open, TokenFile, serve};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::ControlPlane;
+use crate::config::api::{Api, Place, Tls};
+use crate::failure::Failure;
+
+/// Opens the places of the API, before anything is served.
+pub(crate) fn open(api: &Api) -> Result<Vec<Listener>, Failure> {
+    let group = api.group.as_deref().map(group).transpose()?;
+    let tls = api.tls.as_ref().map(server_config).transpose()?;
+    let tokens = match &api.tokens {
+        Some(path) => Some(TokenFile::open(path.clone()).map_err(|error| failed(path, error))?),
+        None => None,
+    };
+    let open = |place: &Place| {
+        let wanted = match (place, &tls, &tokens) {
+            (Place::Unix(path), ..) => Open::Unix { path: path.clone(), group },
+            (Place::Tcp(address), Some(tls), Some(tokens)) => {
+                Open::Tcp { address: *address, tls: Arc::clone(tls), tokens: tokens.clone() }
+            }
+            (Place::Tcp(_), ..) => return Err(Failure::configuration("api: a place on TCP needs tls and tokens")),
+        };
+        let listener = Listener::open(wanted).map_err(|error| Failure::Address(format!("API at {place}: {error}")))?;
+        tracing::info!(address = listener.address().map(tracing::field::display), "the API listens at {place}");
+        Ok(listener)
+    };
+    api.listen.iter().map(open).collect()
+}
+
+/// Serves the API on a thread of its own.
+pub(crate) fn start(listeners: Vec<Listener>, control_plane: ControlPlane) -> Result<(), Failure> {
+    serve(listeners, Arc::new(control_plane)).map_err(Failure::other)
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::configuration(format!("{}: {error}", path.display()))
+}
+
+fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, Failure> {
+    let of_chain = |error: &dyn std::fmt::Display| failed(&tls.certificates, error);
+    let chain = CertificateDer::pem_file_iter(&tls.certificates).map_err(|error| of_chain(&error))?;
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(|error| of_chain(&error))?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| failed(&tls.key, error))?;
+    let mut config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).map_err(|error| of_chain(&error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The number of a group, which the system's file of groups names.
+fn group(name: &str) -> Result<u32, Failure> {
+    let groups = fs::read_to_string("/etc/group").map_err(|error| failed(Path::new("/etc/group"), error))?;
+    find_group(&groups, name).or_else(|| name.parse().ok()).ok_or_else(|| {
+        Failure::configuration(format!("api: there is no group {name:?} in /etc/group; write its number"))
+    })
+}
+
+fn find_group(groups: &str, name: &str) -> Option<u32> {
+    let fields = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    fields.into_iter().find(|fields| fields.first() == Some(&name)).and_then(|fields| fields.get(2)?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_the_number_of_its_line() {
+        let groups = "root:x:0:\ndisk:x:6:a,b\n";
+        assert_eq!(
+            (find_group(groups, "disk"), find_group(groups, "dis"), find_group("disk", "disk")),
+            (Some(6), None, None)
+        );
+        assert_eq!(group("4711").ok(), Some(4711));
+    }
+}

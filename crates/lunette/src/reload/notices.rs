@@ -1,0 +1,143 @@
+//! What open sessions notice of a change: `docs/configuration.md` has the table for people.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lunette_target::{Host, SessionStatus, host_of};
+
+use crate::config::diff::{Change, HostChange, LunChange};
+use crate::config::{Config, Target, hosts};
+
+const LOGOUT: &str = "is asked to log out, and its session ends after 3 s at the latest";
+const MOVED: &str = "is asked to log out, and its next login is redirected";
+const LUNS_CHANGED: &str = "unit attention REPORTED LUNS DATA HAS CHANGED";
+const REPLACED: &str = "unit attentions POWER ON, RESET, OR BUS DEVICE RESET OCCURRED and INQUIRY DATA HAS CHANGED";
+const GROWN: &str = "unit attention CAPACITY DATA HAS CHANGED";
+const STATES_CHANGED: &str = "unit attention ASYMMETRIC ACCESS STATE CHANGED, where its state or preference is another";
+const MAP_CHANGED: &str = "unit attentions REPORTED LUNS DATA HAS CHANGED, INQUIRY DATA HAS CHANGED or MODE PARAMETERS CHANGED, \
+                           for the LUNs that it sees otherwise";
+const NEGOTIATES: &str = "is asked to negotiate, if max_recv_data_segment_length is another";
+
+/// What a session notices when `change` turns `old` into `new`.
+pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &SessionStatus) -> Option<&'static str> {
+    let name = session.target.as_deref()?;
+    if change.target().as_deref() != Some(name) {
+        return None;
+    }
+    let find = |config: &'_ Config| config.targets.iter().find(|target| target.name == name).cloned();
+    let (before, after) = (find(old), find(new));
+    match change {
+        Change::TargetRemoved(_) => Some(LOGOUT),
+        Change::Redirection(_) => after?.redirect.map(|_| MOVED),
+        Change::Session(_) => Some(NEGOTIATES),
+        Change::Admission(_) | Change::HostOrder(_) => loses_its_host(&after?, session).then_some(LOGOUT),
+        Change::Host { name, change, .. } => match (loses_its_host(&after?, session), session.host.as_deref()) {
+            (true, _) => Some(LOGOUT),
+            (false, Some(host)) if host == name && *change == HostChange::Changed => Some(MAP_CHANGED),
+            (false, _) => None,
+        },
+        Change::PortGroups(_) => Some(STATES_CHANGED),
+        Change::Lun { number, change, .. } => {
+            let sees = |target: Option<Target>| target.is_some_and(|target| sees(&target, session, *number));
+            (sees(before) || sees(after)).then_some(match change {
+                LunChange::Removed | LunChange::Added => LUNS_CHANGED,
+                LunChange::Replaced => REPLACED,
+                LunChange::Extended(_) | LunChange::Grown(_) => GROWN,
+            })
+        }
+        Change::PortalRemoved(_)
+        | Change::PortalAdded(_)
+        | Change::DatagramPortalRemoved(_)
+        | Change::DatagramPortalAdded(_)
+        | Change::TargetAdded(_)
+        | Change::Alias(_)
+        | Change::MaxConnections(_)
+        | Change::MarkerInterval(_)
+        | Change::Secrets(_)
+        | Change::DiscoverySecrets => None,
+    }
+}
+
+/// Whether one of its connections belongs to another host of the target than before, or to none.
+fn loses_its_host(target: &Target, session: &SessionStatus) -> bool {
+    let hosts = hosts::without_secrets(target);
+    let host = |peer: &SocketAddr| host_of(&hosts, &session.initiator, peer.ip()).map(|host: &Arc<Host>| &*host.name);
+    session.peers.iter().any(|peer| host(peer).is_none() || host(peer) != session.host.as_deref())
+}
+
+/// Whether the session's host sees the logical unit.
+fn sees(target: &Target, session: &SessionStatus, number: u16) -> bool {
+    let host = target.hosts.iter().find(|host| Some(host.name.as_str()) == session.host.as_deref());
+    let mapped = host.and_then(|host| host.luns.as_ref());
+    mapped.is_none_or(|luns| luns.iter().any(|lun| lun.number == number))
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_target::Parameters;
+
+    use super::*;
+    use crate::config::{diff, parse};
+
+    fn session(initiator: &str, host: &str) -> SessionStatus {
+        SessionStatus {
+            tsih: 1,
+            isid: String::new(),
+            initiator: initiator.into(),
+            target: Some("iqn.a".into()),
+            host: Some(host.into()),
+            user: None,
+            portal_group: 1,
+            peers: vec!["192.0.2.7:1".parse().unwrap()],
+            commands: 0,
+            parameters: Parameters::default(),
+        }
+    }
+
+    /// What the session notices of all that changes between two tables of target `iqn.a`.
+    fn between(old: &str, new: &str, session: &SessionStatus) -> Vec<&'static str> {
+        let config = |rest: &str| parse(&format!("[[target]]\nname = \"iqn.b\"\n{rest}")).unwrap();
+        let (old, new) = (config(old), config(new));
+        let changes = diff::between(&old, &new).unwrap();
+        changes.iter().filter_map(|change| noticed(change, &old, &new, session)).collect()
+    }
+
+    const LUNS: &str =
+        "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }, { number = 1, disk = \"/d\" }]\n";
+    const ONE: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n";
+
+    #[test]
+    fn sessions_of_the_target_notice_its_luns() {
+        let plain = session("iqn.i", "");
+        assert_eq!(between(LUNS, ONE, &plain), [LUNS_CHANGED]);
+        assert_eq!(between(ONE, LUNS, &plain), [LUNS_CHANGED]);
+        assert_eq!(between(LUNS, &LUNS.replace("/d", "/e"), &plain), [REPLACED]);
+        assert_eq!(between(LUNS, &LUNS.replace("\"/d\"", "\"/d\", create = \"1G\""), &plain), [GROWN]);
+        assert_eq!(between(LUNS, "", &plain), [LOGOUT]);
+        let other = SessionStatus { target: Some("iqn.b".into()), ..plain };
+        assert_eq!(between(LUNS, "", &other), [""; 0]);
+    }
+
+    #[test]
+    fn only_initiators_that_lose_their_place_are_asked_to_log_out() {
+        let plain = session("iqn.i", "");
+        let allow = |who: &str| format!("{ONE}allow = [\"{who}\"]");
+        assert_eq!(between(ONE, &allow("iqn.other"), &plain), [LOGOUT]);
+        assert_eq!(between(ONE, &allow("iqn.i"), &plain), [""; 0]);
+        assert_eq!(between(ONE, &format!("{ONE}redirect = {{ to = [\"192.0.2.9\"] }}"), &plain), [MOVED]);
+    }
+
+    #[test]
+    fn hosts_notice_what_concerns_them() {
+        let hosts = |h: &str| format!("{LUNS}[[target.host]]\nname = \"h\"\n{h}\n[[target.host]]\nname = \"rest\"");
+        let old = hosts("initiators = [\"iqn.i\"]\nlun = [{ number = 1 }]");
+        let (of_h, of_rest) = (session("iqn.i", "h"), session("iqn.x", "rest"));
+        let read_only = hosts("initiators = [\"iqn.i\"]\nlun = [{ number = 1, read_only = true }]");
+        assert_eq!(between(&old, &read_only, &of_h), [MAP_CHANGED]);
+        assert_eq!(between(&old, &read_only, &of_rest), [""; 0]);
+        assert_eq!(between(&old, &hosts("initiators = [\"iqn.j\"]\nlun = [{ number = 1 }]"), &of_h), [LOGOUT]);
+        let without_0 = old.replace("{ number = 0, disk = \"mem:1M\" }, ", "");
+        assert_eq!(between(&old, &without_0, &of_h), [""; 0], "it does not see LUN 0");
+        assert_eq!(between(&old, &without_0, &of_rest), [LUNS_CHANGED]);
+    }
+}
