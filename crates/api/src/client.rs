@@ -9,11 +9,21 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, CONTENT_TYPE, ETAG, HOST, IF_MATCH};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 use crate::problem::Problem;
+
+/// What stays as it is in a part of a path (RFC 3986 section 3.3).
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+/// The path of what these parts name.
+pub fn path(parts: &[impl AsRef<str>]) -> String {
+    let encode = |part: &_| format!("/{}", utf8_percent_encode(AsRef::<str>::as_ref(part), PLAIN));
+    std::iter::once("/v1".to_owned()).chain(parts.iter().map(encode)).collect()
+}
 
 /// A client over a Unix socket.
 pub struct Client {

@@ -172,6 +172,15 @@ impl Objects {
         Ok(())
     }
 
+    /// Adds all of `others`, in the place of those that have the same names.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many objects.
+    pub fn extend(&mut self, others: &Self) -> Result<(), Problem> {
+        others.0.iter().try_for_each(|(key, document)| self.put(key.clone(), document.clone()))
+    }
+
     /// Removes an object. Whether it was there.
     pub fn remove(&mut self, key: &Key) -> bool {
         self.0.remove(key).is_some()
@@ -254,14 +263,22 @@ fn key_of(kind: Kind, document: &Document) -> Result<Key, String> {
     }
 }
 
-/// The one object of a file.
-fn parse(content: &str) -> Result<(Key, Document), String> {
+/// The objects of a text in TOML.
+///
+/// # Errors
+///
+/// A sentence that names the line.
+pub fn read_tables(content: &str) -> Result<Tables, String> {
     // Without the text around the mistake: it could be a secret that stands in the wrong place.
-    let tables: Tables = toml::from_str(content).map_err(|error| match error.span() {
+    toml::from_str(content).map_err(|error| match error.span() {
         Some(span) => format!("line {}: {}", content[..span.start].matches('\n').count() + 1, error.message()),
         None => error.message().to_owned(),
-    })?;
-    let all = Objects::from_tables(tables).map_err(|problem| problem.detail)?;
+    })
+}
+
+/// The one object of a file.
+fn parse(content: &str) -> Result<(Key, Document), String> {
+    let all = Objects::from_tables(read_tables(content)?).map_err(|problem| problem.detail)?;
     let count = all.len();
     match all.0.into_iter().next() {
         Some(one) if count == 1 => Ok(one),

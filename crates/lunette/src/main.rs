@@ -11,6 +11,7 @@ mod control_plane;
 mod counts;
 mod cp;
 mod crc;
+mod ctl;
 mod depth;
 mod disk;
 mod encrypted;
@@ -39,7 +40,8 @@ mod terminal;
 mod tune;
 mod volumes;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use failure::Failure;
 
 /// A software iSCSI stack: disks over TCP.
@@ -62,8 +64,28 @@ enum Command {
     Bench(bench::Arguments),
     Tune(tune::Arguments),
     Crc(crc::Arguments),
+    Ctl(ctl::Arguments),
+    Completions(Completions),
     Keys(keys::Arguments),
     Quanta(quanta::Arguments),
+}
+
+/// Print what completes the command in a shell
+///
+/// For bash: lunette completions bash > /usr/share/bash-completion/completions/lunette
+#[derive(Args)]
+struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+impl Completions {
+    fn run(&self) -> Result<(), Failure> {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "lunette", &mut text);
+        output::line(String::from_utf8_lossy(&text).trim_end())
+    }
 }
 
 fn main() -> std::process::ExitCode {
@@ -80,6 +102,8 @@ fn main() -> std::process::ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
+        Command::Ctl(arguments) => ctl::run(&arguments),
+        Command::Completions(arguments) => arguments.run(),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Quanta(arguments) => quanta::run(&arguments),
     };

@@ -1,0 +1,274 @@
+//! The API in front of a server that is made up: what clients may cost, who is let in, and what a mistake in a handler costs.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use lunette_api::client::{Client, ClientError};
+use lunette_api::limits::{MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_EVENT_READERS, MAX_EVENTS_BEHIND, MAX_HEADER_BYTES};
+use lunette_api::{Catalog, Disk, Edit, Event, Events, Listener, Place, Plan, Problem, Server, Session, serve};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use utoipa::openapi::{RefOr, Schema};
+
+#[derive(Default)]
+struct Fake {
+    catalog: Mutex<Arc<Catalog>>,
+    events: Events,
+}
+
+impl Server for Fake {
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.lock().unwrap())
+    }
+
+    fn plan(&self, edit: Edit) -> Result<Plan, Problem> {
+        edit(&self.catalog()).map(|_| Plan::default())
+    }
+
+    fn change(&self, edit: Edit) -> Result<Plan, Problem> {
+        let mut catalog = self.catalog.lock().unwrap();
+        let objects = edit(&catalog)?;
+        *catalog = Arc::new(Catalog { objects, ..Catalog::clone(&catalog) });
+        Ok(Plan::default())
+    }
+
+    fn sessions(&self) -> Result<Vec<Session>, Problem> {
+        panic!("a mistake");
+    }
+
+    fn end_session(&self, _: u16) -> Result<bool, Problem> {
+        Ok(false)
+    }
+
+    fn disks(&self) -> Vec<Disk> {
+        Vec::new()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Err("not yet".into())
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
+    fn schemas(&self) -> Vec<(String, RefOr<Schema>)> {
+        Vec::new()
+    }
+}
+
+struct Served {
+    _place: TempDir,
+    socket: PathBuf,
+    events: Events,
+}
+
+impl Served {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("api.sock");
+        let server = Fake::default();
+        let events = server.events.clone();
+        let listener = Listener::open(Place::Unix { path: socket.clone(), group: None }).unwrap();
+        serve(vec![listener], Arc::new(server)).unwrap();
+        Self { _place: place, socket, events }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.socket).unwrap()
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.client().request("GET", path, None, None).unwrap().value
+    }
+
+    fn refused(&self, method: &str, path: &str, body: Option<&Value>) -> Problem {
+        match self.client().request(method, path, body, None) {
+            Err(ClientError::Refused(problem)) => problem,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The answer to raw bytes, up to the end of the connection.
+    fn raw(&self, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        // The server may have answered and closed before all of it is sent.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+#[test]
+fn objects_come_and_go_by_their_etags() {
+    let served = Served::new();
+    let client = served.client();
+    let put = |etag: Option<&str>| client.request("PUT", "/v1/targets/iqn.a", Some(&json!({})), etag);
+    let first = put(None).unwrap();
+    assert_eq!((first.status, &first.value), (201, &json!({ "name": "iqn.a" })));
+    assert_eq!(put(first.etag.as_deref()).unwrap().status, 200);
+    assert!(matches!(put(Some("\"other\"")), Err(ClientError::Refused(Problem { status: 412, .. }))));
+    let lun = client.request("PUT", "/v1/targets/iqn.a/luns/1", Some(&json!({ "disk": "mem:1M" })), None).unwrap();
+    assert_eq!((lun.status, lun.value), (201, json!({ "number": 1, "disk": "mem:1M" })));
+    assert_eq!(served.get("/v1/targets/iqn.a/luns").as_array().unwrap().len(), 1);
+    assert_eq!(served.get("/v1/config")["target"][0]["name"], "iqn.a");
+    assert_eq!(client.request("DELETE", "/v1/targets/iqn.a", None, None).unwrap().status, 204);
+    assert_eq!(served.refused("GET", "/v1/targets/iqn.a", None).status, 404);
+}
+
+#[test]
+fn a_mistake_in_a_handler_costs_its_request_and_nothing_else() {
+    let served = Served::new();
+    let client = served.client();
+    let problem = served.refused("GET", "/v1/sessions", None);
+    assert_eq!(problem.status, 500);
+    assert!(!problem.detail.contains("a mistake\""), "{problem}");
+    assert_eq!(client.request("GET", "/healthz", None, None).unwrap().value, json!("ok\n"));
+}
+
+#[test]
+fn what_cannot_be_understood_is_answered_with_advice() {
+    let served = Served::new();
+    for (method, path, status, advice) in [
+        ("GET", "/v1/nothing", 404, "/openapi.json"),
+        ("POST", "/v1/targets", 405, "/openapi.json"),
+        ("GET", "/v1/targets/iqn.a/luns/x", 404, "no target iqn.a"),
+        ("DELETE", "/v1/sessions/x", 400, "not the number of a session"),
+        ("GET", "/v1/portals/here", 400, "is not ADDR:PORT"),
+        ("GET", "/readyz", 503, "not yet"),
+        ("GET", "/metrics", 404, "metrics"),
+    ] {
+        let problem = served.refused(method, path, None);
+        assert!(problem.status == status && problem.detail.contains(advice), "{path}: {problem:?}");
+    }
+    let put = "PUT /v1/targets/iqn.a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+    let no_type = served.raw(format!("{put}Content-Length: 2\r\n\r\n{{}}").as_bytes());
+    assert!(no_type.starts_with("HTTP/1.1 415"), "{no_type}");
+    let no_json = served.raw(format!("{put}Content-Type: application/json\r\nContent-Length: 1\r\n\r\n{{").as_bytes());
+    assert!(no_json.starts_with("HTTP/1.1 400") && no_json.contains("application/problem+json"), "{no_json}");
+}
+
+#[test]
+fn a_body_or_header_that_is_too_long_is_refused() {
+    let served = Served::new();
+    let long = json!({ "alias": "x".repeat(MAX_BODY_BYTES) });
+    let problem = served.refused("PUT", "/v1/targets/iqn.a", Some(&long));
+    assert_eq!(problem.status, 413, "{problem}");
+    let header = format!("GET /healthz HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(2 * MAX_HEADER_BYTES));
+    let answer = served.raw(header.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[test]
+fn one_more_connection_waits_until_another_ends() {
+    let served = Served::new();
+    let mut held: Vec<_> = (0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&served.socket).unwrap()).collect();
+    let mut last = UnixStream::connect(&served.socket).unwrap();
+    last.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    last.set_nonblocking(true).unwrap();
+    // The server answers the connections before it, so it has had its turn.
+    for stream in &mut held {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 12]).unwrap();
+    }
+    assert!(last.read(&mut [0; 1]).is_err(), "it waits");
+    held.pop();
+    last.set_nonblocking(false).unwrap();
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+fn event(text: &str) -> Event {
+    Event { kind: "change".into(), text: text.into(), target: None, initiator: None }
+}
+
+#[test]
+fn readers_hear_of_events_and_of_those_they_have_missed() {
+    let served = Served::new();
+    let (tx, rx) = channel();
+    let client = served.client();
+    let (started, start) = channel();
+    let events = served.events.clone();
+    let reader = thread::spawn(move || {
+        let take = |data: &str| {
+            let event: Event = serde_json::from_str(data).unwrap();
+            if event.text == "first" {
+                // Whatever the connection takes before it is full, this is more.
+                (0..200 * MAX_EVENTS_BEHIND).for_each(|_| events.send(event_of_a_line()));
+            }
+            let is_last = event.kind == "lost";
+            tx.send(event).unwrap();
+            !is_last
+        };
+        started.send(()).unwrap();
+        client.events("/v1/events", take).unwrap();
+    });
+    start.recv().unwrap();
+    // Until the reader is there, nobody hears.
+    let first = loop {
+        served.events.send(event("first"));
+        if let Ok(event) = rx.recv_timeout(std::time::Duration::from_millis(20)) {
+            break event;
+        }
+    };
+    assert_eq!(first.text, "first");
+    let lost = rx.iter().find(|event| event.kind == "lost").expect("the reader is told");
+    assert!(lost.text.contains("events were left out"), "{lost:?}");
+    reader.join().unwrap();
+}
+
+fn event_of_a_line() -> Event {
+    event(&"x".repeat(80))
+}
+
+#[test]
+fn readers_of_events_are_limited() {
+    let served = Served::new();
+    let mut readers = Vec::new();
+    for _ in 0..MAX_EVENT_READERS {
+        let mut stream = UnixStream::connect(&served.socket).unwrap();
+        stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 12]).unwrap();
+        readers.push(stream);
+    }
+    assert_eq!(served.refused("GET", "/v1/events", None).status, 503);
+}
+
+#[test]
+fn a_socket_is_for_its_owner_and_takes_the_place_of_a_dead_one() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("api.sock");
+    let open = |group| Listener::open(Place::Unix { path: path.clone(), group });
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    let first = open(None).unwrap();
+    assert_eq!(mode(), 0o600);
+    assert!(open(None).is_err(), "the first one is alive");
+    drop(first);
+    let _second = open(Some(std::fs::metadata(place.path()).unwrap().gid())).unwrap();
+    assert_eq!(mode(), 0o660);
+    let file = place.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(Listener::open(Place::Unix { path: file.clone(), group: None }).is_err());
+    assert!(file.exists(), "a file that is no socket stays");
+}
+
+#[test]
+fn the_description_names_every_path() {
+    let served = Served::new();
+    let description = served.get("/openapi.json");
+    let paths = description["paths"].as_object().unwrap();
+    for path in
+        ["/v1/targets/{target}", "/v1/config:plan", "/v1/events", "/metrics", "/v1/targets/{target}/hosts/{host}"]
+    {
+        assert!(paths.contains_key(path), "{path}");
+    }
+}

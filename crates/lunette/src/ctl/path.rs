@@ -1,0 +1,77 @@
+//! The names of objects on the command line.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lunette_api::client;
+
+/// The path of an object or a list, below `/v1/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ObjectPath(Vec<String>);
+
+impl ObjectPath {
+    pub(super) fn sessions() -> Self {
+        Self(vec!["sessions".into()])
+    }
+
+    pub(super) fn session(id: u16) -> Self {
+        Self(vec!["sessions".into(), id.to_string()])
+    }
+
+    /// The path as a request has it.
+    pub(super) fn url(&self) -> String {
+        client::path(&self.0)
+    }
+
+    /// What a list is a list of.
+    pub(super) fn last(&self) -> &str {
+        self.0.last().map_or("", String::as_str)
+    }
+}
+
+impl FromStr for ObjectPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let segments: Vec<_> = text.split('/').collect();
+        let is_known = match segments.as_slice() {
+            ["targets" | "portals" | "sessions" | "luns"] => true,
+            ["targets" | "portals" | "sessions", name] => !name.is_empty(),
+            ["targets", target, "luns" | "hosts"] => !target.is_empty(),
+            ["targets", target, "luns" | "hosts", name] => !target.is_empty() && !name.is_empty(),
+            _ => false,
+        };
+        if !is_known {
+            return Err(
+                "write targets/IQN, targets/IQN/luns/NUMBER, targets/IQN/hosts/NAME or portals/ADDR:PORT".into()
+            );
+        }
+        Ok(Self(segments.into_iter().map(str::to_owned).collect()))
+    }
+}
+
+impl fmt::Display for ObjectPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        for (text, url) in [
+            ("targets", "/v1/targets"),
+            ("targets/iqn.2026-11.org.example:db/luns/0", "/v1/targets/iqn.2026-11.org.example:db/luns/0"),
+            ("portals/[::1]:3260", "/v1/portals/%5B::1%5D:3260"),
+            ("targets/iqn.ü?", "/v1/targets/iqn.%C3%BC%3F"),
+        ] {
+            assert_eq!(text.parse::<ObjectPath>().unwrap().url(), url);
+        }
+        for text in ["", "targets/", "targets/a/b", "target/a", "targets/a/luns/", "targets/a/luns/0/x"] {
+            assert!(text.parse::<ObjectPath>().is_err(), "{text}");
+        }
+    }
+}

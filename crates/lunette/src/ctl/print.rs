@@ -1,0 +1,165 @@
+//! Answers of the API as text for people.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// A column: its heading, and its text for an entry.
+type Column = (&'static str, fn(&Value) -> String);
+
+const TARGETS: &[Column] = &[
+    ("TARGET", |entry| text(&entry["name"])),
+    ("FILE", |entry| text(&entry["origin"])),
+    ("LUNS", |entry| count(&entry["object"]["lun"])),
+    ("HOSTS", |entry| count(&entry["object"]["host"])),
+    ("ALIAS", |entry| text(&entry["object"]["alias"])),
+];
+
+const PORTALS: &[Column] = &[
+    ("PORTAL", |entry| text(&entry["name"])),
+    ("FILE", |entry| text(&entry["origin"])),
+    ("GROUP", |entry| text(&entry["object"]["group"])),
+];
+
+const DISKS: &[Column] = &[
+    ("TARGET", |disk| text(&disk["target"])),
+    ("LUN", |disk| text(&disk["number"])),
+    ("BYTES", |disk| text(&disk["size_bytes"])),
+    ("BLOCK", |disk| text(&disk["block_size"])),
+    ("SERIAL", |disk| text(&disk["serial"])),
+];
+
+const LUNS: &[Column] = &[
+    ("LUN", |lun| text(&lun["number"])),
+    ("DISK", |lun| text(&lun["disk"])),
+    ("CREATE", |lun| text(&lun["create"])),
+    ("READ ONLY", |lun| text(&lun["read_only"])),
+];
+
+const HOSTS: &[Column] = &[
+    ("HOST", |host| text(&host["name"])),
+    ("INITIATORS", |host| list_of(&host["initiators"])),
+    ("NETWORKS", |host| list_of(&host["networks"])),
+    ("LUNS", |host| count(&host["lun"])),
+    ("READ ONLY", |host| text(&host["read_only"])),
+];
+
+const SESSIONS: &[Column] = &[
+    ("SESSION", |session| text(&session["id"])),
+    ("TARGET", |session| text(&session["target"])),
+    ("INITIATOR", |session| text(&session["initiator"])),
+    ("HOST", |session| text(&session["host"])),
+    ("FROM", |session| list_of(&session["peers"])),
+    ("COMMANDS", |session| text(&session["commands"])),
+    ("HEADER", |session| text(&session["header_digest"])),
+    ("DATA", |session| text(&session["data_digest"])),
+];
+
+/// A list of things of this kind, `kind` being the last part of its path; `luns` are disks, unless they are those of a target.
+pub(super) fn list(kind: &str, value: &Value) -> String {
+    let entries = value.as_array().map_or(&[][..], Vec::as_slice);
+    let is_of_target = entries.first().is_some_and(|entry| entry.get("disk").is_some());
+    let columns = match kind {
+        "targets" => TARGETS,
+        "portals" => PORTALS,
+        "sessions" => SESSIONS,
+        "hosts" => HOSTS,
+        "luns" if is_of_target => LUNS,
+        "luns" => DISKS,
+        _ => return object(value),
+    };
+    table(columns, entries)
+}
+
+/// An object, as its file has it.
+pub(super) fn object(value: &Value) -> String {
+    toml::to_string(value).unwrap_or_else(|_| value.to_string())
+}
+
+/// What changes, and who notices it.
+pub(super) fn plan(value: &Value) -> String {
+    let changes = value["changes"].as_array().map_or(&[][..], Vec::as_slice);
+    if changes.is_empty() {
+        return "nothing changes\n".into();
+    }
+    let mut all = String::new();
+    for change in changes {
+        // Writing to a string cannot fail.
+        let _ = writeln!(all, "{}", text(&change["change"]));
+        for session in change["sessions"].as_array().into_iter().flatten() {
+            let (id, initiator) = (text(&session["session"]), text(&session["initiator"]));
+            let _ = writeln!(all, "    session {id} of {initiator}: {}", text(&session["notices"]));
+        }
+    }
+    all
+}
+
+/// An event in one line.
+pub(super) fn event(value: &Value) -> String {
+    format!("{}: {}", text(&value["kind"]), text(&value["text"]))
+}
+
+fn table(columns: &[Column], entries: &[Value]) -> String {
+    let heading: Vec<String> = columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
+    let rows = entries.iter().map(|entry| columns.iter().map(|(_, cell)| cell(entry)).collect());
+    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
+    let width = |index: usize| rows.iter().map(|row| row[index].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) if text.is_empty() => "-".into(),
+        Value::String(text) => lunette_pdu::text::printable(text).to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn count(value: &Value) -> String {
+    value.as_array().map_or(0, Vec::len).to_string()
+}
+
+fn list_of(value: &Value) -> String {
+    match value.as_array() {
+        None => "all".into(),
+        Some(list) => list.iter().map(text).collect::<Vec<_>>().join(","),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_longest_text() {
+        let entries = json!([
+            { "name": "iqn.a", "origin": "main", "object": { "lun": [1, 2] } },
+            { "name": "iqn.longer", "origin": "conf.d", "object": { "alias": "x" } },
+        ]);
+        let expected = "TARGET      FILE    LUNS  HOSTS  ALIAS\n\
+                        iqn.a       main    2     0      -\n\
+                        iqn.longer  conf.d  0     0      x\n";
+        assert_eq!(list("targets", &entries), expected);
+    }
+
+    #[test]
+    fn a_plan_names_who_notices_what() {
+        let notice = json!({ "session": 3, "initiator": "iqn.i", "notices": "is asked to log out" });
+        let value = json!({ "changes": [{ "change": "target iqn.a removed", "sessions": [notice] }] });
+        assert_eq!(plan(&value), "target iqn.a removed\n    session 3 of iqn.i: is asked to log out\n");
+        assert_eq!(plan(&json!({ "changes": [] })), "nothing changes\n");
+    }
+
+    #[test]
+    fn names_from_a_peer_do_not_control_the_terminal() {
+        assert!(!list("sessions", &json!([{ "initiator": "iqn.\u{1b}[2J" }])).contains('\u{1b}'));
+    }
+}
