@@ -1,9 +1,10 @@
 //! `lunette info`: everything about one remote disk.
 
 pub(crate) mod negotiated;
+pub(crate) mod paths;
 
 use clap::Args;
-use lunette_initiator::{Disk, Error, Session, wait};
+use lunette_initiator::{Disk, Error, wait};
 use lunette_scsi::{OpCode, ServiceAction, requests};
 use serde::Serialize;
 
@@ -12,6 +13,7 @@ use crate::output;
 use crate::quanta::HeaderReport;
 use crate::remote::Remote;
 use negotiated::Negotiated;
+use paths::PathReport;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret or keys, 5 the target cannot be reached, refuses, or it is no
@@ -31,18 +33,18 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let initiator = arguments.remote.start()?;
     let (disk, volume) = arguments.remote.open_encrypted(&initiator, false)?;
-    let commands = wait(commands(disk.session(), disk.lun())).ok();
+    let commands = wait(commands(&disk)).ok();
     let mut info = Info::new(&disk, commands.unwrap_or_default());
     info.volume = volume.map(|volume| HeaderReport::new(&volume.header()));
     if arguments.json { output::json(&info) } else { info.lines().into_iter().try_for_each(output::line) }
 }
 
 /// The names of the supported commands, none when the disk does not report them.
-async fn commands(session: &Session, lun: lunette_scsi::Lun) -> Result<Vec<String>, Error> {
+async fn commands(disk: &Disk) -> Result<Vec<String>, Error> {
     const LEN: u32 = 64 * 1024;
-    let mut request = lunette_initiator::Request::new(lun, requests::report_supported_opcodes(LEN));
-    request.data_in = Some(session.buffer(LEN as usize)?);
-    let data = session.execute(request).await.into_data()?;
+    let mut request = lunette_initiator::Request::new(disk.lun(), requests::report_supported_opcodes(LEN));
+    request.data_in = Some(disk.session().buffer(LEN as usize)?);
+    let data = disk.execute(request).await.into_data()?;
     let list = data.and_then(|data| lunette_scsi::answers::supported_opcodes(&data)).unwrap_or_default();
     Ok(list.into_iter().map(command_name).collect())
 }
@@ -77,6 +79,9 @@ struct Info {
     max_write_same_blocks: u64,
     max_compare_and_write_blocks: u8,
     session: Negotiated,
+    /// The paths, when the URL asks for several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<PathReport>,
     commands: Vec<String>,
     /// The encrypted volume on the disk, when the URL names its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,6 +112,7 @@ impl Info {
             max_write_same_blocks: facts.limits.max_write_same,
             max_compare_and_write_blocks: facts.limits.max_compare_and_write,
             session: Negotiated::new(disk.session().parameters()),
+            paths: disk.paths().iter().map(PathReport::new).collect(),
             commands,
             volume: None,
         }
@@ -133,6 +139,7 @@ impl Info {
             ("max compare and write", blocks(self.max_compare_and_write_blocks.into())),
         ];
         rows.extend(self.session.rows());
+        rows.extend(self.paths.iter().map(|path| ("path", path.to_string())));
         if !self.commands.is_empty() {
             rows.push(("commands", self.commands.join(", ")));
         }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activate;
 mod bench;
 mod config;
 mod control_plane;
@@ -59,6 +60,7 @@ enum Command {
     Nbd(nbd::Arguments),
     Ls(ls::Arguments),
     Info(info::Arguments),
+    Activate(activate::Arguments),
     Import(import::Arguments),
     Ping(ping::Arguments),
     Bench(bench::Arguments),
@@ -97,6 +99,7 @@ fn main() -> std::process::ExitCode {
         Command::Nbd(arguments) => nbd::run(&arguments),
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Activate(arguments) => activate::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

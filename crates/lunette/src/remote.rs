@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use clap::Args;
 use lunette_initiator::limits::{DEFAULT_BUFFER_BYTES, MAX_CONNECTIONS};
-use lunette_initiator::{Disk, Error, Initiator, Options, Portal, RemoteStore, Session, Url, wait};
+use lunette_initiator::{Disk, Error, Initiator, Options, Paths, Portal, RemoteStore, Session, Url, wait};
 use lunette_pdu::LoginStatus;
-use lunette_scsi::Lun;
 use lunette_session::iscsi_initiator::{LoginError, SessionError};
 use lunette_session::keys::Choices;
 use lunette_volume::Volume;
@@ -72,6 +71,13 @@ impl Remote {
         wait(self.url.connect(initiator, self.options()?)).map_err(remote_failure)
     }
 
+    /// Opens the disk over several paths: those of the URL, or `paths` if it names none.
+    pub(crate) fn open_paths(&self, initiator: &Initiator, paths: Paths) -> Result<Disk, Failure> {
+        let mut url = self.url.clone();
+        url.paths.get_or_insert(paths);
+        open(&url, self.options()?, initiator)
+    }
+
     /// Opens the disk as it is, and when the URL names keys the volume on it. A packed volume that is opened for writing is taken from the client that had it
     /// open, so commands that only read leave `writes` false.
     pub(crate) fn open_encrypted(
@@ -94,8 +100,7 @@ impl Remote {
 
 /// Opens the disk that a URL names; LUN 0 by default.
 pub(crate) fn open(url: &Url, options: Options, initiator: &Initiator) -> Result<Disk, Failure> {
-    let session = wait(url.connect(initiator, options)).map_err(remote_failure)?;
-    wait(Disk::open(session, url.lun.unwrap_or(Lun::ZERO))).map_err(remote_failure)
+    wait(Disk::of_url(initiator, url, options)).map_err(remote_failure)
 }
 
 /// The options that the URL gives for the session.
@@ -120,6 +125,9 @@ pub(crate) fn remote_failure(error: Error) -> Failure {
         | Error::TooManyRedirects { .. }
         | Error::BadRedirect { .. }
         | Error::BadAnswer { .. }
+        | Error::OtherDisk { .. }
+        | Error::TooFewPortals { .. }
+        | Error::NotExplicit
         | Error::NotADisk { .. } => Failure::Disk(text),
         _ => Failure::Transfer(text),
     }

@@ -287,7 +287,9 @@ impl Multipath {
         let first_attempt = state.first_attempts[path].take();
         let told = match checked {
             Ok((session, checked)) => {
-                tracing::info!(%portal, state = ?checked.found.access, "a path to the disk is there");
+                if first_attempt.is_none() {
+                    tracing::info!(%portal, state = ?checked.found.access, "a path to the disk is there");
+                }
                 (state.sessions[path], state.errors[path]) = (Some(session), None);
                 state.management = checked.management;
                 state.machine.connected(path, life, checked.found, now);

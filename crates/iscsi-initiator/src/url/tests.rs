@@ -311,6 +311,30 @@ fn what_is_no_station_is_named() {
 }
 
 #[test]
+fn paths_and_portals_are_read() {
+    let of = |query: &str| parse(&format!("iscsi://h/iqn.a:b/0?{query}")).paths;
+    assert_eq!(of(""), None);
+    assert_eq!(of("paths=all"), Some(Paths::Discovered(None)));
+    assert_eq!(of("paths=16"), Some(Paths::Discovered(Some(16))));
+    let portal = |text: &str| Portal::parse(text).unwrap();
+    let expected = vec![portal("192.0.2.2"), portal("[2001:db8::1]:860"), portal("h:3261")];
+    assert_eq!(of("portals=192.0.2.2,[2001:db8::1]:860,h:3261"), Some(Paths::Portals(expected)));
+    let many = vec!["h"; 16].join(",");
+    for (query, words) in [
+        ("paths=1", "from 2 to 16"),
+        ("paths=17", "from 2 to 16"),
+        ("paths=many", "write all"),
+        ("portals=h,", "\"\" cannot be connected to: it has no host"),
+        (&format!("portals={many}"), "at most 16 paths"),
+        ("paths=all&portals=h", "exclude each other"),
+    ] {
+        let said = error(&format!("iscsi://h/iqn.a:b/0?{query}"));
+        assert!(said.contains(words), "{query}: {said}");
+    }
+    assert!(error("ecl://h/iqn.a:b/0?paths=all").contains("iscsi://"));
+}
+
+#[test]
 fn how_datagrams_are_carried_is_read() {
     let of = |query: &str| parse(&format!("ecl://h/iqn.a:b/0{query}")).datagrams;
     assert_eq!(of(""), DatagramOptions::default());

@@ -126,7 +126,7 @@ impl Medium {
         match (self, prepared) {
             (Self::Disk(disk), Prepared::Request(request)) => {
                 let sink: Arc<dyn Sink> = Arc::clone(job) as _;
-                disk.session().submit(request, Completion::new(sink, slot as u64));
+                disk.submit(request, Completion::new(sink, slot as u64));
             }
             (Self::Store(medium), Prepared::Op(op)) => {
                 let sink: Arc<dyn CompletionSink> = Arc::clone(job) as _;

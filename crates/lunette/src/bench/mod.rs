@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::depth::Depth;
 use crate::failure::Failure;
+use crate::info::paths::PathReport;
 use crate::io::PoolIo;
 use crate::output;
 use crate::remote::{Remote, remote_failure};
@@ -155,7 +156,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for end in ends {
         total.add(&end.map_err(job_failure)?);
     }
-    print(&Report::new(arguments, &total, cpu, event_loop, recoveries), arguments.json)
+    let mut report = Report::new(arguments, &total, cpu, event_loop, recoveries);
+    report.paths = disks.iter().flat_map(Disk::paths).map(|path| PathReport::new(&path)).collect();
+    print(&report, arguments.json)
 }
 
 /// The counts of an event loop and of its sessions so far.
@@ -281,6 +284,9 @@ struct Report {
     event_loop: EventLoop,
     /// The number of recoveries of the protocol, by kind. All zero at recovery level 0.
     recoveries: BTreeMap<String, u64>,
+    /// The paths at the end, when the URL asks for several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<PathReport>,
 }
 
 /// The work of all event loops and their sessions together.
@@ -396,6 +402,7 @@ impl Report {
             uncounted: total.uncounted,
             event_loop,
             recoveries,
+            paths: Vec::new(),
         }
     }
 }
@@ -416,6 +423,7 @@ fn print(report: &Report, json: bool) -> Result<(), Failure> {
     ))?;
     output::line(format_args!("CPU time: {cpu_us_per_io:.2} us per request"))?;
     report.event_loop.print(reads + writes + report.uncounted)?;
+    report.paths.iter().try_for_each(|path| output::line(format_args!("path {path}")))?;
     let recovered: Vec<_> = report
         .recoveries
         .iter()

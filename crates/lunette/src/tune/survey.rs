@@ -180,7 +180,7 @@ fn shortest(time: Duration, mut go: impl FnMut() -> Result<(), Error>) -> Result
 fn read_block(disk: &Disk) -> Result<(), Error> {
     let buffer = disk.session().reserve(disk.facts().block_len() as usize)?;
     let request = lunette_initiator::Request::new(disk.lun(), requests::read(0, 1, false)).with_data_in(buffer);
-    wait(disk.session().execute(request)).check_whole().map(drop)
+    wait(disk.execute(request)).check_whole().map(drop)
 }
 
 /// Short commands in a second, with many of them in flight.

@@ -212,6 +212,22 @@ fn waiting_ends_with_the_time_of_the_request_or_of_the_disk() {
 }
 
 #[test]
+fn a_request_is_not_sent_for_ever() {
+    let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
+    let key = machine.read(at(0));
+    let mut attempts = 0;
+    for life in 1.. {
+        let Some((_, path)) = machine.sent().into_iter().find(|(sent, _)| *sent == key) else { break };
+        attempts += 1;
+        machine.ended(key, Ended::NotActive(Standby), at(life));
+        let groups = [0, 1].map(|group| PortGroup { group, preferred: false, state: ActiveOptimized });
+        machine.states(path, 1, Some(&groups), at(life));
+    }
+    assert_eq!(attempts, MAX_REPEATS + 1);
+    assert!(machine.requests.is_empty());
+}
+
+#[test]
 fn a_power_on_that_a_new_nexus_is_told_is_no_news_while_another_path_is_there() {
     let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
     assert!(machine.is_power_on_news(0), "a nexus that was there all the time");
