@@ -32,7 +32,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Starts tgt, which supports digests. With `chap` it authenticates the user and itself.
+    /// Starts tgt, which supports digests, with a second portal on 127.0.0.2. With `chap` it authenticates the user and itself.
     pub fn tgt(mebibytes: u64, chap: bool) -> Self {
         const TARGET: &str = "iqn.2026-11.org.example:tgt";
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -40,7 +40,10 @@ impl Foreign {
         let control = folder.path().join("control");
         let disk = disk_in(folder.path(), mebibytes);
         let mut daemon = program("tgtd");
-        daemon.args(["-f", "-C", "1", "--iscsi"]).arg(format!("portal={address}")).env("TGT_IPC_SOCKET", &control);
+        daemon
+            .args(["-f", "-C", "1", "--iscsi"])
+            .arg(format!("portal={address},portal=127.0.0.2:{}", address.port()))
+            .env("TGT_IPC_SOCKET", &control);
         let child = start(daemon, folder.path());
         let foreign = Self { child, address, target: TARGET, lun: 1, folder };
         let admin = |arguments: &[&str]| {
@@ -101,6 +104,11 @@ impl Foreign {
         let listens = wait_until(START_LIMIT, || TcpStream::connect(address).ok());
         assert!(listens.is_some(), "istgt does not listen");
         foreign
+    }
+
+    /// Both portals of tgt.
+    pub fn portals(&self) -> [SocketAddr; 2] {
+        [self.address, SocketAddr::from(([127, 0, 0, 2], self.address.port()))]
     }
 
     /// The URL of its portal, for discovery.

@@ -177,7 +177,8 @@ pub enum Error {
         /// The name of the disk behind that one.
         expected: String,
     },
-    /// No path to the disk came back within [`Options::reconnect_for`](crate::Options::reconnect_for), or the portal is none of its paths.
+    /// There was no path to the disk for the time of the request, or for [`Options::reconnect_for`](crate::Options::reconnect_for); or the portal is
+    /// none of its paths.
     #[error("no path to the disk: {paths}")]
     NoPath {
         /// The paths and why they are down.

@@ -98,7 +98,7 @@ pub use lunette_ecl::association::Seal;
 pub use lunette_ecl::recovery::CongestionControl;
 pub use lunette_ecl_endpoint::DatagramOptions;
 pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal, Transport};
-pub use paths::{PathState, PathStatus};
+pub use paths::{PathState, PathStatus, activate};
 pub use pending::wait;
 #[cfg(feature = "store")]
 pub use remote_store::RemoteStore;

@@ -56,7 +56,7 @@ pub(crate) const PROVEN_AFTER: Duration = MAX_RECONNECT_PAUSE;
 pub const MAX_PATHS: usize = 16;
 
 /// The time without a PDU after which a path of several is pinged, and the time limit for the answer: a silent path is lost after twice this time at most.
-pub(crate) const PATH_PING: Duration = Duration::from_secs(2);
+pub(crate) const PATH_PING: Duration = Duration::from_millis(1750);
 
 /// The time limit for making a TCP connection of a path of several.
 pub(crate) const PATH_CONNECT_TIMEOUT: Duration = Duration::from_secs(4);

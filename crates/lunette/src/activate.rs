@@ -1,12 +1,12 @@
 //! `lunette activate`: asks a target to make one path to a disk active/optimized.
 
 use clap::Args;
-use lunette_initiator::{Disk, Paths, Portal, wait};
+use lunette_initiator::Portal;
 
 use crate::failure::Failure;
 use crate::info::paths::PathReport;
 use crate::output;
-use crate::remote::{Remote, remote_failure};
+use crate::remote::Remote;
 
 const AFTER_HELP: &str = "\
 It sends SET TARGET PORT GROUPS, which targets with explicit asymmetric access (ALUA) take. What becomes of the other paths is the
@@ -30,12 +30,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let initiator = arguments.remote.start()?;
-    let disk = arguments.remote.open_paths(&initiator, Paths::Discovered(None))?;
-    wait(disk.activate(&arguments.portal)).map_err(remote_failure)?;
-    print(&disk, arguments.json)
-}
-
-fn print(disk: &Disk, json: bool) -> Result<(), Failure> {
-    let paths: Vec<PathReport> = disk.paths().iter().map(PathReport::new).collect();
-    if json { output::json(&paths) } else { paths.iter().try_for_each(|path| output::line(format_args!("{path}"))) }
+    let paths = arguments.remote.activate(&initiator, &arguments.portal)?;
+    let paths: Vec<PathReport> = paths.iter().map(PathReport::new).collect();
+    if arguments.json {
+        output::json(&paths)
+    } else {
+        paths.iter().try_for_each(|path| output::line(format_args!("{path}")))
+    }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use lunette_initiator::limits::{DEFAULT_BUFFER_BYTES, MAX_CONNECTIONS};
-use lunette_initiator::{Disk, Error, Initiator, Options, Paths, Portal, RemoteStore, Session, Url, wait};
+use lunette_initiator::{
+    Disk, Error, Initiator, Options, PathStatus, Portal, RemoteStore, Session, Url, activate, wait,
+};
 use lunette_pdu::LoginStatus;
 use lunette_session::iscsi_initiator::{LoginError, SessionError};
 use lunette_session::keys::Choices;
@@ -71,11 +73,9 @@ impl Remote {
         wait(self.url.connect(initiator, self.options()?)).map_err(remote_failure)
     }
 
-    /// Opens the disk over several paths: those of the URL, or `paths` if it names none.
-    pub(crate) fn open_paths(&self, initiator: &Initiator, paths: Paths) -> Result<Disk, Failure> {
-        let mut url = self.url.clone();
-        url.paths.get_or_insert(paths);
-        open(&url, self.options()?, initiator)
+    /// Makes a path of the disk active.
+    pub(crate) fn activate(&self, initiator: &Initiator, portal: &Portal) -> Result<Vec<PathStatus>, Failure> {
+        wait(activate(initiator, &self.url, portal, self.options()?)).map_err(remote_failure)
     }
 
     /// Opens the disk as it is, and when the URL names keys the volume on it. A packed volume that is opened for writing is taken from the client that had it

@@ -13,9 +13,7 @@ use lunette_scsi::Lun;
 use crate::limits::{MAX_LUNS, MAX_REQUEST_BYTES};
 use crate::paths::Multipath;
 use crate::pending::Slot;
-use crate::{
-    Completion, Error, Initiator, Options, Outcome, PathStatus, Pending, Portal, Repeat, Request, Session, Sink, Url,
-};
+use crate::{Completion, Error, Initiator, Options, Outcome, PathStatus, Pending, Repeat, Request, Session, Sink, Url};
 pub use facts::Facts;
 
 /// A disk on a session. Clones are handles to the same.
@@ -59,8 +57,7 @@ impl Disk {
         let Some(paths) = &url.paths else {
             return Self::open(url.connect(initiator, options).await?, lun).await;
         };
-        let (portal, target) = (url.portal(), url.plain_target()?);
-        let multipath = Multipath::open(initiator, (&portal, target, lun), paths, options).await?;
+        let multipath = Multipath::open(initiator, url, paths, options).await?;
         let session = multipath.session().ok_or(Error::Closed)?;
         let facts = Facts::ask(&session, lun).await?;
         let power_ons = Arc::default();
@@ -125,20 +122,6 @@ impl Disk {
     /// The paths of the disk as they are at the moment. Empty unless it was opened with several.
     pub fn paths(&self) -> Vec<PathStatus> {
         self.0.paths.as_ref().map(|paths| paths.status()).unwrap_or_default()
-    }
-
-    /// Makes the target port group of the path by `portal` active/optimized (SET TARGET PORT GROUPS). What becomes of the other groups is
-    /// the target's to decide.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotExplicit`] when only the target changes access states; [`Error::NoPath`] when there is no such path, or the error for which it
-    /// is down; the errors of the command.
-    pub async fn activate(&self, portal: &Portal) -> Result<(), Error> {
-        match &self.0.paths {
-            None => Err(Error::NoPath { paths: "the disk was opened with one path".into() }),
-            Some(paths) => paths.activate(portal).await,
-        }
     }
 
     /// The logical unit number of the disk.

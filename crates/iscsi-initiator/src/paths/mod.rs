@@ -15,8 +15,28 @@ use std::fmt;
 
 use lunette_scsi::port_groups::AccessState;
 
-use crate::{Error, Portal};
+use crate::{Error, Initiator, Options, Paths, Portal, Url};
 pub(crate) use multipath::Multipath;
+
+/// Makes the target port group of the path by `portal` active/optimized (SET TARGET PORT GROUPS), and gives the paths as they are then: those that
+/// the URL asks for, or all that discovery gives. What becomes of the other groups is the target's to decide. The disk need not be active on any
+/// path.
+///
+/// # Errors
+///
+/// [`Error::NotExplicit`] when only the target changes access states; [`Error::NoPath`] when there is no such path, or the error for which it
+/// is down; the errors of the command, and of [`Disk::of_url`](crate::Disk::of_url).
+pub async fn activate(
+    initiator: &Initiator,
+    url: &Url,
+    portal: &Portal,
+    options: Options,
+) -> Result<Vec<PathStatus>, Error> {
+    let paths = url.paths.clone().unwrap_or(Paths::Discovered(None));
+    let multipath = Multipath::open(initiator, url, &paths, options).await?;
+    multipath.activate(portal).await?;
+    Ok(multipath.status())
+}
 
 /// A path to a disk, as it is at the moment.
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ use crate::limits::{MAX_UNFINISHED_REQUESTS, PATH_CONNECT_TIMEOUT, PATH_PING};
 use crate::pending::{Answer, Filler, Slot};
 use crate::request::{Completion, Outcome, Reply, Request, Sink};
 use crate::url::Paths;
-use crate::{Error, Initiator, Listener, Options, Portal, Session, SessionEvent};
+use crate::{Error, Initiator, Listener, Options, Portal, Session, SessionEvent, Url};
 
 /// All paths of one disk.
 pub(crate) struct Multipath {
@@ -66,14 +66,15 @@ impl Multipath {
     /// Connects all paths, and waits until each was made or has failed.
     pub(crate) async fn open(
         initiator: &Initiator,
-        (first, target, lun): (&Portal, &str, Lun),
+        url: &Url,
         paths: &Paths,
         mut options: Options,
     ) -> Result<Arc<Self>, Error> {
+        let (target, lun) = (url.plain_target()?, url.lun.unwrap_or(Lun::ZERO));
         options.timers.ping_after = options.timers.ping_after.min(PATH_PING);
         options.timers.ping_answer = options.timers.ping_answer.min(PATH_PING);
         options.connect_timeout = options.connect_timeout.min(PATH_CONNECT_TIMEOUT);
-        let portals = portals(initiator, first, target, paths, &options).await?;
+        let portals = portals(initiator, &url.portal(), target, paths, &options).await?;
         let mut routes = Vec::with_capacity(portals.len());
         for portal in portals {
             routes.push(Route { portal, isid: random_isid()? });
@@ -190,7 +191,7 @@ impl Multipath {
         drop(state);
         if let Some(next) = next.filter(|_| is_new) {
             let me = Weak::clone(&self.me);
-            let bell = Bell::new(move || me.upgrade().into_iter().for_each(|me| me.time_has_come()));
+            let bell = Bell::new(move || me.upgrade().into_iter().for_each(|me| me.rung(next)));
             self.initiator.queue().push(Message::Alarm { after: next - self.now(), bell });
         }
     }
@@ -201,15 +202,15 @@ impl Multipath {
         match action {
             Action::Send { .. } => {}
             Action::End { request, why } => {
-                let kept = state.machine.take(request);
+                let (kept, has_path) = (state.machine.take(request), state.machine.best().is_some());
                 drop(state);
                 let Some(kept) = kept else { return };
                 let error = match why {
-                    End::NoPath => self.no_path(),
-                    End::TimedOut => {
+                    End::TimedOut if has_path => {
                         let timeout = kept.request.timeout.unwrap_or(self.options.request_timeout);
                         Error::TimedOut { command: kept.request.name(), timeout }
                     }
+                    End::TimedOut | End::NoPath => self.no_path(),
                 };
                 kept.end(Err(error));
             }
@@ -356,16 +357,17 @@ impl Multipath {
         }
     }
 
-    fn time_has_come(&self) {
-        let (mut state, now) = (self.lock(), self.now());
-        state.alarm.take_if(|alarm| *alarm <= now);
+    /// The alarm that was set for this time has rung. The event loop's clock stands still within a batch, so that may be a little early.
+    fn rung(&self, alarm: Time) {
+        let mut state = self.lock();
+        state.alarm.take_if(|next| *next == alarm);
         if self.initiator.queue().is_closed() {
             // Nothing moves any more.
             let kept = state.machine.end();
             drop(state);
             return kept.into_iter().for_each(|kept| kept.end(Err(Error::Closed)));
         }
-        state.machine.time_has_come(now);
+        state.machine.time_has_come(self.now());
         self.act(state);
     }
 
