@@ -31,7 +31,7 @@ has a mistake.";
 
 /// Show and change what a running server serves
 ///
-/// The server must have been started with an API (--api unix:PATH, or [api] in its configuration file). What is changed holds at once, and after a restart.
+/// The server must have been started with an API (--api unix:PATH, or the table api of its configuration file). What is changed holds at once, and after a restart.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
