@@ -176,3 +176,38 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, _pl
         tracing::debug!(%error, "API: a connection has ended");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::put;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::limits::BODY_TIMEOUT;
+    use crate::routes::body::Json;
+
+    /// What a connection answers that sends these bytes and then nothing, and how long it is kept.
+    async fn silent_after(bytes: &str) -> (String, std::time::Duration) {
+        let router = Router::new().route("/", put(|_: Json<serde_json::Value>| async { "read" }));
+        let (mut client, server) = duplex(64 << 10);
+        let place = Places::new().take().await.unwrap();
+        let begun = Instant::now();
+        let served = tokio::spawn(answer(server, router, place));
+        client.write_all(bytes.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        served.await.unwrap();
+        (answer, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn headers_and_bodies_that_do_not_come_are_waited_for_no_longer_than_the_limit() {
+        let head = "PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n";
+        assert_eq!(silent_after("").await.1, HEADER_TIMEOUT);
+        assert_eq!(silent_after(head).await.1, HEADER_TIMEOUT);
+        let (answer, time) = silent_after(&format!("{head}Content-Length: 9\r\n\r\n{{")).await;
+        assert_eq!(time, BODY_TIMEOUT);
+        assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    }
+}

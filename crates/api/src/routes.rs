@@ -1,6 +1,6 @@
 //! The routes of the API, and the document that describes them.
 
-mod body;
+pub(crate) mod body;
 mod config;
 mod events;
 mod objects;

@@ -6,13 +6,18 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use lunette_api::client::{Client, ClientError};
-use lunette_api::limits::{MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_EVENT_READERS, MAX_EVENTS_BEHIND, MAX_HEADER_BYTES};
-use lunette_api::{Catalog, Disk, Edit, Event, Events, Listener, Place, Plan, Problem, Server, Session, serve};
+use lunette_api::limits::{
+    MAX_BODY_BYTES, MAX_BUSY_REQUESTS, MAX_CONNECTIONS, MAX_EVENT_READERS, MAX_EVENTS_BEHIND, MAX_HEADER_BYTES,
+};
+use lunette_api::{
+    Catalog, Disk, Edit, Event, Events, Listener, Place, Plan, Problem, Server, Session, TokenFile, serve,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use utoipa::openapi::{RefOr, Schema};
@@ -21,6 +26,16 @@ use utoipa::openapi::{RefOr, Schema};
 struct Fake {
     catalog: Mutex<Arc<Catalog>>,
     events: Events,
+    waiting: Arc<Waiting>,
+}
+
+/// Requests that wait for the server.
+#[derive(Default)]
+struct Waiting {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    may_go: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl Server for Fake {
@@ -48,6 +63,10 @@ impl Server for Fake {
     }
 
     fn disks(&self) -> Vec<Disk> {
+        let waiting = &self.waiting;
+        waiting.most.fetch_max(waiting.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        drop(waiting.changed.wait_while(waiting.may_go.lock().unwrap(), |may_go| !*may_go).unwrap());
+        waiting.now.fetch_sub(1, Ordering::SeqCst);
         Vec::new()
     }
 
@@ -68,6 +87,7 @@ struct Served {
     _place: TempDir,
     socket: PathBuf,
     events: Events,
+    waiting: Arc<Waiting>,
 }
 
 impl Served {
@@ -75,10 +95,10 @@ impl Served {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("api.sock");
         let server = Fake::default();
-        let events = server.events.clone();
+        let (events, waiting) = (server.events.clone(), Arc::clone(&server.waiting));
         let listener = Listener::open(Place::Unix { path: socket.clone(), group: None }).unwrap();
         serve(vec![listener], Arc::new(server)).unwrap();
-        Self { _place: place, socket, events }
+        Self { _place: place, socket, events, waiting }
     }
 
     fn client(&self) -> Client {
@@ -168,6 +188,23 @@ fn a_body_or_header_that_is_too_long_is_refused() {
 }
 
 #[test]
+fn requests_that_take_time_do_not_hold_up_the_others() {
+    let served = Served::new();
+    thread::scope(|scope| {
+        for _ in 0..2 * MAX_BUSY_REQUESTS {
+            scope.spawn(|| assert_eq!(served.get("/v1/luns"), json!([])));
+        }
+        while served.waiting.now.load(Ordering::SeqCst) < MAX_BUSY_REQUESTS {
+            thread::yield_now();
+        }
+        assert_eq!(served.get("/healthz"), json!("ok\n"));
+        *served.waiting.may_go.lock().unwrap() = true;
+        served.waiting.changed.notify_all();
+    });
+    assert_eq!(served.waiting.most.load(Ordering::SeqCst), MAX_BUSY_REQUESTS);
+}
+
+#[test]
 fn one_more_connection_waits_until_another_ends() {
     let served = Served::new();
     let mut held: Vec<_> = (0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&served.socket).unwrap()).collect();
@@ -241,6 +278,50 @@ fn readers_of_events_are_limited() {
         readers.push(stream);
     }
     assert_eq!(served.refused("GET", "/v1/events", None).status, 503);
+}
+
+#[test]
+fn over_tcp_a_token_is_needed_and_tls_is_spoken() {
+    let place = tempfile::tempdir().unwrap();
+    let token = "0123456789abcdefghijklmnop";
+    std::fs::write(place.path().join("tokens"), token).unwrap();
+    let identity = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let certificate = identity.cert.der().clone();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
+    let tls = rustls::ServerConfig::builder().with_no_client_auth();
+    let tls = Arc::new(tls.with_single_cert(vec![certificate.clone()], key).unwrap());
+    let tokens = TokenFile::open(place.path().join("tokens")).unwrap();
+    let place = Place::Tcp { address: "127.0.0.1:0".parse().unwrap(), tls, tokens };
+    let listener = Listener::open(place).unwrap();
+    let address = listener.address().unwrap();
+    serve(vec![listener], Arc::new(Fake::default())).unwrap();
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let trusting = Arc::new(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+    let get = |path: &str, authorization: &str| {
+        let session = rustls::ClientConnection::new(Arc::clone(&trusting), "localhost".try_into().unwrap()).unwrap();
+        let mut stream = rustls::StreamOwned::new(session, std::net::TcpStream::connect(address).unwrap());
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{authorization}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // The server closes without a farewell of TLS.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    };
+    assert!(get("/v1/targets", &format!("Authorization: Bearer {token}\r\n")).starts_with("HTTP/1.1 200"));
+    for wrong in ["", "Authorization: Bearer x\r\n", "Authorization: Basic 0123\r\n"] {
+        let answer = get("/v1/targets", wrong);
+        assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("www-authenticate: Bearer"), "{answer}");
+        assert!(!answer.contains(token));
+    }
+    assert!(get("/healthz", "").starts_with("HTTP/1.1 200"));
+
+    let mut plain = std::net::TcpStream::connect(address).unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"), "without TLS there is no answer");
 }
 
 #[test]
