@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+use std::io::Write;
+use std::process::{Command, Stdio};
+
 use lunette_tests::{Server, attach};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -37,12 +40,49 @@ fn statistics_count_since_the_start_and_since_the_last_print() {
         assert!(busy["since_start"][count].as_u64().unwrap() >= least, "{count}: {busy}");
     }
 
+    let disk = &busy["disks"][0];
+    let of_disk = ["reads", "read_bytes", "writes", "written_bytes", "errors", "in_flight"].map(|count| &disk[count]);
+    assert_eq!(of_disk, [2, 8192, 2, 8192, 0, 0], "{disk}");
+
     let received = |counts: &Value| counts["received_pdus"].as_u64().unwrap();
     sessions[0].read(0, 0, 8).good();
     let last = ask(&server);
     assert_eq!(received(&last["since_last"]), 1, "{last}");
     assert_eq!(received(&last["since_start"]), received(&busy["since_start"]) + 1, "{last}");
     drop(sessions);
+    server.stop();
+}
+
+/// Needs Debian's package `prometheus`.
+#[test]
+fn metrics_are_of_the_same_counters_and_promtool_accepts_them() {
+    let server = Server::start(&["mem:16M", "--cores", "2", "--prometheus"]);
+    let mut session = attach(&server, &[]);
+    session.write(0, 0, vec![7; 4096]).good();
+    session.read(0, 0, 8).good();
+    let log = server.ask(Signal::USR1, &["process_start_time_seconds "]);
+    let metrics: String = log[log.find("# HELP").unwrap()..].to_owned();
+    let disk = "{target=\"iqn.2026-11.lunette:disk\",lun=\"0\"";
+    for line in [
+        format!("lunette_lun_read_bytes_total{disk}}} 4096"),
+        format!("lunette_lun_written_bytes_total{disk}}} 4096"),
+        format!("lunette_lun_commands_total{disk},op=\"read\"}} 1"),
+        format!("lunette_lun_command_duration_seconds_count{disk},op=\"write\"}} 1"),
+        "lunette_sessions{target=\"iqn.2026-11.lunette:disk\"} 1".to_owned(),
+        "lunette_logins_total{target=\"iqn.2026-11.lunette:disk\",result=\"accepted\"} 1".to_owned(),
+    ] {
+        assert!(metrics.contains(&format!("\n{line}\n")), "{line} is not in\n{metrics}");
+    }
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("install Debian's package prometheus: it has promtool");
+    promtool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    drop(session);
     server.stop();
 }
 

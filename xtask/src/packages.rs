@@ -8,13 +8,14 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 13] = [
+const NEEDED: [(&str, Option<&str>); 14] = [
     ("fio", Some("fio")),
     ("iproute2", Some("ip")),
     ("istgt", Some("istgt")),
     ("libiscsi-bin", Some("iscsi-ls")),
     ("libnbd-bin", Some("nbdcopy")),
     ("linux-perf", Some("perf")),
+    ("prometheus", Some("promtool")),
     ("python3-pykmip", Some("pykmip-server")),
     ("qemu-utils", Some("qemu-img")),
     // A plug-in of qemu-img, which reports its absence.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lunette_quanta::QuantumSize;
+use lunette_scsi::persistent::ReservationType;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
@@ -323,6 +324,11 @@ impl LogicalUnit {
     /// The registrations and reservations of the unit.
     pub(crate) fn reservations(&self) -> &SharedReservations {
         &self.reservations
+    }
+
+    /// The type of the persistent reservation that is held.
+    pub fn reservation(&self) -> Option<ReservationType> {
+        self.reservations.read(|reservations| reservations.reservation().map(|(_, kind)| kind))
     }
 
     /// Raises a unit attention for a nexus, on all its connections.

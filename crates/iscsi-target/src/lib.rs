@@ -60,9 +60,9 @@ pub use lunette_store as store;
 
 pub use lunette_buffer::{Buffer, FileSlice, Loan, Pool};
 pub use lunette_device::{
-    Clock, EjectError, Entropy, GroupAccess, LogicalUnit, LogicalUnitConfig, LogicalUnitError, LunInUse, LunMap,
-    LunMapError, Place, PortGroup, PortGroupsChange, PortGroupsConfig, PortGroupsError, TargetDevice, system_clock,
-    system_entropy,
+    Clock, CommandKind, EjectError, Entropy, GroupAccess, InitiatorBytes, LATENCY_BOUNDS, LATENCY_BUCKETS, LogicalUnit,
+    LogicalUnitConfig, LogicalUnitError, LunInUse, LunMap, LunMapError, Place, PortGroup, PortGroupsChange,
+    PortGroupsConfig, PortGroupsError, TargetDevice, UnitCounts, system_clock, system_entropy,
 };
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_scsi::Lun;
@@ -77,7 +77,7 @@ pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateErro
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES, MIN_BUFFER_BYTES};
 pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;
-pub use monitor::{Monitor, Statistics};
+pub use monitor::{LoginCounts, Monitor, Statistics};
 pub use server::{DatagramPortal, Server, Stopper};
 pub use sessions::SessionStatus;
 pub use stepped::{CoreStep, SteppedServer};

@@ -19,7 +19,7 @@ use crate::core::{
     ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, Timing, declare_ports,
 };
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
-use crate::monitor::Monitor;
+use crate::monitor::{Logins, Monitor, SharedDevices};
 use crate::threads::{Seat, run_all};
 
 /// A target that listens.
@@ -88,6 +88,8 @@ impl Server {
             limit: ConnectionLimit::default(),
             epoch,
             entropy,
+            shared_devices: SharedDevices::default(),
+            logins: Arc::default(),
             devices,
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
@@ -102,7 +104,9 @@ impl Server {
         first.portals = open;
         first.stop_asked = Arc::clone(&stopper.asked);
         first.updates = Arc::clone(&updates);
-        let monitor = Monitor::new(seats.iter().map(Seat::watched).collect());
+        common.shared_devices.set(&common.devices);
+        let watched = seats.iter().map(Seat::watched).collect();
+        let monitor = Monitor::new(watched, common.shared_devices.clone(), Arc::clone(&common.logins));
         let portals = portals.iter().map(|portal| portal.address).collect();
         Ok(Self { seats, portals, datagram_portals, stopper, monitor, control, updates_end: UpdatesEnd(updates) })
     }
@@ -154,6 +158,8 @@ struct Common {
     epoch: Instant,
     entropy: Entropy,
     devices: Vec<Arc<TargetDevice>>,
+    shared_devices: SharedDevices,
+    logins: Arc<Logins>,
     directory: Arc<Directory>,
     timers: Timers,
     timing: Timing,
@@ -176,6 +182,8 @@ impl Common {
             entropy: Arc::clone(&self.entropy),
             portals: Portals::default(),
             devices: self.devices.clone(),
+            shared_devices: self.shared_devices.clone(),
+            logins: Arc::clone(&self.logins),
             directory: Arc::clone(&self.directory),
             timers: self.timers,
             timing: self.timing,

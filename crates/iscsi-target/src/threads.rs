@@ -26,6 +26,7 @@ impl Seat {
     /// Runs the core on this thread: here it is made, so that it touches its memory first.
     fn run(mut self, pinning: &Pinning) -> io::Result<()> {
         let _farewell = Farewell(self.config.mailbox.clone());
+        self.config.counts.runs_here();
         let _pinned = pinning.pin(self.config.mailbox.me());
         let mut endpoint = Core::on_endpoint(self.config);
         let ended = self.reactor.run(&mut endpoint);

@@ -6,11 +6,12 @@ mod start;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lunette_api::{Catalog, Disk, Edit, Event, Events, Notice, Plan, PlannedChange, Problem, Server, Session};
-use lunette_target::{Control, Digest, Parameters, SessionStatus, UpdateError};
+use lunette_target::{Control, Digest, Monitor, Parameters, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::config::Config;
 use crate::config::diff::Change;
+use crate::metrics::{self, Snapshot};
 use crate::reload::{Reloader, Wanted, noticed};
 pub(crate) use start::{open, start};
 
@@ -21,14 +22,15 @@ pub(crate) struct ControlPlane {
     /// The objects of the last change, for those who look while another one is made.
     catalog: Arc<RwLock<Arc<Catalog>>>,
     control: Control,
+    monitor: Monitor,
     events: Events,
 }
 
 impl ControlPlane {
-    pub(crate) fn new(reloader: Reloader, control: Control) -> Self {
+    pub(crate) fn new(reloader: Reloader, control: Control, monitor: Monitor) -> Self {
         let catalog = Arc::new(RwLock::new(Arc::new(reloader.catalog())));
         let events = reloader.events().clone();
-        Self { reloader: Arc::new(Mutex::new(reloader)), catalog, control, events }
+        Self { reloader: Arc::new(Mutex::new(reloader)), catalog, control, monitor, events }
     }
 
     /// Reads the files again, and applies them or changes nothing.
@@ -113,6 +115,10 @@ impl Server for ControlPlane {
 
     fn ready(&self) -> Result<(), String> {
         if self.control.is_open() { Ok(()) } else { Err("the server is stopping".into()) }
+    }
+
+    fn metrics(&self) -> Option<String> {
+        Some(metrics::render(&Snapshot::take(&self.monitor, true)))
     }
 
     fn events(&self) -> &Events {

@@ -1,5 +1,7 @@
 //! The statistics of a running server, printed on standard error on request.
 
+mod disks;
+
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::Instant;
@@ -7,6 +9,7 @@ use std::time::Instant;
 use lunette_target::{Monitor, Statistics};
 use serde_json::{Map, Value, json};
 
+use crate::metrics::{self, Snapshot};
 use crate::volumes;
 
 /// A number: its JSON key, its label, and its place in the statistics.
@@ -32,6 +35,8 @@ const DONE: &[Row] = &[
     Row("batches", "batches", |s| s.event_loop.batches),
     Row("system_calls", "system calls", |s| s.event_loop.system_calls),
     Row("direct_receives", "receives straight to their place", |s| s.traffic.direct_receives),
+    Row("header_digest_errors", "headers with a wrong digest", |s| s.traffic.header_digest_errors),
+    Row("data_digest_errors", "data segments with a wrong digest", |s| s.traffic.data_digest_errors),
     Row("copies", "copies without a digest", |s| s.traffic.copies),
     Row("copied_bytes", "  bytes", |s| s.traffic.copied_bytes),
     Row("digested_copies", "copies with a digest", |s| s.traffic.digested_copies),
@@ -39,50 +44,76 @@ const DONE: &[Row] = &[
     Row("buffer_waits", "waits for a buffer", |s| s.buffer_waits),
 ];
 
+/// As what numbers are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// A table.
+    Table,
+    /// One JSON object in a line.
+    Json,
+    /// The text format of Prometheus.
+    Prometheus,
+}
+
 /// Prints the numbers of one server.
 pub(crate) struct Counts {
     monitor: Monitor,
-    json: bool,
+    format: Format,
     start: Instant,
     /// The time of the last print, and the numbers at that time.
     last: (Instant, Statistics),
 }
 
 /// Numbers, and the earlier ones that they are compared with.
-struct Reading<'a> {
-    now: &'a Statistics,
+struct Reading {
+    now: Statistics,
     seconds: f64,
-    last: &'a Statistics,
+    last: Statistics,
     /// The time since the last print, in seconds.
     last_seconds: f64,
 }
 
 impl Counts {
     /// Starts counting at the start of a server.
-    pub(crate) fn new(monitor: Monitor, json: bool) -> Self {
+    pub(crate) fn new(monitor: Monitor, format: Format) -> Self {
         let start = Instant::now();
-        Self { monitor, json, start, last: (start, Statistics::default()) }
+        Self { monitor, format, start, last: (start, Statistics::default()) }
     }
 
     /// Prints all numbers since the start, and since the last call.
     pub(crate) fn print(&mut self) {
+        let text = match self.format {
+            Format::Table => self.table(),
+            Format::Json => format!("{}\n", self.json()),
+            Format::Prometheus => metrics::render(&Snapshot::take(&self.monitor, true)),
+        };
+        // In one write, or lines of the log could end up inside. A closed standard error is not an error.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+
+    fn table(&mut self) -> String {
+        let disks = self.read().to_table() + &disks::table(&Snapshot::take(&self.monitor, false));
+        let volumes = volumes::counts().unwrap_or_default();
+        volumes.iter().fold(disks, |text, (name, counts)| text + &volume_table(name, counts))
+    }
+
+    fn json(&mut self) -> Value {
+        let mut json = self.read().to_json();
+        json["disks"] = disks::json(&Snapshot::take(&self.monitor, false));
+        let volumes = volumes::counts().unwrap_or_default();
+        if !volumes.is_empty() {
+            json["encrypted_disks"] = volumes.iter().map(|(name, counts)| volume_json(name, counts)).collect();
+        }
+        json
+    }
+
+    /// The numbers of the whole server, which are remembered for the next time.
+    fn read(&mut self) -> Reading {
         let (at, now) = (Instant::now(), self.monitor.read());
         let (last_at, last) = std::mem::replace(&mut self.last, (at, now));
         let seconds = at.duration_since(self.start).as_secs_f64();
         let last_seconds = at.duration_since(last_at).as_secs_f64();
-        let reading = Reading { now: &now, seconds, last: &last, last_seconds };
-        let volumes = volumes::counts().unwrap_or_default();
-        let text = if self.json {
-            let mut json = reading.to_json();
-            if !volumes.is_empty() {
-                json["encrypted_disks"] = volumes.iter().map(|(name, counts)| volume_json(name, counts)).collect();
-            }
-            format!("{json}\n")
-        } else {
-            volumes.iter().fold(reading.to_table(), |text, (name, counts)| text + &volume_table(name, counts))
-        };
-        // In one write, or lines of the log could end up inside. A closed standard error is not an error.
-        let _ = io::stderr().write_all(text.as_bytes());
+        Reading { now, seconds, last, last_seconds }
     }
 }
 
@@ -131,9 +162,9 @@ fn volume_json(name: &str, counts: &lunette_volume::Counts) -> Value {
     object.into()
 }
 
-impl Reading<'_> {
+impl Reading {
     fn since_last(&self, Row(_, _, count): &Row) -> u64 {
-        count(self.now).saturating_sub(count(self.last))
+        count(&self.now).saturating_sub(count(&self.last))
     }
 
     fn to_table(&self) -> String {
@@ -141,11 +172,11 @@ impl Reading<'_> {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{:34}{:>20.1}{:>20.1}", "seconds", self.seconds, self.last_seconds);
         for row @ Row(_, name, count) in DONE {
-            let _ = writeln!(text, "{name:34}{:>20}{:>20}", count(self.now), self.since_last(row));
+            let _ = writeln!(text, "{name:34}{:>20}{:>20}", count(&self.now), self.since_last(row));
         }
         let _ = writeln!(text, "{:34}{:>20}", "", "now");
         for Row(_, name, count) in IN_HAND {
-            let _ = writeln!(text, "{name:34}{:>20}", count(self.now));
+            let _ = writeln!(text, "{name:34}{:>20}", count(&self.now));
         }
         text
     }
@@ -154,11 +185,11 @@ impl Reading<'_> {
         let object = |rows: &[Row], value: &dyn Fn(&Row) -> u64| -> Map<String, Value> {
             rows.iter().map(|row| (row.0.to_owned(), value(row).into())).collect()
         };
-        let mut since_start = object(DONE, &|row| row.2(self.now));
+        let mut since_start = object(DONE, &|row| row.2(&self.now));
         since_start.insert("seconds".into(), self.seconds.into());
         let mut since_last = object(DONE, &|row| self.since_last(row));
         since_last.insert("seconds".into(), self.last_seconds.into());
-        json!({ "since_start": since_start, "since_last": since_last, "now": object(IN_HAND, &|row| row.2(self.now)) })
+        json!({ "since_start": since_start, "since_last": since_last, "now": object(IN_HAND, &|row| row.2(&self.now)) })
     }
 }
 
@@ -183,7 +214,7 @@ mod tests {
     #[test]
     fn numbers_are_given_since_the_start_and_since_the_last_print() {
         let (last, now) = (statistics(7, 30), statistics(2, 100));
-        let reading = Reading { now: &now, seconds: 12.0, last: &last, last_seconds: 1.5 };
+        let reading = Reading { now, seconds: 12.0, last, last_seconds: 1.5 };
         let table = reading.to_table();
         assert_eq!(line(&table, "seconds"), ["12.0", "1.5"]);
         assert_eq!(line(&table, "PDUs received"), ["100", "70"]);

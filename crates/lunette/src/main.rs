@@ -25,6 +25,7 @@ mod io;
 mod keys;
 mod log;
 mod ls;
+mod metrics;
 mod nbd;
 mod output;
 mod ping;

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::config::diff::{self, Change};
 use crate::config::sources::{Files, Sources};
 use crate::failure::Failure;
+use crate::metrics;
 use crate::serve::bind_failure;
 use crate::served::{Served, check_encrypted};
 pub(crate) use notices::noticed;
@@ -50,6 +51,7 @@ impl Reloader {
     /// Reads the files and applies them, or changes nothing; logs which.
     pub(crate) fn reload(&mut self) {
         let outcome = self.follow();
+        metrics::note_reload(outcome.is_ok());
         let file = self.files.main().display();
         match outcome {
             Ok(changes) if changes.is_empty() => tracing::info!(%file, "configuration read again: nothing has changed"),

@@ -17,11 +17,12 @@ use crate::config::sources::Files;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
 use crate::config::{api, ecl};
 use crate::control_plane::{self, ControlPlane};
-use crate::counts::Counts;
+use crate::counts::{Counts, Format};
 use crate::disk::{DiskName, Provisioning};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 use crate::images;
+use crate::metrics;
 use crate::reload::Reloader;
 use crate::secret::ChapArgument;
 use crate::served::Served;
@@ -128,6 +129,9 @@ pub(crate) struct Arguments {
     /// Print what SIGUSR1 asks for as one JSON object in a line
     #[arg(long)]
     json: bool,
+    /// Print what SIGUSR1 asks for in the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "disks", "listen", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "ecl_parity", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
@@ -194,7 +198,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let control = server.control();
     let control_plane = files.zip(sources).map(|(files, sources)| {
         let reloader = Reloader::new(files, (sources, config), served, control.clone());
-        ControlPlane::new(reloader, control)
+        ControlPlane::new(reloader, control, server.monitor())
     });
     if let (Some(listeners), Some(control_plane)) = (api, &control_plane) {
         control_plane::start(listeners, control_plane.clone())?;
@@ -208,7 +212,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     hangups.answer_with("lunette-reload", reload).map_err(Failure::other)?;
-    let mut counts = Counts::new(server.monitor(), arguments.json);
+    if arguments.config.is_some() {
+        metrics::note_reload(true);
+    }
+    let mut counts = Counts::new(server.monitor(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
     print_urls(&first_portals(&server), &devices).map_err(Failure::other)?;
     server.run().map_err(Failure::other)?;
@@ -216,6 +223,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 impl Arguments {
+    fn counts_format(&self) -> Format {
+        match (self.json, self.prometheus) {
+            (true, _) => Format::Json,
+            (false, true) => Format::Prometheus,
+            (false, false) => Format::Table,
+        }
+    }
+
     fn to_config(&self) -> Result<Config, Failure> {
         for name in std::iter::once(&self.target).chain(&self.allow) {
             config::check_name(name).map_err(Failure::Usage)?;

@@ -177,7 +177,8 @@ impl Receiver {
     #[inline]
     pub(crate) fn take_front<'a>(&mut self, pdu: &FrontPdu<'a>, input: &mut &'a [u8]) -> Result<(), FrameError> {
         *input = pdu.rest;
-        self.check_header(pdu.head, pdu.bhs().data_segment_len())?;
+        let checked = self.check_header(pdu.head, pdu.bhs().data_segment_len());
+        self.note(checked)?;
         if !pdu.is_whole() {
             self.head[..pdu.head.len()].copy_from_slice(pdu.head);
             self.head_filled = pdu.head.len();
@@ -204,7 +205,8 @@ impl Receiver {
         if !dropped.is_empty() {
             digest.update(dropped);
         }
-        verify_segment(digest, len, tail)
+        let verified = verify_segment(digest, len, tail);
+        self.note(verified)
     }
 
     /// Collects a header from the front of `input`. True when one is complete and the stage has become [`Stage::Data`].
@@ -219,7 +221,8 @@ impl Receiver {
         if !self.collect(digested + digest_len, input) {
             return Ok(false);
         }
-        self.check_header(&self.head[..digested + digest_len], self.bhs().data_segment_len())?;
+        let checked = self.check_header(&self.head[..digested + digest_len], self.bhs().data_segment_len());
+        self.note(checked)?;
         self.traffic.received_pdus += 1;
         self.begin_segment();
         Ok(true)
@@ -250,7 +253,8 @@ impl Receiver {
         self.stage = Stage::Header;
         self.head_filled = 0;
         if self.data_digest {
-            verify_segment(self.digest, segment_len, &self.tail[..self.tail_filled])?;
+            let verified = verify_segment(self.digest, segment_len, &self.tail[..self.tail_filled]);
+            self.note(verified)?;
         }
         Ok(true)
     }
@@ -346,6 +350,17 @@ impl Receiver {
     #[inline]
     fn tail_len(&self, segment_len: usize) -> usize {
         pad_len(segment_len) + if self.data_digest { DIGEST_LEN } else { 0 }
+    }
+
+    /// Counts a wrong digest.
+    #[inline]
+    fn note(&mut self, checked: Result<(), FrameError>) -> Result<(), FrameError> {
+        match checked {
+            Err(FrameError::HeaderDigest) => self.traffic.header_digest_errors += 1,
+            Err(FrameError::DataDigest) => self.traffic.data_digest_errors += 1,
+            Ok(()) | Err(FrameError::TooLong(_)) => {}
+        }
+        checked
     }
 
     /// Checks a header that is here with its digest.

@@ -22,6 +22,10 @@ pub struct Traffic {
     pub digested_copied_bytes: u64,
     /// Receives that the system put at their place itself.
     pub direct_receives: u64,
+    /// Headers that came with a wrong digest.
+    pub header_digest_errors: u64,
+    /// Data segments that came with a wrong digest.
+    pub data_digest_errors: u64,
 }
 
 impl Traffic {
@@ -59,6 +63,8 @@ impl Traffic {
             digested_copies: with(self.digested_copies, other.digested_copies),
             digested_copied_bytes: with(self.digested_copied_bytes, other.digested_copied_bytes),
             direct_receives: with(self.direct_receives, other.direct_receives),
+            header_digest_errors: with(self.header_digest_errors, other.header_digest_errors),
+            data_digest_errors: with(self.data_digest_errors, other.data_digest_errors),
         }
     }
 }
@@ -79,6 +85,8 @@ pub struct SharedTraffic {
     digested_copies: AtomicU64,
     digested_copied_bytes: AtomicU64,
     direct_receives: AtomicU64,
+    header_digest_errors: AtomicU64,
+    data_digest_errors: AtomicU64,
 }
 
 impl SharedTraffic {
@@ -96,6 +104,8 @@ impl SharedTraffic {
         add(&self.digested_copies, moved.digested_copies);
         add(&self.digested_copied_bytes, moved.digested_copied_bytes);
         add(&self.direct_receives, moved.direct_receives);
+        add(&self.header_digest_errors, moved.header_digest_errors);
+        add(&self.data_digest_errors, moved.data_digest_errors);
     }
 
     /// What was added so far.
@@ -109,6 +119,8 @@ impl SharedTraffic {
             digested_copies: read(&self.digested_copies),
             digested_copied_bytes: read(&self.digested_copied_bytes),
             direct_receives: read(&self.direct_receives),
+            header_digest_errors: read(&self.header_digest_errors),
+            data_digest_errors: read(&self.data_digest_errors),
         }
     }
 }
@@ -126,6 +138,8 @@ mod tests {
             digested_copies: from + 4,
             digested_copied_bytes: from + 5,
             direct_receives: from + 6,
+            header_digest_errors: from + 7,
+            data_digest_errors: from + 8,
         }
     }
 

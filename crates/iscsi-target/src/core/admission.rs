@@ -121,6 +121,8 @@ impl Core {
                 target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
                 "logged in"
             );
+            let target = conn.device.as_ref().map_or("", |device| device.name());
+            self.logins.count(target, |logins| logins.accepted += 1);
             if conn.nexus.is_none() {
                 conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
             }

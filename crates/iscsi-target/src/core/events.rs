@@ -68,6 +68,11 @@ impl Core {
     fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
         let Some(conn) = self.connections.of_event(id) else { return };
         conn.log_close(reason);
+        if conn.login.is_some() {
+            // Its target is a word of the initiator's still.
+            let is_refused = matches!(reason, CloseReason::LoginRefused(_));
+            self.logins.count("", |logins| *if is_refused { &mut logins.refused } else { &mut logins.failed } += 1);
+        }
         // After the time for a logout a stop waits no longer for what the connection was sent to be read.
         let logged_out = matches!(reason, CloseReason::Logout | CloseReason::ConnectionLogout);
         if !logged_out {

@@ -37,7 +37,7 @@ use lunette_session::Time;
 use lunette_session::iscsi_target::{Directory, Timers};
 
 use crate::control::Updates;
-use crate::monitor::Counts;
+use crate::monitor::{Counts, Logins, SharedDevices};
 use buffers::BufferQueue;
 use connections::Connections;
 pub use lifecycle::DatagramPortal;
@@ -76,6 +76,9 @@ pub(crate) struct CoreConfig {
     pub(crate) stop_asked: Arc<AtomicBool>,
     pub(crate) updates: Arc<Updates>,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) logins: Arc<Logins>,
+    /// Where the first core says what is served.
+    pub(crate) shared_devices: SharedDevices,
 }
 
 pub(crate) struct Core {
@@ -93,6 +96,7 @@ pub(crate) struct Core {
     timers: Timers,
     entropy: Entropy,
     counts: Arc<Counts>,
+    logins: Arc<Logins>,
 }
 
 impl Core {
@@ -110,7 +114,7 @@ impl Core {
         let mut core = Self {
             connections: Connections::new(mailbox.me(), mailbox.cores()),
             mesh: Mesh::new(mailbox, config.affinity, config.limit),
-            lifecycle: Lifecycle::new(portals, devices, directory, updates, stop_asked),
+            lifecycle: Lifecycle::new(portals, devices, config.shared_devices, directory, updates, stop_asked),
             tasks: TaskRunner::new(waker, config.file_threads, config.files_on_ring, config.epoch, &config.timing),
             buffers: BufferQueue::new(config.pool),
             barriers: Barriers::default(),
@@ -120,6 +124,7 @@ impl Core {
             timers: config.timers,
             entropy: config.entropy,
             counts: config.counts,
+            logins: config.logins,
         };
         core.resume_all_background();
         core

@@ -16,6 +16,7 @@ use super::tasks::{AbortScope, RunningTask, TaskKey};
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, now: Time, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
+        self.counts.task_management(ticket.request().function);
         match (ticket.request().function, ticket.referenced()) {
             (Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT, _) => self.answer_query(now, id, ticket),
             (Function::ABORT_TASK | Function::TASK_REASSIGN | Function::QUERY_TASK, None) => {

@@ -76,6 +76,7 @@ impl Lifecycle {
     /// Serves what a change says from now on.
     pub(in crate::core) fn adopt(&mut self, change: &ConfigChange) {
         (self.directory, self.devices) = (Arc::clone(&change.directory), change.devices.clone());
+        self.shared_devices.set(&self.devices);
     }
 
     /// A sanitize operation may have begun since the update was made, and on another core one may be about to: from now on none

@@ -18,6 +18,7 @@ use lunette_session::iscsi_target::Directory;
 use lunette_store::Store;
 
 use crate::control::Updates;
+use crate::monitor::SharedDevices;
 pub(crate) use change::ConfigChange;
 pub use datagram_portals::DatagramPortal;
 pub(in crate::core) use portals::port_name;
@@ -32,6 +33,7 @@ use stop::Stopping;
 pub(super) struct Lifecycle {
     portals: Portals,
     devices: Vec<Arc<TargetDevice>>,
+    shared_devices: SharedDevices,
     directory: Arc<Directory>,
     updates: Arc<Updates>,
     removals: Removals,
@@ -45,6 +47,7 @@ impl Lifecycle {
     pub(super) fn new(
         portals: Portals,
         devices: Vec<Arc<TargetDevice>>,
+        shared_devices: SharedDevices,
         directory: Arc<Directory>,
         updates: Arc<Updates>,
         stop_asked: Arc<AtomicBool>,
@@ -52,6 +55,7 @@ impl Lifecycle {
         Self {
             portals,
             devices,
+            shared_devices,
             directory,
             updates,
             removals: Removals::default(),
