@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 5;
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// A file with tables [[target]] and [[portal]], as in the configuration; - is standard input
+    /// A file with tables target and portal, as in the configuration; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Remove the objects that the file does not name; those of the server's main file stay
