@@ -17,6 +17,9 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// The time from the first byte of a reply to its last.
 pub const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// The time limit for the flush at the end of a server.
+pub const LAST_FLUSH_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// The most options in one negotiation. A client that sends more loses its connection.
 pub const MAX_OPTIONS: usize = 256;
 

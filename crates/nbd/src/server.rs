@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use lunette_store::{Completion, Op, StoreError};
 
-use crate::limits::MAX_CONNECTIONS;
+use crate::limits::{LAST_FLUSH_TIMEOUT, MAX_CONNECTIONS};
 use crate::{ConnectionError, Export, Listener, SharedIo, Socket, connection};
 
 /// The time that clients have to take their replies when the server stops.
@@ -123,7 +124,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the last flush fails.
+    /// When the last flush fails, or takes longer than [`LAST_FLUSH_TIMEOUT`].
     pub fn run(&self, listener: &Listener) -> io::Result<()> {
         loop {
             let accepted = listener.accept();
@@ -144,7 +145,7 @@ impl Server {
                 tracing::warn!("requests are still with the store");
             }
         }
-        self.flush().map_err(io::Error::other)
+        self.flush(LAST_FLUSH_TIMEOUT)
     }
 
     fn welcome(&self, socket: Socket) {
@@ -173,14 +174,21 @@ impl Server {
         }
     }
 
-    fn flush(&self) -> Result<(), StoreError> {
-        let (tx, rx) = mpsc::channel();
+    fn flush(&self, limit: Duration) -> io::Result<()> {
+        let (tx, rx) = mpsc::channel::<Result<(), StoreError>>();
         let done = Completion::call(move |outcome| {
-            // The receiver waits below, so sending cannot fail.
+            // After the time limit no receiver is left.
             let _ = tx.send(outcome.result);
         });
         self.export.store.submit(Op::Flush, &*self.io, done);
-        rx.recv().expect("a store ends every request")
+        match rx.recv_timeout(limit) {
+            Ok(result) => result.map_err(io::Error::other),
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("the last flush took longer than {limit:?}; writes that clients have not flushed may be lost"),
+            )),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the store has dropped the last flush")),
+        }
     }
 }
 
@@ -188,7 +196,22 @@ impl Server {
 mod tests {
     use std::os::unix::net::UnixStream;
 
+    use lunette_store::filters::Delay;
+    use lunette_store::{InlineIo, MemoryStore};
+
     use super::*;
+
+    #[test]
+    fn a_store_that_does_not_answer_the_last_flush_does_not_hold_up_the_stop() {
+        let store = Arc::new(Delay::new(Arc::new(MemoryStore::new(1 << 20).expect("memory"))));
+        let export = Export::new(String::new(), Arc::clone(&store) as _, false).expect("an export");
+        let server = Server::new(export, Arc::new(InlineIo));
+        store.hold();
+        let error = server.flush(Duration::from_millis(1)).expect_err("no answer");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        store.release();
+        server.flush(LAST_FLUSH_TIMEOUT).expect("an answer");
+    }
 
     #[test]
     fn a_client_that_leaves_makes_room_for_another() {
