@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::limits::{
     ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_BUSY_REQUESTS, MAX_CONNECTIONS, MAX_HEADER_BYTES,
@@ -150,13 +151,16 @@ async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router:
         };
         let (tls, router) = (tls.clone(), router.clone());
         tokio::spawn(async move {
-            match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                Ok(Ok(stream)) => answer(stream, router, place).await,
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "API: no TLS"),
-                Err(_) => tracing::debug!(%peer, "API: no TLS within {HANDSHAKE_TIMEOUT:?}"),
+            match shake_hands(&tls, stream).await {
+                Ok(stream) => answer(stream, router, place).await,
+                Err(error) => tracing::debug!(%peer, %error, "API: no TLS"),
             }
         });
     }
+}
+
+async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(tls: &TlsAcceptor, stream: S) -> io::Result<TlsStream<S>> {
+    timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await?
 }
 
 /// There are no descriptors left, for example. Whatever it is, it does not end at once.
@@ -209,5 +213,17 @@ mod tests {
         let (answer, time) = silent_after(&format!("{head}Content-Length: 9\r\n\r\n{{")).await;
         assert_eq!(time, BODY_TIMEOUT);
         assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshakes_that_do_not_come_are_waited_for_no_longer_than_the_limit() {
+        let identity = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![identity.cert.der().clone()], key).unwrap();
+        let (_client, server) = duplex(64);
+        let begun = Instant::now();
+        let error = shake_hands(&Arc::new(config).into(), server).await.err().unwrap();
+        assert_eq!((error.kind(), begun.elapsed()), (io::ErrorKind::TimedOut, HANDSHAKE_TIMEOUT));
     }
 }

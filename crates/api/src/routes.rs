@@ -18,8 +18,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
-use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Description;
+use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -35,9 +35,17 @@ use crate::server::Server;
         title = "Lunette",
         description = "What a Lunette target serves, and to whom. All changes hold at once and outlast a restart."
     ),
-    components(schemas(objects::Target, objects::Portal, parts::Lun, parts::Host))
+    components(schemas(objects::Target, objects::Portal, parts::Lun, parts::Host, NewOnly))
 )]
 struct Base;
+
+/// The one value of If-None-Match that is understood.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema")]
+enum NewOnly {
+    #[schema(rename = "*")]
+    Any,
+}
 
 /// What all requests share.
 #[derive(Clone)]

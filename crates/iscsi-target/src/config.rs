@@ -13,6 +13,7 @@ use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials};
 
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES};
+use crate::sessions::SessionObserver;
 
 /// One address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +109,8 @@ pub struct ServerConfig {
     /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
     /// Sessions are spread over them.
     pub cores: usize,
+    /// Who is told of sessions that begin and end.
+    pub observer: Option<SessionObserver>,
 }
 
 impl ServerConfig {
@@ -125,6 +128,7 @@ impl ServerConfig {
             file_threads: DEFAULT_FILE_THREADS,
             event_loop: LoopConfig::default(),
             cores: 1,
+            observer: None,
         }
     }
 }

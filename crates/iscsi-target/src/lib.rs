@@ -79,5 +79,5 @@ pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{LoginCounts, Monitor, Statistics};
 pub use server::{DatagramPortal, Server, Stopper};
-pub use sessions::SessionStatus;
+pub use sessions::{SessionEvent, SessionObserver, SessionStatus};
 pub use stepped::{CoreStep, SteppedServer};

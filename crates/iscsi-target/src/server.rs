@@ -20,6 +20,7 @@ use crate::core::{
 };
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::{Logins, Monitor, SharedDevices};
+use crate::sessions::SessionObserver;
 use crate::threads::{Seat, run_all};
 
 /// A target that listens.
@@ -97,6 +98,7 @@ impl Server {
             datagrams: config.datagrams,
             pool_bytes: pool_bytes(config.buffer_bytes, config.cores),
             file_threads: config.file_threads.div_ceil(config.cores),
+            observer: config.observer,
         };
         let seats = reactors.into_iter().zip(mailboxes).map(|(reactor, mailbox)| common.seat(reactor, mailbox));
         let mut seats = seats.collect::<io::Result<Vec<_>>>()?;
@@ -168,6 +170,7 @@ struct Common {
     pool_bytes: usize,
     /// Of each.
     file_threads: usize,
+    observer: Option<SessionObserver>,
 }
 
 impl Common {
@@ -194,6 +197,7 @@ impl Common {
             waker: reactor.waker(),
             stop_asked: Arc::default(),
             updates: Arc::default(),
+            observer: self.observer.clone(),
         };
         Ok(Seat { reactor, config })
     }

@@ -1,6 +1,7 @@
 //! The sessions of a server, for an administrator who looks at them or ends one.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use lunette_session::keys::Parameters;
@@ -29,6 +30,22 @@ pub struct SessionStatus {
     /// What both sides agreed on.
     pub parameters: Parameters,
 }
+
+/// Something that has happened to a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionEvent {
+    /// Whether it has begun, or else ended.
+    pub has_begun: bool,
+    /// The server's number for the session.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// The target; `None` in a discovery session.
+    pub target: Option<String>,
+}
+
+/// Is told of sessions that begin and end, on the threads of the event loops, so it must not wait for anything.
+pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
 /// What is asked of each core. A core drops it when it has answered, and all have when nothing more can come.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ mod start;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lunette_api::{Catalog, Disk, Edit, Event, Events, Notice, Plan, PlannedChange, Problem, Server, Session};
-use lunette_target::{Control, Digest, Monitor, Parameters, SessionStatus, UpdateError};
+use lunette_target::{Control, Digest, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::config::Config;
@@ -128,6 +128,17 @@ impl Server for ControlPlane {
     fn schemas(&self) -> Vec<(String, RefOr<Schema>)> {
         schemas::all()
     }
+}
+
+/// Tells `events` of sessions that begin and end.
+pub(crate) fn observer(events: Events) -> SessionObserver {
+    Arc::new(move |event: SessionEvent| {
+        let SessionEvent { has_begun, tsih, initiator, target } = event;
+        let what = if has_begun { "has begun" } else { "has ended" };
+        let place = target.as_deref().unwrap_or("discovery");
+        let text = format!("session {tsih} of {initiator} at {place} {what}");
+        events.send(Event { kind: "session".into(), text, target, initiator: Some(initiator) });
+    })
 }
 
 fn stopping(error: &UpdateError) -> Problem {

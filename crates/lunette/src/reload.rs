@@ -44,8 +44,15 @@ pub(crate) struct Wanted {
 
 impl Reloader {
     /// A reloader for a server that serves what was opened from `config`, which `sources` make, which was read from `files`.
-    pub(crate) fn new(files: Files, (sources, config): (Sources, Config), served: Served, control: Control) -> Self {
-        Self { files, sources, config, served, spares: Spares::default(), control, events: Events::default() }
+    /// It tells `events` what it changes.
+    pub(crate) fn new(
+        files: Files,
+        (sources, config): (Sources, Config),
+        served: Served,
+        control: Control,
+        events: Events,
+    ) -> Self {
+        Self { files, sources, config, served, spares: Spares::default(), control, events }
     }
 
     /// Reads the files and applies them, or changes nothing; logs which.

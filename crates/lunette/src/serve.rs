@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args};
+use lunette_api::Events;
 use lunette_device::TargetDevice;
 use lunette_target::{BindError, DatagramPortal, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
@@ -180,7 +181,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let served = Served::open(&config)?;
     let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
+    let events = Events::default();
     let server = Server::bind(ServerConfig {
+        observer: api.as_ref().map(|_| control_plane::observer(events.clone())),
         discovery: served.discovery.clone(),
         event_loop: arguments.event_loop.config(),
         cores: config.cores,
@@ -197,7 +200,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     images::follow(server.control())?;
     let control = server.control();
     let control_plane = files.zip(sources).map(|(files, sources)| {
-        let reloader = Reloader::new(files, (sources, config), served, control.clone());
+        let reloader = Reloader::new(files, (sources, config), served, control.clone(), events);
         ControlPlane::new(reloader, control, server.monitor())
     });
     if let (Some(listeners), Some(control_plane)) = (api, &control_plane) {

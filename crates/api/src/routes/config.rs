@@ -17,6 +17,7 @@ use crate::server::Plan;
 
 /// The objects of `conf.d`. Those of the main file are not among them.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     #[serde(default)]
     portal: Vec<Portal>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::body::Json;
-use super::{Shared, precondition, tagged};
+use super::{NewOnly, Shared, precondition, tagged};
 use crate::edits;
 use crate::objects::{Document, Key, Kind, etag};
 use crate::problem::Problem;
@@ -115,7 +115,7 @@ pub(crate) async fn get_target(State(shared): State<Shared>, Path(name): Path<St
     params(
         ("target" = String, Path, description = "Its iSCSI name", example = "iqn.2026-11.org.example:db"),
         ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: only when it is not there yet"),
+        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
     ),
     request_body = Target,
     responses(
@@ -184,7 +184,7 @@ pub(crate) async fn get_portal(State(shared): State<Shared>, Path(name): Path<St
     params(
         ("address" = String, Path, description = "Its address and port", example = "192.0.2.1:3260"),
         ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: only when it is not there yet"),
+        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
     ),
     request_body = Portal,
     responses(

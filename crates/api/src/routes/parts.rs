@@ -9,7 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::body::Json;
-use super::{Shared, precondition, tagged};
+use super::{NewOnly, Shared, precondition, tagged};
 use crate::edits::{self, Part};
 use crate::objects::{Document, Key, Kind};
 use crate::problem::Problem;
@@ -116,7 +116,7 @@ pub(crate) async fn get_lun(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
         ("number" = u16, Path, description = "The LUN"),
         ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: only when it is not there yet"),
+        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
     ),
     request_body = Lun,
     responses(
@@ -208,7 +208,7 @@ pub(crate) async fn get_host(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
         ("host" = String, Path, description = "The host's name", example = "node-a"),
         ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: only when it is not there yet"),
+        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
     ),
     request_body = Host,
     responses(

@@ -127,6 +127,7 @@ impl Core {
                 conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
             }
         }
+        self.observe(id, true);
         let directory = Arc::clone(self.lifecycle.directory());
         self.connections.change_session(key, |session| session.set_directory(&directory, NEGOTIATION_GRACE));
         self.touch(id);

@@ -102,6 +102,7 @@ impl Core {
             self.connections.leave(key, id);
         }
         self.terminate_tasks(id, None);
+        self.observe(id, false);
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.nexus = None;
         conn.session = None;

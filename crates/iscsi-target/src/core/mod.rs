@@ -38,6 +38,7 @@ use lunette_session::iscsi_target::{Directory, Timers};
 
 use crate::control::Updates;
 use crate::monitor::{Counts, Logins, SharedDevices};
+use crate::sessions::SessionObserver;
 use buffers::BufferQueue;
 use connections::Connections;
 pub use lifecycle::DatagramPortal;
@@ -79,6 +80,7 @@ pub(crate) struct CoreConfig {
     pub(crate) logins: Arc<Logins>,
     /// Where the first core says what is served.
     pub(crate) shared_devices: SharedDevices,
+    pub(crate) observer: Option<SessionObserver>,
 }
 
 pub(crate) struct Core {
@@ -97,6 +99,7 @@ pub(crate) struct Core {
     entropy: Entropy,
     counts: Arc<Counts>,
     logins: Arc<Logins>,
+    observer: Option<SessionObserver>,
 }
 
 impl Core {
@@ -125,6 +128,7 @@ impl Core {
             entropy: config.entropy,
             counts: config.counts,
             logins: config.logins,
+            observer: config.observer,
         };
         core.resume_all_background();
         core

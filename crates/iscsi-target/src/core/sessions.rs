@@ -1,13 +1,15 @@
 //! What an administrator asks about sessions. Each core answers for its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use lunette_reactor::Context;
+use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::SessionInfo;
 
 use super::Core;
+use super::connections::Conn;
 use super::mesh::CoreMessage;
-use crate::sessions::{SessionQuery, SessionStatus};
+use crate::sessions::{SessionEvent, SessionQuery, SessionStatus};
 
 impl Core {
     /// Answers for this core and has all others answer for theirs.
@@ -28,6 +30,21 @@ impl Core {
                     let _ = found.send(());
                 }
             }
+        }
+    }
+
+    /// Tells the observer of a session that begins with its first connection, or ends with its last.
+    pub(super) fn observe(&self, id: ConnectionId, has_begun: bool) {
+        let (Some(observer), Some(conn)) = (&self.observer, self.connections.get(id)) else { return };
+        let Some(session) = conn.session.as_ref().filter(|_| conn.login.is_none()) else { return };
+        let is_sibling = |other: &Conn| other.session.as_ref().is_some_and(|other| Arc::ptr_eq(other, session));
+        if self.connections.ids_where(is_sibling).len() == 1 {
+            observer(SessionEvent {
+                has_begun,
+                tsih: session.tsih.0,
+                initiator: session.initiator_name.clone(),
+                target: session.target.as_ref().map(|target| target.name.clone()),
+            });
         }
     }
 

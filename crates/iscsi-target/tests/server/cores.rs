@@ -13,7 +13,7 @@ use lunette_state::{StateError, StateStore};
 use lunette_store::Store;
 use lunette_store::filters::{Delay, PowerLoss};
 use lunette_target::{BindError, IoBackend, MAX_CORES, PortalConfig, Server, ServerConfig};
-use lunette_target::{TargetConfig, UnitChange, Update, UpdateError};
+use lunette_target::{SessionEvent, SessionObserver, TargetConfig, UnitChange, Update, UpdateError};
 
 use crate::common::{Faulty, Initiator, Outcome, Port, TARGET, Target, blocks, device, memory, start_held_write, unit};
 
@@ -593,4 +593,26 @@ fn an_administrator_sees_the_sessions_of_all_cores_and_ends_one() {
     target.wait_until("the end of the session", |statistics| statistics.sessions == 1);
     b.is_undisturbed();
     assert_eq!(target.control.sessions().unwrap().len(), 1);
+}
+
+#[test]
+fn an_observer_hears_of_each_session_once() {
+    let heard: Arc<Mutex<Vec<(bool, u16, bool)>>> = Arc::default();
+    let list = Arc::clone(&heard);
+    let observer: SessionObserver = Arc::new(move |event: SessionEvent| {
+        list.lock().unwrap().push((event.has_begun, event.tsih, event.initiator.ends_with(":a")));
+    });
+    let target = Target::of(vec![device(TARGET, vec![memory()])], |config| {
+        (config.cores, config.observer) = (2, Some(observer));
+    });
+    let a = Initiator::attach(&target, Port::A);
+    let b = Initiator::attach(&target, Port::B);
+    drop(a);
+    wait_for(&target, &[0, 1]);
+    drop(b);
+    wait_for(&target, &[0, 0]);
+    drop(target);
+    let heard = heard.lock().unwrap();
+    let of = |is_a: bool| heard.iter().filter(|event| event.2 == is_a).map(|event| event.0).collect::<Vec<_>>();
+    assert_eq!((of(true), of(false)), (vec![true, false], vec![true, false]), "{heard:?}");
 }
