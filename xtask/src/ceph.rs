@@ -33,8 +33,8 @@ enum What {
     Down,
 }
 
-/// The file of the tests of disks in Ceph.
-pub(crate) const TESTS: &str = "ceph";
+/// The files of the tests of disks in Ceph.
+pub(crate) const TESTS: [&str; 2] = ["ceph", "gateways"];
 
 /// Runs the tests of disks in Ceph with a cluster of their own, as a step of `cargo xtask test`.
 pub(crate) fn step() -> Result<()> {
@@ -46,7 +46,8 @@ pub(crate) fn step() -> Result<()> {
         left.stop()?;
     }
     let cluster = Cluster::start(&folder)?;
-    let mut tests = cargo(["test", "--locked", "--workspace", "--test", TESTS]);
+    let files = TESTS.into_iter().flat_map(|file| ["--test", file]);
+    let mut tests = cargo(["test", "--locked", "--workspace"].into_iter().chain(files));
     let outcome = process::run(tests.env("LUNETTE_CEPH_CONF", cluster.configuration()));
     cluster.stop()?;
     outcome

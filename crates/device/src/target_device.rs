@@ -212,6 +212,12 @@ impl TargetDevice {
         self.inventory().ports = ports.into_iter().map(port).collect();
     }
 
+    /// The ports that the target port groups name, also those of other servers.
+    pub fn grouped_ports(&self) -> Vec<u16> {
+        let inventory = self.inventory();
+        inventory.port_groups.config().groups.iter().flat_map(|group| group.ports.iter().copied()).collect()
+    }
+
     /// The valid ROD tokens of the device.
     pub(crate) fn tokens(&self) -> &RodTokens {
         &self.tokens

@@ -177,6 +177,11 @@ impl LogicalUnit {
         self.raise(AdditionalSense::CAPACITY_DATA_CHANGED, |_| true);
     }
 
+    /// Another server may have written to the store of this shared unit: point in time copies of it are worth nothing any more.
+    pub fn changed_elsewhere(&self) {
+        self.change_watches.change_all();
+    }
+
     /// Whether writes are refused: by configuration, by the store, or by an initiator (SWP).
     pub fn read_only(&self) -> bool {
         self.write_protection().is_some()

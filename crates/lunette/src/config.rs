@@ -3,6 +3,7 @@
 pub(crate) mod api;
 pub(crate) mod diff;
 pub(crate) mod ecl;
+pub(crate) mod gateways;
 pub(crate) mod hosts;
 pub(crate) mod limits;
 pub(crate) mod port_groups;
@@ -27,6 +28,7 @@ use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
 use api::Api;
+use gateways::Gateways;
 use hosts::HostEntry;
 use limits::Limits;
 use port_groups::{Access, PortGroupEntry};
@@ -123,6 +125,8 @@ pub(crate) struct Target {
     pub(crate) redirect: Option<Redirect>,
     #[serde(default)]
     pub(crate) access: Access,
+    /// The gateways that offer its disks, this one among them.
+    pub(crate) gateways: Option<Gateways>,
     #[serde(rename = "host", default)]
     pub(crate) hosts: Vec<HostEntry>,
     #[serde(rename = "port_group", default)]
@@ -380,6 +384,7 @@ fn check(config: &Config) -> Result<(), String> {
             return Err(format!("target {} is there twice", target.name));
         }
         port_groups::check(target, config)?;
+        gateways::check(target, config).map_err(|why| format!("target {}: gateways: {why}", target.name))?;
     }
     Ok(())
 }

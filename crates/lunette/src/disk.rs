@@ -8,7 +8,7 @@ use std::{fmt, io, thread};
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, QuantaOptions};
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
-use lunette_rbd::{RbdStore, RbdUrl};
+use lunette_rbd::{GatewayStore, RbdStore, RbdUrl};
 use lunette_state::StateStore;
 use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
 use serde::Deserialize;
@@ -206,6 +206,8 @@ pub(crate) enum DiskStore {
     Memory(Arc<MemoryStore>),
     File(Arc<FileStore>),
     Image(Arc<RbdStore>),
+    /// An image in Ceph that other gateways offer, too.
+    Shared(Arc<GatewayStore>),
     /// A disk of another target, or the plain text of an encrypted disk.
     Other(Arc<dyn Store>),
 }
@@ -216,6 +218,7 @@ impl DiskStore {
             Self::Memory(store) => Arc::clone(store) as _,
             Self::File(store) => Arc::clone(store) as _,
             Self::Image(store) => Arc::clone(store) as _,
+            Self::Shared(store) => Arc::clone(store) as _,
             Self::Other(store) => Arc::clone(store),
         }
     }
@@ -243,9 +246,30 @@ pub(crate) fn open(
     state: Option<&Arc<dyn StateStore>>,
     open: Option<DiskStore>,
 ) -> Result<Disk, Failure> {
-    let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
     let open_it = || open_store(&config.name, &config.store_options());
     let store = open.map_or_else(open_it, Ok)?;
+    over(store, config, target, lun, state)
+}
+
+/// Opens a disk that other gateways offer, too: its store is empty until this gateway has the image.
+pub(crate) fn open_shared(config: DiskConfig, target: &str, lun: u16) -> Result<Disk, Failure> {
+    let Place::Image(url) = &config.name.place else {
+        return Err(Failure::Configuration(format!("LUN {lun} of {target}: gateways share images in Ceph only")));
+    };
+    let store = GatewayStore::open(url, config.store_options().any_length);
+    let store = Arc::new(store.map_err(|error| Failure::disk(format!("{url}: {error}")))?);
+    over(DiskStore::Shared(store), config, target, lun, None)
+}
+
+/// The disk over a store.
+fn over(
+    store: DiskStore,
+    config: DiskConfig,
+    target: &str,
+    lun: u16,
+    state: Option<&Arc<dyn StateStore>>,
+) -> Result<Disk, Failure> {
+    let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
     let unit = LogicalUnitConfig {
         block_size: store.block_size(config.block_size),
         quanta: config.quanta,
@@ -255,6 +279,7 @@ pub(crate) fn open(
         sanitize_rate: config.sanitize_rate.map(|Size(bytes)| bytes),
         long_cdbs: config.long_cdbs,
         zero_copy: config.zero_copy,
+        shared: matches!(store, DiskStore::Shared(_)),
         state: state.cloned(),
         ..LogicalUnitConfig::new(store.to_store(), serial)
     };

@@ -18,6 +18,7 @@ mod disk;
 mod encrypted;
 mod event_loop;
 mod failure;
+mod gateways;
 mod images;
 mod import;
 mod info;
@@ -62,6 +63,7 @@ enum Command {
     Ls(ls::Arguments),
     Info(info::Arguments),
     Activate(activate::Arguments),
+    Gateway(gateways::Arguments),
     Import(import::Arguments),
     Ping(ping::Arguments),
     Bench(bench::Arguments),
@@ -101,6 +103,7 @@ fn main() -> std::process::ExitCode {
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Activate(arguments) => activate::run(&arguments),
+        Command::Gateway(arguments) => gateways::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
@@ -111,6 +114,7 @@ fn main() -> std::process::ExitCode {
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Quanta(arguments) => quanta::run(&arguments),
     };
+    gateways::leave();
     let closed = images::close();
     outcome.and(closed).map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
 }

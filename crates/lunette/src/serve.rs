@@ -269,6 +269,7 @@ impl Arguments {
             luns: self.disks.iter().enumerate().map(lun).collect(),
             redirect: None,
             access: Access::default(),
+            gateways: None,
             hosts: Vec::new(),
             port_groups: Vec::new(),
         };

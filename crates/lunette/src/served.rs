@@ -13,8 +13,9 @@ use lunette_target::{HostConfig, TargetConfig};
 
 use crate::config::{self, Config, LunEntry, Redirect, Target};
 use crate::config::{hosts, port_groups};
-use crate::disk::{self, Disk, DiskConfig};
+use crate::disk::{self, Disk, DiskConfig, DiskStore};
 use crate::failure::Failure;
+use crate::gateways;
 use crate::reload::Spares;
 
 /// Everything behind the portals.
@@ -55,14 +56,21 @@ impl Served {
     pub(crate) fn open_target(&self, target: &Target, spares: &mut Spares) -> Result<ServedTarget, Failure> {
         let device = TargetDevice::with_port_groups(target.name.clone(), self.port_groups(target))
             .map_err(Failure::configuration)?;
+        let device = Arc::new(device);
         let mut disks = BTreeMap::new();
         for entry in &target.luns {
-            let disk = self.open_disk(&target.name, entry, spares)?;
+            let disk = match &target.gateways {
+                Some(_) => disk::open_shared(DiskConfig::from(entry), &target.name, entry.number)?,
+                None => self.open_disk(&target.name, entry, spares)?,
+            };
             device.add(lun(&target.name, entry.number)?, Arc::clone(&disk.unit)).map_err(Failure::configuration)?;
+            if let (Some(gateways), DiskStore::Shared(store)) = (&target.gateways, &disk.store) {
+                gateways::start(gateways, store, &device, lun(&target.name, entry.number)?, &disk.unit)?;
+            }
             disks.insert(entry.number, disk);
         }
         let (authentication, hosts) = (authentication(target)?, hosts::read(target)?);
-        Ok(ServedTarget { device: Arc::new(device), authentication, hosts, disks })
+        Ok(ServedTarget { device, authentication, hosts, disks })
     }
 
     /// The target port groups of a target.

@@ -155,6 +155,11 @@ impl Flight {
         self.lock().image.as_ref().map(Arc::clone).map_err(|gone| gone.error())
     }
 
+    /// Whether the cluster takes nothing from this client any more.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        matches!(self.lock().image, Err(Gone::ShutOut))
+    }
+
     /// Begins a request now or when there is room for it.
     pub(crate) fn submit(self: &Arc<Self>, request: Request, done: Completion) {
         let mut state = self.lock();

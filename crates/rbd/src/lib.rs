@@ -2,7 +2,7 @@
 //!
 //! # Place
 //!
-//! Floor 3, over `store`. [`RbdStore`] is an open image, a [`Store`](lunette_store::Store); [`RbdUrl`] is its name, as users write it. The crate knows
+//! Floor 3, over `store` and `gateway`. [`RbdStore`] is an open image, a [`Store`](lunette_store::Store); [`RbdUrl`] is its name, as users write it. The crate knows
 //! nothing of SCSI and of NBD.
 //!
 //! librados and librbd are loaded when the first image is opened, so that a machine without Ceph needs neither. All unsafe code is in `librbd`, which puts
@@ -29,6 +29,9 @@
 //! store does, one after the other.
 //!
 //! While the cluster does not answer, requests wait. Nothing else does: no call to the store waits for the cluster, except those that say so.
+//!
+
+//! [`Gateway`] drives the machine of `lunette-gateway`, by which several processes offer one image.
 
 // Only `librbd` has unsafe code: it calls C.
 #![deny(unsafe_code)]
@@ -37,6 +40,7 @@ mod df;
 mod errands;
 mod error;
 mod flight;
+mod gateway;
 mod latch;
 mod length;
 mod librbd;
@@ -47,6 +51,9 @@ mod tests;
 mod url;
 
 pub use error::OpenError;
+pub use gateway::{Gateway, GatewayStore, gateways_of, move_image};
 pub use librbd::LibraryError;
+pub use lunette_gateway::limits::MAX_MEMBERS as MAX_GATEWAYS;
+pub use lunette_gateway::{Access, Answer, Publication, Request};
 pub use store::{Closer, NotClosed, RbdStore};
 pub use url::{RbdUrl, UrlError};

@@ -24,3 +24,6 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest URL, in bytes.
 pub const MAX_URL_LEN: usize = 4096;
+
+/// The time that a gateway gives an image to close, with the requests under way. Then it puts the client of the image on the blocklist.
+pub const CLOSE_LIMIT: Duration = Duration::from_secs(10);

@@ -100,6 +100,27 @@ impl RbdStore {
         Self::open_image(url, read_only, Image::open)
     }
 
+    /// Like [`open`](Self::open), writable but without its lock: [`lock`](Self::lock) takes it. Nothing may be written before.
+    pub(crate) fn open_unlocked(url: &RbdUrl) -> Result<Self, OpenError> {
+        Self::open_image(url, false, |url, _, told| Image::open_unlocked(url, told))
+    }
+
+    /// Takes the lock of the image. Waits for the cluster.
+    pub(crate) fn lock(&self) -> Result<(), OpenError> {
+        let image = self.flight.0.image().map_err(|error| OpenError::Image(io::Error::other(error)))?;
+        image.lock(&self.url)
+    }
+
+    /// The address of its client, as the blocklist takes it.
+    pub(crate) fn client(&self) -> io::Result<String> {
+        self.flight.0.image().map_err(io::Error::other)?.client()
+    }
+
+    /// Whether the cluster takes nothing from this client any more.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        self.flight.0.is_shut_out()
+    }
+
     pub(crate) fn open_image(
         url: &RbdUrl,
         read_only: bool,

@@ -106,6 +106,19 @@ impl Requirement {
     }
 }
 
+/// Commands that change or report what the servers of a shared unit do not tell each other.
+const LOCAL: [OpCode; 9] = [
+    OpCode::MODE_SELECT_6,
+    OpCode::MODE_SELECT_10,
+    OpCode::PERSISTENT_RESERVE_IN,
+    OpCode::PERSISTENT_RESERVE_OUT,
+    OpCode::RELEASE_6,
+    OpCode::RELEASE_10,
+    OpCode::RESERVE_6,
+    OpCode::RESERVE_10,
+    OpCode::SANITIZE,
+];
+
 impl Row {
     /// As what the command is counted.
     pub(crate) fn kind(&self) -> CommandKind {
@@ -122,7 +135,7 @@ impl Row {
 
     /// Whether the command is supported on the unit of `itl`.
     pub(crate) fn supported_by(&self, itl: &ItlNexus) -> bool {
-        self.needs.met_by(itl)
+        self.needs.met_by(itl) && !(itl.unit.config().shared && LOCAL.contains(&self.opcode))
     }
 
     /// The description of the row for REPORT SUPPORTED OPERATION CODES.

@@ -177,9 +177,13 @@ impl Found {
             luns,
             redirect,
             access,
+            gateways,
             hosts,
             port_groups,
         } = old;
+        if *gateways != new.gateways || gateways.is_some() && *luns != new.luns {
+            self.refused.push(format!("target {name}: gateways and their disks cannot change while the server runs"));
+        }
         if *alias != new.alias {
             self.changes.push(Change::Alias(name.clone()));
         }

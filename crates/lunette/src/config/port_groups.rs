@@ -124,6 +124,9 @@ pub(crate) fn of(target: &Target) -> PortGroupsConfig {
         transition_time_s: target.access.transition_seconds,
         ..PortGroupsConfig::default()
     };
+    if let Some(gateways) = &target.gateways {
+        config.groups = gateways.port_groups();
+    }
     if !target.port_groups.is_empty() {
         config.groups = target.port_groups.iter().map(PortGroupEntry::to_port_group).collect();
     }

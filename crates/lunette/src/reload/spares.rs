@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use lunette_rbd::RbdStore;
+use lunette_rbd::{GatewayStore, RbdStore};
 use lunette_store::{FileStore, MemoryStore, Store};
 
 use crate::disk::{Disk, DiskConfig, DiskName, DiskStore};
@@ -28,6 +28,7 @@ enum SpareStore {
     Memory(Weak<MemoryStore>),
     File(Weak<FileStore>),
     Image(Weak<RbdStore>),
+    Shared(Weak<GatewayStore>),
     Other(Weak<dyn Store>),
 }
 
@@ -39,6 +40,7 @@ impl Spares {
             DiskStore::Memory(store) => SpareStore::Memory(Arc::downgrade(store)),
             DiskStore::File(store) => SpareStore::File(Arc::downgrade(store)),
             DiskStore::Image(store) => SpareStore::Image(Arc::downgrade(store)),
+            DiskStore::Shared(store) => SpareStore::Shared(Arc::downgrade(store)),
             DiskStore::Other(store) => SpareStore::Other(Arc::downgrade(store)),
         };
         self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
@@ -57,6 +59,7 @@ impl Spares {
             let may_write = |store: &DiskStore| wanted.read_only || !store.to_store().capabilities().read_only;
             spare.store.open().filter(|store| match store {
                 DiskStore::Memory(_) => same && here,
+                DiskStore::Shared(_) => false,
                 DiskStore::File(_) | DiskStore::Image(_) | DiskStore::Other(_) => same && may_write(store),
             })
         };
@@ -92,6 +95,7 @@ impl SpareStore {
             Self::Memory(store) => store.upgrade().map(DiskStore::Memory),
             Self::File(store) => store.upgrade().map(DiskStore::File),
             Self::Image(store) => store.upgrade().map(DiskStore::Image),
+            Self::Shared(store) => store.upgrade().map(DiskStore::Shared),
             Self::Other(store) => store.upgrade().map(DiskStore::Other),
         }
     }

@@ -12,6 +12,7 @@
 
 #[cfg(test)]
 pub(crate) mod fake;
+mod object;
 mod table;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -24,8 +25,9 @@ use crate::flight::{self, Job, Request};
 use crate::latch::Latch;
 use crate::limits::CONNECT_TIMEOUT;
 use crate::url::RbdUrl;
+pub(crate) use object::{SharedObject, Watcher};
 pub use table::LibraryError;
-use table::{ConfigOption, Handle, Table};
+use table::{ConfigOption, Handle, ObjectTable, Table};
 
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`.
 const EXCLUSIVE_LOCK: u64 = 1 << 2;
@@ -146,6 +148,19 @@ impl Connection {
         // SAFETY: the handle is valid, and the texts live beyond the call.
         let set = check(unsafe { (self.table.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) });
         set.map_err(|error| OpenError::Option { name, error })
+    }
+
+    /// The address of this client, as the blocklist takes it.
+    fn address(&self) -> io::Result<String> {
+        let mut addresses = null_mut();
+        let table = ObjectTable::get().map_err(io::Error::other)?;
+        // SAFETY: the handle is valid, and the place for the result is ours.
+        check(unsafe { (table.rados_getaddrs)(self.handle, &raw mut addresses) })?;
+        // SAFETY: librados has written a text, which is ours until it is freed.
+        let text = unsafe { CStr::from_ptr(addresses) }.to_string_lossy().into_owned();
+        // SAFETY: the text is librados's, and nothing refers to it any more.
+        unsafe { (self.table.rados_buffer_free)(addresses) };
+        Ok(plain_address(&text).into())
     }
 
     /// Asks the monitors something.
@@ -316,7 +331,35 @@ impl Image {
         Self::open_with(Table::get()?, url, read_only, told)
     }
 
+    /// Like [`open`](Self::open), writable but without its lock: [`lock`](Self::lock) takes it.
+    pub(crate) fn open_unlocked(url: &RbdUrl, told: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
+        Self::open_without_lock(Table::get()?, url, false, told)
+    }
+
+    /// Keeps other writers out, for as long as the image is open. Waits for the cluster.
+    pub(crate) fn lock(&self, url: &RbdUrl) -> Result<(), OpenError> {
+        self.image().lock(url)
+    }
+
+    /// The address of its client, as the blocklist takes it.
+    pub(crate) fn client(&self) -> io::Result<String> {
+        self.image().pool.connection.address()
+    }
+
     fn open_with(
+        table: &'static Table,
+        url: &RbdUrl,
+        read_only: bool,
+        told: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        let image = Self::open_without_lock(table, url, read_only, told)?;
+        if !read_only {
+            image.lock(url)?;
+        }
+        Ok(image)
+    }
+
+    fn open_without_lock(
         table: &'static Table,
         url: &RbdUrl,
         read_only: bool,
@@ -326,7 +369,6 @@ impl Image {
         let image = OpenImage::open(pool, url, read_only)?;
         if !read_only {
             image.refuse_caches()?;
-            image.lock(url)?;
         }
         let mut image = Self { parts: Some(Parts { image, watch: None }), closed: Latch::default() };
         image.watch(Box::new(told)).map_err(OpenError::Image)?;
@@ -519,6 +561,12 @@ unsafe extern "C" fn extent(offset: u64, len: usize, exists: c_int, argument: *m
     if extents.stopped { -libc::ECANCELED } else { 0 }
 }
 
+/// The first of the addresses that librados gives, without what names its protocol.
+fn plain_address(addresses: &str) -> &str {
+    let first = addresses.trim_start_matches('[').split([',', ']']).next().unwrap_or_default();
+    first.split_once(':').filter(|(protocol, _)| ["v1", "v2", "any"].contains(protocol)).map_or(first, |(_, rest)| rest)
+}
+
 /// A text for C.
 fn text(text: &str) -> Result<CString, OpenError> {
     CString::new(text).map_err(|_| OpenError::Nul(text.into()))
@@ -527,4 +575,19 @@ fn text(text: &str) -> Result<CString, OpenError> {
 /// The error that a function returns as a negative number.
 fn check(code: c_int) -> io::Result<()> {
     if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_blocklist() {
+        for addresses in
+            ["127.0.0.1:0/7", "v2:127.0.0.1:0/7", "[v2:127.0.0.1:0/7,v1:127.0.0.1:0/7]", "any:127.0.0.1:0/7"]
+        {
+            assert_eq!(plain_address(addresses), "127.0.0.1:0/7");
+        }
+        assert_eq!(plain_address("v2:[::1]:0/7"), "[::1]:0/7");
+    }
 }

@@ -18,6 +18,28 @@ pub(super) type ChangedCallback = unsafe extern "C" fn(argument: *mut c_void);
 pub(super) type ExtentCallback =
     unsafe extern "C" fn(offset: u64, len: usize, exists: c_int, argument: *mut c_void) -> c_int;
 
+/// `rados_watchcb2_t`.
+pub(super) type NotifiedCallback = unsafe extern "C" fn(
+    argument: *mut c_void,
+    id: u64,
+    cookie: u64,
+    notifier: u64,
+    payload: *mut c_void,
+    payload_len: usize,
+);
+
+/// `rados_watcherrcb_t`.
+pub(super) type WatchLostCallback = unsafe extern "C" fn(argument: *mut c_void, cookie: u64, error: c_int);
+
+/// `notify_ack_t`.
+#[repr(C)]
+pub(super) struct NotifyAck {
+    pub(super) notifier: u64,
+    pub(super) cookie: u64,
+    pub(super) payload: *mut c_char,
+    pub(super) payload_len: u64,
+}
+
 /// `rbd_config_option_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -48,15 +70,25 @@ pub enum LibraryError {
     },
 }
 
-/// Declares the functions of a library as the fields of [`Table`], and how to find them.
+/// Declares functions of libraries as the fields of a table, and how to find them.
 macro_rules! table {
-    ($($library:literal { $(fn $name:ident($($argument:ty),* $(,)?) $(-> $result:ty)?;)* })*) => {
-        /// The functions. The libraries stay loaded until the process ends.
-        pub(super) struct Table {
+    ($(#[$about:meta])* $table:ident: $($library:literal { $(fn $name:ident($($argument:ty),* $(,)?) $(-> $result:ty)?;)* })*) => {
+        $(#[$about])*
+        pub(super) struct $table {
             $($(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
         }
 
-        impl Table {
+        impl $table {
+            /// The functions of the installed libraries.
+            pub(super) fn get() -> Result<&'static Self, LibraryError> {
+                static TABLE: OnceLock<$table> = OnceLock::new();
+                if let Some(table) = TABLE.get() {
+                    return Ok(table);
+                }
+                let loaded = Self::load()?;
+                Ok(TABLE.get_or_init(|| loaded))
+            }
+
             fn load() -> Result<Self, LibraryError> {
                 $($(let $name;)*)*
                 $({
@@ -80,6 +112,8 @@ macro_rules! table {
 }
 
 table! {
+    /// What images need. The libraries stay loaded until the process ends.
+    Table:
     "librados.so.2" {
         fn rados_create(*mut Handle, *const c_char) -> c_int;
         fn rados_conf_read_file(Handle, *const c_char) -> c_int;
@@ -119,20 +153,33 @@ table! {
     }
 }
 
+table! {
+    /// What gateways need beside it.
+    ObjectTable:
+    "librados.so.2" {
+        fn rados_getaddrs(Handle, *mut *mut c_char) -> c_int;
+        fn rados_blocklist_add(Handle, *const c_char, u32) -> c_int;
+        fn rados_read(Handle, *const c_char, *mut c_char, usize, u64) -> c_int;
+        fn rados_create_write_op() -> Handle;
+        fn rados_write_op_create(Handle, c_int, *const c_char);
+        fn rados_write_op_cmpext(Handle, *const c_char, usize, u64, *mut c_int);
+        fn rados_write_op_write_full(Handle, *const c_char, usize);
+        fn rados_write_op_operate(Handle, Handle, *const c_char, *mut c_void, c_int) -> c_int;
+        fn rados_release_write_op(Handle);
+        fn rados_watch3(Handle, *const c_char, *mut u64, NotifiedCallback, WatchLostCallback, u32, *mut c_void) -> c_int;
+        fn rados_unwatch2(Handle, u64) -> c_int;
+        fn rados_watch_flush(Handle) -> c_int;
+        fn rados_notify2(Handle, *const c_char, *const c_char, c_int, u64, *mut *mut c_char, *mut usize) -> c_int;
+        fn rados_decode_notify_response(
+            *mut c_char, usize, *mut *mut NotifyAck, *mut usize, *mut *mut c_void, *mut usize,
+        ) -> c_int;
+        fn rados_free_notify_response(*mut NotifyAck, usize, *mut c_void);
+        fn rados_notify_ack(Handle, *const c_char, u64, u64, *const c_char, c_int) -> c_int;
+    }
+}
+
 fn open(library: &'static str) -> Result<Library, LibraryError> {
     // SAFETY: the code that runs when these libraries are loaded sets up their own data.
     let opened = unsafe { Library::new(library) };
     opened.map_err(|error| LibraryError::Absent { library, reason: error.to_string() })
-}
-
-impl Table {
-    /// The functions of the installed libraries.
-    pub(super) fn get() -> Result<&'static Self, LibraryError> {
-        static TABLE: OnceLock<Table> = OnceLock::new();
-        if let Some(table) = TABLE.get() {
-            return Ok(table);
-        }
-        let loaded = Self::load()?;
-        Ok(TABLE.get_or_init(|| loaded))
-    }
 }

@@ -17,6 +17,10 @@ pub(crate) fn to_sense(error: &StoreError, kind: OpKind, offset: u64, unit: &Log
         StoreError::Refused { offset, .. } => {
             medium_error(kind).with_information(offset / u64::from(unit.block_size()))
         }
+        // Another server has the store, or is about to.
+        StoreError::ShutOut(_) if unit.config().shared => {
+            SenseData::not_ready(AdditionalSense::ACCESS_STATE_TRANSITION)
+        }
         StoreError::ShutOut(_) => SenseData::not_ready(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
         StoreError::Io(_) => medium_error(kind).with_information(lba),
     };

@@ -207,11 +207,12 @@ impl Change {
     }
 }
 
-/// Lets each device know its target ports: one per portal group.
+/// Lets each device know its target ports: one per portal group, here or at other servers of its units.
 pub(crate) fn declare_ports(devices: &[Arc<TargetDevice>], portals: &[Portal]) {
     for device in devices {
         let target = device.name().to_ascii_lowercase();
-        let ports: Vec<_> = portals.iter().map(|portal| (port_name(&target, portal.group), portal.group)).collect();
+        let groups = portals.iter().map(|portal| portal.group).chain(device.grouped_ports());
+        let ports: Vec<_> = groups.map(|group| (port_name(&target, group), group)).collect();
         device.set_ports(ports.iter().map(|(name, group)| (name.as_str(), *group)));
     }
 }

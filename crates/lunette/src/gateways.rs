@@ -1,0 +1,133 @@
+//! Gateways to one disk: those of this process, and `lunette gateway`, which looks at them and moves a disk.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use lunette_device::{LogicalUnit, TargetDevice, system_entropy};
+use lunette_rbd::{Access, Gateway, GatewayStore, RbdUrl, gateways_of, move_image};
+use lunette_scsi::Lun;
+use lunette_scsi::port_groups::AccessState;
+
+use crate::config::gateways::Gateways;
+use crate::failure::Failure;
+use crate::output;
+
+/// The time that all gateways of this process together have to give up their images at the end.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The time that an image has to get from one gateway to another.
+const MOVE_LIMIT: Duration = Duration::from_secs(30);
+
+static RUNNING: Mutex<Vec<Gateway>> = Mutex::new(Vec::new());
+
+/// Offers a disk together with other gateways. [`leave`] ends it.
+pub(crate) fn start(
+    config: &Gateways,
+    store: &Arc<GatewayStore>,
+    device: &Arc<TargetDevice>,
+    lun: Lun,
+    unit: &Arc<LogicalUnit>,
+) -> Result<(), Failure> {
+    let mut incarnation = [0; 8];
+    system_entropy()(&mut incarnation).map_err(Failure::other)?;
+    let resized = Arc::downgrade(unit);
+    store.on_resize(move || {
+        if let Some(unit) = resized.upgrade() {
+            unit.capacity_changed();
+        }
+    });
+    let (device, unit, config, url) =
+        (Arc::downgrade(device), Arc::downgrade(unit), config.clone(), store.url().clone());
+    let gateway = Gateway::start(store, config.group, u64::from_be_bytes(incarnation), move |publication| {
+        let (Some(device), Some(unit)) = (device.upgrade(), unit.upgrade()) else { return };
+        for group in &config.groups {
+            let is_own = *group == config.group;
+            let access = if is_own { publication.access } else { publication.value.access(*group) };
+            if is_own && access == Access::Active {
+                unit.changed_elsewhere();
+            }
+            if let Err(error) = device.set_access_state(Some(lun), *group, state(access)) {
+                tracing::error!(image = %url, %error, "an access state cannot be set");
+            }
+        }
+    });
+    let gateway = gateway.map_err(|error| Failure::disk(format!("{}: {error}", store.url())))?;
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(gateway);
+    Ok(())
+}
+
+fn state(access: Access) -> AccessState {
+    match access {
+        Access::Active => AccessState::ActiveOptimized,
+        Access::Standby => AccessState::Standby,
+        Access::Transitioning => AccessState::Transitioning,
+    }
+}
+
+/// Gives up all images, so that other gateways have them at once.
+pub(crate) fn leave() {
+    let gateways = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+    let deadline = std::time::Instant::now() + LEAVE_LIMIT;
+    for gateway in gateways {
+        if !gateway.leave(deadline.saturating_duration_since(std::time::Instant::now())) {
+            tracing::warn!("an image was not given up in time: the other gateways take it when they notice");
+        }
+    }
+}
+
+/// Look at the gateways of a disk in Ceph, or let another one have it.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Print the gateways that are running, and which one has the disk
+    List {
+        /// rbd:POOL/IMAGE, as the gateways name it
+        image: RbdUrl,
+    },
+    /// Let the gateway of a group have the disk; prints how long it took
+    Move {
+        /// rbd:POOL/IMAGE, as the gateways name it
+        image: RbdUrl,
+        /// The target port group of the gateway
+        #[arg(long, value_name = "GROUP")]
+        to: u16,
+    },
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::List { image } => list(image),
+        What::Move { image, to } => {
+            let took = move_image(image, *to, MOVE_LIMIT).map_err(|error| failure(image, &error))?;
+            output::line(format!("group {to} has the disk after {:.3} s", took.as_secs_f64()))
+        }
+    }
+}
+
+fn list(image: &RbdUrl) -> Result<(), Failure> {
+    let value = gateways_of(image).map_err(|error| failure(image, &error))?;
+    let members =
+        value.iter().flat_map(|value| value.members().map(|member| (member.group, value.access(member.group))));
+    for (group, access) in members {
+        output::line(format!("group {group}: {}", word(access)))?;
+    }
+    Ok(())
+}
+
+fn word(access: Access) -> &'static str {
+    match access {
+        Access::Active => "active",
+        Access::Standby => "standby",
+        Access::Transitioning => "transitioning",
+    }
+}
+
+fn failure(image: &RbdUrl, error: &lunette_rbd::OpenError) -> Failure {
+    Failure::disk(format!("{image}: {error}"))
+}

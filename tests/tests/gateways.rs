@@ -1,0 +1,185 @@
+//! Two gateways to one disk in Ceph: who has it, handed over, killed, stopped and woken up.
+//!
+//! The cluster is that of `cargo xtask ceph up`, named in `LUNETTE_CEPH_CONF`. Run with `--nocapture` to see how long each failover takes.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::time::{Duration, Instant};
+
+use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
+use lunette_tests::{Ceph, Configured, Image, Server, attach, lunette, run_at_most, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+const STANDBY: Sense = (2, 4, 0x0b);
+const INVALID_COMMAND: Sense = (5, 0x20, 0);
+
+/// ASYMMETRIC ACCESS STATE of REPORT TARGET PORT GROUPS.
+const ACTIVE_OPTIMIZED: u8 = 0;
+const STANDBY_STATE: u8 = 2;
+
+/// A gateway and a session with it.
+struct Gateway {
+    server: Server,
+    initiator: ScriptedInitiator,
+    _configured: Configured,
+}
+
+impl Gateway {
+    fn start(image: &Image<'_>, group: u16) -> Self {
+        let text = format!(
+            "portal = [{{ address = \"127.0.0.1:0\", group = {group} }}]\n\
+             [[target]]\n\
+             name = \"iqn.2026-11.lunette:disk\"\n\
+             gateways = {{ group = {group}, groups = [1, 2] }}\n\
+             lun = [{{ number = 0, disk = {:?} }}]\n",
+            image.url()
+        );
+        let (configured, server) = Configured::serve(&text, 1);
+        let initiator = attach(&server, &[]);
+        Self { server, initiator, _configured: configured }
+    }
+
+    /// Repeats a command while it ends with a unit attention or because of the access state; the time until it is GOOD.
+    fn until_good(&mut self, mut command: impl FnMut(&mut ScriptedInitiator) -> Outcome) -> (Outcome, Duration) {
+        let began = Instant::now();
+        let found = wait_until(LIMIT, || Some(command(&mut self.initiator)).filter(|outcome| outcome.status == 0));
+        (found.expect("the gateway gets the disk"), began.elapsed())
+    }
+
+    fn write(&mut self, lba: u32, byte: u8) -> Duration {
+        self.until_good(|initiator| initiator.write(0, lba, vec![byte; 512])).1
+    }
+
+    fn read(&mut self, lba: u32) -> Vec<u8> {
+        self.until_good(|initiator| initiator.read(0, lba, 1)).0.good()
+    }
+
+    /// The access states of the groups, as the gateway reports them.
+    fn groups(&mut self) -> Vec<(u16, u8)> {
+        let cdb = [0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
+        let (outcome, _) = self.until_good(|initiator| initiator.command(0, &cdb, Vec::new(), 64));
+        let data = outcome.good();
+        let len = 4 + u32::from_be_bytes(data[..4].try_into().unwrap()) as usize;
+        let one = |group: &[u8]| (u16::from_be_bytes([group[2], group[3]]), group[0] & 0xf);
+        data[4..len].chunks(12).map(one).collect()
+    }
+
+    /// Waits until the gateway reports that the group has the disk.
+    fn await_owner(&mut self, group: u16) {
+        let state = |of: u16| if of == group { ACTIVE_OPTIMIZED } else { STANDBY_STATE };
+        let expected = [(1, state(1)), (2, state(2))];
+        let seen = wait_until(LIMIT, || Some(self.groups()).filter(|groups| *groups == expected));
+        assert!(seen.is_some(), "{:?}", self.groups());
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.server.process().id().try_into().unwrap());
+        kill_process(pid.unwrap(), signal).unwrap();
+    }
+}
+
+/// Two gateways; the first one has the disk.
+fn two(image: &Image<'_>) -> (Gateway, Gateway) {
+    let mut first = Gateway::start(image, 1);
+    first.await_owner(1);
+    let mut second = Gateway::start(image, 2);
+    second.await_owner(1);
+    (first, second)
+}
+
+fn gateway(arguments: &[&str]) -> String {
+    run_at_most(LIMIT, lunette().arg("gateway").args(arguments)).succeeded().to_owned()
+}
+
+#[test]
+fn one_gateway_has_the_disk_and_both_say_which() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    first.write(0, 1);
+    assert_eq!(second.initiator.read(0, 0, 1).sense(), STANDBY);
+    assert_eq!(second.initiator.write(0, 0, vec![9; 512]).sense(), STANDBY);
+    assert_eq!(first.groups(), second.groups());
+    // What gateways do not tell each other, they do not support.
+    for initiator in [&mut first.initiator, &mut second.initiator] {
+        assert_eq!(initiator.command(0, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0], Vec::new(), 8).sense(), INVALID_COMMAND);
+    }
+    assert_eq!(gateway(&["list", &image.url()]), "group 1: active\ngroup 2: standby\n");
+    second.server.stop();
+    first.server.stop();
+}
+
+#[test]
+fn a_disk_is_handed_over() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    for round in 1..=3_u8 {
+        first.write(0, 2 * round);
+        print!("handed over: {}", gateway(&["move", &image.url(), "--to", "2"]));
+        assert_eq!(second.read(0), vec![2 * round; 512]);
+        second.write(0, 2 * round + 1);
+        first.await_owner(2);
+        assert_eq!(first.initiator.write(0, 0, vec![9; 512]).sense(), STANDBY);
+        print!("handed over: {}", gateway(&["move", &image.url(), "--to", "1"]));
+        assert_eq!(first.read(0), vec![2 * round + 1; 512]);
+        second.await_owner(1);
+    }
+    let none = run_at_most(LIMIT, lunette().args(["gateway", "move", &image.url(), "--to", "3"]));
+    assert!(none.failed().contains("no gateway of group 3"), "{none}");
+    // One that stops leaves the disk to the other.
+    first.write(0, 7);
+    first.server.stop();
+    println!("left by a stop: {:.3} s", second.write(1, 8).as_secs_f64());
+    assert_eq!(second.read(0), vec![7; 512]);
+    second.server.stop();
+}
+
+#[test]
+fn a_killed_gateway_is_fenced_and_what_it_answered_is_there() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    for lba in 0..64 {
+        first.write(lba, lba as u8 + 1);
+    }
+    first.server.kill();
+    println!("after a kill: {:.3} s", second.write(64, 65).as_secs_f64());
+    for lba in 0..=64 {
+        assert_eq!(second.read(lba), vec![lba as u8 + 1; 512], "block {lba}");
+    }
+    // It comes back, in standby.
+    let mut again = Gateway::start(&image, 1);
+    again.await_owner(2);
+    again.server.stop();
+    second.server.stop();
+}
+
+#[test]
+fn a_gateway_that_was_stopped_and_wakes_up_writes_nothing() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    first.write(0, 1);
+    first.signal(Signal::STOP);
+    let late: Vec<_> = (0..8).map(|lba| first.initiator.start_write(0, lba, vec![0xbb; 512], 512)).collect();
+    println!("after a stop: {:.3} s", second.write(0, 2).as_secs_f64());
+    for lba in 1..8 {
+        second.write(lba, 2);
+    }
+    first.signal(Signal::CONT);
+    for write in late {
+        assert_ne!(first.initiator.finish(write).status, 0, "a write of the fenced gateway was answered GOOD");
+    }
+    first.await_owner(2);
+    for lba in 0..8 {
+        assert_eq!(second.read(lba), vec![2; 512], "block {lba}");
+    }
+    // It is a gateway again.
+    gateway(&["move", &image.url(), "--to", "1"]);
+    assert_eq!(first.read(0), vec![2; 512]);
+    first.server.stop();
+    second.server.stop();
+}
