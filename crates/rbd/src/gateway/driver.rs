@@ -43,7 +43,9 @@ impl Worker {
         let (sender, work) = channel::<Work>();
         let alive = alive.clone();
         let run = move || {
-            work.into_iter().for_each(|work| work());
+            for work in work {
+                work();
+            }
             drop(alive);
         };
         thread::Builder::new().name(format!("lunette-{name}")).spawn(run)?;

@@ -119,10 +119,8 @@ impl SharedObject {
                 watch.watcher.cast(),
             )
         };
-        if let Err(error) = check(code) {
-            // It may have been called already, so it stays.
-            return Err(error);
-        }
+        // On failure the watcher may have been called already, so it stays.
+        check(code)?;
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
         Ok(())
     }

@@ -155,6 +155,7 @@ table! {
 
 table! {
     /// What gateways need beside it.
+    #[allow(clippy::struct_field_names, reason = "the names are those of the functions")]
     ObjectTable:
     "librados.so.2" {
         fn rados_getaddrs(Handle, *mut *mut c_char) -> c_int;
