@@ -74,7 +74,7 @@ pub type Edit = Box<dyn FnOnce(&Catalog) -> Result<Objects, Problem> + Send>;
 pub struct Catalog {
     /// The name of the main file.
     pub main_file: String,
-    /// The objects of the main file. Only who edits that file changes them.
+    /// The objects of the main file, which the API does not change.
     pub main: Objects,
     /// The objects of `conf.d`.
     pub objects: Objects,
@@ -219,7 +219,7 @@ impl Default for Events {
 impl Events {
     /// Tells all readers.
     pub fn send(&self, event: Event) {
-        // Without readers there is nobody to tell.
+        // It fails when there are no readers.
         let _ = self.0.send(event);
     }
 

@@ -250,7 +250,7 @@ fn readers_hear_of_events_and_of_those_they_have_missed() {
         client.events("/v1/events", take).unwrap();
     });
     start.recv().unwrap();
-    // Until the reader is there, nobody hears.
+    // What is sent before the reader is there is not heard.
     let first = loop {
         served.events.send(event("first"));
         if let Ok(event) = rx.recv_timeout(std::time::Duration::from_millis(20)) {

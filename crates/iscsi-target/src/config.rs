@@ -109,7 +109,7 @@ pub struct ServerConfig {
     /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
     /// Sessions are spread over them.
     pub cores: usize,
-    /// Who is told of sessions that begin and end.
+    /// Is told of sessions that begin and end.
     pub observer: Option<SessionObserver>,
 }
 

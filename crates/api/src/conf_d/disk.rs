@@ -28,7 +28,7 @@ impl DiskFolder {
 
     fn open(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        // Initiator names and users are nobody else's business.
+        // Names of initiators and users are for the owner alone.
         options.write(true).create(true).truncate(true).mode(0o600);
         options.open(self.0.join(name))
     }
