@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::Output;
+use std::sync::mpsc::channel;
+use std::thread;
 
 use lunette_tests::{Configured, Server, attach, lunette, run};
 use serde_json::Value;
@@ -159,5 +162,55 @@ fn completions_know_the_commands() {
     let text = String::from_utf8(output.stdout).unwrap();
     for word in ["resize", "apply", "kick", "--prune"] {
         assert!(text.contains(word), "{word}");
+    }
+}
+
+/// Everything that leaves the server is searched for what is secret.
+#[test]
+fn secrets_stay_in_their_files() {
+    const MARKER: &str = "marker-of-a-secret-0123456789";
+    let (place, server) = Configured::serve(MAIN, 1);
+    fs::write(place.file("secret"), MARKER).unwrap();
+    let chap = format!("chap=[{{ user = \"u\", secret_file = \"{}\" }}]", place.file("secret").display());
+    let mut events = lunette()
+        .args(["ctl", "events", "--api", &format!("unix:{}", place.file("api.sock").display())])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (told, heard) = channel();
+    let lines = BufReader::new(events.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let reader = thread::spawn(move || lines.for_each(|line| drop(told.send(line))));
+    // What changes before the reader of events is there is not told to it.
+    let mut text = String::new();
+    for attempt in 0.. {
+        done(&place, &["add", DB, &chap, &format!("max_connections={}", attempt % 2 + 1)]);
+        if let Ok(line) = heard.try_recv() {
+            text = line;
+            break;
+        }
+    }
+    fs::write(place.file("wrong.toml"), format!("[[target]]\nname = \"iqn.x\"\nchap = [{{ user = {MARKER} }}]"))
+        .unwrap();
+    let mistake = failed(&place, &["apply", "-f", &place.file("wrong.toml").display().to_string()]).1;
+    fs::write(place.file("wanted.toml"), format!("[[target]]\nname = \"iqn.x\"\n{}", chap.replacen('=', " = ", 1)))
+        .unwrap();
+    let planned = done(&place, &["plan", "-f", &place.file("wanted.toml").display().to_string()]);
+    let shown = done(&place, &["show", DB]) + &done(&place, &["ls", "--json"]);
+    let files: String =
+        files(&place).iter().map(|file| fs::read_to_string(place.file("conf.d").join(file)).unwrap()).collect();
+    done(&place, &["rm", DB]);
+    text.extend(heard.iter().take_while(|line| !line.contains("removed")));
+    events.kill().unwrap();
+    events.wait().unwrap();
+    reader.join().unwrap();
+    for (what, told) in [
+        ("log", server.log()),
+        ("plan", planned),
+        ("show", shown),
+        ("events", text),
+        ("mistake", mistake),
+        ("files", files),
+    ] {
+        assert!(!told.contains(MARKER), "{what}: {told}");
     }
 }
