@@ -496,6 +496,15 @@ impl<T> Machine<T> {
         self.settle(now);
     }
 
+    /// A path gave no answer about access states. It is asked again, unless it is lost.
+    pub(super) fn not_told(&mut self, path: usize, life: u64, now: Time) {
+        let this = &mut self.paths[path];
+        if this.life == life {
+            (this.is_asking, this.ask_at) = (false, now + STATES_PAUSE);
+            self.settle(now);
+        }
+    }
+
     /// A path was cleared over another one, or could not be.
     pub(super) fn cleared(&mut self, path: usize, is_done: bool, now: Time) {
         let this = &mut self.paths[path];

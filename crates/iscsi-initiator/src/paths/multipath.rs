@@ -233,12 +233,14 @@ impl Multipath {
                 drop(state);
                 let Some(session) = session else { return };
                 detach(async move {
-                    // Without a session there are no states, and the loss is told otherwise.
-                    if let Ok(groups) = check::states(&session, me.lun).await {
-                        let mut state = me.lock();
-                        state.machine.states(path, life, groups.as_deref(), me.now());
-                        me.act(state);
+                    let told = check::states(&session, me.lun).await;
+                    let mut state = me.lock();
+                    match told {
+                        Ok(groups) => state.machine.states(path, life, groups.as_deref(), me.now()),
+                        // A lost session tells so itself; others had no buffer, or no answer in time.
+                        Err(_) => state.machine.not_told(path, life, me.now()),
                     }
+                    me.act(state);
                 });
             }
             Action::Clear { path, way } => {

@@ -237,6 +237,19 @@ fn a_power_on_that_a_new_nexus_is_told_is_no_news_while_another_path_is_there() 
     assert!(machine.is_power_on_news(0));
 }
 
+#[test]
+fn a_path_that_could_not_be_asked_for_its_state_is_asked_again() {
+    let mut machine = up(&[Standby]);
+    let key = machine.read(at(1000));
+    assert_eq!(machine.actions(), [Action::AskStates { path: 0 }]);
+    machine.not_told(0, 1, at(1001));
+    assert!(machine.actions().is_empty());
+    machine.time_has_come(at(1001) + STATES_PAUSE);
+    assert_eq!(machine.actions(), [Action::AskStates { path: 0 }]);
+    machine.states(0, 1, None, at(2000));
+    assert_eq!(machine.sent(), [(key, 0)]);
+}
+
 /// What is under way over a path, or was when it was lost.
 struct Copy {
     request: Key,
