@@ -122,6 +122,10 @@ struct Path {
     /// When it may be cleared over another path.
     clear_at: Time,
     is_clearing: bool,
+    /// Whether it was lost again since the action that clears it was asked for, which may have come before what it then had.
+    lost_meanwhile: bool,
+    /// Whether a nexus in another portal group, where it was logged in before, may run what it was sent.
+    has_moved: bool,
     is_asking: bool,
     /// When access states are asked for next, unless the path is active.
     ask_at: Time,
@@ -138,6 +142,8 @@ impl Path {
             cleared_before: 0,
             clear_at: Time::default(),
             is_clearing: false,
+            lost_meanwhile: false,
+            has_moved: false,
             is_asking: false,
             ask_at: Time::default(),
         }
@@ -418,7 +424,8 @@ impl<T> Machine<T> {
         }
         let is_first = this.cleared_before == 0;
         // Another portal group is another nexus: the target was redirected.
-        let is_reinstated = is_first || this.found.portal_group == found.portal_group;
+        this.has_moved |= !is_first && this.found.portal_group != found.portal_group;
+        let is_reinstated = !this.has_moved;
         (this.link, this.failures, this.in_flight, this.found) = (Link::Up, 0, 0, found);
         (this.is_asking, this.ask_at) = (false, now + STATES_PAUSE);
         self.pathless_since = None;
@@ -450,7 +457,7 @@ impl<T> Machine<T> {
     fn lost(&mut self, path: usize, life: u64, now: Time) {
         let this = &mut self.paths[path];
         if this.life == life && this.is_up() {
-            this.clear_at = now + CLEAR_PAUSE;
+            (this.clear_at, this.lost_meanwhile) = (now + CLEAR_PAUSE, true);
             self.down(path, now);
         }
     }
@@ -509,7 +516,8 @@ impl<T> Machine<T> {
     pub(super) fn cleared(&mut self, path: usize, is_done: bool, now: Time) {
         let this = &mut self.paths[path];
         (this.is_clearing, this.clear_at) = (false, now + CLEAR_PAUSE);
-        if is_done {
+        if is_done && !this.lost_meanwhile {
+            this.has_moved = false;
             // What is sent by the next login, or by the one that is there or being made, is no stray.
             let is_down = matches!(this.link, Link::Down { .. });
             let life = this.life + u64::from(is_down);
@@ -564,7 +572,7 @@ impl<T> Machine<T> {
                 && self.claims.is_held_up_by(path)
                 && let Some(way) = self.way_to_clear(path)
             {
-                self.paths[path].is_clearing = true;
+                (self.paths[path].is_clearing, self.paths[path].lost_meanwhile) = (true, false);
                 self.actions.push_back(Action::Clear { path, way });
             }
         }
@@ -573,7 +581,8 @@ impl<T> Machine<T> {
     fn way_to_clear(&self, path: usize) -> Option<Clearing> {
         let group = self.paths[path].found.portal_group;
         let up = || self.paths.iter().enumerate().filter(|(_, other)| other.is_up());
-        let sibling = up().find(|(at, other)| *at != path && group.is_some() && other.found.portal_group == group);
+        let is_known = group.is_some() && !self.paths[path].has_moved;
+        let sibling = up().find(|(at, other)| *at != path && is_known && other.found.portal_group == group);
         if let Some((portal_of, _)) = sibling {
             return Some(Clearing::Reinstate { portal_of });
         }

@@ -250,6 +250,73 @@ fn a_path_that_could_not_be_asked_for_its_state_is_asked_again() {
     assert_eq!(machine.sent(), [(key, 0)]);
 }
 
+/// A machine of two paths, whose first one was lost with a write that the other has answered since. A newer write of the same blocks
+/// waits.
+fn held_up() -> (Machine<u32>, Key) {
+    let mut machine = up(&[ActiveOptimized, ActiveNonOptimized]);
+    let old = machine.write(0..8, at(0));
+    machine.ended(old, Ended::Lost, at(1));
+    machine.ended(old, Ended::Answered, at(2));
+    let new = machine.write(0..8, at(3));
+    machine.actions();
+    (machine, new)
+}
+
+#[test]
+fn a_reset_does_not_clear_what_was_lost_after_it_was_asked_for() {
+    let (mut machine, new) = held_up();
+    machine.time_has_come(at(1) + CLEAR_PAUSE);
+    assert!(machine.actions().contains(&Action::Clear { path: 0, way: Clearing::Reset { over: 1 } }));
+    // The path comes back, takes the write, and is lost with it before the reset is answered.
+    machine.connected(0, 2, found(0, ActiveOptimized), at(1100));
+    assert_eq!(machine.sent(), [(new, 0)]);
+    machine.ended(new, Ended::Lost, at(1101));
+    machine.ended(new, Ended::Answered, at(1102));
+    machine.actions();
+    let newest = machine.write(0..8, at(1103));
+    machine.cleared(0, true, at(1104));
+    assert!(!machine.sent().iter().any(|(key, _)| *key == newest), "the reset may have come before the write");
+    machine.time_has_come(at(1104) + CLEAR_PAUSE);
+    assert!(machine.actions().contains(&Action::Clear { path: 0, way: Clearing::Reset { over: 1 } }));
+    machine.cleared(0, true, at(3000));
+    assert_eq!(machine.sent(), [(newest, 1)]);
+}
+
+#[test]
+fn a_nexus_of_a_portal_group_that_a_path_has_left_is_only_cleared_by_a_reset() {
+    let (mut machine, new) = held_up();
+    machine.time_has_come(at(1) + FIRST_RECONNECT_PAUSE);
+    machine.connected(0, 2, found(9, ActiveOptimized), at(100));
+    machine.session_lost(0, 2, at(101));
+    machine.time_has_come(at(102) + FIRST_RECONNECT_PAUSE);
+    machine.connected(0, 3, found(9, ActiveOptimized), at(300));
+    assert!(!machine.sent().iter().any(|(key, _)| *key == new), "portal group 0 may still run the old write");
+    machine.time_has_come(at(300) + CLEAR_PAUSE);
+    let actions = machine.actions();
+    assert!(matches!(actions[..], [Action::Clear { path: 0, way: Clearing::Reset { .. } }]), "{actions:?}");
+    machine.cleared(0, true, at(2000));
+    assert_eq!(machine.sent(), [(new, 0)]);
+}
+
+#[test]
+fn the_portal_group_that_a_path_has_moved_to_does_not_reinstate_the_nexus_that_it_left() {
+    let mut machine = Machine::<u32>::new(2, 60 * SECOND);
+    for (path, group) in [1, 2].into_iter().enumerate() {
+        machine.connected(path, 1, found(group, ActiveOptimized), at(0));
+    }
+    machine.actions();
+    let old = machine.write(0..8, at(0));
+    machine.ended(old, Ended::Lost, at(1));
+    machine.ended(old, Ended::Answered, at(2));
+    machine.write(0..8, at(3));
+    machine.time_has_come(at(1) + FIRST_RECONNECT_PAUSE);
+    machine.connected(0, 2, found(2, ActiveOptimized), at(100));
+    machine.actions();
+    machine.time_has_come(at(1) + CLEAR_PAUSE);
+    let actions = machine.actions();
+    assert!(matches!(actions[..], [Action::Clear { path: 0, way: Clearing::Reset { .. } }]), "{actions:?}");
+}
+
 /// What is under way over a path, or was when it was lost.
 struct Copy {
     request: Key,
