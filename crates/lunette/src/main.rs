@@ -39,6 +39,7 @@ mod serve;
 mod served;
 mod size;
 mod system;
+mod systemd;
 mod terminal;
 mod tune;
 mod volumes;

@@ -29,6 +29,7 @@ use crate::secret::ChapArgument;
 use crate::served::Served;
 use crate::size::Size;
 use crate::system;
+use crate::systemd;
 use crate::volumes;
 
 const AFTER_HELP: &str = "\
@@ -196,7 +197,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })
     .map_err(bind_failure)?;
     let stopper = server.stopper();
-    system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
+    system::stop_on_signals(move || {
+        systemd::notify("STOPPING=1");
+        stopper.stop();
+    })
+    .map_err(Failure::other)?;
     images::follow(server.control())?;
     let control = server.control();
     let control_plane = files.zip(sources).map(|(files, sources)| {
@@ -221,6 +226,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut counts = Counts::new(server.monitor(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
     print_urls(&first_portals(&server), &devices).map_err(Failure::other)?;
+    let units: usize = devices.iter().map(|device| device.units().len()).sum();
+    systemd::notify(&format!("READY=1\nSTATUS=Serving {units} logical units of {} targets", devices.len()));
     server.run().map_err(Failure::other)?;
     volumes::close()
 }

@@ -22,19 +22,19 @@ use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
 
 /// Executes the commands of one nexus that are answered at once. The logical unit is looked up once for neighbours, and neighbours are counted
-/// together: one after the other they have all taken the time of the run, so the latency of each is its share.
+/// together: one after the other they have all taken the time of the stretch, so the latency of each is its share.
 ///
 /// Keep it for a batch at most: a unit that is removed meanwhile stays usable through it, and what was done is counted when it is dropped.
 pub struct AtOnce<'a, C: Fn() -> Instant> {
     nexus: &'a Nexus,
     clock: C,
     unit: Option<Known>,
-    run: Run,
+    stretch: Stretch,
 }
 
 /// Commands on one unit that are not counted yet.
 #[derive(Default)]
-struct Run {
+struct Stretch {
     /// The moment of the first one.
     begun: Option<Instant>,
     reads: u64,
@@ -63,7 +63,7 @@ struct Transfer<'a> {
 impl Nexus {
     /// For the commands of a batch that are answered at once. `clock` tells how long they take.
     pub fn at_once<C: Fn() -> Instant>(&self, clock: C) -> AtOnce<'_, C> {
-        AtOnce { nexus: self, clock, unit: None, run: Run::default() }
+        AtOnce { nexus: self, clock, unit: None, stretch: Stretch::default() }
     }
 }
 
@@ -80,8 +80,8 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
     pub fn read(&mut self, lun: [u8; 8], cdb: [u8; 16], place: &mut [u8]) -> bool {
         let is_read = self.execute_read(lun, cdb, place);
         if is_read {
-            self.run.reads += 1;
-            self.run.read_bytes += place.len() as u64;
+            self.stretch.reads += 1;
+            self.stretch.read_bytes += place.len() as u64;
         }
         is_read
     }
@@ -97,8 +97,8 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
     pub fn write(&mut self, lun: [u8; 8], cdb: [u8; 16], from: &[u8]) -> bool {
         let is_written = self.execute_write(lun, cdb, from);
         if is_written {
-            self.run.writes += 1;
-            self.run.written_bytes += from.len() as u64;
+            self.stretch.writes += 1;
+            self.stretch.written_bytes += from.len() as u64;
         }
         is_written
     }
@@ -116,8 +116,8 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
 
     fn admit(&mut self, lun: [u8; 8], cdb: [u8; 16], direction: Direction, len: usize) -> Option<Transfer<'_>> {
         let (nexus, cdb) = (self.nexus, Cdb::from(cdb));
-        if self.run.begun.is_none() {
-            self.run.begun = Some((self.clock)());
+        if self.stretch.begun.is_none() {
+            self.stretch.begun = Some((self.clock)());
         }
         let itl = self.find(lun).itl.as_deref()?;
         if !itl.unit_attentions.is_empty() {
@@ -133,7 +133,7 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
     #[inline]
     fn find(&mut self, lun: [u8; 8]) -> &Known {
         if self.unit.as_ref().is_some_and(|known| known.lun != lun) {
-            self.count_run();
+            self.count_stretch();
             self.unit = None;
         }
         let nexus = self.nexus;
@@ -141,12 +141,12 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
     }
 
     /// Counts what was done on the unit.
-    fn count_run(&mut self) {
-        let Run { begun, reads, read_bytes, writes, written_bytes } = std::mem::take(&mut self.run);
+    fn count_stretch(&mut self) {
+        let Stretch { begun, reads, read_bytes, writes, written_bytes } = std::mem::take(&mut self.stretch);
         let itl = self.unit.as_ref().and_then(|known| known.itl.as_ref());
         let (Some(begun), Some(itl), 1..) = (begun, itl, reads + writes) else { return };
         let (counters, took) = (&itl.counters, (self.clock)().saturating_duration_since(begun));
-        // Of each command; a run is part of a batch, which does not take centuries.
+        // Of each command; a stretch is part of a batch, which does not take centuries.
         let nanos = took.as_nanos() as u64 / (reads + writes);
         if reads > 0 {
             counters.at_once(CommandKind::Read, reads, nanos);
@@ -163,7 +163,7 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
 
 impl<C: Fn() -> Instant> Drop for AtOnce<'_, C> {
     fn drop(&mut self) {
-        self.count_run();
+        self.count_stretch();
     }
 }
 

@@ -86,7 +86,7 @@ fn initiators_are_told_apart_and_outlive_their_sessions() {
 }
 
 #[test]
-fn commands_answered_at_once_share_the_time_of_their_run() {
+fn commands_answered_at_once_share_the_time_of_their_stretch() {
     let store = Arc::new(lunette_store::MemoryStore::new(1 << 20).unwrap());
     let unit = lunette_device::LogicalUnit::new(lunette_device::LogicalUnitConfig::new(store, "fast")).unwrap();
     let device = Arc::new(lunette_device::TargetDevice::new("iqn.2026-11.test"));
@@ -110,7 +110,7 @@ fn commands_answered_at_once_share_the_time_of_their_run() {
     }
     assert!(at_once.write([0; 8], cdb(&WRITE_3_BLOCKS), &[7; 3 * 512]));
     drop(at_once);
-    assert_eq!(reads.get(), 2, "one reading at the begin of the run and one at its end");
+    assert_eq!(reads.get(), 2, "one reading at the begin of the stretch and one at its end");
     let counts = unit.counts();
     assert_eq!(counts.latencies(CommandKind::Read)[1], 3, "a quarter of 400 us each");
     assert_eq!(counts.total_latency(CommandKind::Read), Duration::from_micros(300));
