@@ -8,7 +8,9 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 14] = [
+const NEEDED: [(&str, Option<&str>); 16] = [
+    ("chromium", Some("chromium")),
+    ("chromium-driver", Some("chromedriver")),
     ("fio", Some("fio")),
     ("iproute2", Some("ip")),
     ("istgt", Some("istgt")),

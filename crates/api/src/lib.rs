@@ -1,6 +1,6 @@
 //! The control plane of a target: its objects, their files, and the HTTP API over them.
 //!
-//! Floor 5 of the house, but it knows no other crate: the server behind it is a trait.
+//! Floor 4 of the house, but it knows no other crate: the server behind it is a trait.
 //!
 //! - [`objects`] says what an object is and what its file is called, without I/O.
 //! - [`conf_d`] keeps objects in files, so that a change happens as a whole or not at all.
@@ -22,8 +22,9 @@ mod routes;
 pub mod server;
 mod tokens;
 
-pub use listen::{Listener, Place, serve};
+pub use listen::{Access, Listener, Place, Site, serve, serve_with};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;
+pub use routes::router;
 pub use server::{Catalog, Disk, Edit, Event, Events, Notice, Origin, Plan, PlannedChange, Server, Session};
 pub use tokens::TokenFile;

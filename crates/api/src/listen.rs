@@ -82,12 +82,50 @@ impl Listener {
     }
 }
 
+/// How clients of a place prove that they may use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Whoever can connect may do everything, as at a Unix socket.
+    Open,
+    /// Each request needs a bearer token. The place has TLS.
+    Tokens,
+}
+
+/// Pages for people beside the API.
+pub trait Site {
+    /// The pages of a place. They stand behind the same check of tokens as the API.
+    fn pages(&self, access: Access) -> Router;
+
+    /// Puts before API and pages what browsers need there, such as a login.
+    fn front(&self, routes: Router, access: Access) -> Router;
+}
+
+/// No pages.
+impl Site for () {
+    fn pages(&self, _: Access) -> Router {
+        Router::new()
+    }
+
+    fn front(&self, routes: Router, _: Access) -> Router {
+        routes
+    }
+}
+
 /// Serves the API on a thread of its own, until the process ends.
 ///
 /// # Errors
 ///
 /// When the thread cannot be had.
 pub fn serve(listeners: Vec<Listener>, server: Arc<dyn Server>) -> io::Result<()> {
+    serve_with(listeners, server, &())
+}
+
+/// The same, with the pages of a site.
+///
+/// # Errors
+///
+/// When the thread cannot be had.
+pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn Site) -> io::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(MAX_BUSY_REQUESTS).build()?;
     let context = runtime.enter();
@@ -95,9 +133,14 @@ pub fn serve(listeners: Vec<Listener>, server: Arc<dyn Server>) -> io::Result<()
     let mut accepting = Vec::new();
     for Listener(open) in listeners {
         accepting.push(match open {
-            Open::Unix(socket) => tokio::spawn(accept_unix(socket.listen()?, router.clone())),
+            Open::Unix(socket) => {
+                let routes = router.clone().merge(site.pages(Access::Open));
+                tokio::spawn(accept_unix(socket.listen()?, site.front(routes, Access::Open)))
+            }
             Open::Tcp { listener, tls, tokens } => {
-                let router = router.clone().layer(from_fn_with_state(tokens, require_token));
+                let routes = router.clone().merge(site.pages(Access::Tokens));
+                let routes = routes.layer(from_fn_with_state(tokens, require_token));
+                let router = site.front(routes, Access::Tokens);
                 tokio::spawn(accept_tcp(tokio::net::TcpListener::from_std(listener)?, tls, router))
             }
         });

@@ -63,8 +63,8 @@ impl FromRef<Shared> for Arc<dyn Server> {
     }
 }
 
-/// The API of a server.
-pub(crate) fn router(server: Arc<dyn Server>) -> Router {
+/// The API of a server, without the checks of who may use it.
+pub fn router(server: Arc<dyn Server>) -> Router {
     let (router, description) = described(&*server);
     let shared = Shared {
         server,

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use lunette_api::{Listener, Place as Open, TokenFile, serve};
+use lunette_api::{Listener, Place as Open, Server, TokenFile, serve_with};
+use lunette_console::Console;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -36,9 +37,10 @@ pub(crate) fn open(api: &Api) -> Result<Vec<Listener>, Failure> {
     api.listen.iter().map(open).collect()
 }
 
-/// Serves the API on a thread of its own.
+/// Serves the API and the console on a thread of their own.
 pub(crate) fn start(listeners: Vec<Listener>, control_plane: ControlPlane) -> Result<(), Failure> {
-    serve(listeners, Arc::new(control_plane)).map_err(Failure::other)
+    let server: Arc<dyn Server> = Arc::new(control_plane);
+    serve_with(listeners, Arc::clone(&server), &Console::new(server)).map_err(Failure::other)
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> Failure {

@@ -1,0 +1,233 @@
+//! Requests of the API as buttons and forms.
+
+use std::borrow::Cow;
+
+use lunette_api::client;
+use lunette_api::objects::etag;
+use maud::{Markup, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+/// What stays as it is in a segment of a path (RFC 3986 section 3.3), as far as names have it.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+/// A name as a segment of the path of a page.
+pub(crate) fn segment(name: &str) -> String {
+    utf8_percent_encode(name, SEGMENT).to_string()
+}
+
+/// An object of the API, by the parts of its path.
+pub(crate) struct Place<'a>(pub(crate) &'a [&'a str]);
+
+impl Place<'_> {
+    /// Its path in a request.
+    pub(crate) fn url(&self) -> String {
+        client::path(self.0)
+    }
+
+    /// Its name for `lunette ctl`.
+    fn name(&self) -> String {
+        self.0.join("/")
+    }
+}
+
+/// A request of the API, and the line of `lunette ctl` that does the same.
+pub(crate) struct Call {
+    verb: Verb,
+    /// Its path; `{name}` in it stands for a field of the form.
+    url: String,
+    line: Line,
+    /// The headers of its precondition, as JSON.
+    condition: Option<String>,
+    confirm: Option<String>,
+    /// The page that follows, if not the same again.
+    then: Option<String>,
+}
+
+#[derive(Clone, Copy)]
+enum Verb {
+    Put,
+    Delete,
+    Post,
+}
+
+/// A line of `lunette ctl`.
+enum Line {
+    Whole(String),
+    /// `add NAME`, which `console.js` completes with the fields of the form.
+    Add(String),
+    /// `resize NAME`, which it completes with the size.
+    Resize(String),
+}
+
+impl Call {
+    fn new(verb: Verb, url: String, line: Line) -> Self {
+        Self { verb, url, line, condition: None, confirm: None, then: None }
+    }
+
+    /// Adds or replaces an object.
+    pub(crate) fn put(place: &Place<'_>) -> Self {
+        Self::new(Verb::Put, place.url(), Line::Add(place.name()))
+    }
+
+    /// Adds an object whose name is a field of the form.
+    pub(crate) fn add(list: &Place<'_>, field: &str) -> Self {
+        let with_field = |list: String| format!("{list}/{{{field}}}");
+        let mut call = Self::new(Verb::Put, with_field(list.url()), Line::Add(with_field(list.name())));
+        call.condition = Some(serde_json::json!({ "If-None-Match": "*" }).to_string());
+        call
+    }
+
+    /// Replaces a logical unit by the same with another `create`.
+    pub(crate) fn resize(place: &Place<'_>) -> Self {
+        Self::new(Verb::Put, place.url(), Line::Resize(place.name()))
+    }
+
+    /// Removes an object.
+    pub(crate) fn remove(place: &Place<'_>) -> Self {
+        Self::new(Verb::Delete, place.url(), Line::Whole(format!("lunette ctl rm {}", word(&place.name()))))
+    }
+
+    /// Ends a session.
+    pub(crate) fn kick(session: u16) -> Self {
+        let number = session.to_string();
+        Self::new(Verb::Delete, Place(&["sessions", &number]).url(), Line::Whole(format!("lunette ctl kick {number}")))
+    }
+
+    /// Says what a replacement of all objects would change.
+    pub(crate) fn plan() -> Self {
+        let line = Line::Whole("lunette ctl plan --prune -f FILE".into());
+        Self::new(Verb::Post, "/v1/config:plan".into(), line)
+    }
+
+    /// Replaces all objects.
+    pub(crate) fn apply() -> Self {
+        let line = Line::Whole("lunette ctl apply --prune -f FILE".into());
+        Self::new(Verb::Put, "/v1/config".into(), line)
+    }
+
+    /// Only when the object still is what the page shows.
+    pub(crate) fn of(mut self, shown: &Value) -> Self {
+        self.condition = Some(serde_json::json!({ "If-Match": etag(shown) }).to_string());
+        self
+    }
+
+    /// Asks before.
+    pub(crate) fn confirm(mut self, question: String) -> Self {
+        self.confirm = Some(question);
+        self
+    }
+
+    /// Goes to another page after it.
+    pub(crate) fn then(mut self, page: &str) -> Self {
+        self.then = Some(page.into());
+        self
+    }
+
+    /// A button that sends it, beside its line. `id` is one of its own on the page, and the same whenever the page is loaded.
+    pub(crate) fn button(&self, id: &str, label: &str) -> Markup {
+        html! { div.call { (self.bare_button(id, label, false)) (self.line()) } }
+    }
+
+    /// A button of a form that sends what the form holds.
+    pub(crate) fn submit(&self, id: &str, label: &str) -> Markup {
+        html! { div.call { (self.bare_button(id, label, true)) (self.line()) } }
+    }
+
+    fn line(&self) -> Markup {
+        let (verb, name) = match &self.line {
+            Line::Whole(line) => return html! { code.ctl { (line) } },
+            Line::Add(name) => ("add", name),
+            Line::Resize(name) => ("resize", name),
+        };
+        html! { code.ctl data-ctl=(verb) data-name=(name) { "lunette ctl " (verb) " " (word(name)) } }
+    }
+
+    fn bare_button(&self, id: &str, label: &str, has_document: bool) -> Markup {
+        let [put, delete, post] = [Verb::Put, Verb::Delete, Verb::Post]
+            .map(|verb| (verb as u8 == self.verb as u8).then_some(self.url.as_str()));
+        html! {
+            button id=(id) type=(if has_document { "submit" } else { "button" })
+                hx-put=[put] hx-delete=[delete] hx-post=[post] hx-swap="none" hx-params="none"
+                hx-ext=[has_document.then_some("document")] hx-validate=[has_document.then_some("true")]
+                hx-headers=[&self.condition] hx-confirm=[&self.confirm] data-then=[&self.then]
+                class=[matches!(self.verb, Verb::Delete).then_some("danger")] { (label) }
+        }
+    }
+}
+
+/// A form whose buttons [submit](Call::submit) `document` with the fields put in.
+pub(crate) fn form(document: &Value, content: &Markup) -> Markup {
+    html! { form data-document=(document) { (content) } }
+}
+
+/// What a field is in the document.
+#[derive(Clone, Copy)]
+pub(crate) enum As {
+    Text,
+    Number,
+    /// Words between spaces, commas or line ends.
+    List,
+    /// A part of the path alone.
+    Path,
+}
+
+/// An input with its label. Empty, its key is left out.
+pub(crate) struct Field<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) label: &'a str,
+    pub(crate) kind: As,
+    pub(crate) value: &'a str,
+    pub(crate) hint: &'a str,
+    pub(crate) required: bool,
+}
+
+impl Field<'_> {
+    pub(crate) fn show(&self) -> Markup {
+        let kind = match self.kind {
+            As::Text => Some("text"),
+            As::Number => Some("number"),
+            As::List => Some("list"),
+            As::Path => None,
+        };
+        html! {
+            label { (self.label)
+                input name=(self.name) data-as=[kind] value=(self.value) placeholder=(self.hint) required[self.required]
+                    inputmode=[matches!(self.kind, As::Number).then_some("numeric")]
+                    autocomplete="off" autocapitalize="none" spellcheck="false";
+            }
+        }
+    }
+}
+
+/// A box that puts `value`, which is JSON, into the document when it is checked.
+pub(crate) fn check(name: &str, label: &str, value: &str, is_checked: bool) -> Markup {
+    html! { label.check { input type="checkbox" name=(name) data-as="json" value=(value) checked[is_checked]; (label) } }
+}
+
+/// A text as one word of a shell.
+fn word(text: &str) -> Cow<'_, str> {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "@%+:,./=_-".contains(char);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''")).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_the_text_back() {
+        for text in
+            ["iqn.2026-11.org.example:db", "", "a b", "$(reboot)", "it's", "`x`", "\\", "[::1]:3260", "ä", "~", "a=b"]
+        {
+            let mut command = std::process::Command::new("sh");
+            let output = command.args(["-c", &format!("printf %s {}", word(text))]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), text);
+        }
+        assert_eq!(word("iqn.2026-11.org.example:db/0"), "iqn.2026-11.org.example:db/0");
+    }
+}

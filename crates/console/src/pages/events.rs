@@ -1,0 +1,16 @@
+//! What happens, as it happens.
+
+use axum::extract::State;
+use maud::{Markup, html};
+
+use super::Pages;
+use super::layout::page;
+
+pub(super) async fn get(State(pages): State<Pages>) -> Markup {
+    let content = html! {
+        h1 { "Events" }
+        p { "Those from now on, the latest first; " code { "lunette ctl events" } " prints the same." }
+        ol id="events" data-events="/v1/events" aria-live="polite" {}
+    };
+    page(pages.access, "Events", "/console/events", &content)
+}
