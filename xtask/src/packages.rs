@@ -8,15 +8,17 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 16] = [
+const NEEDED: [(&str, Option<&str>); 18] = [
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
+    ("curl", Some("curl")),
     ("fio", Some("fio")),
     ("iproute2", Some("ip")),
     ("istgt", Some("istgt")),
     ("libiscsi-bin", Some("iscsi-ls")),
     ("libnbd-bin", Some("nbdcopy")),
     ("linux-perf", Some("perf")),
+    ("openssl", Some("openssl")),
     ("prometheus", Some("promtool")),
     ("python3-pykmip", Some("pykmip-server")),
     ("qemu-utils", Some("qemu-img")),
