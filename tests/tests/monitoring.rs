@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 /// The longest time for an expression to find something.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 fn contrib(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib").join(path)
