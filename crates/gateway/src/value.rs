@@ -173,7 +173,8 @@ impl<'a> Reader<'a> {
         if self.take()? != MAGIC || self.take()? != [ENCODING] {
             return None;
         }
-        let version = u64::from_be_bytes(self.take()?);
+        // 0 is that of no value, and the last one would have no next one.
+        let version = Some(u64::from_be_bytes(self.take()?)).filter(|version| (1..u64::MAX).contains(version))?;
         let wanted = Some(u16::from_be_bytes(self.take()?)).filter(|group| *group != 0);
         let owner = match self.take()? {
             [0] => None,
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn value() -> impl Strategy<Value = Value> {
-        (any::<u64>(), members(), owner(), proptest::option::of(1_u16..), entries())
+        (1..u64::MAX, members(), owner(), proptest::option::of(1_u16..), entries())
             .prop_map(|(version, members, owner, wanted, entries)| Value { version, members, owner, wanted, entries })
     }
 
@@ -290,6 +291,14 @@ mod tests {
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(Value::decode(&bytes).is_err());
             let _ = Value::decode(&[&Value::header(1)[..], &bytes].concat());
+        }
+    }
+
+    #[test]
+    fn versions_that_are_no_version_are_refused() {
+        for version in [0, u64::MAX] {
+            let bytes = Value { version, ..Value::empty() }.encode().unwrap();
+            assert_eq!(Value::decode(&bytes), Err(ValueError::Unknown));
         }
     }
 
