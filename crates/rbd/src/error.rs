@@ -53,6 +53,9 @@ pub enum OpenError {
         /// The option.
         option: String,
     },
+    /// Nothing would keep two gateways from writing at the same time.
+    #[error("an image of several gateways needs a feature: rbd feature enable IMAGE exclusive-lock")]
+    Unlockable,
     /// Another error of librbd.
     #[error("{0}")]
     Image(#[source] io::Error),

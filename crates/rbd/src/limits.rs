@@ -27,3 +27,7 @@ pub const MAX_URL_LEN: usize = 4096;
 
 /// The time that a gateway gives an image to close, with the requests under way. Then it puts the client of the image on the blocklist.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Seconds that a client stays on the blocklist: ten years. A gateway that was stopped for longer than the cluster's own limit, an hour, would still
+/// have writes to send. The time of the end has 32 bits of seconds.
+pub const BLOCKLIST_S: u32 = 315_360_000;

@@ -100,15 +100,15 @@ impl RbdStore {
         Self::open_image(url, read_only, Image::open)
     }
 
-    /// Like [`open`](Self::open), writable but without its lock: [`lock`](Self::lock) takes it. Nothing may be written before.
+    /// Like [`open`](Self::open), writable but without its lock: [`take_over`](Self::take_over) takes it. Nothing may be written before.
     pub(crate) fn open_unlocked(url: &RbdUrl) -> Result<Self, OpenError> {
         Self::open_image(url, false, |url, _, told| Image::open_unlocked(url, told))
     }
 
-    /// Takes the lock of the image. Waits for the cluster.
-    pub(crate) fn lock(&self) -> Result<(), OpenError> {
+    /// Takes the lock of the image over from another gateway. Waits for the cluster.
+    pub(crate) fn take_over(&self) -> Result<(), OpenError> {
         let image = self.flight.0.image().map_err(|error| OpenError::Image(io::Error::other(error)))?;
-        image.lock(&self.url)
+        image.take_over(&self.url)
     }
 
     /// The address of its client, as the blocklist takes it.

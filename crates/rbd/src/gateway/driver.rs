@@ -264,7 +264,7 @@ impl Driver {
         let Some((image, _)) = self.image.clone() else { return };
         let store = Arc::clone(&self.store);
         self.work(&self.opening, move || {
-            let locked = image.lock();
+            let locked = image.take_over();
             match &locked {
                 Ok(()) => store.give(&image),
                 Err(error) => tracing::error!(image = %image.url(), %error, "an image cannot be locked"),

@@ -48,13 +48,15 @@ const THICK_PROVISION: c_int = 1;
 const MAX_OPTIONS: u8 = u8::MAX;
 
 /// Options of every client. They have precedence over the configuration file.
-const OPTIONS: [(&str, &str); 3] = [
+const OPTIONS: [(&str, &str); 4] = [
     // A write that was answered is in the cluster.
     ("rbd_cache", "false"),
     // librbd answers a write when it no longer needs the buffer, and nothing changes the buffer before.
     ("rbd_disable_zero_copy_writes", "false"),
     // An operation that ends by a time limit may still be carried out, after the answer. So requests wait for as long as it takes.
     ("rados_osd_op_timeout", "0"),
+    // As `BLOCKLIST_S`, when librbd breaks the lock of a client that is gone. Its own default is an hour, and the last entry counts.
+    ("rbd_blocklist_expire_seconds", "315360000"),
 ];
 
 /// A connection to a cluster.
@@ -161,6 +163,13 @@ impl Connection {
         // SAFETY: the text is librados's, and nothing refers to it any more.
         unsafe { (self.table.rados_buffer_free)(addresses) };
         Ok(plain_address(&text).into())
+    }
+
+    /// Waits until this client has the newest map of the OSDs, which its next requests bring to those that have an older one.
+    fn wait_for_latest_map(&self) -> io::Result<()> {
+        let table = ObjectTable::get().map_err(io::Error::other)?;
+        // SAFETY: the connection is valid.
+        check(unsafe { (table.rados_wait_for_latest_osdmap)(self.handle) })
     }
 
     /// Asks the monitors something.
@@ -331,14 +340,24 @@ impl Image {
         Self::open_with(Table::get()?, url, read_only, told)
     }
 
-    /// Like [`open`](Self::open), writable but without its lock: [`lock`](Self::lock) takes it.
+    /// Like [`open`](Self::open), writable but without its lock: [`take_over`](Self::take_over) takes it.
     pub(crate) fn open_unlocked(url: &RbdUrl, told: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
         Self::open_without_lock(Table::get()?, url, false, told)
     }
 
     /// Keeps other writers out, for as long as the image is open. Waits for the cluster.
-    pub(crate) fn lock(&self, url: &RbdUrl) -> Result<(), OpenError> {
+    fn lock(&self, url: &RbdUrl) -> Result<(), OpenError> {
         self.image().lock(url)
+    }
+
+    /// Takes the image over from another gateway. Requests that follow bring each OSD the map in which that one is on the blocklist, because this client
+    /// waits until it has that map. Without the feature `exclusive-lock` there is nothing that excludes the other one.
+    pub(crate) fn take_over(&self, url: &RbdUrl) -> Result<(), OpenError> {
+        if self.image().features().map_err(OpenError::Image)? & EXCLUSIVE_LOCK == 0 {
+            return Err(OpenError::Unlockable);
+        }
+        self.lock(url)?;
+        self.image().pool.connection.wait_for_latest_map().map_err(OpenError::Image)
     }
 
     /// The address of its client, as the blocklist takes it.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::table::{NotifyAck, ObjectTable, Table};
 use super::{Connection, Pool, check};
+use crate::limits::BLOCKLIST_S;
 use crate::{OpenError, RbdUrl};
 
 /// `MAX_ERRNO`: a comparison that finds a difference gives a number beyond all errors.
@@ -201,11 +202,11 @@ impl SharedObject {
         })
     }
 
-    /// Puts a client on the blocklist. Waits until the monitors have agreed and this connection has the map that says so.
+    /// Puts a client on the blocklist, for [`BLOCKLIST_S`]. Waits until the monitors have agreed and this connection has the map that says so.
     pub(crate) fn blocklist(&self, client: &str) -> io::Result<()> {
         let client = CString::new(client)?;
-        // SAFETY: the connection is valid, and the address lives beyond the call. No time means the cluster's own.
-        check(unsafe { (self.table.rados_blocklist_add)(self.pool.connection.handle, client.as_ptr(), 0) })
+        // SAFETY: the connection is valid, and the address lives beyond the call.
+        check(unsafe { (self.table.rados_blocklist_add)(self.pool.connection.handle, client.as_ptr(), BLOCKLIST_S) })
     }
 }
 
