@@ -244,6 +244,9 @@ impl Machine {
         let Some((value, request)) = self.storing.take() else { return };
         if stored != Stored::Done {
             self.is_outdated = true;
+            if let (Stored::Failed, Some(id)) = (stored, request) {
+                self.requests.is_unknown(id, &mut self.actions);
+            }
             return;
         }
         if let Some(id) = request {

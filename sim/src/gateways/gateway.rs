@@ -64,6 +64,11 @@ impl Gateway {
         }
     }
 
+    /// The client with which it has opened the image last.
+    pub(super) fn client(&self, at: usize) -> Arc<str> {
+        format!("{}/{}/{}", at + 1, self.life, self.clients).into()
+    }
+
     pub(super) fn is_well(&self) -> bool {
         !self.is_dead && !self.is_stopped && !self.is_cut_off
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_gateway::{Action, Answer, Entry, Event, Member, Request, limits};
+use lunette_gateway::{Action, Answer, Entry, Event, Failed, Member, Request, Stored, Value, limits};
 
 use super::cluster::{BLOCKS, Cluster, WATCH_TIMEOUT};
 use super::gateway::{Gateway, Image, RESERVATION};
@@ -35,6 +35,8 @@ enum Happening {
     Timer(usize, u64),
     /// A request of a gateway has reached the cluster.
     Cluster(usize, u64, Action),
+    /// A request for the lock has reached the cluster, from this client.
+    Lock(usize, u64, Arc<str>),
     /// A notify is over.
     NotifyEnds(u64),
     /// A watch has had no sign of its gateway for too long.
@@ -97,6 +99,8 @@ pub(super) struct World {
     reservations_begun: u64,
     reservations_open: BTreeSet<CommandId>,
     certain: u64,
+    /// When a write to a block was last answered GOOD.
+    last_written: Duration,
     failure: Option<String>,
     trace: Option<String>,
     tally: GatewayTally,
@@ -124,6 +128,7 @@ impl World {
             reservations_begun: 0,
             reservations_open: BTreeSet::new(),
             certain: 0,
+            last_written: Duration::ZERO,
             failure: None,
             trace: traced.then(String::new),
             tally: GatewayTally { runs: 1, ..GatewayTally::default() },
@@ -164,6 +169,9 @@ impl World {
         let active = self.gateways.iter().filter(|gateway| gateway.device.is_active()).count();
         if active != 1 {
             return Err(format!("{active} gateways are active in the end"));
+        }
+        if self.last_written < STORM + PATIENCE {
+            return Err(format!("no write was answered GOOD after {} s", self.last_written.as_secs()));
         }
         let versions: BTreeSet<_> = self.gateways.iter().map(|gateway| gateway.device.version()).collect();
         let members = self.cluster.read().map_or(0, |value| value.members.len());
@@ -239,6 +247,7 @@ impl World {
                 }
             }
             Happening::Cluster(gateway, life, action) => self.at_cluster(gateway, life, action),
+            Happening::Lock(gateway, life, client) => self.lock(gateway, life, client),
             Happening::NotifyEnds(id) => self.notify_ends(id),
             Happening::WatchEnds(gateway, life) => self.watch_ends(gateway, life),
             Happening::Published(gateway, life, action) => self.published(gateway, life, action),
@@ -293,9 +302,13 @@ impl World {
             Action::Open => {
                 let gateway = &mut self.gateways[at];
                 gateway.clients += 1;
-                let client: Arc<str> = format!("{}/{}/{}", at + 1, life, gateway.clients).into();
+                let client = gateway.client(at);
                 let is_well = !self.dice.one_in(30);
                 self.soon(Happening::Event(at, life, Event::Opened(is_well.then_some(client))));
+            }
+            Action::Lock => {
+                let client = self.gateways[at].client(at);
+                self.soon(Happening::Lock(at, life, client));
             }
             Action::Close => {
                 let device = &mut self.gateways[at].device;
@@ -342,34 +355,45 @@ impl World {
                 self.watchers.insert((at, life));
                 Event::Watched
             }
+            Action::Read if self.dice.one_in(60) => Event::Read(Err(Failed)),
             Action::Read => Event::Read(Ok(self.cluster.read())),
-            Action::Store { expected, value } => Event::Stored(self.cluster.store(expected, &value)),
+            Action::Store { expected, value } => Event::Stored(self.store(expected, &value)),
             Action::Notify { version } => return self.begin_notify(at, life, version),
             Action::Acknowledge { id, member } => return self.acknowledged(at, life, id, member),
             Action::Blocklist { client } => {
-                self.tally.fenced += 1;
-                self.cluster.blocklist(client);
-                // The monitors agree now and then.
-                return self.happen(1_000, 1_000_000, Happening::Event(at, life, Event::Blocklisted(true)));
-            }
-            Action::Lock => {
-                let Some(owner) = self.cluster.read().and_then(|value| value.owner.clone()) else { return };
-                let client = self.lock_client(at).unwrap_or(owner.client);
-                let is_well = self.cluster.lock(&client);
-                if is_well && is_same {
-                    self.gateways[at].device.image = Some(Image { client, map: self.cluster.map });
+                // It may be done, or not, when nothing is known of it.
+                let is_known = !self.dice.one_in(20);
+                if is_known || self.dice.coin() {
+                    self.tally.fenced += 1;
+                    self.cluster.blocklist(client);
                 }
-                Event::Locked(is_well)
+                // The monitors agree now and then.
+                return self.happen(1_000, 1_000_000, Happening::Event(at, life, Event::Blocklisted(is_known)));
             }
             _ => return,
         };
         self.soon(Happening::Event(at, life, reply));
     }
 
-    /// The client that a gateway has opened the image with last.
-    fn lock_client(&self, at: usize) -> Option<Arc<str>> {
+    /// Now and then nothing is known of a store, whether it was done or not.
+    fn store(&mut self, expected: u64, value: &Value) -> Stored {
+        let is_known = !self.dice.one_in(40);
+        let stored = if is_known || self.dice.coin() { self.cluster.store(expected, value) } else { Stored::Failed };
+        if is_known { stored } else { Stored::Failed }
+    }
+
+    /// The lock goes to the client that has asked for it, also when its gateway is dead by now.
+    fn lock(&mut self, at: usize, life: u64, client: Arc<str>) {
         let gateway = &self.gateways[at];
-        (gateway.clients > 0).then(|| format!("{}/{}/{}", at + 1, gateway.life, gateway.clients).into())
+        let is_same = gateway.life == life && !gateway.is_dead;
+        if is_same && gateway.is_cut_off {
+            return self.happen(1_000, 200_000, Happening::Lock(at, life, client));
+        }
+        let is_well = self.cluster.lock(&client);
+        if is_well && is_same {
+            self.gateways[at].device.image = Some(Image { client, map: self.cluster.map });
+        }
+        self.soon(Happening::Event(at, life, Event::Locked(is_well)));
     }
 
     fn begin_notify(&mut self, at: usize, life: u64, version: u64) {
@@ -400,7 +424,8 @@ impl World {
 
     fn notify_ends(&mut self, id: u64) {
         if let Some(Notify { from: (at, life), by, .. }) = self.notifies.remove(&id) {
-            self.soon(Happening::Event(at, life, Event::Acknowledged(Some(by))));
+            let by = Some(by).filter(|_| !self.dice.one_in(60));
+            self.soon(Happening::Event(at, life, Event::Acknowledged(by)));
         }
     }
 
@@ -550,6 +575,9 @@ impl World {
         match write {
             0 => history.read(began, self.now, content),
             written => history.end_write(written, self.now),
+        }
+        if block.is_some() && write != 0 {
+            self.last_written = self.now;
         }
         if block.is_none() && write != 0 {
             self.reservations_open.remove(&id);

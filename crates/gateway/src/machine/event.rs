@@ -92,7 +92,8 @@ pub enum Answer {
     Changed,
     /// The value would become too long.
     TooLong,
-    /// It cannot be done: no gateway of this group is running, it cannot open the image, or this gateway is ending.
+    /// It cannot be done: no gateway of this group is running, it cannot open the image, or this gateway is ending. An update of whose store nothing is known
+    /// ends so too: it may be done all the same.
     Refused,
 }
 

@@ -146,6 +146,14 @@ impl Requests {
         }
     }
 
+    /// Nothing is known of the store for request `id`. An update that is done may not be decided a second time, so it ends.
+    pub(super) fn is_unknown(&mut self, id: RequestId, actions: &mut VecDeque<Action>) {
+        if self.updates.front().is_some_and(|update| update.id == id) {
+            self.updates.pop_front();
+            actions.push_back(Action::Answer(id, Answer::Refused));
+        }
+    }
+
     /// Members that are gone, or that know it, are not waited for.
     pub(super) fn learn(&mut self, value: &Value, acknowledged: &BTreeMap<Member, u64>) {
         if let Some(StoredUpdate { version, needs, .. }) = &mut self.stored {

@@ -14,12 +14,19 @@ struct Driven {
     now: Duration,
     /// Actions that are not those of the object and of publications.
     rest: Vec<Action>,
+    /// The next store is done, but the machine does not hear of it.
+    store_is_not_known: bool,
 }
 
 impl Driven {
     fn new(object: Option<Value>) -> Self {
-        let mut driven =
-            Self { machine: Machine::new(ME), object: object.map(Arc::new), now: Duration::ZERO, rest: Vec::new() };
+        let mut driven = Self {
+            machine: Machine::new(ME),
+            object: object.map(Arc::new),
+            now: Duration::ZERO,
+            rest: Vec::new(),
+            store_is_not_known: false,
+        };
         driven.tell(Event::Time);
         driven
     }
@@ -34,7 +41,8 @@ impl Driven {
                 Action::Store { expected, value } => {
                     assert_eq!(expected, self.object.as_ref().map_or(0, |object| object.version));
                     self.object = Some(value);
-                    Event::Stored(Stored::Done)
+                    let is_not_known = std::mem::take(&mut self.store_is_not_known);
+                    Event::Stored(if is_not_known { Stored::Failed } else { Stored::Done })
                 }
                 Action::Publish(_) => Event::Published,
                 other => {
@@ -145,6 +153,20 @@ fn an_update_is_answered_when_all_have_acknowledged_it() {
     assert_eq!(driven.rest(), [Action::Notify { version }]);
     driven.tell(Event::Acknowledged(Some(vec![OTHER])));
     assert_eq!(driven.rest(), [Action::Answer(2, Answer::Done)]);
+}
+
+#[test]
+fn an_update_of_whose_store_nothing_is_known_ends_and_is_not_made_again() {
+    let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
+    driven.settle(&[OTHER]);
+    let base = driven.value().version;
+    driven.store_is_not_known = true;
+    driven.tell(Event::Asked(1, update(base)));
+    assert!(driven.rest().contains(&Action::Answer(1, Answer::Refused)));
+    assert_eq!(driven.value().version, base + 1);
+    driven.pass(crate::limits::RETRY_INTERVAL);
+    driven.settle(&[OTHER]);
+    assert_eq!(driven.value().version, base + 1);
 }
 
 #[test]
