@@ -242,6 +242,15 @@ impl Drop for Pool {
 }
 
 impl OpenImage {
+    /// Connects to the cluster and opens the image, which has no caches if it is writable. Waits for both.
+    fn connect(table: &'static Table, url: &RbdUrl, read_only: bool) -> Result<Self, OpenError> {
+        let image = Self::open(Pool::open(Connection::open(table, url)?, url)?, url, read_only)?;
+        if !read_only {
+            image.refuse_caches()?;
+        }
+        Ok(image)
+    }
+
     fn open(pool: Pool, url: &RbdUrl, read_only: bool) -> Result<Self, OpenError> {
         let (table, name) = (pool.connection.table, text(&url.image)?);
         let snapshot = url.snapshot.as_deref().map(text).transpose()?;
@@ -342,12 +351,7 @@ impl Image {
 
     /// Like [`open`](Self::open), writable but without its lock: [`take_over`](Self::take_over) takes it.
     pub(crate) fn open_unlocked(url: &RbdUrl, told: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
-        Self::open_without_lock(Table::get()?, url, false, told)
-    }
-
-    /// Keeps other writers out, for as long as the image is open. Waits for the cluster.
-    fn lock(&self, url: &RbdUrl) -> Result<(), OpenError> {
-        self.image().lock(url)
+        Self::watching(OpenImage::connect(Table::get()?, url, false)?, told)
     }
 
     /// Takes the image over from another gateway. Requests that follow bring each OSD the map in which that one is on the blocklist, because this client
@@ -356,7 +360,7 @@ impl Image {
         if self.image().features().map_err(OpenError::Image)? & EXCLUSIVE_LOCK == 0 {
             return Err(OpenError::Unlockable);
         }
-        self.lock(url)?;
+        self.image().lock(url)?;
         self.image().pool.connection.wait_for_latest_map().map_err(OpenError::Image)
     }
 
@@ -371,24 +375,14 @@ impl Image {
         read_only: bool,
         told: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {
-        let image = Self::open_without_lock(table, url, read_only, told)?;
+        let image = OpenImage::connect(table, url, read_only)?;
         if !read_only {
             image.lock(url)?;
         }
-        Ok(image)
+        Self::watching(image, told)
     }
 
-    fn open_without_lock(
-        table: &'static Table,
-        url: &RbdUrl,
-        read_only: bool,
-        told: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Self, OpenError> {
-        let pool = Pool::open(Connection::open(table, url)?, url)?;
-        let image = OpenImage::open(pool, url, read_only)?;
-        if !read_only {
-            image.refuse_caches()?;
-        }
+    fn watching(image: OpenImage, told: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
         let mut image = Self { parts: Some(Parts { image, watch: None }), closed: Latch::default() };
         image.watch(Box::new(told)).map_err(OpenError::Image)?;
         Ok(image)
@@ -580,10 +574,14 @@ unsafe extern "C" fn extent(offset: u64, len: usize, exists: c_int, argument: *m
     if extents.stopped { -libc::ECANCELED } else { 0 }
 }
 
-/// The first of the addresses that librados gives, without what names its protocol.
+/// The first of the addresses that librados gives (`[v2:127.0.0.1:0/7,v1:127.0.0.1:0/7]`, for one `v2:[::1]:0/7`), without what names its protocol.
 fn plain_address(addresses: &str) -> &str {
-    let first = addresses.trim_start_matches('[').split([',', ']']).next().unwrap_or_default();
-    first.split_once(':').filter(|(protocol, _)| ["v1", "v2", "any"].contains(protocol)).map_or(first, |(_, rest)| rest)
+    let listed = addresses.strip_prefix('[').and_then(|list| list.strip_suffix(']'));
+    let first = listed.unwrap_or(addresses).split(',').next().unwrap_or_default();
+    match first.split_once(':') {
+        Some(("v1" | "v2" | "any", rest)) => rest,
+        _ => first,
+    }
 }
 
 /// A text for C.
@@ -607,6 +605,8 @@ mod tests {
         {
             assert_eq!(plain_address(addresses), "127.0.0.1:0/7");
         }
-        assert_eq!(plain_address("v2:[::1]:0/7"), "[::1]:0/7");
+        for addresses in ["[::1]:0/7", "v2:[::1]:0/7", "[v2:[::1]:0/7,v1:[::1]:0/7]"] {
+            assert_eq!(plain_address(addresses), "[::1]:0/7");
+        }
     }
 }
