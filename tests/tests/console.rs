@@ -37,6 +37,11 @@ fn a_button_ends_the_session_that_the_page_shows() {
     let page = ask(&["http://localhost/console/sessions"]);
     assert_eq!(status(&page), "200");
     assert!(page.contains("iqn.2026-11.org.example:a") && page.contains("MaxBurstLength"), "{page}");
+    let metrics = ask(&["http://localhost/metrics"]);
+    assert!(
+        metrics.contains("lunette_sessions{target=") && metrics.contains("# TYPE lunette_logins_total counter"),
+        "{metrics}"
+    );
     let (_, button) = page.split_once("hx-delete=\"").unwrap();
     let button = format!("http://localhost{}", button.split('"').next().unwrap());
     assert_eq!(status(&ask(&["http://evil.example/v1/sessions"])), "421");
