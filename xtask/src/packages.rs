@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 18] = [
+const NEEDED: [(&str, Option<&str>); 19] = [
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
     ("curl", Some("curl")),
@@ -25,6 +25,7 @@ const NEEDED: [(&str, Option<&str>); 18] = [
     // A plug-in of qemu-img, which reports its absence.
     ("qemu-block-extra", None),
     ("sg3-utils", Some("sg_vpd")),
+    ("systemd", Some("systemd-analyze")),
     ("tgt", Some("tgtd")),
     ("tshark", Some("tshark")),
     ("valgrind", Some("valgrind")),
