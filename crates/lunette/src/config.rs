@@ -383,8 +383,8 @@ fn check(config: &Config) -> Result<(), String> {
         if config.targets[..index].iter().any(|other| other.name == target.name) {
             return Err(format!("target {} is there twice", target.name));
         }
-        port_groups::check(target, config)?;
         gateways::check(target, config).map_err(|why| format!("target {}: gateways: {why}", target.name))?;
+        port_groups::check(target, config)?;
     }
     Ok(())
 }
