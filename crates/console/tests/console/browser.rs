@@ -230,15 +230,16 @@ async fn sessions_end_plans_show_and_events_come() {
 
     browser.go("/console/events").await;
     // Events from before the stream is open do not come; so there is one again and again until one has.
+    let mut again = tokio::time::interval(Duration::from_millis(20));
     let happen = async {
         loop {
+            again.tick().await;
             fake.happen();
-            tokio::task::yield_now().await;
         }
     };
     tokio::select! {
         () = happen => {}
-        () = browser.until("document.querySelector('#events li')?.innerText.includes('change: changed')") => {}
+        () = browser.until("[...document.querySelectorAll('#events li')].some(li => li.innerText.includes('change: changed'))") => {}
     }
     browser.close().await;
 }
