@@ -48,15 +48,13 @@ const THICK_PROVISION: c_int = 1;
 const MAX_OPTIONS: u8 = u8::MAX;
 
 /// Options of every client. They have precedence over the configuration file.
-const OPTIONS: [(&str, &str); 4] = [
+const OPTIONS: [(&str, &str); 3] = [
     // A write that was answered is in the cluster.
     ("rbd_cache", "false"),
     // librbd answers a write when it no longer needs the buffer, and nothing changes the buffer before.
     ("rbd_disable_zero_copy_writes", "false"),
     // An operation that ends by a time limit may still be carried out, after the answer. So requests wait for as long as it takes.
     ("rados_osd_op_timeout", "0"),
-    // As `BLOCKLIST_S`, when librbd breaks the lock of a client that is gone. Its own default is an hour, and the last entry counts.
-    ("rbd_blocklist_expire_seconds", "315360000"),
 ];
 
 /// A connection to a cluster.

@@ -204,9 +204,12 @@ impl SharedObject {
 
     /// Puts a client on the blocklist, for [`BLOCKLIST_S`]. Waits until the monitors have agreed and this connection has the map that says so.
     pub(crate) fn blocklist(&self, client: &str) -> io::Result<()> {
-        let client = CString::new(client)?;
-        // SAFETY: the connection is valid, and the address lives beyond the call.
-        check(unsafe { (self.table.rados_blocklist_add)(self.pool.connection.handle, client.as_ptr(), BLOCKLIST_S) })
+        // librados 16 writes the time as a text, which the monitors refuse.
+        let command = format!(
+            r#"{{"prefix": "osd blocklist", "blocklistop": "add", "addr": "{client}", "expire": {BLOCKLIST_S}.0}}"#
+        );
+        self.pool.connection.ask(&command)?;
+        self.pool.connection.wait_for_latest_map()
     }
 }
 

@@ -159,7 +159,6 @@ table! {
     ObjectTable:
     "librados.so.2" {
         fn rados_getaddrs(Handle, *mut *mut c_char) -> c_int;
-        fn rados_blocklist_add(Handle, *const c_char, u32) -> c_int;
         fn rados_wait_for_latest_osdmap(Handle) -> c_int;
         fn rados_read(Handle, *const c_char, *mut c_char, usize, u64) -> c_int;
         fn rados_create_write_op() -> Handle;
