@@ -63,7 +63,7 @@ impl FromRef<Shared> for Arc<dyn Server> {
     }
 }
 
-/// The API of a server, without the checks of who may use it.
+/// The routes of the API, without the checks of tokens and peers that stand before them.
 pub fn router(server: Arc<dyn Server>) -> Router {
     let (router, description) = described(&*server);
     let shared = Shared {

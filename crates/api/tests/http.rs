@@ -1,4 +1,4 @@
-//! The API in front of a server that is made up: what clients may cost, who is let in, and what a mistake in a handler costs.
+//! The API in front of a made-up server: what clients may cost, which clients are let in, and what a mistake in a handler costs.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 

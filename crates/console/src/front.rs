@@ -1,4 +1,4 @@
-//! What stands before console and API: who may ask at all, and who has logged in.
+//! The checks before console and API: which requests are answered at all, and which browser has logged in.
 //!
 //! A browser sends requests to this server for any page that asks it to. Three things tell a request of the console from one of another site:
 //!
@@ -30,7 +30,7 @@ use crate::pages;
 /// The path of the login.
 const LOGIN: &str = "/console/login";
 
-/// Answers only to who has a token; the path by which the login asks whether a token holds.
+/// Answers only requests with a valid token. The login asks here whether a token is valid.
 pub(crate) const PROBE: &str = "/console/authorized";
 
 /// `__Host-`: browsers take it only over TLS, and from this host alone.

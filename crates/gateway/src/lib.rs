@@ -1,4 +1,4 @@
-//! Several gateways to one disk: who has it, and what they know in common. A state machine without I/O.
+//! Several gateways to one disk, as a state machine without I/O: which of them owns the disk, and the state that they share.
 //!
 //! # Place
 //!

@@ -1,4 +1,4 @@
-//! A Unix socket of the API, and who may use it.
+//! A Unix socket of the API, and the users that may connect to it.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};

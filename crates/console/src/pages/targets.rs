@@ -72,7 +72,7 @@ pub(super) async fn get(State(pages): State<Pages>, Path(name): Path<String>) ->
     Ok(page(view.access, &name, "/console/targets", &content))
 }
 
-/// Who is let in when the target has no hosts.
+/// The initiators that are let in when the target has no hosts.
 fn admission(target: &Document) -> Markup {
     html! {
         @match super::texts(target, "allow") {

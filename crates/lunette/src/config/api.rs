@@ -1,4 +1,4 @@
-//! The table `api`: where the API is served, and who may use it.
+//! The table `api`: where the API is served, and which clients may use it.
 
 use std::fmt;
 use std::net::SocketAddr;
