@@ -33,6 +33,8 @@ struct Shared {
     damage_above: AtomicUsize,
     /// Connections beyond this number are accepted and closed; 0: all are let through.
     only: AtomicU64,
+    /// The first connection is cut after this many bytes from its client; 0: never.
+    first_ends_after: AtomicUsize,
     /// Nothing is taken from the clients of connections before this one.
     stalled: Mutex<u64>,
     goes_on: Condvar,
@@ -125,6 +127,11 @@ impl Relay {
         shut_down(&lock(&self.shared.open).remove(&number).expect("it is open"));
     }
 
+    /// Cuts the first connection as soon as its client has sent more than this many bytes.
+    pub fn cut_first_after(&self, bytes: usize) {
+        self.shared.first_ends_after.store(bytes, Ordering::SeqCst);
+    }
+
     /// Cuts one of the open connections, chosen by a number. False when there is none.
     pub fn cut_any(&self, chosen: usize) -> bool {
         let mut open = lock(&self.shared.open);
@@ -165,6 +172,10 @@ impl Shared {
         let (shared, mut damaging) = (Arc::clone(self), damage(0));
         pass(client.try_clone()?, server.try_clone()?, move |bytes| {
             shared.see(0, bytes, damaging.as_mut());
+            let end = shared.first_ends_after.load(Ordering::SeqCst);
+            if number == 0 && end > 0 && shared.bytes[0].load(Ordering::SeqCst) > end {
+                lock(&shared.open).remove(&0).iter().for_each(shut_down);
+            }
             drop(shared.goes_on.wait_while(lock(&shared.stalled), |stalled| number < *stalled));
         });
         let (shared, mut damaging) = (Arc::clone(self), damage(1));

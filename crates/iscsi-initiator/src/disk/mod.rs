@@ -58,8 +58,7 @@ impl Disk {
             return Self::open(url.connect(initiator, options).await?, lun).await;
         };
         let multipath = Multipath::open(initiator, url, paths, options).await?;
-        let session = multipath.session().ok_or(Error::Closed)?;
-        let facts = Facts::ask(&session, lun).await?;
+        let (session, facts) = ask_over_any(&multipath, lun).await?;
         let power_ons = Arc::default();
         Ok(Self(Arc::new(Inner { session, paths: Some(multipath), lun, facts, zeroes: AtomicU8::new(0), power_ons })))
     }
@@ -153,6 +152,18 @@ impl Disk {
             theirs => ours.min(theirs),
         }
         .max(1)
+    }
+}
+
+/// Asks for the facts over one path after another: the best path may be lost after its login and before its last answer.
+async fn ask_over_any(paths: &Multipath, lun: Lun) -> Result<(Session, Facts), Error> {
+    let mut others = paths.status().len();
+    loop {
+        let session = paths.session().ok_or(Error::Closed)?;
+        match Facts::ask(&session, lun).await {
+            Err(Error::Lost { .. } | Error::Session { .. }) if others > 0 => others -= 1,
+            result => return result.map(|facts| (session, facts)),
+        }
     }
 }
 

@@ -56,6 +56,23 @@ fn a_load_goes_on_while_paths_are_closed_in_turns() {
 }
 
 #[test]
+fn a_disk_opens_though_one_of_its_paths_closes_meanwhile() {
+    let target = Target::new();
+    let all = {
+        let relays = relays(&target);
+        drop(disk(&relays));
+        relays[0].bytes_of_clients()
+    };
+    // A request is a header of 48 bytes.
+    for sent in (1..all).step_by(48) {
+        let relays = relays(&target);
+        relays[0].cut_first_after(sent);
+        let disk = disk(&relays);
+        assert!(wait(disk.read(0, 1)).is_ok(), "cut after {sent} bytes");
+    }
+}
+
+#[test]
 fn a_path_that_falls_silent_is_left_and_one_that_comes_back_is_used() {
     let target = Target::new();
     let relays = relays(&target);
