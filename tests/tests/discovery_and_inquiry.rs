@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use lunette_tests::{DEFAULT_TARGET, Server, lunette, run};
+use lunette_tests::{Configured, DEFAULT_TARGET, Server, lunette, run};
 
 #[test]
 fn a_portal_lists_its_target_and_logical_unit() {
@@ -31,6 +31,29 @@ fn standard_inquiry_data_describe_a_disk() {
     ] {
         assert!(inquiry.succeeded().contains(line), "no {line:?} in {inquiry}");
     }
+    server.stop();
+}
+
+#[test]
+fn the_names_in_inquiry_data_are_configurable() {
+    let keys = r#"vendor = "ACME", product = "Virtual Disk 7", revision = "2.1""#;
+    let lun = format!(
+        r#"
+        [[portal]]
+        address = "127.0.0.1:0"
+
+        [[target]]
+        name = "{DEFAULT_TARGET}"
+        lun = [{{ number = 0, disk = "mem:1M", {keys} }}]
+        "#
+    );
+    let (place, server) = Configured::serve(&lun, 1);
+    let inquiry = run("iscsi-inq", [server.url(0)]);
+    for line in ["Vendor:ACME", "Product:Virtual Disk 7", "Revision:2.1"] {
+        assert!(inquiry.succeeded().contains(line), "no {line:?} in {inquiry}");
+    }
+    let refused = place.refuse(&server, &lun.replace("2.1", "2.1.0"));
+    assert!(refused.contains("revision") && refused.contains('4'), "{refused}");
     server.stop();
 }
 

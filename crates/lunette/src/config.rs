@@ -186,6 +186,12 @@ pub(crate) struct LunEntry {
     #[serde(default)]
     pub(crate) provisioning: Provisioning,
     pub(crate) serial: Option<String>,
+    #[schema(example = "LUNETTE", max_length = 8)]
+    pub(crate) vendor: Option<String>,
+    #[schema(example = "DISK", max_length = 16)]
+    pub(crate) product: Option<String>,
+    #[schema(max_length = 4)]
+    pub(crate) revision: Option<String>,
 }
 
 pub(crate) fn default_cores() -> usize {
@@ -336,6 +342,9 @@ impl From<&LunEntry> for DiskConfig {
             zero_copy: entry.zero_copy,
             provisioning: entry.provisioning,
             serial: entry.serial.clone(),
+            vendor: entry.vendor.clone(),
+            product: entry.product.clone(),
+            revision: entry.revision.clone(),
         }
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io, thread};
 
-use lunette_device::{LogicalUnit, LogicalUnitConfig, QuantaOptions};
+use lunette_device::{
+    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, QuantaOptions,
+};
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_rbd::{GatewayStore, RbdStore, RbdUrl};
 use lunette_state::StateStore;
@@ -178,6 +180,10 @@ pub(crate) struct DiskConfig {
     pub(crate) provisioning: Provisioning,
     /// The serial number; derived from target and LUN when it is not given.
     pub(crate) serial: Option<String>,
+    /// The names in its INQUIRY data; the device server's own when they are not given.
+    pub(crate) vendor: Option<String>,
+    pub(crate) product: Option<String>,
+    pub(crate) revision: Option<String>,
 }
 
 impl DiskConfig {
@@ -270,7 +276,11 @@ fn over(
     state: Option<&Arc<dyn StateStore>>,
 ) -> Result<Disk, Failure> {
     let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
+    let named = |name: &Option<String>, default: &str| name.clone().unwrap_or_else(|| default.into());
     let unit = LogicalUnitConfig {
+        vendor: named(&config.vendor, DEFAULT_VENDOR),
+        product: named(&config.product, DEFAULT_PRODUCT),
+        revision: named(&config.revision, DEFAULT_REVISION),
         block_size: store.block_size(config.block_size),
         quanta: config.quanta,
         read_only: config.read_only,

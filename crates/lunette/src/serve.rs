@@ -263,6 +263,9 @@ impl Arguments {
             zero_copy: self.zero_copy,
             provisioning: Provisioning::Thin,
             serial: None,
+            vendor: None,
+            product: None,
+            revision: None,
         };
         let target = Target {
             name: self.target.clone(),
