@@ -28,7 +28,7 @@ impl Core {
             return;
         };
         let (attribute, opcode) = (device_attribute(command.attribute), cdb.opcode());
-        let begun = self.tasks.stopwatch().read();
+        let now = self.tasks.stopwatch().read();
         let task = device.start(
             nexus,
             DeviceCommand {
@@ -39,7 +39,7 @@ impl Core {
                 data_in_len: command.data_in_len,
             },
         );
-        let running = RunningTask::new(task, id, command, device, nexus.id(), &conn.account, begun);
+        let running = RunningTask::new(task, id, command, device, nexus.id(), &conn.account, now);
         let (key, begins) = self.tasks.add(running, attribute, opcode);
         conn.tasks.insert(command.task, key);
         if begins {

@@ -1,5 +1,7 @@
 //! What a connection tells its driver, and what the driver answers with.
 
+use std::time::Duration;
+
 use lunette_buffer::{Buffer, Payload};
 use lunette_pdu::{
     Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction, TaskManagementResponseCode,
@@ -156,6 +158,8 @@ pub struct Command {
     pub data_out_len: u32,
     /// Bytes that the initiator will take at most.
     pub data_in_len: u32,
+    /// How long the command waited for those before it, which came later: over another connection, or again after they were damaged.
+    pub window_wait: Duration,
 }
 
 /// How a task ended, in the device server's words.

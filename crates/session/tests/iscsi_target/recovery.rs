@@ -426,6 +426,19 @@ fn what_came_before_its_turn_may_come_again() {
 }
 
 #[test]
+fn a_command_tells_how_long_it_waited_for_those_before_it() {
+    let mut peer = first();
+    let gap = peer.cmd_sn;
+    peer.cmd_sn = gap.next();
+    peer.command(command(2), &[]);
+    peer.driver.now = peer.driver.now + Duration::from_millis(40);
+    peer.cmd_sn = gap;
+    peer.command(command(1), &[]);
+    let waits: Vec<_> = peer.driver.commands.iter().map(|command| command.window_wait).collect();
+    assert_eq!(waits, [Duration::ZERO, Duration::from_millis(40)]);
+}
+
+#[test]
 fn an_aborted_task_is_gone() {
     let mut a = first();
     a.command(command(1), &[]);

@@ -158,6 +158,7 @@ impl Conn {
             network_ms = millis(waits.network),
             buffer_ms = millis(waits.buffer),
             order_ms = millis(waits.order),
+            window_ms = millis(waits.window),
             "slow command"
         );
     }

@@ -75,7 +75,7 @@ impl RunningTask {
         device: &Arc<TargetDevice>,
         nexus: NexusId,
         account: &Rc<Account>,
-        begun: Instant,
+        now: Instant,
     ) -> Self {
         Self {
             task,
@@ -88,9 +88,9 @@ impl RunningTask {
             opcode: OpCode(command.cdb[0]),
             priority: command.priority,
             waiting: Waiting::Order,
-            waiting_since: begun,
-            waits: Waits::default(),
-            begun,
+            waiting_since: now,
+            waits: Waits { window: command.window_wait, ..Waits::default() },
+            begun: now.checked_sub(command.window_wait).unwrap_or(now),
             aborted_others: false,
             reservation: Reservation::new(account),
             orphan: None,

@@ -9,6 +9,8 @@ use super::running::Waiting;
 /// The time that a task has waited, by what it has waited for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::core) struct Waits {
+    /// Commands before it in the session, which came later.
+    pub(in crate::core) window: Duration,
     /// Its place in the task set, and ranges of blocks that other commands work on.
     pub(in crate::core) order: Duration,
     /// A buffer.

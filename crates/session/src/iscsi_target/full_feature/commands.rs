@@ -1,5 +1,7 @@
 //! SCSI commands, from their header to their response.
 
+use std::time::Duration;
+
 use lunette_buffer::{Buffer, Payload};
 use lunette_pdu::{Ahs, InitiatorTaskTag, RejectReason, ScsiCommand, TargetTransferTag};
 
@@ -112,6 +114,7 @@ impl FullFeature {
             priority: if self.parameters.has_sam5_features() { pdu.priority } else { 0 },
             data_out_len,
             data_in_len,
+            window_wait: Duration::ZERO,
         })
     }
 

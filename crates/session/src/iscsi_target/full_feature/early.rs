@@ -8,6 +8,7 @@
 use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagementRequest, TextRequest};
 
 use super::{Context, FullFeature};
+use crate::Time;
 use crate::iscsi_target::connection::Violation;
 use crate::iscsi_target::event::{Command, Signal, TaskTag};
 use crate::iscsi_target::tasks::window::{Arrival, Waiters};
@@ -39,6 +40,8 @@ pub(super) enum Waiting {
 pub(super) struct Early {
     cmd_sn: SerialNumber,
     waiting: Waiting,
+    /// When it came.
+    since: Time,
     /// It uses up no number: it waits for those before its own.
     immediate: bool,
 }
@@ -89,7 +92,7 @@ impl FullFeature {
     /// Keeps a request until its turn.
     pub(super) fn hold(&mut self, cmd_sn: SerialNumber, waiting: Waiting, cx: &mut Context<'_>) {
         cx.window.hold(cmd_sn, self.cid);
-        self.early.push(Early { cmd_sn, waiting, immediate: false });
+        self.early.push(Early { cmd_sn, waiting, since: cx.received_at, immediate: false });
     }
 
     /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143 section
@@ -99,7 +102,7 @@ impl FullFeature {
             return false;
         }
         let waiting = Waiting::TaskManagement(*request);
-        self.early.push(Early { cmd_sn: request.cmd_sn, waiting, immediate: true });
+        self.early.push(Early { cmd_sn: request.cmd_sn, waiting, since: cx.received_at, immediate: true });
         true
     }
 
@@ -132,16 +135,16 @@ impl FullFeature {
     ///
     /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection could
     /// hand out a later command first.
-    pub(crate) fn deliver(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn deliver(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         // Nothing follows a logout, and one at a time is answered.
         if self.is_logging_out() || self.logged_out.is_some() {
             return false;
         }
-        let Some((waiting, waiters)) = self.take_due(cx) else { return false };
+        let Some((Early { waiting, since, .. }, waiters)) = self.take_due(cx) else { return false };
         match waiting {
             Waiting::Command(command) => {
                 self.count_numbered(cx);
-                cx.events.push_back(Signal::Command(command));
+                cx.events.push_back(Signal::Command(Command { window_wait: now - since, ..command }));
             }
             Waiting::TaskManagement(request) => self.manage_tasks(&request, cx),
             Waiting::Logout(request) => self.log_out(&request, cx),
@@ -159,7 +162,7 @@ impl FullFeature {
         true
     }
 
-    fn take_due(&mut self, cx: &mut Context<'_>) -> Option<(Waiting, Waiters)> {
+    fn take_due(&mut self, cx: &mut Context<'_>) -> Option<(Early, Waiters)> {
         let due = |early: &Early| {
             if early.immediate {
                 cx.window.pass_fence(early.cmd_sn).then_some(Waiters::None)
@@ -168,7 +171,7 @@ impl FullFeature {
             }
         };
         let (at, waiters) = self.early.iter().map(due).enumerate().find_map(|(at, waiters)| Some((at, waiters?)))?;
-        Some((self.early.remove(at).waiting, waiters))
+        Some((self.early.remove(at), waiters))
     }
 
     /// Takes a command back that waits: it was aborted, or its data cannot be used. Its number counts as received (RFC 7143
