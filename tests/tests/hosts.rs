@@ -24,7 +24,7 @@ const WRITE_PROTECTED: Sense = (7, 0x27, 0);
 fn config(beside: Option<SocketAddr>, hosts: &str) -> String {
     let beside = beside.map_or(String::new(), |address| format!(", \"{address}\""));
     format!(
-        "listen = [\"127.0.0.1:0\"{beside}]\n[[target]]\nname = \"{TARGET}\"\n\
+        "listen = [\"127.0.0.1:0\"{beside}]\n[[target]]\nname = \"{TARGET}\"\nalias = \"a disk\"\n\
          lun = [{{ number = 0, disk = \"mem:1M\" }}, {{ number = 1, disk = \"mem:2M\" }}]\n{hosts}"
     )
 }

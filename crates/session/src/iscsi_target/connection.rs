@@ -170,8 +170,7 @@ impl Connection {
         if let Phase::FullFeature(mut full) | Phase::Suspended(mut full) =
             std::mem::replace(&mut self.phase, Phase::Closed)
         {
-            let received_at = self.last_received;
-            full.end(&mut Context { window, sender: &mut self.sender, events: &mut self.events, received_at });
+            full.end(&mut Context { window, sender: &mut self.sender, events: &mut self.events });
             self.sender.release();
             self.stop_timers();
         }
@@ -230,20 +229,20 @@ impl<'a> ConnectionMut<'a> {
     /// The full feature phase, and what it works on; `None` when the stream is gone.
     #[inline]
     fn full(&mut self) -> Option<(&mut FullFeature, Context<'_>)> {
-        let Connection { phase, sender, events, last_received, .. } = &mut *self.connection;
+        let Connection { phase, sender, events, .. } = &mut *self.connection;
         let Phase::FullFeature(full) = phase else { return None };
-        Some((full, Context { window: self.window, sender, events, received_at: *last_received }))
+        Some((full, Context { window: self.window, sender, events }))
     }
 
     /// The same, also when the tasks wait for another connection. Tells whether they do.
     fn alive(&mut self) -> Option<(&mut FullFeature, Context<'_>, bool)> {
-        let Connection { phase, sender, events, last_received, .. } = &mut *self.connection;
+        let Connection { phase, sender, events, .. } = &mut *self.connection;
         let (full, is_suspended) = match phase {
             Phase::FullFeature(full) => (full, false),
             Phase::Suspended(full) => (full, true),
             Phase::Closed => return None,
         };
-        Some((full, Context { window: self.window, sender, events, received_at: *last_received }, is_suspended))
+        Some((full, Context { window: self.window, sender, events }, is_suspended))
     }
 
     fn close_if_logged_out(&mut self) {

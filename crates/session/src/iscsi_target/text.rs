@@ -281,10 +281,8 @@ impl TargetList {
 }
 
 fn list_target(target: &TargetNode, group: u16, local: SocketAddr, answer: &mut TextWriter) -> Result<(), TextError> {
+    // TargetAlias goes with a login (RFC 7143 section 13.6). Here libiscsi takes no other keys than these two.
     answer.push("TargetName", &target.name)?;
-    if let Some(alias) = &target.alias {
-        answer.push("TargetAlias", alias)?;
-    }
     for portal in target.portals_beside(group) {
         if let Some(address) = reachable(portal.address, local) {
             answer.push("TargetAddress", &format!("{address},{}", portal.group))?;

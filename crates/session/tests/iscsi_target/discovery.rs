@@ -46,7 +46,7 @@ fn others() -> Vec<TargetNode> {
 #[test]
 fn all_lists_what_the_initiator_may_see() {
     let mut peer = Peer::discovering(Setup { others: others(), alias: Some("a disk".into()), ..Setup::default() });
-    let expected = "TargetName=iqn.2026-11.example:disk\nTargetAlias=a disk\nTargetAddress=192.0.2.7:3260,1\n\
+    let expected = "TargetName=iqn.2026-11.example:disk\nTargetAddress=192.0.2.7:3260,1\n\
                     TargetName=iqn.2026-11.example:two\nTargetAddress=192.0.2.7:3260,1\n\
                     TargetAddress=[2001:db8::7]:3261,2\n";
     assert_eq!(send_targets(&mut peer, "All"), expected);

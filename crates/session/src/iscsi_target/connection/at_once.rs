@@ -55,12 +55,9 @@ impl<'a> ConnectionMut<'a> {
         self.heard(now);
         self.watch_progress(now);
         let Self { connection, window } = self;
-        let super::Connection { phase, receiver, sender, events, last_received, .. } = connection;
+        let super::Connection { phase, receiver, sender, events, .. } = connection;
         match phase {
-            Phase::FullFeature(full) => {
-                let cx = Context { window, sender, events, received_at: *last_received };
-                Some(CommandsAtOnce { full, receiver, cx })
-            }
+            Phase::FullFeature(full) => Some(CommandsAtOnce { full, receiver, cx: Context { window, sender, events } }),
             _ => None,
         }
     }

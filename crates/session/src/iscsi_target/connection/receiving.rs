@@ -59,7 +59,7 @@ impl ConnectionMut<'_> {
     }
 
     fn advance_header(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
-        let Connection { phase, receiver, sender, events, expect, segment, last_received, .. } = &mut *self.connection;
+        let Connection { phase, receiver, sender, events, expect, segment, .. } = &mut *self.connection;
         let Phase::FullFeature(full) = phase else { return Ok(false) };
         // Also a request that has waited for its turn may have declared another one.
         receiver.limit_segments(full.receive_limit());
@@ -68,8 +68,7 @@ impl ConnectionMut<'_> {
         }
         *expect = Expect::Nothing;
         let bhs = receiver.bhs();
-        let mut cx = Context { window: self.window, sender, events, received_at: *last_received };
-        *expect = full.header(bhs, receiver.ahs(), &mut cx)?;
+        *expect = full.header(bhs, receiver.ahs(), &mut Context { window: self.window, sender, events })?;
         full.shorten_receive_limit(sender.acknowledged());
         if matches!(expect, Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
             segment.resize(bhs.data_segment_len(), 0);
@@ -79,8 +78,7 @@ impl ConnectionMut<'_> {
     }
 
     fn advance_data(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
-        let Connection { phase, receiver, sender, events, expect, segment, progress, last_received, .. } =
-            &mut *self.connection;
+        let Connection { phase, receiver, sender, events, expect, segment, progress, .. } = &mut *self.connection;
         let Phase::FullFeature(full) = phase else { return Ok(false) };
         let place: &mut [u8] = match expect {
             Expect::Text(_) | Expect::Ping(_) | Expect::Command(_) => segment,
@@ -102,8 +100,7 @@ impl ConnectionMut<'_> {
         }
         let segment = std::mem::take(segment);
         let expect = std::mem::replace(expect, Expect::Nothing);
-        let mut cx = Context { window: self.window, sender, events, received_at: *last_received };
-        full.data(&expect, segment, receiver.ahs(), &mut cx)?;
+        full.data(&expect, segment, receiver.ahs(), &mut Context { window: self.window, sender, events })?;
         Ok(true)
     }
 

@@ -5,6 +5,8 @@
 //! stream: the driver has not said yet where it goes. From recovery level 1 on what is missing may come behind it in the same stream,
 //! so nothing waits there: see [`recovery`](super::recovery).
 
+use std::time::Duration;
+
 use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagementRequest, TextRequest};
 
 use super::{Context, FullFeature};
@@ -40,8 +42,8 @@ pub(super) enum Waiting {
 pub(super) struct Early {
     cmd_sn: SerialNumber,
     waiting: Waiting,
-    /// When it came.
-    since: Time,
+    /// When it came: what has just come is seen by [`FullFeature::deliver`] before anything else.
+    since: Option<Time>,
     /// It uses up no number: it waits for those before its own.
     immediate: bool,
 }
@@ -92,7 +94,7 @@ impl FullFeature {
     /// Keeps a request until its turn.
     pub(super) fn hold(&mut self, cmd_sn: SerialNumber, waiting: Waiting, cx: &mut Context<'_>) {
         cx.window.hold(cmd_sn, self.cid);
-        self.early.push(Early { cmd_sn, waiting, since: cx.received_at, immediate: false });
+        self.early.push(Early { cmd_sn, waiting, since: None, immediate: false });
     }
 
     /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143 section
@@ -102,7 +104,7 @@ impl FullFeature {
             return false;
         }
         let waiting = Waiting::TaskManagement(*request);
-        self.early.push(Early { cmd_sn: request.cmd_sn, waiting, since: cx.received_at, immediate: true });
+        self.early.push(Early { cmd_sn: request.cmd_sn, waiting, since: None, immediate: true });
         true
     }
 
@@ -140,11 +142,17 @@ impl FullFeature {
         if self.is_logging_out() || self.logged_out.is_some() {
             return false;
         }
+        for new in self.early.iter_mut().rev().take_while(|early| early.since.is_none()) {
+            new.since = Some(now);
+        }
         let Some((Early { waiting, since, .. }, waiters)) = self.take_due(cx) else { return false };
         match waiting {
             Waiting::Command(command) => {
                 self.count_numbered(cx);
-                cx.events.push_back(Signal::Command(Command { window_wait: now - since, ..command }));
+                cx.events.push_back(Signal::Command(Command {
+                    window_wait: since.map_or(Duration::ZERO, |since| now - since),
+                    ..command
+                }));
             }
             Waiting::TaskManagement(request) => self.manage_tasks(&request, cx),
             Waiting::Logout(request) => self.log_out(&request, cx),

@@ -35,7 +35,6 @@ use super::tasks::task::{Task, TaskTable};
 use super::tasks::window::{CommandWindow, Waiters};
 use super::text::TextExchanges;
 use super::transport::answer::Answer;
-use crate::Time;
 use crate::keys::Parameters;
 
 /// What the full feature phase of a connection works on beside its own state.
@@ -44,8 +43,6 @@ pub(crate) struct Context<'a> {
     pub(crate) window: &'a mut CommandWindow,
     pub(crate) sender: &'a mut Sender,
     pub(crate) events: &'a mut VecDeque<Signal>,
-    /// When bytes of the connection came last.
-    pub(crate) received_at: Time,
 }
 
 impl Context<'_> {
