@@ -26,6 +26,7 @@ mod io;
 mod keys;
 mod log;
 mod ls;
+mod man;
 mod metrics;
 mod nbd;
 mod output;
@@ -72,6 +73,7 @@ enum Command {
     Crc(crc::Arguments),
     Ctl(ctl::Arguments),
     Completions(Completions),
+    Man(man::Arguments),
     Keys(keys::Arguments),
     Quanta(quanta::Arguments),
 }
@@ -112,6 +114,7 @@ fn main() -> std::process::ExitCode {
         Command::Crc(arguments) => crc::run(&arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
         Command::Completions(arguments) => arguments.run(),
+        Command::Man(arguments) => man::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Quanta(arguments) => quanta::run(&arguments),
     };
