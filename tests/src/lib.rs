@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
 
+mod api;
 mod ceph;
 mod configured;
 mod durability;
@@ -19,6 +20,7 @@ mod random;
 mod server;
 mod tool;
 
+pub use api::{Answer, Api};
 pub use ceph::{Ceph, Image};
 pub use configured::Configured;
 pub use durability::Durable;

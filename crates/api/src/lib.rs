@@ -26,5 +26,5 @@ pub use listen::{Access, Listener, Place, Site, serve, serve_with};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;
 pub use routes::router;
-pub use server::{Catalog, Disk, Edit, Event, Events, Notice, Origin, Plan, PlannedChange, Server, Session};
+pub use server::{Catalog, Changed, Disk, Edit, Event, Events, Notice, Origin, Plan, PlannedChange, Server, Session};
 pub use tokens::TokenFile;

@@ -142,6 +142,11 @@ impl Objects {
         self.0.iter().filter(move |(key, _)| key.kind == kind).map(|(key, document)| (key.name.as_str(), document))
     }
 
+    /// The documents of a kind, to change them in their places. The key that names an object has to stay.
+    pub fn of_mut(&mut self, kind: Kind) -> impl Iterator<Item = &mut Document> {
+        self.0.iter_mut().filter(move |(key, _)| key.kind == kind).map(|(_, document)| document)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()

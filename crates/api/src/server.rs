@@ -13,7 +13,7 @@ use crate::problem::Problem;
 
 /// The server that the API is the front of. Methods that wait are called on threads where waiting is allowed.
 pub trait Server: Send + Sync + 'static {
-    /// All objects that are served. Does not wait.
+    /// All objects that are served, without passwords. Does not wait.
     fn catalog(&self) -> Arc<Catalog>;
 
     /// What a change would do.
@@ -28,7 +28,7 @@ pub trait Server: Send + Sync + 'static {
     /// # Errors
     ///
     /// Why it was not made.
-    fn change(&self, edit: Edit) -> Result<Plan, Problem>;
+    fn change(&self, edit: Edit) -> Result<Changed, Problem>;
 
     /// All sessions.
     ///
@@ -66,8 +66,18 @@ pub trait Server: Send + Sync + 'static {
     fn schemas(&self) -> Vec<(String, RefOr<Schema>)>;
 }
 
-/// A change: from what is served to the objects that `conf.d` is to hold, or why not. It is made while no other change can come between.
+/// A change: from what is served to the objects that `conf.d` is to hold, or why not. It is made while no other change can come between. A password that the
+/// catalog does not show stays as it is when what stands for it stays.
 pub type Edit = Box<dyn FnOnce(&Catalog) -> Result<Objects, Problem> + Send>;
+
+/// A change that was made.
+#[derive(Debug, Clone, Default)]
+pub struct Changed {
+    /// What was done.
+    pub plan: Plan,
+    /// All objects as they are since.
+    pub catalog: Arc<Catalog>,
+}
 
 /// All objects that are served.
 #[derive(Debug, Clone, Default, PartialEq)]

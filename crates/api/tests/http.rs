@@ -16,7 +16,7 @@ use lunette_api::limits::{
     MAX_BODY_BYTES, MAX_BUSY_REQUESTS, MAX_CONNECTIONS, MAX_EVENT_READERS, MAX_EVENTS_BEHIND, MAX_HEADER_BYTES,
 };
 use lunette_api::{
-    Catalog, Disk, Edit, Event, Events, Listener, Place, Plan, Problem, Server, Session, TokenFile, serve,
+    Catalog, Changed, Disk, Edit, Event, Events, Listener, Place, Plan, Problem, Server, Session, TokenFile, serve,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -47,11 +47,11 @@ impl Server for Fake {
         edit(&self.catalog()).map(|_| Plan::default())
     }
 
-    fn change(&self, edit: Edit) -> Result<Plan, Problem> {
+    fn change(&self, edit: Edit) -> Result<Changed, Problem> {
         let mut catalog = self.catalog.lock().unwrap();
         let objects = edit(&catalog)?;
         *catalog = Arc::new(Catalog { objects, ..Catalog::clone(&catalog) });
-        Ok(Plan::default())
+        Ok(Changed { plan: Plan::default(), catalog: Arc::clone(&catalog) })
     }
 
     fn sessions(&self) -> Result<Vec<Session>, Problem> {

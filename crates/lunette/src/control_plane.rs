@@ -1,11 +1,12 @@
 //! The server as the API sees it.
 
+mod passwords;
 mod schemas;
 mod start;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lunette_api::{Catalog, Disk, Edit, Event, Events, Notice, Plan, PlannedChange, Problem, Server, Session};
+use lunette_api::{Catalog, Changed, Disk, Edit, Event, Events, Notice, Plan, PlannedChange, Problem, Server, Session};
 use lunette_target::{Control, Digest, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
@@ -13,13 +14,14 @@ use crate::config::Config;
 use crate::config::diff::Change;
 use crate::metrics::{self, Snapshot};
 use crate::reload::{Reloader, Wanted, noticed};
+use passwords::{hidden, restored, told};
 pub(crate) use start::{open, start};
 
 /// What is served, and what changes it: on SIGHUP, and by the API.
 #[derive(Clone)]
 pub(crate) struct ControlPlane {
     reloader: Arc<Mutex<Reloader>>,
-    /// The objects of the last change, for those who look while another one is made.
+    /// The objects of the last change without passwords, for those who look while another one is made.
     catalog: Arc<RwLock<Arc<Catalog>>>,
     control: Control,
     monitor: Monitor,
@@ -28,7 +30,7 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     pub(crate) fn new(reloader: Reloader, control: Control, monitor: Monitor) -> Self {
-        let catalog = Arc::new(RwLock::new(Arc::new(reloader.catalog())));
+        let catalog = Arc::new(RwLock::new(Arc::new(hidden(reloader.catalog()))));
         let events = reloader.events().clone();
         Self { reloader: Arc::new(Mutex::new(reloader)), catalog, control, monitor, events }
     }
@@ -45,7 +47,13 @@ impl ControlPlane {
     }
 
     fn show(&self, reloader: &Reloader) {
-        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(reloader.catalog());
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(hidden(reloader.catalog()));
+    }
+
+    /// What an edit asks for, which sees no passwords.
+    fn wanted(&self, reloader: &Reloader, edit: Edit) -> Result<Wanted, Problem> {
+        let objects = edit(&self.catalog())?;
+        reloader.plan(restored(objects, &reloader.catalog())).map_err(told)
     }
 
     /// What initiators notice. Without an answer of the server's threads it is not known.
@@ -70,17 +78,18 @@ impl Server for ControlPlane {
 
     fn plan(&self, edit: Edit) -> Result<Plan, Problem> {
         let reloader = self.reloader();
-        let wanted = reloader.plan(edit(&reloader.catalog())?)?;
+        let wanted = self.wanted(&reloader, edit)?;
         self.explain(&wanted, reloader.config())
     }
 
-    fn change(&self, edit: Edit) -> Result<Plan, Problem> {
+    fn change(&self, edit: Edit) -> Result<Changed, Problem> {
         let mut reloader = self.reloader();
-        let wanted = reloader.plan(edit(&reloader.catalog())?)?;
+        let wanted = self.wanted(&reloader, edit)?;
         let plan = self.explain(&wanted, reloader.config())?;
         let changed = reloader.change(wanted);
         self.show(&reloader);
-        changed.map(|()| plan)
+        changed.map_err(told)?;
+        Ok(Changed { plan, catalog: self.catalog() })
     }
 
     fn sessions(&self) -> Result<Vec<Session>, Problem> {

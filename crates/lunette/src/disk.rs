@@ -104,6 +104,11 @@ pub(crate) enum DiskNameError {
     Url(#[from] UrlError),
     #[error(transparent)]
     Image(#[from] lunette_rbd::UrlError),
+    /// Without the text, which may hold a password.
+    #[error(
+        "the URL of a disk begins with iscsi://, ecl://, ecl+eth:// or rbd:; write ./ before the name of a file with \"://\""
+    )]
+    Scheme,
 }
 
 /// An image in Ceph, with the keys of an encrypted disk that stand behind its name.
@@ -114,6 +119,15 @@ pub(crate) fn parse_image(text: &str) -> Result<(RbdUrl, Option<KeyParameters>),
     let keys = (!keys.is_empty()).then(|| KeyParameters::parse(&keys.join("&"))).transpose()?;
     let url = if own.is_empty() { place.parse()? } else { format!("{place}?{}", own.join("&")).parse()? };
     Ok((url, keys))
+}
+
+/// Whether a text that is no URL of a disk begins like one, such as `iscis://` or `iscsi:`.
+fn has_scheme(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '+';
+    text.split_once(':').is_some_and(|(scheme, rest)| {
+        scheme.chars().all(is_part)
+            && (rest.starts_with("//") || ["iscsi", "ecl", "ecl+eth", "iser"].contains(&&*scheme.to_ascii_lowercase()))
+    })
 }
 
 impl FromStr for DiskName {
@@ -131,6 +145,9 @@ impl FromStr for DiskName {
         if RbdUrl::is_meant(text) {
             let (url, keys) = parse_image(text)?;
             return Ok(Self { place: Place::Image(url), keys });
+        }
+        if has_scheme(text) {
+            return Err(DiskNameError::Scheme);
         }
         let (path, keys) = match KeyParameters::split(text) {
             Some((path, query)) => (path, Some(KeyParameters::parse(query)?)),
@@ -424,6 +441,10 @@ mod tests {
         assert_eq!(identity("rbd:p/i@s?user=a&keys=file:k"), identity("rbd:p/i?keyring=b"));
         assert_ne!(identity("rbd:p/i"), identity("rbd:p/n/i"));
         assert_ne!(identity("rbd:p/i?conf=/a"), identity("rbd:p/i?conf=/b"));
+        for wrong in ["iscis://u%hush@h/iqn.a/0", "iscsi:/u%hush@h", "rbd:p/i?key=hush"] {
+            let error = wrong.parse::<DiskName>().unwrap_err().to_string();
+            assert!(!error.contains("hush"), "{error}");
+        }
         for wrong in ["rbd:i", "rbd:p/i?id=me", "rbd:p/i?keys=", "rbd:p/i?"] {
             assert!(wrong.parse::<DiskName>().is_err(), "{wrong}");
         }

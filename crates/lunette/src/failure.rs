@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use lunette_initiator::redacted;
+
 /// A reason to end, one per exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -59,9 +61,9 @@ impl Failure {
         }
     }
 
-    /// Prints the message on standard error and gives the exit code.
+    /// Prints the message, without passwords of URLs, on standard error and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        eprintln!("lunette: {self}");
+        eprintln!("lunette: {}", redacted(&self.to_string()));
         ExitCode::from(self.code())
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Stderr, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use lunette_initiator::redacted;
 use lunette_pdu::text::printable;
 use tracing::field::Field;
 use tracing::{Level, Metadata};
@@ -32,10 +33,12 @@ pub(crate) fn start() {
         .init();
 }
 
-/// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the log.
+/// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the log, and without passwords of
+/// URLs.
 fn fields() -> impl for<'writer> FormatFields<'writer> {
     let field = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         let value = format!("{value:?}");
+        let value = redacted(&value);
         let value = printable(&value);
         if field.name() == "message" { write!(writer, "{value}") } else { write!(writer, "{}={value}", field.name()) }
     };

@@ -86,8 +86,9 @@ impl RbdUrl {
     }
 
     fn set(&mut self, parameter: &str) -> Result<(), UrlError> {
-        let unknown = || UrlError::Parameter(parameter.into());
-        let (name, value) = parameter.split_once('=').ok_or_else(unknown)?;
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        // Without the value, which may be a key.
+        let unknown = || UrlError::Parameter(name.into());
         let place = self.parameter(name).ok_or_else(unknown)?;
         if value.is_empty() {
             return Err(unknown());
@@ -243,8 +244,8 @@ mod tests {
             ("rbd:p/i%00", UrlError::Escape(text("i%00"))),
             ("rbd:p/i%ff", UrlError::Escape(text("i%ff"))),
             ("rbd:p/i?", UrlError::Parameter(text(""))),
-            ("rbd:p/i?conf=", UrlError::Parameter(text("conf="))),
-            ("rbd:p/i?id=me", UrlError::Parameter(text("id=me"))),
+            ("rbd:p/i?conf=", UrlError::Parameter(text("conf"))),
+            ("rbd:p/i?id=me", UrlError::Parameter(text("id"))),
             ("rbd:p/i?user=a&user=b", UrlError::Twice(text("user"))),
         ] {
             assert_eq!(parse(url), Err(error), "{url}");

@@ -13,7 +13,7 @@ use super::{Shared, precondition, tagged};
 use crate::edits;
 use crate::objects::{Objects, Tables};
 use crate::problem::Problem;
-use crate::server::Plan;
+use crate::server::{Changed, Plan};
 
 /// The objects of `conf.d`. Those of the main file are not among them.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -56,9 +56,9 @@ pub(crate) async fn put_config(
     Json(tables): Json<Tables>,
 ) -> Result<([(header::HeaderName, HeaderValue); 1], Answer<Plan>), Problem> {
     let (objects, when) = (Objects::from_tables(tables)?, precondition(&headers)?);
-    let etag = HeaderValue::from_str(&objects.etag()).map_err(|error| Problem::internal(error.to_string()))?;
     let edit = move |catalog: &_| edits::replace(catalog, objects, &when);
-    let plan = shared.ask(move |server| server.change(Box::new(edit))).await?;
+    let Changed { plan, catalog } = shared.ask(move |server| server.change(Box::new(edit))).await?;
+    let etag = HeaderValue::from_str(&catalog.objects.etag()).map_err(|error| Problem::internal(error.to_string()))?;
     Ok(([(header::ETAG, etag)], Answer(plan)))
 }
 

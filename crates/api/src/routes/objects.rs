@@ -70,14 +70,11 @@ async fn put(
     let (key, when) = (key(kind, name)?, precondition(headers)?);
     let wanted = key.clone();
     let was_there = shared.server.catalog().find(&key).is_some();
-    shared
-        .ask(move |server| server.change(Box::new(move |catalog| edits::put(catalog, &wanted, document, &when))))
-        .await?;
+    let edit = move |catalog: &_| edits::put(catalog, &wanted, document, &when);
+    let changed = shared.ask(move |server| server.change(Box::new(edit))).await?;
     let status = if was_there { StatusCode::OK } else { StatusCode::CREATED };
-    match shared.server.catalog().find(&key) {
-        Some(document) => Ok(tagged(status, document)),
-        None => Err(Problem::changed("another change has removed it since")),
-    }
+    let document = changed.catalog.find(&key).ok_or_else(|| Problem::not_found(&key.to_string()))?;
+    Ok(tagged(status, document))
 }
 
 async fn delete(shared: &Shared, kind: Kind, name: &str, headers: &HeaderMap) -> Result<Response, Problem> {

@@ -1,5 +1,7 @@
 //! `/v1/targets/{target}/luns` and `/v1/targets/{target}/hosts`: parts of a target, which stand in its file.
 
+use std::sync::Arc;
+
 use axum::Json as Answer;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -13,6 +15,7 @@ use super::{NewOnly, Shared, precondition, tagged};
 use crate::edits::{self, Part};
 use crate::objects::{Document, Key, Kind};
 use crate::problem::Problem;
+use crate::server::Catalog;
 
 /// A logical unit, with the keys of `lun`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -29,15 +32,14 @@ fn key(target: &str) -> Result<Key, Problem> {
 }
 
 /// What a target has of these parts.
-fn of_target<T>(shared: &Shared, target: &str, find: impl FnOnce(&Document) -> T) -> Result<T, Problem> {
+fn of_target<T>(catalog: &Catalog, target: &str, find: impl FnOnce(&Document) -> T) -> Result<T, Problem> {
     let key = key(target)?;
-    let catalog = shared.server.catalog();
     let document = catalog.find(&key).ok_or_else(|| Problem::not_found(&key.to_string()))?;
     Ok(find(document))
 }
 
-fn get(shared: &Shared, target: &str, part: Part, name: &str) -> Result<Response, Problem> {
-    let found = of_target(shared, target, |document| part.find(document, name))??;
+fn get(catalog: &Catalog, target: &str, part: Part, name: &str) -> Result<Response, Problem> {
+    let found = of_target(catalog, target, |document| part.find(document, name))??;
     let found = found.ok_or_else(|| Problem::not_found(&format!("{part} {name} of target {target}")))?;
     Ok(tagged(StatusCode::OK, &found))
 }
@@ -48,10 +50,10 @@ async fn change(
     (part, name): (Part, String),
     headers: &HeaderMap,
     wanted: Option<Document>,
-) -> Result<(), Problem> {
+) -> Result<Arc<Catalog>, Problem> {
     let (key, when) = (key(target)?, precondition(headers)?);
     let edit = move |catalog: &_| edits::change_part(catalog, &key, (part, &name), wanted, &when);
-    shared.ask(move |server| server.change(Box::new(edit))).await.map(drop)
+    shared.ask(move |server| server.change(Box::new(edit))).await.map(|changed| changed.catalog)
 }
 
 async fn put(
@@ -61,9 +63,9 @@ async fn put(
     headers: &HeaderMap,
     document: Document,
 ) -> Result<Response, Problem> {
-    let was_there = of_target(shared, target, |document| part.find(document, &name))??.is_some();
-    change(shared, target, (part, name.clone()), headers, Some(document)).await?;
-    let mut response = get(shared, target, part, &name)?;
+    let was_there = of_target(&shared.server.catalog(), target, |document| part.find(document, &name))??.is_some();
+    let catalog = change(shared, target, (part, name.clone()), headers, Some(document)).await?;
+    let mut response = get(&catalog, target, part, &name)?;
     *response.status_mut() = if was_there { StatusCode::OK } else { StatusCode::CREATED };
     Ok(response)
 }
@@ -83,7 +85,7 @@ pub(crate) async fn list_luns(
     State(shared): State<Shared>,
     Path(target): Path<String>,
 ) -> Result<Answer<Vec<Value>>, Problem> {
-    of_target(&shared, &target, |document| Answer(Part::Lun.all(document).to_vec()))
+    of_target(&shared.server.catalog(), &target, |document| Answer(Part::Lun.all(document).to_vec()))
 }
 
 /// Read a logical unit
@@ -104,7 +106,7 @@ pub(crate) async fn get_lun(
     State(shared): State<Shared>,
     Path((target, number)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    get(&shared, &target, Part::Lun, &number)
+    get(&shared.server.catalog(), &target, Part::Lun, &number)
 }
 
 /// Add or replace a logical unit
@@ -175,7 +177,7 @@ pub(crate) async fn list_hosts(
     State(shared): State<Shared>,
     Path(target): Path<String>,
 ) -> Result<Answer<Vec<Value>>, Problem> {
-    of_target(&shared, &target, |document| Answer(Part::Host.all(document).to_vec()))
+    of_target(&shared.server.catalog(), &target, |document| Answer(Part::Host.all(document).to_vec()))
 }
 
 /// Read a host
@@ -196,7 +198,7 @@ pub(crate) async fn get_host(
     State(shared): State<Shared>,
     Path((target, host)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    get(&shared, &target, Part::Host, &host)
+    get(&shared.server.catalog(), &target, Part::Host, &host)
 }
 
 /// Add a host behind all others, or replace one

@@ -10,7 +10,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 use lunette_api::{
-    Access, Catalog, Disk, Edit, Event, Events, Key, Kind, Notice, Plan, PlannedChange, Problem, Server, Session, Site,
+    Access, Catalog, Changed, Disk, Edit, Event, Events, Key, Kind, Notice, Plan, PlannedChange, Problem, Server,
+    Session, Site,
 };
 use lunette_console::Console;
 use serde_json::{Value, json};
@@ -180,13 +181,13 @@ impl Server for Fake {
         Ok(Plan { changes: vec![PlannedChange { change: format!("target {TARGET}: LUN 1 removed"), sessions }] })
     }
 
-    fn change(&self, edit: Edit) -> Result<Plan, Problem> {
+    fn change(&self, edit: Edit) -> Result<Changed, Problem> {
         self.call("change");
         let mut catalog = self.catalog.lock().unwrap();
         let objects = edit(&catalog)?;
         *catalog = Arc::new(Catalog { objects, ..(**catalog).clone() });
         self.happen();
-        Ok(Plan::default())
+        Ok(Changed { plan: Plan::default(), catalog: Arc::clone(&catalog) })
     }
 
     fn sessions(&self) -> Result<Vec<Session>, Problem> {

@@ -9,6 +9,7 @@
 
 mod keys;
 mod parameters;
+mod redacted;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use crate::options::{DEFAULT_PORT, Options, Portal, Transport};
 use crate::secret::read_secret;
 use crate::{Error, Initiator, Session};
 pub use keys::KeyParameters;
+pub use redacted::{REDACTED, redacted};
 
 /// The length of the longest URL, in bytes.
 const MAX_LEN: usize = 8192;
@@ -140,6 +142,26 @@ impl Url {
     ///
     /// [`UrlError`]. It never repeats a password.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let url = match Self::read(text) {
+            Ok(url) => url,
+            // What is wrong may be a part of the password, so the message is that of the text without it.
+            Err(error) => match redacted(text) {
+                shown if shown == text => return Err(error),
+                shown => return Err(Self::read(&shown).err().unwrap_or_else(|| UrlError(UNENCODED.into()))),
+            },
+        };
+        let passwords = [&url.login.password, &url.login.target_password];
+        let placeholder = Secret::new(REDACTED.as_bytes().to_vec());
+        if passwords.into_iter().flatten().any(|password| password.same_as(&placeholder)) {
+            return wrong(format!(
+                "{REDACTED} stands where a password is not shown; write the password, or put it into a file and write chap_secret_file=FILE or \
+                 chap_target_secret_file=FILE"
+            ));
+        }
+        Ok(url)
+    }
+
+    fn read(text: &str) -> Result<Self, UrlError> {
         if text.len() > MAX_LEN {
             return wrong(format!("a URL of {} bytes is too long (at most {MAX_LEN})", text.len()));
         }
@@ -306,6 +328,9 @@ impl fmt::Display for Url {
         }
     }
 }
+
+/// What is wrong with a URL that is right with another password.
+const UNENCODED: &str = "the password has a character that has to be written as '%' and two hexadecimal digits: write %2F for '/', %3F for '?', %26 for '&' and %25 for '%'";
 
 /// What to do with a URL that asks for several paths where there is one session.
 const ONE_PATH: &str = "leave out paths and portals";

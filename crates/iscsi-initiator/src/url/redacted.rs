@@ -1,0 +1,169 @@
+//! Texts without the passwords of the URLs in them.
+//!
+//! What is shown is decided by the text alone, so that URLs with mistakes, which are named in messages, are covered too: what may be a part of a
+//! password counts as one.
+
+use std::borrow::Cow;
+
+/// What stands where a password is not shown. It is no password itself: [`Url::parse`](super::Url::parse) refuses it.
+pub const REDACTED: &str = "***";
+
+/// The parameter of iSCSI URLs that is a password.
+const TARGET_PASSWORD: &str = "target_password=";
+
+/// What begins the name of an image in Ceph.
+const RBD: &str = "rbd:";
+
+/// What begins a user's key in such a name, as QEMU writes it. Here it is a mistake.
+const RBD_KEYS: [&str; 3] = [":key=", "?key=", "&key="];
+
+/// `text` with [`REDACTED`] in the place of each password of the URLs in it: behind `USER%`, and in `target_password`. Also the keys in names of
+/// images in Ceph (`key=`), which do not belong there. All else stays as it is.
+///
+/// A URL ends with its quotation mark, or where there is none with a space.
+pub fn redacted(text: &str) -> Cow<'_, str> {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(begin) = next_url(rest) {
+        let quote = rest[..begin].chars().next_back().filter(|c| "\"'`".contains(*c));
+        let is_end = |c: char| quote.map_or(c.is_whitespace() || c == '"', |quote| c == quote);
+        let end = rest[begin..].find(is_end).map_or(rest.len(), |len| begin + len);
+        shown.push_str(&rest[..begin]);
+        shown.push_str(&of_url(&rest[begin..end]));
+        rest = &rest[end..];
+    }
+    if shown.is_empty() {
+        return rest.into();
+    }
+    shown.push_str(rest);
+    shown.into()
+}
+
+/// Where the next URL begins.
+fn next_url(text: &str) -> Option<usize> {
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || c == '+';
+    let iscsi = text.find("://").map(|at| text[..at].trim_end_matches(is_scheme).len());
+    [iscsi, text.find(RBD)].into_iter().flatten().min()
+}
+
+/// A URL without its passwords.
+fn of_url(text: &str) -> String {
+    if text.starts_with(RBD) {
+        return without_keys(text);
+    }
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    let (secret, mut tail) = split_password(rest);
+    let mut shown = format!("{scheme}://");
+    if let Some(user) = secret {
+        shown.extend([user, "%", REDACTED]);
+    }
+    while let Some(at) = tail.find(TARGET_PASSWORD) {
+        let (before, value) = tail.split_at(at + TARGET_PASSWORD.len());
+        shown.extend([before, REDACTED]);
+        tail = next_parameter(value);
+    }
+    shown + tail
+}
+
+/// The user before a password, and what follows the password; all of the text when there is none.
+fn split_password(rest: &str) -> (Option<&str>, &str) {
+    let place = rest.split('?').next().unwrap_or_default();
+    // Neither hosts nor names of targets have an at sign, so a slash before one belongs to the password.
+    let end = place.rfind('@').or_else(|| {
+        let authority = place.split('/').next().unwrap_or_default();
+        authority.contains('%').then(|| rest.rfind('@').unwrap_or(authority.len()))
+    });
+    match end.and_then(|end| Some((rest[..end].split_once('%')?, &rest[end..]))) {
+        Some(((user, password), tail)) if !password.is_empty() => (Some(user), tail),
+        _ => (None, rest),
+    }
+}
+
+/// What follows a value. An ampersand behind which there is no parameter belongs to the value, by mistake.
+fn next_parameter(value: &str) -> &str {
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
+    let begins = |rest: &str| rest.split_once('=').is_some_and(|(name, _)| name.chars().all(is_name));
+    value.match_indices('&').find(|(at, _)| begins(&value[at + 1..])).map_or("", |(at, _)| &value[at..])
+}
+
+fn without_keys(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = RBD_KEYS.iter().filter_map(|key| Some(rest.find(key)? + key.len())).min() {
+        shown.extend([&rest[..at], REDACTED]);
+        let end = rest[at..].find([':', '&']).map_or(rest.len(), |len| at + len);
+        rest = &rest[end..];
+    }
+    shown + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Url;
+
+    #[test]
+    fn passwords_are_replaced_and_all_else_is_shown() {
+        for (text, expected) in [
+            ("", ""),
+            ("/srv/a%b@c.img", "/srv/a%b@c.img"),
+            ("iscsi://h/iqn.a%3ab/0?chap_secret_file=/x@y", "iscsi://h/iqn.a%3ab/0?chap_secret_file=/x@y"),
+            ("iscsi://u@h/iqn.a/0", "iscsi://u@h/iqn.a/0"),
+            ("iscsi://u%hush@h/iqn.a/0?connections=2", "iscsi://u%***@h/iqn.a/0?connections=2"),
+            (
+                "ecl://u%hush@h/iqn.a/0?target_user=t&target_password=hush&coalesce=no",
+                "ecl://u%***@h/iqn.a/0?target_user=t&target_password=***&coalesce=no",
+            ),
+            ("ecl+eth://u%hu@sh@eth0/02:00:00:00:00:01", "ecl+eth://u%***@eth0/02:00:00:00:00:01"),
+            ("rbd:p/i?keyring=/k&keys=file:k", "rbd:p/i?keyring=/k&keys=file:k"),
+            ("rbd:p/i:id=u:key=hush:conf=/c", "rbd:p/i:id=u:key=***:conf=/c"),
+            (
+                "a iscsi://u%hush@h/x and \"ecl://u%hu sh@h/y\", iscsi://h",
+                "a iscsi://u%***@h/x and \"ecl://u%***@h/y\", iscsi://h",
+            ),
+            ("3 | disk = 'iscsi://u%hush", "3 | disk = 'iscsi://u%***"),
+        ] {
+            assert_eq!(redacted(text), expected);
+        }
+    }
+
+    #[test]
+    fn parts_of_passwords_in_urls_with_mistakes_are_not_shown() {
+        for text in [
+            "iscsi://u%hu/sh@h/iqn.a/0",
+            "iscsi://u%hu?sh@h/iqn.a/0",
+            "iscsi://u%hush",
+            "iscis://u%hush@h",
+            "iscsi://u@h/iqn.a/0?target_user=t&target_password=hu&sh",
+            "iscsi://u%hu@sh/hush@h/iqn.a/0",
+            "rbd:p/i?key=hush",
+        ] {
+            let shown = redacted(text);
+            assert!(!shown.contains("hu") && !shown.contains("sh"), "{shown}");
+            let error = Url::parse(text).unwrap_err().to_string();
+            assert!(!error.contains("hu") && !error.contains("sh/"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_stands_for_a_password_is_none() {
+        for text in ["iscsi://u%***@h/iqn.a/0", "iscsi://u@h/iqn.a/0?target_user=t&target_password=***"] {
+            let error = Url::parse(text).unwrap_err().to_string();
+            assert!(error.contains("stands where a password is not shown"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_password_of_a_url_is_shown(password in "[^@/?&\0]{1,12}", beside in "[ -~]{0,20}") {
+            // Letters of a kind that nothing else in the text has.
+            let secret: String = password.chars().map(|c| format!("%{:02X}Ω", (c as u32) & 0xff)).collect();
+            let text = format!("{beside}\"iscsi://u%{secret}@h/iqn.a/0?target_user=t&target_password={secret}\" {beside}");
+            let shown = redacted(&text);
+            prop_assert!(!shown.contains('Ω'), "{}", shown);
+            prop_assert_eq!(&redacted(&shown), &shown, "twice");
+        }
+    }
+}
