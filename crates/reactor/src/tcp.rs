@@ -23,6 +23,9 @@ pub struct TcpOptions {
 
 /// Connects to `address` within `timeout`. The stream is in non-blocking mode.
 ///
+/// The connection ends with a reset (`SO_LINGER` of socket(7), zero seconds), whoever closes it and why: what the system has not sent by then
+/// never leaves. So nothing that was given up reaches the peer later, and nothing may be closed before the peer has answered it.
+///
 /// # Errors
 ///
 /// What the system says. For a congestion control that it does not have or does not allow, and for buffers that it makes smaller
@@ -31,6 +34,7 @@ pub fn connect(address: SocketAddr, timeout: Duration, options: &TcpOptions) -> 
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let stream = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     let stream = TcpStream::from(stream);
+    sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
     // The scale of the window is in the first packet, so the buffers come first.
     apply(&stream, options)?;
     match begin_to_connect(&stream, &address) {
@@ -176,6 +180,26 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         (listener, address)
+    }
+
+    #[test]
+    fn what_was_not_sent_when_a_connection_is_closed_never_leaves() {
+        let (listener, address) = listener();
+        let mut near = connect(address, LIMIT, &TcpOptions::default()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let mut written = 0;
+        let full = loop {
+            match near.write(&[1; 4 << 10]) {
+                Ok(len) => written += len,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        drop(near);
+        let mut read = Vec::new();
+        let end = far.read_to_end(&mut read).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
+        assert!(read.len() < written, "{} of {written} bytes", read.len());
     }
 
     #[test]
