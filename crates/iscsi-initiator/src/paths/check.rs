@@ -17,7 +17,7 @@ const PAGE_LEN: u16 = 1024;
 /// The longest REPORT TARGET PORT GROUPS data that is asked for.
 const GROUPS_LEN: u32 = 4096;
 
-/// What distinguishes a logical unit from all others: its designators, or its serial number when it has none.
+/// What distinguishes a logical unit from all others: its designators, or its serial number when it has none. Equal identities agree in both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     designations: Vec<Designation>,
@@ -29,9 +29,14 @@ impl Identity {
         designations.retain(Designation::is_of_unit);
         designations.sort();
         designations.dedup();
-        let serial = serial.filter(|serial| designations.is_empty() && !serial.is_empty());
+        let serial = serial.filter(|serial| !serial.is_empty());
         let serial = serial.map(|serial| format!("{} {} {serial}", inquiry.vendor, inquiry.product));
         (!designations.is_empty() || serial.is_some()).then_some(Self { designations, serial })
+    }
+
+    /// Whether both are one unit. Some units with designators give each port a serial number of its own, so that counts only without any.
+    pub(super) fn is_same_unit(&self, other: &Self) -> bool {
+        self.designations == other.designations && (!self.designations.is_empty() || self.serial == other.serial)
     }
 }
 
@@ -115,8 +120,10 @@ mod tests {
         let (naa, eui) = (designation(0, 3, &[0x30; 8]), designation(0, 2, &[2; 8]));
         let (port, other) = (designation(1, 5, &[0, 0, 0, 1]), designation(1, 5, &[0, 0, 0, 2]));
         let one = identity(&[naa.clone(), eui.clone(), port], Some("s")).unwrap();
-        assert_eq!(one, identity(&[other, eui.clone(), naa.clone()], Some("t")).unwrap(), "ports may differ");
-        assert_ne!(one, identity(&[naa], Some("s")).unwrap());
+        let by_other_port = identity(&[other, eui.clone(), naa.clone()], Some("t")).unwrap();
+        assert!(one.is_same_unit(&by_other_port), "ports may differ");
+        assert_ne!(one, by_other_port, "it is no proof that the nexus is the same");
+        assert!(!one.is_same_unit(&identity(&[naa], Some("s")).unwrap()));
         assert_eq!(one.to_string(), "naa.3030303030303030");
     }
 

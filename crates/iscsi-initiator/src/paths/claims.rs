@@ -3,8 +3,11 @@
 //! A write *claims* its blocks from before it is sent until it can no longer run: until it has ended, and no copy of it is under way
 //! over a path that was lost. A write whose blocks are claimed waits, in the order of submission. So blocks are never overwritten by
 //! an older write, however often that was sent.
+//!
+//! The blocks are cut into segments wherever a write begins or ends, and the writes of a segment stand in its line. A write has its claim when
+//! it is the first in all of its lines. So a write costs as much as it has segments, however many others wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use lunette_reactor::Key;
@@ -35,123 +38,170 @@ impl PathSet {
     }
 }
 
-/// Blocks of a write that may still run.
-struct Claim {
-    end: u64,
-    /// Whether the request has not ended.
+/// The place of a write among all requests, in the order of submission.
+type Order = u64;
+
+struct Write {
+    key: Key,
+    blocks: Range<u64>,
+    /// The number of its segments in whose line others are before it.
+    behind: usize,
+    /// Whether its request has not ended.
     is_running: bool,
     /// The lost paths over which copies of it may be under way.
     strays: PathSet,
 }
 
-impl Claim {
-    fn is_over(&self) -> bool {
-        !self.is_running && self.strays.is_empty()
-    }
+struct Segment {
+    end: u64,
+    /// The first write in the line of its blocks.
+    first: Order,
+    /// Those behind it.
+    others: VecDeque<Order>,
 }
 
 #[derive(Default)]
 pub(super) struct Claims {
-    /// By the first block. No two of them overlap.
-    held: BTreeMap<u64, Claim>,
-    /// Writes whose blocks are claimed, in the order of submission.
-    waiting: VecDeque<(Range<u64>, Key)>,
-    /// Whether a claim has ended since waiting writes were looked at.
-    changed: bool,
-}
-
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+    /// By the first block. They do not overlap.
+    segments: BTreeMap<u64, Segment>,
+    writes: BTreeMap<Order, Write>,
+    /// Writes that have waited and have their claim now.
+    free: VecDeque<Order>,
+    /// Writes without a claim.
+    waiting: usize,
+    /// Requests that have ended, of which copies may be under way.
+    ended: BTreeSet<Order>,
 }
 
 impl Claims {
-    /// Claims blocks for a request. False when it has to wait; [`next_free`](Self::next_free) then tells its turn.
-    pub(super) fn claim(&mut self, key: Key, blocks: &Range<u64>) -> bool {
-        let is_free = !self.is_claimed(blocks) && !self.waiting.iter().any(|(earlier, _)| overlap(earlier, blocks));
-        if is_free {
-            self.hold(blocks);
+    /// Claims blocks for a request, which is younger than all before it. False when it has to wait; [`next_free`](Self::next_free) then tells
+    /// its turn.
+    pub(super) fn claim(&mut self, order: Order, key: Key, blocks: &Range<u64>) -> bool {
+        if blocks.is_empty() {
+            return true;
+        }
+        let behind = self.stand_in_line(order, blocks);
+        let write = Write { key, blocks: blocks.clone(), behind, is_running: true, strays: PathSet::default() };
+        self.writes.insert(order, write);
+        self.waiting += usize::from(behind > 0);
+        behind == 0
+    }
+
+    /// Puts a write last in the lines of its blocks. Gives the number of lines in which it is not the first.
+    fn stand_in_line(&mut self, order: Order, blocks: &Range<u64>) -> usize {
+        self.cut(blocks.start);
+        self.cut(blocks.end);
+        let (mut behind, mut at, mut gaps) = (0, blocks.start, Vec::new());
+        for (start, segment) in self.segments.range_mut(blocks.clone()) {
+            if at < *start {
+                gaps.push(at..*start);
+            }
+            at = segment.end;
+            segment.others.push_back(order);
+            behind += 1;
+        }
+        let last = Some(at..blocks.end).filter(|last| !last.is_empty());
+        for gap in gaps.into_iter().chain(last) {
+            self.segments.insert(gap.start, Segment { end: gap.end, first: order, others: VecDeque::new() });
+        }
+        behind
+    }
+
+    /// Makes a segment begin at a block, if one goes over it.
+    fn cut(&mut self, block: u64) {
+        let Some((start, segment)) = self.segments.range_mut(..block).next_back() else { return };
+        if *start == block || segment.end <= block {
+            return;
+        }
+        let rest = Segment { end: segment.end, first: segment.first, others: segment.others.clone() };
+        segment.end = block;
+        for order in &rest.others {
+            if let Some(write) = self.writes.get_mut(order) {
+                write.behind += 1;
+            }
+        }
+        self.segments.insert(block, rest);
+    }
+
+    /// A request has ended: it gives its claim up, unless strays keep it, or leaves the lines in which it waits.
+    pub(super) fn end(&mut self, order: Order) {
+        let Some(write) = self.writes.get_mut(&order) else { return };
+        write.is_running = false;
+        if write.strays.is_empty() {
+            self.leave(order);
         } else {
-            self.waiting.push_back((blocks.clone(), key));
-        }
-        is_free
-    }
-
-    fn is_claimed(&self, blocks: &Range<u64>) -> bool {
-        // Claims do not overlap, so of those that begin before `blocks` end the last one reaches furthest.
-        !blocks.is_empty()
-            && self.held.range(..blocks.end).next_back().is_some_and(|(_, claim)| claim.end > blocks.start)
-    }
-
-    fn hold(&mut self, blocks: &Range<u64>) {
-        if !blocks.is_empty() {
-            let claim = Claim { end: blocks.end, is_running: true, strays: PathSet::default() };
-            self.held.insert(blocks.start, claim);
-        }
-    }
-
-    /// A request has ended: it gives its claim up, unless strays keep it, or leaves those that wait.
-    pub(super) fn end(&mut self, key: Key, blocks: &Range<u64>, is_waiting: bool) {
-        if is_waiting {
-            self.waiting.retain(|(_, waiting)| *waiting != key);
-            self.changed = true;
-        } else if let Some(claim) = self.held.get_mut(&blocks.start).filter(|_| !blocks.is_empty()) {
-            claim.is_running = false;
-            self.drop_if_over(blocks.start);
+            self.ended.insert(order);
         }
     }
 
     /// A copy of a write may be under way over `path`, which was lost.
-    pub(super) fn strayed(&mut self, blocks: &Range<u64>, path: usize) {
-        if let Some(claim) = self.held.get_mut(&blocks.start).filter(|_| !blocks.is_empty()) {
-            claim.strays.insert(path);
+    pub(super) fn strayed(&mut self, order: Order, path: usize) {
+        if let Some(write) = self.writes.get_mut(&order) {
+            write.strays.insert(path);
         }
     }
 
     /// Nothing that was sent over `path` before it was lost can run any more.
     pub(super) fn cleared(&mut self, path: usize) {
-        self.held.retain(|_, claim| {
-            claim.strays.remove(path);
-            !claim.is_over()
-        });
-        self.changed = true;
+        let mut over = Vec::new();
+        for (order, write) in &mut self.writes {
+            write.strays.remove(path);
+            if !write.is_running && write.strays.is_empty() {
+                over.push(*order);
+            }
+        }
+        for order in over {
+            self.leave(order);
+        }
     }
 
-    fn drop_if_over(&mut self, first: u64) {
-        if self.held.get(&first).is_some_and(Claim::is_over) {
-            self.held.remove(&first);
-            self.changed = true;
+    /// Takes a write out of its lines. Those that are first in all of theirs now have their claims.
+    fn leave(&mut self, order: Order) {
+        self.ended.remove(&order);
+        let Some(Write { blocks, behind, .. }) = self.writes.remove(&order) else { return };
+        self.waiting -= usize::from(behind > 0);
+        let mut empty = Vec::new();
+        for (start, Segment { first, others, .. }) in self.segments.range_mut(blocks) {
+            if *first != order {
+                if let Ok(at) = others.binary_search(&order) {
+                    others.remove(at);
+                }
+                continue;
+            }
+            let Some(next) = others.pop_front() else {
+                empty.push(*start);
+                continue;
+            };
+            *first = next;
+            let Some(write) = self.writes.get_mut(&next) else { continue };
+            write.behind -= 1;
+            if write.behind == 0 {
+                self.waiting -= 1;
+                self.free.push_back(next);
+            }
+        }
+        for start in empty {
+            self.segments.remove(&start);
         }
     }
 
     /// The next write whose turn it is. It has its claim.
     pub(super) fn next_free(&mut self) -> Option<Key> {
-        if !self.changed || self.waiting.is_empty() {
-            return None;
-        }
-        let free = (0..self.waiting.len()).find(|at| {
-            let (blocks, _) = &self.waiting[*at];
-            !self.is_claimed(blocks) && !self.waiting.iter().take(*at).any(|(earlier, _)| overlap(earlier, blocks))
-        });
-        self.changed = free.is_some();
-        let (blocks, key) = self.waiting.remove(free?)?;
-        self.hold(&blocks);
-        Some(key)
+        // Those that have given up since are gone.
+        std::iter::from_fn(|| self.free.pop_front()).find_map(|order| self.writes.get(&order).map(|write| write.key))
     }
 
     /// Whether any request waits for its blocks.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        self.waiting > 0
     }
 
     /// Whether a request waits for blocks because copies of a write may be under way over `path`.
     pub(super) fn is_held_up_by(&self, path: usize) -> bool {
-        self.waiting.iter().any(|(blocks, _)| {
-            self.held
-                .range(..blocks.end)
-                .rev()
-                .take_while(|(_, claim)| claim.end > blocks.start)
-                .any(|(_, claim)| !claim.is_running && claim.strays.contains(path))
-        })
+        let ended = self.ended.iter().filter_map(|order| self.writes.get(order));
+        ended
+            .filter(|write| write.strays.contains(path))
+            .any(|write| self.segments.range(write.blocks.clone()).any(|(_, segment)| !segment.others.is_empty()))
     }
 }
 
@@ -169,26 +219,26 @@ mod tests {
     #[test]
     fn writes_of_the_same_blocks_take_turns_and_others_do_not_wait() {
         let (mut claims, keys) = (Claims::default(), keys(4));
-        assert!(claims.claim(keys[0], &(0..8)));
-        assert!(!claims.claim(keys[1], &(4..12)));
-        assert!(claims.claim(keys[2], &(12..16)), "adjacent blocks are others");
-        assert!(!claims.claim(keys[3], &(8..10)), "it would overtake the one that waits");
+        assert!(claims.claim(0, keys[0], &(0..8)));
+        assert!(!claims.claim(1, keys[1], &(4..12)));
+        assert!(claims.claim(2, keys[2], &(12..16)), "adjacent blocks are others");
+        assert!(!claims.claim(3, keys[3], &(8..10)), "it would overtake the one that waits");
         assert_eq!(claims.next_free(), None);
-        claims.end(keys[0], &(0..8), false);
+        claims.end(0);
         assert_eq!(claims.next_free(), Some(keys[1]));
         assert_eq!(claims.next_free(), None);
-        claims.end(keys[1], &(4..12), false);
+        claims.end(1);
         assert_eq!(claims.next_free(), Some(keys[3]));
     }
 
     #[test]
     fn a_copy_that_may_be_under_way_keeps_the_claim_of_a_write_that_has_ended() {
         let (mut claims, keys) = (Claims::default(), keys(2));
-        assert!(claims.claim(keys[0], &(0..8)));
-        claims.strayed(&(0..8), 1);
-        claims.end(keys[0], &(0..8), false);
+        assert!(claims.claim(0, keys[0], &(0..8)));
+        claims.strayed(0, 1);
+        claims.end(0);
         assert!(!claims.is_held_up_by(1));
-        assert!(!claims.claim(keys[1], &(7..9)));
+        assert!(!claims.claim(1, keys[1], &(7..9)));
         assert!(claims.is_held_up_by(1) && !claims.is_held_up_by(0));
         claims.cleared(0);
         assert_eq!(claims.next_free(), None);
@@ -199,19 +249,97 @@ mod tests {
     #[test]
     fn one_that_gives_up_waiting_lets_those_behind_it_go() {
         let (mut claims, keys) = (Claims::default(), keys(3));
-        assert!(claims.claim(keys[0], &(0..8)));
-        assert!(!claims.claim(keys[1], &(0..100)));
-        assert!(!claims.claim(keys[2], &(50..60)));
-        claims.end(keys[1], &(0..100), true);
+        assert!(claims.claim(0, keys[0], &(0..8)));
+        assert!(!claims.claim(1, keys[1], &(0..100)));
+        assert!(!claims.claim(2, keys[2], &(50..60)));
+        claims.end(1);
         assert_eq!(claims.next_free(), Some(keys[2]));
     }
 
     #[test]
     fn a_write_of_no_blocks_claims_none() {
         let (mut claims, keys) = (Claims::default(), keys(3));
-        assert!(claims.claim(keys[0], &(0..8)));
-        assert!(claims.claim(keys[1], &(0..0)));
-        claims.end(keys[1], &(0..0), false);
-        assert!(!claims.claim(keys[2], &(0..8)));
+        assert!(claims.claim(0, keys[0], &(0..8)));
+        assert!(claims.claim(1, keys[1], &(0..0)));
+        claims.end(1);
+        assert!(!claims.claim(2, keys[2], &(0..8)));
+    }
+
+    /// What [`Claims`] are to do, block by block.
+    #[derive(Default)]
+    struct Model(Vec<(Order, Range<u64>, bool, PathSet)>);
+
+    impl Model {
+        fn is_free(&self, at: usize) -> bool {
+            let blocks = &self.0[at].1;
+            !self.0[..at].iter().any(|(_, earlier, ..)| earlier.start < blocks.end && blocks.start < earlier.end)
+        }
+
+        /// Writes that have their claims, in the order of submission.
+        fn free(&self) -> BTreeSet<Order> {
+            (0..self.0.len()).filter(|at| self.is_free(*at)).map(|at| self.0[at].0).collect()
+        }
+
+        fn is_held_up_by(&self, path: usize) -> bool {
+            self.0.iter().enumerate().any(|(at, (_, blocks, is_running, strays))| {
+                let mut later = self.0[at + 1..].iter();
+                !is_running
+                    && strays.contains(path)
+                    && later.any(|(_, later, ..)| later.start < blocks.end && blocks.start < later.end)
+            })
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_write_has_its_claim_when_no_earlier_one_of_its_blocks_is_left(
+            events in proptest::collection::vec((0..6_u8, 0..40_usize, 0..20_u64, 1..8_u64), 0..200),
+        ) {
+            let (mut claims, mut model, mut slab) = (Claims::default(), Model::default(), Slab::default());
+            let (mut free, mut orders) = (BTreeSet::new(), BTreeMap::new());
+            for (order, (event, at, first, len)) in (0..).zip(events) {
+                let running: Vec<usize> = (0..model.0.len()).filter(|at| model.0[*at].2).collect();
+                let one = running.get(at % running.len().max(1)).copied();
+                match (event, one) {
+                    (0..=2, _) => {
+                        let key = slab.insert(());
+                        orders.insert(key, order);
+                        model.0.push((order, first..first + len, true, PathSet::default()));
+                        if claims.claim(order, key, &(first..first + len)) {
+                            free.insert(order);
+                        }
+                    }
+                    (3, Some(one)) => {
+                        claims.end(model.0[one].0);
+                        model.0[one].2 = false;
+                    }
+                    // Only what was sent can stray.
+                    (4, Some(one)) if free.contains(&model.0[one].0) => {
+                        claims.strayed(model.0[one].0, at % 2);
+                        model.0[one].3.insert(at % 2);
+                    }
+                    (5, _) => {
+                        claims.cleared(at % 2);
+                        model.0.iter_mut().for_each(|write| write.3.remove(at % 2));
+                    }
+                    _ => {}
+                }
+                model.0.retain(|(_, _, is_running, strays)| *is_running || !strays.is_empty());
+                free.extend(std::iter::from_fn(|| claims.next_free()).map(|key| orders[&key]));
+                let left: BTreeSet<Order> = model.0.iter().map(|write| write.0).collect();
+                free.retain(|key| left.contains(key));
+                proptest::prop_assert_eq!(&free, &model.free());
+                proptest::prop_assert_eq!(claims.has_waiting(), free.len() < left.len());
+                for path in 0..2 {
+                    proptest::prop_assert_eq!(claims.is_held_up_by(path), model.is_held_up_by(path));
+                }
+            }
+            for (order, ..) in &model.0 {
+                claims.end(*order);
+            }
+            claims.cleared(0);
+            claims.cleared(1);
+            proptest::prop_assert!(claims.segments.is_empty() && claims.writes.is_empty() && claims.waiting == 0);
+        }
     }
 }

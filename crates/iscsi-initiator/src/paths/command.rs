@@ -23,7 +23,7 @@ const CHANGES: [OpCode; 12] = [
 ];
 
 /// Commands that change no block.
-const CHANGES_NOTHING: [OpCode; 18] = [
+const CHANGES_NOTHING: [OpCode; 19] = [
     OpCode::TEST_UNIT_READY,
     OpCode::REQUEST_SENSE,
     OpCode::INQUIRY,
@@ -40,6 +40,7 @@ const CHANGES_NOTHING: [OpCode; 18] = [
     OpCode::SYNCHRONIZE_CACHE_16,
     OpCode::SERVICE_ACTION_IN_16,
     OpCode::MAINTENANCE_IN,
+    OpCode::PERSISTENT_RESERVE_IN,
     OpCode::REPORT_LUNS,
     OpCode::LOG_SENSE,
 ];
@@ -91,6 +92,8 @@ mod tests {
             (requests::synchronize_cache(), None),
             (requests::get_lba_status(3, 24), None),
             (requests::report_target_port_groups(4), None),
+            // PERSISTENT RESERVE IN, READ KEYS.
+            ([0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0], None),
             (requests::write(3, 4, true), Some(3..7)),
             (requests::write(1 << 40, 4, false), Some(1 << 40..(1 << 40) + 4)),
             (requests::write(9, 0, false), Some(9..9)),

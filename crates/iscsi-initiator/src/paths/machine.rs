@@ -9,6 +9,12 @@
 //! - Writes of the same blocks take turns, and wait for copies that a lost path may still carry ([`Claims`]). Such a path is
 //!   *cleared* by a login that reinstates its nexus, which ends its tasks (RFC 7143 section 6.3.5): its own next one, or one through
 //!   another portal of its portal group. When a write waits and there is no such portal, LOGICAL UNIT RESET over another path ends them.
+//! - A write that was given up over a path that is there may still run, too. ABORT TASK SET over that path ends it, when a write waits; a path
+//!   that does not answer that is closed.
+//! - LOGICAL UNIT RESET ends the requests of our other paths as well, and no target says so to those. ABORT TASK SET on each of them makes their
+//!   sessions send again what was ended.
+//! - A new nexus that hears of a power-on carries nothing before another path has shown that its own nexus outlived it; else the power-on
+//!   counts ([`Action::PowerOn`]). A disk that was not written has nothing to lose.
 //! - A request ends exactly once.
 
 #[cfg(test)]
@@ -41,6 +47,10 @@ pub(super) enum Action {
     Connect { path: usize, life: u64 },
     /// Close the session of a path.
     Close { path: usize },
+    /// Count a power-on: what the disk had in its cache may be lost.
+    PowerOn,
+    /// Have the disk answer any command over `witness`, whose nexus has outlived the power-on that `path` has heard of in this life if it does.
+    Testify { path: usize, life: u64, witness: usize },
     /// Ask for the access states of all target port groups.
     AskStates { path: usize },
     /// Make sure that nothing that was sent over `path` can run any more.
@@ -54,6 +64,8 @@ pub(super) enum Clearing {
     Reinstate { portal_of: usize },
     /// LOGICAL UNIT RESET over this path.
     Reset { over: usize },
+    /// ABORT TASK SET over the path itself, which is there.
+    Abort,
 }
 
 /// Why a request ends that no path has.
@@ -102,7 +114,9 @@ pub(super) struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Connecting,
-    /// Logged in and checked.
+    /// Logged in and checked. Another path is asked whether the power-on that this one has heard of is one.
+    Proving(Found),
+    /// It carries requests.
     Up,
     /// To be connected again at this time.
     Down {
@@ -121,9 +135,13 @@ struct Path {
     cleared_before: u64,
     /// When it may be cleared over another path.
     clear_at: Time,
-    is_clearing: bool,
-    /// Whether it was lost again since the action that clears it was asked for, which may have come before what it then had.
+    clearing: Option<Clearing>,
+    /// Whether something was lost or given up since the action that clears it was asked for, which may have come before that.
     lost_meanwhile: bool,
+    /// Whether a login through another portal could not reinstate its nexus since it was lost.
+    is_not_reinstated: bool,
+    /// Whether it has heard of a power-on that was neither counted nor shown to be none.
+    has_heard_power_on: bool,
     /// Whether a nexus in another portal group, where it was logged in before, may run what it was sent.
     has_moved: bool,
     is_asking: bool,
@@ -141,8 +159,10 @@ impl Path {
             in_flight: 0,
             cleared_before: 0,
             clear_at: Time::default(),
-            is_clearing: false,
+            clearing: None,
             lost_meanwhile: false,
+            is_not_reinstated: false,
+            has_heard_power_on: false,
             has_moved: false,
             is_asking: false,
             ask_at: Time::default(),
@@ -179,8 +199,6 @@ enum Stage {
 
 struct Entry<T> {
     payload: T,
-    /// The blocks that it may change.
-    changes: Option<Range<u64>>,
     repeat: Repeat,
     deadline: Time,
     stage: Stage,
@@ -200,6 +218,8 @@ pub(super) struct Machine<T> {
     last_order: u64,
     /// The path after the one that was chosen last.
     turn: usize,
+    /// Whether any request could change the disk.
+    is_written: bool,
     /// How long requests wait without a path.
     reconnect_for: Duration,
     /// Since when there has been no path.
@@ -221,6 +241,7 @@ impl<T> Machine<T> {
             actions: VecDeque::new(),
             last_order: 0,
             turn: 0,
+            is_written: false,
             reconnect_for,
             pathless_since: None,
             is_over: false,
@@ -257,9 +278,9 @@ impl<T> Machine<T> {
         self.paths[path].life
     }
 
-    /// The target portal group tag of a path's last login.
-    pub(super) fn portal_group(&self, path: usize) -> Option<u16> {
-        self.paths[path].found.portal_group
+    /// What was found behind a path when it was last there.
+    pub(super) fn found(&self, path: usize) -> Found {
+        self.paths[path].found
     }
 
     /// Gives all requests back: nothing moves any more.
@@ -283,7 +304,7 @@ impl<T> Machine<T> {
     pub(super) fn submit(
         &mut self,
         payload: T,
-        changes: Option<Range<u64>>,
+        changes: Option<&Range<u64>>,
         repeat: Repeat,
         timeout: Duration,
         now: Time,
@@ -296,10 +317,11 @@ impl<T> Machine<T> {
         }
         self.last_order += 1;
         let key = self.requests.next_key();
-        let has_claim = changes.as_ref().is_none_or(|blocks| self.claims.claim(key, blocks));
-        let stage = if has_claim { Stage::Ready } else { Stage::Claiming };
         let (order, deadline) = (self.last_order, now + timeout);
-        self.requests.insert(Entry { payload, changes, repeat, deadline, stage, attempts: 0, order });
+        self.is_written |= changes.is_some();
+        let has_claim = changes.is_none_or(|blocks| self.claims.claim(order, key, blocks));
+        let stage = if has_claim { Stage::Ready } else { Stage::Claiming };
+        self.requests.insert(Entry { payload, repeat, deadline, stage, attempts: 0, order });
         if !has_claim || !self.route(key, now) {
             self.settle(now);
         }
@@ -367,10 +389,9 @@ impl<T> Machine<T> {
                 Fate::InDoubt(self.finish(request))
             }
             Ended::GivenUp => {
-                // Only a new login tells that a write will not run.
-                if entry.changes.is_some() && self.paths[path].life == life && self.paths[path].is_up() {
-                    self.actions.push_back(Action::Close { path });
-                    self.lost(path, life, now);
+                let this = &mut self.paths[path];
+                if this.life == life && this.is_up() {
+                    (this.clear_at, this.lost_meanwhile) = (now, true);
                 }
                 self.strayed(request, path, life);
                 Fate::Over(self.finish(request))
@@ -380,20 +401,17 @@ impl<T> Machine<T> {
 
     /// A copy of a request may be under way over a lost path.
     fn strayed(&mut self, request: Key, path: usize, life: u64) {
-        let changes = self.requests.get_mut(request).and_then(|entry| entry.changes.clone());
         if life >= self.paths[path].cleared_before
-            && let Some(blocks) = changes
+            && let Some(entry) = self.requests.get(request)
         {
-            self.claims.strayed(&blocks, path);
+            self.claims.strayed(entry.order, path);
         }
     }
 
     /// Takes a request that has ended out of all lists.
     fn finish(&mut self, request: Key) -> T {
         let entry = self.requests.remove(request).expect("the request is there");
-        if let Some(blocks) = &entry.changes {
-            self.claims.end(request, blocks, entry.stage == Stage::Claiming);
-        }
+        self.claims.end(entry.order);
         self.ready.remove(&entry.order);
         entry.payload
     }
@@ -401,9 +419,7 @@ impl<T> Machine<T> {
     /// Ends a request that no path has. The driver takes its payload when it comes to the action.
     fn give_up(&mut self, request: Key, why: End) {
         let Some(entry) = self.requests.get_mut(request) else { return };
-        if let Some(blocks) = entry.changes.take() {
-            self.claims.end(request, &blocks, entry.stage == Stage::Claiming);
-        }
+        self.claims.end(entry.order);
         self.ready.remove(&entry.order);
         entry.stage = Stage::Over;
         self.actions.push_back(Action::End { request, why });
@@ -422,6 +438,43 @@ impl<T> Machine<T> {
         if this.life != life || this.link != Link::Connecting {
             return;
         }
+        if this.has_heard_power_on && self.is_written {
+            self.paths[path].link = Link::Proving(found);
+            return self.prove(path, 0, now);
+        }
+        let is_alone = !self.paths.iter().any(Path::is_up);
+        self.come_up(path, found, is_alone, now);
+    }
+
+    /// Asks the next path, from `first` on, whether its nexus has outlived the power-on that a new nexus has heard of.
+    fn prove(&mut self, path: usize, first: usize, now: Time) {
+        let Link::Proving(found) = self.paths[path].link else { return };
+        let witness = (first..self.paths.len()).find(|at| self.paths[*at].is_up());
+        match witness {
+            Some(witness) => {
+                let life = self.paths[path].life;
+                self.actions.push_back(Action::Testify { path, life, witness });
+            }
+            None => self.come_up(path, found, true, now),
+        }
+    }
+
+    /// The disk has answered over `witness`, or has not.
+    pub(super) fn testified(&mut self, path: usize, life: u64, witness: usize, has_answered: bool, now: Time) {
+        let this = &self.paths[path];
+        match this.link {
+            Link::Proving(found) if this.life == life && has_answered => self.come_up(path, found, false, now),
+            Link::Proving(_) if this.life == life => self.prove(path, witness + 1, now),
+            _ => {}
+        }
+    }
+
+    /// A path carries requests from now on. A power-on that it has heard of counts, or was shown to be none.
+    fn come_up(&mut self, path: usize, found: Found, power_on_counts: bool, now: Time) {
+        let this = &mut self.paths[path];
+        if std::mem::take(&mut this.has_heard_power_on) && power_on_counts {
+            self.actions.push_back(Action::PowerOn);
+        }
         let is_first = this.cleared_before == 0;
         // Another portal group is another nexus: the target was redirected.
         this.has_moved |= !is_first && this.found.portal_group != found.portal_group;
@@ -430,7 +483,7 @@ impl<T> Machine<T> {
         (this.is_asking, this.ask_at) = (false, now + STATES_PAUSE);
         self.pathless_since = None;
         if is_reinstated {
-            self.cleared_before(path, life);
+            self.cleared_before(path, self.paths[path].life);
         }
         self.settle(now);
     }
@@ -456,8 +509,8 @@ impl<T> Machine<T> {
 
     fn lost(&mut self, path: usize, life: u64, now: Time) {
         let this = &mut self.paths[path];
-        if this.life == life && this.is_up() {
-            (this.clear_at, this.lost_meanwhile) = (now + CLEAR_PAUSE, true);
+        if this.life == life && (this.is_up() || matches!(this.link, Link::Proving(_))) {
+            (this.clear_at, this.lost_meanwhile, this.is_not_reinstated) = (now + CLEAR_PAUSE, true, false);
             self.down(path, now);
         }
     }
@@ -512,10 +565,11 @@ impl<T> Machine<T> {
         }
     }
 
-    /// A path was cleared over another one, or could not be.
+    /// A path was cleared, or could not be.
     pub(super) fn cleared(&mut self, path: usize, is_done: bool, now: Time) {
         let this = &mut self.paths[path];
-        (this.is_clearing, this.clear_at) = (false, now + CLEAR_PAUSE);
+        let way = this.clearing.take();
+        this.clear_at = now + CLEAR_PAUSE;
         if is_done && !this.lost_meanwhile {
             this.has_moved = false;
             // What is sent by the next login, or by the one that is there or being made, is no stray.
@@ -523,12 +577,41 @@ impl<T> Machine<T> {
             let life = this.life + u64::from(is_down);
             self.cleared_before(path, life);
         }
+        match way {
+            Some(Clearing::Reset { over }) if is_done => self.abort_beside(over),
+            Some(Clearing::Reinstate { .. }) => self.paths[path].is_not_reinstated = !is_done,
+            Some(Clearing::Abort) if !is_done => self.give_up_path(path, now),
+            _ => {}
+        }
         self.settle(now);
     }
 
-    /// Whether a power-on that a path reports is news. What a new nexus is told is not, when another path has been there all the time.
-    pub(super) fn is_power_on_news(&self, path: usize) -> bool {
-        self.paths[path].is_up() || !self.paths.iter().any(Path::is_up)
+    /// A reset over one path has ended what the others had, and their sessions do not know.
+    fn abort_beside(&mut self, over: usize) {
+        for path in 0..self.paths.len() {
+            let this = &self.paths[path];
+            if path != over && this.is_up() && this.in_flight > 0 && this.clearing.is_none() {
+                self.clear(path, Clearing::Abort);
+            }
+        }
+    }
+
+    /// A path does not end its tasks. One that was lost since is another one.
+    fn give_up_path(&mut self, path: usize, now: Time) {
+        let this = &self.paths[path];
+        if this.is_up() && !this.lost_meanwhile {
+            self.actions.push_back(Action::Close { path });
+            self.lost(path, self.paths[path].life, now);
+        }
+    }
+
+    /// A path has heard of a power-on.
+    pub(super) fn power_on(&mut self, path: usize) {
+        if self.paths[path].is_up() {
+            self.actions.push_back(Action::PowerOn);
+        } else {
+            self.paths[path].has_heard_power_on = true;
+        }
     }
 
     /// Does what an event has made possible.
@@ -563,26 +646,34 @@ impl<T> Machine<T> {
         if is_urgent { *ask_at } else { *ask_at + STATES_INTERVAL }
     }
 
-    /// Clears lost paths whose strays hold up a write.
+    /// Clears paths whose strays hold up a write.
     fn clear_paths(&mut self, now: Time) {
         for path in 0..self.paths.len() {
             let this = &self.paths[path];
             if this.clear_at <= now
-                && !this.is_clearing
+                && this.clearing.is_none()
                 && self.claims.is_held_up_by(path)
                 && let Some(way) = self.way_to_clear(path)
             {
-                (self.paths[path].is_clearing, self.paths[path].lost_meanwhile) = (true, false);
-                self.actions.push_back(Action::Clear { path, way });
+                self.clear(path, way);
             }
         }
     }
 
+    fn clear(&mut self, path: usize, way: Clearing) {
+        (self.paths[path].clearing, self.paths[path].lost_meanwhile) = (Some(way), false);
+        self.actions.push_back(Action::Clear { path, way });
+    }
+
     fn way_to_clear(&self, path: usize) -> Option<Clearing> {
-        let group = self.paths[path].found.portal_group;
+        let this = &self.paths[path];
+        if this.is_up() && !this.has_moved {
+            return Some(Clearing::Abort);
+        }
+        let nexus = |found: &Found| (found.portal_group, found.port_group);
         let up = || self.paths.iter().enumerate().filter(|(_, other)| other.is_up());
-        let is_known = group.is_some() && !self.paths[path].has_moved;
-        let sibling = up().find(|(at, other)| *at != path && is_known && other.found.portal_group == group);
+        let is_known = this.found.portal_group.is_some() && !this.has_moved && !this.is_not_reinstated;
+        let sibling = up().find(|(at, other)| *at != path && is_known && nexus(&other.found) == nexus(&this.found));
         if let Some((portal_of, _)) = sibling {
             return Some(Clearing::Reinstate { portal_of });
         }
@@ -597,7 +688,8 @@ impl<T> Machine<T> {
         });
         let clearing = (0..self.paths.len()).filter_map(|path| {
             let this = &self.paths[path];
-            let is_due = !this.is_clearing && self.claims.is_held_up_by(path) && self.way_to_clear(path).is_some();
+            let is_due =
+                this.clearing.is_none() && self.claims.is_held_up_by(path) && self.way_to_clear(path).is_some();
             is_due.then_some(this.clear_at)
         });
         let over = self.pathless_since.map(|since| since + self.reconnect_for).filter(|_| !self.is_over);

@@ -49,6 +49,8 @@ struct State {
     errors: Vec<Option<Error>>,
     /// The disk behind the first path that was checked, and its portal.
     identity: Option<(Identity, Portal)>,
+    /// The disk behind each path, as it said itself when the path was made last.
+    identities: Vec<Option<Identity>>,
     management: Option<Management>,
     /// Told of the ends of the first attempts to connect.
     first_attempts: Vec<Option<Filler<()>>>,
@@ -85,6 +87,7 @@ impl Multipath {
             sessions: routes.iter().map(|_| None).collect(),
             errors: routes.iter().map(|_| None).collect(),
             identity: None,
+            identities: routes.iter().map(|_| None).collect(),
             management: None,
             first_attempts: slots.iter().map(|slot| Some(Filler(Arc::clone(slot)))).collect(),
             alarm: None,
@@ -151,7 +154,8 @@ impl Multipath {
         let (changes, repeat) = (changed_blocks(&request), request.repeat);
         let timeout = request.timeout.unwrap_or(self.options.request_timeout);
         let mut state = self.lock();
-        let submitted = state.machine.submit(Kept { request, completion }, changes, repeat, timeout, self.now());
+        let submitted =
+            state.machine.submit(Kept { request, completion }, changes.as_ref(), repeat, timeout, self.now());
         self.act(state);
         match submitted {
             Ok(_) => {}
@@ -214,6 +218,17 @@ impl Multipath {
                 };
                 kept.end(Err(error));
             }
+            Action::PowerOn => drop(self.power_ons.fetch_add(1, Ordering::Release)),
+            Action::Testify { path, life, witness } => {
+                let session = state.sessions[witness].clone();
+                drop(state);
+                detach(async move {
+                    let has_answered = me.answers(session).await;
+                    let mut state = me.lock();
+                    state.machine.testified(path, life, witness, has_answered, me.now());
+                    me.act(state);
+                });
+            }
             Action::Connect { path, life } => {
                 drop(state);
                 detach(async move {
@@ -222,7 +237,7 @@ impl Multipath {
                 });
             }
             Action::Close { path } => {
-                tracing::warn!(portal = %self.routes[path].portal, "a command does not end; making the path again");
+                tracing::warn!(portal = %self.routes[path].portal, "commands do not end; making the path again");
                 let session = state.sessions[path].take();
                 state.errors[path] = Some(Error::Closed);
                 drop(state);
@@ -248,7 +263,7 @@ impl Multipath {
                 detach(async move {
                     let result = me.clear(path, way).await;
                     if let Err(error) = &result {
-                        tracing::warn!(portal = %me.routes[path].portal, %error, "a lost path is not cleared");
+                        tracing::warn!(portal = %me.routes[path].portal, %error, "the commands of a path are not ended");
                     }
                     let mut state = me.lock();
                     state.machine.cleared(path, result.is_ok(), me.now());
@@ -276,6 +291,12 @@ impl Multipath {
         options
     }
 
+    /// Whether the disk answers a command over a session, whatever it says.
+    async fn answers(&self, session: Option<Session>) -> bool {
+        let Some(session) = session else { return false };
+        session.execute(Request::new(self.lun, requests::test_unit_ready())).await.result.is_ok()
+    }
+
     async fn connect(&self, path: usize, life: u64) -> Result<(Session, Checked), Error> {
         let (portal, options) = (&self.routes[path].portal, self.path_options(path, life));
         let session = Session::connect(&self.initiator, portal, &self.target, options).await?;
@@ -294,6 +315,7 @@ impl Multipath {
                     tracing::info!(%portal, state = ?checked.found.access, "a path to the disk is there");
                 }
                 (state.sessions[path], state.errors[path]) = (Some(session), None);
+                state.identities[path] = Some(checked.identity);
                 state.management = checked.management;
                 state.machine.connected(path, life, checked.found, now);
                 Ok(())
@@ -317,12 +339,11 @@ impl Multipath {
             Clearing::Reinstate { portal_of } => {
                 let portal = &self.routes[portal_of].portal;
                 tracing::info!(portal = %lost, by = %portal, "reinstating the nexus of a lost path to end its tasks");
-                let options = Options { listener: None, ..self.path_options(path, 0) };
-                let session = Session::connect(&self.initiator, portal, &self.target, options).await?;
-                let (wanted, found) = (self.lock().machine.portal_group(path), session.target_portal_group());
+                let session =
+                    Session::connect(&self.initiator, portal, &self.target, self.reinstating_options(path)).await?;
+                let checked = check::check(&session, self.lun).await?;
                 session.close().await?;
-                // A redirection may have led to another portal group, where the nexus is another one.
-                if found == wanted { Ok(()) } else { Err(Error::NotAgreed { what: "the target portal group" }) }
+                self.check_nexus(path, portal, &checked)
             }
             Clearing::Reset { over } => {
                 let portal = &self.routes[over].portal;
@@ -330,6 +351,47 @@ impl Multipath {
                 let session = self.lock().sessions[over].clone().ok_or(Error::Closed)?;
                 session.reset_logical_unit(self.lun).await
             }
+            Clearing::Abort => {
+                let session = self.lock().sessions[path].clone().ok_or(Error::Closed)?;
+                session.abort_task_set(self.lun).await
+            }
+        }
+    }
+
+    /// The options of a login that only reinstates the nexus of a path. A power-on that it hears of is not told to that nexus again.
+    fn reinstating_options(&self, path: usize) -> Options {
+        let (me, lun) = (Weak::clone(&self.me), self.lun);
+        let listen: Listener = Arc::new(move |event: &SessionEvent| {
+            if let (SessionEvent::UnitAttention { lun: of, sense }, Some(me)) = (event, me.upgrade())
+                && *of == lun
+            {
+                let mut state = me.lock();
+                Self::attention(path, sense, &mut state);
+                me.act(state);
+            }
+        });
+        Options { listener: Some(listen), ..self.path_options(path, 0) }
+    }
+
+    /// Checks that a login through `portal` has reinstated the nexus of a path: it is the same target port, and the same disk behind it. A
+    /// redirection may have led elsewhere, and portal groups of different gateways may have the same tag.
+    fn check_nexus(&self, path: usize, portal: &Portal, reinstated: &Checked) -> Result<(), Error> {
+        let state = self.lock();
+        let (lost, found) = (state.machine.found(path), reinstated.found);
+        if lost.portal_group != found.portal_group {
+            return Err(Error::NotAgreed { what: "the target portal group" });
+        }
+        if lost.port_group != found.port_group {
+            return Err(Error::NotAgreed { what: "the target port group" });
+        }
+        match &state.identities[path] {
+            Some(identity) if *identity != reinstated.identity => Err(Error::OtherDisk {
+                portal: portal.to_string(),
+                found: reinstated.identity.to_string(),
+                other_portal: self.routes[path].portal.to_string(),
+                expected: identity.to_string(),
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -342,17 +404,17 @@ impl Multipath {
                 state.errors[path] = Some(error.clone());
                 state.machine.session_lost(path, life, self.now());
             }
-            SessionEvent::UnitAttention { lun, sense } if *lun == self.lun => self.attention(path, sense, &mut state),
+            SessionEvent::UnitAttention { lun, sense } if *lun == self.lun => Self::attention(path, sense, &mut state),
             _ => return,
         }
         self.act(state);
     }
 
-    fn attention(&self, path: usize, sense: &SenseData, state: &mut State) {
+    fn attention(path: usize, sense: &SenseData, state: &mut State) {
         const STATES: [AdditionalSense; 2] =
             [AdditionalSense::ACCESS_STATE_CHANGED, AdditionalSense::IMPLICIT_ACCESS_STATE_TRANSITION_FAILED];
-        if may_lose_cache(sense) && state.machine.is_power_on_news(path) {
-            self.power_ons.fetch_add(1, Ordering::Release);
+        if may_lose_cache(sense) {
+            state.machine.power_on(path);
         }
         if STATES.contains(&sense.code) {
             state.machine.states_changed(path);
@@ -411,7 +473,7 @@ impl State {
     /// Checks that the disk is the one that other paths lead to.
     fn identify(&mut self, portal: &Portal, session: Session, checked: Checked) -> Result<(Session, Checked), Error> {
         let (identity, of) = self.identity.get_or_insert_with(|| (checked.identity.clone(), portal.clone()));
-        if *identity == checked.identity {
+        if identity.is_same_unit(&checked.identity) {
             return Ok((session, checked));
         }
         Err(Error::OtherDisk {

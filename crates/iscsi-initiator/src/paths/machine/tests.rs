@@ -29,7 +29,7 @@ use AccessState::{ActiveNonOptimized, ActiveOptimized, Standby};
 
 impl Machine<u32> {
     fn write(&mut self, blocks: Range<u64>, now: Time) -> Key {
-        self.submit(0, Some(blocks), Repeat::Always, 30 * SECOND, now).unwrap()
+        self.submit(0, Some(&blocks), Repeat::Always, 30 * SECOND, now).unwrap()
     }
 
     fn read(&mut self, now: Time) -> Key {
@@ -84,7 +84,7 @@ fn what_a_lost_path_had_goes_over_another_at_once_and_back_when_it_returns() {
 fn a_command_that_must_not_run_twice_ends_in_doubt() {
     for repeat in [Repeat::Never, Repeat::IfNotRun] {
         let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
-        let key = machine.submit(7, Some(0..1), repeat, SECOND, at(0)).unwrap();
+        let key = machine.submit(7, Some(&(0..1)), repeat, SECOND, at(0)).unwrap();
         assert_eq!(machine.ended(key, Ended::Lost, at(2)), Fate::InDoubt(7));
     }
 }
@@ -92,7 +92,7 @@ fn a_command_that_must_not_run_twice_ends_in_doubt() {
 #[test]
 fn a_command_that_a_standby_port_refused_goes_elsewhere_unless_it_has_one_attempt() {
     let mut machine = up(&[ActiveOptimized, ActiveNonOptimized]);
-    let key = machine.submit(7, Some(0..1), Repeat::IfNotRun, SECOND, at(0)).unwrap();
+    let key = machine.submit(7, Some(&(0..1)), Repeat::IfNotRun, SECOND, at(0)).unwrap();
     assert_eq!(machine.sent(), [(key, 0)]);
     assert_eq!(machine.ended(key, Ended::NotActive(Standby), at(1)), Fate::Stays);
     assert_eq!(machine.actions()[0], Action::AskStates { path: 0 });
@@ -178,16 +178,88 @@ fn another_portal_of_the_portal_group_reinstates_the_nexus() {
 }
 
 #[test]
-fn a_write_that_was_given_up_costs_its_path() {
+fn a_portal_group_of_another_target_port_group_does_not_reinstate_the_nexus() {
+    let mut machine = Machine::<u32>::new(2, 60 * SECOND);
+    for path in 0..2 {
+        let found = Found { port_group: Some(path as u16), ..found(1, ActiveOptimized) };
+        machine.connected(path, 1, found, at(0));
+    }
+    machine.actions();
+    let old = machine.write(0..8, at(0));
+    machine.ended(old, Ended::Lost, at(1));
+    machine.ended(old, Ended::Answered, at(2));
+    machine.write(0..8, at(3));
+    machine.time_has_come(at(1) + CLEAR_PAUSE);
+    let actions = machine.actions();
+    assert!(actions.contains(&Action::Clear { path: 0, way: Clearing::Reset { over: 1 } }), "{actions:?}");
+}
+
+#[test]
+fn a_nexus_that_another_portal_cannot_reinstate_is_cleared_by_a_reset() {
+    let mut machine = Machine::<u32>::new(2, 60 * SECOND);
+    for path in 0..2 {
+        machine.connected(path, 1, found(1, ActiveOptimized), at(0));
+    }
+    machine.actions();
+    let old = machine.write(0..8, at(0));
+    machine.ended(old, Ended::Lost, at(1));
+    machine.ended(old, Ended::Answered, at(2));
+    machine.write(0..8, at(3));
+    machine.time_has_come(at(1) + CLEAR_PAUSE);
+    assert!(machine.actions().contains(&Action::Clear { path: 0, way: Clearing::Reinstate { portal_of: 1 } }));
+    machine.cleared(0, false, at(1100));
+    machine.time_has_come(at(1100) + CLEAR_PAUSE);
+    let actions = machine.actions();
+    assert!(actions.contains(&Action::Clear { path: 0, way: Clearing::Reset { over: 1 } }), "{actions:?}");
+}
+
+#[test]
+fn a_write_that_was_given_up_is_aborted_when_another_waits_and_costs_no_path() {
     let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
     let (write, read) = (machine.write(0..8, at(0)), machine.read(at(0)));
     machine.actions();
     assert_eq!(machine.ended(read, Ended::GivenUp, at(1)), Fate::Over(0));
-    assert!(machine.actions().is_empty(), "a read does no harm later");
     assert_eq!(machine.ended(write, Ended::GivenUp, at(1)), Fate::Over(0));
+    assert!(machine.actions().is_empty(), "the path is there, and nothing waits");
+    let next = machine.write(0..8, at(2));
+    assert_eq!(machine.actions(), [Action::Clear { path: 0, way: Clearing::Abort }], "it may run yet");
+    machine.cleared(0, true, at(3));
+    assert_eq!(machine.sent().first().map(|(key, _)| *key), Some(next));
+}
+
+#[test]
+fn a_path_that_does_not_end_its_tasks_is_closed() {
+    let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
+    let write = machine.write(0..8, at(0));
+    machine.ended(write, Ended::GivenUp, at(1));
+    let next = machine.write(0..8, at(2));
+    machine.actions();
+    machine.cleared(0, false, at(3));
     assert_eq!(machine.actions(), [Action::Close { path: 0 }]);
-    machine.write(0..8, at(2));
-    assert!(machine.sent().is_empty(), "it may run yet");
+    machine.time_has_come(at(3) + FIRST_RECONNECT_PAUSE);
+    machine.connected(0, 2, found(0, ActiveOptimized), at(100));
+    assert!(machine.sent().iter().any(|(key, _)| *key == next), "its next login has ended them");
+}
+
+#[test]
+fn what_a_reset_has_ended_on_a_third_path_is_sent_again() {
+    let mut machine = up(&[ActiveOptimized, ActiveOptimized, ActiveOptimized]);
+    let old = machine.write(0..8, at(0));
+    let beside = [machine.read(at(0)), machine.read(at(0))];
+    assert_eq!(machine.sent(), [(old, 0), (beside[0], 1), (beside[1], 2)]);
+    machine.ended(old, Ended::Lost, at(1));
+    assert_eq!(machine.sent(), [(old, 1)]);
+    machine.ended(old, Ended::Answered, at(2));
+    machine.write(0..8, at(3));
+    machine.time_has_come(at(1) + CLEAR_PAUSE);
+    let over = machine.actions().into_iter().find_map(|action| match action {
+        Action::Clear { path: 0, way: Clearing::Reset { over } } => Some(over),
+        _ => None,
+    });
+    machine.cleared(0, true, at(1100));
+    let third = if over == Some(1) { 2 } else { 1 };
+    let actions = machine.actions();
+    assert!(actions.contains(&Action::Clear { path: third, way: Clearing::Abort }), "{actions:?}");
 }
 
 #[test]
@@ -227,14 +299,65 @@ fn a_request_is_not_sent_for_ever() {
     assert!(machine.requests.is_empty());
 }
 
+/// A machine of three paths whose disk was written, and whose first path was lost and hears of a power-on as it is made again.
+fn powered_on() -> Machine<u32> {
+    let mut machine = up(&[ActiveOptimized; 3]);
+    let write = machine.write(0..8, at(0));
+    machine.ended(write, Ended::Answered, at(1));
+    machine.session_lost(0, 1, at(2));
+    machine.time_has_come(at(2) + FIRST_RECONNECT_PAUSE);
+    machine.actions();
+    machine.power_on(0);
+    machine.connected(0, 2, found(0, ActiveOptimized), at(100));
+    machine
+}
+
 #[test]
-fn a_power_on_that_a_new_nexus_is_told_is_no_news_while_another_path_is_there() {
+fn a_power_on_is_that_of_a_new_nexus_alone_when_another_path_answers() {
+    let mut machine = powered_on();
+    assert_eq!(machine.actions(), [Action::Testify { path: 0, life: 2, witness: 1 }]);
+    assert_eq!(machine.access(0), None, "it carries nothing yet");
+    machine.testified(0, 2, 1, true, at(101));
+    assert!(machine.actions().is_empty());
+    assert!(machine.access(0).is_some());
+}
+
+#[test]
+fn a_power_on_counts_when_no_other_path_answers() {
+    let mut machine = powered_on();
+    machine.actions();
+    machine.session_lost(1, 1, at(101));
+    machine.testified(0, 2, 1, false, at(101));
+    assert_eq!(machine.actions(), [Action::Testify { path: 0, life: 2, witness: 2 }]);
+    machine.testified(0, 1, 2, true, at(102));
+    assert!(machine.access(0).is_none(), "that was asked in an earlier life");
+    machine.testified(0, 2, 2, false, at(103));
+    assert_eq!(machine.actions(), [Action::PowerOn]);
+    assert!(machine.access(0).is_some());
+}
+
+#[test]
+fn a_power_on_is_not_forgotten_when_its_path_is_lost_again() {
+    let mut machine = powered_on();
+    machine.session_lost(0, 2, at(101));
+    machine.time_has_come(at(101) + MAX_RECONNECT_PAUSE);
+    machine.actions();
+    machine.connected(0, 3, found(0, ActiveOptimized), at(6000));
+    assert_eq!(machine.actions(), [Action::Testify { path: 0, life: 3, witness: 1 }]);
+}
+
+#[test]
+fn a_power_on_counts_at_once_on_a_path_that_is_there_or_alone() {
     let mut machine = up(&[ActiveOptimized, ActiveOptimized]);
-    assert!(machine.is_power_on_news(0), "a nexus that was there all the time");
-    machine.session_lost(0, 1, at(0));
-    assert!(!machine.is_power_on_news(0));
-    machine.session_lost(1, 1, at(0));
-    assert!(machine.is_power_on_news(0));
+    machine.power_on(0);
+    assert_eq!(machine.actions(), [Action::PowerOn]);
+    let mut machine = Machine::<u32>::new(2, 60 * SECOND);
+    machine.actions();
+    for path in 0..2 {
+        machine.power_on(path);
+        machine.connected(path, 1, found(path as u16, ActiveOptimized), at(0));
+    }
+    assert_eq!(machine.actions(), [Action::PowerOn], "the second path finds the first, and nothing was written");
 }
 
 #[test]
@@ -324,6 +447,8 @@ struct Copy {
     life: u64,
     order: usize,
     blocks: Option<Range<u64>>,
+    /// The incarnation of the target that its session belongs to.
+    incarnation: u64,
     has_run: bool,
     /// Whether the machine was told of its end.
     has_ended: bool,
@@ -336,6 +461,12 @@ struct Told {
     has_run: bool,
     is_answered: bool,
     ends: u32,
+    is_flush: bool,
+    /// The incarnation of the target that has answered it, and the power-ons that were counted then.
+    answered_by: Option<(u64, u64)>,
+    /// Of a flush: the writes that were answered before it.
+    covers: Vec<usize>,
+    is_durable: bool,
 }
 
 /// A target whose paths fail, and its oracle.
@@ -350,7 +481,15 @@ struct Model {
     lives: Vec<u64>,
     asked: Vec<usize>,
     clearing: Vec<(usize, Clearing)>,
+    testifying: Vec<(usize, u64, usize, u64)>,
     portal_groups: Vec<u16>,
+    /// How often the target was powered on.
+    incarnation: u64,
+    /// The incarnation of the target to which the session of each path belongs.
+    sessions: Vec<u64>,
+    /// The incarnation of which the nexus of each path has heard.
+    heard: Vec<u64>,
+    power_ons: u64,
 }
 
 const BLOCKS: u64 = 12;
@@ -368,7 +507,12 @@ impl Model {
             lives: vec![0; paths],
             asked: Vec::new(),
             clearing: Vec::new(),
+            testifying: Vec::new(),
             portal_groups,
+            incarnation: 0,
+            sessions: vec![0; paths],
+            heard: vec![0; paths],
+            power_ons: 0,
         };
         model.act();
         model
@@ -383,8 +527,9 @@ impl Model {
                     let told = &self.told[order];
                     assert_eq!(told.ends, 0, "a request that has ended is not sent");
                     assert!(told.repeat == Repeat::Always || !told.has_run, "it must not run twice");
-                    let (life, blocks) = (self.lives[path], told.blocks.clone());
-                    self.copies.push(Copy { request, path, life, order, blocks, has_run: false, has_ended: false });
+                    let (life, blocks, incarnation) = (self.lives[path], told.blocks.clone(), self.sessions[path]);
+                    let (has_run, has_ended) = (false, false);
+                    self.copies.push(Copy { request, path, life, order, blocks, incarnation, has_run, has_ended });
                 }
                 Action::End { request, .. } => {
                     let order = self.machine.take(request).unwrap();
@@ -395,16 +540,31 @@ impl Model {
                     self.connecting.push((path, life));
                 }
                 Action::Close { path } => self.lose(path),
+                Action::PowerOn => self.power_ons += 1,
+                Action::Testify { path, life, witness } => {
+                    self.testifying.push((path, life, witness, self.lives[witness]));
+                }
                 Action::AskStates { path } => self.asked.push(path),
                 Action::Clear { path, way } => self.clearing.push((path, way)),
             }
         }
     }
 
-    fn submit(&mut self, blocks: Option<Range<u64>>, repeat: Repeat) {
+    fn submit(&mut self, blocks: Option<&Range<u64>>, repeat: Repeat, is_flush: bool) {
         let order = self.told.len();
-        let told = Told { blocks: blocks.clone(), repeat, has_run: false, is_answered: false, ends: 0 };
-        self.told.push(told);
+        let is_write = |told: &&Told| told.blocks.is_some() && told.answered_by.is_some() && !told.is_durable;
+        let covers = (0..order).filter(|at| is_flush && is_write(&&self.told[*at])).collect();
+        self.told.push(Told {
+            blocks: blocks.cloned(),
+            repeat,
+            has_run: false,
+            is_answered: false,
+            ends: 0,
+            is_flush,
+            answered_by: None,
+            covers,
+            is_durable: false,
+        });
         match self.machine.submit(order, blocks, repeat, 30 * SECOND, self.now) {
             Ok(_) => self.act(),
             Err(_) => self.told[order].ends += 1,
@@ -413,7 +573,10 @@ impl Model {
 
     /// The target carries out a copy, also one whose path we have lost.
     fn run(&mut self, at: usize) {
-        let Some(copy) = self.copies.get_mut(at).filter(|copy| !copy.has_run) else { return };
+        let now = self.incarnation;
+        let Some(copy) = self.copies.get_mut(at).filter(|copy| !copy.has_run && copy.incarnation == now) else {
+            return;
+        };
         copy.has_run = true;
         self.told[copy.order].has_run = true;
         for block in copy.blocks.clone().into_iter().flatten() {
@@ -426,7 +589,27 @@ impl Model {
     }
 
     fn is_alive(&self, copy: &Copy) -> bool {
-        !copy.has_ended && copy.life == self.lives[copy.path] && self.machine.access(copy.path).is_some()
+        !copy.has_ended
+            && copy.life == self.lives[copy.path]
+            && copy.incarnation == self.incarnation
+            && self.machine.access(copy.path).is_some()
+    }
+
+    /// A request was answered. A flush that ends well must not hide that what it covers was lost.
+    fn answered(&mut self, order: usize) {
+        self.told[order].is_answered = true;
+        self.told[order].answered_by = Some((self.incarnation, self.power_ons));
+        if !self.told[order].is_flush {
+            return;
+        }
+        for write in std::mem::take(&mut self.told[order].covers) {
+            let Some((incarnation, power_ons)) = self.told[write].answered_by else { continue };
+            if incarnation == self.incarnation {
+                self.told[write].is_durable = true;
+            } else if !self.told[write].is_durable {
+                assert_ne!(power_ons, self.power_ons, "the flush {order} ends well, and {write} was lost");
+            }
+        }
     }
 
     /// A copy whose path is up is answered.
@@ -442,7 +625,9 @@ impl Model {
         match fate {
             Fate::Over(order) => {
                 self.told[order].ends += 1;
-                self.told[order].is_answered = ended == Ended::Answered;
+                if ended == Ended::Answered {
+                    self.answered(order);
+                }
             }
             Fate::InDoubt(order) => self.told[order].ends += 1,
             Fate::Stays => {}
@@ -477,13 +662,45 @@ impl Model {
         self.copies.retain(|copy| copy.path != path || copy.life >= before);
     }
 
-    fn connect(&mut self, is_done: bool, state: AccessState) {
+    /// The nexus of a path logs in. It hears of a power-on that it has not heard of, or, of many targets, always.
+    fn log_in(&mut self, path: usize, always_tells: bool) {
+        if always_tells || self.heard[path] != self.incarnation {
+            self.machine.power_on(path);
+        }
+        self.heard[path] = self.incarnation;
+    }
+
+    /// The target loses power. Sessions do not know it yet.
+    fn power_on(&mut self) {
+        self.incarnation += 1;
+        let now = self.incarnation;
+        // What was asked for on a path that is dead is never answered.
+        self.copies.retain(|copy| !copy.has_ended || copy.incarnation == now);
+    }
+
+    fn testify(&mut self) {
+        if self.testifying.is_empty() {
+            return;
+        }
+        let (path, life, witness, witness_life) = self.testifying.remove(0);
+        let lives = self.machine.access(witness).is_some() && self.lives[witness] == witness_life;
+        let has_answered = lives && self.sessions[witness] == self.incarnation;
+        if lives && !has_answered {
+            self.lose(witness);
+        }
+        self.machine.testified(path, life, witness, has_answered, self.now);
+        self.act();
+    }
+
+    fn connect(&mut self, is_done: bool, state: AccessState, always_tells: bool) {
         if self.connecting.is_empty() {
             return;
         }
         let (path, life) = self.connecting.remove(0);
         if is_done {
             self.end_tasks(path, life);
+            self.sessions[path] = self.incarnation;
+            self.log_in(path, always_tells);
             let found = found(self.portal_groups[path], state);
             self.machine.connected(path, life, found, self.now);
         } else {
@@ -493,10 +710,21 @@ impl Model {
     }
 
     fn clear(&mut self, is_done: bool) {
-        let Some((path, _)) = self.clearing.pop() else { return };
+        let Some((path, way)) = self.clearing.pop() else { return };
+        let by = match way {
+            Clearing::Reinstate { .. } => None,
+            Clearing::Reset { over } => Some(over),
+            Clearing::Abort => Some(path),
+        };
+        let lives = |path: usize| self.machine.access(path).is_some() && self.sessions[path] == self.incarnation;
+        let is_done = is_done && by.is_none_or(lives);
         if is_done {
             let before = self.lives[path] + u64::from(self.machine.access(path).is_none());
-            self.end_tasks(path, before);
+            // What is under way over a path that is there is sent again by its session, what was given up is not.
+            self.copies.retain(|copy| copy.path != path || (copy.life >= before && !copy.has_ended));
+            if let Clearing::Reinstate { .. } = way {
+                self.log_in(path, false);
+            }
         }
         self.machine.cleared(path, is_done, self.now);
         self.act();
@@ -524,7 +752,15 @@ impl Model {
     fn finish(mut self) {
         for _ in 0..2000 {
             while !self.connecting.is_empty() {
-                self.connect(true, ActiveOptimized);
+                self.connect(true, ActiveOptimized, false);
+            }
+            for path in 0..self.sessions.len() {
+                if self.sessions[path] != self.incarnation && self.machine.access(path).is_some() {
+                    self.lose(path);
+                }
+            }
+            while !self.testifying.is_empty() {
+                self.testify();
             }
             while !self.clearing.is_empty() {
                 self.clear(true);
@@ -555,7 +791,10 @@ enum Event {
     Refuse(usize),
     GiveUp(usize),
     Lose(usize),
-    Connect(bool, bool),
+    Flush,
+    PowerOn,
+    Testify,
+    Connect { is_done: bool, is_active: bool, always_tells: bool },
     Clear(bool),
     States(bool, bool),
     Wait(u64),
@@ -572,7 +811,12 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..20_usize).prop_map(Event::Refuse),
         1 => (0..20_usize).prop_map(Event::GiveUp),
         2 => (0..3_usize).prop_map(Event::Lose),
-        3 => (prop::bool::weighted(0.7), prop::bool::weighted(0.8)).prop_map(|(done, active)| Event::Connect(done, active)),
+        2 => Just(Event::Flush),
+        1 => Just(Event::PowerOn),
+        2 => Just(Event::Testify),
+        3 => (prop::bool::weighted(0.7), prop::bool::weighted(0.8), prop::bool::weighted(0.2)).prop_map(
+            |(is_done, is_active, always_tells)| Event::Connect { is_done, is_active, always_tells }
+        ),
         2 => any::<bool>().prop_map(Event::Clear),
         2 => any::<(bool, bool)>().prop_map(|(one, two)| Event::States(one, two)),
         4 => (1..3000_u64).prop_map(Event::Wait),
@@ -587,7 +831,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn every_request_ends_once_none_runs_twice_that_must_not_and_no_newer_write_is_overwritten(
+    fn every_request_ends_once_none_runs_twice_that_must_not_and_no_newer_write_is_overwritten_or_lost_unseen(
         same_group: bool,
         events in proptest::collection::vec(event(), 0..250),
     ) {
@@ -595,7 +839,7 @@ proptest! {
         for event in events {
             match event {
                 Event::Submit { first, len, writes, repeat } => {
-                    model.submit(writes.then_some(first..first + len), repeat);
+                    model.submit(writes.then_some(first..first + len).as_ref(), repeat, false);
                 }
                 Event::Run(at) => model.run(at),
                 Event::Answer(at) => model.answer(at, Ended::Answered),
@@ -606,7 +850,12 @@ proptest! {
                 Event::Refuse(_) => {}
                 Event::GiveUp(at) => model.answer(at, Ended::GivenUp),
                 Event::Lose(path) => model.lose(path),
-                Event::Connect(done, active) => model.connect(done, state(active)),
+                Event::Flush => model.submit(None, Repeat::Always, true),
+                Event::PowerOn => model.power_on(),
+                Event::Testify => model.testify(),
+                Event::Connect { is_done, is_active, always_tells } => {
+                    model.connect(is_done, state(is_active), always_tells);
+                }
                 Event::Clear(done) => model.clear(done),
                 Event::States(one, two) => model.tell_states([state(one), state(two)]),
                 Event::Wait(milliseconds) => model.wait(Duration::from_millis(milliseconds)),
