@@ -161,6 +161,7 @@ fn a_new_nexus_that_hears_of_a_power_on_loses_no_cache_while_the_other_path_is_t
     let target = Target::new();
     let relays = relays(&target);
     let disk = disk(&relays);
+    wait(disk.write(0, &blocks(1, 7), false)).unwrap();
     let before = disk.power_ons();
     for path in [0, 1] {
         relays[path].cut();
@@ -169,4 +170,20 @@ fn a_new_nexus_that_hears_of_a_power_on_loses_no_cache_while_the_other_path_is_t
     }
     wait(disk.flush()).unwrap();
     assert_eq!(disk.power_ons(), before);
+}
+
+#[test]
+fn a_power_on_counts_though_a_path_that_is_silent_seems_to_be_there() {
+    let (target, restarted) = (Target::new(), Target::new());
+    let relays = relays(&target);
+    let disk = disk(&relays);
+    wait(disk.write(0, &blocks(1, 7), false)).unwrap();
+    let before = disk.power_ons();
+    // The target loses power without closing a connection, and the path that notices it first finds another life of it.
+    relays[1].stall();
+    relays[0].lead(Some(restarted.address));
+    relays[0].cut();
+    until("the path is there again", || relays[0].accepted() > 1 && is_up(&disk, 0));
+    wait(disk.flush()).unwrap();
+    assert_ne!(disk.power_ons(), before);
 }
