@@ -19,9 +19,9 @@ pub(crate) fn text(report: &Report, seconds: f64) -> String {
 
 /// What happened to gateways.
 pub(crate) fn gateways(tally: &GatewayTally, failures: &[(u64, String)], seconds: f64) -> String {
-    let GatewayTally { runs, good, other, faults, moves, fenced, longest_gap } = tally;
+    let GatewayTally { runs, good, other, sent_again, faults, moves, fenced, longest_gap } = tally;
     let mut text = format!(
-        "{good} commands good, {other} not; {faults} faults, {moves} times another owner, {fenced} clients fenced, at most {:.1} s without an owner\n\
+        "{good} commands good, {other} not, {sent_again} writes sent again; {faults} faults, {moves} times another owner, {fenced} clients fenced, at most {:.1} s without an owner\n\
          {runs} runs of gateways, {} failed, {seconds:.1} s\n",
         longest_gap.as_secs_f64(),
         failures.len(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lunette_gateway::{Access, Machine, Member, Publication, RequestId, Value};
+use lunette_gateway::{Access, Entry, Machine, Member, Publication, RequestId, Value};
 
 use super::cluster::MapEpoch;
 use super::history::Written;
@@ -44,11 +44,28 @@ pub(super) struct Image {
     pub(super) map: MapEpoch,
 }
 
-/// The reservation: who may write (0: all), and the number of the write that has made it.
-pub(super) fn reservation(value: &Value) -> (u64, Written) {
-    let Some(entry) = value.entries.get(RESERVATION) else { return (0, 0) };
-    let number = |at: usize| u64::from_be_bytes(entry.bytes[at..at + 8].try_into().expect("eight bytes"));
-    (number(0), number(8))
+/// The entry with the reservation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Reservation {
+    /// Who may write; 0: all.
+    pub(super) lets: u64,
+    /// The number of the write that has made it.
+    pub(super) number: Written,
+    /// The number of the one that was known when this one was decided on.
+    pub(super) follows: Written,
+}
+
+impl Reservation {
+    pub(super) fn of(value: &Value) -> Self {
+        let Some(entry) = value.entries.get(RESERVATION) else { return Self::default() };
+        let number = |at: usize| u64::from_be_bytes(entry.bytes[at..at + 8].try_into().expect("eight bytes"));
+        Self { lets: number(0), number: number(8), follows: number(16) }
+    }
+
+    pub(super) fn entry(self) -> Entry {
+        let bytes = [self.lets, self.number, self.follows].map(u64::to_be_bytes).concat().into();
+        Entry { bytes, survives: true }
+    }
 }
 
 impl Gateway {
@@ -83,8 +100,7 @@ impl Device {
         self.published.as_ref().map_or(0, |published| published.value.version)
     }
 
-    /// Who may write, and the number of the write that has said so.
-    pub(super) fn reservation(&self) -> (u64, Written) {
-        self.published.as_ref().map_or((0, 0), |published| reservation(&published.value))
+    pub(super) fn reservation(&self) -> Reservation {
+        self.published.as_ref().map_or_else(Reservation::default, |published| Reservation::of(&published.value))
     }
 }

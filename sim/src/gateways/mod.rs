@@ -27,6 +27,8 @@ pub struct GatewayTally {
     pub good: u64,
     /// Commands that ended otherwise, or never.
     pub other: u64,
+    /// Copies of writes that had no answer, through another gateway or another client of the same one.
+    pub sent_again: u64,
     /// Gateways that were killed, stopped or cut off.
     pub faults: u64,
     /// Times a gateway became the owner.
@@ -42,6 +44,7 @@ impl GatewayTally {
         self.runs += other.runs;
         self.good += other.good;
         self.other += other.other;
+        self.sent_again += other.sent_again;
         self.faults += other.faults;
         self.moves += other.moves;
         self.fenced += other.fenced;

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_gateway::{Action, Answer, Entry, Event, Failed, Member, Request, Stored, Value, limits};
+use lunette_gateway::{Action, Answer, Event, Failed, Member, Request, Stored, Value, limits};
 
 use super::cluster::{BLOCKS, Cluster, WATCH_TIMEOUT};
-use super::gateway::{Gateway, Image, RESERVATION};
+use super::gateway::{Gateway, Image, RESERVATION, Reservation};
 use super::history::{History, Written};
 use super::{GatewayRun, GatewayTally};
 use crate::dice::Dice;
@@ -21,7 +21,13 @@ const STORM: Duration = Duration::from_mins(2);
 const END: Duration = Duration::from_secs(200);
 
 /// More than the longest delays of one command take together.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest time from a gateway to an OSD.
+const LATEST: Duration = Duration::from_secs(25);
+
+/// The time that a gateway gives its image to close, as the binding does.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 const INITIATORS: u64 = 3;
 
@@ -51,14 +57,19 @@ enum Happening {
     Image(usize, u64, CommandId, Image),
     /// It is over, as far as the gateway is concerned.
     Ended(usize, u64, CommandId, Option<Written>),
+    /// The image of this client is given up by its own gateway if it is not closed by now.
+    CloseLimit(usize, u64, Arc<str>),
     /// An initiator begins its next command.
     Next(u64),
+    /// An initiator has no answer to a write for some seconds.
+    Unanswered(CommandId),
     /// A fault strikes, or is over.
     Fault,
     Heal(usize),
 }
 
-/// A command of an initiator.
+/// A command of an initiator, or one more copy of it.
+#[derive(Clone)]
 struct Command {
     initiator: u64,
     began: Duration,
@@ -74,6 +85,16 @@ struct Command {
     /// A reservation that began while none was open: the number of reservations then.
     is_alone: Option<u64>,
     gateway: usize,
+    /// The client of the image that it may reach.
+    client: Option<Arc<str>>,
+    /// Another copy of the write was sent before. What became of that is not known.
+    is_again: bool,
+}
+
+impl Command {
+    fn is_open_write(&self) -> bool {
+        self.write != 0 && !self.is_over
+    }
 }
 
 struct Notify {
@@ -99,8 +120,8 @@ pub(super) struct World {
     reservations_begun: u64,
     reservations_open: BTreeSet<CommandId>,
     certain: u64,
-    /// When a write to a block was last answered GOOD.
-    last_written: Duration,
+    /// When a command to a block was last answered GOOD.
+    last_good: Duration,
     failure: Option<String>,
     trace: Option<String>,
     tally: GatewayTally,
@@ -128,7 +149,7 @@ impl World {
             reservations_begun: 0,
             reservations_open: BTreeSet::new(),
             certain: 0,
-            last_written: Duration::ZERO,
+            last_good: Duration::ZERO,
             failure: None,
             trace: traced.then(String::new),
             tally: GatewayTally { runs: 1, ..GatewayTally::default() },
@@ -170,8 +191,8 @@ impl World {
         if active != 1 {
             return Err(format!("{active} gateways are active in the end"));
         }
-        if self.last_written < STORM + PATIENCE {
-            return Err(format!("no write was answered GOOD after {} s", self.last_written.as_secs()));
+        if self.last_good < STORM + PATIENCE {
+            return Err(format!("no command was answered GOOD after {} s", self.last_good.as_secs()));
         }
         let versions: BTreeSet<_> = self.gateways.iter().map(|gateway| gateway.device.version()).collect();
         let members = self.cluster.read().map_or(0, |value| value.members.len());
@@ -269,7 +290,9 @@ impl World {
                     self.ended(gateway, command, content);
                 }
             }
+            Happening::CloseLimit(gateway, life, client) => self.fence_itself(gateway, life, client),
             Happening::Next(initiator) => self.next_command(initiator),
+            Happening::Unanswered(command) => self.send_again(command),
             Happening::Fault => self.fault(),
             Happening::Heal(gateway) => self.heal(gateway),
         }
@@ -298,7 +321,12 @@ impl World {
         let life = self.gateways[at].life;
         match action {
             Action::Answer(id, answer) => self.answered(at, id, answer),
-            Action::Publish(_) => self.happen(1, 3_000, Happening::Published(at, life, action)),
+            Action::Publish(_) => {
+                // A removal because of this would have no time to heal at the end.
+                let is_slow = self.now < STORM && self.dice.one_in(30);
+                let most = if is_slow { 1_500_000 } else { 3_000 };
+                self.happen(1, most, Happening::Published(at, life, action));
+            }
             Action::Open => {
                 let gateway = &mut self.gateways[at];
                 gateway.clients += 1;
@@ -312,8 +340,11 @@ impl World {
             }
             Action::Close => {
                 let device = &mut self.gateways[at].device;
-                device.closing = device.image.take().map(|image| image.client).or(Some("".into()));
+                let client: Arc<str> = device.image.take().map_or_else(|| "".into(), |image| image.client);
+                device.closing = Some(Arc::clone(&client));
                 self.close(at);
+                let limit = CLOSE_LIMIT.as_micros() as u64;
+                self.happen(limit, limit, Happening::CloseLimit(at, life, client));
             }
             other => self.soon(Happening::Cluster(at, life, other)),
         }
@@ -328,6 +359,19 @@ impl World {
             self.cluster.unlock(&client);
             self.soon(Happening::Event(at, life, Event::Closed));
         }
+    }
+
+    /// An image that does not close: its requests may land until its own client is on the blocklist.
+    fn fence_itself(&mut self, at: usize, life: u64, client: Arc<str>) {
+        let whole = Happening::CloseLimit(at, life, Arc::clone(&client));
+        let is_open = self.gateways[at].device.closing.as_ref() == Some(&client);
+        if !is_open || self.reaches(at, life, true, whole).is_none() {
+            return;
+        }
+        self.gateways[at].device.closing = None;
+        self.tally.fenced += 1;
+        self.cluster.blocklist(client);
+        self.soon(Happening::Event(at, life, Event::Closed));
     }
 
     fn published(&mut self, at: usize, life: u64, action: Action) {
@@ -378,7 +422,14 @@ impl World {
     /// Now and then nothing is known of a store, whether it was done or not.
     fn store(&mut self, expected: u64, value: &Value) -> Stored {
         let is_known = !self.dice.one_in(40);
+        let before = self.cluster.read().map_or_else(Reservation::default, |value| Reservation::of(&value));
         let stored = if is_known || self.dice.coin() { self.cluster.store(expected, value) } else { Stored::Failed };
+        let after = Reservation::of(value);
+        if stored == Stored::Done && after != before && after.follows != before.number {
+            let (number, follows) = (after.number, after.follows);
+            self.failure =
+                Some(format!("reservation {number} was decided after {follows}, and replaces {}", before.number));
+        }
         if is_known { stored } else { Stored::Failed }
     }
 
@@ -448,7 +499,10 @@ impl World {
         self.next += 1;
         let id = self.next;
         let block = (!self.dice.one_in(4)).then(|| self.dice.place(BLOCKS));
-        let write = if self.dice.coin() { id } else { 0 };
+        // Two initiators that write one block at a time would not know what a write that is sent twice leaves there.
+        let is_open = |block: usize| self.commands.values().any(|it| it.block == Some(block) && it.is_open_write());
+        let may_write = block.is_none_or(|block| !is_open(block));
+        let write = if self.dice.coin() && may_write { id } else { 0 };
         let lets = if self.dice.coin() { 0 } else { self.dice.between(1, INITIATORS) };
         let is_certain = self.reservations_open.is_empty();
         // As a client of many paths, it takes the active one, but it may be wrong.
@@ -469,8 +523,19 @@ impl World {
         }
         let began = self.now;
         let is_alone = is_certain.then_some(self.reservations_begun);
-        let command = Command { initiator, began, block, write, lets, is_over: false, is_excluded, is_alone, gateway };
-        self.commands.insert(id, command);
+        let command = Command {
+            initiator,
+            began,
+            block,
+            write,
+            lets,
+            is_over: false,
+            is_excluded,
+            is_alone,
+            gateway,
+            client: None,
+            is_again: false,
+        };
         if self.dice.one_in(60) {
             let to = self.dice.between(1, self.gateways.len() as u64) as u16;
             let life = self.gateways[gateway].life;
@@ -478,7 +543,39 @@ impl World {
             let number = self.next;
             self.soon(Happening::Event(gateway, life, Event::Asked(number, Request::Move { to })));
         }
+        self.send(id, command);
+    }
+
+    fn send(&mut self, id: CommandId, mut command: Command) {
+        let gateway = command.gateway;
+        command.client = self.gateways[gateway].device.image.as_ref().map(|image| Arc::clone(&image.client));
+        if command.block.is_some() && command.write != 0 {
+            self.happen(2_000_000, 6_000_000, Happening::Unanswered(id));
+        }
+        self.commands.insert(id, command);
         self.happen(50, 1_000, Happening::Command(gateway, id));
+    }
+
+    /// Sends a write without an answer again, through the gateway that has the disk now. As long as that is the client that has the write, it waits.
+    fn send_again(&mut self, id: CommandId) {
+        let Some(command) = self.commands.get(&id).filter(|command| !command.is_over) else { return };
+        let (initiator, block, write) = (command.initiator, command.block, command.write);
+        let owner = self.cluster.read().and_then(|value| value.owner.clone());
+        let owner = owner.filter(|owner| owner.is_active && command.client.as_ref() != Some(&owner.client));
+        let gateway = owner.map(|owner| usize::from(owner.member.group) - 1);
+        let Some(gateway) = gateway.filter(|at| self.gateways[*at].device.is_active()) else {
+            return self.happen(200_000, 2_000_000, Happening::Unanswered(id));
+        };
+        let again = Command { gateway, is_again: true, ..command.clone() };
+        // What the first gateway answers from now on reaches nobody.
+        self.commands.get_mut(&id).expect("it is there").is_over = true;
+        self.tally.sent_again += 1;
+        self.next += 1;
+        let next = self.next;
+        self.say(|| {
+            format!("initiator {initiator} sends write {write} to {block:?} again: command {id} becomes {next}")
+        });
+        self.send(next, again);
     }
 
     fn admit(&mut self, at: usize, id: CommandId) {
@@ -489,9 +586,12 @@ impl World {
             device.waiting.insert(id, false);
             return self.tell(at, Event::Asked(id, Request::Confirm));
         }
-        let (lets, _) = device.reservation();
-        if !device.is_active() || is_write && lets != 0 && lets != initiator {
+        let Reservation { lets, .. } = device.reservation();
+        if !device.is_active() {
             return self.refuse(id);
+        }
+        if is_write && lets != 0 && lets != initiator {
+            return self.conflict(id);
         }
         // Its data may take a while.
         let most = if self.dice.one_in(10) { 3_000_000 } else { 2_000 };
@@ -502,8 +602,15 @@ impl World {
         let life = self.gateways[at].life;
         let device = &mut self.gateways[at].device;
         let Some(image) = device.image.clone() else { return self.refuse(id) };
+        let command = self.commands.get_mut(&id).expect("commands stay");
+        if command.is_over && command.client.as_ref() != Some(&image.client) {
+            // The connection was lost before this gateway got the disk, and the command with it.
+            return;
+        }
+        command.client = Some(Arc::clone(&image.client));
         device.under_way += 1;
-        let most = if self.dice.one_in(15) { 8_000_000 } else { 3_000 };
+        let is_late = self.now < STORM && self.dice.one_in(15);
+        let most = if is_late { LATEST.as_micros() as u64 } else { 3_000 };
         self.happen(100, most, Happening::Image(at, life, id, image));
     }
 
@@ -541,7 +648,7 @@ impl World {
         let Some(is_update) = device.waiting.remove(&id) else { return };
         let Some(command) = self.commands.get(&id) else { return };
         let (write, lets) = (command.write, command.lets);
-        let (_, number) = device.reservation();
+        let Reservation { number, .. } = device.reservation();
         let life = self.gateways[at].life;
         let ask = |world: &mut Self, request| {
             let is_update = matches!(request, Request::Update { .. });
@@ -551,8 +658,7 @@ impl World {
         match answer {
             Answer::Done if write == 0 || is_update => self.good(id, number),
             Answer::Done => {
-                let bytes = [lets.to_be_bytes(), write.to_be_bytes()].concat().into();
-                let entry = Some(Entry { bytes, survives: true });
+                let entry = Some(Reservation { lets, number: write, follows: number }.entry());
                 let base = self.gateways[at].device.version();
                 ask(self, Request::Update { base, name: RESERVATION.into(), entry });
             }
@@ -576,8 +682,8 @@ impl World {
             0 => history.read(began, self.now, content),
             written => history.end_write(written, self.now),
         }
-        if block.is_some() && write != 0 {
-            self.last_written = self.now;
+        if block.is_some() {
+            self.last_good = self.now;
         }
         if block.is_none() && write != 0 {
             self.reservations_open.remove(&id);
@@ -586,16 +692,30 @@ impl World {
         }
     }
 
-    /// A command that is answered with an error, or given up. A refused write to the image was never there; for a reservation nobody knows.
+    /// A command that is answered with an error, or given up. A refused write to the image was never there; for a reservation nobody knows. Nor does anybody
+    /// for a write of which another copy was sent before: it is sent again.
     fn refuse(&mut self, id: CommandId) {
-        let Some(command) = self.commands.get_mut(&id) else { return };
-        if command.is_over {
-            return;
+        let Some(command) = self.commands.get_mut(&id).filter(|command| !command.is_over) else { return };
+        if command.is_again {
+            command.client = None;
+        } else {
+            self.end(id);
         }
+    }
+
+    /// A write that is answered with RESERVATION CONFLICT is not sent again.
+    fn conflict(&mut self, id: CommandId) {
+        if self.commands.get(&id).is_some_and(|command| !command.is_over) {
+            self.end(id);
+        }
+    }
+
+    fn end(&mut self, id: CommandId) {
+        let Some(command) = self.commands.get_mut(&id) else { return };
         command.is_over = true;
         self.tally.other += 1;
         let (block, write) = (command.block, command.write);
-        if let Some(block) = block {
+        if let Some(block) = block.filter(|_| !command.is_again) {
             self.blocks[block].refuse_write(write);
         }
         self.say(|| format!("command {id} is refused"));
