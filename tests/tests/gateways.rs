@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use lunette_pdu::TargetPdu;
 use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
 use lunette_tests::{Ceph, Configured, Image, Server, attach, lunette, run_at_most, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,6 +15,19 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 const STANDBY: Sense = (2, 4, 0x0b);
 const INVALID_COMMAND: Sense = (5, 0x20, 0);
+
+/// Statuses.
+const GOOD: u8 = 0;
+const CONFLICT: u8 = 0x18;
+
+/// Service actions of PERSISTENT RESERVE OUT, and types of reservations.
+const REGISTER: u8 = 0;
+const RESERVE: u8 = 1;
+const PREEMPT: u8 = 4;
+const PREEMPT_AND_ABORT: u8 = 5;
+const WRITE_EXCLUSIVE: u8 = 1;
+const REGISTRANTS_ONLY: u8 = 5;
+const APTPL: u8 = 1;
 
 /// ASYMMETRIC ACCESS STATE of REPORT TARGET PORT GROUPS.
 const ACTIVE_OPTIMIZED: u8 = 0;
@@ -74,6 +88,37 @@ impl Gateway {
         assert!(seen.is_some(), "{:?}", self.groups());
     }
 
+    /// The end of a command, behind the unit attentions before it.
+    fn run(&mut self, mut command: impl FnMut(&mut ScriptedInitiator) -> Outcome) -> Outcome {
+        const UNIT_ATTENTION: u8 = 6;
+        loop {
+            let outcome = command(&mut self.initiator);
+            if outcome.status != 2 || outcome.sense().0 != UNIT_ATTENTION {
+                return outcome;
+            }
+        }
+    }
+
+    /// PERSISTENT RESERVE OUT; its status.
+    fn reserve_out(&mut self, action: u8, kind: u8, [key, action_key]: [u64; 2], flags: u8) -> u8 {
+        let mut list = [key.to_be_bytes(), action_key.to_be_bytes(), [0; 8]].concat();
+        list[20] = flags;
+        let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+        self.run(|initiator| initiator.command(0, &cdb, list.clone(), 0)).status
+    }
+
+    fn write_status(&mut self, lba: u32) -> u8 {
+        self.run(|initiator| initiator.write(0, lba, vec![9; 512])).status
+    }
+
+    /// READ KEYS.
+    fn keys(&mut self) -> Vec<u64> {
+        let cdb = [0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        let data = self.run(|initiator| initiator.command(0, &cdb, Vec::new(), 256)).good();
+        let len = u32::from_be_bytes(data[4..8].try_into().unwrap()) as usize;
+        data[8..8 + len].chunks(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect()
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.server.process().id().try_into().unwrap());
         kill_process(pid.unwrap(), signal).unwrap();
@@ -104,7 +149,7 @@ fn one_gateway_has_the_disk_and_both_say_which() {
     assert_eq!(first.groups(), second.groups());
     // What gateways do not tell each other, they do not support.
     for initiator in [&mut first.initiator, &mut second.initiator] {
-        assert_eq!(initiator.command(0, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0], Vec::new(), 8).sense(), INVALID_COMMAND);
+        assert_eq!(initiator.command(0, &[0x16, 0, 0, 0, 0, 0], Vec::new(), 0).sense(), INVALID_COMMAND);
     }
     assert_eq!(gateway(&["list", &image.url()]), "group 1: active\ngroup 2: standby\n");
     second.server.stop();
@@ -180,6 +225,136 @@ fn a_gateway_that_was_stopped_and_wakes_up_writes_nothing() {
     // It is a gateway again.
     gateway(&["move", &image.url(), "--to", "1"]);
     assert_eq!(first.read(0), vec![2; 512]);
+    first.server.stop();
+    second.server.stop();
+}
+
+#[test]
+fn a_reservation_through_one_gateway_holds_at_both() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    assert_eq!(first.reserve_out(REGISTER, 0, [0, 7], 0), GOOD);
+    assert_eq!(second.reserve_out(REGISTER, 0, [0, 8], 0), GOOD);
+    assert_eq!(second.reserve_out(RESERVE, WRITE_EXCLUSIVE, [8, 0], 0), GOOD);
+    assert_eq!((first.keys(), second.keys()), (vec![7, 8], vec![7, 8]));
+    assert_eq!(first.write_status(0), CONFLICT);
+    assert_eq!(first.reserve_out(RESERVE, WRITE_EXCLUSIVE, [7, 0], 0), CONFLICT);
+    // The holder has the disk where its gateway has it.
+    gateway(&["move", &image.url(), "--to", "2"]);
+    second.write(0, 1);
+    first.server.stop();
+    second.server.stop();
+}
+
+#[test]
+fn a_preemption_through_one_gateway_ends_writes_through_the_other() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    first.write(0, 1);
+    assert_eq!(first.reserve_out(REGISTER, 0, [0, 7], 0), GOOD);
+    assert_eq!(first.reserve_out(RESERVE, REGISTRANTS_ONLY, [7, 0], 0), GOOD);
+    assert_eq!(second.reserve_out(REGISTER, 0, [0, 8], 0), GOOD);
+    // It is admitted, and waits for its data.
+    let late = first.initiator.start_write(0, 0, vec![0xbb; 512], 0);
+    let (TargetPdu::R2t(r2t), _) = first.initiator.receive().unwrap() else { panic!("it asks for the data") };
+    assert_eq!(second.reserve_out(PREEMPT_AND_ABORT, REGISTRANTS_ONLY, [8, 7], 0), GOOD);
+    for expected in [(6, 0x2a, 0x05), (6, 0x2f, 0)] {
+        assert_eq!(first.initiator.test_unit_ready(0).sense(), expected);
+    }
+    // Data that comes now is of no use to it.
+    first.initiator.answer_r2t(&r2t);
+    assert_eq!(first.write_status(0), CONFLICT);
+    assert_eq!(first.read(0), vec![1; 512]);
+    assert!(!first.initiator.has_answer(late), "the preempted write was answered");
+    gateway(&["move", &image.url(), "--to", "2"]);
+    assert_eq!(second.read(0), vec![1; 512]);
+    second.write(0, 2);
+    first.server.stop();
+    second.server.stop();
+}
+
+#[test]
+fn a_reservation_outlives_the_gateway_through_which_it_was_made() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    first.write(0, 1);
+    assert_eq!(first.reserve_out(REGISTER, 0, [0, 7], 0), GOOD);
+    assert_eq!(first.reserve_out(RESERVE, WRITE_EXCLUSIVE, [7, 0], 0), GOOD);
+    first.server.kill();
+    assert_eq!(second.read(0), vec![1; 512]);
+    assert_eq!(second.write_status(0), CONFLICT);
+    assert_eq!(second.keys(), [7]);
+    assert_eq!(second.reserve_out(REGISTER, 0, [0, 8], 0), GOOD);
+    assert_eq!(second.reserve_out(PREEMPT, WRITE_EXCLUSIVE, [8, 7], 0), GOOD);
+    second.write(0, 2);
+    second.server.stop();
+}
+
+#[test]
+fn aptpl_decides_what_outlives_all_gateways() {
+    let ceph = Ceph::shared();
+    for (flags, expected) in [(APTPL, vec![7, 8]), (0, Vec::new())] {
+        let image = ceph.image(8);
+        let (mut first, mut second) = two(&image);
+        assert_eq!(first.reserve_out(REGISTER, 0, [0, 7], flags), GOOD);
+        assert_eq!(second.reserve_out(REGISTER, 0, [0, 8], flags), GOOD);
+        first.server.stop();
+        second.server.stop();
+        let mut again = Gateway::start(&image, 2);
+        again.await_owner(2);
+        assert_eq!(again.keys(), expected);
+        again.server.stop();
+    }
+}
+
+#[test]
+fn an_initiator_moves_the_disk() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    first.write(0, 1);
+    let set = |states: &[(u8, u8)]| {
+        let descriptors = states.iter().flat_map(|(group, state)| [*state, 0, 0, *group]);
+        [0; 4].into_iter().chain(descriptors).collect::<Vec<u8>>()
+    };
+    let ask = |server: &mut Gateway, states: &[(u8, u8)]| {
+        let list = set(states);
+        let cdb = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0];
+        server.run(|initiator| initiator.command(0, &cdb, list.clone(), 0))
+    };
+    // TPGS: initiators and gateways.
+    let inquiry = second.run(|initiator| initiator.command(0, &[0x12, 0, 0, 0, 36, 0], Vec::new(), 36)).good();
+    assert_eq!(inquiry[5] >> 4 & 0b11, 0b11);
+    let began = Instant::now();
+    assert_eq!(ask(&mut second, &[(2, ACTIVE_OPTIMIZED)]).status, GOOD);
+    println!("moved by an initiator: {:.3} s", began.elapsed().as_secs_f64());
+    assert_eq!(second.groups(), [(1, STANDBY_STATE), (2, ACTIVE_OPTIMIZED)]);
+    assert_eq!(second.run(|initiator| initiator.read(0, 0, 1)).good(), vec![1; 512]);
+    assert_eq!(ask(&mut second, &[(1, STANDBY_STATE), (2, ACTIVE_OPTIMIZED)]).status, GOOD);
+    // States that do not come of a move, and a group without a gateway.
+    assert_eq!(ask(&mut second, &[(1, 1)]).sense(), (5, 0x26, 0));
+    assert_eq!(ask(&mut second, &[(2, STANDBY_STATE)]).sense(), (5, 0x26, 0));
+    first.server.stop();
+    let gone =
+        wait_until(LIMIT, || Some(ask(&mut second, &[(1, ACTIVE_OPTIMIZED)])).filter(|outcome| outcome.status == 2));
+    assert_eq!(gone.unwrap().sense(), (4, 0x67, 0x0a));
+    second.server.stop();
+}
+
+#[test]
+fn the_suite_finds_reservations_of_one_server_over_one_gateway_of_two() {
+    let ceph = Ceph::shared();
+    let image = ceph.image(64);
+    let (first, second) = two(&image);
+    for pattern in ["ALL.Prin*", "ALL.Prout*"] {
+        let url = first.server.url(0);
+        let ran =
+            run_at_most(LIMIT, std::process::Command::new("iscsi-test-cu").args(["--dataloss", "-t", pattern, url]));
+        println!("{}", ran.succeeded());
+    }
     first.server.stop();
     second.server.stop();
 }

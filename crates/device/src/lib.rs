@@ -82,7 +82,8 @@
 //! - `commands`: the opcode table, the context of a command, and one handler file for each family of commands
 //! - `target_device`: the device with its nexuses, ROD tokens and port groups; `coroutine`: how handlers run step by step
 //! - `counts`: the numbers of a logical unit
-//! - `scrub`: the background work of units of quanta
+//! - `scrub`: the background work of units of quanta; `preemption`: that of units which several servers offer
+//! - `gateway`: the way from such a unit to its gateway
 //! - `unit`: a logical unit and the state that commands share on it
 //! - `reservations`, `port_groups`, `sanitize`: pure state machines
 //! - `nexus`, `persist`, `extent`, `environment`, `wait`, `limits`: names and small parts
@@ -100,10 +101,12 @@ mod coroutine;
 mod counts;
 mod environment;
 mod extent;
+mod gateway;
 mod limits;
 mod nexus;
 mod persist;
 mod port_groups;
+mod preemption;
 mod reservations;
 mod sanitize;
 mod scrub;
@@ -116,6 +119,7 @@ pub use command::{Command, Response};
 pub use coroutine::{BackgroundTask, Input, Step, Work};
 pub use counts::{CommandKind, LATENCY_BOUNDS, LATENCY_BUCKETS, UnitCounts};
 pub use environment::{Clock, Entropy, system_clock, system_entropy};
+pub use gateway::{Answered, AskGateway};
 pub use limits::{
     BLOCK_SIZES, MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP,
     MAX_REGISTRATIONS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,

@@ -41,6 +41,11 @@ pub const MAX_REGISTRATIONS: usize = 1024;
 /// Bytes of a PERSISTENT RESERVE OUT parameter list: TransportIDs of more initiator ports than can be registered at one time.
 pub(crate) const MAX_RESERVE_LIST_BYTES: u32 = 256 << 10;
 
+/// The last changes of the reservations that servers of a shared unit have in common, in number and in bytes. A server that has missed more learns of what is gone
+/// from the registrations that are.
+pub(crate) const MAX_COMMON_CHANGES: usize = 16;
+pub(crate) const MAX_COMMON_CHANGES_BYTES: usize = 128 << 10;
+
 /// Unit attentions pending in one queue. The crate raises fewer distinct conditions than this.
 pub(crate) const MAX_UNIT_ATTENTIONS: usize = 16;
 

@@ -5,6 +5,8 @@ pub(crate) mod unit_attentions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::persist::{ValueReader, put_bytes};
+
 /// The names of the two ports of a nexus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NexusName {
@@ -38,6 +40,19 @@ impl ItNexus {
     pub(crate) fn new(name: &NexusName) -> Self {
         let port = TargetPort { relative: name.relative_port, name: name.target_port.as_str().into() };
         Self { initiator: name.initiator.to_lowercase().into(), port }
+    }
+
+    /// Appends the nexus to a saved value: the RELATIVE TARGET PORT IDENTIFIER, and the names of both ports behind their lengths in two bytes.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.port.relative.to_be_bytes());
+        put_bytes(bytes, self.port.name.as_bytes());
+        put_bytes(bytes, self.initiator.as_bytes());
+    }
+
+    pub(crate) fn decode(reader: &mut ValueReader<'_>) -> Option<Arc<Self>> {
+        let relative = u16::from_be_bytes(reader.take()?);
+        let port = TargetPort { relative, name: reader.text()?.into() };
+        Some(Arc::new(Self { initiator: reader.text()?.into(), port }))
     }
 }
 

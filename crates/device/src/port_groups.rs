@@ -131,6 +131,32 @@ impl PortGroups {
         Ok(changes.into_iter().collect())
     }
 
+    /// The group to which a SET TARGET PORT GROUPS moves a unit that one server at a time has; `None` when it has it already.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::select`], and INVALID FIELD IN PARAMETER LIST for states that do not come of a move: the group that has the unit is active/optimized, and all
+    /// others are in standby.
+    pub(crate) fn select_owner(&self, lun: Lun, set: &[SetDescriptor]) -> Result<Option<u16>, SenseData> {
+        self.select(lun, set)?;
+        let is_owner =
+            |id| self.group(id).is_some_and(|group| self.current(lun, group).state == AccessState::ActiveOptimized);
+        let mut wanted = None;
+        for descriptor in set {
+            let id = descriptor.group_or_port;
+            match descriptor.state {
+                AccessState::ActiveOptimized if wanted.is_none() => wanted = Some(id),
+                AccessState::Standby => {}
+                _ => return Err(descriptor.state_field.into()),
+            }
+        }
+        let left = set.iter().find(|other| other.state == AccessState::Standby && is_owner(other.group_or_port));
+        match (wanted, left) {
+            (None, Some(left)) => Err(left.state_field.into()),
+            _ => Ok(wanted.filter(|id| !is_owner(*id))),
+        }
+    }
+
     /// Makes the selected changes. The command may be acknowledged when the [`PendingSave`], if any, is done.
     pub(crate) fn apply(&mut self, lun: Lun, changes: &[(u16, AccessState)]) -> Option<PendingSave> {
         for (group, state) in changes {

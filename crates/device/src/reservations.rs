@@ -5,6 +5,7 @@
 //! attentions are left to [`shared`].
 
 mod change;
+pub(crate) mod common;
 mod rule;
 pub(crate) mod saved;
 pub(crate) mod shared;

@@ -19,6 +19,7 @@ use crate::commands::row::{RangeRule, Row};
 use crate::commands::sanitize::work;
 use crate::coroutine::workspace::RunningHandler;
 use crate::coroutine::{BackgroundTask, Input, Step};
+use crate::preemption;
 use crate::reservations::Refusal;
 use crate::scrub;
 use crate::target_device::nexus::NexusState;
@@ -53,7 +54,11 @@ impl TargetDevice {
     /// The background work of the logical units: what an earlier process did not finish, and what never ends, as scrubs. Each piece of work is
     /// returned once; the caller drives it to its end, or to its own.
     pub fn background(&self) -> Vec<BackgroundTask> {
-        self.units().iter().flat_map(|(_, unit)| [work::resume(unit), scrub::begin(unit)]).flatten().collect()
+        self.units()
+            .iter()
+            .flat_map(|(_, unit)| [work::resume(unit), scrub::begin(unit), preemption::begin(unit)])
+            .flatten()
+            .collect()
     }
 }
 

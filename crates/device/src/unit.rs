@@ -20,13 +20,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use lunette_gateway::Value;
 use lunette_quanta::QuantumSize;
 use lunette_scsi::persistent::ReservationType;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
 use crate::counts::UnitCounts;
+use crate::gateway::{AskGateway, Gateway};
 use crate::nexus::{ItNexus, NexusId};
+use crate::preemption::Preemptions;
+use crate::reservations::common::News;
 use crate::reservations::shared::SharedReservations;
 use crate::sanitize::Sanitize;
 use attached_nexuses::AttachedNexuses;
@@ -41,6 +45,7 @@ use identifying::IdentifyingInformation;
 use itl_nexus::ItlNexus;
 pub use medium::EjectError;
 use medium::MediumState;
+use mode_pages::common::ModeChange;
 use mode_pages::{ModeState, UnitTraits};
 use quanta::UnitQuanta;
 pub use quanta::{MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, StoredDigests};
@@ -59,6 +64,9 @@ pub struct LogicalUnit {
     nexuses: AttachedNexuses,
     range_locks: Arc<RangeLocks>,
     reservations: SharedReservations,
+    /// Of a shared unit.
+    gateway: Arc<Gateway>,
+    preemptions: Arc<Preemptions>,
     space: SpaceMonitor,
     change_watches: ChangeWatches,
     running_copies: AtomicU32,
@@ -75,13 +83,13 @@ impl LogicalUnit {
     pub fn new(config: LogicalUnitConfig) -> Result<Self, LogicalUnitError> {
         config.check()?;
         let state = config.state.as_ref();
-        let mode = ModeState::open(UnitTraits::of(&config), state, &config.serial)?;
+        let mode = ModeState::open(UnitTraits::of(&config), state, &config.serial, config.shared)?;
         let identifying = IdentifyingInformation::open(state, &config.serial)?;
         let sanitize = Sanitize::open(state, &config.serial)?;
         let (medium, counters) = (MediumState::default(), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (nexuses, range_locks) = (AttachedNexuses::default(), Arc::default());
-        let reservations = SharedReservations::open(state, &config.serial)?;
+        let reservations = SharedReservations::open(state, &config.serial, config.shared)?;
         let size = QuantumSize::of_edu_len(config.block_size.into()).filter(|_| config.quanta.any());
         let quanta = size.map(|size| Box::new(UnitQuanta::new(size, config.quanta, &config.serial, &config.clock)));
         let (change_watches, running_copies) = (ChangeWatches::new(Arc::clone(&config.clock)), AtomicU32::new(0));
@@ -96,6 +104,8 @@ impl LogicalUnit {
             nexuses,
             range_locks,
             reservations,
+            gateway: Arc::default(),
+            preemptions: Arc::default(),
             space: SpaceMonitor::default(),
             change_watches,
             running_copies,
@@ -329,6 +339,44 @@ impl LogicalUnit {
     /// The registrations and reservations of the unit.
     pub(crate) fn reservations(&self) -> &SharedReservations {
         &self.reservations
+    }
+
+    /// Gives a shared unit its gateway, which commands ask from now on. False, and without effect, when it has one.
+    pub fn set_gateway(&self, ask: AskGateway) -> bool {
+        self.gateway.set(ask)
+    }
+
+    /// Lets commands find what the servers of a shared unit have in common. `done` is called when they do and no task goes on that had to end: during this
+    /// call, or later on the thread of a task. It is dropped when the server ends first, and when the value has an entry that this version of Lunette does not know.
+    pub fn publish(&self, value: &Value, done: Box<dyn FnOnce() + Send>) {
+        let (Some(News { attentions, aborted }), Ok(changed)) =
+            (self.reservations.publish(value), self.mode.publish(value))
+        else {
+            let (serial, version) = (&self.config.serial, value.version);
+            tracing::error!(%serial, version, "what the gateways have in common is of an unknown version; update this one");
+            return;
+        };
+        if let Some(ModeChange { by }) = changed {
+            self.raise(AdditionalSense::MODE_PARAMETERS_CHANGED, |itl| Some(&itl.it_nexus) != by.as_ref());
+        }
+        for (nexus, code) in &attentions {
+            self.raise_for(nexus, *code);
+        }
+        if self.nexuses.attached().iter().any(|itl| aborted.contains(&itl.it_nexus)) {
+            self.preemptions.add(aborted, done);
+        } else {
+            done();
+        }
+    }
+
+    /// The gateway of a shared unit.
+    pub(crate) fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// The tasks that other servers of the unit have preempted.
+    pub(crate) fn preemptions(&self) -> &Arc<Preemptions> {
+        &self.preemptions
     }
 
     /// The type of the persistent reservation that is held.

@@ -37,22 +37,32 @@ pub(crate) fn start(
             unit.capacity_changed();
         }
     });
-    let (device, unit, config, url) =
+    let (device, shared, config, url) =
         (Arc::downgrade(device), Arc::downgrade(unit), config.clone(), store.url().clone());
-    let gateway = Gateway::start(store, config.group, u64::from_be_bytes(incarnation), move |publication| {
-        let (Some(device), Some(unit)) = (device.upgrade(), unit.upgrade()) else { return };
-        for group in &config.groups {
-            let is_own = *group == config.group;
-            let access = if is_own { publication.access } else { publication.value.access(*group) };
-            if is_own && access == Access::Active {
-                unit.changed_elsewhere();
-            }
-            if let Err(error) = device.set_access_state(Some(lun), *group, state(access)) {
-                tracing::error!(image = %url, %error, "an access state cannot be set");
-            }
-        }
-    });
+    let gateway =
+        Gateway::start(store, config.group, u64::from_be_bytes(incarnation), move |publication, published| {
+            let (Some(device), Some(unit)) = (device.upgrade(), shared.upgrade()) else { return };
+            let is_active = publication.access == Access::Active;
+            let of = |group| if group == config.group { publication.access } else { publication.value.access(group) };
+            let states: Vec<_> = config.groups.iter().map(|group| (*group, of(*group))).collect();
+            let (changed, url) = (Arc::clone(&unit), url.clone());
+            // Reservations first: this gateway may be about to have the disk.
+            let show_access = move || {
+                if is_active {
+                    changed.changed_elsewhere();
+                }
+                for (group, access) in states {
+                    if let Err(error) = device.set_access_state(Some(lun), group, state(access)) {
+                        tracing::error!(image = %url, %error, "an access state cannot be set");
+                    }
+                }
+                published();
+            };
+            unit.publish(&publication.value, Box::new(show_access));
+        });
     let gateway = gateway.map_err(|error| Failure::disk(format!("{}: {error}", store.url())))?;
+    let asker = gateway.asker();
+    unit.set_gateway(Box::new(move |request, answered| asker.ask(request, answered)));
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(gateway);
     Ok(())
 }

@@ -51,7 +51,7 @@ mod tests;
 mod url;
 
 pub use error::OpenError;
-pub use gateway::{Gateway, GatewayStore, gateways_of, move_image};
+pub use gateway::{Asker, Gateway, GatewayStore, gateways_of, move_image};
 pub use librbd::LibraryError;
 pub use lunette_gateway::limits::MAX_MEMBERS as MAX_GATEWAYS;
 pub use lunette_gateway::{Access, Answer, Publication, Request};

@@ -1,5 +1,6 @@
 //! The context of a command: what its handler knows, and what it can ask the driver for.
 
+pub(crate) mod common;
 mod medium;
 mod store_error;
 

@@ -1,13 +1,15 @@
 //! MODE SENSE and MODE SELECT (SPC-5 6.11 to 6.14).
 
-use lunette_scsi::mode::select::{self, SelectListForm};
+use lunette_gateway::{Answer, Request};
+use lunette_scsi::mode::select::{self, SelectListForm, SelectedPage};
 use lunette_scsi::mode::{ALL_SUBPAGES, BlockDescriptor, ModeData, PageCode, PageControl};
 use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData};
 
 use crate::commands::context::Cx;
+use crate::commands::context::common::UNKNOWN_OUTCOME;
 use crate::coroutine::Reply;
 use crate::unit::LogicalUnit;
-use crate::unit::mode_pages::PAGES;
+use crate::unit::mode_pages::{PAGES, common};
 
 const DBD: u8 = 0x08;
 const LLBAA: u8 = 0x10;
@@ -83,6 +85,9 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if let Some((descriptor, at)) = list.descriptor {
         check_descriptor(descriptor, at, unit)?;
     }
+    if unit.config().shared {
+        return select_in_common(&cx, &list.pages).await;
+    }
     let selected = unit.mode().select(&list.pages, save)?;
     let mut flushed = Ok(());
     if selected.changed {
@@ -93,6 +98,25 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
         cx.persist(save).await?;
     }
     flushed?;
+    Ok(None)
+}
+
+/// Applies the pages to a unit that several servers offer. All of them know the change when it ends; its unit attention comes with what their gateways publish.
+async fn select_in_common(cx: &Cx, pages: &[SelectedPage<'_>]) -> Reply {
+    loop {
+        cx.confirm().await?;
+        let (base, entry) = cx.unit()?.mode().decide(&cx.nexus.it_nexus, pages)?;
+        if entry.is_none() {
+            return Ok(None);
+        }
+        match cx.ask_gateway(Request::Update { base, name: common::NAME.into(), entry }).await? {
+            Answer::Done => break,
+            // Another server was first.
+            Answer::Changed => {}
+            Answer::TooLong | Answer::Refused => return Err(UNKNOWN_OUTCOME),
+        }
+    }
+    cx.flush().await?;
     Ok(None)
 }
 

@@ -9,6 +9,7 @@ use crate::reservations::Reservations;
 
 /// Executes PERSISTENT RESERVE IN, with all its service actions.
 pub(crate) async fn persistent_reserve_in(cx: Cx) -> Reply {
+    cx.confirm().await?;
     let shared = cx.unit()?.reservations();
     // SPC-2 5.5.3.1: while a RESERVE holds, the command conflicts even for its holder.
     if shared.read(Reservations::is_legacy) {

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use lunette_gateway::{Answer, Request};
 use lunette_scsi::persistent::{BASIC_LIST_LEN, RegisterAndMoveList, ReservationType, ReserveOutList};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::commands::context::Cx;
+use crate::commands::context::common::UNKNOWN_OUTCOME;
 use crate::coroutine::Reply;
 use crate::limits::MAX_RESERVE_LIST_BYTES;
 use crate::nexus::{ItNexus, TargetPort};
-use crate::reservations::{Refusal, ReservationChange, ReservationRequest};
+use crate::reservations::shared::Decision;
+use crate::reservations::{Refusal, ReservationRequest, common};
+use crate::unit::LogicalUnit;
 
 const REGISTER: u16 = 0;
 const RESERVE: u16 = 1;
@@ -35,21 +39,61 @@ pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
     let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let request = request(&cx, &list)?;
     drop(list);
-    let (change, save) = match unit.reservations().execute(&cx.nexus.it_nexus, &request) {
-        Ok(done) => done,
-        Err(Refusal::Conflict) => return cx.conflict(),
-        Err(Refusal::Check(sense)) => return Err(sense),
+    let done = if unit.config().shared {
+        execute_in_common(&cx, &unit, &request).await
+    } else {
+        execute(&cx, &unit, &request).await
     };
+    match done {
+        Ok(()) => Ok(None),
+        Err(Refusal::Conflict) => cx.conflict(),
+        Err(Refusal::Check(sense)) => Err(sense),
+    }
+}
+
+/// Executes a request on a unit of this server alone.
+async fn execute(cx: &Cx, unit: &LogicalUnit, request: &ReservationRequest) -> Result<(), Refusal> {
+    let (change, save) = unit.reservations().execute(&cx.nexus.it_nexus, request)?;
     for (nexus, code) in &change.attentions {
         unit.raise_for(nexus, *code);
     }
-    if cx.cdb.service_action().0 == PREEMPT_AND_ABORT {
-        abort_tasks(&cx, &change).await?;
+    if aborts(cx) {
+        abort_tasks(cx, &change.preempted).await?;
     }
     if let Some(save) = save {
         cx.persist(save).await?;
     }
-    Ok(None)
+    Ok(())
+}
+
+/// Executes a request on a unit that several servers offer. All of them know the change when it ends; its unit attentions, and the end of the tasks of other
+/// nexuses, come with what their gateways publish.
+async fn execute_in_common(cx: &Cx, unit: &LogicalUnit, request: &ReservationRequest) -> Result<(), Refusal> {
+    let own = &cx.nexus.it_nexus;
+    loop {
+        cx.confirm().await?;
+        let Decision { base, change, entry } = unit.reservations().decide(own, request, aborts(cx))?;
+        if entry.is_none() {
+            return Ok(());
+        }
+        match cx.ask_gateway(Request::Update { base, name: common::NAME.into(), entry }).await? {
+            Answer::Done if aborts(cx) && change.preempted.contains(own) => {
+                return Ok(abort_tasks(cx, std::slice::from_ref(own)).await?);
+            }
+            Answer::Done => return Ok(()),
+            // Another server was first.
+            Answer::Changed => {}
+            Answer::TooLong => {
+                return Err(SenseData::illegal_request(AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES).into());
+            }
+            Answer::Refused => return Err(UNKNOWN_OUTCOME.into()),
+        }
+    }
+}
+
+/// Whether the command ends the tasks of preempted nexuses.
+fn aborts(cx: &Cx) -> bool {
+    cx.cdb.service_action().0 == PREEMPT_AND_ABORT
 }
 
 /// Parses the parameter list according to the service action.
@@ -115,9 +159,9 @@ fn move_request(cx: &Cx, list: RegisterAndMoveList) -> Result<ReservationRequest
 }
 
 /// Aborts the tasks of the preempted nexuses, except this command (SPC-5 5.14.11.5).
-async fn abort_tasks(cx: &Cx, change: &ReservationChange) -> Result<(), SenseData> {
+async fn abort_tasks(cx: &Cx, preempted: &[Arc<ItNexus>]) -> Result<(), SenseData> {
     let itl_nexuses = cx.unit()?.nexuses().attached();
-    let preempted = itl_nexuses.iter().filter(|itl| change.preempted.contains(&itl.it_nexus));
+    let preempted = itl_nexuses.iter().filter(|itl| preempted.contains(&itl.it_nexus));
     let lost = cx.abort(preempted.map(|itl| (itl.nexus, itl.lun)).collect()).await?;
     for itl in itl_nexuses.iter().filter(|itl| lost.contains(&itl.nexus) && itl.nexus != cx.nexus.id) {
         itl.unit_attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);

@@ -1,6 +1,7 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS (SPC-4 6.37, 6.45).
 
-use lunette_scsi::port_groups::{self, SET_DESCRIPTOR_LEN, SET_HEADER_LEN};
+use lunette_gateway::{Answer, Request};
+use lunette_scsi::port_groups::{self, SET_DESCRIPTOR_LEN, SET_HEADER_LEN, SetDescriptor};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::commands::context::Cx;
@@ -21,6 +22,15 @@ pub(crate) async fn report_target_port_groups(cx: Cx) -> Reply {
     cx.reply(&data, cx.cdb.u32_at(6) as usize).await
 }
 
+/// Moves a unit that several servers offer. SPC-4 6.45 leaves open whether the command ends before the transition does; it ends when the unit has moved, so its status tells.
+async fn move_unit(cx: &Cx, set: &[SetDescriptor]) -> Reply {
+    let Some(to) = cx.device.select_owner(cx.itl()?.unit_lun, set)? else { return Ok(None) };
+    match cx.ask_gateway(Request::Move { to }).await? {
+        Answer::Done => Ok(None),
+        _ => Err(SenseData::hardware_error(AdditionalSense::SET_TARGET_PORT_GROUPS_FAILED)),
+    }
+}
+
 /// Executes SET TARGET PORT GROUPS: all changes of the list, or none. A transition is a single indivisible event, which
 /// is over when the command ends.
 pub(crate) async fn set_target_port_groups(cx: Cx) -> Reply {
@@ -38,6 +48,9 @@ pub(crate) async fn set_target_port_groups(cx: Cx) -> Reply {
     let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let set = port_groups::parse_set(&list)?;
     drop(list);
+    if cx.unit()?.config().shared {
+        return move_unit(&cx, &set).await;
+    }
     let save = cx.device.set_port_groups(&cx.nexus.it_nexus, cx.itl()?.unit_lun, &set)?;
     if let Some(save) = save {
         // The new states are effective, but may be lost by a restart.

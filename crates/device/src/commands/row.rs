@@ -107,17 +107,8 @@ impl Requirement {
 }
 
 /// Commands that change or report what the servers of a shared unit do not tell each other.
-const LOCAL: [OpCode; 9] = [
-    OpCode::MODE_SELECT_6,
-    OpCode::MODE_SELECT_10,
-    OpCode::PERSISTENT_RESERVE_IN,
-    OpCode::PERSISTENT_RESERVE_OUT,
-    OpCode::RELEASE_6,
-    OpCode::RELEASE_10,
-    OpCode::RESERVE_6,
-    OpCode::RESERVE_10,
-    OpCode::SANITIZE,
-];
+const LOCAL: [OpCode; 5] =
+    [OpCode::RELEASE_6, OpCode::RELEASE_10, OpCode::RESERVE_6, OpCode::RESERVE_10, OpCode::SANITIZE];
 
 impl Row {
     /// As what the command is counted.

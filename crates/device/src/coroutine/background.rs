@@ -7,14 +7,17 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lunette_buffer::Buffer;
+use lunette_scsi::Lun;
 use lunette_store::{Op, Outcome, Store, StoreError};
 
 use super::channel::Channel;
 use super::{Input, Step, Work};
+use crate::nexus::NexusId;
+use crate::unit::LogicalUnit;
 use crate::wait::Waitable;
 
 /// Work that outlives the command that started it, or the process that did. It is driven like a [`Task`](crate::Task),
-/// and asks for buffers, requests to a store, blocking work, pauses and conditions.
+/// and asks for buffers, requests to a store, blocking work, pauses, conditions and the abort of tasks.
 ///
 /// Work that is dropped before its end is resumed after the next start of the process, where a state store exists.
 pub struct BackgroundTask {
@@ -91,6 +94,18 @@ impl BackgroundCx {
     pub(crate) async fn pause(&self, time: Duration) -> Result<(), StoreError> {
         match self.0.ask(Step::Pause { time }).await {
             Input::Waited => Ok(()),
+            _ => Err(contract_violation()),
+        }
+    }
+
+    /// Ends all tasks of these nexuses on `unit`. Returns the nexuses that lost tasks.
+    pub(crate) async fn abort(
+        &self,
+        tasks: Vec<(NexusId, Lun)>,
+        unit: &Arc<LogicalUnit>,
+    ) -> Result<Vec<NexusId>, StoreError> {
+        match self.0.ask(Step::Abort { tasks, unit: Arc::clone(unit) }).await {
+            Input::Aborted { lost } => Ok(lost),
             _ => Err(contract_violation()),
         }
     }

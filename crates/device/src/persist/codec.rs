@@ -17,7 +17,12 @@ impl<'a> ValueReader<'a> {
     /// A byte string after its two-byte length.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = u16::from_be_bytes(self.take()?);
-        let (bytes, rest) = self.0.split_at_checked(usize::from(len))?;
+        self.slice(usize::from(len))
+    }
+
+    /// The next `len` bytes.
+    pub(crate) fn slice(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
     }

@@ -210,3 +210,35 @@ fn contradictions_are_refused() {
     assert_eq!(of(vec![group(1, &[1], state)]), Err(PortGroupsError::State { group: 1, state }));
     assert_eq!(of(vec![active(0, &[])]), Ok(()));
 }
+
+#[test]
+fn a_unit_of_several_servers_moves_to_the_group_that_is_to_be_active() {
+    const ACTIVE: u8 = 0;
+    const NON_OPTIMIZED: u8 = 1;
+    const STANDBY: u8 = 2;
+    let mut groups = machine(config(Management::Both));
+    let select = |groups: &PortGroups, descriptors: &[(u8, u16)]| {
+        let list = descriptors.iter().flat_map(|(state, group)| [[*state, 0], group.to_be_bytes()].concat());
+        let list: Vec<u8> = [0; 4].into_iter().chain(list).collect();
+        groups.select_owner(Lun::ZERO, &parse_set(&list).unwrap())
+    };
+    assert_eq!(select(&groups, &[(ACTIVE, 2)]), Ok(Some(2)));
+    assert_eq!(select(&groups, &[(STANDBY, 1), (ACTIVE, 2)]), Ok(Some(2)));
+    // It is there.
+    assert_eq!(select(&groups, &[(ACTIVE, 1)]), Ok(None));
+    assert_eq!(select(&groups, &[(STANDBY, 2)]), Ok(None));
+    let bad_state = |at| Err(SenseData::from(FieldPointer::data(at).bit(3)));
+    for (descriptors, at) in [
+        (&[(NON_OPTIMIZED, 2)][..], 4),
+        (&[(ACTIVE, 1), (ACTIVE, 2)], 8),
+        // Somebody has to have it.
+        (&[(STANDBY, 1)], 4),
+        (&[(STANDBY, 2), (STANDBY, 1)], 8),
+    ] {
+        assert_eq!(select(&groups, descriptors), bad_state(at), "{descriptors:?}");
+    }
+    assert!(select(&groups, &[(ACTIVE, 9)]).is_err());
+    groups.set(&[Lun::ZERO], 2, AccessState::Transitioning).unwrap();
+    let moving = SenseData::not_ready(AdditionalSense::ACCESS_STATE_TRANSITION);
+    assert_eq!(select(&groups, &[(ACTIVE, 2)]), Err(moving));
+}

@@ -17,27 +17,27 @@ use std::sync::Arc;
 use lunette_scsi::persistent::ReservationType;
 
 use super::{PersistentReservation, Reservations};
-use crate::nexus::{ItNexus, TargetPort};
-use crate::persist::{ValueReader, put_bytes};
+use crate::nexus::ItNexus;
+use crate::persist::ValueReader;
 
 const VERSION: u8 = 1;
 
 /// The encoded value; `None` when nothing has to survive.
 pub(crate) fn encode(reservations: &Reservations) -> Option<Vec<u8>> {
-    if !reservations.persist || reservations.registrations.is_empty() {
-        return None;
-    }
+    (reservations.persist && !reservations.registrations.is_empty()).then(|| encode_all(reservations))
+}
+
+/// The encoded value, whether or not anything has to survive.
+pub(crate) fn encode_all(reservations: &Reservations) -> Vec<u8> {
     let persistent = reservations.persistent.as_ref();
     let mut bytes = vec![VERSION, persistent.map_or(0, |reservation| reservation.kind.code())];
     for (nexus, key) in &reservations.registrations {
         let holds = persistent.and_then(|reservation| reservation.holder.as_ref()) == Some(nexus);
         bytes.extend_from_slice(&key.to_be_bytes());
         bytes.push(u8::from(holds));
-        bytes.extend_from_slice(&nexus.port.relative.to_be_bytes());
-        put_bytes(&mut bytes, nexus.port.name.as_bytes());
-        put_bytes(&mut bytes, nexus.initiator.as_bytes());
+        nexus.encode(&mut bytes);
     }
-    Some(bytes)
+    bytes
 }
 
 /// Decodes a value of [`encode`], in which PRGENERATION is not included; `None` for any other bytes.
@@ -52,9 +52,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reservations> {
     while !reader.is_empty() {
         let key = u64::from_be_bytes(reader.take()?);
         let [holds] = reader.take()?;
-        let relative = u16::from_be_bytes(reader.take()?);
-        let port = TargetPort { relative, name: reader.text()?.into() };
-        let nexus = Arc::new(ItNexus { initiator: reader.text()?.into(), port });
+        let nexus = ItNexus::decode(&mut reader)?;
         if holds != 0 {
             holder = Some(Arc::clone(&nexus));
         }

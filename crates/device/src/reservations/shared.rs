@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lunette_gateway::{Entry, Value};
 use lunette_state::{StateError, StateStore};
 
+use super::common::{self, ChangeLog, Common, News};
 use super::{Refusal, ReservationChange, ReservationRequest, ReservationRule, Reservations, saved};
 use crate::nexus::ItNexus;
 use crate::persist::{self, PendingSave, StateSlot};
@@ -15,31 +17,54 @@ pub(crate) struct SharedReservations {
     restricts: AtomicBool,
     state: Mutex<State>,
     slot: Option<Arc<StateSlot>>,
+    /// Whether several servers have them in common.
+    is_common: bool,
 }
 
 struct State {
     reservations: Reservations,
+    published: Published,
     /// Whether the state store may hold a value of this unit. It stays set, because the save that removes the value may
     /// fail.
     stored: bool,
 }
 
+/// What the gateway of the unit has published last.
+#[derive(Default)]
+struct Published {
+    /// The version of the value; 0 before the first one.
+    version: u64,
+    entry: Option<Arc<[u8]>>,
+    log: ChangeLog,
+}
+
+/// What a request comes to on a unit that several servers offer, as long as the value has the version that this server knows.
+pub(crate) struct Decision {
+    /// The version.
+    pub(crate) base: u64,
+    pub(crate) change: ReservationChange,
+    /// The entry with the change; `None` when nothing changes.
+    pub(crate) entry: Option<Entry>,
+}
+
 impl SharedReservations {
-    /// Loads the reservations of the unit with this serial number from `store`; none without a store.
-    pub(crate) fn open(store: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
+    /// Loads the reservations of the unit with this serial number from `store`; none without a store. With `is_common`, they are those that a gateway
+    /// publishes.
+    pub(crate) fn open(store: Option<&Arc<dyn StateStore>>, serial: &str, is_common: bool) -> Result<Self, StateError> {
         let (slot, stored) = persist::open(store, format!("reservations/{serial}"), saved::decode)?;
         let is_stored = stored.is_some();
         let reservations = stored.unwrap_or_default();
         Ok(Self {
             restricts: AtomicBool::new(reservations.restricts()),
-            state: Mutex::new(State { reservations, stored: is_stored }),
+            state: Mutex::new(State { reservations, published: Published::default(), stored: is_stored }),
             slot,
+            is_common,
         })
     }
 
     /// Whether APTPL is supported (`PTPL_C`).
     pub(crate) fn can_persist(&self) -> bool {
-        self.slot.is_some()
+        self.slot.is_some() || self.is_common
     }
 
     /// Whether a command of `nexus` may run.
@@ -59,6 +84,44 @@ impl SharedReservations {
         state.reservations.apply(&mut change);
         self.restricts.store(state.reservations.restricts(), Ordering::Release);
         Ok((change, self.save(&mut state)))
+    }
+
+    /// What a request of `nexus` comes to on a unit that several servers offer. Nothing changes before the gateway has published it. With `aborts`, the tasks of
+    /// preempted nexuses end.
+    pub(crate) fn decide(
+        &self,
+        nexus: &Arc<ItNexus>,
+        request: &ReservationRequest,
+        aborts: bool,
+    ) -> Result<Decision, Refusal> {
+        let state = self.state();
+        let change = state.reservations.select(nexus, request)?;
+        let Published { version: base, log, .. } = &state.published;
+        let is_change = change.next != state.reservations;
+        let entry = is_change.then(|| log.after(*base, nexus, &change, aborts).encode());
+        Ok(Decision { base: *base, change, entry })
+    }
+
+    /// Takes over what a gateway has published. `None`, and nothing changes, for an entry that this version of Lunette does not know.
+    pub(crate) fn publish(&self, value: &Value) -> Option<News> {
+        let mut state = self.state();
+        let (version, entry) = (value.version, value.entries.get(common::NAME).map(|entry| &entry.bytes));
+        let State { reservations, published, .. } = &mut *state;
+        let seen = std::mem::replace(&mut published.version, version);
+        if seen != 0 && published.entry.as_ref() == entry {
+            return Some(News::default());
+        }
+        let Some(common) = entry.map_or_else(|| Some(Common::forgotten_until(version)), |bytes| Common::decode(bytes))
+        else {
+            published.version = seen;
+            return None;
+        };
+        // What was before the first value, no nexus has seen.
+        let news = if seen == 0 { News::default() } else { common.news_since(seen, reservations) };
+        *reservations = common.reservations;
+        (published.entry, published.log) = (entry.cloned(), common.log);
+        self.restricts.store(state.reservations.restricts(), Ordering::Release);
+        Some(news)
     }
 
     /// Reads the reservations.
@@ -118,7 +181,7 @@ mod tests {
     }
 
     fn open(stored: &Arc<RecordedState>) -> Result<SharedReservations, StateError> {
-        SharedReservations::open(Some(&(Arc::clone(stored) as Arc<dyn StateStore>)), "s")
+        SharedReservations::open(Some(&(Arc::clone(stored) as Arc<dyn StateStore>)), "s", false)
     }
 
     fn register(new_key: u64, persist: bool) -> ReservationRequest {
@@ -155,7 +218,7 @@ mod tests {
 
     #[test]
     fn without_a_store_nothing_is_saved() {
-        let shared = SharedReservations::open(None, "s").unwrap();
+        let shared = SharedReservations::open(None, "s", false).unwrap();
         assert!(!shared.can_persist());
         assert!(shared.execute(&nexus(), &register(1, true)).unwrap().1.is_none());
     }

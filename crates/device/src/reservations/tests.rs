@@ -2,8 +2,12 @@
 
 use proptest::prelude::*;
 
+use lunette_gateway::Value;
+
+use super::common::{Common, News};
+use super::shared::{Decision, SharedReservations};
 use super::*;
-use crate::limits::MAX_REGISTRATIONS;
+use crate::limits::{MAX_COMMON_CHANGES, MAX_COMMON_CHANGES_BYTES, MAX_REGISTRATIONS};
 use crate::nexus::TargetPort;
 
 const WE: ReservationType = ReservationType::WriteExclusive;
@@ -368,7 +372,96 @@ proptest! {
     }
 
     #[test]
+    fn servers_that_have_them_in_common_agree_and_miss_nothing(
+        requests in proptest::collection::vec((0..2usize, 0..6u8, any_request()), 0..=MAX_COMMON_CHANGES),
+    ) {
+        let mut value = Value { version: 1, members: [].into(), owner: None, wanted: None, entries: [].into() };
+        let servers = [(); 2].map(|()| SharedReservations::open(None, "s", true).unwrap());
+        let mut heard = [(); 2].map(|()| News::default());
+        let hear = |at: usize, heard: &mut [News; 2], value: &Value| {
+            let news = servers[at].publish(value).expect("a known entry");
+            heard[at].attentions.extend(news.attentions);
+            heard[at].aborted.extend(news.aborted);
+        };
+        (0..2).for_each(|at| hear(at, &mut heard, &value));
+        let (mut alone, mut expected) = (Unit::default(), News::default());
+        let is_persistent = |request: &ReservationRequest| {
+            !matches!(request, ReservationRequest::LegacyReserve | ReservationRequest::LegacyRelease)
+        };
+        for (at, by, request) in requests.into_iter().filter(|(_, _, request)| is_persistent(request)) {
+            // Only the server that decides has learnt what others have done.
+            hear(at, &mut heard, &value);
+            let decided = servers[at].decide(&nexus(by), &request, true);
+            match alone.run(by, &request) {
+                Ok(change) => {
+                    let Ok(Decision { base, change: decided, entry }) = decided else { panic!("{request:?}") };
+                    prop_assert_eq!(base, value.version);
+                    prop_assert_eq!(&decided.next, &alone.0);
+                    if let Some(entry) = entry {
+                        value.version += 1;
+                        value.entries.insert(common::NAME.into(), entry);
+                    }
+                    expected.attentions.extend(change.attentions);
+                    expected.aborted.extend(change.preempted.into_iter().filter(|victim| *victim != nexus(by)));
+                }
+                Err(refusal) => prop_assert_eq!(decided.err(), Some(refusal)),
+            }
+        }
+        for (at, server) in servers.iter().enumerate() {
+            hear(at, &mut heard, &value);
+            prop_assert_eq!(server.read(Reservations::clone), alone.0.clone());
+            prop_assert_eq!(&heard[at], &expected);
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written_and_no_bytes_panic(
+        requests in proptest::collection::vec((0..6u8, any_request()), 0..40),
+        any in proptest::collection::vec(any::<u8>(), 0..80),
+    ) {
+        let _ = Common::decode(&any);
+        let mut unit = Unit::default();
+        let mut log = Common::forgotten_until(1).log;
+        let mut version = 1;
+        for (by, request) in requests {
+            let Ok(change) = unit.0.select(&nexus(by), &request) else { continue };
+            let after = log.after(version, &nexus(by), &change, true);
+            unit.0 = Reservations { legacy: None, ..after.reservations.clone() };
+            let after = Common { reservations: unit.0.clone(), ..after };
+            let bytes = after.encode().bytes;
+            let read = Common::decode(&bytes).expect("an entry");
+            prop_assert_eq!(&read.reservations, &unit.0);
+            // Those that are left out are older ones.
+            let all = after.news_since(version, &Reservations::default());
+            prop_assert_eq!(read.news_since(version, &Reservations::default()), all);
+            prop_assert_eq!(Common::decode(&bytes[..bytes.len() - 1]), None);
+            (log, version) = (read.log, version + 1);
+        }
+    }
+
+    #[test]
     fn no_saved_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = saved::decode(&bytes);
     }
+}
+
+#[test]
+fn changes_that_take_too_much_room_are_left_out() {
+    let mut unit = Unit::default();
+    let long = |number: usize| {
+        let port = TargetPort { relative: 1, name: "iqn.t,t,0x0001".into() };
+        Arc::new(ItNexus { initiator: format!("iqn.{}{number},i,0x1", "a".repeat(200)).into(), port })
+    };
+    let others = (0..MAX_REGISTRATIONS - 1).map(long).collect();
+    let all = ReservationRequest::Register { key: None, new_key: 7, same: Vec::new(), others, persist: false };
+    unit.run(0, &all).unwrap();
+    let change = unit.0.select(&nexus(0), &ReservationRequest::Clear { key: 7 }).unwrap();
+    let entry = Common::forgotten_until(1).log.after(8, &nexus(0), &change, false).encode();
+    assert!(entry.bytes.len() < MAX_COMMON_CHANGES_BYTES);
+    let read = Common::decode(&entry.bytes).unwrap();
+    // Who has not seen it learns it from what is gone.
+    let news = read.news_since(8, &unit.0);
+    assert_eq!(news.attentions.len(), MAX_REGISTRATIONS);
+    assert!(news.attentions.iter().all(|(_, code)| *code == AdditionalSense::REGISTRATIONS_PREEMPTED));
+    assert_eq!(read.news_since(9, &unit.0), News::default());
 }

@@ -1,5 +1,7 @@
 //! Mode pages: the table of supported pages, and their values on a logical unit (SPC-5 7.5, SBC-4 6.5).
 
+pub(crate) mod common;
+
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -97,11 +99,14 @@ pub(crate) struct ModeState {
     flags: AtomicU8,
     values: Mutex<PageSets>,
     slot: Option<Arc<StateSlot>>,
+    /// Whether several servers have them in common.
+    is_common: bool,
 }
 
 struct PageSets {
     current: PageValues,
     saved: PageValues,
+    published: common::Published,
 }
 
 /// The result of a MODE SELECT.
@@ -114,18 +119,19 @@ pub(crate) struct ModeSelection {
 }
 
 impl ModeState {
-    /// Loads the parameters that `state` holds for the unit with this serial number, or else the defaults.
+    /// Loads the parameters that `state` holds for the unit with this serial number, or else the defaults. With `is_common`, they are those that a gateway publishes.
     pub(crate) fn open(
         traits: UnitTraits,
         state: Option<&Arc<dyn StateStore>>,
         serial: &str,
+        is_common: bool,
     ) -> Result<Self, StateError> {
         let decode = |bytes: &[u8]| decode(bytes, traits);
         let (slot, saved_value) = persist::open(state, format!("mode-pages/{serial}"), decode)?;
         let values = saved_value.unwrap_or_else(|| defaults(traits));
         let flags = AtomicU8::new(flags(&values));
-        let sets = PageSets { current: values.clone(), saved: values };
-        Ok(Self { traits, flags, values: Mutex::new(sets), slot })
+        let sets = PageSets { current: values.clone(), saved: values, published: common::Published::default() };
+        Ok(Self { traits, flags, values: Mutex::new(sets), slot, is_common })
     }
 
     /// Whether MODE SELECT can save pages, which needs a state store. Saved values exist only then.
@@ -182,22 +188,7 @@ impl ModeState {
     /// INVALID FIELD IN PARAMETER LIST, pointing at an unknown page, a wrong length, or a bit that cannot be changed.
     pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<ModeSelection, SenseData> {
         let mut values = self.values();
-        let mut changed = values.current.clone();
-        for page in pages {
-            let index = find(page, &changed)?;
-            let current = &mut changed[index];
-            if page.parameters.len() != current.len() {
-                return Err(page.length_field().into());
-            }
-            let mask = PAGES[index].mask(self.traits);
-            for (at, (wanted, mask)) in page.parameters.iter().zip(mask).enumerate() {
-                let stray = (wanted ^ current[at]) & !mask;
-                if stray != 0 {
-                    return Err(page.parameter_field(at, stray.ilog2() as u8).into());
-                }
-            }
-            current.copy_from_slice(page.parameters);
-        }
+        let changed = selected(pages, &values.current, self.traits)?;
         let mut selected = ModeSelection { changed: changed != values.current, save: None };
         if save {
             values.saved.clone_from(&changed);
@@ -207,8 +198,11 @@ impl ModeState {
         Ok(selected)
     }
 
-    /// Restores the saved values on a reset (SPC-5 5.13).
+    /// Restores the saved values on a reset (SPC-5 5.13). A reset does not reach the other servers of a unit, so what they have in common stays.
     pub(crate) fn reset(&self) {
+        if self.is_common {
+            return;
+        }
         let mut values = self.values();
         let saved = values.saved.clone();
         self.take_over(&mut values, saved);
@@ -236,6 +230,27 @@ impl ModePage {
         }
         mask
     }
+}
+
+/// The values with these pages of a MODE SELECT in their places.
+fn selected(pages: &[SelectedPage<'_>], values: &PageValues, traits: UnitTraits) -> Result<PageValues, SenseData> {
+    let mut changed = values.clone();
+    for page in pages {
+        let index = find(page, &changed)?;
+        let current = &mut changed[index];
+        if page.parameters.len() != current.len() {
+            return Err(page.length_field().into());
+        }
+        let mask = PAGES[index].mask(traits);
+        for (at, (wanted, mask)) in page.parameters.iter().zip(mask).enumerate() {
+            let stray = (wanted ^ current[at]) & !mask;
+            if stray != 0 {
+                return Err(page.parameter_field(at, stray.ilog2() as u8).into());
+            }
+        }
+        current.copy_from_slice(page.parameters);
+    }
+    Ok(changed)
 }
 
 /// The index of a page in the table.

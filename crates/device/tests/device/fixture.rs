@@ -198,10 +198,15 @@ fn wait(on: &dyn Waitable) -> Receiver<()> {
 }
 
 pub(crate) fn name(initiator: &str) -> NexusName {
+    name_on(initiator, 1)
+}
+
+/// The nexus of an initiator with the port of a group.
+pub(crate) fn name_on(initiator: &str, group: u16) -> NexusName {
     NexusName {
         initiator: format!("{initiator},i,0x400001370000"),
-        target_port: "iqn.2026-11.lunette:disk,t,0x0001".into(),
-        relative_port: 1,
+        target_port: format!("iqn.2026-11.lunette:disk,t,0x{group:04x}"),
+        relative_port: group,
     }
 }
 
@@ -224,6 +229,15 @@ impl Fixture {
 
     /// A unit with a state store.
     pub(crate) fn with_state(medium: Medium, state: Option<Arc<dyn StateStore>>) -> Self {
+        Self::build(medium, state, None)
+    }
+
+    /// A unit that several servers offer, this one through the port of a group.
+    pub(crate) fn shared(group: u16) -> Self {
+        Self::build(THIN, None, Some(group))
+    }
+
+    fn build(medium: Medium, state: Option<Arc<dyn StateStore>>, shared: Option<u16>) -> Self {
         let bytes = Mutex::new(vec![0; medium.len_bytes as usize]);
         let store = Arc::new(TestStore {
             medium,
@@ -246,12 +260,13 @@ impl Fixture {
             long_cdbs: medium.long_cdbs,
             clock: Arc::new(move || Duration::from_millis(clock.load(Ordering::Relaxed))),
             state,
+            shared: shared.is_some(),
             ..LogicalUnitConfig::new(Arc::clone(&store) as Arc<dyn Store>, "serial-1")
         };
         let unit = Arc::new(LogicalUnit::new(config).unwrap());
         let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
         device.add(Lun::ZERO, Arc::clone(&unit)).unwrap();
-        let nexus = device.attach(name("iqn.2026-11.host:a"));
+        let nexus = device.attach(name_on("iqn.2026-11.host:a", shared.unwrap_or(1)));
         let fixture = Self {
             device,
             unit,
@@ -352,6 +367,12 @@ impl Fixture {
             Asked::For(Step::Pause { time }) => {
                 *self.paused.lock().unwrap() += time;
                 Input::Waited
+            }
+            // Commands run one after the other here, so there is no task to abort.
+            Asked::For(Step::Abort { tasks, .. }) => {
+                let nexuses: Vec<NexusId> = tasks.into_iter().map(|(nexus, _)| nexus).collect();
+                self.aborted.lock().unwrap().extend(&nexuses);
+                Input::Aborted { lost: nexuses }
             }
             Asked::For(Step::Wait { on }) => {
                 self.background.lock().unwrap().push_front((task, Asked::ToWait(wait(&*on))));

@@ -12,6 +12,7 @@ mod decoders;
 mod describe;
 mod files;
 mod fixture;
+mod gateways;
 mod identifying;
 mod inventory;
 mod log;

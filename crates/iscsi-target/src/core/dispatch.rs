@@ -12,7 +12,7 @@ use lunette_session::iscsi_target::{Command, Connection, Response, TaskTag};
 use super::Core;
 use super::quiesced::OnQuiesced;
 use super::stop::STOP_FLUSH_TAG;
-use super::tasks::{AbortScope, BarrierKey, Effect, RunningTask, TaskKey};
+use super::tasks::{AbortScope, Aborting, BarrierKey, Effect, RunningTask, TaskKey};
 use super::updates::REMOVAL_FLUSH_TAG;
 
 impl Core {
@@ -214,17 +214,35 @@ impl Core {
         nexuses: Vec<(NexusId, Lun)>,
         unit: Arc<LogicalUnit>,
     ) {
+        self.abort_nexuses(nexuses, unit, Some(by), |lost| OnQuiesced::Resume { key: by, lost });
+        self.touch(connection);
+    }
+
+    /// Ends the tasks that background work wants to end: those that another server of their unit has preempted.
+    pub(super) fn abort_for_background(&mut self) {
+        for Aborting { by, nexuses, unit } in self.tasks.take_aborting() {
+            self.abort_nexuses(nexuses, unit, None, |lost| OnQuiesced::ResumeBackground { key: by, lost });
+        }
+    }
+
+    /// Ends the tasks of these nexuses on `unit`, all but `spared`. What comes `then` learns which nexuses lost tasks.
+    fn abort_nexuses(
+        &mut self,
+        nexuses: Vec<(NexusId, Lun)>,
+        unit: Arc<LogicalUnit>,
+        spared: Option<TaskKey>,
+        then: impl FnOnce(Vec<NexusId>) -> OnQuiesced,
+    ) {
         let scope = AbortScope::Nexuses { nexuses, unit };
         let mut keys = self.tasks.tasks_where(|task| scope.covers(task));
-        keys.retain(|key| *key != by);
+        keys.retain(|key| Some(*key) != spared);
         let lost = self.tasks.nexuses_of(&keys);
-        let barrier = self.barriers.open(OnQuiesced::Resume { key: by, lost });
+        let barrier = self.barriers.open(then(lost));
         for key in keys {
             self.abort_task(key, Some(barrier));
         }
         self.abort_on_others(barrier, &scope);
         self.barriers.close(barrier);
-        self.touch(connection);
     }
 
     /// The connection is gone: so are its tasks. `barrier` learns when no store works for them any more.

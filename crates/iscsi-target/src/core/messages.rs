@@ -22,7 +22,9 @@ impl Core {
                     self.mesh.defer(CoreMessage::Abort { answer_to, scope });
                 }
                 CoreMessage::Aborted { barrier, lost } => {
-                    if let Some(OnQuiesced::Resume { lost: all, .. }) = self.barriers.get_mut(barrier) {
+                    if let Some(OnQuiesced::Resume { lost: all, .. } | OnQuiesced::ResumeBackground { lost: all, .. }) =
+                        self.barriers.get_mut(barrier)
+                    {
                         all.extend(lost);
                     }
                     self.barriers.one_less(barrier);

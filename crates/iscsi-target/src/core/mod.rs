@@ -184,6 +184,7 @@ impl Core {
         self.unsettled = false;
         self.bound_suspended(cx);
         self.tasks.step_background(cx.now(), self.lifecycle.is_stopping(), &self.buffers);
+        self.abort_for_background();
         self.settle_rounds(cx);
         self.finish_removals();
         self.continue_stop(cx);

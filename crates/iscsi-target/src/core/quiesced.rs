@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use lunette_device::{Input, NexusId, TargetDevice};
-use lunette_reactor::{ConnectionId, Context};
+use lunette_reactor::{ConnectionId, Context, Key};
 use lunette_session::iscsi_target::{LoginTicket, LogoutTicket, TaskManagementTicket};
 
 use super::Core;
@@ -23,6 +23,8 @@ pub(super) enum OnQuiesced {
     TaskManagement { connection: ConnectionId, device: Arc<TargetDevice>, ticket: TaskManagementTicket<ConnectionId> },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
     Resume { key: TaskKey, lost: Vec<NexusId> },
+    /// Background work that aborted tasks goes on. The nexuses `lost` tasks.
+    ResumeBackground { key: Key, lost: Vec<NexusId> },
     /// A logout is answered: the connection that it names is closed.
     Logout { connection: ConnectionId, ticket: LogoutTicket },
     /// A login is answered.
@@ -47,6 +49,9 @@ impl Core {
                     self.connections.in_session(connection, |session| session.logged_out(connection, ticket));
                 }
                 OnQuiesced::Resume { key, lost } => self.drive(key, Input::Aborted { lost }),
+                OnQuiesced::ResumeBackground { key, lost } => {
+                    self.tasks.background_aborted(key, lost, &self.buffers);
+                }
                 OnQuiesced::Login { connection, ticket } => self.finish_login(cx, connection, ticket),
                 OnQuiesced::TellCore { answer_to: RemoteBarrier { core, barrier }, lost } => {
                     self.mesh.send(core, CoreMessage::Aborted { barrier, lost });

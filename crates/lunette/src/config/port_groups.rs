@@ -126,6 +126,8 @@ pub(crate) fn of(target: &Target) -> PortGroupsConfig {
     };
     if let Some(gateways) = &target.gateways {
         config.groups = gateways.port_groups();
+        // By SET TARGET PORT GROUPS, and when a gateway is gone.
+        config.management = Management::Both;
     }
     if !target.port_groups.is_empty() {
         config.groups = target.port_groups.iter().map(PortGroupEntry::to_port_group).collect();

@@ -18,7 +18,7 @@ use crate::librbd::{SharedObject, Watcher};
 use crate::limits::CLOSE_LIMIT;
 use crate::{OpenError, RbdStore, RbdUrl};
 
-pub(super) type Publish = Box<dyn FnMut(&Publication) + Send>;
+pub(super) type Publish = Box<dyn FnMut(&Publication, Box<dyn FnOnce() + Send>) + Send>;
 
 pub(super) type Answered = Box<dyn FnOnce(Answer) + Send>;
 
@@ -297,13 +297,10 @@ impl Driver {
             let version = publication.value.version;
             tracing::info!(image = %self.url, access = ?publication.access, version, "this gateway has changed its access");
         }
-        (self.publish)(publication);
-        self.told_soon(Event::Published);
-    }
-
-    fn told_soon(&self, event: Event) {
-        // The receiver is this thread's own.
-        let _ = self.told.send(Told::Event(event));
+        let told = self.told.clone();
+        // A driver that has ended needs no answer.
+        let published = Box::new(move || drop(told.send(Told::Event(Event::Published))));
+        (self.publish)(publication, published);
     }
 }
 

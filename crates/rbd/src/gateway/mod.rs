@@ -29,7 +29,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Offers the image of `store` together with other gateways, this one by the target port group `group`. Waits for the cluster. `publish` is called with
-    /// each new state, on a thread of the gateway; commands find it when it returns. `incarnation` is a random number.
+    /// each new state, on a thread of the gateway, and calls what it gets beside it, on any thread, when commands find the state. `incarnation` is a random number.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Gateway {
         store: &Arc<GatewayStore>,
         group: u16,
         incarnation: u64,
-        publish: impl FnMut(&Publication) + Send + 'static,
+        publish: impl FnMut(&Publication, Box<dyn FnOnce() + Send>) + Send + 'static,
     ) -> Result<Self, OpenError> {
         let (url, store) = (store.url(), Arc::clone(store));
         let object = Arc::new(open_object(url)?);
@@ -57,25 +57,35 @@ impl Gateway {
         Ok(Self { told, ended })
     }
 
-    /// Asks the gateway for something. `answered` is called once, on a thread of the gateway; when the gateway has ended, with [`Answer::Refused`].
-    pub fn ask(&self, request: Request, answered: impl FnOnce(Answer) + Send + 'static) {
-        if let Err(unsent) = self.told.send(Told::Asked(request, Box::new(answered)))
-            && let Told::Asked(_, answered) = unsent.0
-        {
-            answered(Answer::Refused);
-        }
+    /// Whoever has it can ask the gateway for something, also when the gateway has ended.
+    pub fn asker(&self) -> Asker {
+        Asker(self.told.clone())
     }
 
     /// Gives up the image, and ends the membership and the connection to the cluster. Waits for that, for at most `limit`. Whether it is done.
     pub fn leave(self, limit: Duration) -> bool {
         let (deadline, (done, waits)) = (Instant::now() + limit, channel());
         // One that waits no longer needs no answer.
-        self.ask(Request::Leave, move |answer| _ = done.send(answer));
+        self.asker().ask(Request::Leave, move |answer| _ = done.send(answer));
         let has_left = waits.recv_timeout(limit) == Ok(Answer::Done);
         // A driver that has ended needs no end.
         let _ = self.told.send(Told::End);
         let rest = deadline.saturating_duration_since(Instant::now());
         has_left && self.ended.recv_timeout(rest) == Err(RecvTimeoutError::Disconnected)
+    }
+}
+
+/// Asks a gateway.
+pub struct Asker(Sender<Told>);
+
+impl Asker {
+    /// Asks the gateway for something. `answered` is called once, on a thread of the gateway; when the gateway has ended, with [`Answer::Refused`].
+    pub fn ask(&self, request: Request, answered: impl FnOnce(Answer) + Send + 'static) {
+        if let Err(unsent) = self.0.send(Told::Asked(request, Box::new(answered)))
+            && let Told::Asked(_, answered) = unsent.0
+        {
+            answered(Answer::Refused);
+        }
     }
 }
 

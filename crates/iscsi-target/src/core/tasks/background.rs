@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use lunette_device::{BackgroundTask, Input, Step};
+use lunette_device::{BackgroundTask, Input, LogicalUnit, NexusId, Step};
 use lunette_reactor::{Key, Slab, Waker};
+use lunette_scsi::Lun;
 use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::completions::CompletionQueue;
@@ -20,8 +21,17 @@ pub(super) struct Background {
     waiting: Vec<(Key, usize)>,
     /// Tasks that let time pass, and when they go on. There is one for each unit at most.
     pausing: Vec<(Instant, Key)>,
+    /// Tasks that wait until those of others have ended, and that the core does not know of yet.
+    aborting: Vec<Aborting>,
     /// When the core last looked here.
     now: Instant,
+}
+
+/// The tasks of these nexuses on that unit are to end, on all cores. Then the work `by` goes on, with [`Input::Aborted`].
+pub(in crate::core) struct Aborting {
+    pub(in crate::core) by: Key,
+    pub(in crate::core) nexuses: Vec<(NexusId, Lun)>,
+    pub(in crate::core) unit: Arc<LogicalUnit>,
 }
 
 struct Working {
@@ -33,7 +43,14 @@ struct Working {
 impl Background {
     pub(super) fn new(waker: Waker, now: Instant) -> Self {
         let completions = Arc::new(CompletionQueue::new(waker));
-        Self { tasks: Slab::default(), completions, waiting: Vec::new(), pausing: Vec::new(), now }
+        Self {
+            tasks: Slab::default(),
+            completions,
+            waiting: Vec::new(),
+            pausing: Vec::new(),
+            aborting: Vec::new(),
+            now,
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -79,6 +96,12 @@ impl Background {
             for key in inputs.into_iter().map(|(key, _)| key).chain(waiting.into_iter().map(|(key, _)| key)) {
                 self.tasks.remove(key);
             }
+            // What others would bring about may never come.
+            let idle: Vec<Key> =
+                self.tasks.iter().filter(|(_, working)| working.waits_for_others).map(|(key, _)| key).collect();
+            for key in idle {
+                self.tasks.remove(key);
+            }
             return;
         }
         for (key, input) in inputs {
@@ -87,6 +110,16 @@ impl Background {
         for (key, len) in waiting {
             self.feed(key, len, files, buffers);
         }
+    }
+
+    /// What tasks want to end since the last call.
+    pub(super) fn take_aborting(&mut self) -> Vec<Aborting> {
+        std::mem::take(&mut self.aborting)
+    }
+
+    /// Goes on with a task whose wish to end others is fulfilled.
+    pub(super) fn aborted(&mut self, key: Key, lost: Vec<NexusId>, files: &Files, buffers: &BufferQueue) {
+        self.drive(key, Input::Aborted { lost }, files, buffers);
     }
 
     fn feed(&mut self, key: Key, len: usize, files: &Files, buffers: &BufferQueue) {
@@ -117,7 +150,8 @@ impl Background {
             Step::Work(work) => {
                 files.own().run(Box::new(move || done.complete(Outcome::new(work(), None))));
             }
-            Step::DataOut { .. } | Step::File { .. } | Step::Background(_) | Step::Abort { .. } | Step::Done(_) => {
+            Step::Abort { tasks: nexuses, unit } => self.aborting.push(Aborting { by: key, nexuses, unit }),
+            Step::DataOut { .. } | Step::File { .. } | Step::Background(_) | Step::Done(_) => {
                 tracing::error!(?step, "background work asks for what it cannot have; it ends");
                 self.tasks.remove(key);
             }

@@ -23,6 +23,7 @@ use lunette_session::iscsi_target::{Response, SessionInfo, TaskTag};
 use lunette_store::{Completion, CompletionSink, Op, Outcome, Store};
 
 use super::buffers::{Account, BufferQueue};
+pub(super) use background::Aborting;
 use background::Background;
 pub(crate) use barrier::BarrierKey;
 pub(super) use barrier::Barriers;
@@ -355,6 +356,16 @@ impl TaskRunner {
     /// Lets background work go on by one step, or end when the core `stops`.
     pub(super) fn step_background(&mut self, now: Instant, stops: bool, buffers: &BufferQueue) {
         self.background.step_all(now, stops, &self.files, buffers);
+    }
+
+    /// What background work wants to end since the last call.
+    pub(super) fn take_aborting(&mut self) -> Vec<Aborting> {
+        self.background.take_aborting()
+    }
+
+    /// Goes on with background work whose wish to end the tasks of others is fulfilled.
+    pub(super) fn background_aborted(&mut self, key: Key, lost: Vec<NexusId>, buffers: &BufferQueue) {
+        self.background.aborted(key, lost, &self.files, buffers);
     }
 
     pub(super) fn background_is_due(&self) -> bool {
