@@ -157,9 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_password_of_a_url_is_shown(password in "[^@/?&\0]{1,12}", beside in "[ -~]{0,20}") {
-            // Letters of a kind that nothing else in the text has.
-            let secret: String = password.chars().map(|c| format!("%{:02X}Ω", (c as u32) & 0xff)).collect();
+        fn no_password_of_a_url_is_shown(secret in "(Ω|%[0-9A-F]{2}){0,8}Ω", beside in "[ -~]{0,20}") {
             let text = format!("{beside}\"iscsi://u%{secret}@h/iqn.a/0?target_user=t&target_password={secret}\" {beside}");
             let shown = redacted(&text);
             prop_assert!(!shown.contains('Ω'), "{}", shown);
