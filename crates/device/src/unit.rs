@@ -362,6 +362,7 @@ impl LogicalUnit {
         for (nexus, code) in &attentions {
             self.raise_for(nexus, *code);
         }
+        // A nexus that is gone is among them as long as a store works on its tasks.
         if self.nexuses.attached().iter().any(|itl| aborted.contains(&itl.it_nexus)) {
             self.preemptions.add(aborted, done);
         } else {

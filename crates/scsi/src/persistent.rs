@@ -244,17 +244,19 @@ pub fn read_reservation(generation: u32, reservation: Option<(u64, ReservationTy
 /// PERSISTENT RESERVE IN: REPORT CAPABILITIES data, of a device server that supports everything but REPLACE LOST
 /// RESERVATION.
 ///
-/// `persistent` is `PTPL_C`: APTPL is supported. `active` is `PTPL_A`: APTPL is set.
-pub fn report_capabilities(persistent: bool, active: bool) -> [u8; 8] {
-    const CRH_SIP_ATP: u8 = 0x1c;
+/// `compatible` is CRH: RESERVE and RELEASE are supported. `persistent` is `PTPL_C`: APTPL is supported. `active` is `PTPL_A`: APTPL is set.
+pub fn report_capabilities(compatible: bool, persistent: bool, active: bool) -> [u8; 8] {
+    const CRH: u8 = 0x10;
+    const SIP_ATP: u8 = 0x0c;
     const PTPL_C: u8 = 0x01;
     const TMV: u8 = 0x80;
     const PTPL_A: u8 = 0x01;
     /// The types: WR_EX_AR, EX_AC_RO, WR_EX_RO, EX_AC, WR_EX; EX_AC_AR.
     const TYPES: [u8; 2] = [0xea, 0x01];
     let capable = if persistent { PTPL_C } else { 0 };
+    let compatible = if compatible { CRH } else { 0 };
     let active = if active { PTPL_A } else { 0 };
-    [0, 8, CRH_SIP_ATP | capable, TMV | active, TYPES[0], TYPES[1], 0, 0]
+    [0, 8, compatible | SIP_ATP | capable, TMV | active, TYPES[0], TYPES[1], 0, 0]
 }
 
 /// A registration in READ FULL STATUS data.
@@ -391,7 +393,8 @@ mod tests {
             [FullStatus { key: 9, holds: Some(ReservationType::WriteExclusive), relative_port: 1, initiator: PORT }],
         );
         assert_eq!((full.len(), full[7], full[20], full[21], full[27], full[31]), (72, 64, 1, 1, 1, 40));
-        assert_eq!(report_capabilities(true, false), [0, 8, 0x1d, 0x80, 0xea, 1, 0, 0]);
+        assert_eq!(report_capabilities(true, true, false), [0, 8, 0x1d, 0x80, 0xea, 1, 0, 0]);
+        assert_eq!(report_capabilities(false, false, true), [0, 8, 0x0c, 0x81, 0xea, 1, 0, 0]);
     }
 
     proptest! {

@@ -10,7 +10,8 @@ use crate::reservations::Reservations;
 /// Executes PERSISTENT RESERVE IN, with all its service actions.
 pub(crate) async fn persistent_reserve_in(cx: Cx) -> Reply {
     cx.confirm().await?;
-    let shared = cx.unit()?.reservations();
+    let unit = cx.unit()?;
+    let shared = unit.reservations();
     // SPC-2 5.5.3.1: while a RESERVE holds, the command conflicts even for its holder.
     if shared.read(Reservations::is_legacy) {
         return cx.conflict();
@@ -18,7 +19,10 @@ pub(crate) async fn persistent_reserve_in(cx: Cx) -> Reply {
     let data = match cx.cdb.service_action().0 {
         0 => shared.read(|all| persistent::read_keys(all.generation(), all.registrations().map(|(_, key, _)| key))),
         1 => shared.read(|all| persistent::read_reservation(all.generation(), all.reservation())),
-        2 => persistent::report_capabilities(shared.can_persist(), shared.read(Reservations::persists)).to_vec(),
+        2 => {
+            let (persistent, active) = (shared.can_persist(), shared.read(Reservations::persists));
+            persistent::report_capabilities(!unit.config().shared, persistent, active).to_vec()
+        }
         3 => shared.read(full_status),
         _ => return Err(FieldPointer::cdb(1).bit(4).into()),
     };

@@ -1,10 +1,14 @@
 //! PREEMPT AND ABORT while tasks of the preempted nexus are under way.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use lunette_device::{Answered, LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_gateway::{Answer, Request, Value};
+use lunette_pdu::InitiatorTaskTag;
+use lunette_scsi::Lun;
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory, start_held_write};
+use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, memory, start_held_write};
 
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
@@ -37,28 +41,87 @@ fn registered(target: &Target) -> (Initiator, Initiator) {
     (a, b)
 }
 
-/// A slow store under a target on a number of cores. On two, the nexuses are apart.
-fn slow_on(cores: usize) -> (Arc<Delay>, Target) {
+/// Where commands are executed.
+#[derive(Clone, Copy)]
+struct Place {
+    /// On two, the nexuses are apart.
+    cores: usize,
+    /// Several servers offer the unit: the preemption comes with what its gateway publishes.
+    is_shared: bool,
+}
+
+const PLACES: [Place; 4] = [
+    Place { cores: 1, is_shared: false },
+    Place { cores: 2, is_shared: false },
+    Place { cores: 1, is_shared: true },
+    Place { cores: 2, is_shared: true },
+];
+
+/// A slow store under a target.
+fn slow_on(Place { cores, is_shared }: Place) -> (Arc<Delay>, Target) {
     let delay = Arc::new(Delay::new(memory()));
-    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.cores = cores);
+    let config = LogicalUnitConfig { shared: is_shared, ..LogicalUnitConfig::new(delay.clone(), "slow") };
+    let unit = Arc::new(LogicalUnit::new(config).unwrap());
+    if is_shared {
+        share(&unit);
+    }
+    let device = TargetDevice::new(TARGET);
+    device.add(Lun::ZERO, unit).unwrap();
+    let target = Target::of(vec![Arc::new(device)], |config| config.cores = cores);
     (delay, target)
+}
+
+/// Gives a unit a gateway that is the only one.
+fn share(unit: &Arc<LogicalUnit>) {
+    let value = Value { version: 1, members: [].into(), owner: None, wanted: None, entries: [].into() };
+    unit.publish(&value, Box::new(|| ()));
+    let (value, shared) = (Mutex::new(value), Arc::downgrade(unit));
+    let ask = move |request, answered: Answered| {
+        let (Some(unit), mut value) = (shared.upgrade(), value.lock().unwrap()) else { return };
+        if let Request::Update { base, name, entry: Some(entry) } = request {
+            if base != value.version {
+                return answered(Answer::Changed);
+            }
+            value.version += 1;
+            value.entries.insert(name, entry);
+        }
+        unit.publish(&value, Box::new(move || answered(Answer::Done)));
+    };
+    assert!(unit.set_gateway(Box::new(ask)));
+}
+
+/// Writes that wait for their data, and that are gone when tasks of the nexus have been aborted.
+const WAITING: usize = 2;
+
+fn start_waiting(initiator: &mut Initiator) {
+    initiator.answers_r2ts = false;
+    for _ in 0..WAITING {
+        initiator.start_write(0, 32, blocks(8, 1), 0);
+    }
+    initiator.round_trip();
+}
+
+/// Starts a PREEMPT AND ABORT. It goes on when tasks have been aborted, of which stores still work on `held`.
+fn start_preempting(target: &Target, by: &mut Initiator, held: usize) -> InitiatorTaskTag {
+    let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
+    let preempt = by.start(0, &cdb, list.clone(), 0, list.len());
+    target.wait_until("the abort", |now| now.tasks == held + 1);
+    preempt
 }
 
 #[test]
 fn it_ends_when_the_store_is_done_with_what_it_aborted() {
-    for cores in [1, 2] {
-        ends_when_the_store_is_done(cores);
-    }
+    PLACES.into_iter().for_each(ends_when_the_store_is_done);
 }
 
-fn ends_when_the_store_is_done(cores: usize) {
-    let (delay, target) = slow_on(cores);
+fn ends_when_the_store_is_done(place: Place) {
+    let (delay, target) = slow_on(place);
     let (mut a, mut b) = registered(&target);
     delay.hold();
     let writes = [0, 8, 16].map(|lba| b.start_write(0, lba, blocks(8, 1), 4096));
     delay.wait_until_held(writes.len());
-    let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
-    let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
+    start_waiting(&mut b);
+    let preempt = start_preempting(&target, &mut a, writes.len());
     for _ in 0..2 {
         a.round_trip();
         b.round_trip();
@@ -73,20 +136,45 @@ fn ends_when_the_store_is_done(cores: usize) {
     target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0 && now.tasks == 0);
 }
 
+/// A host that has lost its connection is the one that is most often preempted.
 #[test]
-fn the_preempted_nexus_learns_of_it_and_may_not_write() {
-    for cores in [1, 2] {
-        preempted_nexus_learns_of_it(cores);
-    }
+fn it_ends_when_the_store_is_done_with_what_a_lost_nexus_has_left() {
+    PLACES.into_iter().for_each(ends_when_the_store_is_done_for_a_lost_nexus);
 }
 
-fn preempted_nexus_learns_of_it(cores: usize) {
-    let (delay, target) = slow_on(cores);
+fn ends_when_the_store_is_done_for_a_lost_nexus(place: Place) {
+    let (delay, target) = slow_on(place);
     let (mut a, mut b) = registered(&target);
     start_held_write(&mut b, &delay);
+    drop(b);
+    target.wait_until("the loss of the nexus", |now| now.sessions == 1);
     let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
     let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
-    a.round_trip();
+    for _ in 0..3 {
+        a.round_trip();
+    }
+    assert!(!a.has_answer(preempt), "the store still works on the write");
+    delay.release();
+    a.finish(preempt).good();
+}
+
+#[test]
+fn a_stop_does_not_wait_for_preemptions() {
+    let (_, target) = slow_on(Place { cores: 2, is_shared: true });
+    target.stop().unwrap();
+}
+
+#[test]
+fn the_preempted_nexus_learns_of_it_and_may_not_write() {
+    PLACES.into_iter().for_each(preempted_nexus_learns_of_it);
+}
+
+fn preempted_nexus_learns_of_it(place: Place) {
+    let (delay, target) = slow_on(place);
+    let (mut a, mut b) = registered(&target);
+    start_held_write(&mut b, &delay);
+    start_waiting(&mut b);
+    let preempt = start_preempting(&target, &mut a, 1);
     delay.release();
     a.finish(preempt).good();
     let mut attentions = [b.test_unit_ready(0).sense(), b.test_unit_ready(0).sense()];
