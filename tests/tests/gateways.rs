@@ -231,6 +231,7 @@ fn a_gateway_that_was_stopped_and_wakes_up_writes_nothing() {
 
 #[test]
 fn a_reservation_through_one_gateway_holds_at_both() {
+    const CHANGES: u32 = 50;
     let ceph = Ceph::shared();
     let image = ceph.image(8);
     let (mut first, mut second) = two(&image);
@@ -240,9 +241,39 @@ fn a_reservation_through_one_gateway_holds_at_both() {
     assert_eq!((first.keys(), second.keys()), (vec![7, 8], vec![7, 8]));
     assert_eq!(first.write_status(0), CONFLICT);
     assert_eq!(first.reserve_out(RESERVE, WRITE_EXCLUSIVE, [7, 0], 0), CONFLICT);
+    let began = Instant::now();
+    (0..CHANGES).for_each(|_| assert_eq!(first.reserve_out(REGISTER, 0, [7, 7], 0), GOOD));
+    println!("a change that both gateways know: {:.1} ms", (began.elapsed() / CHANGES).as_secs_f64() * 1e3);
     // The holder has the disk where its gateway has it.
     gateway(&["move", &image.url(), "--to", "2"]);
     second.write(0, 1);
+    first.server.stop();
+    second.server.stop();
+}
+
+#[test]
+fn a_disk_that_is_write_protected_through_one_gateway_is_so_at_both() {
+    const MODE_PARAMETERS_CHANGED: Sense = (6, 0x2a, 0x01);
+    const SOFTWARE_WRITE_PROTECTED: Sense = (7, 0x27, 0x02);
+    /// SWP, in the control mode page behind the header of MODE SENSE(6).
+    const SWP: (usize, u8) = (4 + 4, 0x08);
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    first.write(0, 1);
+    let mut list = second.run(|initiator| initiator.command(0, &[0x1a, 8, 0x0a, 0, 64, 0], Vec::new(), 64)).good();
+    list.truncate(usize::from(list[0]) + 1);
+    list[..4].fill(0);
+    // PS is reserved in MODE SELECT.
+    list[4] &= 0x3f;
+    for (protect, expected) in [(SWP.1, Some(SOFTWARE_WRITE_PROTECTED)), (0, None)] {
+        list[SWP.0] = list[SWP.0] & !SWP.1 | protect;
+        let cdb = [0x15, 0x10, 0, 0, list.len() as u8, 0];
+        assert_eq!(second.run(|initiator| initiator.command(0, &cdb, list.clone(), 0)).status, GOOD);
+        assert_eq!(first.initiator.test_unit_ready(0).sense(), MODE_PARAMETERS_CHANGED);
+        let written = first.initiator.write(0, 0, vec![2; 512]);
+        assert_eq!((written.status != GOOD).then(|| written.sense()), expected);
+    }
     first.server.stop();
     second.server.stop();
 }
