@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_pdu::TargetPdu;
@@ -247,6 +248,32 @@ fn a_reservation_through_one_gateway_holds_at_both() {
     // The holder has the disk where its gateway has it.
     gateway(&["move", &image.url(), "--to", "2"]);
     second.write(0, 1);
+    first.server.stop();
+    second.server.stop();
+}
+
+#[test]
+fn changes_through_both_gateways_at_one_time_all_take_effect() {
+    const CHANGES: u32 = 40;
+    const REGISTER_AND_IGNORE_EXISTING_KEY: u8 = 6;
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    let change = |gateway: &mut Gateway| {
+        for key in 1..=u64::from(CHANGES) {
+            assert_eq!(gateway.reserve_out(REGISTER_AND_IGNORE_EXISTING_KEY, 0, [0, key], 0), GOOD);
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| change(&mut first));
+        change(&mut second);
+    });
+    for gateway in [&mut first, &mut second] {
+        let cdb = [0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        let data = gateway.run(|initiator| initiator.command(0, &cdb, Vec::new(), 256)).good();
+        assert_eq!(data[..4], (2 * CHANGES).to_be_bytes(), "PRGENERATION");
+        assert_eq!(gateway.keys(), [u64::from(CHANGES); 2]);
+    }
     first.server.stop();
     second.server.stop();
 }
