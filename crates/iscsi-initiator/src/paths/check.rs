@@ -93,7 +93,7 @@ pub(super) async fn states(session: &Session, lun: Lun) -> Result<Option<Vec<Por
 }
 
 /// The answer to what a unit need not know. One that does not answer at all is an error.
-fn optional(answer: Result<Vec<u8>, Error>) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn optional(answer: Result<Vec<u8>, Error>) -> Result<Option<Vec<u8>>, Error> {
     match answer {
         Ok(data) => Ok(Some(data)),
         Err(error) if error.is_an_answer() => Ok(None),

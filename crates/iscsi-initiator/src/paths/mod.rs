@@ -2,7 +2,8 @@
 //!
 //! `machine` is the rule (which path a request takes, when it takes another, in which order writes go), without I/O and clock;
 //! `claims` is its part about writes. `multipath` drives it over sessions that do not reconnect by themselves. `check` tells which disk
-//! is behind a path, `portals` where paths lead, `command` what a command changes.
+//! is behind a path, `portals` where paths lead, `command` what a command changes, `registration`
+//! what persistent reservations need on each path.
 //!
 //! # When a command may be sent again
 //!
@@ -32,6 +33,7 @@ mod command;
 mod machine;
 mod multipath;
 mod portals;
+mod registration;
 
 use std::fmt;
 

@@ -14,6 +14,7 @@ use super::check::{self, Checked, Identity};
 use super::command::changed_blocks;
 use super::machine::{Action, Clearing, End, Ended, Fate, Machine, Refused};
 use super::portals::portals;
+use super::registration::{self, Registration};
 use super::{PathState, PathStatus};
 use crate::detached::detach;
 use crate::engine::{Bell, Message, may_lose_cache};
@@ -52,6 +53,8 @@ struct State {
     /// The disk behind each path, as it said itself when the path was made last.
     identities: Vec<Option<Identity>>,
     management: Option<Management>,
+    /// What the nexuses of all paths are registered with (PERSISTENT RESERVE OUT).
+    registration: Registration,
     /// Told of the ends of the first attempts to connect.
     first_attempts: Vec<Option<Filler<()>>>,
     /// When the machine is due, as far as the event loop knows.
@@ -89,6 +92,7 @@ impl Multipath {
             identity: None,
             identities: routes.iter().map(|_| None).collect(),
             management: None,
+            registration: Registration::default(),
             first_attempts: slots.iter().map(|slot| Some(Filler(Arc::clone(slot)))).collect(),
             alarm: None,
         };
@@ -151,6 +155,11 @@ impl Multipath {
 
     /// Sends a command over the best path; `completion` is told of its end.
     pub(crate) fn submit(&self, request: Request, completion: Completion) {
+        if registration::is_for_each_path(&request)
+            && let Some(me) = self.me.upgrade()
+        {
+            return detach(async move { completion.complete(me.on_each_path(request).await) });
+        }
         let (changes, repeat) = (changed_blocks(&request), request.repeat);
         let timeout = request.timeout.unwrap_or(self.options.request_timeout);
         let mut state = self.lock();
@@ -165,6 +174,42 @@ impl Multipath {
             }
             Err(Refused::NoPath(kept)) => kept.end(Err(self.no_path())),
         }
+    }
+
+    /// Sends a command over each path that is there, one after the other, up to the first that refuses it. A path that is lost meanwhile gets its
+    /// registration when it is made again.
+    async fn on_each_path(&self, mut request: Request) -> Outcome {
+        let timeout = request.timeout.unwrap_or(self.options.request_timeout);
+        let (data_out, leaves) = (request.data_out.clone(), registration::registration(&request));
+        let mut lives = vec![0; self.routes.len()];
+        let mut last = None;
+        while let Some((path, life, session)) = self.next_up(&lives) {
+            lives[path] = life;
+            request.data_out.clone_from(&data_out);
+            let outcome = session.execute(request.send(timeout)).await;
+            if judge(&outcome.result) == Ended::Lost {
+                last.get_or_insert(outcome);
+                continue;
+            }
+            if outcome.check_whole().is_err() {
+                return outcome;
+            }
+            if let Some(registration) = leaves {
+                self.lock().registration = registration;
+            }
+            last = Some(outcome);
+        }
+        last.unwrap_or_else(|| Outcome { result: Err(self.no_path()), data_in: None, data_out })
+    }
+
+    /// The first path that is up in a life that is not among `lives`, and its session.
+    fn next_up(&self, lives: &[u64]) -> Option<(usize, u64, Session)> {
+        let state = self.lock();
+        lives.iter().enumerate().find_map(|(path, seen)| {
+            let life = state.machine.life(path);
+            state.machine.access(path).filter(|_| life != *seen)?;
+            Some((path, life, state.sessions[path].clone()?))
+        })
     }
 
     fn no_path(&self) -> Error {
@@ -297,16 +342,22 @@ impl Multipath {
         session.execute(Request::new(self.lun, requests::test_unit_ready())).await.result.is_ok()
     }
 
-    async fn connect(&self, path: usize, life: u64) -> Result<(Session, Checked), Error> {
+    async fn connect(&self, path: usize, life: u64) -> Result<(Session, Checked, Registration), Error> {
         let (portal, options) = (&self.routes[path].portal, self.path_options(path, life));
         let session = Session::connect(&self.initiator, portal, &self.target, options).await?;
         let checked = check::check(&session, self.lun).await?;
-        Ok((session, checked))
+        let registration = self.lock().registration;
+        registration.restore(&session, self.lun).await?;
+        Ok((session, checked, registration))
     }
 
-    fn connected(&self, path: usize, life: u64, result: Result<(Session, Checked), Error>) {
+    fn connected(&self, path: usize, life: u64, result: Result<(Session, Checked, Registration), Error>) {
         let (mut state, now) = (self.lock(), self.now());
         let portal = &self.routes[path].portal;
+        // A registration that has changed meanwhile is not that of this path.
+        let result = result.and_then(|(session, checked, registration)| {
+            if registration == state.registration { Ok((session, checked)) } else { Err(Error::Closed) }
+        });
         let checked = result.and_then(|(session, checked)| state.identify(portal, session, checked));
         let first_attempt = state.first_attempts[path].take();
         let told = match checked {

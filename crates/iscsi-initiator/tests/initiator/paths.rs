@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lunette_initiator::{Completion, Disk, Error, Outcome, PathState, Request, Url, wait};
+use lunette_initiator::{Completion, Disk, Error, Outcome, PathState, Repeat, Request, Url, wait};
 use lunette_scsi::requests;
 use lunette_store::filters::Delay;
 
@@ -186,4 +186,56 @@ fn a_power_on_counts_though_a_path_that_is_silent_seems_to_be_there() {
     until("the path is there again", || relays[0].accepted() > 1 && is_up(&disk, 0));
     wait(disk.flush()).unwrap();
     assert_ne!(disk.power_ons(), before);
+}
+
+/// Sends PERSISTENT RESERVE OUT with a service action, our key and the key of the action.
+fn reserve_out(disk: &Disk, action: u8, key: u64, action_key: u64) -> Result<(), Error> {
+    let mut list = disk.session().buffer(24).unwrap();
+    list.fill(0);
+    list[..8].copy_from_slice(&key.to_be_bytes());
+    list[8..16].copy_from_slice(&action_key.to_be_bytes());
+    let cdb = [0x5f, action, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0];
+    let request = Request::new(disk.lun(), cdb).with_data_out(list.share()).with_repeat(Repeat::IfNotRun);
+    wait(disk.execute(request)).check_whole()
+}
+
+/// The keys that nexuses are registered with.
+fn keys(disk: &Disk) -> Vec<u64> {
+    let request = Request::new(disk.lun(), [0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let request = request.with_data_in(disk.session().buffer(256).unwrap()).with_repeat(Repeat::Always);
+    let data = wait(disk.execute(request)).into_data().unwrap().unwrap();
+    data[8..].chunks(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect()
+}
+
+const REGISTER: u8 = 0;
+const CLEAR: u8 = 3;
+
+#[test]
+fn each_path_is_registered_and_a_path_that_is_made_later_too() {
+    let target = Target::new();
+    let relays = relays(&target);
+    let disk = disk(&relays);
+    relays[1].lead(None);
+    relays[1].cut();
+    until("the path is down", || !is_up(&disk, 1));
+    reserve_out(&disk, REGISTER, 0, 7).unwrap();
+    assert_eq!(keys(&disk), [7]);
+    relays[1].lead(Some(target.address));
+    until("the path is there again", || is_up(&disk, 1));
+    assert_eq!(keys(&disk), [7, 7]);
+    reserve_out(&disk, REGISTER, 7, 0).unwrap();
+    assert!(keys(&disk).is_empty(), "both have given it up");
+}
+
+#[test]
+fn a_path_does_not_register_again_what_another_initiator_has_taken_away() {
+    let target = Target::new();
+    let relays = relays(&target);
+    let (disk, other) = (disk(&relays), crate::fixture::disk(target.address, crate::fixture::options()));
+    reserve_out(&disk, REGISTER, 0, 7).unwrap();
+    reserve_out(&other, REGISTER, 0, 8).unwrap();
+    reserve_out(&other, CLEAR, 8, 0).unwrap();
+    relays[0].cut();
+    until("the path is there again", || relays[0].accepted() > 1 && is_up(&disk, 0));
+    assert!(keys(&disk).is_empty());
 }
