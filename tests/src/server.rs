@@ -23,9 +23,11 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// The time from SIGTERM to the end that the server promises.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// The command, not started yet.
+/// The command, not started yet, without input.
 pub fn lunette() -> Command {
-    Command::new(binary())
+    let mut command = Command::new(binary());
+    command.stdin(Stdio::null());
+    command
 }
 
 fn binary() -> PathBuf {
@@ -63,9 +65,9 @@ impl Server {
         Self::spawn(lunette().args(["serve", "--listen", listen]).args(arguments), luns)
     }
 
-    /// Starts `command` and reads the URLs of `luns` logical units.
+    /// Starts `command`, with the input that it has, and reads the URLs of `luns` logical units.
     pub fn spawn(command: &mut Command, luns: usize) -> Self {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let lines = lines(child.stdout.take().expect("the pipe was asked for"));
         let mut stderr = child.stderr.take().expect("the pipe was asked for");

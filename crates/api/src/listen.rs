@@ -5,6 +5,7 @@ mod unix;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -35,11 +36,15 @@ pub enum Place {
         path: PathBuf,
         /// The group whose members may use it, by its number.
         group: Option<u32>,
+        /// The socket, when it listens there already. Its file keeps the permissions that it has.
+        listener: Option<UnixListener>,
     },
     /// A port of TCP, with TLS. Clients send one of the tokens.
     Tcp {
         /// Where to listen.
         address: SocketAddr,
+        /// The socket, when it listens there already.
+        listener: Option<TcpListener>,
         /// The identity of the server.
         tls: Arc<rustls::ServerConfig>,
         /// The tokens.
@@ -63,9 +68,10 @@ impl Listener {
     /// The system's.
     pub fn open(place: Place) -> io::Result<Self> {
         let open = match place {
-            Place::Unix { path, group } => Open::Unix(unix::Socket::open(&path, group)?),
-            Place::Tcp { address, tls, tokens } => {
-                let listener = TcpListener::bind(address)?;
+            Place::Unix { group, listener: Some(listener), .. } => Open::Unix(unix::Socket::adopt(listener, group)?),
+            Place::Unix { path, group, listener: None } => Open::Unix(unix::Socket::open(&path, group)?),
+            Place::Tcp { address, listener, tls, tokens } => {
+                let listener = listener.map_or_else(|| TcpListener::bind(address), Ok)?;
                 listener.set_nonblocking(true)?;
                 Open::Tcp { listener, tls: tls.into(), tokens }
             }

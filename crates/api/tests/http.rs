@@ -96,7 +96,7 @@ impl Served {
         let socket = place.path().join("api.sock");
         let server = Fake::default();
         let (events, waiting) = (server.events.clone(), Arc::clone(&server.waiting));
-        let listener = Listener::open(Place::Unix { path: socket.clone(), group: None }).unwrap();
+        let listener = Listener::open(Place::Unix { path: socket.clone(), group: None, listener: None }).unwrap();
         serve(vec![listener], Arc::new(server)).unwrap();
         Self { _place: place, socket, events, waiting }
     }
@@ -291,7 +291,7 @@ fn over_tcp_a_token_is_needed_and_tls_is_spoken() {
     let tls = rustls::ServerConfig::builder().with_no_client_auth();
     let tls = Arc::new(tls.with_single_cert(vec![certificate.clone()], key).unwrap());
     let tokens = TokenFile::open(place.path().join("tokens")).unwrap();
-    let place = Place::Tcp { address: "127.0.0.1:0".parse().unwrap(), tls, tokens };
+    let place = Place::Tcp { address: "127.0.0.1:0".parse().unwrap(), listener: None, tls, tokens };
     let listener = Listener::open(place).unwrap();
     let address = listener.address().unwrap();
     serve(vec![listener], Arc::new(Fake::default())).unwrap();
@@ -328,7 +328,7 @@ fn over_tcp_a_token_is_needed_and_tls_is_spoken() {
 fn a_socket_is_for_its_owner_and_takes_the_place_of_a_dead_one() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("api.sock");
-    let open = |group| Listener::open(Place::Unix { path: path.clone(), group });
+    let open = |group| Listener::open(Place::Unix { path: path.clone(), group, listener: None });
     let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     let first = open(None).unwrap();
     assert_eq!(mode(), 0o600);
@@ -338,7 +338,7 @@ fn a_socket_is_for_its_owner_and_takes_the_place_of_a_dead_one() {
     assert_eq!(mode(), 0o660);
     let file = place.path().join("file");
     std::fs::write(&file, "").unwrap();
-    assert!(Listener::open(Place::Unix { path: file.clone(), group: None }).is_err());
+    assert!(Listener::open(Place::Unix { path: file.clone(), group: None, listener: None }).is_err());
     assert!(file.exists(), "a file that is no socket stays");
 }
 

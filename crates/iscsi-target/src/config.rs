@@ -1,7 +1,7 @@
 //! What a server serves, and how.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +87,8 @@ impl HostConfig {
 pub struct ServerConfig {
     /// Where to listen. All targets are reached through all portals.
     pub portals: Vec<PortalConfig>,
+    /// Sockets that listen already, of a service manager for example. The portal at the address of one uses it and opens none.
+    pub listeners: Vec<TcpListener>,
     /// Where to answer associations of the Effective Cross Layer. Their groups are not those of [`portals`](Self::portals): a session
     /// lives on the core of its portal.
     pub datagram_portals: Vec<DatagramPortalConfig>,
@@ -118,6 +120,7 @@ impl ServerConfig {
     pub fn new(portals: Vec<PortalConfig>, targets: Vec<TargetConfig>) -> Self {
         Self {
             portals,
+            listeners: Vec::new(),
             datagram_portals: Vec::new(),
             datagrams: DatagramConfig::default(),
             targets,

@@ -50,6 +50,7 @@ mod control;
 mod core;
 mod limits;
 mod monitor;
+mod pulse;
 mod server;
 mod sessions;
 mod stepped;
@@ -78,6 +79,7 @@ pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAN
 pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{LoginCounts, Monitor, Statistics};
+pub use pulse::Pulse;
 pub use server::{DatagramPortal, Server, Stopper};
 pub use sessions::{SessionEvent, SessionObserver, SessionStatus};
 pub use stepped::{CoreStep, SteppedServer};

@@ -20,6 +20,7 @@ use crate::core::{
 };
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::{Logins, Monitor, SharedDevices};
+use crate::pulse::Pulse;
 use crate::sessions::SessionObserver;
 use crate::threads::{Seat, run_all};
 
@@ -74,7 +75,7 @@ impl Server {
         let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
         let updates: Arc<Updates> = Arc::default();
         let control = Control::new(Arc::clone(&updates), first.waker());
-        let mut open = Portals::new(config.datagrams.sockets);
+        let mut open = Portals::new(config.listeners, config.datagrams.sockets);
         open.change(&mut first.context(), &config.portals, &config.datagram_portals)?;
         let (portals, datagram_portals) = (open.to_vec(), open.datagram_portals());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
@@ -126,6 +127,11 @@ impl Server {
     /// The way to watch this server.
     pub fn monitor(&self) -> Monitor {
         self.monitor.clone()
+    }
+
+    /// The way to see whether its event loops turn.
+    pub fn pulse(&self) -> Pulse {
+        Pulse::new(self.seats.iter().map(Seat::pulse))
     }
 
     /// The way to stop this server.

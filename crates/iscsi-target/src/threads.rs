@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-use lunette_reactor::Reactor;
+use lunette_reactor::{CountsView, Reactor, Waker};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::core::{Core, CoreConfig, CoreMessage, Mailbox};
@@ -21,6 +21,10 @@ impl Seat {
     pub(crate) fn watched(&self) -> Watched {
         let Self { reactor, config } = self;
         Watched { counts: Arc::clone(&config.counts), event_loop: reactor.counts(), pool: config.pool.clone() }
+    }
+
+    pub(crate) fn pulse(&self) -> (Waker, CountsView) {
+        (self.reactor.waker(), self.reactor.counts())
     }
 
     /// Runs the core on this thread: here it is made, so that it touches its memory first.

@@ -27,6 +27,7 @@ use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
+use crate::systemd::credentials;
 use api::Api;
 use gateways::Gateways;
 use hosts::HostEntry;
@@ -148,6 +149,7 @@ pub(crate) struct Redirect {
 pub(crate) struct Chap {
     pub(crate) user: String,
     #[schema(value_type = String, example = "/etc/lunette/db-host")]
+    #[serde(deserialize_with = "credentials::read_path")]
     pub(crate) secret_file: PathBuf,
 }
 
@@ -373,8 +375,9 @@ pub(crate) fn parse(text: &str) -> Result<Config, String> {
 
 /// Checks what no single key shows.
 fn check(config: &Config) -> Result<(), String> {
-    if config.listen.as_ref().is_some_and(Vec::is_empty) {
-        return Err("listen is empty; leave it out for 127.0.0.1:3260".into());
+    // The API can add a portal.
+    if config.listen.as_ref().is_some_and(Vec::is_empty) && config.api.is_none() {
+        return Err("listen is empty; leave it out for 127.0.0.1:3260, or serve an API that adds portals".into());
     }
     if let Some(portal) = config.portals.iter().find(|portal| portal.group == 0) {
         // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use lunette_session::{Credentials, Secret};
 
 use crate::failure::Failure;
+use crate::systemd::credentials;
 
 /// A `USER:FILE` argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +22,7 @@ impl FromStr for ChapArgument {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some((user, file)) if !user.is_empty() && !file.is_empty() => {
-                Ok(Self { user: user.into(), file: file.into() })
+                Ok(Self { user: user.into(), file: credentials::path(file)? })
             }
             _ => Err("write USER:FILE, where FILE holds the secret".into()),
         }

@@ -29,7 +29,7 @@ use crate::secret::ChapArgument;
 use crate::served::Served;
 use crate::size::Size;
 use crate::system;
-use crate::systemd;
+use crate::systemd::{self, Sockets};
 use crate::volumes;
 
 const AFTER_HELP: &str = "\
@@ -178,7 +178,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => (None, arguments.to_config()?),
     };
     system::raise_descriptor_limit();
-    let api = config.api.as_ref().map(control_plane::open).transpose()?;
+    let mut sockets = Sockets::passed()?;
+    let portals = config.portals();
+    let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();
+    let listeners = sockets.take_portals(&addresses);
+    let api = config.api.as_ref().map(|api| control_plane::open(api, &mut sockets)).transpose()?;
+    sockets.warn_of_unused();
     let served = Served::open(&config)?;
     let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
@@ -193,7 +198,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         slow_command: config.limits.slow_command(),
         datagram_portals: config.datagram_portals(),
         datagrams: ecl::carriage(&config, served.state.as_ref())?,
-        ..ServerConfig::new(config.portals(), targets)
+        listeners,
+        ..ServerConfig::new(portals, targets)
     })
     .map_err(bind_failure)?;
     let stopper = server.stopper();
@@ -226,8 +232,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut counts = Counts::new(server.monitor(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
     print_urls(&first_portals(&server), &devices).map_err(Failure::other)?;
-    let units: usize = devices.iter().map(|device| device.units().len()).sum();
-    systemd::notify(&format!("READY=1\nSTATUS=Serving {units} logical units of {} targets", devices.len()));
+    systemd::accompany(&server).map_err(Failure::other)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
 }

@@ -1,7 +1,7 @@
 //! What a handler can ask of its reactor.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
 use crate::datagram::{Address, DatagramConfig, DatagramSocketId, EthernetAddress, SocketBuffers, ethernet};
@@ -34,6 +34,15 @@ impl<'a> Context<'a> {
     /// What the system says: the address is in use, not ours, or not permitted.
     pub fn listen(&mut self, address: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
         self.sockets.listen(address)
+    }
+
+    /// Accepts at a socket that listens already. Whoever else holds it goes on listening after [`close_listener`](Self::close_listener).
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot watch the socket.
+    pub fn adopt_listener(&mut self, listener: TcpListener) -> io::Result<(ListenerId, SocketAddr)> {
+        self.sockets.adopt_listener(listener)
     }
 
     /// Stops listening. Connections that were accepted stay.

@@ -160,12 +160,14 @@ impl Connection {
 
 struct Listener {
     socket: TcpListener,
+    /// Others hold the socket, too.
+    shared: bool,
     /// A ring accepts on it.
     armed: bool,
 }
 
 impl Listener {
-    /// Refuses connections from now on, though a ring may hold the socket open.
+    /// Refuses connections from now on, though a ring may hold the socket open. It would end a socket that is shared for the others, too.
     fn close(&self) {
         if self.armed {
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -247,20 +249,32 @@ impl Sockets {
 
     pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
         let (socket, actual) = sys::open_listener(address)?;
+        Ok((self.add_listener(socket, false)?, actual))
+    }
+
+    pub(crate) fn adopt_listener(&mut self, socket: TcpListener) -> io::Result<(ListenerId, SocketAddr)> {
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        Ok((self.add_listener(socket, true)?, address))
+    }
+
+    fn add_listener(&mut self, socket: TcpListener, shared: bool) -> io::Result<ListenerId> {
         let key = self.listeners.next_key();
         self.backend.add_listener(key, &socket, self.accept_again.is_none())?;
-        self.listeners.insert(Listener { socket, armed: false });
+        self.listeners.insert(Listener { socket, shared, armed: false });
         self.listeners_changed = true;
-        Ok((ListenerId(key), actual))
+        Ok(ListenerId(key))
     }
 
     pub(crate) fn listener(&mut self, key: Key) -> Option<&TcpListener> {
         self.listeners.get_mut(key).map(|listener| &listener.socket)
     }
 
-    pub(crate) fn close_listener(&mut self, listener: ListenerId) {
-        if let Some(listener) = self.listeners.remove(listener.0) {
-            listener.close();
+    pub(crate) fn close_listener(&mut self, id: ListenerId) {
+        match self.listeners.remove(id.0) {
+            Some(listener) if listener.shared => self.backend.remove_listener(id.0, &listener.socket),
+            Some(listener) => listener.close(),
+            None => {}
         }
     }
 

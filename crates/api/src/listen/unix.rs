@@ -32,6 +32,11 @@ impl Socket {
         // Until here the mask of the process holds, and peers are asked for their user all the same.
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         fs::set_permissions(path, Permissions::from_mode(mode))?;
+        Self::adopt(listener, group)
+    }
+
+    /// Takes over a socket that listens already.
+    pub(super) fn adopt(listener: StdListener, group: Option<u32>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self { listener, has_group: group.is_some() })
     }

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use crate::systemd::credentials;
+
 /// The values of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +17,7 @@ pub(crate) struct Api {
     /// The group of the system whose members may use Unix sockets, too.
     pub(crate) group: Option<String>,
     /// Tokens of clients that come over TCP.
+    #[serde(default, deserialize_with = "credentials::read_optional_path")]
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) tls: Option<Tls>,
 }
@@ -32,8 +35,10 @@ pub(crate) enum Place {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tls {
     /// The certificate and those that lead to its authority, in PEM.
+    #[serde(deserialize_with = "credentials::read_path")]
     pub(crate) certificates: PathBuf,
     /// The private key in PEM.
+    #[serde(deserialize_with = "credentials::read_path")]
     pub(crate) key: PathBuf,
 }
 

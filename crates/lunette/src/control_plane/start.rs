@@ -13,20 +13,22 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::ControlPlane;
 use crate::config::api::{Api, Place, Tls};
 use crate::failure::Failure;
+use crate::systemd::Sockets;
 
-/// Opens the places of the API, before anything is served.
-pub(crate) fn open(api: &Api) -> Result<Vec<Listener>, Failure> {
+/// Opens the places of the API, or takes `sockets` for them, before anything is served.
+pub(crate) fn open(api: &Api, sockets: &mut Sockets) -> Result<Vec<Listener>, Failure> {
     let group = api.group.as_deref().map(group).transpose()?;
     let tls = api.tls.as_ref().map(server_config).transpose()?;
     let tokens = match &api.tokens {
         Some(path) => Some(TokenFile::open(path.clone()).map_err(|error| failed(path, error))?),
         None => None,
     };
-    let open = |place: &Place| {
+    let mut open = |place: &Place| {
         let wanted = match (place, &tls, &tokens) {
-            (Place::Unix(path), ..) => Open::Unix { path: path.clone(), group },
+            (Place::Unix(path), ..) => Open::Unix { path: path.clone(), group, listener: sockets.take_path(path) },
             (Place::Tcp(address), Some(tls), Some(tokens)) => {
-                Open::Tcp { address: *address, tls: Arc::clone(tls), tokens: tokens.clone() }
+                let listener = sockets.take_address(*address);
+                Open::Tcp { address: *address, listener, tls: Arc::clone(tls), tokens: tokens.clone() }
             }
             (Place::Tcp(_), ..) => return Err(Failure::configuration("api: a place on TCP needs tls and tokens")),
         };
@@ -34,7 +36,7 @@ pub(crate) fn open(api: &Api) -> Result<Vec<Listener>, Failure> {
         tracing::info!(address = listener.address().map(tracing::field::display), "the API listens at {place}");
         Ok(listener)
     };
-    api.listen.iter().map(open).collect()
+    api.listen.iter().map(&mut open).collect()
 }
 
 /// Serves the API and the console on a thread of their own.

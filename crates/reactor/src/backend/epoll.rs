@@ -114,6 +114,12 @@ impl Epoll {
         Ok(epoll::modify(&self.descriptor, listener, Token::Listener(key).pack(), listener_interest(accepts))?)
     }
 
+    pub(super) fn remove_listener(&self, listener: &TcpListener) {
+        self.counters.system_calls.add(1);
+        // It was added and is still open, so it is there to be deleted.
+        let _ = epoll::delete(&self.descriptor, listener);
+    }
+
     pub(super) fn add_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
         connection.interest = wanted_interest(connection);
         self.counters.system_calls.add(1);

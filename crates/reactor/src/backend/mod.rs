@@ -178,6 +178,14 @@ impl Backend {
         }
     }
 
+    /// Forgets a listener whose socket others hold open, so that its close does not end what the system watches.
+    pub(crate) fn remove_listener(&mut self, key: Key, listener: &TcpListener) {
+        match self {
+            Self::Epoll(epoll) => epoll.remove_listener(listener),
+            Self::Ring(ring) => ring.remove_listener(key),
+        }
+    }
+
     /// Takes on a connection, which wants to be read from.
     pub(crate) fn add_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
         match self {

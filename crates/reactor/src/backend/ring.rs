@@ -365,6 +365,11 @@ impl Ring {
         unsafe { self.push(&entry.build().user_data(Token::Accept(key).pack())) }
     }
 
+    pub(super) fn remove_listener(&mut self, key: Key) {
+        // Without it, connections that are accepted are closed.
+        let _ = self.cancel(Token::Accept(key));
+    }
+
     /// Called right before the wait.
     pub(super) fn update_connection(&mut self, key: Key, connection: &mut Connection) -> io::Result<()> {
         if connection.leaving {

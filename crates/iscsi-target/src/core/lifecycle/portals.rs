@@ -1,7 +1,7 @@
 //! Where the target listens.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +16,22 @@ use crate::config::{BindError, DatagramPortalConfig, PortalConfig};
 #[derive(Default)]
 pub(crate) struct Portals {
     open: Vec<OpenPortal>,
+    given: Given,
     datagrams: DatagramPortals,
+}
+
+/// Sockets that listened before. They stay, so that a portal that was removed can come back.
+#[derive(Default)]
+struct Given(Vec<TcpListener>);
+
+impl Given {
+    /// Listens on `address`, with the socket that does so already if there is one.
+    fn listen(&self, cx: &mut Context<'_>, address: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
+        match self.0.iter().find(|socket| socket.local_addr().is_ok_and(|own| own == address)) {
+            Some(socket) => cx.adopt_listener(socket.try_clone()?),
+            None => cx.listen(address),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -28,8 +43,8 @@ struct OpenPortal {
 }
 
 impl OpenPortal {
-    fn open(cx: &mut Context<'_>, config: PortalConfig) -> io::Result<Self> {
-        let (listener, address) = cx.listen(config.address)?;
+    fn open(cx: &mut Context<'_>, given: &Given, config: PortalConfig) -> io::Result<Self> {
+        let (listener, address) = given.listen(cx, config.address)?;
         Ok(Self { listener, config, address })
     }
 
@@ -43,9 +58,9 @@ impl OpenPortal {
 }
 
 impl Portals {
-    /// No portals yet. The sockets of associations will be opened as `datagrams` says.
-    pub(crate) fn new(datagrams: DatagramConfig) -> Self {
-        Self { open: Vec::new(), datagrams: DatagramPortals::new(datagrams) }
+    /// No portals yet. Those at the addresses of `given` will use these sockets; those of associations will be opened as `datagrams` says.
+    pub(crate) fn new(given: Vec<TcpListener>, datagrams: DatagramConfig) -> Self {
+        Self { open: Vec::new(), given: Given(given), datagrams: DatagramPortals::new(datagrams) }
     }
 
     pub(crate) fn first_listener(&self) -> Option<ListenerId> {
@@ -86,7 +101,7 @@ impl Portals {
                 Some(gone.swap_remove(index))
             })
             .collect();
-        let mut change = Change { gone, closed: Vec::new(), new: Vec::new() };
+        let mut change = Change { given: &self.given, gone, closed: Vec::new(), new: Vec::new() };
         let mut open = Vec::new();
         for (config, kept) in wanted.iter().zip(kept) {
             match kept.map_or_else(|| change.open(cx, *config), Ok) {
@@ -165,7 +180,8 @@ impl Portals {
 }
 
 /// A change on its way.
-struct Change {
+struct Change<'a> {
+    given: &'a Given,
     /// To be closed at the end.
     gone: Vec<OpenPortal>,
     /// Closed already, to make room.
@@ -173,18 +189,18 @@ struct Change {
     new: Vec<OpenPortal>,
 }
 
-impl Change {
+impl Change<'_> {
     /// Opens one more portal. When a portal that goes is in its way, as the loopback address is in that of "any address",
     /// that one is closed first.
     fn open(&mut self, cx: &mut Context<'_>, config: PortalConfig) -> io::Result<OpenPortal> {
-        let mut opened = OpenPortal::open(cx, config);
+        let mut opened = OpenPortal::open(cx, self.given, config);
         if matches!(&opened, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {
             let in_its_way = self.gone.extract_if(.., |portal| portal.keeps_out(config.address));
             for portal in in_its_way {
                 cx.close_listener(portal.listener);
                 self.closed.push(portal);
             }
-            opened = OpenPortal::open(cx, config);
+            opened = OpenPortal::open(cx, self.given, config);
         }
         let portal = opened?;
         self.new.push(portal);
@@ -198,7 +214,7 @@ impl Change {
         }
         let mut back = Vec::new();
         for portal in self.closed {
-            match cx.listen(portal.address) {
+            match self.given.listen(cx, portal.address) {
                 Ok((listener, _)) => back.push((portal.listener, listener)),
                 Err(error) => tracing::error!(address = %portal.address, %error, "a portal is lost"),
             }

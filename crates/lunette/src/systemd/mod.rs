@@ -1,4 +1,9 @@
-//! Word to the service manager (sd_notify(3)): datagrams to the socket that `NOTIFY_SOCKET` names.
+//! The service manager: what it passes (sockets, credentials), and what it is told (sd_notify(3)), by datagrams to the socket that
+//! `NOTIFY_SOCKET` names.
+
+pub(crate) mod credentials;
+mod pulse;
+mod sockets;
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,6 +11,9 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+pub(crate) use pulse::accompany;
+pub(crate) use sockets::Sockets;
 
 /// Tells the service manager about a new state, where there is one. It may be gone, which changes nothing here.
 pub(crate) fn notify(state: &str) {
