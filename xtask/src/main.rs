@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask ceph`.
+//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask ceph`,
+//! `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,8 @@ mod encryption;
 mod fuzz;
 mod hostile;
 mod lab;
+mod licences;
+mod package;
 mod packages;
 mod process;
 mod profile;
@@ -53,6 +56,8 @@ enum Chore {
     Hostile(hostile::Arguments),
     /// A Ceph cluster on this machine, for tests of disks in Ceph.
     Ceph(ceph::Arguments),
+    /// A Debian package, and its trial in a clean Debian system.
+    Package(package::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
     #[command(hide = true)]
     Ceiling(compare::ceiling::Arguments),
@@ -70,6 +75,7 @@ fn main() -> ExitCode {
         Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Hostile(arguments) => hostile::run(&arguments),
         Chore::Ceph(arguments) => ceph::run(&arguments),
+        Chore::Package(arguments) => package::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {

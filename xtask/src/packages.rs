@@ -62,6 +62,22 @@ const CEPH: [(&str, Option<&str>); 4] =
 /// The packages for tests of kernels for ARM, in the same form.
 const EMULATED: [(&str, Option<&str>); 1] = [("qemu-user-static", Some("qemu-aarch64-static"))];
 
+/// The packages for `cargo xtask package`, in the same form. dpkg-dev finds the libraries that the command needs.
+const PACKAGING: [(&str, Option<&str>); 4] = [
+    ("dpkg-dev", Some("dpkg-shlibdeps")),
+    ("lintian", Some("lintian")),
+    ("lowdown", Some("lowdown")),
+    ("systemd", Some("systemd-analyze")),
+];
+
+/// The packages for `cargo xtask package --trial`, in the same form.
+const TRIED: [(&str, Option<&str>); 4] = [
+    ("debootstrap", Some("debootstrap")),
+    ("iproute2", Some("ip")),
+    ("systemd-container", Some("systemd-nspawn")),
+    ("util-linux", Some("nsenter")),
+];
+
 /// Installs missing packages that the tests need if this process may, and otherwise names them and fails.
 pub(crate) fn provide() -> Result<()> {
     provide_all("the tests need", &NEEDED)
@@ -91,6 +107,19 @@ pub(crate) fn provide_for_encryption() -> Result<()> {
         bail!("only root can set the congestion control");
     }
     provide_all("measurements of encryption need", &ENCRYPTED)
+}
+
+/// Installs the packages that make a Debian package.
+pub(crate) fn provide_for_packaging() -> Result<()> {
+    provide_all("a Debian package needs", &PACKAGING)
+}
+
+/// Installs the packages for the trial of a package. Systems in containers and networks between them require root.
+pub(crate) fn provide_for_trial() -> Result<()> {
+    if !is_root() {
+        bail!("only root can start a system in a container");
+    }
+    provide_all("the trial of a package needs", &TRIED)
 }
 
 /// Installs the packages for a profile. Only root can see the kernel's addresses.

@@ -10,6 +10,7 @@ use crate::count;
 use crate::fuzz;
 use crate::hostile;
 use crate::lab;
+use crate::licences;
 use crate::packages;
 use crate::process::{self, cargo, file_stems, root};
 use crate::protocol;
@@ -35,10 +36,11 @@ struct Step {
 }
 
 /// The steps, quick ones first, so that a mistake shows early.
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
+    Step { name: "licences", what: "the licences of all that the command contains are allowed", run: licences::step },
     Step { name: "unit", what: "unit, property and documentation tests", run: unit },
     Step { name: "tiers", what: "digest kernels as older CPUs run them, and ARM's in an emulator", run: tiers::step },
     Step {
