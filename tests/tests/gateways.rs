@@ -392,6 +392,13 @@ fn an_initiator_moves_the_disk() {
     assert_eq!(second.groups(), [(1, STANDBY_STATE), (2, ACTIVE_OPTIMIZED)]);
     assert_eq!(second.run(|initiator| initiator.read(0, 0, 1)).good(), vec![1; 512]);
     assert_eq!(ask(&mut second, &[(1, STANDBY_STATE), (2, ACTIVE_OPTIMIZED)]).status, GOOD);
+    // So does Lunette's own.
+    for gateway in [&first, &second] {
+        let portal = gateway.server.address().to_string();
+        let ran = run_at_most(LIMIT, lunette().args(["activate", gateway.server.url(0), &portal]));
+        assert!(ran.succeeded().contains("active/optimized"), "{ran}");
+    }
+    second.await_owner(2);
     // States that do not come of a move, and a group without a gateway.
     assert_eq!(ask(&mut second, &[(1, 1)]).sense(), (5, 0x26, 0));
     assert_eq!(ask(&mut second, &[(2, STANDBY_STATE)]).sense(), (5, 0x26, 0));
