@@ -77,6 +77,7 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
 
     /// Executes a READ of as many bytes as `place` has. False when it is not one that ends with GOOD at once: `place` may have changed, and nothing
     /// else has happened.
+    #[inline]
     pub fn read(&mut self, lun: [u8; 8], cdb: [u8; 16], place: &mut [u8]) -> bool {
         let is_read = self.execute_read(lun, cdb, place);
         if is_read {
@@ -86,6 +87,7 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
         is_read
     }
 
+    #[inline]
     fn execute_read(&mut self, lun: [u8; 8], cdb: [u8; 16], place: &mut [u8]) -> bool {
         let Some(transfer) = self.admit(lun, cdb, Direction::In, place.len()) else { return false };
         let Transfer { itl: ItlNexus { unit, .. }, extent, epoch, .. } = transfer;
@@ -94,6 +96,7 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
     }
 
     /// Executes a WRITE of these bytes, which the transport has verified. False when it is not one that ends with GOOD at once: send it to a task.
+    #[inline]
     pub fn write(&mut self, lun: [u8; 8], cdb: [u8; 16], from: &[u8]) -> bool {
         let is_written = self.execute_write(lun, cdb, from);
         if is_written {
@@ -103,6 +106,7 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
         is_written
     }
 
+    #[inline]
     fn execute_write(&mut self, lun: [u8; 8], cdb: [u8; 16], from: &[u8]) -> bool {
         let Some(transfer) = self.admit(lun, cdb, Direction::Out, from.len()) else { return false };
         let Transfer { itl: ItlNexus { unit, .. }, extent, epoch, fua } = transfer;

@@ -52,6 +52,7 @@ impl Connections {
     }
 }
 
+#[inline]
 fn execute(device: &mut AtOnce<'_, impl Fn() -> Instant>, lun: [u8; 8], cdb: [u8; 16], transfer: Transfer<'_>) -> bool {
     match transfer {
         Transfer::In(place) => device.read(lun, cdb, place),
