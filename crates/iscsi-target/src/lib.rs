@@ -67,7 +67,7 @@ pub use lunette_device::{
 };
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_scsi::Lun;
-pub use lunette_session::iscsi_target::{Host, Moved, host_of};
+pub use lunette_session::iscsi_target::{Host, Moved, SessionInfo, host_of};
 pub use lunette_session::keys::{Choices, Digest, Offer, Parameters};
 pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 

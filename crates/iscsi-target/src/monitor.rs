@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
 use lunette_pdu::TaskManagementFunction;
 use lunette_reactor::CountsView;
+use lunette_session::iscsi_target::SessionInfo;
 use lunette_session::{SharedTraffic, Traffic};
 
 /// Reads the [`Statistics`] of a [`Server`](crate::Server), from any thread.
@@ -18,6 +20,7 @@ pub struct Monitor {
     cores: Arc<[Watched]>,
     devices: SharedDevices,
     logins: Arc<Logins>,
+    sessions: Arc<SharedSessions>,
     start: Instant,
 }
 
@@ -61,6 +64,29 @@ impl Logins {
 
     fn read(&self) -> BTreeMap<Arc<str>, LoginCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The sessions that have begun, for readers on other threads. Those that have ended are forgotten.
+#[derive(Default)]
+pub(crate) struct SharedSessions(Mutex<Vec<(Weak<SessionInfo>, IpAddr)>>);
+
+impl SharedSessions {
+    /// A login has entered this session, from there.
+    pub(crate) fn add(&self, session: &Arc<SessionInfo>, peer: IpAddr) {
+        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.iter().any(|(known, _)| known.as_ptr() == Arc::as_ptr(session)) {
+            return;
+        }
+        if sessions.len() == sessions.capacity() {
+            sessions.retain(|(known, _)| known.strong_count() > 0);
+        }
+        sessions.push((Arc::downgrade(session), peer));
+    }
+
+    fn read(&self) -> Vec<(Arc<SessionInfo>, IpAddr)> {
+        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.iter().filter_map(|(session, peer)| Some((session.upgrade()?, *peer))).collect()
     }
 }
 
@@ -130,8 +156,13 @@ impl Counts {
 }
 
 impl Monitor {
-    pub(crate) fn new(cores: Vec<Watched>, devices: SharedDevices, logins: Arc<Logins>) -> Self {
-        Self { cores: cores.into(), devices, logins, start: Instant::now() }
+    pub(crate) fn new(
+        cores: Vec<Watched>,
+        devices: SharedDevices,
+        logins: Arc<Logins>,
+        sessions: Arc<SharedSessions>,
+    ) -> Self {
+        Self { cores: cores.into(), devices, logins, sessions, start: Instant::now() }
     }
 
     /// The target devices that are served. Each knows the [numbers](lunette_device::LogicalUnit::counts) of its logical units.
@@ -142,6 +173,11 @@ impl Monitor {
     /// How logins have ended, by target. The empty name has those whose target is not known.
     pub fn logins(&self) -> BTreeMap<Arc<str>, LoginCounts> {
         self.logins.read()
+    }
+
+    /// The sessions, each with the address that its first connection came from. No core is asked.
+    pub fn sessions(&self) -> Vec<(Arc<SessionInfo>, IpAddr)> {
+        self.sessions.read()
     }
 
     /// How long the server is open.

@@ -19,7 +19,7 @@ use crate::core::{
     ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, Timing, declare_ports,
 };
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
-use crate::monitor::{Logins, Monitor, SharedDevices};
+use crate::monitor::{Logins, Monitor, SharedDevices, SharedSessions};
 use crate::pulse::Pulse;
 use crate::sessions::SessionObserver;
 use crate::threads::{Seat, run_all};
@@ -92,6 +92,7 @@ impl Server {
             entropy,
             shared_devices: SharedDevices::default(),
             logins: Arc::default(),
+            shared_sessions: Arc::default(),
             devices,
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
@@ -109,7 +110,12 @@ impl Server {
         first.updates = Arc::clone(&updates);
         common.shared_devices.set(&common.devices);
         let watched = seats.iter().map(Seat::watched).collect();
-        let monitor = Monitor::new(watched, common.shared_devices.clone(), Arc::clone(&common.logins));
+        let monitor = Monitor::new(
+            watched,
+            common.shared_devices.clone(),
+            Arc::clone(&common.logins),
+            Arc::clone(&common.shared_sessions),
+        );
         let portals = portals.iter().map(|portal| portal.address).collect();
         Ok(Self { seats, portals, datagram_portals, stopper, monitor, control, updates_end: UpdatesEnd(updates) })
     }
@@ -168,6 +174,7 @@ struct Common {
     devices: Vec<Arc<TargetDevice>>,
     shared_devices: SharedDevices,
     logins: Arc<Logins>,
+    shared_sessions: Arc<SharedSessions>,
     directory: Arc<Directory>,
     timers: Timers,
     timing: Timing,
@@ -193,6 +200,7 @@ impl Common {
             devices: self.devices.clone(),
             shared_devices: self.shared_devices.clone(),
             logins: Arc::clone(&self.logins),
+            shared_sessions: Arc::clone(&self.shared_sessions),
             directory: Arc::clone(&self.directory),
             timers: self.timers,
             timing: self.timing,

@@ -7,7 +7,7 @@ mod start;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lunette_api::{Catalog, Changed, Disk, Edit, Event, Events, Notice, Plan, PlannedChange, Problem, Server, Session};
-use lunette_target::{Control, Digest, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
+use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::config::Config;
@@ -177,8 +177,8 @@ fn session(status: SessionStatus) -> Session {
         portal_group: status.portal_group,
         peers: status.peers.iter().map(ToString::to_string).collect(),
         commands: status.commands,
-        header_digest: digest(header_digest).into(),
-        data_digest: digest(data_digest).into(),
+        header_digest: header_digest.value().into(),
+        data_digest: data_digest.value().into(),
         error_recovery_level,
         max_connections,
         max_recv_data_segment_length: recv_data_segment_len,
@@ -186,13 +186,5 @@ fn session(status: SessionStatus) -> Session {
         first_burst_length: first_burst_len,
         initial_r2t,
         immediate_data,
-    }
-}
-
-/// The value of the key in a login (RFC 7143 section 13.1).
-fn digest(digest: Digest) -> &'static str {
-    match digest {
-        Digest::None => "None",
-        Digest::Crc32c => "CRC32C",
     }
 }

@@ -1,19 +1,24 @@
 //! The log: lines on standard error. Peers can cause only a bounded number of them in each second.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fmt;
-use std::io::{self, IsTerminal, Stderr, Write};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lunette_initiator::redacted;
 use lunette_pdu::text::printable;
 use tracing::field::Field;
-use tracing::{Level, Metadata};
-use tracing_subscriber::EnvFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{self, Writer};
-use tracing_subscriber::fmt::writer::OptionalWriter;
-use tracing_subscriber::fmt::{FormatFields, MakeWriter};
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// The most lines about peers that are written in a burst: a thousand initiators may log in together.
 const BURST_LINES: u32 = 1000;
@@ -21,16 +26,37 @@ const BURST_LINES: u32 = 1000;
 /// The rate of lines about peers after such a burst.
 const LINES_PER_SECOND: u32 = 20;
 
-/// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
+/// Logs to standard error; `RUST_LOG` chooses what (default: `info`). Where standard error is the journal of systemd, it gets fields instead of lines.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = tracing_subscriber::registry().with(filter);
+    let limit = Limit(Mutex::new(Allowance::new(Instant::now())));
+    match journal() {
+        Some(journal) => log.with(journal.with_filter(limit)).init(),
+        None => log.with(lines().with_filter(limit)).init(),
+    }
+}
+
+fn lines<S: Subscriber + for<'span> LookupSpan<'span>>() -> impl Layer<S> {
+    tracing_subscriber::fmt::layer()
         .with_target(false)
         .fmt_fields(fields())
         .with_ansi(io::stderr().is_terminal())
-        .with_writer(LimitedStderr(Mutex::new(Allowance::new(Instant::now()))))
-        .init();
+        .with_writer(io::stderr)
+}
+
+/// The journal, when it has standard error and can be reached.
+fn journal() -> Option<tracing_journald::Layer> {
+    if !is_journal(&env::var_os("JOURNAL_STREAM")?, io::stderr()) {
+        return None;
+    }
+    let journal = tracing_journald::layer().ok()?;
+    Some(journal.with_field_prefix(Some("LUNETTE".to_owned())).with_syslog_identifier("lunette".to_owned()))
+}
+
+/// Whether `file` is the stream whose device and inode are told so (systemd.exec(5), `$JOURNAL_STREAM`).
+fn is_journal(stream: &OsStr, file: impl AsFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| stream == OsStr::new(&format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
 /// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the log, and without passwords of
@@ -45,31 +71,25 @@ fn fields() -> impl for<'writer> FormatFields<'writer> {
     format::debug_fn(field).delimited(" ")
 }
 
-/// Standard error that drops lines about peers when there are too many.
-struct LimitedStderr(Mutex<Allowance>);
+/// Leaves out events about peers when there are too many.
+struct Limit(Mutex<Allowance>);
 
-impl LimitedStderr {
-    fn line(&self) -> OptionalWriter<Stderr> {
-        let left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
-        let Some(left_out) = left_out else { return OptionalWriter::none() };
-        let mut stderr = io::stderr();
-        if left_out > 0 {
-            // A failure to write cannot be reported anywhere.
-            let _ = writeln!(stderr, "{left_out} lines were left out: more than {LINES_PER_SECOND} a second came");
+impl<S> Filter<S> for Limit {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        if !may_be_left_out(event.metadata()) {
+            return true;
         }
-        OptionalWriter::some(stderr)
-    }
-}
-
-impl<'a> MakeWriter<'a> for LimitedStderr {
-    type Writer = OptionalWriter<Stderr>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        self.line()
-    }
-
-    fn make_writer_for(&'a self, line: &Metadata<'_>) -> Self::Writer {
-        if may_be_left_out(line) { self.line() } else { OptionalWriter::some(io::stderr()) }
+        let left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        if let Some(left_out @ 1..) = left_out {
+            // A failure to write cannot be reported anywhere.
+            let _ =
+                writeln!(io::stderr(), "{left_out} lines were left out: more than {LINES_PER_SECOND} a second came");
+        }
+        left_out.is_some()
     }
 }
 
@@ -143,6 +163,35 @@ mod tests {
         let line =
             "ended iqn.a\u{fffd}b initiator=\"iqn.a\\u{202e}b\" reason=key \u{fffd}[2J\u{fffd}\u{fffd} count=3\n";
         assert!(log.contains("WARN") && log.ends_with(line), "{log:?}");
+    }
+
+    #[test]
+    fn the_journal_is_known_by_its_stream() {
+        let (file, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let stream = format!("{}:{}", stat.st_dev, stat.st_ino);
+        assert!(is_journal(stream.as_ref(), &file));
+        assert!(!is_journal(stream.as_ref(), &other));
+        assert!(!is_journal("".as_ref(), &file));
+    }
+
+    #[test]
+    fn a_flood_about_peers_is_cut_and_own_lines_are_not() {
+        let log = Log::default();
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        let limit = Limit(Mutex::new(Allowance::new(Instant::now())));
+        let subscriber = tracing_subscriber::registry().with(lines.with_filter(limit));
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..2 * BURST_LINES {
+                tracing::warn!(target: "lunette_target::core", "from a peer");
+                tracing::warn!(target: "lunette::serve", "own");
+            }
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let (peers, own) = (log.matches("from a peer").count(), log.matches("own").count());
+        assert!((BURST_LINES as usize..2 * BURST_LINES as usize).contains(&peers), "{peers}");
+        assert_eq!(own, 2 * BURST_LINES as usize);
     }
 
     fn written(allowance: &mut Allowance, now: Instant, lines: u32) -> u32 {

@@ -112,6 +112,11 @@ impl TargetDevice {
         self.inventory().port_groups.select_owner(lun, set)
     }
 
+    /// The access states of `lun`, by target port group, as REPORT TARGET PORT GROUPS tells them. Empty without groups.
+    pub fn access_states(&self, lun: Lun) -> Vec<(u16, AccessState)> {
+        self.inventory().report(lun).into_iter().map(|group| (group.group, group.state)).collect()
+    }
+
     /// The descriptors of the groups for `lun`, and IMPLICIT TRANSITION TIME in seconds.
     pub(crate) fn port_groups(&self, lun: Lun) -> (Vec<GroupDescriptor>, u8) {
         let inventory = self.inventory();

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lunette_device::{Nexus, NexusName, TargetDevice};
 use lunette_pdu::LoginStatus;
@@ -113,14 +114,11 @@ impl Core {
             debug_assert!(false, "a login ends twice");
             return;
         };
+        let began = login.began();
         let Some(key) = self.connections.enter(ticket, *login, now) else { return self.close_now(cx, id) };
         if let Some(conn) = self.connections.get_mut(id) {
-            tracing::info!(
-                peer = %conn.peer,
-                initiator = session.initiator_name,
-                target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
-                "logged in"
-            );
+            self.shared_sessions.add(&session, conn.peer.ip());
+            log_login(conn.peer, &session, now - began);
             let target = conn.device.as_ref().map_or("", |device| device.name());
             self.logins.count(target, |logins| logins.accepted += 1);
             if conn.nexus.is_none() {
@@ -136,6 +134,31 @@ impl Core {
     fn device_of(&self, session: &SessionInfo) -> Option<Arc<TargetDevice>> {
         self.lifecycle.device(&session.target.as_ref()?.name).cloned()
     }
+}
+
+/// A login has succeeded: the names, the proof, what was negotiated, and how long it took.
+fn log_login(peer: SocketAddr, session: &SessionInfo, took: Duration) {
+    let keys = &session.parameters;
+    tracing::info!(
+        %peer,
+        initiator = session.initiator_name,
+        target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
+        host = session.host.as_deref(),
+        chap_user = session.chap_user,
+        tsih = session.tsih.0,
+        header_digest = keys.header_digest.value(),
+        data_digest = keys.data_digest.value(),
+        error_recovery_level = keys.error_recovery_level,
+        max_connections = keys.max_connections,
+        recv_segment_bytes = keys.recv_data_segment_len,
+        send_segment_bytes = keys.send_data_segment_len,
+        first_burst_bytes = keys.first_burst_len,
+        max_burst_bytes = keys.max_burst_len,
+        initial_r2t = keys.initial_r2t,
+        immediate_data = keys.immediate_data,
+        took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "logged in"
+    );
 }
 
 /// The nexus of a new session.

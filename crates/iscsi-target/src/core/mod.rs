@@ -37,7 +37,7 @@ use lunette_session::Time;
 use lunette_session::iscsi_target::{Directory, Timers};
 
 use crate::control::Updates;
-use crate::monitor::{Counts, Logins, SharedDevices};
+use crate::monitor::{Counts, Logins, SharedDevices, SharedSessions};
 use crate::sessions::SessionObserver;
 use buffers::BufferQueue;
 use connections::Connections;
@@ -78,6 +78,7 @@ pub(crate) struct CoreConfig {
     pub(crate) updates: Arc<Updates>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) logins: Arc<Logins>,
+    pub(crate) shared_sessions: Arc<SharedSessions>,
     /// Where the first core says what is served.
     pub(crate) shared_devices: SharedDevices,
     pub(crate) observer: Option<SessionObserver>,
@@ -99,6 +100,7 @@ pub(crate) struct Core {
     entropy: Entropy,
     counts: Arc<Counts>,
     logins: Arc<Logins>,
+    shared_sessions: Arc<SharedSessions>,
     observer: Option<SessionObserver>,
 }
 
@@ -128,6 +130,7 @@ impl Core {
             entropy: config.entropy,
             counts: config.counts,
             logins: config.logins,
+            shared_sessions: config.shared_sessions,
             observer: config.observer,
         };
         core.resume_all_background();

@@ -1,6 +1,6 @@
 //! The values that the login has agreed on, under the names of RFC 7143 chapter 13.
 
-use lunette_session::keys::{Digest, Parameters, TaskReporting};
+use lunette_session::keys::{Parameters, TaskReporting};
 use serde::Serialize;
 
 use super::yes;
@@ -41,8 +41,8 @@ pub(crate) struct Negotiated {
 impl Negotiated {
     pub(crate) fn new(parameters: &Parameters) -> Self {
         Self {
-            header_digest: digest(parameters.header_digest),
-            data_digest: digest(parameters.data_digest),
+            header_digest: parameters.header_digest.value(),
+            data_digest: parameters.data_digest.value(),
             max_recv_data_segment_length: parameters.recv_data_segment_len,
             target_max_recv_data_segment_length: parameters.send_data_segment_len,
             max_burst_length: parameters.max_burst_len,
@@ -81,13 +81,6 @@ impl Negotiated {
             ("protocol level", self.protocol_level.to_string()),
             ("markers", format!("{} to us, {} to the target", marker(self.if_mark_int), marker(self.of_mark_int))),
         ]
-    }
-}
-
-fn digest(digest: Digest) -> &'static str {
-    match digest {
-        Digest::None => "None",
-        Digest::Crc32c => "CRC32C",
     }
 }
 

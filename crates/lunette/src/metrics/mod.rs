@@ -15,14 +15,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lunette_device::{CommandKind, InitiatorBytes, LATENCY_BOUNDS, UnitCounts};
 use lunette_scsi::SenseKey;
 use lunette_scsi::persistent::ReservationType;
+use lunette_scsi::port_groups::AccessState;
 use lunette_target::{LoginCounts, Statistics};
 
 pub(crate) use reload::{Reload, note_reload};
+use snapshot::SessionLabels;
 pub(crate) use snapshot::{LunNumbers, Snapshot, TargetNumbers};
 use text::{Label, Text, Type};
 
 /// Logical units that have metrics of their own. One has some 15 lines, and 17 more for each kind of command that it has seen.
 const MAX_LUNS: usize = 4096;
+
+/// Sessions that metrics tell about, when all differ.
+const MAX_SESSIONS: usize = 1024;
 
 /// Initiators that have metrics of their own; the others of a target are one, `other`.
 const MAX_INITIATORS: usize = 256;
@@ -69,6 +74,7 @@ fn sessions(text: &mut Text, snapshot: &Snapshot) {
     for target in &snapshot.targets {
         text.sample(name, &[("target", &target.name)], target.sessions);
     }
+    session_infos(text, snapshot);
     let total =
         |number: fn(&Statistics) -> u64| snapshot.cores.iter().map(|core| number(&core.statistics)).sum::<u64>();
     let help = "Connections of all targets, with those that log in.";
@@ -93,6 +99,30 @@ fn sessions(text: &mut Text, snapshot: &Snapshot) {
         let count: u64 = snapshot.cores.iter().map(|core| core.statistics.task_management[number]).sum();
         text.sample(name, &[("function", &function)], count);
     }
+}
+
+fn session_infos(text: &mut Text, snapshot: &Snapshot) {
+    let name = "lunette_session_info";
+    text.begin(
+        name,
+        Type::Gauge,
+        "What was negotiated, of a session of a target. The value is the number of such sessions.",
+    );
+    for (of, count) in snapshot.sessions.iter().take(MAX_SESSIONS) {
+        let SessionLabels { target, initiator, address, header_digest, data_digest, level } = of;
+        let labels: [Label<'_>; 6] = [
+            ("target", target),
+            ("initiator", initiator),
+            ("address", address),
+            ("header_digest", header_digest),
+            ("data_digest", data_digest),
+            ("level", level),
+        ];
+        text.sample(name, &labels, count);
+    }
+    let left_out: usize = snapshot.sessions.values().skip(MAX_SESSIONS).sum();
+    let help = "Sessions that lunette_session_info leaves out, because there are too many.";
+    single(text, "lunette_sessions_left_out", Type::Gauge, help, left_out);
 }
 
 /// An end of logins, and how many there were.
@@ -191,6 +221,7 @@ fn luns(text: &mut Text, snapshot: &Snapshot) {
             text.sample(name, &[("target", target), ("lun", &lun.lun), ("type", &reservation_name(reservation))], 1);
         }
     }
+    access_states(text, &luns);
     let name = "lunette_lun_commands_total";
     text.begin(name, Type::Counter, "Commands that ended with a response.");
     for (target, lun) in &luns {
@@ -216,6 +247,29 @@ fn luns(text: &mut Text, snapshot: &Snapshot) {
         for (kind, op) in KINDS {
             histogram(text, name, &[("target", target), ("lun", &lun.lun), ("op", &op)], &lun.counts, kind);
         }
+    }
+}
+
+fn access_states(text: &mut Text, luns: &[(&Arc<str>, &LunNumbers)]) {
+    let name = "lunette_lun_access_state";
+    text.begin(name, Type::Gauge, "The access state of a logical unit through a target port group. The value is 1.");
+    for (target, lun) in luns {
+        for (group, state) in &lun.access {
+            let labels: [Label<'_>; 4] =
+                [("target", target), ("lun", &lun.lun), ("group", group), ("state", &access_name(*state))];
+            text.sample(name, &labels, 1);
+        }
+    }
+}
+
+fn access_name(state: AccessState) -> &'static str {
+    match state {
+        AccessState::ActiveOptimized => "active_optimized",
+        AccessState::ActiveNonOptimized => "active_non_optimized",
+        AccessState::Standby => "standby",
+        AccessState::Unavailable => "unavailable",
+        AccessState::Offline => "offline",
+        AccessState::Transitioning => "transitioning",
     }
 }
 
@@ -295,7 +349,8 @@ fn bound(all: &BTreeMap<Arc<str>, InitiatorBytes>, left: &mut usize) -> BTreeMap
 /// A metric with one value for each core.
 struct OfCore(&'static str, Type, &'static str, fn(&Statistics) -> u64);
 
-const OF_CORE: [OfCore; 8] = [
+const OF_CORE: [OfCore; 9] = [
+    OfCore("lunette_commands", Type::Gauge, "Commands under way.", |s| s.tasks as u64),
     OfCore("lunette_buffer_bytes", Type::Gauge, "Bytes of buffers that hold data in flight.", |s| {
         s.buffer_bytes as u64
     }),

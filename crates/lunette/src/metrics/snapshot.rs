@@ -1,12 +1,14 @@
 //! The numbers of a server at one time.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_device::{InitiatorBytes, LogicalUnit, TargetDevice, UnitCounts};
 use lunette_scsi::Lun;
 use lunette_scsi::persistent::ReservationType;
+use lunette_scsi::port_groups::AccessState;
 use lunette_target::{LoginCounts, Monitor, Statistics};
 
 use super::process::Process;
@@ -16,11 +18,24 @@ use super::reload::{Reload, last_reload};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) targets: Vec<TargetNumbers>,
+    pub(super) sessions: BTreeMap<SessionLabels, usize>,
     pub(super) logins: BTreeMap<Arc<str>, LoginCounts>,
     pub(super) cores: Vec<CoreNumbers>,
     pub(super) uptime: Duration,
     pub(super) reload: Option<Reload>,
     pub(super) process: Process,
+}
+
+/// What a metric tells of a session. Sessions with the same labels are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SessionLabels {
+    /// Empty in a discovery session.
+    pub(super) target: String,
+    pub(super) initiator: String,
+    pub(super) address: IpAddr,
+    pub(super) header_digest: &'static str,
+    pub(super) data_digest: &'static str,
+    pub(super) level: u32,
 }
 
 /// One target.
@@ -43,6 +58,8 @@ pub(crate) struct LunNumbers {
     pub(super) allocated_bytes: Option<u64>,
     pub(super) free_bytes: Option<u64>,
     pub(super) reservation: Option<ReservationType>,
+    /// By target port group.
+    pub(super) access: Vec<(u16, AccessState)>,
     pub(crate) counts: UnitCounts,
 }
 
@@ -60,6 +77,7 @@ impl Snapshot {
         let cores = monitor.read_cores().zip(monitor.cpu_times());
         Self {
             targets: monitor.devices().into_iter().map(target).collect(),
+            sessions: sessions(monitor),
             logins: monitor.logins(),
             cores: cores.map(|(statistics, busy)| CoreNumbers { statistics, busy }).collect(),
             uptime: monitor.uptime(),
@@ -69,19 +87,36 @@ impl Snapshot {
     }
 }
 
+fn sessions(monitor: &Monitor) -> BTreeMap<SessionLabels, usize> {
+    let mut counted = BTreeMap::new();
+    for (session, address) in monitor.sessions() {
+        let keys = &session.parameters;
+        let labels = SessionLabels {
+            target: session.target.as_ref().map(|target| target.name.clone()).unwrap_or_default(),
+            initiator: session.initiator_name.clone(),
+            address,
+            header_digest: keys.header_digest.value(),
+            data_digest: keys.data_digest.value(),
+            level: keys.error_recovery_level,
+        };
+        *counted.entry(labels).or_default() += 1;
+    }
+    counted
+}
+
 impl TargetNumbers {
     fn of(device: &TargetDevice, with_initiators: bool) -> Self {
         Self {
             name: device.name().into(),
             sessions: device.nexuses(),
-            luns: device.units().iter().map(|(lun, unit)| LunNumbers::of(*lun, unit)).collect(),
+            luns: device.units().iter().map(|(lun, unit)| LunNumbers::of(device, *lun, unit)).collect(),
             initiators: if with_initiators { device.initiator_bytes() } else { BTreeMap::new() },
         }
     }
 }
 
 impl LunNumbers {
-    fn of(lun: Lun, unit: &LogicalUnit) -> Self {
+    fn of(device: &TargetDevice, lun: Lun, unit: &LogicalUnit) -> Self {
         let space = unit.space();
         Self {
             lun,
@@ -91,6 +126,7 @@ impl LunNumbers {
             allocated_bytes: space.map(|space| space.used_bytes),
             free_bytes: space.map(|space| space.free_bytes),
             reservation: unit.reservation(),
+            access: device.access_states(lun),
             counts: unit.counts(),
         }
     }

@@ -20,6 +20,7 @@ fn lun(number: u16) -> LunNumbers {
         allocated_bytes: Some(4096),
         free_bytes: None,
         reservation: Some(ReservationType::WriteExclusive),
+        access: vec![(1, AccessState::ActiveOptimized), (2, AccessState::Standby)],
         counts: used_unit().counts(),
     }
 }
@@ -46,6 +47,17 @@ fn used_unit() -> Arc<LogicalUnit> {
     unit
 }
 
+fn session_of(initiator: &str) -> SessionLabels {
+    SessionLabels {
+        target: TARGET.into(),
+        initiator: initiator.into(),
+        address: [192, 0, 2, 1].into(),
+        header_digest: "None",
+        data_digest: "CRC32C",
+        level: 0,
+    }
+}
+
 fn snapshot() -> Snapshot {
     let initiators = [("iqn.2026-11.host:a", 7), ("", 2)];
     let bytes = |read_bytes| InitiatorBytes { read_bytes, written_bytes: 1 };
@@ -58,6 +70,7 @@ fn snapshot() -> Snapshot {
     let logins = LoginCounts { accepted: 5, refused: 1, failed: 0 };
     Snapshot {
         targets: vec![target],
+        sessions: [(session_of("iqn.2026-11.host:a"), 2)].into(),
         logins: [(TARGET.into(), logins)].into(),
         cores: vec![CoreNumbers { busy: Duration::from_secs(4), ..CoreNumbers::default() }; 2],
         uptime: Duration::from_secs(10),
@@ -90,6 +103,12 @@ fn every_number_has_its_line() {
         (&format!("lunette_lun_commands_total{of_lun},op=\"read\"}}"), "1"),
         (&format!("lunette_lun_commands_total{of_lun},op=\"write\"}}"), "0"),
         (&format!("lunette_lun_errors_total{of_lun},sense=\"unit_attention\"}}"), "1"),
+        (&format!("lunette_lun_access_state{of_lun},group=\"2\",state=\"standby\"}}"), "1"),
+        (
+            "lunette_session_info{target=\"iqn.2026-11.test:disk\",initiator=\"iqn.2026-11.host:a\",address=\"192.0.2.1\",header_digest=\"None\",data_digest=\"CRC32C\",level=\"0\"}",
+            "2",
+        ),
+        ("lunette_commands{core=\"0\"}", "0"),
         (&format!("lunette_lun_reserved{of_lun},type=\"write_exclusive\"}}"), "1"),
         (&format!("lunette_lun_info{of_lun},serial=\"serial \\\"1\\\"\",block_size=\"512\"}}"), "1"),
     ] {
@@ -126,9 +145,12 @@ fn names_are_bounded_and_sums_are_whole() {
     let bytes = InitiatorBytes { read_bytes: 1, written_bytes: 0 };
     target.initiators = (0..MAX_INITIATORS + 3).map(|at| (format!("iqn.{at:04}").into(), bytes)).collect();
     snapshot.targets = vec![target];
+    snapshot.sessions = (0..MAX_SESSIONS + 2).map(|at| (session_of(&format!("iqn.{at:04}")), 2)).collect();
     let text = render(&snapshot);
     assert_eq!(value(&text, "lunette_luns_left_out"), "5");
     assert_eq!(text.matches("lunette_lun_info{").count(), MAX_LUNS);
+    assert_eq!(value(&text, "lunette_sessions_left_out"), "4");
+    assert_eq!(text.matches("lunette_session_info{").count(), MAX_SESSIONS);
     assert_eq!(text.matches("lunette_initiator_read_bytes_total{").count(), MAX_INITIATORS + 1);
     assert_eq!(
         value(&text, &format!("lunette_initiator_read_bytes_total{{target=\"{TARGET}\",initiator=\"other\"}}")),

@@ -63,6 +63,15 @@ struct Thread {
     cid: Cid,
 }
 
+/// The names that an initiator gives in its login. Before the login has succeeded, they are no more than its word.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoginClaims {
+    /// The initiator's iSCSI name, as it was sent.
+    pub initiator: Option<String>,
+    /// The target that it asks for.
+    pub target: Option<String>,
+}
+
 /// One login in progress.
 pub(crate) struct Login {
     directory: Arc<Directory>,
@@ -80,6 +89,7 @@ pub(crate) struct Login {
     assembler: TextAssembler,
     /// Parts of a long answer that the initiator has yet to ask for.
     outgoing: VecDeque<Vec<u8>>,
+    claims: LoginClaims,
     identity: Option<Identity>,
     security: Security,
     negotiation: Option<Negotiation>,
@@ -102,12 +112,18 @@ impl Login {
             stage: None,
             assembler: TextAssembler::new(MAX_LOGIN_TEXT_BYTES),
             outgoing: VecDeque::new(),
+            claims: LoginClaims::default(),
             identity: None,
             security: Security::Open,
             negotiation: None,
             declared: false,
             last: None,
         }
+    }
+
+    /// The names that have come so far.
+    pub(crate) fn claims(&self) -> &LoginClaims {
+        &self.claims
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {

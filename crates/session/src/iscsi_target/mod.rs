@@ -23,6 +23,7 @@ pub use event::{
     TaskManagementTicket, TaskTag,
 };
 pub use hosts::{Host, host_of};
+pub use login::LoginClaims;
 pub use session::{Session, SessionInfo};
 pub use sessions::{AdmitRequest, Admitted, LoginTicket, SessionKey, Sessions};
 pub use tasks::window::BufferShare;

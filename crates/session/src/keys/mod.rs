@@ -28,6 +28,16 @@ pub enum Digest {
     Crc32c,
 }
 
+impl Digest {
+    /// The value of the key (RFC 7143 section 13.1).
+    pub const fn value(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Crc32c => "CRC32C",
+        }
+    }
+}
+
 /// How the tasks of an aborted set report (RFC 7143 section 13.23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TaskReporting {

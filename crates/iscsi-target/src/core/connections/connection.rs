@@ -9,7 +9,7 @@ use lunette_device::{Nexus, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, CloseReason, Connection, ConnectionMut, LoginConnection, SessionInfo, SessionKey,
+    AdmitRequest, CloseReason, Connection, ConnectionMut, LoginClaims, LoginConnection, SessionInfo, SessionKey,
 };
 
 use super::pace::UnderWay;
@@ -135,6 +135,11 @@ impl Conn {
     }
 
     pub(in crate::core) fn log_close(&self, reason: &CloseReason) {
+        if let Some(login) = &self.login {
+            let LoginClaims { initiator, target } = login.claims();
+            tracing::warn!(peer = %self.peer, initiator, target, %reason, "login failed");
+            return;
+        }
         let (peer, initiator) = (self.peer, self.initiator());
         match reason {
             CloseReason::Logout | CloseReason::ConnectionLogout | CloseReason::RecoveryLogout => {
@@ -150,7 +155,7 @@ impl Conn {
         tracing::warn!(
             peer = %self.peer,
             initiator = self.initiator(),
-            target_name = self.device.as_ref().map_or("-", |device| device.name()),
+            target = self.device.as_ref().map_or("-", |device| device.name()),
             %lun,
             command = ?opcode,
             took_ms = millis(*took),

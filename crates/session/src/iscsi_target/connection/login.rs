@@ -13,7 +13,7 @@ use crate::held::Held;
 use crate::iscsi_target::directory::Directory;
 use crate::iscsi_target::event::CloseReason;
 use crate::iscsi_target::full_feature::FullFeature;
-use crate::iscsi_target::login::{Login, Refusal, Step, refused};
+use crate::iscsi_target::login::{Login, LoginClaims, Refusal, Step, refused};
 use crate::iscsi_target::session::SessionInfo;
 use crate::iscsi_target::sessions::AdmitRequest;
 use crate::iscsi_target::tasks::window::CommandWindow;
@@ -63,7 +63,10 @@ pub struct LoginConnection {
     /// Bytes that came while the connection could not take them.
     held: Held,
     timers: Timers,
+    began: Time,
     deadline: Time,
+    /// Of a login that is over.
+    claims: LoginClaims,
 }
 
 impl LoginConnection {
@@ -79,7 +82,9 @@ impl LoginConnection {
             events: VecDeque::new(),
             held: Held::default(),
             timers,
+            began: now,
             deadline: now + timers.login,
+            claims: LoginClaims::default(),
         }
     }
 
@@ -169,6 +174,16 @@ impl LoginConnection {
         if self.deadline <= now {
             self.close(CloseReason::LoginTimeout);
         }
+    }
+
+    /// When the connection was accepted.
+    pub fn began(&self) -> Time {
+        self.began
+    }
+
+    /// The names that the initiator has given so far, also when the login has failed.
+    pub fn claims(&self) -> &LoginClaims {
+        self.login.as_ref().map_or(&self.claims, |login| login.claims())
     }
 
     /// The targets that the login began with; `None` when the connection is over. See [`Directory::recheck`].
@@ -300,7 +315,8 @@ impl LoginConnection {
     }
 
     fn close(&mut self, reason: CloseReason) {
-        if self.login.take().is_some() {
+        if let Some(login) = self.login.take() {
+            self.claims = login.claims().clone();
             self.held = Held::default();
             self.events.push_back(LoginEvent::Close(reason));
         }

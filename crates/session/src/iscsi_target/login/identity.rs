@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_pdu::{LoginStatus, Tsih};
 
-use super::{Answers, Login, Refusal, refuse};
+use super::{Answers, Login, LoginClaims, Refusal, refuse};
 use crate::chap::Authentication;
 use crate::iscsi_target::directory::{Admission, Moved, TargetNode};
 use crate::keys::Negotiation;
@@ -48,6 +48,8 @@ impl Login {
         if initiator_name.len() > MAX_NAME_BYTES {
             return refuse(LoginStatus::INITIATOR_ERROR, "InitiatorName is longer than 223 bytes");
         }
+        let target = value("TargetName").filter(|name| name.len() <= MAX_NAME_BYTES);
+        self.claims = LoginClaims { initiator: Some(initiator_name.to_owned()), target: target.map(str::to_owned) };
         let admission = match value("SessionType").unwrap_or("Normal") {
             "Discovery" => None,
             "Normal" => Some(self.find_target(initiator_name, value("TargetName"))?),
