@@ -31,11 +31,20 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Builds the programs that the checks start: the command, its hostile peers, and the laboratory. One build makes all of them, so that they share
-/// their dependencies.
+/// Builds the programs that the checks start: the command, its hostile peers, and the laboratory.
 pub(crate) fn build_for_checks() -> Result<()> {
-    let programs = ["lunette", "lunette-hostile", "lunette-lab"];
-    let what = programs.into_iter().flat_map(|program| ["--bin", program]);
+    build(&["lunette", "lunette-hostile", "lunette-lab"])
+}
+
+/// Builds a program with the compiler's checks in it, and gives its path.
+pub(crate) fn checked_program(name: &str) -> Result<PathBuf> {
+    build(&[name])?;
+    Ok(target_dir().join("checks").join(name))
+}
+
+/// The whole workspace is named, so that all programs share their dependencies.
+fn build(programs: &[&str]) -> Result<()> {
+    let what = programs.iter().flat_map(|program| ["--bin", program]);
     run(cargo(["build", "--locked", "--profile", "checks", "--workspace"]).args(what))
 }
 

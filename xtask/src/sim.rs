@@ -1,10 +1,12 @@
 //! `cargo xtask sim`: initiator and target under a virtual clock and a network that breaks everything.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::process::{self, cargo};
+use crate::process;
+
+const SIMULATOR: &str = "lunette-sim";
 
 /// Runs for each transport, recovery level and number of connections, in `cargo xtask test`.
 const SEEDS_OF_THE_STEP: &str = "40";
@@ -61,15 +63,13 @@ impl Arguments {
 
 /// Builds the simulator and runs it. The simulator reports the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut command = cargo(["run", "--quiet", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
-    let status = command.args(arguments.words()).status()?;
+    let status = Command::new(process::checked_program(SIMULATOR)?).args(arguments.words()).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs a few hundred seeds.
 pub(crate) fn step() -> Result<()> {
-    let mut command = cargo(["run", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
-    process::run(command.args(["--seeds", SEEDS_OF_THE_STEP]))?;
-    let mut command = cargo(["run", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
-    process::run(command.args(["--gateways", "--seeds", GATEWAY_SEEDS_OF_THE_STEP]))
+    let program = process::checked_program(SIMULATOR)?;
+    process::run(Command::new(&program).args(["--seeds", SEEDS_OF_THE_STEP]))?;
+    process::run(Command::new(&program).args(["--gateways", "--seeds", GATEWAY_SEEDS_OF_THE_STEP]))
 }
