@@ -15,6 +15,8 @@
 //!   sessions send again what was ended.
 //! - A new nexus that hears of a power-on carries nothing before another path has shown that its own nexus outlived it; else the power-on
 //!   counts ([`Action::PowerOn`]). A disk that was not written has nothing to lose.
+//! - A path on which no request ends for a while is closed when another path reports that its port does not have the disk any more: what stands between
+//!   that port and the disk may be cut, while the port still answers pings.
 //! - A request ends exactly once.
 
 #[cfg(test)]
@@ -32,8 +34,8 @@ use lunette_session::Time;
 use super::claims::Claims;
 use crate::Repeat;
 use crate::limits::{
-    CLEAR_PAUSE, FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, MAX_REPEATS, MAX_UNFINISHED_REQUESTS, STATES_INTERVAL,
-    STATES_PAUSE, TIMEOUT_TICK,
+    CLEAR_PAUSE, FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, MAX_REPEATS, MAX_UNFINISHED_REQUESTS, PATH_PING,
+    STATES_INTERVAL, STATES_PAUSE, TIMEOUT_TICK,
 };
 
 /// What the driver is to do.
@@ -131,6 +133,8 @@ struct Path {
     failures: u32,
     found: Found,
     in_flight: usize,
+    /// When a request ended last, or the first one was sent.
+    moved_at: Time,
     /// What was sent in lives before this one cannot run any more.
     cleared_before: u64,
     /// When it may be cleared over another path.
@@ -157,6 +161,7 @@ impl Path {
             failures: 0,
             found: Found { portal_group: None, port_group: None, access: AccessState::Unavailable },
             in_flight: 0,
+            moved_at: Time::default(),
             cleared_before: 0,
             clear_at: Time::default(),
             clearing: None,
@@ -171,6 +176,11 @@ impl Path {
 
     fn is_up(&self) -> bool {
         self.link == Link::Up
+    }
+
+    /// When its requests under way have made no progress for too long.
+    fn stands_still_at(&self) -> Option<Time> {
+        (self.is_up() && self.in_flight > 0).then(|| self.moved_at + PATH_PING)
     }
 
     /// The place of the path in the order of preference, when it takes commands.
@@ -347,7 +357,11 @@ impl<T> Machine<T> {
         entry.stage = Stage::Sent { path, life };
         entry.attempts += 1;
         self.actions.push_back(Action::Send { request: key, path, timeout: entry.deadline - now });
-        self.paths[path].in_flight += 1;
+        let this = &mut self.paths[path];
+        if this.in_flight == 0 {
+            this.moved_at = now;
+        }
+        this.in_flight += 1;
         self.turn = (path + 1) % self.paths.len();
     }
 
@@ -363,8 +377,9 @@ impl<T> Machine<T> {
         let Stage::Sent { path, life } = entry.stage else { return Fate::Stays };
         let may_go_on = entry.attempts <= MAX_REPEATS;
         let repeat = entry.repeat;
-        if self.paths[path].life == life {
-            self.paths[path].in_flight = self.paths[path].in_flight.saturating_sub(1);
+        let this = &mut self.paths[path];
+        if this.life == life {
+            (this.in_flight, this.moved_at) = (this.in_flight.saturating_sub(1), now);
         }
         match ended {
             Ended::Answered => Fate::Over(self.finish(request)),
@@ -553,7 +568,21 @@ impl<T> Machine<T> {
                 None => {}
             }
         }
+        self.leave_ports_without_disk(path, now);
         self.settle(now);
+    }
+
+    /// Closes paths that stand still and whose ports, as `witness` has told, do not have the disk any more. Without an active path they may yet answer.
+    fn leave_ports_without_disk(&mut self, witness: usize, now: Time) {
+        if self.best().is_none() {
+            return;
+        }
+        for path in 0..self.paths.len() {
+            let this = &self.paths[path];
+            if path != witness && this.rank().is_none() && this.stands_still_at().is_some_and(|at| at <= now) {
+                self.close(path, now);
+            }
+        }
     }
 
     /// A path gave no answer about access states. It is asked again, unless it is lost.
@@ -600,9 +629,13 @@ impl<T> Machine<T> {
     fn give_up_path(&mut self, path: usize, now: Time) {
         let this = &self.paths[path];
         if this.is_up() && !this.lost_meanwhile {
-            self.actions.push_back(Action::Close { path });
-            self.lost(path, self.paths[path].life, now);
+            self.close(path, now);
         }
+    }
+
+    fn close(&mut self, path: usize, now: Time) {
+        self.actions.push_back(Action::Close { path });
+        self.lost(path, self.paths[path].life, now);
     }
 
     /// A path has heard of a power-on.
@@ -631,7 +664,8 @@ impl<T> Machine<T> {
         self.check_at = is_waiting.then(|| self.check_at.unwrap_or(now + TIMEOUT_TICK));
     }
 
-    /// Asks paths that are not active for their states: often while a request waits for one or a group is in transition, seldom otherwise.
+    /// Asks paths that are not active for their states: often while a request waits for one, another path stands still, or a group is in transition; seldom
+    /// otherwise.
     fn look_for_active_paths(&mut self, now: Time) {
         for path in 0..self.paths.len() {
             if self.paths[path].is_up() && self.paths[path].rank().is_none() && self.ask_time(path) <= now {
@@ -642,8 +676,12 @@ impl<T> Machine<T> {
 
     fn ask_time(&self, path: usize) -> Time {
         let Path { found, ask_at, .. } = &self.paths[path];
-        let is_urgent = !self.ready.is_empty() || found.access == AccessState::Transitioning;
-        if is_urgent { *ask_at } else { *ask_at + STATES_INTERVAL }
+        if !self.ready.is_empty() || found.access == AccessState::Transitioning {
+            return *ask_at;
+        }
+        let seldom = *ask_at + STATES_INTERVAL;
+        let stands_still = self.paths.iter().filter_map(Path::stands_still_at).min();
+        stands_still.map_or(seldom, |at| seldom.min(at.max(*ask_at)))
     }
 
     /// Clears paths whose strays hold up a write.

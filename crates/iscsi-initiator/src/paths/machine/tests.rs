@@ -101,6 +101,44 @@ fn a_command_that_a_standby_port_refused_goes_elsewhere_unless_it_has_one_attemp
     assert_eq!(machine.ended(key, Ended::NotActive(Standby), at(1)), Fate::Over(7));
 }
 
+/// The port still answers pings.
+#[test]
+fn a_path_that_stands_still_is_left_when_its_port_has_lost_the_disk() {
+    let group = |group, state| PortGroup { group, preferred: false, state };
+    let mut machine = up(&[ActiveOptimized, Standby]);
+    let (first, second) = (machine.write(0..1, at(0)), machine.read(at(0)));
+    assert_eq!(machine.sent(), [(first, 0), (second, 0)]);
+    machine.ended(first, Ended::Answered, at(1000));
+    let still = at(1000) + PATH_PING;
+    assert_eq!(machine.next_timeout(), Some(still));
+    machine.time_has_come(still);
+    assert_eq!(machine.actions(), [Action::AskStates { path: 1 }]);
+    // It has the disk as before, and is only slow.
+    machine.states(1, 1, Some(&[group(0, ActiveOptimized), group(1, Standby)]), still);
+    assert_eq!(machine.actions(), []);
+    assert_eq!(machine.next_timeout(), Some(still + STATES_PAUSE));
+    machine.time_has_come(still + STATES_PAUSE);
+    assert_eq!(machine.actions(), [Action::AskStates { path: 1 }]);
+    // While no port has the disk, this one may yet.
+    machine.states(1, 1, Some(&[group(0, Standby), group(1, Standby)]), still + STATES_PAUSE);
+    assert_eq!(machine.actions(), [Action::AskStates { path: 0 }]);
+    machine.states(1, 1, Some(&[group(0, Standby), group(1, ActiveOptimized)]), still + STATES_PAUSE);
+    assert_eq!(machine.actions(), [Action::Close { path: 0 }]);
+    assert_eq!(machine.ended(second, Ended::Lost, still + STATES_PAUSE), Fate::Stays);
+    assert_eq!(machine.sent(), [(second, 1)]);
+}
+
+#[test]
+fn a_path_whose_requests_end_is_not_left() {
+    let group = |group, state| PortGroup { group, preferred: false, state };
+    let mut machine = up(&[ActiveOptimized, Standby]);
+    let keys: Vec<Key> = (0..2).map(|_| machine.read(at(0))).collect();
+    machine.ended(keys[0], Ended::Answered, at(5000));
+    machine.sent();
+    machine.states(1, 1, Some(&[group(0, Standby), group(1, ActiveOptimized)]), at(5001));
+    assert_eq!(machine.actions(), []);
+}
+
 #[test]
 fn one_answer_tells_the_states_of_all_paths() {
     let mut machine = up(&[ActiveOptimized, Standby]);
