@@ -2,12 +2,15 @@
 
 use std::env;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
+use crate::server::DEFAULT_TARGET;
 use crate::tool::{Ran, run};
 
 /// Tests use the cluster together, those that break it have it for themselves.
@@ -64,6 +67,17 @@ impl Ceph {
         run(program, [&["--conf", conf], arguments].concat())
     }
 
+    /// Where clients reach the monitor and the OSD.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let json = |arguments: &[&str]| -> Value {
+            serde_json::from_str(self.ceph(&[arguments, &["--format", "json"]].concat()).succeeded()).expect("JSON")
+        };
+        let (monitors, osds) = (json(&["mon", "dump"]), json(&["osd", "dump"]));
+        let addresses = [&monitors["mons"][0]["public_addrs"], &osds["osds"][0]["public_addrs"]];
+        let parse = |address: &Value| address["addrvec"][0]["addr"].as_str()?.parse().ok();
+        addresses.into_iter().map(|address| parse(address).unwrap_or_else(|| panic!("an address: {address}"))).collect()
+    }
+
     /// Sends a signal to the OSD.
     pub fn signal_osd(&self, signal: Signal) {
         let folder = self.conf.parent().expect("the folder of the cluster");
@@ -101,11 +115,23 @@ impl Image<'_> {
         format!("rbd:rbd/{}{suffix}?conf={}", self.name, self.ceph.conf.display())
     }
 
+    /// The configuration of a gateway to it, of two, with this portal and target port group.
+    pub fn gateway(&self, portal: &str, group: u16) -> String {
+        format!(
+            "portal = [{{ address = \"{portal}\", group = {group} }}]\n\
+             [[target]]\n\
+             name = \"{DEFAULT_TARGET}\"\n\
+             gateways = {{ group = {group}, groups = [1, 2] }}\n\
+             lun = [{{ number = 0, disk = {:?} }}]\n",
+            self.url()
+        )
+    }
+
     /// The extents that have space, as `rbd diff` sees them.
     pub fn extents(&self) -> Vec<(u64, u64)> {
         let found = self.ceph.rbd(&["diff", &self.name, "--format", "json"]);
-        let extents: serde_json::Value = serde_json::from_str(found.succeeded()).expect("a list");
-        let number = |extent: &serde_json::Value, key: &str| extent[key].as_u64().expect("a number");
+        let extents: Value = serde_json::from_str(found.succeeded()).expect("a list");
+        let number = |extent: &Value, key: &str| extent[key].as_u64().expect("a number");
         let list = extents.as_array().expect("a list").iter();
         list.map(|extent| (number(extent, "offset"), number(extent, "length"))).collect()
     }

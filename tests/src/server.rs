@@ -1,8 +1,10 @@
 //! A `lunette serve` for a single test.
 
+use std::borrow::BorrowMut;
 use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::configured::Configured;
 use crate::process::{memory_kib, signal, wait_at_most, wait_until};
 
 /// The default name of the target.
@@ -45,6 +48,14 @@ fn binary() -> PathBuf {
     binary
 }
 
+/// The command that serves what is in `place`, with `socket` as the only one that a service manager passes. `runner` runs it: a program that ends by
+/// executing its arguments.
+pub fn passing_socket(mut runner: Command, place: &Configured, socket: impl Into<OwnedFd>) -> Command {
+    runner.args(["sh", "-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null", "sh"]).arg(binary());
+    runner.args(["serve", "--config"]).arg(place.file("config")).stdin(socket.into());
+    runner
+}
+
 /// A server that listens. Dropping it without [`Server::stop`] kills it.
 pub struct Server {
     child: Option<Child>,
@@ -66,7 +77,8 @@ impl Server {
     }
 
     /// Starts `command`, with the input that it has, and reads the URLs of `luns` logical units.
-    pub fn spawn(command: &mut Command, luns: usize) -> Self {
+    pub fn spawn(mut command: impl BorrowMut<Command>, luns: usize) -> Self {
+        let command = command.borrow_mut();
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let lines = lines(child.stdout.take().expect("the pipe was asked for"));

@@ -4,12 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_pdu::TargetPdu;
 use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
-use lunette_tests::{Ceph, Configured, Image, Server, attach, lunette, run_at_most, wait_until};
+use lunette_tests::{Ceph, Configured, Image, Island, Server, attach, lunette, run_at_most, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -43,15 +44,16 @@ struct Gateway {
 
 impl Gateway {
     fn start(image: &Image<'_>, group: u16) -> Self {
-        let text = format!(
-            "portal = [{{ address = \"127.0.0.1:0\", group = {group} }}]\n\
-             [[target]]\n\
-             name = \"iqn.2026-11.lunette:disk\"\n\
-             gateways = {{ group = {group}, groups = [1, 2] }}\n\
-             lun = [{{ number = 0, disk = {:?} }}]\n",
-            image.url()
-        );
-        let (configured, server) = Configured::serve(&text, 1);
+        let (configured, server) = Configured::serve(&image.gateway("127.0.0.1:0", group), 1);
+        let initiator = attach(&server, &[]);
+        Self { server, initiator, _configured: configured }
+    }
+
+    /// Starts one on an island. Initiators reach it all the same.
+    fn start_on(island: &Island, image: &Image<'_>, group: u16) -> Self {
+        let (configured, portal) = (Configured::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+        configured.write(&image.gateway(&portal.local_addr().unwrap().to_string(), group));
+        let server = island.serve(&configured, portal);
         let initiator = attach(&server, &[]);
         Self { server, initiator, _configured: configured }
     }
@@ -228,6 +230,58 @@ fn a_gateway_that_was_stopped_and_wakes_up_writes_nothing() {
     assert_eq!(first.read(0), vec![2; 512]);
     first.server.stop();
     second.server.stop();
+}
+
+/// Its initiators still reach it, and what it wanted to write arrives when another gateway has long had the disk.
+#[test]
+fn a_gateway_that_loses_the_cluster_writes_nothing_late() {
+    let ceph = Ceph::shared();
+    let (image, island) = (ceph.image(8), Island::with_ways_to(&ceph));
+    let mut first = Gateway::start_on(&island, &image, 1);
+    first.await_owner(1);
+    let mut second = Gateway::start(&image, 2);
+    second.await_owner(1);
+    first.write(0, 1);
+    island.cut_off();
+    let late: Vec<_> = (0..8).map(|lba| first.initiator.start_write(0, lba, vec![0xbb; 512], 512)).collect();
+    println!("after a loss of the cluster: {:.3} s", second.write(0, 2).as_secs_f64());
+    for lba in 1..8 {
+        second.write(lba, 2);
+    }
+    island.join_again();
+    for write in late {
+        assert_ne!(first.initiator.finish(write).status, 0, "a write of the fenced gateway was answered GOOD");
+    }
+    first.await_owner(2);
+    for lba in 0..8 {
+        assert_eq!(second.read(lba), vec![2; 512], "block {lba}");
+    }
+    // It is a gateway again.
+    gateway(&["move", &image.url(), "--to", "1"]);
+    assert_eq!(first.read(0), vec![2; 512]);
+    first.server.stop();
+    second.server.stop();
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_moves_no_disk() {
+    let ceph = Ceph::alone();
+    let image = ceph.image(8);
+    let (mut first, mut second) = two(&image);
+    first.write(0, 1);
+    ceph.signal_osd(Signal::STOP);
+    let held = first.initiator.start_write(0, 1, vec![2; 512], 512);
+    // Longer than a gateway may be silent.
+    let logs = || first.server.log() + &second.server.log();
+    let fenced = wait_until(Duration::from_secs(4), || Some(logs()).filter(|log| log.contains("blocklist")));
+    assert_eq!(fenced, None);
+    ceph.signal_osd(Signal::CONT);
+    assert_eq!(first.initiator.finish(held).status, GOOD);
+    first.await_owner(1);
+    second.await_owner(1);
+    assert_eq!(first.read(1), vec![2; 512]);
+    second.server.stop();
+    first.server.stop();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::Command;
 use std::time::Duration;
 
-use lunette_tests::{Configured, Server, lunette, run_at_most};
+use lunette_tests::{Configured, Server, lunette, passing_socket, run_at_most};
 
 /// The longest wait for a message, and for a command.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -75,10 +75,8 @@ fn the_watchdog_hears_of_a_server_that_runs() {
 
 /// Serves what is in `place`, with a socket as the only one that the service manager passes.
 fn with_socket(place: &Configured, socket: impl Into<OwnedFd>, io: &str, luns: usize) -> Server {
-    let mut command = Command::new("sh");
-    command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null", "sh"]).arg(lunette().get_program());
-    command.args(["serve", "--io", io, "--config"]).arg(place.file("config"));
-    Server::spawn(command.stdin(socket.into()), luns)
+    let mut command = passing_socket(Command::new("env"), place, socket);
+    Server::spawn(command.args(["--io", io]), luns)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
 //! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask ceph`,
-//! `cargo xtask package`.
+//! `cargo xtask failover`, `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ mod ceph;
 mod compare;
 mod count;
 mod encryption;
+mod failover;
 mod fuzz;
 mod hostile;
 mod lab;
@@ -56,6 +57,8 @@ enum Chore {
     Hostile(hostile::Arguments),
     /// A Ceph cluster on this machine, for tests of disks in Ceph.
     Ceph(ceph::Arguments),
+    /// Faults of two gateways to one disk in Ceph, under a load that compares every byte.
+    Failover(failover::Arguments),
     /// A Debian package, and its trial in a clean Debian system.
     Package(package::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Hostile(arguments) => hostile::run(&arguments),
         Chore::Ceph(arguments) => ceph::run(&arguments),
+        Chore::Failover(arguments) => failover::run(&arguments),
         Chore::Package(arguments) => package::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };

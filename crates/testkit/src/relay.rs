@@ -35,24 +35,36 @@ struct Shared {
     only: AtomicU64,
     /// The first connection is cut after this many bytes from its client; 0: never.
     first_ends_after: AtomicUsize,
-    /// Nothing is taken from the clients of connections before this one.
-    stalled: Mutex<u64>,
+    held: Mutex<Held>,
     goes_on: Condvar,
+}
+
+/// What is not passed on.
+#[derive(Default)]
+struct Held {
+    /// Nothing is taken from the clients of connections before this one.
+    stalled: u64,
+    /// Nothing goes in either direction.
+    is_silent: bool,
 }
 
 impl Relay {
     /// A relay to `target`.
     pub fn to(target: SocketAddr) -> Self {
-        Self::start(target, None)
+        Self::start(any_port(), target, None)
+    }
+
+    /// A relay of the connections of `listener` to `target`.
+    pub fn of(listener: TcpListener, target: SocketAddr) -> Self {
+        Self::start(listener, target, None)
     }
 
     /// A relay that flips a bit in one of `every` bytes on average, in both directions, after the login.
     pub fn damaging(target: SocketAddr, every: u64) -> Self {
-        Self::start(target, Some(every))
+        Self::start(any_port(), target, Some(every))
     }
 
-    fn start(target: SocketAddr, every: Option<u64>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port on the loopback interface");
+    fn start(listener: TcpListener, target: SocketAddr, every: Option<u64>) -> Self {
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared { target: Mutex::new(Some(target)), ..Shared::default() });
         let behind = Arc::clone(&shared);
@@ -144,12 +156,17 @@ impl Relay {
 
     /// From now on nothing is read from the clients that are connected.
     pub fn stall(&self) {
-        *lock(&self.shared.stalled) = self.accepted();
+        lock(&self.shared.held).stalled = self.accepted();
     }
 
-    /// Ends [`stall`](Self::stall).
+    /// From now on nothing goes in either direction, over connections that are there or are made later.
+    pub fn fall_silent(&self) {
+        lock(&self.shared.held).is_silent = true;
+    }
+
+    /// Ends [`stall`](Self::stall) and [`fall_silent`](Self::fall_silent). What was held back is passed on, however late.
     pub fn go_on(&self) {
-        *lock(&self.shared.stalled) = 0;
+        *lock(&self.shared.held) = Held::default();
         self.shared.goes_on.notify_all();
     }
 
@@ -176,7 +193,7 @@ impl Shared {
             if number == 0 && end > 0 && shared.bytes[0].load(Ordering::SeqCst) > end {
                 lock(&shared.open).remove(&0).iter().for_each(shut_down);
             }
-            drop(shared.goes_on.wait_while(lock(&shared.stalled), |stalled| number < *stalled));
+            shared.wait(|held| held.is_silent || number < held.stalled);
         });
         let (shared, mut damaging) = (Arc::clone(self), damage(1));
         pass(server.try_clone()?, client.try_clone()?, move |bytes| {
@@ -186,9 +203,14 @@ impl Shared {
                 bytes[above / 2] ^= 1;
                 shared.damage_above.store(0, Ordering::SeqCst);
             }
+            shared.wait(|held| held.is_silent);
         });
         lock(&self.open).insert(number, [client, server]);
         Ok(())
+    }
+
+    fn wait(&self, is_held: impl Fn(&Held) -> bool) {
+        drop(self.goes_on.wait_while(lock(&self.held), |held| is_held(held)));
     }
 
     fn see(&self, direction: usize, bytes: &mut [u8], damage: Option<&mut Damage>) {
@@ -233,6 +255,10 @@ impl Damage {
     fn move_on(&mut self) {
         self.next += 1 + self.dice.below(2 * self.every as usize) as u64;
     }
+}
+
+fn any_port() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").expect("a port on the loopback interface")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -35,6 +35,7 @@ use disks::Disks;
 use measure::{DISK_LEN, Measured, Targets};
 use memory::Memory;
 use output::Conditions;
+pub(crate) use system::cpu_model;
 use system::{CONGESTION_CONTROL, CongestionControl, Cpus, Interrupt};
 use table::Row;
 
@@ -147,7 +148,7 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
         eprintln!("warning: this machine is busy; trust no figure of this comparison");
     }
     vec![
-        ("CPU", system::cpu_model()),
+        ("CPU", cpu_model()),
         ("kernel", system::kernel()),
         ("CPUs", format!("targets on {}, initiators on {}", cpus.target, cpus.initiator)),
         ("congestion control", CONGESTION_CONTROL.into()),

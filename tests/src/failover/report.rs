@@ -1,0 +1,89 @@
+//! What the rounds took.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+
+/// One round, in which nothing went wrong.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Round {
+    pub(super) kind: Kind,
+    /// From the fault until the load went on.
+    pub(super) answered: Duration,
+    /// The longest request of the load.
+    pub(super) longest: Duration,
+    /// Requests whose bytes were compared.
+    pub(super) requests: u64,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, answered, longest, requests } = self;
+        let (what, answered, longest) = (kind.what(), answered.as_secs_f64(), longest.as_secs_f64());
+        write!(f, "{what}: requests go on after {answered:.2} s, the longest took {longest:.2} s, {requests} compared")
+    }
+}
+
+/// All rounds, by fault.
+#[derive(Debug, Default)]
+pub struct Report(BTreeMap<Kind, Vec<Round>>);
+
+/// The rounds with one fault.
+struct Row {
+    what: &'static str,
+    rounds: usize,
+    requests: u64,
+    median_s: f64,
+    longest_s: f64,
+    stall_s: f64,
+}
+
+impl Report {
+    pub(super) fn add(&mut self, round: Round) {
+        self.0.entry(round.kind).or_default().push(round);
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row> {
+        self.0.iter().map(|(kind, rounds)| {
+            let mut answered: Vec<f64> = rounds.iter().map(|round| round.answered.as_secs_f64()).collect();
+            answered.sort_by(f64::total_cmp);
+            Row {
+                what: kind.what(),
+                rounds: rounds.len(),
+                requests: rounds.iter().map(|round| round.requests).sum(),
+                median_s: answered[answered.len() / 2],
+                longest_s: answered[answered.len() - 1],
+                stall_s: rounds.iter().map(|round| round.longest.as_secs_f64()).fold(0.0, f64::max),
+            }
+        })
+    }
+
+    /// The rows as JSON.
+    pub fn json(&self) -> Value {
+        let row = |row: Row| {
+            json!({
+                "fault": row.what, "rounds": row.rounds, "compared_requests": row.requests, "wrong_bytes": 0, "failed_requests": 0,
+                "answered_median_s": row.median_s, "answered_longest_s": row.longest_s, "longest_request_s": row.stall_s,
+            })
+        };
+        Value::Array(self.rows().map(row).collect())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "| fault | rounds | requests compared | until requests go on: median, longest | longest request |"
+        )?;
+        write!(f, "|---|---|---|---|---|")?;
+        for Row { what, rounds, requests, median_s, longest_s, stall_s } in self.rows() {
+            write!(f, "\n| {what} | {rounds} | {requests} | {median_s:.2} s, {longest_s:.2} s | {stall_s:.2} s |")?;
+        }
+        Ok(())
+    }
+}
