@@ -1,9 +1,10 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
 //! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask ceph`,
-//! `cargo xtask failover`, `cargo xtask package`.
+//! `cargo xtask failover`, `cargo xtask api`, `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod ceph;
 mod compare;
 mod count;
@@ -61,6 +62,8 @@ enum Chore {
     Failover(failover::Arguments),
     /// A Debian package, and its trial in a clean Debian system.
     Package(package::Arguments),
+    /// The API of a running server against its own description.
+    Api(api::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
     #[command(hide = true)]
     Ceiling(compare::ceiling::Arguments),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Chore::Ceph(arguments) => ceph::run(&arguments),
         Chore::Failover(arguments) => failover::run(&arguments),
         Chore::Package(arguments) => package::run(&arguments),
+        Chore::Api(arguments) => api::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {

@@ -55,6 +55,13 @@ const ENCRYPTED: [(&str, Option<&str>); 5] = [
 /// The packages for `cargo xtask profile`, in the same form.
 const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("util-linux", Some("taskset"))];
 
+/// The packages for `cargo xtask api`, in the same form.
+const API: [(&str, Option<&str>); 3] = [
+    ("bubblewrap", Some("bwrap")),
+    ("openssl", Some("openssl")),
+    ("python3-venv", None),
+];
+
 /// The packages for tests with a Ceph cluster, in the same form.
 const CEPH: [(&str, Option<&str>); 4] =
     [("ceph-common", Some("rbd")), ("ceph-mon", Some("ceph-mon")), ("ceph-osd", Some("ceph-osd")), ("librbd1", None)];
@@ -86,6 +93,11 @@ pub(crate) fn provide() -> Result<()> {
 /// Installs the emulator of ARM's CPUs.
 pub(crate) fn provide_for_emulation() -> Result<()> {
     provide_all("the tests for ARM need", &EMULATED)
+}
+
+/// Installs what runs schemathesis, and confines the server that it attacks.
+pub(crate) fn provide_for_api() -> Result<()> {
+    provide_all("tests of the API need", &API)
 }
 
 /// Installs the daemons and tools of Ceph.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use crate::api;
 use crate::ceph;
 use crate::count;
 use crate::fuzz;
@@ -36,7 +37,7 @@ struct Step {
 }
 
 /// The steps, quick ones first, so that a mistake shows early.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
@@ -51,6 +52,7 @@ const STEPS: [Step; 15] = [
     Step { name: "loom", what: "messages between event loops, in all orders that threads can run in", run: loom },
     Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
     Step { name: "count", what: "digest kernels and I/Os take no more instructions than before", run: count },
+    Step { name: "api", what: "what schemathesis makes of the description of the API", run: api::step },
     Step { name: "hostile", what: "random walks of hostile peers against server and client", run: hostile::step },
     Step {
         name: "suite",

@@ -2,9 +2,11 @@
 
 pub(crate) mod body;
 mod config;
+mod description;
 mod events;
 mod objects;
 mod parts;
+mod path;
 mod sessions;
 mod status;
 
@@ -16,9 +18,9 @@ use axum::extract::FromRef;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
-use utoipa::openapi::OpenApi as Description;
 use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -35,7 +37,7 @@ use crate::server::Server;
         title = "Lunette",
         description = "What a Lunette target serves, and to whom. All changes hold at once and outlast a restart."
     ),
-    components(schemas(objects::Target, objects::Portal, parts::Lun, parts::Host, NewOnly))
+    components(schemas(objects::Target, objects::Portal, parts::Lun, parts::Host, NewOnly, Problem))
 )]
 struct Base;
 
@@ -70,7 +72,7 @@ pub fn router(server: Arc<dyn Server>) -> Router {
         server,
         busy: Arc::new(Semaphore::new(MAX_BUSY_REQUESTS)),
         readers: Arc::new(Semaphore::new(MAX_EVENT_READERS)),
-        description: description.to_json().unwrap_or_default().into(),
+        description: description.to_string().into(),
     };
     router
         .fallback(|| async { Problem::not_found("such path; /openapi.json lists all") })
@@ -82,8 +84,8 @@ pub fn router(server: Arc<dyn Server>) -> Router {
 }
 
 /// The routes with their description, in which the documents have the schemas of the server.
-fn described(server: &dyn Server) -> (Router<Shared>, Description) {
-    let (router, mut description) = OpenApiRouter::with_openapi(Base::openapi())
+fn described(server: &dyn Server) -> (Router<Shared>, Value) {
+    let (router, description) = OpenApiRouter::with_openapi(Base::openapi())
         .routes(routes!(objects::list_targets))
         .routes(routes!(objects::get_target, objects::put_target, objects::delete_target))
         .routes(routes!(parts::list_luns))
@@ -103,9 +105,7 @@ fn described(server: &dyn Server) -> (Router<Shared>, Description) {
         .routes(routes!(status::metrics))
         .routes(routes!(status::describe))
         .split_for_parts();
-    let components = description.components.get_or_insert_default();
-    components.schemas.extend(server.schemas());
-    (router, description)
+    (router, description::complete(&description, server.schemas()))
 }
 
 /// A handler has a mistake. The server goes on.

@@ -21,6 +21,7 @@ use lunette_api::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema as _, ToSchema};
 
 #[derive(Default)]
 struct Fake {
@@ -79,8 +80,23 @@ impl Server for Fake {
     }
 
     fn schemas(&self) -> Vec<(String, RefOr<Schema>)> {
-        Vec::new()
+        vec![("Target".into(), Named::schema())]
     }
+}
+
+/// A document with a name and something that it may leave out.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema")]
+struct Named {
+    name: String,
+    other: Option<Other>,
+    number: Option<u16>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema")]
+struct Other {
+    key: String,
 }
 
 struct Served {
@@ -162,13 +178,19 @@ fn what_cannot_be_understood_is_answered_with_advice() {
         ("POST", "/v1/targets", 405, "/openapi.json"),
         ("GET", "/v1/targets/iqn.a/luns/x", 404, "no target iqn.a"),
         ("DELETE", "/v1/sessions/x", 400, "not the number of a session"),
-        ("GET", "/v1/portals/here", 400, "is not ADDR:PORT"),
+        ("DELETE", "/v1/sessions/65536", 400, "not the number of a session"),
+        ("GET", "/v1/portals/here", 404, "is not ADDR:PORT"),
+        ("DELETE", "/v1/portals/here", 404, "is not ADDR:PORT"),
+        ("GET", "/v1/targets/a%2Fb/luns", 404, "is not an iSCSI name"),
+        ("GET", "/v1/targets/%FF", 400, "UTF-8"),
+        ("DELETE", "/v1/targets/iqn.a/hosts/%FF", 400, "UTF-8"),
         ("GET", "/readyz", 503, "not yet"),
         ("GET", "/metrics", 404, "metrics"),
     ] {
         let problem = served.refused(method, path, None);
         assert!(problem.status == status && problem.detail.contains(advice), "{path}: {problem:?}");
     }
+    assert_eq!(served.refused("PUT", "/v1/portals/here", Some(&json!({}))).status, 422);
     let put = "PUT /v1/targets/iqn.a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
     let no_type = served.raw(format!("{put}Content-Length: 2\r\n\r\n{{}}").as_bytes());
     assert!(no_type.starts_with("HTTP/1.1 415"), "{no_type}");
@@ -352,4 +374,38 @@ fn the_description_names_every_path() {
     {
         assert!(paths.contains_key(path), "{path}");
     }
+}
+
+/// The statuses that the description has for an operation.
+fn statuses<'a>(description: &'a Value, path: &str, method: &str) -> Vec<&'a str> {
+    let responses = description["paths"][path][method]["responses"].as_object();
+    responses.unwrap_or_else(|| panic!("{path}")).keys().map(String::as_str).collect()
+}
+
+#[test]
+fn the_description_says_how_each_request_is_refused() {
+    let description = Served::new().get("/openapi.json");
+    let put = ["200", "201", "400", "401", "403", "404", "408", "409", "412", "413", "415", "421", "422", "500", "503"];
+    assert_eq!(statuses(&description, "/v1/targets/{target}/luns/{number}", "put"), put);
+    assert_eq!(statuses(&description, "/v1/targets", "get"), ["200", "401", "421", "500", "503"]);
+    let kick = ["202", "400", "401", "403", "404", "421", "500", "503"];
+    assert_eq!(statuses(&description, "/v1/sessions/{session}", "delete"), kick);
+    assert_eq!(statuses(&description, "/healthz", "get"), ["200", "421", "500"], "it asks for no token");
+    assert_eq!(description["security"], json!([{ "token": [] }]));
+}
+
+#[test]
+fn the_description_of_a_body_leaves_out_what_the_path_says_and_knows_no_null() {
+    let description = Served::new().get("/openapi.json");
+    let schemas = &description["components"]["schemas"];
+    assert_eq!(schemas["Target"]["required"], json!(["name"]));
+    assert_eq!(schemas["TargetBody"]["required"], json!([]));
+    assert!(!schemas["Target"].to_string().contains("null"), "{}", schemas["Target"]);
+    let put = &description["paths"]["/v1/targets/{target}"]["put"];
+    let body = &put["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+    assert_eq!(body, "#/components/schemas/TargetBody");
+    let header = put["parameters"].as_array().unwrap().iter().find(|one| one["name"] == "If-Match").unwrap();
+    assert_eq!((&header["required"], &header["schema"]["type"]), (&json!(false), &json!("string")));
+    let link = &put["responses"]["201"]["links"]["list_luns"];
+    assert_eq!(link["parameters"]["target"], "$request.path.target");
 }

@@ -43,11 +43,10 @@ pub(crate) async fn get_config(State(shared): State<Shared>) -> Response {
     put,
     path = "/v1/config",
     tag = "config",
-    params(("If-Match" = Option<String>, Header, description = "Only when the ETag of the configuration is this one")),
+    params(("If-Match" = String, Header, description = "Only when the ETag of the configuration is this one")),
     request_body = Config,
     responses(
         (status = 200, description = "What was changed", body = Plan, headers(("ETag" = String, description = "of the configuration"))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn put_config(
@@ -72,7 +71,6 @@ pub(crate) async fn put_config(
     request_body = Config,
     responses(
         (status = 200, description = "What would change, and which sessions would notice", body = Plan),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn plan_config(

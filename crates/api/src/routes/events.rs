@@ -27,7 +27,6 @@ const ALIVE: Duration = Duration::from_secs(15);
     tag = "events",
     responses(
         (status = 200, body = Event, content_type = "text/event-stream"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn read_events(

@@ -1,7 +1,7 @@
 //! `/v1/targets` and `/v1/portals`.
 
 use axum::Json as Answer;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::body::Json;
+use super::path::Path;
 use super::{NewOnly, Shared, precondition, tagged};
 use crate::edits;
 use crate::objects::{Document, Key, Kind, etag};
@@ -40,8 +41,9 @@ pub(crate) struct Entry {
     object: Value,
 }
 
-fn key(kind: Kind, name: &str) -> Result<Key, Problem> {
-    Key::new(kind, name).map_err(Problem::bad_request)
+/// The name of an object that may be there.
+pub(super) fn key(kind: Kind, name: &str) -> Result<Key, Problem> {
+    Key::new(kind, name).map_err(|why| Problem::not_found(&format!("such {}: {why}", kind.table())))
 }
 
 fn list(shared: &Shared, kind: Kind) -> Answer<Vec<Entry>> {
@@ -67,7 +69,8 @@ async fn put(
     headers: &HeaderMap,
     document: Document,
 ) -> Result<Response, Problem> {
-    let (key, when) = (key(kind, name)?, precondition(headers)?);
+    let key = Key::new(kind, name).map_err(Problem::invalid)?;
+    let when = precondition(headers)?;
     let wanted = key.clone();
     let was_there = shared.server.catalog().find(&key).is_some();
     let edit = move |catalog: &_| edits::put(catalog, &wanted, document, &when);
@@ -97,7 +100,6 @@ pub(crate) async fn list_targets(State(shared): State<Shared>) -> Answer<Vec<Ent
     params(("target" = String, Path, description = "Its iSCSI name", example = "iqn.2026-11.org.example:db")),
     responses(
         (status = 200, body = Target, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get_target(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Response, Problem> {
@@ -111,14 +113,13 @@ pub(crate) async fn get_target(State(shared): State<Shared>, Path(name): Path<St
     tag = "targets",
     params(
         ("target" = String, Path, description = "Its iSCSI name", example = "iqn.2026-11.org.example:db"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
+        ("If-None-Match" = NewOnly, Header, description = "Only when it is not there yet"),
     ),
     request_body = Target,
     responses(
         (status = 200, description = "It was there", body = Target, headers(("ETag" = String))),
         (status = 201, description = "It is new", body = Target, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn put_target(
@@ -137,11 +138,10 @@ pub(crate) async fn put_target(
     tag = "targets",
     params(
         ("target" = String, Path, description = "Its iSCSI name", example = "iqn.2026-11.org.example:db"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
     ),
     responses(
         (status = 204, description = "It is not there any more"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete_target(
@@ -166,7 +166,6 @@ pub(crate) async fn list_portals(State(shared): State<Shared>) -> Answer<Vec<Ent
     params(("address" = String, Path, description = "Its address and port", example = "192.0.2.1:3260")),
     responses(
         (status = 200, body = Portal, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get_portal(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Response, Problem> {
@@ -180,14 +179,13 @@ pub(crate) async fn get_portal(State(shared): State<Shared>, Path(name): Path<St
     tag = "portals",
     params(
         ("address" = String, Path, description = "Its address and port", example = "192.0.2.1:3260"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
+        ("If-None-Match" = NewOnly, Header, description = "Only when it is not there yet"),
     ),
     request_body = Portal,
     responses(
         (status = 200, description = "It was there", body = Portal, headers(("ETag" = String))),
         (status = 201, description = "It is new", body = Portal, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn put_portal(
@@ -208,11 +206,10 @@ pub(crate) async fn put_portal(
     tag = "portals",
     params(
         ("address" = String, Path, description = "Its address and port", example = "192.0.2.1:3260"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
     ),
     responses(
         (status = 204, description = "It is not there any more"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete_portal(

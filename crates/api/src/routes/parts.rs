@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json as Answer;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,11 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::body::Json;
+use super::objects::key;
+use super::path::Path;
 use super::{NewOnly, Shared, precondition, tagged};
 use crate::edits::{self, Part};
-use crate::objects::{Document, Key, Kind};
+use crate::objects::{Document, Kind};
 use crate::problem::Problem;
 use crate::server::Catalog;
 
@@ -27,13 +29,9 @@ pub(crate) struct Lun(Document);
 #[schema(value_type = Object)]
 pub(crate) struct Host(Document);
 
-fn key(target: &str) -> Result<Key, Problem> {
-    Key::new(Kind::Target, target).map_err(Problem::bad_request)
-}
-
 /// What a target has of these parts.
 fn of_target<T>(catalog: &Catalog, target: &str, find: impl FnOnce(&Document) -> T) -> Result<T, Problem> {
-    let key = key(target)?;
+    let key = key(Kind::Target, target)?;
     let document = catalog.find(&key).ok_or_else(|| Problem::not_found(&key.to_string()))?;
     Ok(find(document))
 }
@@ -51,7 +49,7 @@ async fn change(
     headers: &HeaderMap,
     wanted: Option<Document>,
 ) -> Result<Arc<Catalog>, Problem> {
-    let (key, when) = (key(target)?, precondition(headers)?);
+    let (key, when) = (key(Kind::Target, target)?, precondition(headers)?);
     let edit = move |catalog: &_| edits::change_part(catalog, &key, (part, &name), wanted, &when);
     shared.ask(move |server| server.change(Box::new(edit))).await.map(|changed| changed.catalog)
 }
@@ -78,7 +76,6 @@ async fn put(
     params(("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db")),
     responses(
         (status = 200, body = Vec<Lun>),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list_luns(
@@ -95,11 +92,10 @@ pub(crate) async fn list_luns(
     tag = "luns",
     params(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
-        ("number" = u16, Path, description = "The LUN"),
+        ("number" = u16, Path, maximum = 65535, description = "The LUN"),
     ),
     responses(
         (status = 200, body = Lun, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get_lun(
@@ -116,15 +112,14 @@ pub(crate) async fn get_lun(
     tag = "luns",
     params(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
-        ("number" = u16, Path, description = "The LUN"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
+        ("number" = u16, Path, maximum = 65535, description = "The LUN"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
+        ("If-None-Match" = NewOnly, Header, description = "Only when it is not there yet"),
     ),
     request_body = Lun,
     responses(
         (status = 200, description = "It was there", body = Lun, headers(("ETag" = String))),
         (status = 201, description = "It is new", body = Lun, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn put_lun(
@@ -145,12 +140,11 @@ pub(crate) async fn put_lun(
     tag = "luns",
     params(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
-        ("number" = u16, Path, description = "The LUN"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+        ("number" = u16, Path, maximum = 65535, description = "The LUN"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
     ),
     responses(
         (status = 204, description = "It is not there any more"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete_lun(
@@ -170,7 +164,6 @@ pub(crate) async fn delete_lun(
     params(("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db")),
     responses(
         (status = 200, body = Vec<Host>),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list_hosts(
@@ -191,7 +184,6 @@ pub(crate) async fn list_hosts(
     ),
     responses(
         (status = 200, body = Host, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get_host(
@@ -209,14 +201,13 @@ pub(crate) async fn get_host(
     params(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
         ("host" = String, Path, description = "The host's name", example = "node-a"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
-        ("If-None-Match" = Option<NewOnly>, Header, description = "Only when it is not there yet"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
+        ("If-None-Match" = NewOnly, Header, description = "Only when it is not there yet"),
     ),
     request_body = Host,
     responses(
         (status = 200, description = "It was there", body = Host, headers(("ETag" = String))),
         (status = 201, description = "It is new", body = Host, headers(("ETag" = String))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn put_host(
@@ -238,11 +229,10 @@ pub(crate) async fn put_host(
     params(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
         ("host" = String, Path, description = "The host's name", example = "node-a"),
-        ("If-Match" = Option<String>, Header, description = "Only when its ETag is this one"),
+        ("If-Match" = String, Header, description = "Only when its ETag is this one"),
     ),
     responses(
         (status = 204, description = "It is not there any more"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete_host(

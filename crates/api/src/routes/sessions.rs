@@ -1,11 +1,12 @@
 //! `/v1/sessions`.
 
 use axum::Json as Answer;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::Shared;
+use super::path::Path;
 use crate::problem::Problem;
 use crate::server::{Server, Session};
 
@@ -24,7 +25,6 @@ fn missing(id: u16) -> Problem {
     tag = "sessions",
     responses(
         (status = 200, body = Vec<Session>),
-        (status = "5XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list_sessions(State(shared): State<Shared>) -> Result<Answer<Vec<Session>>, Problem> {
@@ -36,10 +36,9 @@ pub(crate) async fn list_sessions(State(shared): State<Shared>) -> Result<Answer
     get,
     path = "/v1/sessions/{session}",
     tag = "sessions",
-    params(("session" = u16, Path, description = "The number of the session")),
+    params(("session" = u16, Path, maximum = 65535, description = "The number of the session")),
     responses(
         (status = 200, body = Session),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get_session(
@@ -58,10 +57,9 @@ pub(crate) async fn get_session(
     delete,
     path = "/v1/sessions/{session}",
     tag = "sessions",
-    params(("session" = u16, Path, description = "The number of the session")),
+    params(("session" = u16, Path, maximum = 65535, description = "The number of the session")),
     responses(
         (status = 202, description = "Its initiator was asked to log out"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn end_session(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, Problem> {

@@ -1,0 +1,48 @@
+//! `cargo xtask api`: the API of a running server against its own description, by schemathesis, and its times at scale.
+
+mod schemathesis;
+mod server;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::{packages, process};
+use server::Server;
+
+/// Cases for each operation, in `cargo xtask test`.
+const EXAMPLES_OF_THE_STEP: u32 = 25;
+
+/// The same when nothing else is asked for.
+const EXAMPLES: u32 = 300;
+
+/// Requests that follow from the description of the API, right ones and wrong ones, and checks of all answers.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Cases for each operation.
+    #[arg(long, value_name = "N", default_value_t = EXAMPLES)]
+    examples: u32,
+    /// Repeats the run of this seed.
+    #[arg(long)]
+    seed: Option<u128>,
+}
+
+/// Builds the command and tries its API.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    attack(arguments.examples, arguments.seed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tries the API for some seconds.
+pub(crate) fn step() -> Result<()> {
+    attack(EXAMPLES_OF_THE_STEP, None)
+}
+
+fn attack(examples: u32, seed: Option<u128>) -> Result<()> {
+    packages::provide_for_api()?;
+    process::build_for_checks()?;
+    let place = tempfile::tempdir()?;
+    let server = Server::start(place.path())?;
+    schemathesis::run(&server, examples, seed)?;
+    server.stop()
+}
