@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lunette_tests::{Server, attach, lunette, wait_until};
+use lunette_tests::{Configured, Server, attach, lunette, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -172,4 +173,78 @@ fn every_alert_fires_on_what_it_is_for() {
         let output = promtool.expect("install Debian's package prometheus: it has promtool");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
+}
+
+/// Disks whose metrics together are longer than what a socket takes before it is read.
+const DISKS: usize = 300;
+
+/// Readers of the metrics at once, as many as leave room for others.
+const READERS: usize = 48;
+
+/// Scrapes beside I/O.
+const SCRAPES: usize = 1000;
+
+/// A server with an API and many disks.
+fn with_api() -> (Configured, Server) {
+    let luns: Vec<String> = (0..DISKS).map(|number| format!("{{ number = {number}, disk = \"mem:1M\" }}")).collect();
+    let api = "listen = [\"127.0.0.1:0\"]\n[api]\nlisten = [\"unix:@/api.sock\"]\n";
+    let target = format!("[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{}]", luns.join(", "));
+    Configured::serve(&format!("{api}{target}"), DISKS)
+}
+
+/// Asks for the metrics, and reads nothing yet.
+fn ask_for_metrics(place: &Configured) -> UnixStream {
+    let mut stream = UnixStream::connect(place.file("api.sock")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+}
+
+fn read_metrics(mut stream: UnixStream) -> String {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or_default());
+    answer
+}
+
+#[test]
+fn readers_of_the_metrics_that_stop_half_way_hold_up_no_session() {
+    let (place, server) = with_api();
+    let mut session = attach(&server, &[]);
+    let begin = |_| {
+        let mut stream = ask_for_metrics(&place);
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        stream
+    };
+    let stopped: Vec<UnixStream> = (0..READERS).map(begin).collect();
+    for _ in 0..100 {
+        session.write(0, 0, vec![7; 4096]).good();
+        session.read(0, 0, 8).good();
+    }
+    let whole = read_metrics(ask_for_metrics(&place));
+    assert!(whole.len() > 256 << 10, "{} bytes fit into the buffers of a socket", whole.len());
+    // What was begun goes on when it is read.
+    stopped.into_iter().for_each(|mut stream| assert!(stream.read_to_end(&mut Vec::new()).unwrap() > 256 << 10));
+    drop(session);
+    server.stop();
+}
+
+#[test]
+fn a_thousand_scrapes_beside_a_session_lose_none_of_its_commands() {
+    let (place, server) = with_api();
+    let mut session = attach(&server, &[]);
+    let scrapers = 4;
+    let mut written = 0;
+    thread::scope(|scope| {
+        let scrape = || (0..SCRAPES / scrapers).for_each(|_| drop(read_metrics(ask_for_metrics(&place))));
+        let scraping: Vec<_> = (0..scrapers).map(|_| scope.spawn(scrape)).collect();
+        while written == 0 || scraping.iter().any(|scraper| !scraper.is_finished()) {
+            session.write(0, 0, vec![7; 4096]).good();
+            written += 1;
+        }
+    });
+    let writes = "lunette_lun_commands_total{target=\"iqn.2026-11.org.example:a\",lun=\"0\",op=\"write\"}";
+    let metrics = read_metrics(ask_for_metrics(&place));
+    assert!(metrics.contains(&format!("{writes} {written}\n")), "{written} were written");
+    drop(session);
+    server.stop();
 }

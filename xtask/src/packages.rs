@@ -56,11 +56,8 @@ const ENCRYPTED: [(&str, Option<&str>); 5] = [
 const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("util-linux", Some("taskset"))];
 
 /// The packages for `cargo xtask api`, in the same form.
-const API: [(&str, Option<&str>); 3] = [
-    ("bubblewrap", Some("bwrap")),
-    ("openssl", Some("openssl")),
-    ("python3-venv", None),
-];
+const API: [(&str, Option<&str>); 3] =
+    [("bubblewrap", Some("bwrap")), ("openssl", Some("openssl")), ("python3-venv", None)];
 
 /// The packages for tests with a Ceph cluster, in the same form.
 const CEPH: [(&str, Option<&str>); 4] =

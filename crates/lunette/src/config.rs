@@ -92,7 +92,7 @@ pub(crate) struct Portal {
     #[schema(value_type = String, example = "192.0.2.1:3260")]
     pub(crate) address: Listen,
     #[serde(default = "default_portal_group")]
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 65535)]
     pub(crate) group: u16,
 }
 
@@ -109,6 +109,12 @@ pub(crate) struct Discovery {
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Target {
+    // Characters of ASCII that are no part of an iSCSI name. Some beyond ASCII are none either.
+    #[schema(
+        pattern = r"^(iqn|eui|naa)\.[^\x00-\x2c\x2f\x3b-\x60\x7b-\x7f]+$",
+        max_length = 223,
+        example = "iqn.2026-11.org.example:db"
+    )]
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
     pub(crate) allow: Option<Vec<String>>,

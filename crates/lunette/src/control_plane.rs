@@ -188,3 +188,6 @@ fn session(status: SessionStatus) -> Session {
         immediate_data,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! `cargo xtask api`: the API of a running server against its own description, by schemathesis, and its times at scale.
 
+mod scale;
 mod schemathesis;
 mod server;
 
@@ -25,10 +26,16 @@ pub(crate) struct Arguments {
     /// Repeats the run of this seed.
     #[arg(long)]
     seed: Option<u128>,
+    /// Instead: the times of a change of 1,000 targets, and what reads notice of it.
+    #[arg(long, conflicts_with_all = ["examples", "seed"])]
+    scale: bool,
 }
 
 /// Builds the command and tries its API.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.scale {
+        return scale::run();
+    }
     attack(arguments.examples, arguments.seed)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -42,7 +49,7 @@ fn attack(examples: u32, seed: Option<u128>) -> Result<()> {
     packages::provide_for_api()?;
     process::build_for_checks()?;
     let place = tempfile::tempdir()?;
-    let server = Server::start(place.path())?;
+    let server = Server::start(place.path(), "")?;
     schemathesis::run(&server, examples, seed)?;
     server.stop()
 }

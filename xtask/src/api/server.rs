@@ -35,13 +35,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a server whose files are in `folder`. Random requests name random files, so all others are read-only to it.
-    pub(super) fn start(folder: &Path) -> Result<Self> {
+    /// Starts a server with these targets, whose files are in `folder`. Random requests name random files, so all others are read-only to it.
+    pub(super) fn start(folder: &Path, targets: &str) -> Result<Self> {
         let path = |name: &str| folder.join(name);
         make_certificate(folder)?;
         let token = random_token()?;
         fs::write(path("tokens"), &token)?;
-        fs::write(path("lunette.toml"), CONFIGURATION.replace('@', &folder.display().to_string()))?;
+        fs::write(path("lunette.toml"), CONFIGURATION.replace('@', &folder.display().to_string()) + targets)?;
         let child = Command::new("bwrap")
             .args(["--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--bind"])
             .args([folder, folder])
@@ -50,7 +50,7 @@ impl Server {
             .arg(path("lunette.toml"))
             .current_dir(folder)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(File::create(path("urls"))?)
             .stderr(File::create(path("log"))?)
             .spawn()
             .context("cannot start bwrap")?;
@@ -74,6 +74,12 @@ impl Server {
 
     pub(super) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
+    }
+
+    /// The URL of the first logical unit.
+    pub(super) fn disk(&self) -> Result<String> {
+        let urls = fs::read_to_string(self.folder.join("urls"))?;
+        urls.lines().next().map(str::to_owned).context("lunette serve names no URL")
     }
 
     pub(super) fn token(&self) -> &str {

@@ -94,8 +94,7 @@ fn complete_paths(paths: &mut Map<String, Value>) {
 }
 
 fn add_refusals(method: &str, operation: &mut Value) {
-    let statuses: Vec<_> =
-        REFUSALS.into_iter().filter(|(status, _)| is_possible(method, operation, *status)).collect();
+    let statuses: Vec<_> = REFUSALS.into_iter().filter(|(status, _)| is_possible(method, operation, *status)).collect();
     let responses = &mut operation["responses"];
     for (status, what) in statuses {
         let status = status.to_string();

@@ -1,6 +1,6 @@
 //! Hosts: the initiators of a target that have rules of their own, and what they see of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ pub(crate) const MAX_HOST_NAME_CHARACTERS: usize = 64;
 #[serde(deny_unknown_fields)]
 #[schema(as = Host)]
 pub(crate) struct HostEntry {
+    #[schema(pattern = r"^[A-Za-z0-9._-]{1,64}$")]
     pub(crate) name: String,
     pub(crate) initiators: Option<Vec<String>>,
     #[schema(value_type = Option<Vec<String>>, example = json!(["192.0.2.0/24"]))]
@@ -40,8 +41,10 @@ pub(crate) struct HostEntry {
 #[serde(deny_unknown_fields)]
 pub(crate) struct MappedLun {
     /// Its number in the target.
+    #[schema(maximum = 16383)]
     pub(crate) number: u16,
     /// The number that the host uses; without it, the same.
+    #[schema(maximum = 16383)]
     #[serde(rename = "as")]
     pub(crate) seen_as: Option<u16>,
     #[serde(default)]
@@ -150,13 +153,14 @@ fn host(entry: &HostEntry) -> Host {
     }
 }
 
-/// Whether the hosts of both lists ask for the same proofs and give the same ones.
+/// Whether the hosts that are in both lists ask for the same proofs and give the same ones.
 pub(crate) fn have_same_secrets(old: &[HostConfig], new: &[HostConfig]) -> bool {
-    old.len() == new.len()
-        && old.iter().zip(new).all(|(old, new)| match (&old.host.authentication, &new.host.authentication) {
-            (Some(old), Some(new)) => old.same_as(new),
-            (old, new) => old.is_none() && new.is_none(),
-        })
+    let known: BTreeMap<_, _> = old.iter().map(|old| (&old.host.name, &old.host.authentication)).collect();
+    new.iter().all(|new| match (known.get(&new.host.name), &new.host.authentication) {
+        (Some(Some(old)), Some(new)) => old.same_as(new),
+        (Some(old), new) => old.is_none() && new.is_none(),
+        (None, _) => true,
+    })
 }
 
 #[cfg(test)]
@@ -167,6 +171,14 @@ mod tests {
     fn target(hosts: &str) -> Result<Target, String> {
         let luns = "lun = [{ number = 0, disk = \"mem:1M\" }, { number = 5, disk = \"mem:1M\" }]";
         parse(&format!("[[target]]\nname = \"iqn.a\"\n{luns}\n{hosts}")).map(|mut config| config.targets.remove(0))
+    }
+
+    #[test]
+    fn a_host_that_comes_or_goes_changes_no_secret() {
+        let read = |hosts: &str| read(&target(hosts).unwrap()).unwrap();
+        let one = read("[[target.host]]\nname = \"b\"");
+        let two = read("[[target.host]]\nname = \"a\"\n[[target.host]]\nname = \"b\"");
+        assert!(have_same_secrets(&one, &two) && have_same_secrets(&two, &one));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) struct Access {
     #[serde(default)]
     management: ManagedBy,
     #[serde(default)]
+    #[schema(maximum = 255)]
     transition_seconds: u8,
 }
 
@@ -35,6 +36,7 @@ enum ManagedBy {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortGroupEntry {
+    #[schema(maximum = 65535)]
     id: u16,
     portal_groups: Option<Vec<u16>>,
     #[serde(default)]
@@ -49,6 +51,7 @@ pub(crate) struct PortGroupEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct LunAccess {
+    #[schema(maximum = 16383)]
     number: u16,
     state: State,
     preferred: Option<bool>,

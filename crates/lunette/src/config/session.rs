@@ -24,9 +24,13 @@ pub(crate) struct SessionKeys {
     max_outstanding_r2t: Option<u32>,
     data_pdu_in_order: Option<bool>,
     data_sequence_in_order: Option<bool>,
+    #[schema(maximum = 2)]
     error_recovery_level: Option<u32>,
+    #[schema(maximum = 3600)]
     default_time2wait: Option<u32>,
+    #[schema(maximum = 3600)]
     default_time2retain: Option<u32>,
+    #[schema(maximum = 3600)]
     max_time2wait: Option<u32>,
 }
 
