@@ -142,6 +142,36 @@ fn exit_codes_say_what_is_wrong() {
 }
 
 #[test]
+fn commands_say_what_they_have_done() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    let lun = format!("{DB}/luns/0");
+    assert_eq!(done(&place, &["rm", DB]), format!("{DB} is not there\n"));
+    assert_eq!(failed(&place, &["rm", &lun]).0, 3, "it would be a part of nothing");
+    done(&place, &["add", DB]);
+    assert_eq!(done(&place, &["add", &lun, "disk=mem:1M"]), format!("{lun} added\n"));
+    assert_eq!(done(&place, &["rm", &lun]), format!("{lun} removed\n"));
+    assert_eq!(json(&place, &["rm", &lun])["removed"], Value::Null);
+    assert_eq!(json(&place, &["rm", DB])["removed"], DB);
+    let _initiator = attach(&server, &[]);
+    let id = json(&place, &["sessions"])[0]["id"].to_string();
+    assert!(done(&place, &["show", &format!("sessions/{id}")]).contains("max_burst_length = "));
+    assert_eq!(done(&place, &["show", "targets"]), done(&place, &["ls"]));
+}
+
+#[test]
+fn what_cannot_be_longer_is_not_resized() {
+    let (place, _server) = Configured::serve(MAIN, 1);
+    done(&place, &["add", DB, "lun=[{ number = 0, disk = \"mem:1M\" }]"]);
+    let (code, message) = failed(&place, &["resize", &format!("{DB}/luns/0"), "2M"]);
+    assert!(code == 3 && message.contains("create makes files longer"), "{message}");
+    assert!(!done(&place, &["show", DB]).contains("create"));
+    let (code, message) = failed(&place, &["resize", DB, "2M"]);
+    assert!(code == 2 && message.contains("targets/IQN/luns/NUMBER"), "{message}");
+    let (code, message) = failed(&place, &["kick", "first"]);
+    assert!(code == 2 && message.contains("lunette ctl sessions"), "{message}");
+}
+
+#[test]
 fn files_and_signals_change_the_same_configuration() {
     let (place, server) = Configured::serve(MAIN, 1);
     done(&place, &["add", DB]);

@@ -93,7 +93,7 @@ enum Command {
     /// End a session: its initiator is asked to log out, and may come back
     Kick {
         /// The number that `sessions` shows
-        #[arg(value_name = "SESSION")]
+        #[arg(value_name = "SESSION", value_parser = session)]
         session: u16,
     },
     /// Print what happens, as it happens
@@ -106,8 +106,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let server = Server { client: Client::new(socket).map_err(Failure::other)?, json: arguments.json };
     match &arguments.command {
-        Command::Ls { path } => server.show_list(path),
-        Command::Show { path } => server.print(&server.get(&path.url())?.value, print::object),
+        Command::Ls { path } => server.show(path),
+        Command::Show { path } => server.show(path),
         Command::Add { path, keys } => {
             let document = document(keys)?;
             let answer = server.send("PUT", &path.url(), Some(&document), None)?;
@@ -115,20 +115,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 format!("{path} {}\n", if answer.status == 201 { "added" } else { "replaced" })
             })
         }
-        Command::Rm { path } => {
-            server.send("DELETE", &path.url(), None, None)?;
-            server.print(&json!({ "removed": path.to_string() }), |_| format!("{path} removed\n"))
-        }
+        Command::Rm { path } => server.remove(path),
         Command::Resize { path, size } => server.resize(path, size),
         Command::Apply(file) => server.apply(file),
         Command::Plan(file) => server.plan(file),
-        Command::Sessions => server.show_list(&ObjectPath::sessions()),
+        Command::Sessions => server.show(&ObjectPath::sessions()),
         Command::Kick { session } => {
             server.send("DELETE", &ObjectPath::session(*session).url(), None, None)?;
             server.print(&json!({ "asked": session }), |_| format!("session {session} was asked to log out\n"))
         }
         Command::Events => server.follow(),
     }
+}
+
+fn session(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "write the number that `lunette ctl sessions` shows".into())
 }
 
 /// The server, and how its answers are printed.
@@ -150,13 +151,32 @@ impl Server {
         if self.json { output::json(value) } else { output::line(text(value).trim_end()) }
     }
 
-    fn show_list(&self, path: &ObjectPath) -> Result<(), Failure> {
+    fn show(&self, path: &ObjectPath) -> Result<(), Failure> {
         let answer = self.get(&path.url())?;
-        self.print(&answer.value, |list| print::list(path.last(), list))
+        self.print(&answer.value, |value| match value {
+            Value::Array(_) => print::list(path.last(), value),
+            _ => print::object(value),
+        })
+    }
+
+    fn remove(&self, path: &ObjectPath) -> Result<(), Failure> {
+        let was_there = match self.client.request("GET", &path.url(), None, None) {
+            Err(ClientError::Refused(problem)) if problem.status == 404 => false,
+            answer => answer.map_err(failure).map(|_| true)?,
+        };
+        // This has the last word: it refuses a part of a target that is not there.
+        self.send("DELETE", &path.url(), None, None)?;
+        let removed = was_there.then(|| path.to_string());
+        self.print(&json!({ "removed": removed }), |_| {
+            format!("{path} {}\n", if was_there { "removed" } else { "is not there" })
+        })
     }
 
     /// Changes one key of what was read, unless another change has come between.
     fn resize(&self, path: &ObjectPath, size: &str) -> Result<(), Failure> {
+        if !path.is_lun() {
+            return Err(Failure::Usage(format!("{path} has no size; write targets/IQN/luns/NUMBER")));
+        }
         let Answer { mut value, etag, .. } = self.get(&path.url())?;
         value["create"] = size.into();
         let answer = self.send("PUT", &path.url(), Some(&value), etag.as_deref())?;

@@ -98,8 +98,7 @@ impl Reloader {
         let files = self.sources.objects().file_changes(&objects)?;
         let sources = self.sources.with(objects);
         let config = sources.config().map_err(Problem::invalid)?;
-        let changes = diff::between(&self.config, &config)
-            .map_err(|all| Problem::conflict(format!("{}; this needs a restart", all.join("; "))))?;
+        let changes = diff::between(&self.config, &config).map_err(|all| Problem::conflict(all.join("; ")))?;
         check_encrypted(&config).map_err(problem)?;
         Ok(Wanted { sources, config, changes, files })
     }

@@ -77,7 +77,7 @@ pub(crate) enum LunChange {
 ///
 /// # Errors
 ///
-/// Everything that needs a restart, one sentence each.
+/// Everything that cannot change so, one sentence each.
 pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<String>> {
     // Without "..", so that a new key does not compile until it is handled here.
     let Config {

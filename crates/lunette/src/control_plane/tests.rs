@@ -36,7 +36,7 @@ impl Running {
         let server =
             lunette_target::Server::bind(ServerConfig::new(config.portals(), served.target_configs(&config))).unwrap();
         let (control, monitor, stopper) = (server.control(), server.monitor(), server.stopper());
-        let url = format!("iscsi://{}/iqn.a/0", server.portals()[0]).parse().unwrap();
+        let url = Url::parse(&format!("iscsi://{}/iqn.a/0", server.portals()[0])).unwrap();
         let reloader = Reloader::new(files, (sources, config), served, control.clone(), Events::default());
         let plane = ControlPlane::new(reloader, control, monitor);
         let thread = thread::spawn(move || server.run().unwrap());
@@ -63,8 +63,8 @@ fn add(name: &'static str) -> Edit {
 #[test]
 fn a_mistake_during_a_change_stops_no_session_and_no_later_change() {
     let running = Running::start();
-    let initiator = Initiator::new().unwrap();
-    let session = wait(running.url.connect(&initiator, Options::default())).unwrap();
+    let initiator = Initiator::start().unwrap();
+    let session = wait(running.url.connect(&initiator, Options::new("iqn.i"))).unwrap();
     let mistake: Edit = Box::new(|_| panic!("a mistake, while the lock is held"));
     assert!(catch_unwind(AssertUnwindSafe(|| running.plane.change(mistake))).is_err());
     assert!(running.plane.reloader.is_poisoned(), "else this test shows nothing");

@@ -23,6 +23,11 @@ impl ObjectPath {
         client::path(&self.0)
     }
 
+    /// Whether it is that of a logical unit.
+    pub(super) fn is_lun(&self) -> bool {
+        matches!(self.0.as_slice(), [targets, _, luns, _] if targets == "targets" && luns == "luns")
+    }
+
     /// What a list is a list of.
     pub(super) fn last(&self) -> &str {
         self.0.last().map_or("", String::as_str)

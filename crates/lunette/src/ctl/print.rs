@@ -1,5 +1,6 @@
 //! Answers of the API as text for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -66,14 +67,15 @@ pub(super) fn list(kind: &str, value: &Value) -> String {
         "hosts" => HOSTS,
         "luns" if is_of_target => LUNS,
         "luns" => DISKS,
-        _ => return object(value),
+        _ => return value.to_string(),
     };
     table(columns, entries)
 }
 
-/// An object, as its file has it.
+/// An object, as its file has it. TOML has no null, so keys without a value are left out.
 pub(super) fn object(value: &Value) -> String {
-    toml::to_string(value).unwrap_or_else(|_| value.to_string())
+    let known = value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    toml::to_string(&known.collect::<BTreeMap<_, _>>()).unwrap_or_else(|_| value.to_string())
 }
 
 /// What changes, and who notices it.
@@ -156,6 +158,11 @@ mod tests {
         let value = json!({ "changes": [{ "change": "target iqn.a removed", "sessions": [notice] }] });
         assert_eq!(plan(&value), "target iqn.a removed\n    session 3 of iqn.i: is asked to log out\n");
         assert_eq!(plan(&json!({ "changes": [] })), "nothing changes\n");
+    }
+
+    #[test]
+    fn what_has_no_value_is_not_shown() {
+        assert_eq!(object(&json!({ "id": 7, "user": null, "host": "h" })), "host = \"h\"\nid = 7\n");
     }
 
     #[test]

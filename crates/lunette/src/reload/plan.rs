@@ -183,8 +183,14 @@ impl Plan {
 impl Growing {
     /// Measures one disk. A disk that has shrunk cannot be served any longer.
     fn find(target: &str, number: u16, disk: &Disk, at_least: u64) -> Result<Option<Self>, Failure> {
-        let DiskStore::File(store) = &disk.store else { return Ok(None) };
         let failed = |why: String| Failure::disk(format!("target {target}: LUN {number}: {why}"));
+        let DiskStore::File(store) = &disk.store else {
+            return if at_least == 0 {
+                Ok(None)
+            } else {
+                Err(failed("create makes files longer, and no other disks".into()))
+            };
+        };
         let unknown = |error: io::Error| failed(format!("cannot find out its length: {error}"));
         let (served, now) = (store.geometry().len_bytes, store.current_len().map_err(unknown)?);
         if now < served {
