@@ -8,6 +8,7 @@
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
 
 mod api;
+mod browser;
 mod ceph;
 mod configured;
 mod durability;
@@ -23,6 +24,7 @@ mod server;
 mod tool;
 
 pub use api::{Answer, Api};
+pub use browser::Browser;
 pub use ceph::{Ceph, Image};
 pub use configured::Configured;
 pub use durability::Durable;

@@ -1,0 +1,110 @@
+//! Chromium without a window, driven over the WebDriver protocol by curl.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::wait_until;
+use crate::tool::run;
+
+/// The longest time in which something appears on a page. It only ends tests that fail.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The key of an element in what chromedriver answers (WebDriver section 12.2).
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A browser that takes any certificate.
+pub struct Browser {
+    driver: Child,
+    /// The URL of the session at chromedriver.
+    session: String,
+    /// Where it keeps its files.
+    profile: TempDir,
+}
+
+impl Browser {
+    /// Starts a browser.
+    pub fn start() -> Self {
+        let mut command = Command::new("chromedriver");
+        let mut driver = command.arg("--port=0").stdout(Stdio::piped()).spawn().expect("chromium-driver is installed");
+        let mut lines = BufReader::new(driver.stdout.take().expect("the pipe was asked for")).lines();
+        let port = lines.find_map(|line| {
+            let line = line.expect("chromedriver tells text");
+            line.split_once("successfully on port ").map(|(_, port)| port.trim_end_matches('.').to_owned())
+        });
+        // What it tells later must not fill the pipe.
+        thread::spawn(move || lines.for_each(drop));
+        let profile = tempfile::tempdir().expect("a folder");
+        let mut browser =
+            Self { driver, session: format!("http://127.0.0.1:{}/session", port.expect("a port")), profile };
+        let data = format!("--user-data-dir={}", browser.profile.path().display());
+        let arguments = json!(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", data]);
+        let wanted = json!({ "acceptInsecureCerts": true, "goog:chromeOptions": { "args": arguments } });
+        let begun = browser.ask("", &json!({ "capabilities": { "alwaysMatch": wanted } }));
+        browser.session += "/";
+        browser.session += begun["sessionId"].as_str().expect("a session");
+        browser
+    }
+
+    /// Sends a command of WebDriver, which must succeed.
+    fn ask(&self, command: &str, body: &Value) -> Value {
+        let url = format!("{}{command}", self.session);
+        let ran = run("curl", ["-s", "-H", "Content-Type: application/json", "-d", &body.to_string(), &url]);
+        let mut answer: Value = serde_json::from_str(ran.succeeded()).unwrap_or_else(|error| panic!("{error}: {ran}"));
+        assert!(answer["value"].get("error").is_none(), "{ran}");
+        answer["value"].take()
+    }
+
+    fn element(&self, selector: &str) -> String {
+        let found = self.ask("/element", &json!({ "using": "css selector", "value": selector }));
+        format!("/element/{}", found[ELEMENT].as_str().expect("an element"))
+    }
+
+    /// Opens a page.
+    pub fn go(&self, url: &str) {
+        self.ask("/url", &json!({ "url": url }));
+    }
+
+    /// What a function of JavaScript with this body returns.
+    pub fn run(&self, script: &str) -> Value {
+        self.ask("/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Waits until this expression of JavaScript is true on the page.
+    pub fn until(&self, condition: &str) {
+        let script = format!("return Boolean({condition});");
+        if wait_until(PATIENCE, || (self.run(&script) == true).then_some(())).is_none() {
+            panic!("never true: {condition}\n{}", self.run("return document.body.innerText;"));
+        }
+    }
+
+    /// Replaces the text of a field.
+    pub fn fill(&self, selector: &str, text: &str) {
+        let field = self.element(selector);
+        self.ask(&format!("{field}/clear"), &json!({}));
+        self.ask(&format!("{field}/value"), &json!({ "text": text }));
+    }
+
+    /// Clicks at an element.
+    pub fn click(&self, selector: &str) {
+        self.ask(&format!("{}/click", self.element(selector)), &json!({}));
+    }
+
+    /// Says yes to a question of the page.
+    pub fn confirm(&self) {
+        self.ask("/alert/accept", &json!({}));
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // chromedriver ends its browser when the session is deleted.
+        run("curl", ["-s", "-X", "DELETE", &self.session]);
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
