@@ -12,7 +12,7 @@ use crate::process::wait_until;
 use crate::tool::run;
 
 /// The longest time in which something appears on a page. It only ends tests that fail.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The key of an element in what chromedriver answers (WebDriver section 12.2).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -77,9 +77,8 @@ impl Browser {
     /// Waits until this expression of JavaScript is true on the page.
     pub fn until(&self, condition: &str) {
         let script = format!("return Boolean({condition});");
-        if wait_until(PATIENCE, || (self.run(&script) == true).then_some(())).is_none() {
-            panic!("never true: {condition}\n{}", self.run("return document.body.innerText;"));
-        }
+        let is_true = wait_until(PATIENCE, || (self.run(&script) == true).then_some(())).is_some();
+        assert!(is_true, "never true: {condition}\n{}", self.run("return document.body.innerText;"));
     }
 
     /// Replaces the text of a field.

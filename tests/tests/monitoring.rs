@@ -223,7 +223,9 @@ fn readers_of_the_metrics_that_stop_half_way_hold_up_no_session() {
     let whole = read_metrics(ask_for_metrics(&place));
     assert!(whole.len() > 256 << 10, "{} bytes fit into the buffers of a socket", whole.len());
     // What was begun goes on when it is read.
-    stopped.into_iter().for_each(|mut stream| assert!(stream.read_to_end(&mut Vec::new()).unwrap() > 256 << 10));
+    for mut stream in stopped {
+        assert!(stream.read_to_end(&mut Vec::new()).unwrap() > 256 << 10);
+    }
     drop(session);
     server.stop();
 }

@@ -106,8 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let server = Server { client: Client::new(socket).map_err(Failure::other)?, json: arguments.json };
     match &arguments.command {
-        Command::Ls { path } => server.show(path),
-        Command::Show { path } => server.show(path),
+        Command::Ls { path } | Command::Show { path } => server.show(path),
         Command::Add { path, keys } => {
             let document = document(keys)?;
             let answer = server.send("PUT", &path.url(), Some(&document), None)?;

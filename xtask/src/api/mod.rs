@@ -17,6 +17,14 @@ const EXAMPLES_OF_THE_STEP: u32 = 25;
 /// The same when nothing else is asked for.
 const EXAMPLES: u32 = 300;
 
+/// A target of the main file, which no request removes: what is read of it is there.
+const MAIN: &str = r#"
+[[target]]
+name = "iqn.2026-11.org.example:main"
+lun = [{ number = 0, disk = "mem:1M" }, { number = 1, disk = "mem:1M", read_only = true }]
+host = [{ name = "a", networks = ["192.0.2.0/24"], lun = [{ number = 1, as = 0 }] }, { name = "b" }]
+"#;
+
 /// Requests that follow from the description of the API, right ones and wrong ones, and checks of all answers.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -49,7 +57,7 @@ fn attack(examples: u32, seed: Option<u128>) -> Result<()> {
     packages::provide_for_api()?;
     process::build_for_checks()?;
     let place = tempfile::tempdir()?;
-    let server = Server::start(place.path(), "")?;
+    let server = Server::start(place.path(), MAIN)?;
     schemathesis::run(&server, examples, seed)?;
     server.stop()
 }

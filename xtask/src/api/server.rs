@@ -1,5 +1,6 @@
 //! A `lunette serve` with an API on TCP, which can write nowhere but to a folder of its own.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -138,5 +139,9 @@ fn make_certificate(folder: &Path) -> Result<()> {
 fn random_token() -> Result<String> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
 }

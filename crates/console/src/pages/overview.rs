@@ -22,13 +22,17 @@ pub(super) async fn get(State(pages): State<Pages>) -> Result<Markup, Failed> {
 fn summary(view: &View) -> Markup {
     let bytes = view.disks.iter().fold(0, |sum: u64, disk| sum.saturating_add(disk.size_bytes));
     let tile = |name: &str, value: String, page: &str| html! { a.tile href=(page) { strong { (value) } (name) } };
+    let count = |one: &str, number: usize, page: &str| {
+        let name = if number == 1 { one.to_owned() } else { format!("{one}s") };
+        tile(&name, number.to_string(), page)
+    };
     html! {
         @if let Err(why) = &view.ready { p.error role="alert" { "Initiators are not served: " (why) } }
         div.tiles {
-            (tile("targets", view.catalog.of(Kind::Target).count().to_string(), "/console/targets"))
-            (tile("logical units", view.disks.len().to_string(), "/console/disks"))
+            (count("target", view.catalog.of(Kind::Target).count(), "/console/targets"))
+            (count("logical unit", view.disks.len(), "/console/disks"))
             (tile("of disks", size(bytes), "/console/disks"))
-            (tile("sessions", view.sessions.len().to_string(), "/console/sessions"))
+            (count("session", view.sessions.len(), "/console/sessions"))
         }
     }
 }
