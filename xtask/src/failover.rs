@@ -1,5 +1,6 @@
 //! `cargo xtask failover`: faults of two gateways to one disk in Ceph, under a load that compares every byte.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -40,16 +41,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::provide()?;
     packages::provide_for_ceph()?;
     process::build_for_checks()?;
-    let program = process::checked_program("lunette-failover")?;
+    let program = program()?;
     eprintln!("CPU: {}", compare::cpu_model());
     let folder = target_dir().join("ceph-failover");
     if let Ok(left) = Cluster::at(&folder) {
         left.stop()?;
     }
     let cluster = Cluster::start(&folder)?;
-    let mut command = Command::new(program);
-    command.env("LUNETTE_BIN", target_dir().join("checks/lunette")).env("LUNETTE_CEPH_CONF", cluster.configuration());
-    let status = command.args(arguments.words()).status().context("cannot start lunette-failover");
+    let mut campaign = campaign(&program, &target_dir().join("checks/lunette"), &cluster);
+    let status = campaign.args(arguments.words()).status().context("cannot start lunette-failover");
     cluster.stop()?;
     Ok(if status?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds the campaign.
+pub(crate) fn program() -> Result<PathBuf> {
+    process::checked_program("lunette-failover")
+}
+
+/// The campaign with gateways of this build of the command and with this cluster.
+pub(crate) fn campaign(program: &Path, lunette: &Path, cluster: &Cluster) -> Command {
+    let mut command = Command::new(program);
+    command.env("LUNETTE_BIN", lunette).env("LUNETTE_CEPH_CONF", cluster.configuration());
+    command
 }

@@ -15,6 +15,7 @@ use super::cells::Initiator;
 use super::child::Child;
 use super::contestant::{self, Load, Lunette, START_LIMIT, Stage, lunette};
 use super::disks::DiskFile;
+use super::failover;
 use super::fio::{self, Job};
 use super::measure::limit;
 use super::statistics::Spread;
@@ -93,7 +94,10 @@ pub(super) fn measure(stage: &Stage, rounds: u32, seconds: u32) -> Result<Vec<Ro
         left.stop()?;
     }
     let cluster = Cluster::start(&folder)?;
-    let measured = measure_on(&cluster, stage, rounds, seconds);
+    let measured = measure_on(&cluster, stage, rounds, seconds).and_then(|mut rows| {
+        rows.extend(failover::measure(&cluster, rounds)?);
+        Ok(rows)
+    });
     cluster.stop()?;
     measured
 }

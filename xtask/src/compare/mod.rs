@@ -11,6 +11,7 @@ pub(crate) mod child;
 pub(crate) mod contestant;
 mod cores;
 pub(crate) mod disks;
+mod failover;
 pub(crate) mod fio;
 pub(crate) mod measure;
 mod memory;
