@@ -1,10 +1,9 @@
 //! The log: lines on standard error. Peers can cause only a bounded number of them in each second.
 
-use std::env;
-use std::ffi::OsStr;
+mod journal;
+
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,7 @@ pub(crate) fn start() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::registry().with(filter);
     let limit = Limit(Mutex::new(Allowance::new(Instant::now())));
-    match journal() {
+    match journal::journal() {
         Some(journal) => log.with(journal.with_filter(limit)).init(),
         None => log.with(lines().with_filter(limit)).init(),
     }
@@ -43,20 +42,6 @@ fn lines<S: Subscriber + for<'span> LookupSpan<'span>>() -> impl Layer<S> {
         .fmt_fields(fields())
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
-}
-
-/// The journal, when it has standard error and can be reached.
-fn journal() -> Option<tracing_journald::Layer> {
-    if !is_journal(&env::var_os("JOURNAL_STREAM")?, io::stderr()) {
-        return None;
-    }
-    let journal = tracing_journald::layer().ok()?;
-    Some(journal.with_field_prefix(Some("LUNETTE".to_owned())).with_syslog_identifier("lunette".to_owned()))
-}
-
-/// Whether `file` is the stream whose device and inode are told so (systemd.exec(5), `$JOURNAL_STREAM`).
-fn is_journal(stream: &OsStr, file: impl AsFd) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| stream == OsStr::new(&format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
 /// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the log, and without passwords of
@@ -163,16 +148,6 @@ mod tests {
         let line =
             "ended iqn.a\u{fffd}b initiator=\"iqn.a\\u{202e}b\" reason=key \u{fffd}[2J\u{fffd}\u{fffd} count=3\n";
         assert!(log.contains("WARN") && log.ends_with(line), "{log:?}");
-    }
-
-    #[test]
-    fn the_journal_is_known_by_its_stream() {
-        let (file, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        let stat = rustix::fs::fstat(&file).unwrap();
-        let stream = format!("{}:{}", stat.st_dev, stat.st_ino);
-        assert!(is_journal(stream.as_ref(), &file));
-        assert!(!is_journal(stream.as_ref(), &other));
-        assert!(!is_journal("".as_ref(), &file));
     }
 
     #[test]
