@@ -1,6 +1,6 @@
 //! The requests of an image: which are under way, which wait, and how each ends, once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -83,7 +83,8 @@ impl Request {
 /// A request under way.
 pub(crate) struct Job {
     request: Request,
-    done: Completion,
+    /// Its completion is in [`State::under_way`] under this number, unless the request was abandoned.
+    number: u64,
     image: Arc<Image>,
     flight: Arc<Flight>,
 }
@@ -110,6 +111,8 @@ struct State {
     image: Result<Arc<Image>, Gone>,
     requests: usize,
     bytes: usize,
+    under_way: HashMap<u64, Completion>,
+    last_number: u64,
     waiting: VecDeque<(Request, Completion)>,
 }
 
@@ -135,15 +138,26 @@ impl State {
         self.requests < MAX_REQUESTS && (self.bytes == 0 || self.bytes + bytes <= MAX_REQUEST_BYTES || bytes == 0)
     }
 
-    fn enter(&mut self, request: &Request) {
+    /// A request begins, under this number.
+    fn enter(&mut self, request: &Request, done: Completion) -> u64 {
         self.requests += 1;
         self.bytes += request.buffer_bytes();
+        self.last_number += 1;
+        self.under_way.insert(self.last_number, done);
+        self.last_number
     }
 }
 
 impl Flight {
     pub(crate) fn new(image: Arc<Image>) -> Self {
-        Self(Mutex::new(State { image: Ok(image), requests: 0, bytes: 0, waiting: VecDeque::new() }))
+        Self(Mutex::new(State {
+            image: Ok(image),
+            requests: 0,
+            bytes: 0,
+            under_way: HashMap::new(),
+            last_number: 0,
+            waiting: VecDeque::new(),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,9 +188,9 @@ impl Flight {
         if !state.waiting.is_empty() || !state.has_room(&request) {
             return state.waiting.push_back((request, done));
         }
-        state.enter(&request);
+        let number = state.enter(&request, done);
         drop(state);
-        run(VecDeque::from([Box::new(Job { request, done, image, flight: Arc::clone(self) })]));
+        run(VecDeque::from([Box::new(Job { request, number, image, flight: Arc::clone(self) })]));
     }
 
     /// Takes no more requests. Those that wait end, those under way go on. The image is closed after the last one.
@@ -201,11 +215,22 @@ impl Flight {
         }
     }
 
-    /// A request has ended. Those that have room now are under way.
-    fn leave(self: &Arc<Self>, bytes: usize) -> VecDeque<Box<Job>> {
+    /// Ends the requests under way, of whose end librbd tells nothing. Only for a client on the blocklist, of which nothing can land after the next owner's
+    /// first request. librbd keeps their buffers, and the image, until it ends them itself.
+    pub(crate) fn abandon(&self) {
+        self.shut_out();
+        let under_way = std::mem::take(&mut self.lock().under_way);
+        for done in under_way.into_values() {
+            done.complete(Outcome::new(Err(shut_out()), None));
+        }
+    }
+
+    /// A request has ended: its completion, unless it was abandoned. Those that have room now are under way.
+    fn leave(self: &Arc<Self>, number: u64, bytes: usize) -> (Option<Completion>, VecDeque<Box<Job>>) {
         let mut state = self.lock();
         state.requests -= 1;
         state.bytes -= bytes;
+        let done = state.under_way.remove(&number);
         let mut begun = VecDeque::new();
         while let (Ok(image), Some((request, _))) = (&state.image, state.waiting.front()) {
             if !state.has_room(request) {
@@ -213,10 +238,10 @@ impl Flight {
             }
             let image = Arc::clone(image);
             let Some((request, done)) = state.waiting.pop_front() else { break };
-            state.enter(&request);
-            begun.push_back(Box::new(Job { request, done, image, flight: Arc::clone(self) }));
+            let number = state.enter(&request, done);
+            begun.push_back(Box::new(Job { request, number, image, flight: Arc::clone(self) }));
         }
-        begun
+        (done, begun)
     }
 }
 
@@ -242,12 +267,14 @@ fn finish(mut job: Box<Job>, result: isize) -> VecDeque<Box<Job>> {
         job.request = rest;
         return VecDeque::from([job]);
     }
-    let Job { request, done, image, flight } = *job;
+    let Job { request, number, image, flight } = *job;
     if matches!(outcome, Err(StoreError::ShutOut(_))) {
         flight.shut_out();
     }
-    let begun = flight.leave(request.buffer_bytes());
-    done.complete(Outcome::new(outcome, request.into_buffer()));
+    let (done, begun) = flight.leave(number, request.buffer_bytes());
+    if let Some(done) = done {
+        done.complete(Outcome::new(outcome, request.into_buffer()));
+    }
     drop(image);
     begun
 }

@@ -76,6 +76,13 @@ impl Closer {
         if self.closed.wait(limit) { Ok(()) } else { Err(NotClosed(limit)) }
     }
 
+    /// Ends the requests that librbd does not end, of an image that does not close. The client of the image must be on the blocklist.
+    pub(crate) fn abandon(&self) {
+        if let Some(flight) = self.flight.upgrade() {
+            flight.abandon();
+        }
+    }
+
     /// Whether the image is closed.
     pub fn is_closed(&self) -> bool {
         self.closed.is_set()

@@ -103,6 +103,26 @@ fn a_close_waits_for_the_cluster_no_longer_than_it_may() {
 }
 
 #[test]
+fn requests_that_are_abandoned_end_and_keep_their_buffers_until_librbd_ends_them() {
+    let world = World::new("abandoned", LEN);
+    world.state().holds = true;
+    let store = World::open("abandoned").unwrap();
+    let begun: Vec<_> = (0..MAX_REQUESTS as u64).map(|at| submit_write(&store, at % 8 * 512, 1)).collect();
+    let waits = submit_write(&store, 0, 1);
+    let closer = store.closer();
+    assert!(closer.close(Duration::from_millis(1)).is_err());
+    closer.abandon();
+    for write in &begun {
+        let outcome = write.try_recv().unwrap();
+        assert!(matches!(outcome.result, Err(StoreError::ShutOut(_))) && outcome.buffer.is_none(), "{outcome:?}");
+    }
+    assert!(waits.try_recv().unwrap().buffer.is_some(), "librbd has never had it");
+    world.let_all_go();
+    assert!(begun.iter().all(|write| write.recv().is_err()), "a request ends once");
+    all_is_closed(store, &world);
+}
+
+#[test]
 fn requests_beyond_the_bound_wait_and_all_of_them_end() {
     let world = World::new("bound", LEN);
     (world.state().holds, world.state().threads) = (true, true);
