@@ -17,6 +17,8 @@
 //!   counts ([`Action::PowerOn`]). A disk that was not written has nothing to lose.
 //! - A path on which no request ends for a while is closed when another path reports that its port does not have the disk any more: what stands between
 //!   that port and the disk may be cut, while the port still answers pings.
+//! - A path that is lost again before it has answered a request is made again later and later. Else a request that each path loses would be sent
+//!   [`MAX_REPEATS`] times within a second.
 //! - A request ends exactly once.
 
 #[cfg(test)]
@@ -35,7 +37,7 @@ use super::claims::Claims;
 use crate::Repeat;
 use crate::limits::{
     CLEAR_PAUSE, FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, MAX_REPEATS, MAX_UNFINISHED_REQUESTS, PATH_PING,
-    STATES_INTERVAL, STATES_PAUSE, TIMEOUT_TICK,
+    PROVEN_AFTER, STATES_INTERVAL, STATES_PAUSE, TIMEOUT_TICK,
 };
 
 /// What the driver is to do.
@@ -130,7 +132,9 @@ struct Path {
     link: Link,
     /// The number of the last login.
     life: u64,
+    /// Attempts to connect, and lives, that have ended since it last proved itself: by a request that was answered, or by a life of [`PROVEN_AFTER`].
     failures: u32,
+    up_since: Time,
     found: Found,
     in_flight: usize,
     /// When a request ended last, or the first one was sent.
@@ -159,6 +163,7 @@ impl Path {
             link: Link::Connecting,
             life: 0,
             failures: 0,
+            up_since: Time::default(),
             found: Found { portal_group: None, port_group: None, access: AccessState::Unavailable },
             in_flight: 0,
             moved_at: Time::default(),
@@ -380,6 +385,9 @@ impl<T> Machine<T> {
         let this = &mut self.paths[path];
         if this.life == life {
             (this.in_flight, this.moved_at) = (this.in_flight.saturating_sub(1), now);
+            if matches!(ended, Ended::Answered | Ended::NotActive(_)) {
+                this.failures = 0;
+            }
         }
         match ended {
             Ended::Answered => Fate::Over(self.finish(request)),
@@ -494,7 +502,7 @@ impl<T> Machine<T> {
         // Another portal group is another nexus: the target was redirected.
         this.has_moved |= !is_first && this.found.portal_group != found.portal_group;
         let is_reinstated = !this.has_moved;
-        (this.link, this.failures, this.in_flight, this.found) = (Link::Up, 0, 0, found);
+        (this.link, this.up_since, this.in_flight, this.found) = (Link::Up, now, 0, found);
         (this.is_asking, this.ask_at) = (false, now + STATES_PAUSE);
         self.pathless_since = None;
         if is_reinstated {
@@ -526,6 +534,9 @@ impl<T> Machine<T> {
         let this = &mut self.paths[path];
         if this.life == life && (this.is_up() || matches!(this.link, Link::Proving(_))) {
             (this.clear_at, this.lost_meanwhile, this.is_not_reinstated) = (now + CLEAR_PAUSE, true, false);
+            if this.is_up() && now - this.up_since >= PROVEN_AFTER {
+                this.failures = 0;
+            }
             self.down(path, now);
         }
     }

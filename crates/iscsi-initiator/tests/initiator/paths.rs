@@ -1,7 +1,7 @@
 //! A disk over several paths.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use lunette_initiator::{Completion, Disk, Error, Outcome, PathState, Repeat, Request, Url, wait};
@@ -33,13 +33,14 @@ fn a_load_goes_on_while_paths_are_closed_in_turns() {
     let target = Target::new();
     let relays = relays(&target);
     let disk = disk(&relays);
-    let (stop, loaded) = (Arc::new(AtomicBool::new(false)), disk.clone());
-    let stopped = Arc::clone(&stop);
+    let (stop, rounds, loaded) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), disk.clone());
+    let (stopped, done) = (Arc::clone(&stop), Arc::clone(&rounds));
     let load = thread::spawn(move || {
         for round in 0_u64.. {
             let data = blocks(8, round as u8);
             wait(loaded.write(round % 16 * 8, &data, false)).unwrap();
             assert!(wait(loaded.read(round % 16 * 8, 8)).unwrap()[..] == data, "round {round}");
+            done.store(round, Ordering::SeqCst);
             if stopped.load(Ordering::SeqCst) && round > 200 {
                 return;
             }
@@ -48,8 +49,11 @@ fn a_load_goes_on_while_paths_are_closed_in_turns() {
     for cut in 0..20 {
         let path = cut % 2;
         until("the path is there", || is_up(&disk, path));
+        let before = rounds.load(Ordering::SeqCst);
         relays[path].cut();
         until("the path is down", || !is_up(&disk, path) || relays[path].accepted() > cut as u64 / 2 + 1);
+        // A request that is lost with each of 17 paths ends in doubt.
+        until("the load goes on", || rounds.load(Ordering::SeqCst) > before || load.is_finished());
     }
     stop.store(true, Ordering::SeqCst);
     load.join().unwrap();

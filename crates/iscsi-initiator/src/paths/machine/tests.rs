@@ -337,6 +337,32 @@ fn a_request_is_not_sent_for_ever() {
     assert!(machine.requests.is_empty());
 }
 
+/// The pauses of a machine's only path before its next lives, each of which lasts for `life`, and in which a request `ends`.
+fn pauses(life: Duration, ends: Ended) -> Vec<Duration> {
+    let mut machine = up(&[ActiveOptimized]);
+    let mut now = at(0);
+    let mut pause = |number: u64| {
+        let key = machine.read(now);
+        machine.actions();
+        machine.ended(key, ends, now);
+        now = now + life;
+        machine.session_lost(0, number, now);
+        let next = machine.next_timeout().unwrap();
+        machine.time_has_come(next);
+        machine.connected(0, number + 1, found(0, ActiveOptimized), next);
+        next - std::mem::replace(&mut now, next)
+    };
+    (1..=4).map(&mut pause).collect()
+}
+
+#[test]
+fn a_path_that_is_lost_before_it_answers_is_made_again_later_and_later() {
+    let first = FIRST_RECONNECT_PAUSE;
+    assert_eq!(pauses(Duration::ZERO, Ended::GivenUp), [first, 2 * first, 4 * first, 8 * first]);
+    assert_eq!(pauses(Duration::ZERO, Ended::Answered), [first; 4]);
+    assert_eq!(pauses(PROVEN_AFTER, Ended::GivenUp), [first; 4], "an idle path has proved itself, too");
+}
+
 /// A machine of three paths whose disk was written, and whose first path was lost and hears of a power-on as it is made again.
 fn powered_on() -> Machine<u32> {
     let mut machine = up(&[ActiveOptimized; 3]);
@@ -449,7 +475,7 @@ fn a_nexus_of_a_portal_group_that_a_path_has_left_is_only_cleared_by_a_reset() {
     machine.time_has_come(at(1) + FIRST_RECONNECT_PAUSE);
     machine.connected(0, 2, found(9, ActiveOptimized), at(100));
     machine.session_lost(0, 2, at(101));
-    machine.time_has_come(at(102) + FIRST_RECONNECT_PAUSE);
+    machine.time_has_come(at(102) + 2 * FIRST_RECONNECT_PAUSE);
     machine.connected(0, 3, found(9, ActiveOptimized), at(300));
     assert!(!machine.sent().iter().any(|(key, _)| *key == new), "portal group 0 may still run the old write");
     machine.time_has_come(at(300) + CLEAR_PAUSE);
