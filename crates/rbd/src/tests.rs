@@ -59,6 +59,18 @@ fn a_store_gives_back_all_that_it_opens() {
 }
 
 #[test]
+fn the_configuration_file_decides_on_threads_and_not_on_caches() {
+    let world = World::new("options", LEN);
+    let option = |name: &str| world.state().options[name].clone();
+    drop(World::open("options").unwrap());
+    assert_eq!(option("librados_thread_count"), "1");
+    let file = [("librados_thread_count", "4"), ("rbd_cache", "true")];
+    world.state().options = file.map(|(name, value)| (name.into(), value.into())).into();
+    drop(World::open("options").unwrap());
+    assert_eq!([option("librados_thread_count"), option("rbd_cache")], ["4", "false"]);
+}
+
+#[test]
 fn what_cannot_be_opened_leaves_nothing_behind() {
     let world = World::new("refuses", LEN);
     world.state().lock = -libc::EROFS;

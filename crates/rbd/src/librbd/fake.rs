@@ -3,7 +3,7 @@
 //! What `?conf=` names is a [`World`]: a cluster with one image. Every handle that is given out has a counted reference to it.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) fails: c_int,
     /// The result of taking the lock.
     pub(crate) lock: c_int,
+    /// The options of the client, with what the configuration file says of them.
+    pub(crate) options: HashMap<String, String>,
     /// Whether the image's configuration has a cache.
     pub(crate) cache: bool,
     pub(crate) most_at_once: usize,
@@ -151,6 +153,11 @@ fn put<T>(place: *mut T, value: T) {
     unsafe { place.write(value) };
 }
 
+fn string(text: *const c_char) -> String {
+    // SAFETY: callers give texts.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap().into()
+}
+
 fn completion<'a>(handle: Handle) -> &'a mut Completion {
     // SAFETY: only the request that it belongs to uses a completion, until it is released.
     unsafe { &mut *handle.cast::<Completion>() }
@@ -229,7 +236,19 @@ unsafe extern "C" fn rados_conf_read_file(cluster: Handle, path: *const c_char) 
     }
 }
 
-unsafe extern "C" fn rados_conf_set(_: Handle, _: *const c_char, _: *const c_char) -> c_int {
+/// Every option is 2 unless the file says something else, or it was set.
+unsafe extern "C" fn rados_conf_get(cluster: Handle, name: *const c_char, into: *mut c_char, len: usize) -> c_int {
+    let set = slot(cluster).get().and_then(|world| world.state().options.get(&string(name)).cloned());
+    let value = CString::new(set.unwrap_or_else(|| "2".into())).unwrap();
+    let bytes = value.as_bytes_with_nul();
+    assert!(bytes.len() <= len);
+    // SAFETY: there is room for so many bytes.
+    unsafe { into.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
+    0
+}
+
+unsafe extern "C" fn rados_conf_set(cluster: Handle, name: *const c_char, value: *const c_char) -> c_int {
+    world(cluster).state().options.insert(string(name), string(value));
     0
 }
 
@@ -410,6 +429,7 @@ pub(super) fn table() -> &'static Table {
     static TABLE: Table = Table {
         rados_create,
         rados_conf_read_file,
+        rados_conf_get,
         rados_conf_set,
         rados_connect,
         rados_shutdown: drop_it,

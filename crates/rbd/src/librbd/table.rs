@@ -117,6 +117,7 @@ table! {
     "librados.so.2" {
         fn rados_create(*mut Handle, *const c_char) -> c_int;
         fn rados_conf_read_file(Handle, *const c_char) -> c_int;
+        fn rados_conf_get(Handle, *const c_char, *mut c_char, usize) -> c_int;
         fn rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
         fn rados_connect(Handle) -> c_int;
         fn rados_shutdown(Handle);
