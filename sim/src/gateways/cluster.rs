@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lunette_gateway::{Stored, Value};
 
@@ -10,9 +9,6 @@ use super::history::Written;
 
 /// Blocks of the image. Each is on an OSD of its own.
 pub(super) const BLOCKS: usize = 3;
-
-/// The time after which a watch ends whose gateway does not answer.
-pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The number of an epoch of the OSD map.
 pub(super) type MapEpoch = u64;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lunette_gateway::{Action, Answer, Event, Failed, Member, Request, Stored, Value, limits};
 
-use super::cluster::{BLOCKS, Cluster, WATCH_TIMEOUT};
+use super::cluster::{BLOCKS, Cluster};
 use super::gateway::{Gateway, Image, RESERVATION, Reservation};
 use super::history::{History, Written};
 use super::{GatewayRun, GatewayTally};
@@ -737,7 +737,7 @@ impl World {
         }
         self.tally.faults += 1;
         let life = self.gateways[at].life;
-        let watch = WATCH_TIMEOUT.as_micros() as u64;
+        let watch = limits::WATCH_TIMEOUT.as_micros() as u64;
         let gateway = &mut self.gateways[at];
         let what = self.dice.below(4);
         match what {

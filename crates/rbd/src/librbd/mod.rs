@@ -48,13 +48,15 @@ const THICK_PROVISION: c_int = 1;
 const MAX_OPTIONS: u8 = u8::MAX;
 
 /// Options of every client. They have precedence over the configuration file.
-const OPTIONS: [(&str, &str); 3] = [
+const OPTIONS: [(&str, &str); 4] = [
     // A write that was answered is in the cluster.
     ("rbd_cache", "false"),
     // librbd answers a write when it no longer needs the buffer, and nothing changes the buffer before.
     ("rbd_disable_zero_copy_writes", "false"),
     // An operation that ends by a time limit may still be carried out, after the answer. So requests wait for as long as it takes.
     ("rados_osd_op_timeout", "0"),
+    // Seconds between the signs of life of watches. With librados's 5, an OSD that stands still for as long would end them (`WATCH_TIMEOUT`).
+    ("objecter_tick_interval", "2"),
 ];
 
 /// Options of every client that the configuration file may change.

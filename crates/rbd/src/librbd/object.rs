@@ -6,6 +6,8 @@ use std::ptr::{null, null_mut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use lunette_gateway::limits::WATCH_TIMEOUT;
+
 use super::table::{NotifyAck, ObjectTable, Table};
 use super::{Connection, Pool, check};
 use crate::limits::BLOCKLIST_S;
@@ -116,7 +118,7 @@ impl SharedObject {
                 &raw mut watch.cookie,
                 notified,
                 lost,
-                0,
+                WATCH_TIMEOUT.as_secs() as u32,
                 watch.watcher.cast(),
             )
         };
