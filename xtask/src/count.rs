@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
     pub(crate) update: bool,
 }
 
+/// How often I/Os are counted before one counts as worse. The least counts: beside other load the system may bring long data in more pieces.
+const ATTEMPTS: usize = 3;
+
 type Counts = BTreeMap<String, u64>;
 
 /// Counts everything and compares.
@@ -42,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // As what ships is built: with optimization across crates, which changes a count by a tenth.
     process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-count", "--bins"]))?;
     process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-lab"]))?;
-    let counts = count_all()?;
+    let mut counts = count_all()?;
     if arguments.update {
         let lines = counts.iter().fold(String::new(), |mut lines, (what, count)| {
             // Writing to a string cannot fail.
@@ -52,7 +55,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         fs::write(baseline_path(), lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let baseline = compare(&counts)?;
+    let baseline = read_baseline()?;
+    for _ in 1..ATTEMPTS {
+        if counts.iter().any(|(what, count)| baseline.get(what).is_some_and(|before| is_worse(*count, *before))) {
+            take_least(&mut counts, turns::count()?);
+        }
+    }
+    let baseline = compare(&counts, &baseline)?;
     let (orders, recovery) = (orders::run()?, recovery::run()?);
     let failed = [baseline, orders, recovery].into_iter().find(|code| *code != ExitCode::SUCCESS);
     Ok(failed.unwrap_or(ExitCode::SUCCESS))
@@ -92,21 +101,33 @@ fn count(program: &str, args: &[&str]) -> Result<u64> {
     collected.with_context(|| format!("callgrind told no count for {what}:\n{told}"))
 }
 
-fn compare(counts: &Counts) -> Result<ExitCode> {
+fn read_baseline() -> Result<Counts> {
     let path = baseline_path();
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let baseline: Counts = text
-        .lines()
+    text.lines()
         .map(|line| {
             let (what, count) = line.split_once('\t').context("a line without a tab")?;
             Ok((what.into(), count.parse()?))
         })
         .collect::<Result<_>>()
-        .with_context(|| format!("{} cannot be read; write it with --update", path.display()))?;
+        .with_context(|| format!("{} cannot be read; write it with --update", path.display()))
+}
+
+fn is_worse(count: u64, before: u64) -> bool {
+    count > before + before * TOLERANCE_PERCENT / 100
+}
+
+fn take_least(counts: &mut Counts, again: Counts) {
+    for (what, count) in again {
+        counts.entry(what).and_modify(|least| *least = count.min(*least)).or_insert(count);
+    }
+}
+
+fn compare(counts: &Counts, baseline: &Counts) -> Result<ExitCode> {
     let mut worse = 0;
     for (what, count) in counts {
         let before = *baseline.get(what).with_context(|| format!("{what} has no baseline; write it with --update"))?;
-        let regressed = *count > before + before * TOLERANCE_PERCENT / 100;
+        let regressed = is_worse(*count, before);
         worse += usize::from(regressed);
         println!("{what:32} {count:>8} {before:>8}{}", if regressed { "  more than before" } else { "" });
     }
@@ -115,4 +136,19 @@ fn compare(counts: &Counts) -> Result<ExitCode> {
 
 fn baseline_path() -> PathBuf {
     root().join("xtask/instructions.tsv")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_worse_each_time_is_worse() {
+        let counts = |values: [u64; 2]| Counts::from([("read".into(), values[0]), ("write".into(), values[1])]);
+        let mut least = counts([106, 130]);
+        take_least(&mut least, counts([140, 106]));
+        take_least(&mut least, counts([105, 107]));
+        assert_eq!(least, counts([105, 106]));
+        assert!(!is_worse(least["read"], 100) && is_worse(least["write"], 100));
+    }
 }
