@@ -62,6 +62,21 @@ impl Ceph {
         self.run("ceph", arguments)
     }
 
+    /// The address of the client that has the lock of an image.
+    pub fn locker(&self, image: &Image<'_>) -> String {
+        let lockers = self.rbd(&["lock", "ls", &image.name, "--format", "json"]);
+        let lockers: Value = serde_json::from_str(lockers.succeeded()).expect("JSON");
+        lockers[0]["address"].as_str().unwrap_or_else(|| panic!("a client has the lock: {lockers}")).to_owned()
+    }
+
+    /// The year until which a client is on the blocklist.
+    pub fn blocklisted_until(&self, client: &str) -> Option<u32> {
+        let dump = self.ceph(&["osd", "dump", "--format", "json"]);
+        let dump: Value = serde_json::from_str(dump.succeeded()).expect("JSON");
+        let (year, _) = dump["blocklist"][client].as_str()?.split_once('-')?;
+        year.parse().ok()
+    }
+
     fn run(&self, program: &str, arguments: &[&str]) -> Ran {
         let conf = self.conf.to_str().expect("a plain path");
         run(program, [&["--conf", conf], arguments].concat())

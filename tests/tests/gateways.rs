@@ -193,8 +193,11 @@ fn a_killed_gateway_is_fenced_and_what_it_answered_is_there() {
     for lba in 0..64 {
         first.write(lba, lba as u8 + 1);
     }
+    let client = ceph.locker(&image);
     first.server.kill();
     println!("after a kill: {:.3} s", second.write(64, 65).as_secs_f64());
+    let year = ceph.blocklisted_until(&client).expect("the client of the dead gateway is on the blocklist");
+    assert!(year >= 2036, "it stays there for ten years, and until {year}");
     for lba in 0..=64 {
         assert_eq!(second.read(lba), vec![lba as u8 + 1; 512], "block {lba}");
     }

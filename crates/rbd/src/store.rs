@@ -112,10 +112,10 @@ impl RbdStore {
         Self::open_image(url, false, |url, _, told| Image::open_unlocked(url, told))
     }
 
-    /// Takes the lock of the image over from another gateway. Waits for the cluster.
-    pub(crate) fn take_over(&self) -> Result<(), OpenError> {
+    /// Takes the lock of the image over from another gateway, whose client may be `fenced`: on the blocklist. Waits for the cluster.
+    pub(crate) fn take_over(&self, fenced: Option<&str>) -> Result<(), OpenError> {
         let image = self.flight.0.image().map_err(|error| OpenError::Image(io::Error::other(error)))?;
-        image.take_over(&self.url)
+        image.take_over(&self.url, fenced)
     }
 
     /// The address of its client, as the blocklist takes it.

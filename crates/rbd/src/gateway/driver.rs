@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,8 @@ pub(super) struct Driver {
     store: Arc<GatewayStore>,
     /// The image, when it is open: this gateway may not have its lock.
     image: Option<(Arc<RbdStore>, Arc<str>)>,
+    /// The last client that this gateway has put on the blocklist.
+    fenced: Arc<Mutex<Option<Arc<str>>>>,
     has_told_loss: bool,
     told: Sender<Told>,
     publish: Publish,
@@ -98,6 +100,7 @@ impl Driver {
             object,
             store,
             image: None,
+            fenced: Arc::default(),
             has_told_loss: false,
             told,
             publish,
@@ -200,11 +203,12 @@ impl Driver {
             }
             Action::Blocklist { client } => {
                 tracing::warn!(image = %self.url, %client, "a gateway does not answer: its client goes on the blocklist");
-                let object = Arc::clone(&self.object);
+                let (object, fenced) = (Arc::clone(&self.object), Arc::clone(&self.fenced));
                 self.work(&self.fencing, move || {
                     let listed = object.blocklist(&client);
-                    if let Err(error) = &listed {
-                        tracing::error!(%client, %error, "a client could not be put on the blocklist");
+                    match &listed {
+                        Ok(()) => *fenced.lock().unwrap_or_else(PoisonError::into_inner) = Some(client),
+                        Err(error) => tracing::error!(%client, %error, "a client could not be put on the blocklist"),
                     }
                     Event::Blocklisted(listed.is_ok())
                 });
@@ -262,9 +266,10 @@ impl Driver {
 
     fn lock(&self) {
         let Some((image, _)) = self.image.clone() else { return };
-        let store = Arc::clone(&self.store);
+        let (store, fenced) = (Arc::clone(&self.store), Arc::clone(&self.fenced));
         self.work(&self.opening, move || {
-            let locked = image.take_over();
+            let fenced = fenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let locked = image.take_over(fenced.as_deref());
             match &locked {
                 Ok(()) => store.give(&image),
                 Err(error) => tracing::error!(image = %image.url(), %error, "an image cannot be locked"),

@@ -12,6 +12,7 @@
 
 #[cfg(test)]
 pub(crate) mod fake;
+mod lock;
 mod object;
 mod table;
 
@@ -387,10 +388,16 @@ impl Image {
     }
 
     /// Takes the image over from another gateway. Requests that follow bring each OSD the map in which that one is on the blocklist, because this client
-    /// waits until it has that map. Without the feature `exclusive-lock` there is nothing that excludes the other one.
-    pub(crate) fn take_over(&self, url: &RbdUrl) -> Result<(), OpenError> {
+    /// waits until it has that map. Without the feature `exclusive-lock` there is nothing that excludes the other one. `fenced` is a client that is on the
+    /// blocklist already: when it has the lock, librbd need not put it there once more.
+    pub(crate) fn take_over(&self, url: &RbdUrl, fenced: Option<&str>) -> Result<(), OpenError> {
         if self.image().features().map_err(OpenError::Image)? & EXCLUSIVE_LOCK == 0 {
             return Err(OpenError::Unlockable);
+        }
+        if let Some(fenced) = fenced
+            && let Err(error) = self.image().break_lock_of(fenced)
+        {
+            tracing::debug!(%error, "librbd has to break the lock of an image");
         }
         self.image().lock(url)?;
         self.image().pool.connection.wait_for_latest_map().map_err(OpenError::Image)

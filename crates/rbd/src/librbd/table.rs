@@ -176,6 +176,11 @@ table! {
             *mut c_char, usize, *mut *mut NotifyAck, *mut usize, *mut *mut c_void, *mut usize,
         ) -> c_int;
         fn rados_free_notify_response(*mut NotifyAck, usize, *mut c_void);
+        fn rados_list_lockers(
+            Handle, *const c_char, *const c_char, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize,
+            *mut c_char, *mut usize,
+        ) -> isize;
+        fn rados_break_lock(Handle, *const c_char, *const c_char, *const c_char, *const c_char) -> c_int;
         fn rados_notify_ack(Handle, *const c_char, u64, u64, *const c_char, c_int) -> c_int;
     }
 }
