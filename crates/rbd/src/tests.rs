@@ -59,15 +59,25 @@ fn a_store_gives_back_all_that_it_opens() {
 }
 
 #[test]
-fn the_configuration_file_decides_on_threads_and_not_on_caches() {
+fn one_thread_ends_requests_unless_the_file_or_a_journal_needs_more() {
     let world = World::new("options", LEN);
-    let option = |name: &str| world.state().options[name].clone();
-    drop(World::open("options").unwrap());
-    assert_eq!(option("librados_thread_count"), "1");
-    let file = [("librados_thread_count", "4"), ("rbd_cache", "true")];
-    world.state().options = file.map(|(name, value)| (name.into(), value.into())).into();
-    drop(World::open("options").unwrap());
-    assert_eq!([option("librados_thread_count"), option("rbd_cache")], ["4", "false"]);
+    let opened_with = |threads: Option<&str>, has_journal| {
+        let file = threads.map(|threads| ("librados_thread_count".into(), threads.into()));
+        (world.state().options, world.state().has_journal) = (file.into_iter().collect(), has_journal);
+        drop(World::open("options").unwrap());
+        world.state().options.get("librados_thread_count").cloned()
+    };
+    assert_eq!(opened_with(None, false).as_deref(), Some("1"));
+    assert_eq!(opened_with(Some("4"), false).as_deref(), Some("4"));
+    assert_eq!(opened_with(None, true), None);
+}
+
+#[test]
+fn the_configuration_file_turns_no_cache_on() {
+    let world = World::new("cache", LEN);
+    world.state().options = [("rbd_cache".into(), "true".into())].into();
+    drop(World::open("cache").unwrap());
+    assert_eq!(world.state().options["rbd_cache"], "false");
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub(super) struct Driver {
     store: Arc<GatewayStore>,
     /// The image, when it is open: this gateway may not have its lock.
     image: Option<(Arc<RbdStore>, Arc<str>)>,
-    /// The last client that this gateway has put on the blocklist.
+    /// The client that this gateway has put on the blocklist, until it has the image.
     fenced: Arc<Mutex<Option<Arc<str>>>>,
     has_told_loss: bool,
     told: Sender<Told>,
@@ -268,10 +268,13 @@ impl Driver {
         let Some((image, _)) = self.image.clone() else { return };
         let (store, fenced) = (Arc::clone(&self.store), Arc::clone(&self.fenced));
         self.work(&self.opening, move || {
-            let fenced = fenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let locked = image.take_over(fenced.as_deref());
+            let client = fenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let locked = image.take_over(client.as_deref());
             match &locked {
-                Ok(()) => store.give(&image),
+                Ok(()) => {
+                    *fenced.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    store.give(&image);
+                }
                 Err(error) => tracing::error!(image = %image.url(), %error, "an image cannot be locked"),
             }
             Event::Locked(locked.is_ok())

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
 use super::table::{ChangedCallback, ConfigOption, EndedCallback, ExtentCallback, Handle, Table};
-use super::{EXCLUSIVE_LOCK, FAST_DIFF, Image};
+use super::{EXCLUSIVE_LOCK, FAST_DIFF, Image, JOURNALING};
 use crate::{OpenError, RbdStore};
 
 /// The length of an object.
@@ -34,6 +34,7 @@ pub(crate) struct State {
     pub(crate) lock: c_int,
     /// The options of the client, with what the configuration file says of them.
     pub(crate) options: HashMap<String, String>,
+    pub(crate) has_journal: bool,
     /// Whether the image's configuration has a cache.
     pub(crate) cache: bool,
     pub(crate) most_at_once: usize,
@@ -164,7 +165,11 @@ fn completion<'a>(handle: Handle) -> &'a mut Completion {
 }
 
 /// Carries out a request, and ends it.
-fn end(world: &World, Pending { completion: handle, what }: Pending) {
+fn end(world: &World, pending: Pending) {
+    tell(carry_out(world, pending));
+}
+
+fn carry_out(world: &World, Pending { completion: handle, what }: Pending) -> Handle {
     let handle = handle as Handle;
     let mut state = world.state();
     let len = state.bytes.len();
@@ -187,9 +192,12 @@ fn end(world: &World, Pending { completion: handle, what }: Pending) {
         }
     }
     state.under_way -= 1;
-    drop(state);
+    completion(handle).result = result;
+    handle
+}
+
+fn tell(handle: Handle) {
     let completion = completion(handle);
-    completion.result = result;
     let (callback, argument) = (completion.callback, completion.argument);
     // SAFETY: this is the one call for the completion.
     unsafe { callback(handle, argument) };
@@ -211,7 +219,12 @@ fn begin(image: Handle, handle: Handle, what: What) -> c_int {
     } else if state.threads {
         drop(state);
         let world = Arc::clone(world);
-        thread::spawn(move || end(&world, pending));
+        thread::spawn(move || {
+            let handle = carry_out(&world, pending);
+            // The test may look at what is left as soon as it is told.
+            drop(world);
+            tell(handle);
+        });
     } else {
         drop(state);
         end(world, pending);
@@ -301,8 +314,9 @@ unsafe extern "C" fn rbd_get_size(image: Handle, place: *mut u64) -> c_int {
     0
 }
 
-unsafe extern "C" fn rbd_get_features(_: Handle, place: *mut u64) -> c_int {
-    put(place, EXCLUSIVE_LOCK | FAST_DIFF);
+unsafe extern "C" fn rbd_get_features(image: Handle, place: *mut u64) -> c_int {
+    let journaling = if world(image).state().has_journal { JOURNALING } else { 0 };
+    put(place, EXCLUSIVE_LOCK | FAST_DIFF | journaling);
     0
 }
 

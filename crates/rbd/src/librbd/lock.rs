@@ -41,7 +41,7 @@ impl OpenImage {
         let (table, pool) = (ObjectTable::get().map_err(io::Error::other)?, self.pool.handle);
         // The request of this client brings the map with the blocklist to the OSD that has the lock, so the other one cannot lock it again.
         self.pool.connection.wait_for_latest_map()?;
-        let header = CString::new(format!("rbd_header.{}", self.facts()?.id))?;
+        let header = CString::new(format!("rbd_header.{}", self.id()?))?;
         let (mut exclusive, mut tag) = (0, List::new());
         let (mut clients, mut cookies, mut addresses) = (List::new(), List::new(), List::new());
         // SAFETY: the pool is open, the names live beyond the call, and each list has as much room as its length says.
@@ -68,8 +68,10 @@ impl OpenImage {
         }
         let (client, cookie) = (clients.first(), cookies.first());
         // SAFETY: the pool is open, and the texts live beyond the call.
-        check(unsafe {
+        let broken = check(unsafe {
             (table.rados_break_lock)(pool, header.as_ptr(), NAME.as_ptr(), client.as_ptr(), cookie.as_ptr())
-        })
+        });
+        // Somebody else has broken it.
+        broken.or_else(|error| if error.raw_os_error() == Some(libc::ENOENT) { Ok(()) } else { Err(error) })
     }
 }

@@ -33,6 +33,9 @@ use table::{ConfigOption, Handle, ObjectTable, Table};
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`.
 const EXCLUSIVE_LOCK: u64 = 1 << 2;
 
+/// `RBD_FEATURE_JOURNALING`.
+const JOURNALING: u64 = 1 << 6;
+
 /// `RBD_FEATURE_FAST_DIFF`.
 const FAST_DIFF: u64 = 1 << 4;
 
@@ -60,20 +63,19 @@ const OPTIONS: [(&str, &str); 4] = [
     ("objecter_tick_interval", "2"),
 ];
 
-/// Options of every client that the configuration file may change.
-const DEFAULTS: [(&str, &str); 1] = [
-    // With two threads, librados's own default, a request goes from one to the other, which takes 15 to 20% more CPU time
-    // (docs/measurements/2026-11-27-ceph-speed.md).
-    ("librados_thread_count", "1"),
-];
+/// The number of threads that carry out and end requests. With two, librados's own default, a request goes from one to the other, which takes 15 to 20% more
+/// CPU time (docs/measurements/2026-11-27-ceph-speed.md).
+const THREADS: &str = "librados_thread_count";
 
-/// Bytes of the value of such an option, with the zero at its end.
+/// Bytes of the value of an option, with the zero at its end.
 const MAX_VALUE_BYTES: usize = 256;
 
 /// A connection to a cluster.
 struct Connection {
     table: &'static Table,
     handle: Handle,
+    /// Whether the configuration file leaves the number of [`THREADS`] to us.
+    may_choose_threads: bool,
 }
 
 /// A pool, or a namespace of one.
@@ -136,7 +138,7 @@ pub(crate) struct Facts {
 
 impl Connection {
     fn open(table: &'static Table, url: &RbdUrl) -> Result<Self, OpenError> {
-        let mut connection = Self { table, handle: null_mut() };
+        let mut connection = Self { table, handle: null_mut(), may_choose_threads: false };
         let user = url.user.as_deref().map(text).transpose()?;
         let user_pointer = user.as_ref().map_or(null(), |user| user.as_ptr());
         // SAFETY: `handle` is a place for the result, and the user is null or a text that lives beyond the call.
@@ -152,19 +154,14 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Reads the configuration file. [`DEFAULTS`] apply where it leaves librados's own.
-    fn read_configuration(&self, url: &RbdUrl) -> Result<(), OpenError> {
-        let before = DEFAULTS.map(|(name, _)| self.get(name));
+    fn read_configuration(&mut self, url: &RbdUrl) -> Result<(), OpenError> {
+        let default_threads = self.get(THREADS)?;
         let conf = url.conf.as_deref().map(text).transpose()?;
         let conf_pointer = conf.as_ref().map_or(null(), |conf| conf.as_ptr());
         // SAFETY: the handle is valid, and the path is null or a text that lives beyond the call.
         check(unsafe { (self.table.rados_conf_read_file)(self.handle, conf_pointer) })
             .map_err(|error| OpenError::Configuration { file: url.conf.clone(), error })?;
-        for ((name, value), before) in DEFAULTS.into_iter().zip(before) {
-            if self.get(name)? == before? {
-                self.set(name, value)?;
-            }
-        }
+        self.may_choose_threads = self.get(THREADS)? == default_threads;
         Ok(())
     }
 
@@ -281,7 +278,17 @@ impl OpenImage {
         if !read_only {
             image.refuse_caches()?;
         }
+        image.use_one_thread()?;
         Ok(image)
+    }
+
+    /// Has one thread carry out and end the requests, unless the configuration file says how many. librbd blocks a thread, and waits for another one, while it
+    /// opens an image whose other pools are gone, and when a snapshot of an image with a journal is unprotected.
+    fn use_one_thread(&self) -> Result<(), OpenError> {
+        if !self.pool.connection.may_choose_threads || self.features().map_err(OpenError::Image)? & JOURNALING != 0 {
+            return Ok(());
+        }
+        self.pool.connection.set(THREADS, "1")
     }
 
     fn open(pool: Pool, url: &RbdUrl, read_only: bool) -> Result<Self, OpenError> {
@@ -341,15 +348,19 @@ impl OpenImage {
     }
 
     fn facts(&self) -> io::Result<Facts> {
-        let mut id = [0_u8; 64];
-        // SAFETY: the image is open, and there is room for so many bytes of its number.
-        check(unsafe { (self.table().rbd_get_id)(self.handle, id.as_mut_ptr().cast(), id.len()) })?;
-        let id = id.split(|byte| *byte == 0).next().unwrap_or(&[]);
         let mut flags = 0;
         // SAFETY: the image is open, and `flags` is a place for the result.
         check(unsafe { (self.table().rbd_get_flags)(self.handle, &raw mut flags) })?;
         let fast_diff = self.features()? & FAST_DIFF != 0 && flags & FAST_DIFF_INVALID == 0;
-        Ok(Facts { id: String::from_utf8_lossy(id).into_owned(), len_bytes: self.len_bytes()?, fast_diff })
+        Ok(Facts { id: self.id()?, len_bytes: self.len_bytes()?, fast_diff })
+    }
+
+    fn id(&self) -> io::Result<String> {
+        let mut id = [0_u8; 64];
+        // SAFETY: the image is open, and there is room for so many bytes of its number.
+        check(unsafe { (self.table().rbd_get_id)(self.handle, id.as_mut_ptr().cast(), id.len()) })?;
+        let id = id.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        Ok(String::from_utf8_lossy(id).into_owned())
     }
 
     fn len_bytes(&self) -> io::Result<u64> {
@@ -397,7 +408,7 @@ impl Image {
         if let Some(fenced) = fenced
             && let Err(error) = self.image().break_lock_of(fenced)
         {
-            tracing::debug!(%error, "librbd has to break the lock of an image");
+            tracing::warn!(%error, client = fenced, "the lock of a client on the blocklist is left to librbd, which lists it for a shorter time");
         }
         self.image().lock(url)?;
         self.image().pool.connection.wait_for_latest_map().map_err(OpenError::Image)
