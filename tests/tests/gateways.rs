@@ -274,15 +274,20 @@ fn a_cluster_that_does_not_answer_moves_no_disk() {
     first.write(0, 1);
     ceph.signal_osd(Signal::STOP);
     let held = first.initiator.start_write(0, 1, vec![2; 512], 512);
-    // Longer than a gateway may be silent.
-    let logs = || first.server.log() + &second.server.log();
-    let fenced = wait_until(Duration::from_secs(4), || Some(logs()).filter(|log| log.contains("blocklist")));
-    assert_eq!(fenced, None);
+    // Longer than a gateway may be silent, and so long that the watches of both end.
+    let limit = Duration::from_secs(12);
+    let fenced = |server: &Server| server.log().contains("blocklist");
+    assert_eq!(wait_until(limit, || (fenced(&first.server) || fenced(&second.server)).then_some(())), None);
     ceph.signal_osd(Signal::CONT);
     assert_eq!(first.initiator.finish(held).status, GOOD);
     first.await_owner(1);
     second.await_owner(1);
     assert_eq!(first.read(1), vec![2; 512]);
+    // By now each gateway would have missed the other one's acknowledgements.
+    assert_eq!(
+        wait_until(Duration::from_secs(4), || (fenced(&first.server) || fenced(&second.server)).then_some(())),
+        None
+    );
     second.server.stop();
     first.server.stop();
 }

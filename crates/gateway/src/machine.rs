@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{MAX_PENDING_NOTIFIES, PING_INTERVAL, RETRY_INTERVAL};
+use crate::limits::{MAX_PENDING_NOTIFIES, NOTIFY_TIMEOUT, PING_INTERVAL, RETRY_INTERVAL};
 use crate::{Member, Owner, Value};
 pub use event::{Access, Action, Answer, Event, Failed, Publication, Request, RequestId, Stored};
 use requests::Requests;
@@ -24,6 +24,7 @@ pub struct Machine {
     now: Duration,
     actions: VecDeque<Action>,
     watch: Watch,
+    watched_at: Duration,
     /// The value as it was last read or stored; `None` before the first time.
     value: Option<Arc<Value>>,
     /// The value may be another one by now, as far as this gateway knows.
@@ -95,10 +96,19 @@ struct Notifier {
     lane: Lane,
     /// This gateway has stored something that it has told nobody.
     has_news: bool,
-    /// The version of the notify under way, and who has to acknowledge it.
-    asked: Option<(u64, BTreeSet<Member>)>,
+    asked: Option<Asked>,
     /// The newest version that each member has acknowledged.
     acknowledged: BTreeMap<Member, u64>,
+}
+
+/// The notify under way.
+#[derive(Debug)]
+struct Asked {
+    version: u64,
+    /// The others, which have to acknowledge it.
+    members: BTreeSet<Member>,
+    /// Whether a member that does not acknowledge it is gone. When an OSD stands still, all watches end, and each gateway makes its own again in its own time.
+    tells_absence: bool,
 }
 
 /// What the device server knows.
@@ -117,6 +127,7 @@ impl Machine {
             now: Duration::ZERO,
             actions: VecDeque::new(),
             watch: Watch::Lost,
+            watched_at: Duration::ZERO,
             value: None,
             is_outdated: true,
             object: Lane::default(),
@@ -173,7 +184,7 @@ impl Machine {
     fn take(&mut self, event: Event) {
         match event {
             Event::Time => (),
-            Event::Watched => self.watch = Watch::Held,
+            Event::Watched => (self.watch, self.watched_at) = (Watch::Held, self.now),
             Event::WatchLost => {
                 self.watch = Watch::Lost;
                 self.is_outdated = true;
@@ -260,13 +271,15 @@ impl Machine {
         let notifier = &mut self.notifier;
         notifier.lane.is_busy = false;
         notifier.lane.not_before = self.now + PING_INTERVAL;
-        let (Some((version, members)), Some(by)) = (notifier.asked.take(), by) else { return };
+        let (Some(Asked { version, members, tells_absence }), Some(by)) = (notifier.asked.take(), by) else { return };
+        // Without this gateway's own acknowledgement its watch has ended meanwhile, and perhaps those of all others.
+        let tells_absence = tells_absence && by.contains(&self.me);
         for member in members {
             if by.contains(&member) {
                 self.gone.remove(&member);
                 let newest = notifier.acknowledged.entry(member).or_default();
                 *newest = version.max(*newest);
-            } else {
+            } else if tells_absence {
                 self.gone.insert(member);
             }
         }
@@ -422,7 +435,8 @@ impl Machine {
             return self.answer();
         }
         self.notifier.lane.is_busy = true;
-        self.notifier.asked = Some((value.version, others));
+        let tells_absence = self.now >= self.watched_at + NOTIFY_TIMEOUT;
+        self.notifier.asked = Some(Asked { version: value.version, members: others, tells_absence });
         self.actions.push_back(Action::Notify { version: value.version });
     }
 }

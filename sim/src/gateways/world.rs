@@ -89,11 +89,13 @@ struct Command {
     client: Option<Arc<str>>,
     /// Another copy of the write was sent before. What became of that is not known.
     is_again: bool,
+    /// It was answered, and a copy that was sent before may still be carried out.
+    has_copies: bool,
 }
 
 impl Command {
     fn is_open_write(&self) -> bool {
-        self.write != 0 && !self.is_over
+        self.write != 0 && (!self.is_over || self.has_copies)
     }
 }
 
@@ -450,12 +452,19 @@ impl World {
     fn begin_notify(&mut self, at: usize, life: u64, version: u64) {
         self.next += 1;
         let id = self.next;
-        let waits: BTreeSet<_> = self.watchers.iter().copied().filter(|watcher| *watcher != (at, life)).collect();
+        let waits = self.watchers.clone();
         for (to, of) in waits.clone() {
             // A notify to a gateway that is cut off is lost.
-            if !self.gateways[to].is_cut_off {
-                self.soon(Happening::Event(to, of, Event::Notified { id, version }));
+            if self.gateways[to].is_cut_off {
+                continue;
             }
+            // The driver acknowledges the gateway's own notifies.
+            let member = self.gateways[to].machine.me();
+            self.soon(if (to, of) == (at, life) {
+                Happening::Cluster(at, life, Action::Acknowledge { id, member })
+            } else {
+                Happening::Event(to, of, Event::Notified { id, version })
+            });
         }
         let is_empty = waits.is_empty();
         self.notifies.insert(id, Notify { from: (at, life), waits, by: Vec::new() });
@@ -487,6 +496,20 @@ impl World {
         }
         self.watchers.remove(&(at, life));
         self.soon(Happening::Event(at, life, Event::WatchLost));
+    }
+
+    /// An OSD has stood still for so long that it has missed all signs of life.
+    fn end_all_watches(&mut self) {
+        self.tally.faults += 1;
+        self.say(|| "all watches end".into());
+        for (at, life) in std::mem::take(&mut self.watchers) {
+            self.soon(Happening::Event(at, life, Event::WatchLost));
+        }
+        // What nobody has to acknowledge any more ends at once.
+        let under_way: Vec<u64> = self.notifies.keys().copied().collect();
+        for id in under_way {
+            self.soon(Happening::NotifyEnds(id));
+        }
     }
 
     // Commands.
@@ -535,6 +558,7 @@ impl World {
             gateway,
             client: None,
             is_again: false,
+            has_copies: false,
         };
         if self.dice.one_in(60) {
             let to = self.dice.between(1, self.gateways.len() as u64) as u16;
@@ -703,11 +727,11 @@ impl World {
         }
     }
 
-    /// A write that is answered with RESERVATION CONFLICT is not sent again.
+    /// A write that is answered with RESERVATION CONFLICT is not sent again. Another copy of it may have been under way since before.
     fn conflict(&mut self, id: CommandId) {
-        if self.commands.get(&id).is_some_and(|command| !command.is_over) {
-            self.end(id);
-        }
+        let Some(command) = self.commands.get_mut(&id).filter(|command| !command.is_over) else { return };
+        command.has_copies = command.is_again;
+        self.end(id);
     }
 
     fn end(&mut self, id: CommandId) {
@@ -731,6 +755,9 @@ impl World {
             return;
         }
         self.happen(500_000, 12_000_000, Happening::Fault);
+        if self.dice.one_in(8) {
+            return self.end_all_watches();
+        }
         let at = self.dice.place(self.gateways.len());
         if !self.gateways[at].is_well() {
             return;

@@ -69,6 +69,13 @@ impl Driven {
         }
     }
 
+    /// The time after which an absence counts. All have acknowledged the notifies before, and another one is under way.
+    fn hold_the_watch(&mut self) {
+        self.settle(&[ME, OTHER]);
+        self.pass(NOTIFY_TIMEOUT);
+        assert!(matches!(self.rest()[..], [Action::Notify { .. }]));
+    }
+
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.tell(Event::Time);
@@ -105,9 +112,9 @@ fn the_first_gateway_takes_the_image() {
 #[test]
 fn an_owner_that_is_gone_is_fenced_before_it_is_removed() {
     let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
-    assert!(matches!(driven.rest()[..], [Action::Notify { .. }]));
+    driven.hold_the_watch();
     driven.pass(NOTIFY_TIMEOUT);
-    driven.tell(Event::Acknowledged(Some(Vec::new())));
+    driven.tell(Event::Acknowledged(Some(vec![ME])));
     assert!(driven.rest().contains(&Action::Blocklist { client: "other".into() }));
     assert!(driven.value().has(OTHER));
     driven.tell(Event::Blocklisted(true));
@@ -116,9 +123,27 @@ fn an_owner_that_is_gone_is_fenced_before_it_is_removed() {
 }
 
 #[test]
+fn the_end_of_all_watches_makes_no_gateway_gone() {
+    let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
+    driven.hold_the_watch();
+    // The notify ends at once, since nothing watches any more.
+    driven.tell(Event::Acknowledged(Some(Vec::new())));
+    driven.tell(Event::WatchLost);
+    driven.pass(PING_INTERVAL);
+    assert!(matches!(driven.rest()[..], [Action::Notify { .. }]));
+    // This gateway watches again, and the other one does not yet.
+    driven.tell(Event::Acknowledged(Some(vec![ME])));
+    assert_eq!(driven.rest(), []);
+    driven.pass(NOTIFY_TIMEOUT);
+    driven.tell(Event::Acknowledged(Some(vec![ME])));
+    assert!(driven.rest().contains(&Action::Blocklist { client: "other".into() }), "it had its time");
+}
+
+#[test]
 fn a_blocklist_that_fails_is_tried_again_and_nothing_moves() {
     let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
-    driven.tell(Event::Acknowledged(Some(Vec::new())));
+    driven.hold_the_watch();
+    driven.tell(Event::Acknowledged(Some(vec![ME])));
     driven.tell(Event::Blocklisted(false));
     driven.rest();
     assert!(driven.value().has(OTHER));
@@ -172,10 +197,12 @@ fn an_update_of_whose_store_nothing_is_known_ends_and_is_not_made_again() {
 #[test]
 fn an_update_waits_for_the_fence_of_an_owner_that_does_not_acknowledge_it() {
     let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
-    driven.settle(&[OTHER]);
+    driven.hold_the_watch();
+    driven.settle(&[ME, OTHER]);
+    driven.tell(Event::Acknowledged(Some(vec![ME, OTHER])));
     driven.tell(Event::Asked(1, update(driven.value().version)));
     driven.rest();
-    driven.tell(Event::Acknowledged(Some(Vec::new())));
+    driven.tell(Event::Acknowledged(Some(vec![ME])));
     let rest = driven.rest();
     assert!(rest.contains(&Action::Blocklist { client: "other".into() }));
     assert!(!rest.contains(&Action::Answer(1, Answer::Done)));
