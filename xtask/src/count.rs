@@ -47,6 +47,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-lab"]))?;
     let mut counts = count_all()?;
     if arguments.update {
+        for _ in 1..ATTEMPTS {
+            take_least(&mut counts, turns::count()?);
+        }
         let lines = counts.iter().fold(String::new(), |mut lines, (what, count)| {
             // Writing to a string cannot fail.
             let _ = writeln!(lines, "{what}\t{count}");

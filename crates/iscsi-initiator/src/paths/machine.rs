@@ -543,7 +543,9 @@ impl<T> Machine<T> {
 
     fn down(&mut self, path: usize, now: Time) {
         let this = &mut self.paths[path];
-        let pause = FIRST_RECONNECT_PAUSE.saturating_mul(1 << this.failures.min(16)).min(MAX_RECONNECT_PAUSE);
+        // The last attempt has to end before the disk waits no longer.
+        let longest = MAX_RECONNECT_PAUSE.min(self.reconnect_for / 4).max(FIRST_RECONNECT_PAUSE);
+        let pause = FIRST_RECONNECT_PAUSE.saturating_mul(1 << this.failures.min(16)).min(longest);
         this.failures += 1;
         this.in_flight = 0;
         this.link = Link::Down { until: now + pause };
