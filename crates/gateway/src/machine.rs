@@ -24,7 +24,8 @@ pub struct Machine {
     now: Duration,
     actions: VecDeque<Action>,
     watch: Watch,
-    watched_at: Duration,
+    /// Since when a member that does not acknowledge a notify is gone: a while after a watch that was lost is made again.
+    absences_count_from: Duration,
     /// The value as it was last read or stored; `None` before the first time.
     value: Option<Arc<Value>>,
     /// The value may be another one by now, as far as this gateway knows.
@@ -127,7 +128,7 @@ impl Machine {
             now: Duration::ZERO,
             actions: VecDeque::new(),
             watch: Watch::Lost,
-            watched_at: Duration::ZERO,
+            absences_count_from: Duration::ZERO,
             value: None,
             is_outdated: true,
             object: Lane::default(),
@@ -184,9 +185,15 @@ impl Machine {
     fn take(&mut self, event: Event) {
         match event {
             Event::Time => (),
-            Event::Watched => (self.watch, self.watched_at) = (Watch::Held, self.now),
+            Event::Watched => {
+                self.watch = Watch::Held;
+                if self.absences_count_from == Duration::MAX {
+                    self.absences_count_from = self.now + NOTIFY_TIMEOUT;
+                }
+            }
             Event::WatchLost => {
                 self.watch = Watch::Lost;
+                self.absences_count_from = Duration::MAX;
                 self.is_outdated = true;
             }
             Event::Read(read) => self.read(read),
@@ -273,7 +280,7 @@ impl Machine {
         notifier.lane.not_before = self.now + PING_INTERVAL;
         let (Some(Asked { version, members, tells_absence }), Some(by)) = (notifier.asked.take(), by) else { return };
         // Without this gateway's own acknowledgement its watch has ended meanwhile, and perhaps those of all others.
-        let tells_absence = tells_absence && by.contains(&self.me);
+        let tells_absence = tells_absence && self.now >= self.absences_count_from && by.contains(&self.me);
         for member in members {
             if by.contains(&member) {
                 self.gone.remove(&member);
@@ -435,7 +442,7 @@ impl Machine {
             return self.answer();
         }
         self.notifier.lane.is_busy = true;
-        let tells_absence = self.now >= self.watched_at + NOTIFY_TIMEOUT;
+        let tells_absence = self.now >= self.absences_count_from;
         self.notifier.asked = Some(Asked { version: value.version, members: others, tells_absence });
         self.actions.push_back(Action::Notify { version: value.version });
     }

@@ -69,13 +69,6 @@ impl Driven {
         }
     }
 
-    /// The time after which an absence counts. All have acknowledged the notifies before, and another one is under way.
-    fn hold_the_watch(&mut self) {
-        self.settle(&[ME, OTHER]);
-        self.pass(NOTIFY_TIMEOUT);
-        assert!(matches!(self.rest()[..], [Action::Notify { .. }]));
-    }
-
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.tell(Event::Time);
@@ -112,7 +105,7 @@ fn the_first_gateway_takes_the_image() {
 #[test]
 fn an_owner_that_is_gone_is_fenced_before_it_is_removed() {
     let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
-    driven.hold_the_watch();
+    assert!(matches!(driven.rest()[..], [Action::Notify { .. }]));
     driven.pass(NOTIFY_TIMEOUT);
     driven.tell(Event::Acknowledged(Some(vec![ME])));
     assert!(driven.rest().contains(&Action::Blocklist { client: "other".into() }));
@@ -125,7 +118,7 @@ fn an_owner_that_is_gone_is_fenced_before_it_is_removed() {
 #[test]
 fn the_end_of_all_watches_makes_no_gateway_gone() {
     let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
-    driven.hold_the_watch();
+    assert!(matches!(driven.rest()[..], [Action::Notify { .. }]));
     // The notify ends at once, since nothing watches any more.
     driven.tell(Event::Acknowledged(Some(Vec::new())));
     driven.tell(Event::WatchLost);
@@ -142,7 +135,6 @@ fn the_end_of_all_watches_makes_no_gateway_gone() {
 #[test]
 fn a_blocklist_that_fails_is_tried_again_and_nothing_moves() {
     let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
-    driven.hold_the_watch();
     driven.tell(Event::Acknowledged(Some(vec![ME])));
     driven.tell(Event::Blocklisted(false));
     driven.rest();
@@ -197,9 +189,7 @@ fn an_update_of_whose_store_nothing_is_known_ends_and_is_not_made_again() {
 #[test]
 fn an_update_waits_for_the_fence_of_an_owner_that_does_not_acknowledge_it() {
     let mut driven = Driven::new(Some(owned_by(OTHER, &[OTHER])));
-    driven.hold_the_watch();
     driven.settle(&[ME, OTHER]);
-    driven.tell(Event::Acknowledged(Some(vec![ME, OTHER])));
     driven.tell(Event::Asked(1, update(driven.value().version)));
     driven.rest();
     driven.tell(Event::Acknowledged(Some(vec![ME])));
