@@ -505,7 +505,7 @@ impl World {
         for (at, life) in std::mem::take(&mut self.watchers) {
             self.soon(Happening::Event(at, life, Event::WatchLost));
         }
-        // What nobody has to acknowledge any more ends at once.
+        // A notify ends as soon as no watch is left that has to acknowledge it.
         let under_way: Vec<u64> = self.notifies.keys().copied().collect();
         for id in under_way {
             self.soon(Happening::NotifyEnds(id));

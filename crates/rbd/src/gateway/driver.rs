@@ -272,7 +272,11 @@ impl Driver {
             let locked = image.take_over(client.as_deref());
             match &locked {
                 Ok(()) => {
-                    *fenced.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    // Another client that was fenced meanwhile stays.
+                    fenced
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .take_if(|fenced| client.as_ref() == Some(fenced));
                     store.give(&image);
                 }
                 Err(error) => tracing::error!(image = %image.url(), %error, "an image cannot be locked"),

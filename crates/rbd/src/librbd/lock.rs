@@ -71,7 +71,7 @@ impl OpenImage {
         let broken = check(unsafe {
             (table.rados_break_lock)(pool, header.as_ptr(), NAME.as_ptr(), client.as_ptr(), cookie.as_ptr())
         });
-        // Somebody else has broken it.
+        // Without such a locker the lock was broken or released meanwhile, which is as good.
         broken.or_else(|error| if error.raw_os_error() == Some(libc::ENOENT) { Ok(()) } else { Err(error) })
     }
 }
