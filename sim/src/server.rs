@@ -281,6 +281,7 @@ impl Server {
         let mut update = Update {
             portals: vec![portal()],
             datagram_portals: datagram_portals(&env.scenario),
+            leaves_closed: false,
             targets: Vec::new(),
             discovery: Authentication::None,
             port_groups: Vec::new(),

@@ -5,6 +5,7 @@
 //! - [`objects`] says what an object is and what its file is called, without I/O.
 //! - [`conf_d`] keeps objects in files, so that a change happens as a whole or not at all.
 //! - [`edits`] turns what a request asks for into the objects that are wanted.
+//! - [`health`] has what is not served as the configuration says.
 //! - [`server`] is the trait, and what a server tells; [`serve`] puts the routes in front of it, on a thread of their own.
 //! - [`client`] is the other side, for the command line.
 //! - [`problem`] has the errors that clients see, [`limits`] the bounds of what they can ask for.
@@ -14,6 +15,7 @@
 pub mod client;
 pub mod conf_d;
 pub mod edits;
+pub mod health;
 pub mod limits;
 mod listen;
 pub mod objects;
@@ -22,6 +24,7 @@ mod routes;
 pub mod server;
 mod tokens;
 
+pub use health::{Cause, Health, Subject, Trouble};
 pub use listen::{Access, Listener, Place, Site, serve, serve_with};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;

@@ -100,6 +100,7 @@ fn described(server: &dyn Server) -> (Router<Shared>, Value) {
         .routes(routes!(config::get_config, config::put_config))
         .routes(routes!(config::plan_config))
         .routes(routes!(events::read_events))
+        .routes(routes!(status::health))
         .routes(routes!(status::healthz))
         .routes(routes!(status::readyz))
         .routes(routes!(status::metrics))

@@ -7,6 +7,7 @@ use tokio::sync::broadcast;
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
+use crate::health::Trouble;
 use crate::limits::MAX_EVENTS_BEHIND;
 use crate::objects::{Document, Key, Kind, Objects};
 use crate::problem::Problem;
@@ -53,6 +54,11 @@ pub trait Server: Send + Sync + 'static {
     ///
     /// A sentence for people.
     fn ready(&self) -> Result<(), String>;
+
+    /// What is not served as the configuration says. Does not wait.
+    fn troubles(&self) -> Vec<Trouble> {
+        Vec::new()
+    }
 
     /// The numbers of the server as Prometheus reads them, if it has them. Does not wait.
     fn metrics(&self) -> Option<String> {
@@ -204,7 +210,7 @@ pub struct Disk {
 /// Something that has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// `change`, `session` or `lost`.
+    /// `change`, `session`, `health` or `lost`.
     pub kind: String,
     /// What has happened, for people.
     pub text: String,

@@ -60,7 +60,7 @@ impl Scrub {
 
     /// What is read next.
     fn next_extent(&mut self, unit: &LogicalUnit) -> Option<Extent> {
-        if unit.is_being_sanitized() || !unit.medium_present() {
+        if unit.is_being_sanitized() || unit.not_ready().is_some() {
             return None;
         }
         // The store may have grown or shrunk.

@@ -131,6 +131,7 @@ impl Inventory {
     fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Assigned {
         let mut seen_by = Vec::new();
         let luns_change = self.units.contains_key(&lun) != unit.is_some();
+        let was_ready = self.units.get(&lun).is_none_or(|unit| unit.is_ready());
         self.units.values().for_each(|unit| unit.nexuses().forget_lost());
         for nexus in self.nexuses.values() {
             let place = self.place(nexus, lun).filter(|_| unit.is_some());
@@ -144,6 +145,9 @@ impl Inventory {
             let itl = nexus.assign(number, seen);
             if let Some(itl) = itl.filter(|_| !luns_change) {
                 itl.unit_attentions.raise(AdditionalSense::INQUIRY_DATA_CHANGED);
+                if !was_ready && itl.unit.is_ready() {
+                    itl.unit_attentions.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
+                }
             }
         }
         let previous = match unit {

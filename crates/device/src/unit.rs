@@ -86,7 +86,7 @@ impl LogicalUnit {
         let mode = ModeState::open(UnitTraits::of(&config), state, &config.serial, config.shared)?;
         let identifying = IdentifyingInformation::open(state, &config.serial)?;
         let sanitize = Sanitize::open(state, &config.serial)?;
-        let (medium, counters) = (MediumState::default(), Counters::default());
+        let (medium, counters) = (MediumState::new(config.is_ready), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (nexuses, range_locks) = (AttachedNexuses::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial, config.shared)?;
@@ -205,6 +205,28 @@ impl LogicalUnit {
     /// Whether the medium is loaded.
     pub fn medium_present(&self) -> bool {
         self.medium.present()
+    }
+
+    /// Whether the store is there.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.medium.ready()
+    }
+
+    /// Says whether the store is there. While it is not, INQUIRY, REPORT LUNS, REQUEST SENSE and the commands on target port groups are answered as
+    /// always. All others end with NOT READY, LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED. All nexuses learn of its return by the unit attention
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    pub fn set_ready(&self, is_ready: bool) {
+        if self.medium.set_ready(is_ready) && is_ready {
+            self.change_watches.change_all();
+            self.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED, |_| true);
+        }
+    }
+
+    /// Why commands on the medium are refused, if they are.
+    #[inline]
+    pub(crate) fn not_ready(&self) -> Option<AdditionalSense> {
+        self.medium.not_ready()
     }
 
     /// Loads the medium. All nexuses get the unit attention MEDIUM MAY HAVE CHANGED.

@@ -92,6 +92,8 @@ pub struct ServerConfig {
     /// Where to answer associations of the Effective Cross Layer. Their groups are not those of [`portals`](Self::portals): a session
     /// lives on the core of its portal.
     pub datagram_portals: Vec<DatagramPortalConfig>,
+    /// Leaves a portal closed that cannot be opened, and serves the others. The next update tries it again.
+    pub leaves_closed: bool,
     /// How they are carried.
     pub datagrams: DatagramConfig,
     /// What to serve; names are unique.
@@ -122,6 +124,7 @@ impl ServerConfig {
             portals,
             listeners: Vec::new(),
             datagram_portals: Vec::new(),
+            leaves_closed: false,
             datagrams: DatagramConfig::default(),
             targets,
             discovery: Authentication::None,

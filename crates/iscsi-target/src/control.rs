@@ -27,6 +27,8 @@ pub struct Update {
     /// Where to answer associations of the Effective Cross Layer. The same goes for these; the socket of one that goes is closed when the last of its
     /// sessions has ended.
     pub datagram_portals: Vec<DatagramPortalConfig>,
+    /// Leaves a portal closed that cannot be opened, and applies the rest. The next update tries it again.
+    pub leaves_closed: bool,
     /// All targets. Those that stay bring the device that they have.
     pub targets: Vec<TargetConfig>,
     /// How initiators prove themselves for a discovery session.
@@ -37,6 +39,15 @@ pub struct Update {
     pub units: Vec<UnitChange>,
     /// Logical units whose stores grow.
     pub growth: Vec<Growth>,
+}
+
+/// Where a server listens after an update.
+#[derive(Debug)]
+pub struct Listening {
+    /// The addresses, in the order of the update.
+    pub portals: Vec<SocketAddr>,
+    /// The portals that are closed, because they cannot be opened.
+    pub closed: Vec<BindError>,
 }
 
 /// A logical unit whose store grows, or gets shorter.
@@ -88,13 +99,12 @@ impl Control {
         Self { updates, waker }
     }
 
-    /// Applies an update as a whole, or not at all. Gives the addresses that are listened on then, in the order of the
-    /// update. Waits for the server's thread; what has to be waited for longer (logouts, flushes) goes on behind it.
+    /// Applies an update as a whole, or not at all. Gives the addresses that are listened on then. Waits for the server's thread; what has to be waited for longer (logouts, flushes) goes on behind it.
     ///
     /// # Errors
     ///
     /// [`UpdateError`]; then nothing has changed.
-    pub fn apply(&self, update: Update) -> Result<Vec<SocketAddr>, UpdateError> {
+    pub fn apply(&self, update: Update) -> Result<Listening, UpdateError> {
         self.begin(update)?.wait()
     }
 
@@ -161,7 +171,7 @@ impl Control {
 }
 
 /// An update that the server's thread has not answered yet.
-pub struct PendingUpdate(Receiver<Result<Vec<SocketAddr>, UpdateError>>);
+pub struct PendingUpdate(Receiver<Result<Listening, UpdateError>>);
 
 impl PendingUpdate {
     /// Waits for the server's thread.
@@ -169,13 +179,13 @@ impl PendingUpdate {
     /// # Errors
     ///
     /// Those of [`Control::apply`].
-    pub fn wait(self) -> Result<Vec<SocketAddr>, UpdateError> {
+    pub fn wait(self) -> Result<Listening, UpdateError> {
         // A server that ends drops what it has not answered.
         self.0.recv().unwrap_or(Err(UpdateError::Stopping))
     }
 
     /// The answer, if it has come; `None` before.
-    pub fn poll(&self) -> Option<Result<Vec<SocketAddr>, UpdateError>> {
+    pub fn poll(&self) -> Option<Result<Listening, UpdateError>> {
         match self.0.try_recv() {
             Ok(answer) => Some(answer),
             Err(TryRecvError::Empty) => None,
@@ -192,7 +202,7 @@ pub(crate) enum Asked {
 }
 
 /// Where the result of an update goes.
-pub(crate) type UpdateAnswer = Sender<Result<Vec<SocketAddr>, UpdateError>>;
+pub(crate) type UpdateAnswer = Sender<Result<Listening, UpdateError>>;
 
 /// Updates on their way to the server's thread.
 #[derive(Default)]

@@ -29,6 +29,7 @@ pub struct Server {
     seats: Vec<Seat>,
     portals: Vec<SocketAddr>,
     datagram_portals: Vec<DatagramPortal>,
+    closed: Vec<BindError>,
     stopper: Stopper,
     monitor: Monitor,
     control: Control,
@@ -76,7 +77,8 @@ impl Server {
         let updates: Arc<Updates> = Arc::default();
         let control = Control::new(Arc::clone(&updates), first.waker());
         let mut open = Portals::new(config.listeners, config.datagrams.sockets);
-        open.change(&mut first.context(), &config.portals, &config.datagram_portals)?;
+        let closed =
+            open.change(&mut first.context(), &config.portals, &config.datagram_portals, config.leaves_closed)?;
         let (portals, datagram_portals) = (open.to_vec(), open.datagram_portals());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let ports = open.ports();
@@ -117,7 +119,16 @@ impl Server {
             Arc::clone(&common.shared_sessions),
         );
         let portals = portals.iter().map(|portal| portal.address).collect();
-        Ok(Self { seats, portals, datagram_portals, stopper, monitor, control, updates_end: UpdatesEnd(updates) })
+        Ok(Self {
+            seats,
+            portals,
+            datagram_portals,
+            closed,
+            stopper,
+            monitor,
+            control,
+            updates_end: UpdatesEnd(updates),
+        })
     }
 
     /// The addresses that are listened on, in the order of the configuration.
@@ -128,6 +139,11 @@ impl Server {
     /// Where associations of the Effective Cross Layer begin, in the order of the configuration.
     pub fn datagram_portals(&self) -> &[DatagramPortal] {
         &self.datagram_portals
+    }
+
+    /// The portals that could not be opened.
+    pub fn closed_portals(&self) -> &[BindError] {
+        &self.closed
     }
 
     /// The way to watch this server.

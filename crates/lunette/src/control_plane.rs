@@ -6,7 +6,9 @@ mod start;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lunette_api::{Catalog, Changed, Disk, Edit, Event, Events, Notice, Plan, PlannedChange, Problem, Server, Session};
+use lunette_api::{
+    Catalog, Changed, Disk, Edit, Event, Events, Health, Notice, Plan, PlannedChange, Problem, Server, Session, Trouble,
+};
 use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
@@ -26,13 +28,14 @@ pub(crate) struct ControlPlane {
     control: Control,
     monitor: Monitor,
     events: Events,
+    health: Health,
 }
 
 impl ControlPlane {
     pub(crate) fn new(reloader: Reloader, control: Control, monitor: Monitor) -> Self {
         let catalog = Arc::new(RwLock::new(Arc::new(hidden(reloader.catalog()))));
-        let events = reloader.events().clone();
-        Self { reloader: Arc::new(Mutex::new(reloader)), catalog, control, monitor, events }
+        let (events, health) = (reloader.events().clone(), reloader.health().clone());
+        Self { reloader: Arc::new(Mutex::new(reloader)), catalog, control, monitor, events, health }
     }
 
     /// Reads the files again, and applies them or changes nothing.
@@ -126,8 +129,12 @@ impl Server for ControlPlane {
         if self.control.is_open() { Ok(()) } else { Err("the server is stopping".into()) }
     }
 
+    fn troubles(&self) -> Vec<Trouble> {
+        self.health.troubles_now()
+    }
+
     fn metrics(&self) -> Option<String> {
-        Some(metrics::render(&Snapshot::take(&self.monitor, true)))
+        Some(metrics::render(&Snapshot::take(&self.monitor, &self.health, true)))
     }
 
     fn events(&self) -> &Events {

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::Instant;
 
+use lunette_api::Health;
 use lunette_target::{Monitor, Statistics};
 use serde_json::{Map, Value, json};
 
@@ -58,6 +59,7 @@ pub(crate) enum Format {
 /// Prints the numbers of one server.
 pub(crate) struct Counts {
     monitor: Monitor,
+    health: Health,
     format: Format,
     start: Instant,
     /// The time of the last print, and the numbers at that time.
@@ -75,9 +77,9 @@ struct Reading {
 
 impl Counts {
     /// Starts counting at the start of a server.
-    pub(crate) fn new(monitor: Monitor, format: Format) -> Self {
+    pub(crate) fn new(monitor: Monitor, health: Health, format: Format) -> Self {
         let start = Instant::now();
-        Self { monitor, format, start, last: (start, Statistics::default()) }
+        Self { monitor, health, format, start, last: (start, Statistics::default()) }
     }
 
     /// Prints all numbers since the start, and since the last call.
@@ -85,21 +87,21 @@ impl Counts {
         let text = match self.format {
             Format::Table => self.table(),
             Format::Json => format!("{}\n", self.json()),
-            Format::Prometheus => metrics::render(&Snapshot::take(&self.monitor, true)),
+            Format::Prometheus => metrics::render(&Snapshot::take(&self.monitor, &self.health, true)),
         };
         // In one write, or lines of the log could end up inside. A closed standard error is not an error.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
     fn table(&mut self) -> String {
-        let disks = self.read().to_table() + &disks::table(&Snapshot::take(&self.monitor, false));
+        let disks = self.read().to_table() + &disks::table(&Snapshot::take(&self.monitor, &self.health, false));
         let volumes = volumes::counts().unwrap_or_default();
         volumes.iter().fold(disks, |text, (name, counts)| text + &volume_table(name, counts))
     }
 
     fn json(&mut self) -> Value {
         let mut json = self.read().to_json();
-        json["disks"] = disks::json(&Snapshot::take(&self.monitor, false));
+        json["disks"] = disks::json(&Snapshot::take(&self.monitor, &self.health, false));
         let volumes = volumes::counts().unwrap_or_default();
         if !volumes.is_empty() {
             json["encrypted_disks"] = volumes.iter().map(|(name, counts)| volume_json(name, counts)).collect();

@@ -9,7 +9,7 @@ mod plan;
 mod spares;
 
 use lunette_api::objects::FileChange;
-use lunette_api::{Catalog, Event, Events, Objects, Problem};
+use lunette_api::{Catalog, Event, Events, Health, Objects, Problem};
 use lunette_target::{Control, UpdateError};
 
 use crate::config::Config;
@@ -32,6 +32,7 @@ pub(crate) struct Reloader {
     spares: Spares,
     control: Control,
     events: Events,
+    health: Health,
 }
 
 /// Changes that a running server can make, and the configuration that they lead to.
@@ -44,15 +45,15 @@ pub(crate) struct Wanted {
 
 impl Reloader {
     /// A reloader for a server that serves what was opened from `config`, which `sources` make, which was read from `files`.
-    /// It tells `events` what it changes.
+    /// It tells `events` what it changes, and `health` what is not served as configured.
     pub(crate) fn new(
         files: Files,
         (sources, config): (Sources, Config),
         served: Served,
         control: Control,
-        events: Events,
+        (events, health): (Events, Health),
     ) -> Self {
-        Self { files, sources, config, served, spares: Spares::default(), control, events }
+        Self { files, sources, config, served, spares: Spares::default(), control, events, health }
     }
 
     /// Reads the files and applies them, or changes nothing; logs which.
@@ -91,6 +92,11 @@ impl Reloader {
     /// Where changes are told.
     pub(crate) fn events(&self) -> &Events {
         &self.events
+    }
+
+    /// What is not served as configured.
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
     }
 
     /// What would change if `conf.d` held these objects. Opens nothing.

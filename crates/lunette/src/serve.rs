@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args};
-use lunette_api::Events;
+use lunette_api::{Events, Health};
 use lunette_device::TargetDevice;
 use lunette_target::{BindError, DatagramPortal, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
@@ -188,6 +188,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
     let events = Events::default();
+    let health = Health::new(events.clone());
     let server = Server::bind(ServerConfig {
         observer: api.as_ref().map(|_| control_plane::observer(events.clone())),
         discovery: served.discovery.clone(),
@@ -211,7 +212,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     images::follow(server.control())?;
     let control = server.control();
     let control_plane = files.zip(sources).map(|(files, sources)| {
-        let reloader = Reloader::new(files, (sources, config), served, control.clone(), events);
+        let reloader = Reloader::new(files, (sources, config), served, control.clone(), (events, health.clone()));
         ControlPlane::new(reloader, control, server.monitor())
     });
     if let (Some(listeners), Some(control_plane)) = (api, &control_plane) {
@@ -229,10 +230,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.config.is_some() {
         metrics::note_reload(true);
     }
-    let mut counts = Counts::new(server.monitor(), arguments.counts_format());
+    let mut counts = Counts::new(server.monitor(), health.clone(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
     print_urls(&first_portals(&server), &devices).map_err(Failure::other)?;
-    systemd::accompany(&server).map_err(Failure::other)?;
+    systemd::accompany(&server, health).map_err(Failure::other)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
 }

@@ -71,6 +71,7 @@ impl Server {
         let update = Update {
             portals: vec![portal()],
             datagram_portals: Vec::new(),
+            leaves_closed: false,
             targets,
             discovery: Authentication::None,
             port_groups: Vec::new(),

@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use super::Shared;
+use crate::health::Trouble;
 use crate::problem::Problem;
 use crate::server::Disk;
 
@@ -36,7 +37,9 @@ pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Say whether initiators are served
+/// Say whether initiators are served, and what of the configuration is not
+///
+/// The server is ready while one object is in trouble, because all others are served. The text names each that is.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -45,8 +48,21 @@ pub(crate) async fn healthz() -> &'static str {
         (status = 200, body = String, content_type = "text/plain"),
     )
 )]
-pub(crate) async fn readyz(State(shared): State<Shared>) -> Result<&'static str, Problem> {
-    shared.server.ready().map(|()| "ok\n").map_err(Problem::unavailable)
+pub(crate) async fn readyz(State(shared): State<Shared>) -> Result<String, Problem> {
+    shared.server.ready().map_err(Problem::unavailable)?;
+    let troubles = shared.server.troubles();
+    let mut text = if troubles.is_empty() { "ok\n".to_owned() } else { "degraded\n".into() };
+    for trouble in troubles {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{trouble}");
+    }
+    Ok(text)
+}
+
+/// List what is not served as the configuration says
+#[utoipa::path(get, path = "/v1/health", tag = "status", responses((status = 200, body = Vec<Trouble>)))]
+pub(crate) async fn health(State(shared): State<Shared>) -> Answer<Vec<Trouble>> {
+    Answer(shared.server.troubles())
 }
 
 /// Read the numbers of the server, for Prometheus

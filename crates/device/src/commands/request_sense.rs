@@ -25,8 +25,7 @@ pub(crate) async fn request_sense(cx: Cx) -> Reply {
 /// The reason why commands on the medium are refused, checked in the order of admission; with the progress of a
 /// sanitize operation.
 fn why_not_ready(itl: &ItlNexus) -> Option<SenseData> {
-    const NO_MEDIUM: SenseData = SenseData::not_ready(AdditionalSense::MEDIUM_NOT_PRESENT);
     let unit = &itl.unit;
-    let no_medium = || (!unit.medium_present()).then_some(NO_MEDIUM);
+    let no_medium = || unit.not_ready().map(SenseData::not_ready);
     itl.access.not_ready().or_else(|| unit.sanitize().check().err()).or_else(no_medium)
 }

@@ -53,10 +53,7 @@ pub(crate) async fn start_stop_unit(cx: Cx) -> Reply {
 }
 
 fn require_medium(unit: &LogicalUnit) -> Reply {
-    if unit.medium_present() {
-        return Ok(None);
-    }
-    Err(SenseData::not_ready(AdditionalSense::MEDIUM_NOT_PRESENT))
+    unit.not_ready().map_or(Ok(None), |why| Err(SenseData::not_ready(why)))
 }
 
 fn check_eject(result: Result<(), EjectError>) -> Result<(), SenseData> {

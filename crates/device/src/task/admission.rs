@@ -11,6 +11,7 @@ use crate::commands::opcodes;
 use crate::commands::row::{AbsentUnit, AttentionRule, RangeRule, Row};
 use crate::extent::Extent;
 use crate::nexus::ItNexus;
+use crate::port_groups::access::AccessRule;
 use crate::reservations::Refusal;
 use crate::sanitize::SanitizeEpoch;
 use crate::unit::LogicalUnit;
@@ -69,11 +70,18 @@ pub(super) fn check(
         check_additional_len(cdb, row.usage.len())?;
     }
     check_usage(cdb, row.usage)?;
+    if !unit.is_ready() && row.access < AccessRule::Unavailable {
+        return Err(NO_STORE.into());
+    }
     let epoch = unit.sanitize().admit(row.sanitizing)?;
     check_medium(row.medium, itl)?;
     let extent = check_range(row.range, cdb, unit)?;
     Ok((extent, epoch))
 }
+
+/// A unit without its store answers what a port in the unavailable state answers (SPC-4 5.16.2.5), and no other command: what its state is, only the
+/// store's unit knows.
+const NO_STORE: SenseData = SenseData::not_ready(AdditionalSense::MANUAL_INTERVENTION_REQUIRED);
 
 /// Admits the few commands that have a response where no logical unit exists (SAM-5 5.11).
 fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admitted, SenseData> {

@@ -33,6 +33,9 @@ pub const MIN_SANITIZE_RATE: u64 = SANITIZE_WRITE_BYTES as u64;
 pub struct LogicalUnitConfig {
     /// The store that holds the blocks.
     pub store: Arc<dyn Store>,
+    /// Whether the store is there. A unit whose store is not has a place holder as its store, of any length; see
+    /// [`set_ready`](crate::LogicalUnit::set_ready).
+    pub is_ready: bool,
     /// Length of a logical block in bytes: one of [`BLOCK_SIZES`](crate::BLOCK_SIZES).
     pub block_size: u32,
     /// Refuses writes, even when the store could take them.
@@ -80,6 +83,7 @@ impl LogicalUnitConfig {
     pub fn new(store: Arc<dyn Store>, serial: impl Into<String>) -> Self {
         Self {
             store,
+            is_ready: true,
             block_size: 512,
             read_only: false,
             removable: false,
@@ -101,16 +105,35 @@ impl LogicalUnitConfig {
 
     /// Checks that a unit can be created from the configuration.
     pub(super) fn check(&self) -> Result<(), LogicalUnitError> {
+        self.check_settings()?;
+        if self.is_ready { self.check_store() } else { Ok(()) }
+    }
+
+    /// Checks that the store can hold the blocks.
+    fn check_store(&self) -> Result<(), LogicalUnitError> {
         let block_size = self.block_size;
-        if !BLOCK_SIZES.contains(&block_size) {
-            return Err(LogicalUnitError::BlockSize(block_size));
-        }
         let Geometry { len_bytes, granularity_bytes, .. } = self.store.geometry();
         if !block_size.is_multiple_of(granularity_bytes.max(1)) {
             return Err(LogicalUnitError::Granularity { granularity_bytes, block_size });
         }
         if len_bytes < u64::from(block_size) {
             return Err(LogicalUnitError::Empty { len_bytes, block_size });
+        }
+        if self.soft_threshold_bytes.is_some() && !self.store.capabilities().unmap {
+            return Err(LogicalUnitError::Threshold);
+        }
+        Ok(())
+    }
+
+    /// Checks what does not depend on the store.
+    ///
+    /// # Errors
+    ///
+    /// [`LogicalUnitError`] names the setting.
+    pub fn check_settings(&self) -> Result<(), LogicalUnitError> {
+        let block_size = self.block_size;
+        if !BLOCK_SIZES.contains(&block_size) {
+            return Err(LogicalUnitError::BlockSize(block_size));
         }
         if let Some(rate) = self.sanitize_rate.filter(|rate| *rate < MIN_SANITIZE_RATE) {
             return Err(LogicalUnitError::SanitizeRate(rate));
@@ -120,9 +143,6 @@ impl LogicalUnitConfig {
         }
         if let Some(rate) = self.quanta.scrub_rate.filter(|rate| *rate < MIN_SCRUB_RATE) {
             return Err(LogicalUnitError::ScrubRate(rate));
-        }
-        if self.soft_threshold_bytes.is_some() && !self.store.capabilities().unmap {
-            return Err(LogicalUnitError::Threshold);
         }
         check_text("serial number", &self.serial, MAX_SERIAL_LEN)?;
         check_text("vendor", &self.vendor, VENDOR_LEN)?;

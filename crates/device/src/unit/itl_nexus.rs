@@ -85,8 +85,10 @@ pub(crate) fn is_ready(itl: &ItlNexus) -> Result<(), SenseData> {
 }
 
 pub(crate) fn check_medium(medium: MediumUse, itl: &ItlNexus) -> Result<(), SenseData> {
-    if medium != MediumUse::Untouched && !itl.unit.medium_present() {
-        return Err(SenseData::not_ready(AdditionalSense::MEDIUM_NOT_PRESENT));
+    if medium != MediumUse::Untouched
+        && let Some(why) = itl.unit.not_ready()
+    {
+        return Err(SenseData::not_ready(why));
     }
     if medium != MediumUse::Writes {
         return Ok(());

@@ -1,6 +1,8 @@
-//! The medium of a removable unit, loaded or ejected.
+//! The medium of a unit: whether it is there at all, and whether that of a removable unit is loaded.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use lunette_scsi::AdditionalSense;
 
 /// The way in which a command uses the medium. All but `Untouched` need a loaded medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,11 +13,15 @@ pub(crate) enum MediumUse {
     Writes,
 }
 
-/// Whether the medium is loaded. It always is on a unit that is not removable.
-#[derive(Debug, Default)]
-pub(crate) struct MediumState {
-    ejected: AtomicBool,
-}
+/// What keeps commands from the medium, in one atomic word: zero when nothing does.
+#[derive(Debug)]
+pub(crate) struct MediumState(AtomicU8);
+
+/// An initiator has ejected the medium. Never on a unit that is not removable.
+const EJECTED: u8 = 1;
+
+/// The store is not there: whoever serves the unit has to act first.
+const NOT_READY: u8 = 2;
 
 /// Why the medium cannot be ejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,13 +38,47 @@ pub enum EjectError {
 }
 
 impl MediumState {
+    /// A loaded medium.
+    pub(crate) fn new(is_ready: bool) -> Self {
+        Self(AtomicU8::new(if is_ready { 0 } else { NOT_READY }))
+    }
+
     /// Whether the medium is loaded.
     pub(crate) fn present(&self) -> bool {
-        !self.ejected.load(Ordering::Acquire)
+        !self.has(EJECTED)
     }
 
     /// Loads or ejects the medium; returns whether that changed anything.
     pub(crate) fn set_present(&self, present: bool) -> bool {
-        self.ejected.swap(!present, Ordering::AcqRel) == present
+        self.set(EJECTED, !present)
+    }
+
+    /// Whether the store is there.
+    pub(crate) fn ready(&self) -> bool {
+        !self.has(NOT_READY)
+    }
+
+    /// The store is there, or it is not; returns whether that is a change.
+    pub(crate) fn set_ready(&self, is_ready: bool) -> bool {
+        self.set(NOT_READY, !is_ready)
+    }
+
+    /// Why commands on the medium are refused, if they are. A medium that is not there is no matter of loading.
+    #[inline]
+    pub(crate) fn not_ready(&self) -> Option<AdditionalSense> {
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            state if state & NOT_READY != 0 => Some(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
+            _ => Some(AdditionalSense::MEDIUM_NOT_PRESENT),
+        }
+    }
+
+    fn has(&self, bit: u8) -> bool {
+        self.0.load(Ordering::Acquire) & bit != 0
+    }
+
+    fn set(&self, bit: u8, on: bool) -> bool {
+        let before = if on { self.0.fetch_or(bit, Ordering::AcqRel) } else { self.0.fetch_and(!bit, Ordering::AcqRel) };
+        (before & bit != 0) != on
     }
 }

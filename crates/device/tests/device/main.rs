@@ -19,6 +19,7 @@ mod log;
 mod long_cdbs;
 mod lun_maps;
 mod mode;
+mod not_ready;
 mod port_groups;
 mod properties;
 mod quanta;

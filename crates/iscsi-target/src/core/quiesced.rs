@@ -1,8 +1,6 @@
 //! What happens when stores are done with what was aborted.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use lunette_device::{Input, NexusId, TargetDevice};
 use lunette_reactor::{ConnectionId, Context, Key};
@@ -12,7 +10,7 @@ use super::Core;
 use super::affected::Affected;
 use super::mesh::{CoreMessage, RemoteBarrier};
 use super::tasks::TaskKey;
-use crate::control::UpdateError;
+use crate::control::{Listening, UpdateAnswer};
 
 /// What a barrier holds back.
 pub(super) enum OnQuiesced {
@@ -32,7 +30,7 @@ pub(super) enum OnQuiesced {
     /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
     TellCore { answer_to: RemoteBarrier, lost: Vec<NexusId> },
     /// An update is answered: the sessions of all cores know of it.
-    Update { answer: Sender<Result<Vec<SocketAddr>, UpdateError>>, portals: Vec<SocketAddr> },
+    Update { answer: UpdateAnswer, listening: Listening },
 }
 
 impl Core {
@@ -57,7 +55,7 @@ impl Core {
                     self.mesh.send(core, CoreMessage::Aborted { barrier, lost });
                 }
                 // The caller of `Control::begin` may have dropped its end.
-                OnQuiesced::Update { answer, portals } => drop(answer.send(Ok(portals))),
+                OnQuiesced::Update { answer, listening } => drop(answer.send(Ok(listening))),
             }
         }
     }

@@ -14,7 +14,8 @@ use super::connections::Conn;
 use super::lifecycle::{ConfigChange, Removed};
 use super::mesh::{CoreMessage, FIRST};
 use super::quiesced::OnQuiesced;
-use crate::control::{Asked, UpdateAnswer, UpdateError};
+use crate::config::BindError;
+use crate::control::{Asked, Listening, UpdateAnswer, UpdateError};
 use crate::limits::NEGOTIATION_GRACE;
 
 /// The tag of flushes of what was removed. No slab key has this index.
@@ -29,7 +30,7 @@ impl Core {
                     self.spread(cx, applied, answer);
                 }
                 Asked::Growth { growth, answer } => {
-                    let applied = self.lifecycle.grow(growth);
+                    let applied = self.lifecycle.grow(growth).map(|change| (change, Vec::new()));
                     self.spread(cx, applied, answer);
                 }
                 Asked::Sessions(query) => self.ask_all(cx, query),
@@ -38,14 +39,19 @@ impl Core {
     }
 
     /// Lets the sessions of all cores know of a change, and answers when they do.
-    fn spread(&mut self, cx: &mut Context<'_>, applied: Result<ConfigChange, UpdateError>, answer: UpdateAnswer) {
-        let change = match applied {
-            Ok(change) => change,
+    fn spread(
+        &mut self,
+        cx: &mut Context<'_>,
+        applied: Result<(ConfigChange, Vec<BindError>), UpdateError>,
+        answer: UpdateAnswer,
+    ) {
+        let (change, closed) = match applied {
+            Ok(applied) => applied,
             // The caller of `Control::begin` may have dropped its end.
             Err(error) => return drop(answer.send(Err(error))),
         };
         let portals = self.lifecycle.portals().to_vec().iter().map(|portal| portal.address).collect();
-        let barrier = self.barriers.open(OnQuiesced::Update { answer, portals });
+        let barrier = self.barriers.open(OnQuiesced::Update { answer, listening: Listening { portals, closed } });
         for core in self.mesh.others() {
             self.barriers.one_more(barrier);
             let answer_to = self.mesh.remote(barrier);

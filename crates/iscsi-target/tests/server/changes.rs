@@ -43,6 +43,7 @@ impl Served {
         Update {
             portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }],
             datagram_portals: Vec::new(),
+            leaves_closed: false,
             targets: self.devices.iter().cloned().map(TargetConfig::open).collect(),
             discovery: Authentication::None,
             port_groups: Vec::new(),

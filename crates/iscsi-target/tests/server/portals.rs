@@ -1,9 +1,11 @@
 //! Portals that open and close while sessions are open.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use lunette_session::Authentication;
-use lunette_target::{BindError, PortalConfig, TargetConfig, Update, UpdateError};
+use lunette_target::{
+    BindError, DatagramPlace, DatagramPortalConfig, Listening, PortalConfig, TargetConfig, Update, UpdateError,
+};
 
 use crate::common::{Initiator, Port, TARGET, Target, device, memory};
 
@@ -20,9 +22,19 @@ impl Served {
     }
 
     fn listen(&self, portals: &[PortalConfig]) -> Result<Vec<SocketAddr>, UpdateError> {
+        self.update(portals, &[], false).map(|listening| listening.portals)
+    }
+
+    fn update(
+        &self,
+        portals: &[PortalConfig],
+        datagram_portals: &[DatagramPortalConfig],
+        leaves_closed: bool,
+    ) -> Result<Listening, UpdateError> {
         self.target.control.apply(Update {
             portals: portals.to_vec(),
-            datagram_portals: Vec::new(),
+            datagram_portals: datagram_portals.to_vec(),
+            leaves_closed,
             targets: vec![TargetConfig::open(self.device.clone())],
             discovery: Authentication::None,
             port_groups: Vec::new(),
@@ -83,6 +95,32 @@ fn a_portal_may_take_over_the_port_of_one_that_goes() {
     let other_group = PortalConfig { group: 2, ..everywhere };
     assert_eq!(served.listen(&[other_group]).unwrap()[0].port(), port);
     attach(SocketAddr::from(([127, 0, 0, 9], port)));
+}
+
+#[test]
+fn a_portal_that_cannot_be_opened_is_left_closed_until_it_can() {
+    let served = Served::new();
+    let mut here = Initiator::attach(&served.target, Port::A);
+    let (busy, busy_udp) = (TcpListener::bind("127.0.0.3:0").unwrap(), UdpSocket::bind("127.0.0.3:0").unwrap());
+    let (address, udp) = (busy.local_addr().unwrap(), busy_udp.local_addr().unwrap());
+    let wanted = [PortalConfig { address, group: 1 }, portal("127.0.0.2:0"), first()];
+    let datagrams = [
+        DatagramPortalConfig { place: DatagramPlace::Udp(udp), group: 2 },
+        DatagramPortalConfig { place: DatagramPlace::Ethernet("lunette-absent".into()), group: 2 },
+    ];
+    let update = || served.update(&wanted, &datagrams, true).unwrap();
+    let Listening { portals, closed } = update();
+    assert_eq!((portals.len(), portals[1]), (2, served.target.address));
+    let closed: Vec<_> = closed.iter().map(ToString::to_string).collect();
+    assert_eq!(closed.len(), 3, "{closed:?}");
+    attach(portals[0]);
+    drop((busy, busy_udp));
+    let again = update();
+    assert_eq!(again.portals[0], address);
+    assert_eq!(again.portals[1..], portals, "those that were open stay");
+    assert!(matches!(again.closed.as_slice(), [BindError::Interface { .. }]));
+    attach(address);
+    here.is_undisturbed();
 }
 
 #[test]

@@ -37,7 +37,8 @@ impl Running {
             lunette_target::Server::bind(ServerConfig::new(config.portals(), served.target_configs(&config))).unwrap();
         let (control, monitor, stopper) = (server.control(), server.monitor(), server.stopper());
         let url = Url::parse(&format!("iscsi://{}/iqn.a/0", server.portals()[0])).unwrap();
-        let reloader = Reloader::new(files, (sources, config), served, control.clone(), Events::default());
+        let reloader =
+            Reloader::new(files, (sources, config), served, control.clone(), (Events::default(), Health::default()));
         let plane = ControlPlane::new(reloader, control, monitor);
         let thread = thread::spawn(move || server.run().unwrap());
         Self { _place: place, url, plane, stopper, thread: Some(thread) }

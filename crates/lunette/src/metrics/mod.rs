@@ -32,6 +32,9 @@ const MAX_SESSIONS: usize = 1024;
 /// Initiators that have metrics of their own; the others of a target are one, `other`.
 const MAX_INITIATORS: usize = 256;
 
+/// Troubles that metrics tell one by one. Their number counts all.
+const MAX_TROUBLES: usize = 1024;
+
 /// The metrics as text.
 pub(crate) fn render(snapshot: &Snapshot) -> String {
     let mut text = Text::default();
@@ -65,6 +68,20 @@ fn server(text: &mut Text, snapshot: &Snapshot) {
         let help = "When the configuration was read and applied last, in seconds since 1970.";
         let name = "lunette_config_last_reload_success_timestamp_seconds";
         single(text, name, Type::Gauge, help, seconds(last_success));
+    }
+    troubles(text, snapshot);
+}
+
+fn troubles(text: &mut Text, snapshot: &Snapshot) {
+    let help = "Objects that are not served as the configuration says.";
+    single(text, "lunette_troubles", Type::Gauge, help, snapshot.troubles.len());
+    let name = "lunette_trouble_info";
+    text.begin(name, Type::Gauge, "An object that is not served as the configuration says. The value is 1.");
+    for trouble in snapshot.troubles.iter().take(MAX_TROUBLES) {
+        let target = trouble.target.as_deref().unwrap_or_default();
+        let labels: [Label<'_>; 4] =
+            [("kind", &trouble.kind), ("name", &trouble.name), ("target", &target), ("cause", &trouble.cause.code())];
+        text.sample(name, &labels, 1);
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lunette_api::{Health, Trouble};
 use lunette_device::{InitiatorBytes, LogicalUnit, TargetDevice, UnitCounts};
 use lunette_scsi::Lun;
 use lunette_scsi::persistent::ReservationType;
@@ -23,6 +24,7 @@ pub(crate) struct Snapshot {
     pub(super) cores: Vec<CoreNumbers>,
     pub(super) uptime: Duration,
     pub(super) reload: Option<Reload>,
+    pub(super) troubles: Vec<Trouble>,
     pub(super) process: Process,
 }
 
@@ -72,7 +74,7 @@ pub(crate) struct CoreNumbers {
 
 impl Snapshot {
     /// The numbers by now. It locks nothing that commands lock.
-    pub(crate) fn take(monitor: &Monitor, with_initiators: bool) -> Self {
+    pub(crate) fn take(monitor: &Monitor, health: &Health, with_initiators: bool) -> Self {
         let target = |device: Arc<TargetDevice>| TargetNumbers::of(&device, with_initiators);
         let cores = monitor.read_cores().zip(monitor.cpu_times());
         Self {
@@ -82,6 +84,7 @@ impl Snapshot {
             cores: cores.map(|(statistics, busy)| CoreNumbers { statistics, busy }).collect(),
             uptime: monitor.uptime(),
             reload: last_reload(),
+            troubles: health.troubles_now(),
             process: Process::read(),
         }
     }

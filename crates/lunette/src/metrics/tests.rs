@@ -2,6 +2,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lunette_api::{Cause, Health, Subject};
 use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_scsi::Lun;
 use lunette_store::MemoryStore;
@@ -75,8 +76,16 @@ fn snapshot() -> Snapshot {
         cores: vec![CoreNumbers { busy: Duration::from_secs(4), ..CoreNumbers::default() }; 2],
         uptime: Duration::from_secs(10),
         reload: Some(Reload { is_successful: false, last_success: UNIX_EPOCH + Duration::from_secs(1_700_000_000) }),
+        troubles: health().troubles_now(),
         process: process::Process::default(),
     }
+}
+
+fn health() -> Health {
+    let health = Health::default();
+    health.report(Subject::lun(TARGET, 1), Cause::NotOpened, "no such file");
+    health.report(Subject::Portal("192.0.2.1:3260".into()), Cause::NotOpened, "in use");
+    health
 }
 
 /// The value of the line with this name and these labels.
@@ -94,6 +103,9 @@ fn every_number_has_its_line() {
         ("lunette_logins_total{target=\"iqn.2026-11.test:disk\",result=\"accepted\"}", "5"),
         ("lunette_logins_total{target=\"\",result=\"refused\"}", "0"),
         ("lunette_config_last_reload_successful", "0"),
+        ("lunette_troubles", "2"),
+        (&format!("lunette_trouble_info{{kind=\"lun\",name=\"1\",target=\"{TARGET}\",cause=\"not_opened\"}}"), "1"),
+        ("lunette_trouble_info{kind=\"portal\",name=\"192.0.2.1:3260\",target=\"\",cause=\"not_opened\"}", "1"),
         ("lunette_config_last_reload_success_timestamp_seconds", "1700000000"),
         ("lunette_initiator_read_bytes_total{target=\"iqn.2026-11.test:disk\",initiator=\"iqn.2026-11.host:a\"}", "7"),
         ("lunette_initiator_read_bytes_total{target=\"iqn.2026-11.test:disk\",initiator=\"other\"}", "2"),

@@ -158,6 +158,7 @@ impl Plan {
         Ok(Update {
             portals: config.portals(),
             datagram_portals: config.datagram_portals(),
+            leaves_closed: false,
             targets: self.served.target_configs(config),
             discovery: self.served.discovery.clone(),
             port_groups,

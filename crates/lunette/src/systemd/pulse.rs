@@ -6,6 +6,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use lunette_api::Health;
 use lunette_target::{Monitor, Pulse, Server};
 
 use super::notify;
@@ -14,43 +15,54 @@ use super::notify;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is served, as `systemctl status` shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Status {
     units: usize,
     targets: usize,
     sessions: usize,
+    /// What is not served as configured.
+    troubles: Vec<String>,
 }
 
 impl Status {
-    pub(crate) fn of(monitor: &Monitor) -> Self {
+    pub(crate) fn of(monitor: &Monitor, health: &Health) -> Self {
         let devices = monitor.devices();
         let units = devices.iter().map(|device| device.units().len()).sum();
-        Self { units, targets: devices.len(), sessions: monitor.read().sessions }
+        let troubles = health.troubles_now().iter().map(ToString::to_string).collect();
+        Self { units, targets: devices.len(), sessions: monitor.read().sessions, troubles }
     }
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { units, targets, sessions } = self;
-        write!(f, "STATUS=Serving {units} logical units of {targets} targets to {sessions} sessions")
+        let Self { units, targets, sessions, troubles } = self;
+        write!(f, "STATUS=Serving {units} logical units of {targets} targets to {sessions} sessions")?;
+        match troubles.as_slice() {
+            [] => Ok(()),
+            // A line break would end the status.
+            [first, rest @ ..] => {
+                write!(f, "; degraded: {}", first.replace('\n', " "))?;
+                if rest.is_empty() { Ok(()) } else { write!(f, " (and {} more)", rest.len()) }
+            }
+        }
     }
 }
 
 /// Tells a service manager that the server is ready, and from then on how it is. Without one it does nothing.
-pub(crate) fn accompany(server: &Server) -> io::Result<()> {
+pub(crate) fn accompany(server: &Server, health: Health) -> io::Result<()> {
     if env::var_os("NOTIFY_SOCKET").is_none() {
         return Ok(());
     }
     let monitor = server.monitor();
     let watchdog =
         watchdog(env::var("WATCHDOG_USEC").ok(), env::var("WATCHDOG_PID").ok()).map(|limit| (limit, server.pulse()));
-    let told = Status::of(&monitor);
+    let told = Status::of(&monitor, &health);
     notify(&format!("READY=1\n{told}"));
-    thread::Builder::new().name("lunette-status".into()).spawn(move || follow(&monitor, watchdog, told))?;
+    thread::Builder::new().name("lunette-status".into()).spawn(move || follow(&monitor, &health, watchdog, told))?;
     Ok(())
 }
 
-fn follow(monitor: &Monitor, mut watchdog: Option<(Duration, Pulse)>, mut told: Status) {
+fn follow(monitor: &Monitor, health: &Health, mut watchdog: Option<(Duration, Pulse)>, mut told: Status) {
     // systemd advises to answer in half of its time.
     let interval = watchdog.as_ref().map_or(INTERVAL, |(limit, _)| INTERVAL.min(*limit / 2));
     loop {
@@ -60,7 +72,7 @@ fn follow(monitor: &Monitor, mut watchdog: Option<(Duration, Pulse)>, mut told: 
         {
             notify("WATCHDOG=1");
         }
-        let status = Status::of(monitor);
+        let status = Status::of(monitor, health);
         if status != told {
             notify(&status.to_string());
             told = status;
@@ -79,6 +91,16 @@ fn watchdog(microseconds: Option<String>, process: Option<String>) -> Option<Dur
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_status_names_what_is_degraded_in_one_line() {
+        let mut status = Status { units: 1, targets: 2, sessions: 3, troubles: Vec::new() };
+        assert_eq!(status.to_string(), "STATUS=Serving 1 logical units of 2 targets to 3 sessions");
+        status.troubles = vec!["portal a: in\nuse".into(), "portal b: in use".into()];
+        let expected =
+            "STATUS=Serving 1 logical units of 2 targets to 3 sessions; degraded: portal a: in use (and 1 more)";
+        assert_eq!(status.to_string(), expected);
+    }
 
     #[test]
     fn the_watchdog_is_for_the_process_that_it_names() {

@@ -10,7 +10,7 @@ use lunette_session::iscsi_target::Directory;
 
 use super::portals::declare_ports;
 use super::{Lifecycle, Removed};
-use crate::config::{TargetConfig, lun_maps, node};
+use crate::config::{BindError, TargetConfig, lun_maps, node};
 use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
 
 /// What an update has changed, for the sessions of each core.
@@ -31,22 +31,31 @@ impl Lifecycle {
         self.updates.take()
     }
 
-    /// Changes what all cores share: first what can fail, then the rest.
+    /// Changes what all cores share: first what can fail, then the rest. Gives the portals that are left closed, too.
     ///
     /// # Errors
     ///
     /// As for [`Control::apply`](crate::Control::apply). Then nothing has changed.
-    pub(in crate::core) fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<ConfigChange, UpdateError> {
+    pub(in crate::core) fn apply(
+        &mut self,
+        cx: &mut Context<'_>,
+        update: Update,
+    ) -> Result<(ConfigChange, Vec<BindError>), UpdateError> {
         if self.is_stopping() {
             return Err(UpdateError::Stopping);
         }
-        let Update { portals, datagram_portals, targets, discovery, port_groups, units, growth } = update;
-        let outcome =
-            self.withdraw(&targets, &units).and_then(|()| Ok(self.portals.change(cx, &portals, &datagram_portals)?));
-        if let Err(error) = outcome {
-            keep(&self.devices);
-            return Err(error);
-        }
+        let Update { portals, datagram_portals, leaves_closed, targets, discovery, port_groups, units, growth } =
+            update;
+        let outcome = self
+            .withdraw(&targets, &units)
+            .and_then(|()| Ok(self.portals.change(cx, &portals, &datagram_portals, leaves_closed)?));
+        let closed = match outcome {
+            Ok(closed) => closed,
+            Err(error) => {
+                keep(&self.devices);
+                return Err(error);
+            }
+        };
         let mut change = self.replace_targets(targets, discovery);
         for port_groups in port_groups {
             change.change_port_groups(port_groups);
@@ -54,7 +63,7 @@ impl Lifecycle {
         change.change_units(units);
         change.grow(growth);
         keep(&change.devices);
-        Ok(change)
+        Ok((change, closed))
     }
 
     /// Changes the lengths of stores, and nothing else.

@@ -156,15 +156,17 @@ impl DatagramPortals {
         Self { sockets, ..Self::default() }
     }
 
-    /// Opens what of `wanted` is not open yet. [`change`](Self::change) to them or [give them up](NewPortals::give_up).
+    /// Opens what of `wanted` is not open yet. [`change`](Self::change) to them or [give them up](NewPortals::give_up). `closed` takes those that cannot
+    /// be opened, if they may be missing.
     ///
     /// # Errors
     ///
-    /// When one cannot be opened. Then none of them is.
+    /// When one cannot be opened that may not be missing. Then none of them is.
     pub(super) fn prepare(
         &self,
         cx: &mut Context<'_>,
         wanted: &[DatagramPortalConfig],
+        mut closed: Option<&mut Vec<BindError>>,
     ) -> Result<NewPortals, BindError> {
         let mut known: Vec<&DatagramPlace> = self.open.iter().chain(&self.retired).map(|open| &open.place).collect();
         let mut new = NewPortals(Vec::new());
@@ -173,9 +175,10 @@ impl DatagramPortals {
                 known.swap_remove(at);
                 continue;
             }
-            match OpenPortal::open(cx, config, &self.sockets) {
-                Ok(portal) => new.0.push(portal),
-                Err(error) => {
+            match (OpenPortal::open(cx, config, &self.sockets), closed.as_mut()) {
+                (Ok(portal), _) => new.0.push(portal),
+                (Err(error), Some(closed)) => closed.push(error),
+                (Err(error), None) => {
                     new.give_up(cx);
                     return Err(error);
                 }

@@ -72,27 +72,35 @@ impl Portals {
     }
 
     /// Opens and closes until there are the portals that are `wanted`, and for associations those of `datagrams`. Those that are open already stay open
-    /// all the time.
+    /// all the time. With `leaves_closed`, gives those that cannot be opened and are missing now; the next change tries them again.
     ///
     /// # Errors
     ///
-    /// When one cannot be opened. Then the portals are those that were before.
+    /// Without `leaves_closed`, when one cannot be opened. Then the portals are those that were before.
     pub(crate) fn change(
         &mut self,
         cx: &mut Context<'_>,
         wanted: &[PortalConfig],
         datagrams: &[DatagramPortalConfig],
-    ) -> Result<(), BindError> {
-        let new = self.datagrams.prepare(cx, datagrams)?;
-        if let Err(error) = self.change_listeners(cx, wanted) {
+        leaves_closed: bool,
+    ) -> Result<Vec<BindError>, BindError> {
+        let mut closed = leaves_closed.then(Vec::new);
+        let new = self.datagrams.prepare(cx, datagrams, closed.as_mut())?;
+        if let Err(error) = self.change_listeners(cx, wanted, closed.as_mut()) {
             new.give_up(cx);
             return Err(error);
         }
         self.datagrams.change(datagrams, new);
-        Ok(())
+        Ok(closed.unwrap_or_default())
     }
 
-    fn change_listeners(&mut self, cx: &mut Context<'_>, wanted: &[PortalConfig]) -> Result<(), BindError> {
+    /// `closed` takes those that cannot be opened, if they may be missing.
+    fn change_listeners(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: &[PortalConfig],
+        mut closed: Option<&mut Vec<BindError>>,
+    ) -> Result<(), BindError> {
         let mut gone = self.open.clone();
         let kept: Vec<Option<OpenPortal>> = wanted
             .iter()
@@ -107,13 +115,18 @@ impl Portals {
             match kept.map_or_else(|| change.open(cx, *config), Ok) {
                 Ok(portal) => open.push(portal),
                 Err(source) => {
+                    let error = BindError::Listen { address: config.address, source };
+                    if let Some(closed) = closed.as_mut() {
+                        closed.push(error);
+                        continue;
+                    }
                     let back = change.undo(cx);
                     // Listeners that were closed on the way have another name now.
                     for portal in &mut self.open {
                         let again = back.iter().find(|(before, _)| *before == portal.listener);
                         portal.listener = again.map_or(portal.listener, |(_, listener)| *listener);
                     }
-                    return Err(BindError::Listen { address: config.address, source });
+                    return Err(error);
                 }
             }
         }
