@@ -181,6 +181,13 @@ impl<F: Folder> ConfD<F> {
             let why = "this log of an interrupted change is damaged; look through the files beside it, then remove it";
             return Err(ReadError::Mistake { file: REDO.into(), why: why.into() });
         };
+        if let Some(FileChange { file, .. }) = redo.changes.iter().find(|change| !objects::is_object_file(&change.file))
+        {
+            let why = format!(
+                "{file:?} is no file of an object in this folder; remove this log, which the server did not write"
+            );
+            return Err(ReadError::Mistake { file: REDO.into(), why });
+        }
         tracing::warn!(files = redo.changes.len(), "a change of conf.d was interrupted and is made again");
         self.redo(&redo.changes).map_err(at(REDO))
     }

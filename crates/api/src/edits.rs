@@ -183,6 +183,9 @@ pub fn change_part(
 /// Why it cannot be.
 pub fn replace(catalog: &Catalog, objects: Objects, when: &Precondition) -> Result<Objects, Problem> {
     let etag = catalog.objects.etag();
+    if when.is_new {
+        return Err(Problem::changed(format!("there is a configuration always; this one has the ETag {etag}")));
+    }
     if when.matches.as_ref().is_some_and(|wanted| wanted != "*" && !wanted.split(',').any(|one| one.trim() == etag)) {
         return Err(Problem::changed(format!(
             "the ETag of the configuration is {etag}; read it again and repeat the change"
@@ -238,6 +241,7 @@ mod tests {
         assert_eq!(delete(&catalog, &key("iqn.a"), &if_match("\"0\"")).err().map(|p| p.status), Some(412));
         assert_eq!(replace(&catalog, Objects::default(), &if_match("\"0\"")).err().map(|p| p.status), Some(412));
         assert!(replace(&catalog, Objects::default(), &if_match(&catalog.objects.etag())).is_ok());
+        assert_eq!(replace(&catalog, Objects::default(), &NEW).err().map(|p| p.status), Some(412));
     }
 
     #[test]

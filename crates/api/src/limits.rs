@@ -33,7 +33,7 @@ pub const MAX_EVENTS_BEHIND: usize = 1024;
 pub const MAX_BUSY_REQUESTS: usize = 4;
 
 /// The longest file of tokens.
-pub const MAX_TOKEN_FILE_BYTES: u64 = 64 << 10;
+pub const MAX_TOKEN_FILE_BYTES: usize = 64 << 10;
 
 /// The shortest token: 128 bits in base64.
 pub const MIN_TOKEN_BYTES: usize = 22;

@@ -101,9 +101,9 @@ impl fmt::Display for Key {
     }
 }
 
-/// Whether a file of this name holds an object. Names that begin with a dot are the server's own.
+/// Whether a file of this name holds an object. Names that begin with a dot are the server's own, and a path leads out of the folder.
 pub fn is_object_file(name: &str) -> bool {
-    !name.starts_with('.') && name.ends_with(EXTENSION)
+    !name.starts_with('.') && !name.contains('/') && name.ends_with(EXTENSION)
 }
 
 /// A set of objects.

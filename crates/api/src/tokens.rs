@@ -1,19 +1,22 @@
 //! Tokens: what clients that come over TCP prove themselves with.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use lunette_files::{Content, FileProblem};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
 use crate::limits::{MAX_TOKEN_FILE_BYTES, MIN_TOKEN_BYTES};
 use crate::problem::Problem;
+
+/// What the file holds.
+const TOKENS: Content = Content { name: "tokens", max_bytes: MAX_TOKEN_FILE_BYTES };
 
 /// A file with one token in each line. It is read for each request, so a token that is removed there holds no longer.
 #[derive(Debug, Clone)]
@@ -37,12 +40,9 @@ impl TokenFile {
     }
 
     fn read(&self) -> io::Result<Zeroizing<String>> {
-        let mut text = Zeroizing::new(String::new());
-        File::open(&self.0)?.take(MAX_TOKEN_FILE_BYTES + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > MAX_TOKEN_FILE_BYTES {
-            return Err(io::Error::new(ErrorKind::FileTooLarge, "the file is too long for tokens"));
-        }
-        Ok(text)
+        let mut bytes = lunette_files::read_secret(&self.0, TOKENS).map_err(FileProblem::into_io)?;
+        let text = String::from_utf8(std::mem::take(&mut *bytes));
+        text.map(Zeroizing::new).map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file of tokens is not UTF-8"))
     }
 
     /// Whether it holds the token. Takes the same time for each wrong one.

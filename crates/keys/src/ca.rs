@@ -7,6 +7,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use lunette_files::Content;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
@@ -23,7 +24,7 @@ use crate::secret::random;
 use crate::tls::is_client_name;
 
 /// The longest file of the authority in bytes.
-const MAX_FILE_BYTES: usize = 16 << 20;
+const FILE: Content = Content { name: "a file of an authority", max_bytes: 16 << 20 };
 
 /// The most certificates.
 const MAX_ISSUED: usize = 65536;
@@ -98,7 +99,7 @@ impl Authority {
         }
         let text = |name: &str| {
             let path = folder.join(name);
-            let bytes = read_bounded(&path, MAX_FILE_BYTES)?;
+            let bytes = read_bounded(&path, FILE)?;
             let text = String::from_utf8(bytes.to_vec()).map(Zeroizing::new);
             text.map_err(|_| CaError::Damaged { path, reason: "it is no text".into() })
         };
@@ -223,7 +224,7 @@ impl Authority {
     }
 
     fn copy(&self, name: &str, to: &Path) -> Result<(), CaError> {
-        let bytes = read_bounded(&self.folder.join(name), MAX_FILE_BYTES)?;
+        let bytes = read_bounded(&self.folder.join(name), FILE)?;
         Ok(replace(&to.join(name), &bytes)?)
     }
 }

@@ -5,10 +5,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use lunette_files::{Content, FileProblem};
 use rustix::fs::{FlockOperation, flock};
 use zeroize::Zeroizing;
 
-use crate::secret::read_secret;
+use crate::keyfile::limits::MAX_KEY_FILE_BYTES;
+
+/// What a key file holds.
+pub(crate) const KEY_FILE: Content = Content { name: "a key file", max_bytes: MAX_KEY_FILE_BYTES };
 
 /// A file that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +88,7 @@ impl LockedFile {
         // Names lead to the file that is replaced, not to the link.
         let path = fs::canonicalize(path).map_err(FileError::at(path))?;
         let lock = || loop {
-            let file = File::open(&path)?;
+            let file = lunette_files::open(&path, KEY_FILE).map_err(FileProblem::into_io)?;
             flock(&file, FlockOperation::LockExclusive)?;
             // While this process waited, the file may have been replaced: the lock is on the old one then.
             if fs::metadata(&path)?.ino() == file.metadata()?.ino() {
@@ -95,13 +99,13 @@ impl LockedFile {
         Ok(Self { path, file })
     }
 
-    /// The content, at most `limit` bytes and one more, so that a longer file shows.
+    /// The content.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read.
-    pub fn read(&self, limit: usize) -> Result<Zeroizing<Vec<u8>>, FileError> {
-        read_bounded(&self.path, limit)
+    /// When the file cannot be read, or is longer than any key file.
+    pub fn read(&self) -> Result<Zeroizing<Vec<u8>>, FileError> {
+        read_bounded(&self.path, KEY_FILE)
     }
 
     /// Replaces the content and gives the lock back. After a power cut the old content is there or the new one.
@@ -132,9 +136,14 @@ impl LockedFile {
     }
 }
 
-/// The content of a file, at most `limit` bytes and one more, so that a longer file shows.
-pub(crate) fn read_bounded(path: &Path, limit: usize) -> Result<Zeroizing<Vec<u8>>, FileError> {
-    read_secret(path, limit + 1).map_err(FileError::at(path))
+/// The content of a file, in memory that is overwritten afterwards.
+pub(crate) fn read_bounded(path: &Path, content: Content) -> Result<Zeroizing<Vec<u8>>, FileError> {
+    let read = || {
+        let mut bytes = Zeroizing::new(Vec::new());
+        lunette_files::fill(&mut bytes, &lunette_files::open(path, content)?, path, content)?;
+        Ok(bytes)
+    };
+    read().map_err(|problem: FileProblem| FileError { path: path.into(), error: problem.into_io() })
 }
 
 fn create(path: &Path, mode: u32) -> io::Result<File> {
@@ -196,7 +205,7 @@ mod tests {
             move || {
                 sender.send(()).unwrap();
                 let locked = LockedFile::open(&path).unwrap();
-                let bytes = locked.read(10).unwrap();
+                let bytes = locked.read().unwrap();
                 locked.replace(&[&**bytes, b"second "].concat()).unwrap();
             }
         });
@@ -218,11 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_file_shows() {
+    fn a_longer_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         write_private(&path, &[1; 100]).unwrap();
-        assert_eq!(read_bounded(&path, 10).unwrap().len(), 11);
-        assert_eq!(read_bounded(&path, 100).unwrap().len(), 100);
+        let content = |max_bytes| Content { name: "a test", max_bytes };
+        assert_eq!(read_bounded(&path, content(99)).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(read_bounded(&path, content(100)).unwrap().len(), 100);
     }
 }

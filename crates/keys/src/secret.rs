@@ -1,15 +1,18 @@
 //! Secrets: keys and passphrases.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use lunette_files::Content;
 use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior, setrlimit};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 /// The longest passphrase in bytes.
 const MAX_PASSPHRASE_BYTES: usize = 1024;
+
+/// The longest line end behind it.
+const LINE_END_BYTES: usize = 2;
 
 /// 32 secret bytes. They are overwritten when the key is dropped.
 #[derive(Clone)]
@@ -43,7 +46,8 @@ impl Key {
     /// When the file cannot be read, or has another length.
     pub fn read(path: &Path) -> Result<Self, SecretFileError> {
         let error = |reason: String| SecretFileError { path: path.into(), reason };
-        let bytes = read_secret(path, Self::LEN + 1).map_err(|failure| error(failure.to_string()))?;
+        let content = Content { name: "a key", max_bytes: Self::LEN };
+        let bytes = lunette_files::read_secret(path, content).map_err(|problem| error(problem.why()))?;
         Self::from_slice(&bytes)
             .ok_or_else(|| error(format!("a key file of this kind has exactly {} bytes", Self::LEN)))
     }
@@ -94,7 +98,8 @@ impl Passphrase {
     /// When the file cannot be read, is empty, or holds more than 1024 bytes.
     pub fn read(path: &Path) -> Result<Self, SecretFileError> {
         let error = |reason: String| SecretFileError { path: path.into(), reason };
-        let mut bytes = read_secret(path, MAX_PASSPHRASE_BYTES + 2).map_err(|failure| error(failure.to_string()))?;
+        let content = Content { name: "a passphrase", max_bytes: MAX_PASSPHRASE_BYTES + LINE_END_BYTES };
+        let mut bytes = lunette_files::read_secret(path, content).map_err(|problem| error(problem.why()))?;
         for end in [b'\n', b'\r'] {
             if bytes.last() == Some(&end) {
                 bytes.pop();
@@ -121,21 +126,6 @@ impl fmt::Debug for Passphrase {
 pub struct SecretFileError {
     path: PathBuf,
     reason: String,
-}
-
-/// The first `limit` bytes of a file, in memory that is overwritten afterwards.
-pub(crate) fn read_secret(path: &Path, limit: usize) -> io::Result<Zeroizing<Vec<u8>>> {
-    // With all of its capacity from the start, the vector never moves and leaves no copy behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
-    let mut file = File::open(path)?.take(limit as u64);
-    let mut piece = Zeroizing::new([0; 1024]);
-    loop {
-        match file.read(&mut *piece)? {
-            0 => return Ok(bytes),
-            len => bytes.extend_from_slice(&piece[..len]),
-        }
-        piece.zeroize();
-    }
 }
 
 /// Fills `bytes` from the random generator of AWS-LC, which the system's generator seeds.
@@ -177,10 +167,12 @@ mod tests {
 
     #[test]
     fn an_empty_long_or_missing_file_of_a_passphrase_is_refused() {
-        for content in [&b""[..], b"\n", b"\r\n", &[b'x'; 1025], &[b'x'; 5000]] {
+        for content in [&b""[..], b"\n", b"\r\n", &[b'x'; 1025]] {
             let message = read(content).unwrap_err().to_string();
             assert!(message.contains("passphrase has 1 to 1024 bytes"), "{message}");
         }
+        let message = read(&[b'x'; 5000]).unwrap_err().to_string();
+        assert!(message.contains("too long for a passphrase"), "{message}");
         let message = Passphrase::read(Path::new("/nonexistent/p")).unwrap_err().to_string();
         assert!(message.contains("/nonexistent/p") && message.contains("No such file"), "{message}");
     }

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lunette_files::Content;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -14,7 +15,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::files::read_bounded;
 
 /// The longest PEM file in bytes.
-const MAX_PEM_BYTES: usize = 1 << 20;
+const PEM: Content = Content { name: "certificates or a key in PEM", max_bytes: 1 << 20 };
 
 /// The longest name of a client in bytes.
 const MAX_CLIENT_NAME_BYTES: usize = 128;
@@ -125,7 +126,7 @@ impl TlsFiles {
 
     fn read(&self, name: &str) -> Result<(PathBuf, zeroize::Zeroizing<Vec<u8>>), TlsError> {
         let path = self.folder.join(name);
-        match read_bounded(&path, MAX_PEM_BYTES) {
+        match read_bounded(&path, PEM) {
             Ok(pem) => Ok((path, pem)),
             Err(error) => {
                 let text = error.to_string();

@@ -10,11 +10,11 @@ pub(crate) mod port_groups;
 pub(crate) mod session;
 pub(crate) mod sources;
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use lunette_device::QuantaOptions;
+use lunette_files::Content;
 use lunette_quanta::QuantumSize;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
@@ -44,8 +44,8 @@ const DEFAULT_PORTAL_GROUP: u16 = 1;
 /// The longest address of a redirection: a DNS name with a port and a portal group.
 const MAX_ADDRESS_CHARACTERS: usize = 255 + 12;
 
-/// The longest configuration file that is read.
-const MAX_CONFIG_BYTES: u64 = 4 << 20;
+/// A configuration file, as far as it is read.
+pub(crate) const CONFIGURATION: Content = Content { name: "a configuration", max_bytes: 4 << 20 };
 
 /// A whole configuration, from a file or from arguments.
 #[derive(Debug, Clone, Deserialize)]
@@ -357,14 +357,9 @@ impl From<&LunEntry> for DiskConfig {
     }
 }
 
-/// Reads the text of a file of the length that configurations may have.
+/// Reads the text of a configuration.
 pub(crate) fn read_bounded(path: &Path) -> Result<String, Failure> {
-    let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", path.display()));
-    let length = fs::metadata(path).map_err(|error| failed(&error))?.len();
-    if length > MAX_CONFIG_BYTES {
-        return Err(failed(&format_args!("{length} bytes are too long for a configuration")));
-    }
-    fs::read_to_string(path).map_err(|error| failed(&error))
+    lunette_files::read_text(path, CONFIGURATION).map_err(Failure::configuration)
 }
 
 /// Checks a text without opening anything that it names.

@@ -4,6 +4,7 @@ mod apply;
 mod path;
 mod print;
 
+use std::io::Read as _;
 use std::path::Path;
 
 use clap::{Args, Subcommand};
@@ -221,10 +222,15 @@ fn parse_value(text: &str) -> Value {
 
 /// A file, or standard input.
 fn read_input(path: &Path) -> Result<String, Failure> {
-    if path.as_os_str() == "-" {
-        return std::io::read_to_string(std::io::stdin()).map_err(Failure::other);
+    if path.as_os_str() != "-" {
+        return crate::config::read_bounded(path);
     }
-    crate::config::read_bounded(path)
+    let (mut text, most) = (String::new(), crate::config::CONFIGURATION.max_bytes);
+    std::io::stdin().take(most as u64 + 1).read_to_string(&mut text).map_err(Failure::other)?;
+    if text.len() > most {
+        return Err(Failure::Usage(format!("standard input is too long for a configuration: {most} bytes at most")));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

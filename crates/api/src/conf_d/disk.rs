@@ -1,9 +1,11 @@
 //! A folder of the file system.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use lunette_files::{Content, FileProblem};
 
 use super::Folder;
 use crate::limits::MAX_BODY_BYTES;
@@ -12,8 +14,8 @@ use crate::limits::MAX_BODY_BYTES;
 #[derive(Debug, Clone)]
 pub struct DiskFolder(PathBuf);
 
-/// A redo log holds the files of all objects; this is more than they may have.
-const MAX_FILE_BYTES: u64 = 16 * MAX_BODY_BYTES as u64;
+/// An object, or the redo log, which holds the files of all objects; this is more than they may have.
+const OBJECT: Content = Content { name: "an object", max_bytes: 16 * MAX_BODY_BYTES };
 
 impl DiskFolder {
     /// The folder at this path.
@@ -45,16 +47,10 @@ impl Folder for DiskFolder {
     }
 
     fn read(&self, name: &str) -> io::Result<Option<String>> {
-        let file = match File::open(self.0.join(name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
-        let mut content = String::new();
-        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut content)?;
-        if content.len() as u64 > MAX_FILE_BYTES {
-            return Err(io::Error::new(ErrorKind::FileTooLarge, "the file is too long for an object"));
+        match lunette_files::read_text(&self.0.join(name), OBJECT) {
+            Err(problem) if problem.is_missing() => Ok(None),
+            read => read.map(Some).map_err(FileProblem::into_io),
         }
-        Ok(Some(content))
     }
 
     fn write(&self, name: &str, content: &str) -> io::Result<()> {

@@ -205,6 +205,22 @@ fn a_damaged_log_is_told_and_not_applied() {
 }
 
 #[test]
+fn a_log_that_leads_out_of_the_folder_is_told_and_not_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let conf_d = folder.path().join("conf.d");
+    std::fs::create_dir(&conf_d).unwrap();
+    for name in ["../lunette.toml", "/etc/target-iqn.a.toml", "below/target-iqn.a.toml", ".redo", "..", "notes.txt", ""]
+    {
+        let changes = vec![FileChange { file: name.into(), content: Some("x = 1".into()) }];
+        let sum = objects::etag(&changes);
+        std::fs::write(conf_d.join(REDO), serde_json::to_string(&Redo { changes, sum }).unwrap()).unwrap();
+        let error = ConfD::new(DiskFolder::new(&conf_d)).read().unwrap_err().to_string();
+        assert!(error.contains("no file of an object in this folder"), "{name}: {error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{name}");
+    }
+}
+
+#[test]
 fn a_folder_of_the_file_system_keeps_objects() {
     let place = tempfile::tempdir().unwrap();
     let folder = || DiskFolder::new(place.path().join("conf.d"));

@@ -26,8 +26,7 @@ mod tests;
 use lunette_quanta::{DataKey, KeyRing, VolumeId};
 
 use crate::client::Client;
-use crate::files::read_bounded;
-use crate::keyfile::limits::MAX_KEY_FILE_BYTES;
+use crate::files::{KEY_FILE, read_bounded};
 use crate::keyfile::{EpochKey, KeyFile, Unlocked};
 use crate::secret::Passphrase;
 use crate::tls::TlsFiles;
@@ -80,7 +79,7 @@ impl KeySource {
     pub fn read(&self) -> Result<KeyFile, KeySourceError> {
         match &self.place {
             KeyPlace::File(path) => {
-                let bytes = read_bounded(path, MAX_KEY_FILE_BYTES)?;
+                let bytes = read_bounded(path, KEY_FILE)?;
                 let error = |error| KeySourceError::KeyFile { place: self.place.to_string(), error };
                 KeyFile::parse(&bytes).map_err(error)
             }

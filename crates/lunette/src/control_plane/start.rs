@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lunette_api::{Listener, Place as Open, Server, TokenFile, serve_with};
 use lunette_console::Console;
+use lunette_files::Content;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,6 +15,10 @@ use super::ControlPlane;
 use crate::config::api::{Api, Place, Tls};
 use crate::failure::Failure;
 use crate::systemd::Sockets;
+
+/// The files that the table `tls` names.
+const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };
+const PRIVATE_KEY: Content = Content { name: "a private key in PEM", max_bytes: 64 << 10 };
 
 /// Opens the places of the API, or takes `sockets` for them, before anything is served.
 pub(crate) fn open(api: &Api, sockets: &mut Sockets) -> Result<Vec<Listener>, Failure> {
@@ -51,9 +56,11 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> Failure {
 
 fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, Failure> {
     let of_chain = |error: &dyn std::fmt::Display| failed(&tls.certificates, error);
-    let chain = CertificateDer::pem_file_iter(&tls.certificates).map_err(|error| of_chain(&error))?;
-    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(|error| of_chain(&error))?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| failed(&tls.key, error))?;
+    let chain = lunette_files::read(&tls.certificates, CERTIFICATES).map_err(Failure::configuration)?;
+    let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| of_chain(&error))?;
+    let key = lunette_files::read_secret(&tls.key, PRIVATE_KEY).map_err(Failure::configuration)?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| failed(&tls.key, error))?;
     let mut config =
         ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).map_err(|error| of_chain(&error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -7,12 +7,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use lunette_files::{Content, Reason};
+
 use crate::failure::Failure;
 
 const HEADLINE: &str = "lunette cp journal 1";
 
-/// The longest journal that is read.
-const MAX_LEN_BYTES: u64 = 4096;
+/// A journal, as far as it is read.
+const JOURNAL: Content = Content { name: "a journal of a copy", max_bytes: 4096 };
 
 /// The content of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,13 +68,15 @@ impl Journal {
 
     /// Reads the journal of an earlier run; `None` when there is none.
     pub(crate) fn read(&self) -> Result<Option<Entry>, Failure> {
-        let text = match fs::metadata(&self.0) {
-            Ok(found) if found.len() > MAX_LEN_BYTES => Ok(String::new()),
-            Ok(_) => fs::read_to_string(&self.0),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => Err(error),
+        let text = match lunette_files::read_text(&self.0, JOURNAL) {
+            Ok(text) => text,
+            Err(problem) if problem.is_missing() => return Ok(None),
+            Err(problem) => match problem.reason {
+                // Whatever this is, it is no journal, and the message below says what to do.
+                Reason::TooLong | Reason::NotText(_) => String::new(),
+                _ => return Err(Failure::Other(problem.to_string())),
+            },
         };
-        let text = text.map_err(|error| self.failure("read", &error))?;
         let what = || format!("{}: this is no journal of a copy; remove it, or name another", self.0.display());
         Entry::parse(&text).map(Some).ok_or_else(|| Failure::Other(what()))
     }

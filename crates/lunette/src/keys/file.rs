@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lunette_keys::keyfile::limits::MAX_KEY_FILE_BYTES;
 use lunette_keys::keyfile::{Cipher, EpochKey, KeyFile, Unlocked};
 use lunette_keys::source::{KmipUrl, Opener};
 use lunette_keys::{LockedFile, write_private};
@@ -182,7 +181,7 @@ pub(super) fn publish(arguments: &Publish) -> Result<(), Failure> {
     let Publish { file, object: url, tls } = arguments;
     let locked = LockedFile::open(file).map_err(Failure::configuration)?;
     parse(file, &locked)?;
-    let bytes = locked.read(MAX_KEY_FILE_BYTES).map_err(Failure::configuration)?;
+    let bytes = locked.read().map_err(Failure::configuration)?;
     object::publish(url, tls, &bytes)
 }
 
@@ -265,6 +264,6 @@ fn change<T>(opened: &Opened, change: impl FnOnce(&mut Unlocked, &Opener) -> Res
 }
 
 pub(super) fn parse(path: &Path, locked: &LockedFile) -> Result<KeyFile, Failure> {
-    let bytes = locked.read(MAX_KEY_FILE_BYTES).map_err(Failure::configuration)?;
+    let bytes = locked.read().map_err(Failure::configuration)?;
     KeyFile::parse(&bytes).map_err(|error| Failure::Configuration(format!("{}: {error}", path.display())))
 }

@@ -6,9 +6,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use lunette_files::{Content, FileProblem};
 use lunette_quanta::VolumeId;
 
 use super::AnchorError;
+use crate::limits::MAX_ANCHORED_QUANTA;
 
 const MAGIC: [u8; 8] = *b"LUNANCH1";
 const ENTRY_LEN: u64 = 8;
@@ -18,6 +20,10 @@ const HEADER_LEN: u64 = 4096;
 
 /// Bytes of zeroes that a new file is filled with at once.
 const ZEROES_LEN: usize = 64 << 10;
+
+/// What the file holds.
+const ANCHOR: Content =
+    Content { name: "an anchor", max_bytes: (HEADER_LEN + MAX_ANCHORED_QUANTA * ENTRY_LEN) as usize };
 
 /// The file of an anchor, open and locked.
 #[derive(Debug)]
@@ -66,7 +72,8 @@ impl AnchorFile {
         read_only: bool,
     ) -> Result<(Self, Vec<u8>), AnchorError> {
         let failed = |what| move |error| AnchorError::File { path: path.into(), what, error };
-        let mut file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(failed("opened"))?;
+        let opened = lunette_files::open_with(path, ANCHOR, OpenOptions::new().read(true).write(!read_only));
+        let mut file = opened.map_err(FileProblem::into_io).map_err(failed("opened"))?;
         lock(path, &file, read_only)?;
         let len = file.metadata().map_err(failed("read"))?.len();
         let expected = header(volume, quanta);

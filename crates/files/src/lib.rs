@@ -1,0 +1,149 @@
+//! Reads files that are named from outside: by an argument, a configuration or a request.
+//!
+//! Floor 0 of the house. Such a name may lead anywhere: to a FIFO that nothing ever writes to, to `/dev/zero`, to a file that grows while it is read. So a
+//! file is looked at before it is opened, opened without waiting, must be a regular file, and is read up to a limit. Errors name the path, the reason and
+//! the remedy.
+//!
+//! ```
+//! use lunette_files::{Content, read_text};
+//!
+//! const GREETING: Content = Content { name: "a greeting", max_bytes: 100 };
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("greeting");
+//! std::fs::write(&path, "Hello")?;
+//! assert_eq!(read_text(&path, GREETING)?, "Hello");
+//! let error = read_text("/dev/zero".as_ref(), GREETING).unwrap_err();
+//! assert_eq!(error.to_string(), "/dev/zero: this is a character device; name a regular file that holds a greeting");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod problem;
+mod public;
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use zeroize::{Zeroize, Zeroizing};
+
+pub use problem::{FileProblem, Reason};
+pub use public::warn_if_public;
+
+/// What a file is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    /// Its name in messages, with its article: `a secret`.
+    pub name: &'static str,
+    /// The longest that is read.
+    pub max_bytes: usize,
+}
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 4096;
+
+/// Opens a regular file for reading, without waiting.
+///
+/// # Errors
+///
+/// When the path leads to no regular file, or the system refuses.
+pub fn open(path: &Path, content: Content) -> Result<File, FileProblem> {
+    open_with(path, content, OpenOptions::new().read(true))
+}
+
+/// Opens a regular file that is there, without waiting, with these options.
+///
+/// # Errors
+///
+/// As for [`open`].
+pub fn open_with(path: &Path, content: Content, options: &OpenOptions) -> Result<File, FileProblem> {
+    let failed = |error| FileProblem::new(path, content, Reason::System(error));
+    let check = |kind: FileType| match name_of(kind) {
+        Some(name) => Err(FileProblem::new(path, content, Reason::NotRegular(name))),
+        None => Ok(()),
+    };
+    // Before it is opened: to open some devices is to do something. Once more afterwards, because another file may have taken its place.
+    check(fs::metadata(path).map_err(failed)?.file_type())?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.clone().custom_flags(flags.bits().cast_signed()).open(path).map_err(failed)?;
+    check(file.metadata().map_err(failed)?.file_type())?;
+    Ok(file)
+}
+
+/// The bytes of a file.
+///
+/// # Errors
+///
+/// As for [`open`], and when the file is longer than its content may be.
+pub fn read(path: &Path, content: Content) -> Result<Vec<u8>, FileProblem> {
+    let mut bytes = Vec::new();
+    fill(&mut bytes, &open(path, content)?, path, content)?;
+    Ok(bytes)
+}
+
+/// The text of a file.
+///
+/// # Errors
+///
+/// As for [`read`], and when it is not UTF-8.
+pub fn read_text(path: &Path, content: Content) -> Result<String, FileProblem> {
+    String::from_utf8(read(path, content)?)
+        .map_err(|error| FileProblem::new(path, content, Reason::NotText(error.utf8_error().valid_up_to())))
+}
+
+/// The bytes of a secret, in memory that is overwritten afterwards. The log has a warning when other users may read the file.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub fn read_secret(path: &Path, content: Content) -> Result<Zeroizing<Vec<u8>>, FileProblem> {
+    let file = open(path, content)?;
+    warn_if_public(path, content, &file);
+    // With all of its capacity from the start, the vector never moves and leaves no copy behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(content.max_bytes));
+    fill(&mut bytes, &file, path, content)?;
+    Ok(bytes)
+}
+
+/// Reads all of an open file.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub fn fill(bytes: &mut Vec<u8>, mut file: &File, path: &Path, content: Content) -> Result<(), FileProblem> {
+    let mut piece = Zeroizing::new([0; PIECE_BYTES]);
+    loop {
+        let len = match file.read(&mut *piece) {
+            Ok(0) => return Ok(()),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(FileProblem::new(path, content, Reason::System(error))),
+        };
+        if bytes.len() + len > content.max_bytes {
+            return Err(FileProblem::new(path, content, Reason::TooLong));
+        }
+        bytes.extend_from_slice(&piece[..len]);
+        piece.zeroize();
+    }
+}
+
+/// The name of a kind of file that is not regular.
+fn name_of(kind: FileType) -> Option<&'static str> {
+    if kind.is_file() {
+        return None;
+    }
+    let kinds = [
+        (kind.is_dir(), "a directory"),
+        (kind.is_fifo(), "a FIFO"),
+        (kind.is_socket(), "a socket"),
+        (kind.is_char_device(), "a character device"),
+        (kind.is_block_device(), "a block device"),
+    ];
+    Some(kinds.into_iter().find(|(is, _)| *is).map_or("no regular file", |(_, name)| name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Why a file is not read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use crate::Content;
+
+/// A file that is not read: its path, the reason, and the remedy. The message never quotes the file.
+#[derive(Debug, thiserror::Error)]
+pub struct FileProblem {
+    /// The path.
+    pub path: PathBuf,
+    /// What the file was to hold.
+    pub content: Content,
+    /// The reason.
+    pub reason: Reason,
+}
+
+/// The reason for which a file is not read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The system's.
+    System(io::Error),
+    /// The path leads to something else than a regular file, which has this name.
+    NotRegular(&'static str),
+    /// The file is longer than its content may be.
+    TooLong,
+    /// The bytes from this one on are not UTF-8.
+    NotText(usize),
+}
+
+impl FileProblem {
+    pub(crate) fn new(path: &Path, content: Content, reason: Reason) -> Self {
+        Self { path: path.into(), content, reason }
+    }
+
+    /// A problem of the system with a file that was opened in another way.
+    pub fn of(path: &Path, content: Content, error: io::Error) -> Self {
+        Self::new(path, content, Reason::System(error))
+    }
+
+    /// Whether there is no such file.
+    pub fn is_missing(&self) -> bool {
+        matches!(&self.reason, Reason::System(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// The reason and the remedy, without the path.
+    pub fn why(&self) -> String {
+        Why(self).to_string()
+    }
+
+    /// The problem as an error of the system, whose message leaves out the path.
+    pub fn into_io(self) -> io::Error {
+        let kind = match &self.reason {
+            Reason::System(error) => error.kind(),
+            Reason::TooLong => io::ErrorKind::FileTooLarge,
+            Reason::NotRegular(_) | Reason::NotText(_) => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, self.why())
+    }
+}
+
+/// What [`FileProblem::why`] says.
+struct Why<'a>(&'a FileProblem);
+
+impl fmt::Display for FileProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), Why(self))
+    }
+}
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FileProblem { content: Content { name, max_bytes }, reason, .. } = self.0;
+        match reason {
+            Reason::System(error) if error.kind() == io::ErrorKind::NotFound => {
+                write!(f, "No such file or directory; create it with {name} in it, or correct the path")
+            }
+            Reason::System(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let user = geteuid().as_raw();
+                write!(f, "Permission denied; let the user {user} read the file and pass its folders")
+            }
+            Reason::System(error) => write!(f, "{name} cannot be read: {error}"),
+            Reason::NotRegular(kind) => write!(f, "this is {kind}; name a regular file that holds {name}"),
+            Reason::TooLong => write!(f, "too long for {name}, which has {max_bytes} bytes at most; name another file"),
+            Reason::NotText(byte) => write!(f, "not UTF-8 from byte {byte} on; write {name} as text in UTF-8"),
+        }
+    }
+}

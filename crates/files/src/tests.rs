@@ -1,0 +1,100 @@
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use rustix::fs::{CWD, FileType as Kind, Mode, mknodat};
+use tempfile::TempDir;
+
+use super::*;
+
+const NOTE: Content = Content { name: "a note", max_bytes: 5000 };
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn with(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        fs::write(self.at(name), bytes).unwrap();
+        self.at(name)
+    }
+}
+
+/// The message of each function of this crate, which are one.
+fn refused(path: &Path) -> String {
+    let message = read(path, NOTE).unwrap_err().to_string();
+    assert_eq!(read_text(path, NOTE).unwrap_err().to_string(), message);
+    assert_eq!(read_secret(path, NOTE).unwrap_err().to_string(), message);
+    message
+}
+
+#[test]
+fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+    let folder = Folder::new();
+    mknodat(CWD, folder.at("fifo"), Kind::Fifo, Mode::RUSR, 0).unwrap();
+    let _socket = UnixListener::bind(folder.at("socket")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", folder.at("link")).unwrap();
+    for (path, kind) in [
+        (folder.at("fifo"), "a FIFO"),
+        (folder.at("socket"), "a socket"),
+        (folder.at("link"), "a character device"),
+        ("/dev/zero".into(), "a character device"),
+        ("/dev/full".into(), "a character device"),
+        (folder.at("."), "a directory"),
+    ] {
+        let expected = format!("{}: this is {kind}; name a regular file that holds a note", path.display());
+        assert_eq!(refused(&path), expected);
+    }
+}
+
+#[test]
+fn a_file_is_read_up_to_its_limit() {
+    let folder = Folder::new();
+    for len in [0, 1, PIECE_BYTES, NOTE.max_bytes] {
+        let path = folder.with("note", &vec![b'x'; len]);
+        assert_eq!(read(&path, NOTE).unwrap().len(), len);
+        assert_eq!(read_secret(&path, NOTE).unwrap().len(), len);
+    }
+    assert!(refused(&folder.with("note", &[b'x'; 5001])).ends_with("which has 5000 bytes at most; name another file"));
+    // Its length is no reason to take that much memory.
+    File::create(folder.at("huge")).unwrap().set_len(1 << 40).unwrap();
+    assert!(refused(&folder.at("huge")).contains("too long for a note"));
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_read_is_refused_at_the_limit() {
+    let folder = Folder::new();
+    let path = folder.with("note", b"");
+    let mut writer = OpenOptions::new().append(true).open(&path).unwrap();
+    let file = open(&path, NOTE).unwrap();
+    writer.write_all(&[b'x'; 5001]).unwrap();
+    let problem = fill(&mut Vec::new(), &file, &path, NOTE).unwrap_err();
+    assert!(matches!(problem.reason, Reason::TooLong));
+}
+
+#[test]
+fn what_the_system_refuses_comes_with_the_remedy() {
+    let folder = Folder::new();
+    let missing = read(&folder.at("missing"), NOTE).unwrap_err();
+    assert!(missing.is_missing() && missing.to_string().contains("create it with a note in it"), "{missing}");
+    assert!(refused(&folder.with("file", b"").join("below")).contains("a note cannot be read: Not a directory"));
+    let denied = Reason::System(io::ErrorKind::PermissionDenied.into());
+    assert!(FileProblem::new(Path::new("/x"), NOTE, denied).to_string().contains("read the file and pass its folders"));
+    let path = folder.with("note", b"ab\xff");
+    assert!(read_text(&path, NOTE).unwrap_err().to_string().contains("not UTF-8 from byte 2 on"));
+}
+
+#[test]
+fn a_secret_that_other_users_may_read_is_noticed() {
+    for (mode, is_public) in
+        [(0o600, false), (0o640, false), (0o660, false), (0o644, true), (0o604, true), (0o602, true)]
+    {
+        assert_eq!(public::is_public(mode), is_public, "{mode:o}");
+    }
+}
