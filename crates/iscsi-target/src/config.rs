@@ -10,7 +10,7 @@ use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_reactor::LoopConfig;
 use lunette_session::iscsi_target::{Host, Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Offer;
-use lunette_session::{Authentication, Credentials};
+use lunette_session::{Authentication, SharedSecret, check_secrets};
 
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES};
 use crate::sessions::SessionObserver;
@@ -168,8 +168,8 @@ pub enum BindError {
     #[error("two targets are named {0}; names must differ")]
     DuplicateName(String),
     /// CHAP in both directions with one secret (RFC 7143 section 9.2.1 forbids it).
-    #[error("target {0}: the secret of the target must differ from those of its initiators")]
-    SharedSecret(String),
+    #[error(transparent)]
+    SharedSecret(#[from] SharedSecret),
 }
 
 /// The entry of a target in the directory.
@@ -190,26 +190,26 @@ pub(crate) fn lun_maps(target: &TargetConfig) -> LunMaps {
     target.hosts.iter().map(|host| (Arc::clone(&host.host.name), host.luns.clone())).collect()
 }
 
-fn shares_a_secret(policy: &Authentication) -> bool {
-    match policy {
-        Authentication::Chap { initiators, target: Some(Credentials { secret, .. }) } => {
-            initiators.iter().any(|initiator| initiator.secret.same_as(secret))
-        }
-        _ => false,
+/// The rules by which initiators and server prove themselves to each other, with their names for people.
+fn rules<'a>(targets: &'a [TargetConfig], discovery: &'a Authentication) -> Vec<(String, &'a Authentication)> {
+    let mut rules = vec![("discovery".to_owned(), discovery)];
+    for target in targets {
+        let name = target.device.name();
+        rules.push((format!("target {name}"), &target.authentication));
+        let of_hosts =
+            target.hosts.iter().filter_map(|host| Some((&host.host.name, host.host.authentication.as_ref()?)));
+        rules.extend(of_hosts.map(|(host, rule)| (format!("target {name}, host {host}"), rule)));
     }
+    rules
 }
 
 /// Refuses targets that contradict each other.
-pub(crate) fn check_targets(targets: &[TargetConfig]) -> Result<(), BindError> {
+pub(crate) fn check_targets(targets: &[TargetConfig], discovery: &Authentication) -> Result<(), BindError> {
     for (index, target) in targets.iter().enumerate() {
         let name = target.device.name();
         if targets[..index].iter().any(|other| other.device.name().eq_ignore_ascii_case(name)) {
             return Err(BindError::DuplicateName(name.into()));
         }
-        let policies = target.hosts.iter().filter_map(|host| host.host.authentication.as_ref());
-        if policies.chain([&target.authentication]).any(shares_a_secret) {
-            return Err(BindError::SharedSecret(name.into()));
-        }
     }
-    Ok(())
+    Ok(check_secrets(&rules(targets, discovery))?)
 }

@@ -114,7 +114,7 @@ impl Control {
     ///
     /// [`UpdateError`]; then nothing has changed.
     pub fn begin(&self, update: Update) -> Result<PendingUpdate, UpdateError> {
-        check_targets(&update.targets)?;
+        check_targets(&update.targets, &update.discovery)?;
         let (answer, answered) = channel();
         self.updates.push(Asked::Update { update, answer })?;
         self.waker.wake();

@@ -68,7 +68,7 @@ impl Server {
         entropy: Entropy,
         is_stepped: bool,
     ) -> Result<Self, BindError> {
-        check_targets(&config.targets)?;
+        check_targets(&config.targets, &config.discovery)?;
         let mut reactors = open_reactors(&config)?;
         let mailboxes = Mailbox::between(reactors.iter().map(Reactor::waker));
         let first = &mut reactors[FIRST];

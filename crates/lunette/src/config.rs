@@ -20,7 +20,8 @@ use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
 use lunette_target::{DatagramPortalConfig, MAX_CORES, PortalConfig};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use crate::disk::{DiskConfig, DiskName, Provisioning};
@@ -116,6 +117,8 @@ pub(crate) struct Target {
         example = "iqn.2026-11.org.example:db"
     )]
     pub(crate) name: String,
+    #[serde(default, deserialize_with = "local_name")]
+    #[schema(max_length = 255)]
     pub(crate) alias: Option<String>,
     pub(crate) allow: Option<Vec<String>>,
     #[serde(default)]
@@ -153,6 +156,7 @@ pub(crate) struct Redirect {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Chap {
+    #[serde(deserialize_with = "user")]
     pub(crate) user: String,
     #[schema(value_type = String, example = "/etc/lunette/db-host")]
     #[serde(deserialize_with = "credentials::read_path")]
@@ -446,6 +450,17 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     lunette_session::check_name(name).map_err(|error| error.to_string())
 }
 
+fn local_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    user(from).map(Some)
+}
+
+/// Reads a text that a login carries.
+fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    lunette_session::check_local_name(&text).map_err(D::Error::custom)?;
+    Ok(text)
+}
+
 /// Reads the secrets of a policy.
 pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> Result<Authentication, Failure> {
     let read = |chap: &Chap| -> Result<Credentials, Failure> { secret::credentials(&chap.user, &chap.secret_file) };
@@ -538,6 +553,8 @@ mod tests {
             ("block_sise", "block_size", "unknown field `block_sise`"),
             ("10X", "10G", "not a size"),
             ("example.com:3260", "0.0.0.0:3260", "not an address"),
+            ("alias = \"a\\nb\"", "alias = \"first\"", "without control characters"),
+            ("user = \"a\\u0007\"", "user = \"disk\"", "without control characters"),
             ("number = 300", "number = 0", ""),
         ] {
             let error = parse(&WHOLE.replacen(right, wrong, 1)).err();

@@ -22,6 +22,7 @@ impl FromStr for ChapArgument {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some((user, file)) if !user.is_empty() && !file.is_empty() => {
+                lunette_session::check_local_name(user).map_err(|error| error.to_string())?;
                 Ok(Self { user: user.into(), file: credentials::path(file)? })
             }
             _ => Err("write USER:FILE, where FILE holds the secret".into()),

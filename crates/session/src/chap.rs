@@ -111,6 +111,14 @@ impl Authentication {
         }
     }
 
+    /// Whether an initiator proves itself with this secret.
+    pub(crate) fn is_proven_with(&self, secret: &Secret) -> bool {
+        match self {
+            Self::None => false,
+            Self::Chap { initiators, .. } => initiators.iter().any(|known| known.secret.same_as(secret)),
+        }
+    }
+
     /// Whether an initiator that proved to be `user`, or was asked for no proof, could log in.
     pub(crate) fn lets_in(&self, user: Option<&str>) -> bool {
         match self {
@@ -179,6 +187,8 @@ pub(crate) enum ChapError {
     NoAlgorithm(String),
     #[error("unknown CHAP user or wrong secret")]
     Denied,
+    #[error("an initiator proves itself with the target's secret; give the target one of its own")]
+    SharedSecret,
     #[error("our own challenge came back")]
     Reflected,
     #[error("mutual CHAP was asked for and no target credentials are configured")]

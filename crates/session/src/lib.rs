@@ -136,6 +136,7 @@ mod name;
 mod outbox;
 mod outgoing_pdu;
 mod receiver;
+mod reflection;
 mod time;
 mod timers;
 mod timetable;
@@ -143,8 +144,9 @@ mod traffic;
 
 pub use chap::{Authentication, Credentials, ProvenSecrets, Secret};
 pub use entropy::Entropy;
-pub use name::{NameError, check_name};
+pub use name::{LocalNameError, NameError, check_local_name, check_name};
 pub use outgoing_pdu::{OutgoingPdu, Unacknowledged};
+pub use reflection::{SharedSecret, check_secrets};
 pub use time::Time;
 pub use timers::Timers;
 pub use timetable::Timetable;

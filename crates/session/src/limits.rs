@@ -35,6 +35,9 @@ pub const LOGIN_DATA_SEGMENT_BYTES: u32 = 8192;
 /// The longest iSCSI name (RFC 7143 section 4.2.7.1).
 pub const MAX_NAME_BYTES: usize = 223;
 
+/// The longest alias or CHAP user (RFC 7143 sections 6.1 and 13.6).
+pub const MAX_LOCAL_NAME_BYTES: usize = 255;
+
 /// Commands that an initiator may have in flight: MaxCmdSN − ExpCmdSN + 1 on an idle session that is new.
 pub const COMMAND_WINDOW: u32 = 128;
 

@@ -8,7 +8,7 @@ use lunette_pdu::{LoginStatus, Tsih};
 
 use super::hosts::{Host, host_of};
 use super::sessions::AdmitRequest;
-use crate::chap::Authentication;
+use crate::chap::{Authentication, Secret};
 use crate::keys::Offer;
 use crate::limits::MAX_MOVED_ADDRESSES;
 
@@ -78,6 +78,15 @@ impl Directory {
     /// The target of that name. Names are compared without regard to case, as their preparation (RFC 3722) folds it.
     pub fn find(&self, name: &str) -> Option<&Arc<TargetNode>> {
         self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether an initiator of any rule proves itself with this secret.
+    pub(crate) fn is_proven_with(&self, secret: &Secret) -> bool {
+        let of_hosts = |target: &Arc<TargetNode>| {
+            target.hosts.iter().filter_map(|host| host.authentication.as_ref()).any(|rule| rule.is_proven_with(secret))
+        };
+        let of_target = |target: &Arc<TargetNode>| target.authentication.is_proven_with(secret) || of_hosts(target);
+        self.discovery.is_proven_with(secret) || self.targets.iter().any(of_target)
     }
 
     /// Looks again at a login that `older` has let pass: this directory took its place meanwhile. The request leads to the

@@ -262,6 +262,30 @@ fn mutual_chap_needs_credentials_of_the_target() {
 }
 
 #[test]
+fn the_target_does_not_answer_with_the_secret_of_an_initiator_of_any_host() {
+    let hosts = |shared: &str| {
+        let other = Authentication::Chap { initiators: vec![credentials("eve's victim", shared)], target: None };
+        let other = Host {
+            name: "other".into(),
+            authentication: Some(other),
+            ..Host::of_initiators(Some(vec!["iqn.other".into()]))
+        };
+        vec![Host::everyone(), other]
+    };
+    for (shared, is_answered) in [(OWN_SECRET, false), ("another secret", true)] {
+        let mut peer = Peer::connect(Setup { hosts: hosts(shared), ..setup() });
+        let challenge = challenged(&mut peer, "7");
+        let list = [("CHAP_N", USER), ("CHAP_R", &challenge.answer(SECRET)), ("CHAP_I", "1"), ("CHAP_C", "0x1234")];
+        peer.login(request(true), &text(&list));
+        if is_answered {
+            assert_eq!(Said::of(&mut peer).1.get("CHAP_N"), OWN_USER);
+        } else {
+            assert!(denied(&mut peer).contains("the target's secret"));
+        }
+    }
+}
+
+#[test]
 fn chap_cannot_be_walked_around() {
     let operational = login_request();
     let first: &[(&str, LoginRequest, Vec<u8>)] = &[

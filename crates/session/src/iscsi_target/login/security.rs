@@ -4,7 +4,7 @@ use lunette_pdu::text;
 use lunette_pdu::{LoginRequest, LoginStatus};
 
 use super::{Answers, Login, Refusal, is_name_key, refuse};
-use crate::chap::{Authenticated, Challenge, Counter, MAX_BINARY_BYTES};
+use crate::chap::{Authenticated, Challenge, ChapError, Counter, MAX_BINARY_BYTES};
 use crate::keys::row;
 
 #[derive(Debug)]
@@ -110,6 +110,10 @@ impl Login {
         let verified = challenge.verify(self.policy(), user, &response, counter.as_ref());
         let (authenticated, proof) = verified.map_err(|error| denied(&error.to_string()))?;
         if let Some(proof) = proof {
+            // Another login may wait for this very response (RFC 7143 section 9.2.1).
+            if authenticated.secrets().target.as_ref().is_some_and(|ours| self.directory.is_proven_with(ours)) {
+                return Err(denied(&ChapError::SharedSecret.to_string()));
+            }
             answer.push("CHAP_N", &proof.user)?;
             answer.push("CHAP_R", &text::format_binary(&proof.response))?;
         }
