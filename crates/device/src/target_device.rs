@@ -8,6 +8,7 @@ mod sam5;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_scsi::{AdditionalSense, Lun};
@@ -50,6 +51,8 @@ pub type LunMaps = BTreeMap<Arc<str>, LunMap>;
 pub enum ResetOutcome {
     /// The nexus sees no logical unit of this number.
     UnknownLun,
+    /// The nexus may only read the logical unit, and a reset changes what others see.
+    NotAuthorized,
     /// The reset was carried out.
     Done,
 }
@@ -283,6 +286,7 @@ impl TargetDevice {
     pub fn reset_unit(&self, lun: [u8; 8], by: &Nexus) -> ResetOutcome {
         match by.state.find(Lun::decode(lun)) {
             None => ResetOutcome::UnknownLun,
+            Some(itl) if itl.read_only.load(Ordering::Relaxed) => ResetOutcome::NotAuthorized,
             Some(itl) => {
                 itl.unit.reset();
                 ResetOutcome::Done

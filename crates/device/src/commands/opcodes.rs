@@ -56,6 +56,23 @@ mod tests {
     use lunette_scsi::FieldPointer;
 
     use super::*;
+    use crate::commands::row::SharedEffect;
+    use crate::unit::medium::MediumUse;
+
+    #[test]
+    fn the_page_on_limits_lists_all_that_a_host_that_may_only_read_is_refused() {
+        let page = include_str!("../../../../docs/limits.md");
+        let section = page.split("## A host that may only read").nth(1).unwrap().split("\n## ").next().unwrap();
+        let listed: Vec<&str> = section
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+            .flat_map(|cell| cell.split(", "))
+            .collect();
+        for row in TABLE {
+            let is_refused = row.medium == MediumUse::Writes || row.effect != SharedEffect::None;
+            assert_eq!(listed.contains(&row.name), is_refused, "{}", row.name);
+        }
+    }
 
     #[test]
     fn the_table_is_sorted_and_without_duplicates() {

@@ -1,7 +1,7 @@
 //! The rows of the opcode table: what is checked and reported about a command.
 
 use lunette_scsi::report::SupportedCommand;
-use lunette_scsi::{OpCode, ServiceAction};
+use lunette_scsi::{Cdb, OpCode, ServiceAction};
 
 use super::context::Cx;
 use crate::coroutine::workspace::HandlerSlot;
@@ -28,6 +28,7 @@ pub(crate) struct Row {
     pub(crate) absent: AbsentUnit,
     pub(crate) access: AccessRule,
     pub(crate) medium: MediumUse,
+    pub(crate) effect: SharedEffect,
     pub(crate) reservation: ReservationRule,
     pub(crate) sanitizing: SanitizeRule,
     pub(crate) range: RangeRule,
@@ -51,6 +52,33 @@ pub(crate) enum Direction {
 pub(crate) enum AttentionRule {
     Reported,
     Passes,
+}
+
+/// Whether a command changes what other nexuses see, beside the medium. A nexus that may only read changes nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharedEffect {
+    None,
+    Changes,
+    /// `None` for a START STOP UNIT that starts, or that names a power condition: a store does not spin.
+    ChangesUnlessStart,
+    /// `None` for a PREVENT ALLOW MEDIUM REMOVAL that allows, which only takes back what the nexus prevents.
+    ChangesUnlessAllow,
+}
+
+impl SharedEffect {
+    /// Whether the command with this CDB changes what other nexuses see.
+    pub(crate) fn is_of(self, cdb: &Cdb) -> bool {
+        const POWER_CONDITION: u8 = 0xf0;
+        const LOEJ_AND_START: u8 = 0x03;
+        const START: u8 = 0x01;
+        const PREVENT: u8 = 0x03;
+        match self {
+            Self::None => false,
+            Self::Changes => true,
+            Self::ChangesUnlessStart => !cdb.bit(4, POWER_CONDITION) && cdb.byte(4) & LOEJ_AND_START != START,
+            Self::ChangesUnlessAllow => cdb.bit(4, PREVENT),
+        }
+    }
 }
 
 /// Whether the command has a response where no logical unit exists.

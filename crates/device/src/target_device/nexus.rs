@@ -43,9 +43,12 @@ impl Nexus {
         Some(Arc::clone(&self.state.find(Lun::decode(lun))?.unit))
     }
 
-    /// Whether the nexus sees all logical units of its device.
-    pub fn sees_all(&self) -> bool {
-        self.device.units().iter().all(|(lun, _)| self.place_of(*lun).is_some())
+    /// Whether the nexus may reset all logical units of its device: it sees all of them, and none is read-only for it.
+    pub fn may_reset_target(&self) -> bool {
+        let itl_nexuses = self.state.itl_nexuses();
+        let may_reset =
+            |lun: Lun| itl_nexuses.iter().any(|itl| itl.unit_lun == lun && !itl.read_only.load(Ordering::Relaxed));
+        self.device.units().iter().all(|(lun, _)| may_reset(*lun))
     }
 
     /// The number under which the nexus sees the logical unit that has this number in the device; `None`: it does not see it.

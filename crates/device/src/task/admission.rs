@@ -4,6 +4,7 @@
 //! blocks that it names.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, OpCode, SenseData, check_additional_len, check_usage};
 
@@ -75,6 +76,9 @@ pub(super) fn check(
     }
     let epoch = unit.sanitize().admit(row.sanitizing)?;
     check_medium(row.medium, itl)?;
+    if row.effect.is_of(cdb) && itl.read_only.load(Ordering::Relaxed) {
+        return Err(SenseData::data_protect(AdditionalSense::WRITE_PROTECTED).into());
+    }
     let extent = check_range(row.range, cdb, unit)?;
     Ok((extent, epoch))
 }

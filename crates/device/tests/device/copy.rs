@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_device::{Command, Input, LogicalUnit, LogicalUnitConfig, Nexus, QuantaOptions, Step, Task};
+use lunette_device::{Command, Input, LogicalUnit, LogicalUnitConfig, LunMap, Nexus, Place, QuantaOptions, Step, Task};
 use lunette_scsi::{AdditionalSense, FieldPointer, Lun, SenseData, SenseKey, Status, TaskAttribute};
 use lunette_store::filters::{Fault, ReadOnly, Rule, Trace};
 use lunette_store::{FileStore, MemoryStore, Op, OpKind, OpenOptions, Outcome, Store, StoreError, execute};
@@ -236,6 +236,23 @@ fn reservations_of_others_hold_on_either_side() {
     assert_eq!(fixture.run_on(&other, SECOND, cdb, &held).status, Status::GOOD, "exclusive access");
     assert_eq!(run(&fixture, &list(1, &targets, &[segment(1, 0, 1, 0, 0)])).map_err(code), Err(failed), "reads there");
     assert_eq!(fixture.run_on(&fixture.nexus, SECOND, copy_cdb(0, 0), &[]).status, Status::RESERVATION_CONFLICT);
+}
+
+#[test]
+fn a_copy_to_a_unit_that_the_host_may_only_read_is_refused() {
+    let fixture = Fixture::new(THIN);
+    add(&fixture, Arc::new(MemoryStore::new(1 << 20).unwrap()), 512);
+    let place = |number, read_only| (Lun::new(number).unwrap(), Place { lun: Lun::new(number).unwrap(), read_only });
+    let map = LunMap::only([place(0, false), place(1, true)], false).unwrap();
+    fixture.device.set_lun_maps([("reader".into(), map)].into());
+    let reader = fixture.device.attach_host(name("iqn.2026-11.host:r"), Some("reader".into()));
+    for lun in [[0; 8], SECOND] {
+        fixture.run_on(&reader, lun, [0; 16], &[]);
+    }
+    let targets = [target(&fixture, [0; 8]), target(&fixture, SECOND)];
+    let copy = |from, to| run_by(&fixture, &reader, &list(1, &targets, &[segment(from, to, 1, 0, 0)]));
+    assert_eq!(code(sense(&copy(0, 1))), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+    assert_eq!(copy(1, 0).status, Status::GOOD);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lunette_device::{LogicalUnit, LogicalUnitConfig, LunMap, LunMaps, Nexus, Place};
-use lunette_scsi::{AdditionalSense, Lun, Status};
+use lunette_device::{LogicalUnit, LogicalUnitConfig, LunMap, LunMaps, Nexus, Place, ResetOutcome};
+use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status};
 
-use crate::fixture::{Fixture, THIN, cdb, name, sense};
+use crate::fixture::{Fixture, Medium, THIN, cdb, code, name, sense};
 
 fn lun(number: u16) -> Lun {
     Lun::new(number).unwrap()
@@ -154,4 +154,55 @@ fn a_host_that_is_gone_keeps_what_it_sees_until_it_has_logged_out_and_gets_nothi
     assert_eq!(reported(&fixture, &a), [0, 2]);
     let late = fixture.device.attach_host(name("iqn.b"), Some("a".into()));
     assert_eq!(reported(&fixture, &late), []);
+}
+
+/// Commands that change what other hosts see, beside the medium, with their Data-Out.
+fn shared_changes() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+    let mut list = vec![
+        ("MODE SELECT(6)", vec![0x15, 0x10, 0, 0, 16], [&[0, 0, 0, 0, 0x0a, 10, 0x02, 0, 0x08][..], &[0; 7]].concat()),
+        (
+            "MODE SELECT(10)",
+            vec![0x55, 0x10, 0, 0, 0, 0, 0, 0, 20],
+            [&[0; 8][..], &[0x0a, 10, 0x02, 0, 0x08], &[0; 7]].concat(),
+        ),
+        ("RESERVE(6)", vec![0x16], vec![]),
+        ("RESERVE(10)", vec![0x56], vec![]),
+        ("stop", vec![0x1b], vec![]),
+        ("eject", vec![0x1b, 0, 0, 0, 0x02], vec![]),
+        ("load", vec![0x1b, 0, 0, 0, 0x03], vec![]),
+        ("PREVENT", vec![0x1e, 0, 0, 0, 0x01], vec![]),
+        ("LOG SELECT", vec![0x4c, 0x02], vec![]),
+        ("SANITIZE: EXIT FAILURE MODE", vec![0x48, 0x1f], vec![]),
+        ("SET IDENTIFYING INFORMATION", vec![0xa4, 0x06, 0, 0, 0, 0, 0, 0, 0, 3], vec![1, 2, 3]),
+        ("SET TIMESTAMP", vec![0xa4, 0x0f, 0, 0, 0, 0, 0, 0, 0, 12], vec![0; 12]),
+    ];
+    for action in 0..8 {
+        let key = [&[0; 8][..], &[0, 0, 0, 0, 0, 0, 0, 7], &[0; 8]].concat();
+        list.push(("PERSISTENT RESERVE OUT", vec![0x5f, action, 0x03, 0, 0, 0, 0, 0, 24], key));
+    }
+    list
+}
+
+#[test]
+fn a_host_that_may_only_read_changes_nothing_that_others_see() {
+    let fixture = Fixture::after(Medium { removable: true, ..THIN }, &Arc::default());
+    fixture.device.set_lun_maps(maps(&[("reader", LunMap::all(true)), ("writer", LunMap::all(false))]));
+    let [reader, writer] = ["reader", "writer"].map(|host| fixture.device.attach_host(name(host), Some(host.into())));
+    for nexus in [&reader, &writer] {
+        assert_eq!(told(&fixture, nexus, 0), Some(AdditionalSense::POWER_ON_OR_RESET));
+    }
+    for (what, bytes, data) in shared_changes() {
+        let response = fixture.run_on(&reader, wire(0), cdb(&bytes), &data);
+        assert_eq!(response.status, Status::CHECK_CONDITION, "{what}");
+        assert_eq!(code(sense(&response)), (SenseKey::DATA_PROTECT, AdditionalSense::WRITE_PROTECTED), "{what}");
+        assert_eq!(told(&fixture, &writer, 0), None, "what the other host is told after {what}");
+        assert_eq!(write(&fixture, &writer, 0), None, "a write of the other host after {what}");
+    }
+    // Of its own it may take back what it prevents or reserves, and a start does nothing.
+    for bytes in [&[0x1b, 0, 0, 0, 0x01][..], &[0x1b, 0, 0, 0, 0x10], &[0x1e], &[0x17], &[0x57], &[0x35]] {
+        assert_eq!(fixture.run_on(&reader, wire(0), cdb(bytes), &[]).status, Status::GOOD, "{bytes:?}");
+    }
+    assert_eq!(fixture.device.reset_unit(wire(0), &reader), ResetOutcome::NotAuthorized);
+    assert_eq!(fixture.device.reset_unit(wire(0), &writer), ResetOutcome::Done);
+    assert_eq!((reader.may_reset_target(), writer.may_reset_target()), (false, true));
 }

@@ -153,9 +153,13 @@ fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus)
     let at_lun = |is_there: bool| if is_there { Ok(()) } else { Err(Answer::LUN_DOES_NOT_EXIST) };
     match request.function {
         Function::CLEAR_TASK_SET | Function::ABORT_TASK_SET => at_lun(nexus.sees(request.lun.0)),
-        Function::LOGICAL_UNIT_RESET => at_lun(device.reset_unit(request.lun.0, nexus) == ResetOutcome::Done),
+        Function::LOGICAL_UNIT_RESET => match device.reset_unit(request.lun.0, nexus) {
+            ResetOutcome::Done => Ok(()),
+            ResetOutcome::UnknownLun => Err(Answer::LUN_DOES_NOT_EXIST),
+            ResetOutcome::NotAuthorized => Err(Answer::AUTHORIZATION_FAILED),
+        },
         // RFC 7143 section 11.5.1: subject to access controls.
-        Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET if !nexus.sees_all() => {
+        Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET if !nexus.may_reset_target() => {
             Err(Answer::AUTHORIZATION_FAILED)
         }
         Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {

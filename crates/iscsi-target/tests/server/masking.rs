@@ -64,3 +64,19 @@ fn a_reset_of_the_target_is_for_those_that_see_all_of_it() {
     assert_eq!(b.finish_management(reset), Answer::FUNCTION_COMPLETE);
     assert_eq!(a.test_unit_ready(0).sense(), RESET);
 }
+
+#[test]
+fn a_reset_is_not_for_a_host_that_may_only_read() {
+    let target = Target::of(vec![device(TARGET, vec![memory()])], |config| {
+        let host = Host { name: "reader".into(), ..Host::of_initiators(Some(vec![MASKED.into()])) };
+        config.targets[0].hosts.insert(0, HostConfig { host, luns: LunMap::all(true) });
+    });
+    let mut reader = Initiator::attach(&target, Port::A);
+    let mut writer = Initiator::attach(&target, Port::B);
+    writer.test_unit_ready(0);
+    for function in [Function::LOGICAL_UNIT_RESET, Function::TARGET_WARM_RESET, Function::TARGET_COLD_RESET] {
+        let reset = reader.start_management(function, 0, None);
+        assert_eq!(reader.finish_management(reset), Answer::AUTHORIZATION_FAILED, "{function}");
+        writer.test_unit_ready(0).good();
+    }
+}

@@ -5,7 +5,7 @@ use std::future::ready;
 use lunette_scsi::{OpCode, ServiceAction};
 
 use crate::commands::copy::{extended, results, tokens};
-use crate::commands::row::{AbsentUnit, AttentionRule, Direction, Handler, RangeRule, Requirement, Row};
+use crate::commands::row::{AbsentUnit, AttentionRule, Direction, Handler, RangeRule, Requirement, Row, SharedEffect};
 use crate::commands::{
     capacity, compare_and_write, defects, flush, identifying, inquiry, lba_status, log, luns, mode, opcodes_report,
     or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write, request_sense, reserve, sanitize,
@@ -77,6 +77,7 @@ const PLAIN: Row = Row {
     absent: AbsentUnit::Refused,
     access: AccessRule::Active,
     medium: MediumUse::Untouched,
+    effect: SharedEffect::None,
     reservation: ReservationRule::Conflicts,
     sanitizing: SanitizeRule::Refused,
     range: RangeRule::None,
@@ -148,12 +149,14 @@ const CAPACITY: Row = Row {
 
 /// RESERVE and RELEASE check reservations themselves.
 const RESERVE: Row = Row {
+    effect: SharedEffect::Changes,
     reservation: ReservationRule::PassesAll,
     handler: |cx, slot| slot.begin(ready(reserve::reserve(&cx))),
     ..PLAIN
 };
 
-const RELEASE: Row = Row { handler: |cx, slot| slot.begin(ready(reserve::release(&cx))), ..RESERVE };
+const RELEASE: Row =
+    Row { effect: SharedEffect::None, handler: |cx, slot| slot.begin(ready(reserve::release(&cx))), ..RESERVE };
 
 const MODE_SENSE: Row = Row {
     direction: Direction::In,
@@ -166,6 +169,7 @@ const MODE_SENSE: Row = Row {
 
 const MODE_SELECT: Row = Row {
     direction: Direction::Out,
+    effect: SharedEffect::Changes,
     access: AccessRule::Standby,
     handler: |cx, slot| slot.begin(mode::mode_select(cx)),
     ..PLAIN
@@ -204,10 +208,10 @@ pub(crate) static TABLE: &[Row] = &[
     row("RELEASE(6)", &[0x17, 0, 0, 0, 0, 0], RELEASE),
     row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
     row("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
-        Row { reservation: ReservationRule::PassesStart,
+        Row { effect: SharedEffect::ChangesUnlessStart, reservation: ReservationRule::PassesStart,
               handler: |cx, slot| slot.begin(start_stop::start_stop_unit(cx)), ..PLAIN }),
     row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x01, 0],
-        Row { reservation: ReservationRule::PassesAllow, needs: Requirement::RemovableMedium,
+        Row { effect: SharedEffect::ChangesUnlessAllow, reservation: ReservationRule::PassesAllow, needs: Requirement::RemovableMedium,
               handler: |cx, slot| slot.begin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
     row("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         Row { handler: |cx, slot| slot.begin(capacity::read_capacity_10(cx)), ..CAPACITY }),
@@ -228,10 +232,11 @@ pub(crate) static TABLE: &[Row] = &[
     row("SANITIZE: CRYPTOGRAPHIC ERASE", &[0x48, SANITIZE_FLAGS | 0x03, 0, 0, 0, 0, 0, 0, 0, 0],
         Row { action: Some(ServiceAction::CRYPTOGRAPHIC_ERASE), needs: Requirement::Memory, ..SANITIZE }),
     row("SANITIZE: EXIT FAILURE MODE", &[0x48, SANITIZE_FLAGS | 0x1f, 0, 0, 0, 0, 0, 0, 0, 0],
-        Row { action: Some(ServiceAction::EXIT_FAILURE_MODE), medium: MediumUse::Untouched,
+        Row { action: Some(ServiceAction::EXIT_FAILURE_MODE), medium: MediumUse::Untouched, effect: SharedEffect::Changes,
               handler: |cx, slot| slot.begin(sanitize::exit_failure_mode(cx)), ..SANITIZE }),
     row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
-        Row { direction: Direction::Out, access: AccessRule::Standby, handler: |cx, slot| slot.begin(log::log_select(cx)), ..PLAIN }),
+        Row { direction: Direction::Out, access: AccessRule::Standby, effect: SharedEffect::Changes,
+              handler: |cx, slot| slot.begin(log::log_select(cx)), ..PLAIN }),
     row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
         Row { direction: Direction::In, access: AccessRule::Standby, reservation: ReservationRule::PassesAll,
               sanitizing: SanitizeRule::Passes,
@@ -322,13 +327,14 @@ pub(crate) static TABLE: &[Row] = &[
               reservation: ReservationRule::Passes, handler: |cx, slot| slot.begin(timestamp::report_timestamp(cx)), ..PLAIN }),
     row("SET IDENTIFYING INFORMATION", &[0xa4, 0x06, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
         Row { action: Some(ServiceAction::SET_IDENTIFYING_INFORMATION), direction: Direction::Out,
-              needs: Requirement::State, handler: |cx, slot| slot.begin(identifying::set_identifying_information(cx)), ..PLAIN }),
+              effect: SharedEffect::Changes, needs: Requirement::State,
+              handler: |cx, slot| slot.begin(identifying::set_identifying_information(cx)), ..PLAIN }),
     row("SET TARGET PORT GROUPS", &[0xa4, 0x0a, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::SET_TARGET_PORT_GROUPS), direction: Direction::Out,
-              access: AccessRule::Unavailable, needs: Requirement::ExplicitAccess,
+              access: AccessRule::Unavailable, effect: SharedEffect::Changes, needs: Requirement::ExplicitAccess,
               handler: |cx, slot| slot.begin(port_groups::set_target_port_groups(cx)), ..PLAIN }),
     row("SET TIMESTAMP", &[0xa4, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out,
+        Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out, effect: SharedEffect::Changes,
               handler: |cx, slot| slot.begin(timestamp::set_timestamp(cx)), ..PLAIN }),
     row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ_AT_ONCE),
     row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE_AT_ONCE),
@@ -408,6 +414,7 @@ const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
         action: Some(ServiceAction(usage[1] as u16)),
         direction: Direction::Out,
         access: AccessRule::Standby,
+        effect: SharedEffect::Changes,
         reservation: ReservationRule::PassesAll,
         handler: |cx, slot| slot.begin(persistent_out::persistent_reserve_out(cx)),
         ..PLAIN
