@@ -106,14 +106,13 @@ impl<P: Copy> Association<P> {
 
     /// Whether a packet with its keys may say what it says.
     fn is_welcome(&self, header: &Header) -> bool {
-        let is_stream = header.packet_type == PacketType::Stream;
-        let is_sealed = header.flags.contains(Flags::SEALED);
-        if header.flags.contains(Flags::BOUND) {
-            let is_data = is_stream || header.packet_type == PacketType::Parity;
-            return is_sealed || !is_data || self.config.seal == Seal::Headers;
+        let is_bound = header.flags.contains(Flags::BOUND);
+        let is_of_login = header.packet_type == PacketType::Stream && !is_bound;
+        if (self.config.seal == Seal::Everything || is_of_login) && !header.flags.contains(Flags::SEALED) {
+            return false;
         }
-        // A machine in the middle that relays the login knows these keys, and must not reach further than the login.
-        (is_sealed || !is_stream) && (self.login_end.is_none() || header.packet_type == PacketType::Ack)
+        // A machine in the middle that relays the login knows its keys, and must not reach further than the login.
+        is_bound || self.login_end.is_none() || header.packet_type == PacketType::Ack
     }
 
     /// Counts a packet. False when it came before.

@@ -233,8 +233,8 @@ impl<P: Copy> Association<P> {
         if packet_type == PacketType::Probe {
             header.flags = header.flags.with(Flags::ACK_NOW);
         }
-        let is_sealed = self.config.seal == Seal::Everything || !header.flags.contains(Flags::BOUND);
-        if matches!(packet_type, PacketType::Stream | PacketType::Parity) && is_sealed {
+        let is_of_login = packet_type == PacketType::Stream && !header.flags.contains(Flags::BOUND);
+        if self.config.seal == Seal::Everything || is_of_login {
             header.flags = header.flags.with(Flags::SEALED);
         }
         header.acknowledged = self.recovery.acknowledged(now);

@@ -213,6 +213,9 @@ impl World {
         for index in 0..association.ready_len() {
             packets.push(association.packet(index).flatten().copied().collect::<Vec<u8>>());
         }
+        if association.config.seal == Seal::Everything {
+            assert!(packets.iter().all(|packet| Flags(packet[1]).contains(Flags::SEALED)), "every type is sealed");
+        }
         association.sent(packets.len());
         let to = *association.peer();
         for bytes in packets {

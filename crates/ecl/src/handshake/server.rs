@@ -105,8 +105,13 @@ impl Listener {
         })
     }
 
-    /// The Reset for a packet of an association that neither the driver's table nor [`claim`](Self::claim) knows.
+    /// The Reset for a packet of an association that neither the driver's table nor [`claim`](Self::claim) knows. A packet of an unfinished
+    /// handshake gets none: whoever forged it could end the association with the token later.
     pub fn reset(&self, packet: &[u8]) -> Option<[u8; HEADER_LEN]> {
+        let header = Header::parse(packet).ok()?;
+        if self.unfinished.get(header.association).is_some() {
+            return None;
+        }
         self.resets.answer(packet)
     }
 

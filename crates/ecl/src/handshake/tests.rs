@@ -278,6 +278,20 @@ fn a_server_that_has_lost_an_association_proves_it() {
     }
 }
 
+#[test]
+fn a_forged_packet_of_an_unfinished_handshake_learns_no_reset_token() {
+    let mut server = Server::new();
+    let (mut client, initial) = proven(&mut server);
+    let client = established(client.receive(at(4), &accept(server.answer(at(3), &home(), &initial))));
+    let mut forged = first_packet(&client, Flags(0));
+    forged[CHECK_AT] ^= 1;
+    assert!(server.listener.claim(at(5), &forged).is_none());
+    assert_eq!(server.listener.reset(&forged), None);
+    // The client itself completes the handshake as before.
+    assert!(server.listener.claim(at(6), &first_packet(&client, Flags(0))).is_some());
+    assert!(server.listener.reset(&forged).is_some(), "an association that the driver's table has lost");
+}
+
 fn header_of(packet_type: PacketType, number: u64) -> Header {
     let mut header = Header::new(packet_type, 7, number);
     if packet_type == PacketType::Parity {

@@ -200,11 +200,15 @@ fn the_login_is_sealed_and_so_is_all_where_it_is_asked_for() {
     packet_of_login.extend_from_slice(&PAYLOAD);
     seal(Stage::Login, &mut packet_of_login);
     assert_eq!(fate_of(&mut server(Stage::Login, Seal::Headers), &mut packet_of_login), Dropped);
-    for (flags, expected) in [(Flags(0), Dropped), (Flags::SEALED, Taken)] {
-        let mut header = next(PacketType::Stream);
-        header.flags = flags;
-        let mut packet = packet(Stage::Bound, &header, &PAYLOAD);
-        assert_eq!(fate_of(&mut server(Stage::Bound, Seal::Everything), &mut packet), expected);
+    for packet_type in [PacketType::Stream, PacketType::Ack, PacketType::Probe, PacketType::Close] {
+        for flags in [Flags(0), Flags::SEALED] {
+            let mut header = next(packet_type);
+            header.flags = flags;
+            let payload: &[u8] = if packet_type == PacketType::Stream { &PAYLOAD } else { &[] };
+            let mut packet = packet(Stage::Bound, &header, payload);
+            let fate = fate_of(&mut server(Stage::Bound, Seal::Everything), &mut packet);
+            assert_eq!(fate == Dropped, flags == Flags(0), "{packet_type:?}: {fate:?}");
+        }
     }
 }
 
