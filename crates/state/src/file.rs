@@ -4,6 +4,9 @@
 mod power_loss;
 
 use std::fmt;
+use std::fs::{OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition};
@@ -15,6 +18,9 @@ const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lunette-st
 
 /// Memory for pages of the file. Values are small and seldom read.
 const CACHE_BYTES: usize = 1 << 20;
+
+/// The mode of the file: for its owner alone.
+const PRIVATE: u32 = 0o600;
 
 /// State in a file. The file is locked against other processes while it is open.
 pub struct StateFile {
@@ -45,6 +51,7 @@ impl StateFile {
     /// When another process has the file open, or it cannot be opened or created.
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
         let failed = |what: &dyn fmt::Display| OpenStateError::Failed { path: path.into(), what: what.to_string() };
+        make_private(path).map_err(|error| failed(&error))?;
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => OpenStateError::InUse(path.into()),
             error => failed(&error),
@@ -82,6 +89,17 @@ impl StateFile {
         }
         Ok(transaction.commit()?)
     }
+}
+
+/// Makes a file that others on the machine cannot read, whatever the umask says: it has keys of reservations and the secret of resets.
+fn make_private(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE).open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.mode() & 0o777 & !PRIVATE != 0 {
+        // Only its owner may do this, and another owner has chosen who reads it.
+        let _ = file.set_permissions(Permissions::from_mode(PRIVATE));
+    }
+    Ok(())
 }
 
 impl StateStore for StateFile {
@@ -133,6 +151,18 @@ mod tests {
             let reopened = StateFile::open(&copy).unwrap();
             assert_eq!(reopened.load("a").unwrap(), Some(vec![round; 3000]));
         }
+    }
+
+    #[test]
+    fn others_cannot_read_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
+        StateFile::open(&path).unwrap();
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        StateFile::open(&path).unwrap();
+        assert_eq!(mode(), 0o600);
     }
 
     #[test]
