@@ -55,7 +55,7 @@ fn files(place: &Configured) -> Vec<String> {
 fn what_is_added_is_served_at_once_and_after_a_restart() {
     let (place, server) = Configured::serve(MAIN, 1);
     let disk = format!("disk={}", place.file("db.img").display());
-    done(&place, &["add", DB, "max_connections=4"]);
+    done(&place, &["add", DB, "max_connections=4", "allow=[\"*\"]"]);
     done(&place, &["add", &format!("{DB}/luns/3"), &disk, "create=10M"]);
     assert!(seen(&server).contains("iqn.2026-11.org.example:db"), "{}", seen(&server));
     assert!(seen(&server).contains("Lun:3    Type:DIRECT_ACCESS (Size:9M)"), "{}", seen(&server));
@@ -91,8 +91,9 @@ fn a_plan_names_the_sessions_that_notice_and_apply_makes_it_true() {
         place.file("wanted.toml").display().to_string()
     };
 
-    let file =
-        wanted("[[target]]\nname = \"iqn.b\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n[[target]]\nname = \"iqn.c\"");
+    let file = wanted(
+        "[[target]]\nname = \"iqn.b\"\nallow = [\"*\"]\nlun = [{ number = 0, disk = \"mem:1M\" }]\n[[target]]\nname = \"iqn.c\"",
+    );
     assert_eq!(done(&place, &["plan", "-f", &file]), "target iqn.b added\ntarget iqn.c added\n");
     assert!(!seen(&server).contains("iqn.b"), "a plan changes nothing");
     done(&place, &["apply", "-f", &file]);
@@ -108,7 +109,9 @@ fn a_plan_names_the_sessions_that_notice_and_apply_makes_it_true() {
         .map(|change| (change["change"].as_str().unwrap(), change["sessions"].as_array().unwrap().len()));
     let expected = [("target iqn.2026-11.org.example:a removed", 1), ("target iqn.b removed", 0)];
     assert_eq!(noticed.collect::<Vec<_>>(), expected, "{planned}");
-    done(&place, &["apply", "--prune", "-f", &file]);
+    let (code, message) = failed(&place, &["apply", "--prune", "-f", &file]);
+    assert!(code == 3 && message.contains("example:a removed: in use by session"), "{message}");
+    done(&place, &["apply", "--prune", "--force", "-f", &file]);
     initiator.wait_for_logout_request();
     assert_eq!(files(&place), ["target-iqn.c.toml"]);
 }
@@ -212,8 +215,9 @@ fn secrets_stay_in_their_files() {
     let reader = thread::spawn(move || lines.for_each(|line| drop(told.send(line))));
     // What changes before the reader of events is there is not told to it.
     let mut text = String::new();
+    done(&place, &["add", DB]);
     for attempt in 0.. {
-        done(&place, &["add", DB, &chap, &format!("max_connections={}", attempt % 2 + 1)]);
+        done(&place, &["replace", DB, &chap, &format!("max_connections={}", attempt % 2 + 1)]);
         if let Ok(line) = heard.try_recv() {
             text = line;
             break;

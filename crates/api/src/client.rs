@@ -1,19 +1,27 @@
 //! A client of the API, for the command line. It waits.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, CONTENT_TYPE, ETAG, HOST, IF_MATCH};
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use zeroize::Zeroizing;
 
+use crate::limits::CONNECT_TIMEOUT;
 use crate::problem::Problem;
 
 /// What stays as it is in a part of a path (RFC 3986 section 3.3).
@@ -25,10 +33,39 @@ pub fn path(parts: &[impl AsRef<str>]) -> String {
     std::iter::once("/v1".to_owned()).chain(parts.iter().map(encode)).collect()
 }
 
-/// A client over a Unix socket.
+/// Where a client finds the server.
+pub enum Endpoint {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A port of TCP, with TLS.
+    Tls {
+        /// The name or address of the server, which its certificate has to have.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Which certificates are trusted.
+        trusted: Arc<rustls::ClientConfig>,
+        /// What the client proves itself with.
+        token: Zeroizing<String>,
+    },
+}
+
+/// A client of one server.
 pub struct Client {
-    socket: PathBuf,
+    server: Endpoint,
     runtime: Runtime,
+}
+
+/// What a client wants to be true of an object before it is changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Condition<'a> {
+    /// Nothing.
+    #[default]
+    Always,
+    /// Its ETag is this one; `*` for any, when the object only has to be there.
+    Matches(&'a str),
+    /// It is not there.
+    New,
 }
 
 /// What the server has answered.
@@ -46,10 +83,12 @@ pub struct Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server cannot be reached.
-    #[error("{path}: {source}; is the server running, with --api unix:{path}?")]
+    #[error("{}: {source}; {}", .server, .advice)]
     Connect {
-        /// The socket.
-        path: String,
+        /// The socket, or the address.
+        server: String,
+        /// What to do.
+        advice: String,
         /// What the system says.
         source: io::Error,
     },
@@ -65,14 +104,14 @@ pub enum ClientError {
 }
 
 impl Client {
-    /// A client of the server that listens at this socket.
+    /// A client of the server that listens there.
     ///
     /// # Errors
     ///
     /// When the system has no resources left.
-    pub fn new(socket: &Path) -> io::Result<Self> {
+    pub fn new(server: Endpoint) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { socket: socket.into(), runtime })
+        Ok(Self { server, runtime })
     }
 
     /// Sends a request and waits for the whole answer. `path` begins with a slash; what is no part of its structure is percent-encoded.
@@ -85,10 +124,10 @@ impl Client {
         method: &str,
         path: &str,
         body: Option<&Value>,
-        if_match: Option<&str>,
+        when: Condition<'_>,
     ) -> Result<Answer, ClientError> {
         self.runtime.block_on(async {
-            let response = self.send(method, path, body, if_match).await?;
+            let response = self.send(method, path, body, when).await?;
             let (head, body) = response.into_parts();
             let bytes = body.collect().await?.to_bytes();
             let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
@@ -109,7 +148,7 @@ impl Client {
     /// [`ClientError`].
     pub fn events(&self, path: &str, mut take: impl FnMut(&str) -> bool) -> Result<(), ClientError> {
         self.runtime.block_on(async {
-            let mut response = self.send("GET", path, None, None).await?;
+            let mut response = self.send("GET", path, None, Condition::Always).await?;
             if !response.status().is_success() {
                 let status = response.status().as_u16();
                 let bytes = response.into_body().collect().await?.to_bytes();
@@ -137,19 +176,21 @@ impl Client {
         method: &str,
         path: &str,
         body: Option<&Value>,
-        if_match: Option<&str>,
+        when: Condition<'_>,
     ) -> Result<Response<Incoming>, ClientError> {
         let unclear = |what: &dyn std::fmt::Display| ClientError::Unclear(what.to_string());
-        let stream = UnixStream::connect(&self.socket).await;
-        let path_of = || self.socket.display().to_string();
-        let stream = stream.map_err(|source| ClientError::Connect { path: path_of(), source })?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
+        let mut sender = self.server.connect().await?;
         let method: Method = method.parse().map_err(|error| unclear(&error))?;
-        let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost").header(ACCEPT, "*/*");
-        if let Some(etag) = if_match {
-            request = request.header(IF_MATCH, etag);
-        }
+        let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "*/*");
+        request = match &self.server {
+            Endpoint::Unix(_) => request.header(HOST, "localhost"),
+            Endpoint::Tls { host, token, .. } => request.header(HOST, host).header(AUTHORIZATION, bearer(token)?),
+        };
+        request = match when {
+            Condition::Always => request,
+            Condition::Matches(etag) => request.header(IF_MATCH, etag),
+            Condition::New => request.header(IF_NONE_MATCH, "*"),
+        };
         let bytes = match body {
             None => Bytes::new(),
             Some(value) => {
@@ -160,6 +201,72 @@ impl Client {
         let request = request.body(Full::new(bytes)).map_err(|error| unclear(&error))?;
         Ok(sender.send_request(request).await?)
     }
+}
+
+/// The header that proves the client.
+fn bearer(token: &str) -> Result<HeaderValue, ClientError> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| ClientError::Unclear("the token has characters that no header may have".into()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+impl Endpoint {
+    /// A connection to the server.
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        let failed = |advice: String| move |source| ClientError::Connect { server: self.to_string(), advice, source };
+        match self {
+            Self::Unix(path) => {
+                let error = match UnixStream::connect(path).await {
+                    Ok(stream) => return speak(stream).await,
+                    Err(error) => error,
+                };
+                let advice = match error.kind() {
+                    io::ErrorKind::PermissionDenied => {
+                        "only root, the user of the server and the group in api.group may use the socket".into()
+                    }
+                    _ => format!("is the server running, with --api unix:{}?", path.display()),
+                };
+                Err(failed(advice)(error))
+            }
+            Self::Tls { host, port, trusted, .. } => {
+                let stream = in_time(TcpStream::connect((host.as_str(), *port))).await;
+                let advice = "is the server running, with this address in api.listen?";
+                let stream = stream.map_err(failed(advice.into()))?;
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|_| ClientError::Unclear(format!("{host:?} is no name of a server")))?;
+                let shaken = in_time(TlsConnector::from(Arc::clone(trusted)).connect(name, stream)).await;
+                let advice = "name the server's certificate, or its authority, with --ca";
+                speak(shaken.map_err(failed(advice.into()))?).await
+            }
+        }
+    }
+}
+
+/// The name of the server in messages.
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Tls { host, port, .. } if host.contains(':') => write!(f, "https://[{host}]:{port}"),
+            Self::Tls { host, port, .. } => write!(f, "https://{host}:{port}"),
+        }
+    }
+}
+
+/// What comes of a step of connecting, within its time.
+async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(CONNECT_TIMEOUT, step).await?
+}
+
+/// HTTP over a stream.
+async fn speak<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, ClientError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
 }
 
 /// The problem that an answer tells.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::objects::{Document, Key, Objects, etag};
+use crate::callers::{Caller, Role};
+use crate::objects::{Document, Key, Kind, Objects, etag};
 use crate::problem::Problem;
 use crate::server::Catalog;
 
@@ -120,7 +121,7 @@ pub fn put(catalog: &Catalog, key: &Key, document: Document, when: &Precondition
     when.check(&key.to_string(), changeable(catalog, key)?.cloned().map(Value::Object).as_ref())?;
     let mut objects = catalog.objects.clone();
     objects.put(key.clone(), document)?;
-    Ok(objects)
+    Ok(kept_closed(catalog, objects))
 }
 
 /// Removes an object, which need not be there.
@@ -173,7 +174,7 @@ pub fn change_part(
     document.insert(part.list().into(), Value::Array(list));
     let mut objects = catalog.objects.clone();
     objects.put(target.clone(), document)?;
-    Ok(objects)
+    Ok(kept_closed(catalog, objects))
 }
 
 /// Replaces all objects of `conf.d`.
@@ -191,7 +192,53 @@ pub fn replace(catalog: &Catalog, objects: Objects, when: &Precondition) -> Resu
             "the ETag of the configuration is {etag}; read it again and repeat the change"
         )));
     }
-    Ok(objects)
+    Ok(kept_closed(catalog, objects))
+}
+
+/// Whether the configuration lets all initiators in, because the target says nothing of them.
+fn is_open(target: &Document) -> bool {
+    !target.contains_key("allow") && Part::Host.all(target).is_empty()
+}
+
+/// Lets in no initiator where all would be let in by omission: in a new target that names none, and in one that has lost its last host. A target that
+/// lets all in already, because its file says nothing of them, stays as it is.
+fn kept_closed(catalog: &Catalog, mut objects: Objects) -> Objects {
+    for target in objects.of_mut(Kind::Target).filter(|target| is_open(target)) {
+        let name = target.get("name").and_then(Value::as_str).unwrap_or_default();
+        let was_open = Key::new(Kind::Target, name).is_ok_and(|key| catalog.find(&key).is_some_and(is_open));
+        if !was_open {
+            target.insert("allow".into(), Value::Array(Vec::new()));
+        }
+    }
+    objects
+}
+
+/// Refuses a change that its client may not make: of other targets than its own, or, for an operator, of anything but the length of a disk.
+///
+/// # Errors
+///
+/// What the client may not do.
+pub fn check_caller(caller: &Caller, catalog: &Catalog, wanted: &Objects) -> Result<(), Problem> {
+    for key in catalog.objects.changed(wanted) {
+        caller.check_target((key.kind == Kind::Target).then_some(&key.name))?;
+        let documents = (catalog.objects.get(key), wanted.get(key));
+        if !matches!(documents, (Some(old), Some(new)) if only_resizes(old, new)) {
+            caller.check_role(Role::Admin)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether two documents of a target differ in the lengths of its disks alone.
+fn only_resizes(old: &Document, new: &Document) -> bool {
+    let without_lengths = |target: &Document| {
+        let mut target = target.clone();
+        for lun in target.get_mut(Part::Lun.list()).and_then(Value::as_array_mut).into_iter().flatten() {
+            lun.as_object_mut().map(|lun| lun.remove("create"));
+        }
+        target
+    };
+    without_lengths(old) == without_lengths(new)
 }
 
 #[cfg(test)]
@@ -199,7 +246,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::Kind;
+    use crate::objects::Tables;
 
     fn document(value: Value) -> Document {
         let Value::Object(document) = value else { panic!("{value}") };
@@ -242,6 +289,69 @@ mod tests {
         assert_eq!(replace(&catalog, Objects::default(), &if_match("\"0\"")).err().map(|p| p.status), Some(412));
         assert!(replace(&catalog, Objects::default(), &if_match(&catalog.objects.etag())).is_ok());
         assert_eq!(replace(&catalog, Objects::default(), &NEW).err().map(|p| p.status), Some(412));
+    }
+
+    /// The `allow` of a target after a change.
+    fn allow(objects: &Result<Objects, Problem>, name: &str) -> Option<Value> {
+        objects.as_ref().unwrap().get(&key(name)).unwrap().get("allow").cloned()
+    }
+
+    #[test]
+    fn a_target_lets_in_no_initiator_by_omission() {
+        let catalog = catalog();
+        let put = |name: &str, value: Value| put(&catalog, &key(name), document(value), &ALWAYS);
+        assert_eq!(allow(&put("iqn.new", json!({})), "iqn.new"), Some(json!([])));
+        assert_eq!(allow(&put("iqn.new", json!({ "allow": ["*"] })), "iqn.new"), Some(json!(["*"])));
+        assert_eq!(allow(&put("iqn.new", json!({ "host": [{ "name": "h" }] })), "iqn.new"), None);
+        assert_eq!(allow(&put("iqn.a", json!({ "alias": "x" })), "iqn.a"), None, "its file lets all in");
+        let tables = Tables { targets: vec![document(json!({ "name": "iqn.n" }))], portals: Vec::new() };
+        let replaced = replace(&catalog, Objects::from_tables(tables).unwrap(), &ALWAYS);
+        assert_eq!(allow(&replaced, "iqn.n"), Some(json!([])));
+    }
+
+    #[test]
+    fn a_target_that_loses_its_last_host_is_not_open_to_all() {
+        let mut catalog = catalog();
+        let hosts = json!({ "host": [{ "name": "h" }, { "name": "i" }] });
+        catalog.objects.put(key("iqn.a"), document(hosts)).unwrap();
+        let remove = |catalog: &Catalog, name| change_part(catalog, &key("iqn.a"), (Part::Host, name), None, &ALWAYS);
+        let one_left = remove(&catalog, "h");
+        assert_eq!(allow(&one_left, "iqn.a"), None);
+        let none_left = remove(&Catalog { objects: one_left.unwrap(), ..catalog.clone() }, "i");
+        assert_eq!(allow(&none_left, "iqn.a"), Some(json!([])));
+        let again = put(&catalog, &key("iqn.a"), Document::new(), &ALWAYS);
+        assert_eq!(allow(&again, "iqn.a"), Some(json!([])), "nor by a replacement");
+    }
+
+    #[test]
+    fn clients_change_what_their_role_and_targets_allow() {
+        let catalog = catalog();
+        let caller = |role, targets: Option<&str>| Caller {
+            role,
+            targets: targets.map(|name| vec![name.into()]),
+            ..Caller::admin("t", "here")
+        };
+        let change = |name: &str, lun: Value| {
+            change_part(&catalog, &key("iqn.a"), (Part::Lun, name), Some(document(lun)), &ALWAYS).unwrap()
+        };
+        let longer = change("3", json!({ "disk": "mem:1M", "create": "2G" }));
+        let other = change("3", json!({ "disk": "mem:2M", "create": "2G" }));
+        let added = change("4", json!({ "disk": "mem:1M" }));
+        for (role, targets, wanted, may) in [
+            (Role::Operate, None, &longer, true),
+            (Role::Operate, Some("iqn.a"), &longer, true),
+            (Role::Operate, Some("iqn.b"), &longer, false),
+            (Role::Operate, None, &other, false),
+            (Role::Operate, None, &added, false),
+            (Role::Operate, None, &Objects::default(), false),
+            (Role::Operate, None, &catalog.objects, true),
+            (Role::Admin, Some("iqn.a"), &other, true),
+            (Role::Admin, Some("iqn.b"), &other, false),
+            (Role::Admin, None, &Objects::default(), true),
+        ] {
+            let refused = check_caller(&caller(role, targets), &catalog, wanted);
+            assert_eq!(refused.is_ok(), may, "{role} {targets:?} {refused:?}");
+        }
     }
 
     #[test]

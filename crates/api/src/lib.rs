@@ -7,11 +7,15 @@
 //! - [`edits`] turns what a request asks for into the objects that are wanted.
 //! - [`health`] has what is not served as the configuration says.
 //! - [`server`] is the trait, and what a server tells; [`serve`] puts the routes in front of it, on a thread of their own.
+//! - [`callers`] says what a client may do, and [`audit`] what clients have done.
 //! - [`client`] is the other side, for the command line.
 //! - [`problem`] has the errors that clients see, [`limits`] the bounds of what they can ask for.
 
 #![forbid(unsafe_code)]
 
+mod access;
+pub mod audit;
+pub mod callers;
 pub mod client;
 pub mod conf_d;
 pub mod edits;
@@ -24,10 +28,14 @@ mod routes;
 pub mod server;
 mod tokens;
 
+pub use audit::AuditLog;
+pub use callers::{Caller, Role};
 pub use health::{Cause, Health, Subject, Trouble};
 pub use listen::{Access, Listener, Place, Site, serve, serve_with};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;
-pub use routes::router;
-pub use server::{Catalog, Changed, Disk, Edit, Event, Events, Notice, Origin, Plan, PlannedChange, Server, Session};
+pub use routes::{read_body, router};
+pub use server::{
+    Catalog, Changed, Disk, Edit, Event, Events, Notice, Order, Origin, Plan, PlannedChange, Server, Session,
+};
 pub use tokens::TokenFile;

@@ -8,8 +8,29 @@ pub const MAX_BODY_BYTES: usize = 4 << 20;
 /// Objects that `conf.d` may hold.
 pub const MAX_OBJECTS: usize = 16_384;
 
-/// Connections of each listener. One more waits until another ends.
+/// Connections of a Unix socket, and those of clients with a token at a port of TCP.
 pub const MAX_CONNECTIONS: usize = 64;
+
+/// Of the latter, those of one address.
+pub const MAX_ADDRESS_CONNECTIONS: usize = 32;
+
+/// Connections at a port of TCP that have not sent a token yet. One more ends the oldest.
+pub const MAX_STRANGERS: usize = 32;
+
+/// Of these, those of one address. A browser opens six at once.
+pub const MAX_ADDRESS_STRANGERS: usize = 8;
+
+/// The time that such a connection has to send its token, however many others come.
+pub const GRACE: Duration = Duration::from_millis(250);
+
+/// What such a connection may send and get. The files of the login page are a fifth of it.
+pub const MAX_STRANGER_BYTES: usize = 1 << 20;
+
+/// The time in which a client has to take [`SEND_STEP_BYTES`] of an answer, or what is left of it.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// As many bytes of an answer give the client more time.
+pub const SEND_STEP_BYTES: usize = 64 << 10;
 
 /// The time in which the header of a request has to come, also that of the next one on a connection that is kept.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,8 +50,11 @@ pub const MAX_EVENT_READERS: usize = 32;
 /// Events that a reader may be behind. What it misses beyond them is counted and told.
 pub const MAX_EVENTS_BEHIND: usize = 1024;
 
-/// Requests that wait for the server's answer at once, such as changes that open disks.
+/// Requests that wait for the server's answer at once, and change nothing.
 pub const MAX_BUSY_REQUESTS: usize = 4;
+
+/// Changes and plans that wait for the server at once. The server makes one after the other, and while it opens disks, all others are answered.
+pub const MAX_BUSY_CHANGES: usize = 2;
 
 /// The longest file of tokens.
 pub const MAX_TOKEN_FILE_BYTES: usize = 64 << 10;
@@ -40,3 +64,21 @@ pub const MIN_TOKEN_BYTES: usize = 22;
 
 /// How long no connection is accepted after one could not be.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest file of the audit log. A full one is kept under another name.
+pub const MAX_AUDIT_FILE_BYTES: usize = 4 << 20;
+
+/// Files of the audit log that are kept beside the one that is written.
+pub const KEPT_AUDIT_FILES: usize = 4;
+
+/// The objects of one entry of the audit log. Of more, their names are kept.
+pub const MAX_AUDIT_ENTRY_BYTES: usize = 256 << 10;
+
+/// A text of a client in the audit log.
+pub const MAX_AUDIT_TEXT_BYTES: usize = 512;
+
+/// Entries of the audit log that can be read through the API.
+pub const MAX_AUDIT_READ: usize = 1000;
+
+/// The time that a client of the API gives each step of its connection to a server.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

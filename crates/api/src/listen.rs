@@ -1,5 +1,7 @@
 //! Where the API is served: sockets, the thread behind them, and what connections may cost.
 
+mod shares;
+mod stream;
 mod unix;
 
 use std::future::Future;
@@ -10,23 +12,34 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::{Extension, Router};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use ipnet::IpNet;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::access::require_role;
+use crate::callers::Caller;
 use crate::limits::{
-    ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_BUSY_REQUESTS, MAX_CONNECTIONS, MAX_HEADER_BYTES,
+    ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_CONNECTIONS,
+    MAX_HEADER_BYTES,
 };
 use crate::routes;
 use crate::server::Server;
 use crate::tokens::{TokenFile, require_token};
+pub(crate) use shares::Connection;
+use shares::Shares;
+use stream::Bounded;
 
 /// A place where the API is served.
 pub enum Place {
@@ -50,6 +63,13 @@ pub enum Place {
         /// The tokens.
         tokens: TokenFile,
     },
+    /// A port of TCP for the numbers of the server alone (`/metrics`, `/healthz`, `/readyz`), without TLS and tokens.
+    Metrics {
+        /// Where to listen.
+        address: SocketAddr,
+        /// The clients that are answered.
+        networks: Vec<IpNet>,
+    },
 }
 
 /// A place that is open.
@@ -58,6 +78,7 @@ pub struct Listener(Open);
 enum Open {
     Unix(unix::Socket),
     Tcp { listener: TcpListener, tls: TlsAcceptor, tokens: TokenFile },
+    Metrics { listener: TcpListener, networks: Vec<IpNet> },
 }
 
 impl Listener {
@@ -75,6 +96,11 @@ impl Listener {
                 listener.set_nonblocking(true)?;
                 Open::Tcp { listener, tls: tls.into(), tokens }
             }
+            Place::Metrics { address, networks } => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Open::Metrics { listener, networks }
+            }
         };
         Ok(Self(open))
     }
@@ -83,7 +109,7 @@ impl Listener {
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
             Open::Unix(_) => None,
-            Open::Tcp { listener, .. } => listener.local_addr().ok(),
+            Open::Tcp { listener, .. } | Open::Metrics { listener, .. } => listener.local_addr().ok(),
         }
     }
 }
@@ -133,8 +159,9 @@ pub fn serve(listeners: Vec<Listener>, server: Arc<dyn Server>) -> io::Result<()
 /// When the thread cannot be had.
 pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn Site) -> io::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().max_blocking_threads(MAX_BUSY_REQUESTS).build()?;
+    let runtime = runtime.enable_all().max_blocking_threads(MAX_BUSY_REQUESTS + MAX_BUSY_CHANGES).build()?;
     let context = runtime.enter();
+    let numbers = routes::numbers(Arc::clone(&server));
     let router = routes::router(server);
     let mut accepting = Vec::new();
     for Listener(open) in listeners {
@@ -144,10 +171,14 @@ pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn 
                 tokio::spawn(accept_unix(socket.listen()?, site.front(routes, Access::Open)))
             }
             Open::Tcp { listener, tls, tokens } => {
-                let routes = router.clone().merge(site.pages(Access::Tokens));
+                let routes = router.clone().merge(site.pages(Access::Tokens)).layer(from_fn(require_role));
                 let routes = routes.layer(from_fn_with_state(tokens, require_token));
                 let router = site.front(routes, Access::Tokens);
                 tokio::spawn(accept_tcp(tokio::net::TcpListener::from_std(listener)?, tls, router))
+            }
+            Open::Metrics { listener, networks } => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                tokio::spawn(accept_metrics(listener, networks, numbers.clone()))
             }
         });
     }
@@ -163,25 +194,19 @@ pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn 
     thread::Builder::new().name("lunette-api".into()).spawn(run).map(drop)
 }
 
-/// The connections of one listener. Other listeners have theirs, so that clients that log in nowhere do not shut out root.
-#[derive(Clone)]
-struct Places(Arc<Semaphore>);
-
-impl Places {
-    fn new() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_CONNECTIONS)))
-    }
-
-    async fn take(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).acquire_owned().await.ok()
-    }
-}
-
 async fn accept_unix(listener: unix::Listening, router: Router) {
-    let places = Places::new();
-    while let Some(place) = places.take().await {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         match listener.accept().await {
-            Ok(Some(stream)) => drop(tokio::spawn(answer(stream, router.clone(), place))),
+            Ok(Some((stream, user))) => {
+                let from = "the Unix socket";
+                let router = as_caller(&router, Caller::admin(format!("user {user}"), from));
+                let connection = Arc::new(Connection::trusted(from.into()));
+                tokio::spawn(async move {
+                    answer(stream, router, connection).await;
+                    drop(place);
+                });
+            }
             Ok(None) => {}
             Err(error) => pause(&error).await,
         }
@@ -189,23 +214,56 @@ async fn accept_unix(listener: unix::Listening, router: Router) {
 }
 
 async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router: Router) {
-    let places = Places::new();
-    while let Some(place) = places.take().await {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                pause(&error).await;
-                continue;
-            }
-        };
+    let shares = Shares::default();
+    loop {
+        let (stream, peer) = accept(&listener).await;
+        let connection = Arc::new(shares.admit(peer.ip(), peer.to_string()).await);
         let (tls, router) = (tls.clone(), router.clone());
-        tokio::spawn(async move {
+        tokio::spawn(while_it_has_its_place(Arc::clone(&connection), async move {
             match shake_hands(&tls, stream).await {
-                Ok(stream) => answer(stream, router, place).await,
-                Err(error) => tracing::debug!(%peer, %error, "API: no TLS"),
+                Ok(stream) => answer(stream, router, connection).await,
+                // The log has a bound for lines of peers.
+                Err(error) => tracing::warn!(%peer, %error, "API: a TLS handshake has failed"),
             }
-        });
+        }));
     }
+}
+
+async fn accept_metrics(listener: tokio::net::TcpListener, networks: Vec<IpNet>, router: Router) {
+    let shares = Shares::default();
+    loop {
+        let (stream, peer) = accept(&listener).await;
+        if !networks.iter().any(|network| network.contains(&peer.ip().to_canonical())) {
+            tracing::warn!(%peer, "metrics: this address is of no network of metrics.networks");
+            continue;
+        }
+        let connection = Arc::new(shares.admit(peer.ip(), peer.to_string()).await);
+        let router = router.clone();
+        tokio::spawn(while_it_has_its_place(Arc::clone(&connection), answer(stream, router, connection)));
+    }
+}
+
+/// The next connection of a port.
+async fn accept(listener: &tokio::net::TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Serves a connection until another one takes its place.
+async fn while_it_has_its_place(connection: Arc<Connection>, serve: impl Future<Output = ()>) {
+    tokio::select! {
+        () = serve => {}
+        () = connection.ended() => tracing::debug!(peer = connection.peer(), "API: a connection has made room"),
+    }
+}
+
+/// The routes for a client that needs no token.
+fn as_caller(router: &Router, caller: Caller) -> Router {
+    router.clone().layer(Extension(Arc::new(caller)))
 }
 
 async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(tls: &TlsAcceptor, stream: S) -> io::Result<TlsStream<S>> {
@@ -218,14 +276,20 @@ fn pause(error: &io::Error) -> impl Future<Output = ()> {
     sleep(ACCEPT_PAUSE)
 }
 
-/// Answers the requests of one connection.
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, _place: OwnedSemaphorePermit) {
-    let connection = http1::Builder::new()
+/// Answers the requests of one connection, which know it as an extension.
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, connection: Arc<Connection>) {
+    let router = TowerToHyperService::new(router);
+    let stream = Bounded::new(stream, Arc::clone(&connection));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&connection));
+        router.call(request)
+    });
+    let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Err(error) = connection.await {
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
         tracing::debug!(%error, "API: a connection has ended");
     }
 }
@@ -244,9 +308,8 @@ mod tests {
     async fn silent_after(bytes: &str) -> (String, std::time::Duration) {
         let router = Router::new().route("/", put(|_: Json<serde_json::Value>| async { "read" }));
         let (mut client, server) = duplex(64 << 10);
-        let place = Places::new().take().await.unwrap();
         let begun = Instant::now();
-        let served = tokio::spawn(answer(server, router, place));
+        let served = tokio::spawn(answer(server, router, Arc::new(Connection::trusted(String::new()))));
         client.write_all(bytes.as_bytes()).await.unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();

@@ -244,6 +244,12 @@ impl Objects {
         gone.chain(changed).collect()
     }
 
+    /// The objects that `new` has not, has beside these, or has with another document.
+    pub fn changed<'a>(&'a self, new: &'a Self) -> impl Iterator<Item = &'a Key> {
+        let gone = self.0.keys().filter(|key| !new.0.contains_key(*key));
+        gone.chain(new.0.iter().filter(|(key, document)| self.0.get(*key) != Some(*document)).map(|(key, _)| key))
+    }
+
     /// Changes with each change of an object.
     pub fn etag(&self) -> String {
         etag(&self.to_tables())

@@ -21,6 +21,9 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The title of [`Problem::in_use`].
+    pub const IN_USE: &str = "in use";
+
     fn new(status: StatusCode, title: &str, detail: impl Into<String>) -> Self {
         Self { status: status.as_u16(), title: title.into(), detail: detail.into() }
     }
@@ -33,6 +36,16 @@ impl Problem {
     /// The client is not known, or has not said who it is.
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "a token is needed", detail)
+    }
+
+    /// The client is known, and may not do this.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "this client may not do that", detail)
+    }
+
+    /// The change would take away what sessions use.
+    pub fn in_use(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, Self::IN_USE, detail)
     }
 
     /// There is no such object.

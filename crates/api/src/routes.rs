@@ -1,5 +1,6 @@
 //! The routes of the API, and the document that describes them.
 
+mod audit;
 pub(crate) mod body;
 mod config;
 mod description;
@@ -7,6 +8,7 @@ mod events;
 mod objects;
 mod parts;
 mod path;
+mod query;
 mod sessions;
 mod status;
 
@@ -17,6 +19,7 @@ use axum::Router;
 use axum::extract::FromRef;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -25,11 +28,14 @@ use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::edits::Precondition;
-use crate::limits::{MAX_BUSY_REQUESTS, MAX_EVENT_READERS};
-use crate::objects::etag;
+use crate::callers::Caller;
+use crate::edits::{self, Precondition};
+use crate::limits::{MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_EVENT_READERS};
+use crate::objects::{Objects, etag};
 use crate::problem::Problem;
-use crate::server::Server;
+use crate::server::{Catalog, Changed, Order, Plan, Server};
+pub use body::read as read_body;
+use query::How;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -53,8 +59,10 @@ enum NewOnly {
 #[derive(Clone)]
 pub(crate) struct Shared {
     server: Arc<dyn Server>,
-    /// Of requests that wait for the server.
+    /// Of requests that wait for the server and change nothing.
     busy: Arc<Semaphore>,
+    /// Of changes and plans, which wait for each other.
+    changing: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     description: Arc<str>,
 }
@@ -68,12 +76,7 @@ impl FromRef<Shared> for Arc<dyn Server> {
 /// The routes of the API, without the checks of tokens and peers that stand before them.
 pub fn router(server: Arc<dyn Server>) -> Router {
     let (router, description) = described(&*server);
-    let shared = Shared {
-        server,
-        busy: Arc::new(Semaphore::new(MAX_BUSY_REQUESTS)),
-        readers: Arc::new(Semaphore::new(MAX_EVENT_READERS)),
-        description: description.to_string().into(),
-    };
+    let shared = Shared::new(server, &description.to_string());
     router
         .fallback(|| async { Problem::not_found("such path; /openapi.json lists all") })
         .method_not_allowed_fallback(|| async {
@@ -81,6 +84,17 @@ pub fn router(server: Arc<dyn Server>) -> Router {
         })
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(shared)
+}
+
+/// The routes of the numbers alone, which change nothing and tell of no object but by its counts.
+pub(crate) fn numbers(server: Arc<dyn Server>) -> Router {
+    Router::new()
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::readyz))
+        .route("/metrics", get(status::metrics))
+        .fallback(|| async { Problem::not_found("such path here; there are /metrics, /healthz and /readyz") })
+        .layer(CatchPanicLayer::custom(panicked))
+        .with_state(Shared::new(server, ""))
 }
 
 /// The routes with their description, in which the documents have the schemas of the server.
@@ -101,6 +115,7 @@ fn described(server: &dyn Server) -> (Router<Shared>, Value) {
         .routes(routes!(config::plan_config))
         .routes(routes!(events::read_events))
         .routes(routes!(status::health))
+        .routes(routes!(audit::read_audit))
         .routes(routes!(status::healthz))
         .routes(routes!(status::readyz))
         .routes(routes!(status::metrics))
@@ -118,12 +133,60 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
 }
 
 impl Shared {
-    /// Asks the server something that takes time.
+    fn new(server: Arc<dyn Server>, description: &str) -> Self {
+        Self {
+            server,
+            busy: Arc::new(Semaphore::new(MAX_BUSY_REQUESTS)),
+            changing: Arc::new(Semaphore::new(MAX_BUSY_CHANGES)),
+            readers: Arc::new(Semaphore::new(MAX_EVENT_READERS)),
+            description: description.into(),
+        }
+    }
+
+    /// Asks the server something that takes time and changes nothing.
     async fn ask<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn Server) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let permit = Arc::clone(&self.busy).acquire_owned().await;
+        self.wait(&self.busy, ask).await
+    }
+
+    /// Makes a change, or says what it would do.
+    async fn change(
+        &self,
+        caller: Caller,
+        How { dry_run, force }: How,
+        edit: impl FnOnce(&Catalog) -> Result<Objects, Problem> + Send + 'static,
+    ) -> Result<Done, Problem> {
+        let checked = caller.clone();
+        let edit = move |catalog: &Catalog| {
+            let wanted = edit(catalog)?;
+            edits::check_caller(&checked, catalog, &wanted)?;
+            Ok(wanted)
+        };
+        let order = Order { edit: Box::new(edit), caller, force };
+        let change = move |server: &dyn Server| {
+            if dry_run { server.plan(order).map(Done::Planned) } else { server.change(order).map(Done::Changed) }
+        };
+        self.wait(&self.changing, change).await
+    }
+
+    /// Says what a change would do, to clients that may not make it, too.
+    async fn plan(
+        &self,
+        caller: Caller,
+        edit: impl FnOnce(&Catalog) -> Result<Objects, Problem> + Send + 'static,
+    ) -> Result<Plan, Problem> {
+        let order = Order { edit: Box::new(edit), caller, force: false };
+        self.wait(&self.changing, move |server| server.plan(order)).await
+    }
+
+    async fn wait<T: Send + 'static>(
+        &self,
+        places: &Arc<Semaphore>,
+        ask: impl FnOnce(&dyn Server) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let permit = Arc::clone(places).acquire_owned().await;
         let server = Arc::clone(&self.server);
         let answer = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -135,6 +198,12 @@ impl Shared {
             Err(_) => Err(Problem::unavailable("the server is stopping")),
         }
     }
+}
+
+/// What became of a change.
+enum Done {
+    Planned(Plan),
+    Changed(Changed),
 }
 
 /// The preconditions of a request.

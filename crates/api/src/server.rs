@@ -7,6 +7,8 @@ use tokio::sync::broadcast;
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
+use crate::audit::AuditLog;
+use crate::callers::Caller;
 use crate::health::Trouble;
 use crate::limits::MAX_EVENTS_BEHIND;
 use crate::objects::{Document, Key, Kind, Objects};
@@ -22,14 +24,14 @@ pub trait Server: Send + Sync + 'static {
     /// # Errors
     ///
     /// Why it cannot be made.
-    fn plan(&self, edit: Edit) -> Result<Plan, Problem>;
+    fn plan(&self, order: Order) -> Result<Plan, Problem>;
 
-    /// Makes a change, as a whole or not at all, and keeps it over a restart.
+    /// Makes a change, as a whole or not at all, and keeps it over a restart. One that takes away what sessions use is refused, unless it is forced.
     ///
     /// # Errors
     ///
     /// Why it was not made.
-    fn change(&self, edit: Edit) -> Result<Changed, Problem>;
+    fn change(&self, order: Order) -> Result<Changed, Problem>;
 
     /// All sessions.
     ///
@@ -38,12 +40,12 @@ pub trait Server: Send + Sync + 'static {
     /// When the server stops.
     fn sessions(&self) -> Result<Vec<Session>, Problem>;
 
-    /// Asks the initiator of a session to log out. Whether there is such a session.
+    /// Asks the initiator of a session to log out, for a client of the API. Whether there is such a session.
     ///
     /// # Errors
     ///
     /// When the server stops.
-    fn end_session(&self, id: u16) -> Result<bool, Problem>;
+    fn end_session(&self, id: u16, caller: &Caller) -> Result<bool, Problem>;
 
     /// The disks of all logical units, as they are served now.
     fn disks(&self) -> Vec<Disk>;
@@ -68,6 +70,9 @@ pub trait Server: Send + Sync + 'static {
     /// The events of the server.
     fn events(&self) -> &Events;
 
+    /// The log of all changes.
+    fn audit(&self) -> &AuditLog;
+
     /// The schemas of the documents: `Target`, `Lun`, `Host` and `Portal`, and those that they refer to.
     fn schemas(&self) -> Vec<(String, RefOr<Schema>)>;
 }
@@ -75,6 +80,16 @@ pub trait Server: Send + Sync + 'static {
 /// A change: from what is served to the objects that `conf.d` is to hold, or why not. It is made while no other change can come between. A password that the
 /// catalog does not show stays as it is when what stands for it stays.
 pub type Edit = Box<dyn FnOnce(&Catalog) -> Result<Objects, Problem> + Send>;
+
+/// A change that a client asks for.
+pub struct Order {
+    /// The change.
+    pub edit: Edit,
+    /// The client.
+    pub caller: Caller,
+    /// Whether it may take away what sessions use.
+    pub force: bool,
+}
 
 /// A change that was made.
 #[derive(Debug, Clone, Default)]
@@ -125,6 +140,40 @@ impl Catalog {
 pub struct Plan {
     /// Each change, in the order in which they are made; none when all is as wanted.
     pub changes: Vec<PlannedChange>,
+    /// Whether it takes `force`, because it takes away what sessions use.
+    pub needs_force: bool,
+}
+
+impl Plan {
+    /// Refuses a change that takes away what sessions use.
+    ///
+    /// # Errors
+    ///
+    /// What is used, and by which sessions.
+    pub fn check_use(&self) -> Result<(), Problem> {
+        if !self.needs_force {
+            return Ok(());
+        }
+        let used = self.changes.iter().filter(|change| change.takes_away && !change.sessions.is_empty());
+        let named: Vec<String> = used.map(PlannedChange::named).collect();
+        Err(Problem::in_use(format!("{}; end the sessions first, or force the change", named.join("; "))))
+    }
+}
+
+/// The sessions that a message names. It counts the others.
+const NAMED_SESSIONS: usize = 8;
+
+impl PlannedChange {
+    /// The change with the sessions that use what it takes away.
+    fn named(&self) -> String {
+        let named = self.sessions.iter().take(NAMED_SESSIONS);
+        let mut sessions: Vec<String> =
+            named.map(|Notice { session, initiator, .. }| format!("session {session} of {initiator}")).collect();
+        if let Some(more @ 1..) = self.sessions.len().checked_sub(NAMED_SESSIONS) {
+            sessions.push(format!("{more} more"));
+        }
+        format!("{}: in use by {}", self.change, sessions.join(", "))
+    }
 }
 
 /// One change to what is served.
@@ -135,6 +184,8 @@ pub struct PlannedChange {
     pub change: String,
     /// The sessions whose initiators notice it.
     pub sessions: Vec<Notice>,
+    /// Whether it takes away a target, a logical unit, a host or a portal.
+    pub takes_away: bool,
 }
 
 /// What an initiator notices of a change.
@@ -170,6 +221,15 @@ pub struct Session {
     /// Where its connections come from.
     #[schema(example = json!(["192.0.2.7:51234"]))]
     pub peers: Vec<String>,
+    /// The addresses of the server that they have come to.
+    #[schema(example = json!(["192.0.2.1:3260"]))]
+    pub portals: Vec<String>,
+    /// How long ago it began.
+    pub age_seconds: u64,
+    /// The bytes that its commands have read.
+    pub read_bytes: u64,
+    /// The bytes that they have written.
+    pub written_bytes: u64,
     /// Commands under way.
     pub commands: usize,
     /// `None` or `CRC32C`.

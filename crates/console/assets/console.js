@@ -85,7 +85,7 @@
     const name = word(fill(code.dataset.name, form, (text) => text || "…"));
     const keys = documentOf(form);
     if (code.dataset.ctl === "resize") return `lunette ctl resize ${name} ${word(keys.create ?? "…")}`;
-    return ["lunette ctl add", name, ...Object.entries(keys).map(([key, value]) => word(`${key}=${toml(value, true)}`))].join(" ");
+    return [`lunette ctl ${code.dataset.ctl}`, name, ...Object.entries(keys).map(([key, value]) => word(`${key}=${toml(value, true)}`))].join(" ");
   }
 
   function showLine(form) {

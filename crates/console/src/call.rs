@@ -56,6 +56,8 @@ enum Line {
     Whole(String),
     /// `add NAME`, which `console.js` completes with the fields of the form.
     Add(String),
+    /// `replace NAME`, likewise.
+    Replace(String),
     /// `resize NAME`, which it completes with the size.
     Resize(String),
 }
@@ -65,9 +67,9 @@ impl Call {
         Self { verb, url, line, condition: None, confirm: None, then: None }
     }
 
-    /// Adds or replaces an object.
-    pub(crate) fn put(place: &Place<'_>) -> Self {
-        Self::new(Verb::Put, place.url(), Line::Add(place.name()))
+    /// Replaces an object.
+    pub(crate) fn replace(place: &Place<'_>) -> Self {
+        Self::new(Verb::Put, place.url(), Line::Replace(place.name()))
     }
 
     /// Adds an object whose name is a field of the form.
@@ -138,6 +140,7 @@ impl Call {
         let (verb, name) = match &self.line {
             Line::Whole(line) => return html! { code.ctl { (line) } },
             Line::Add(name) => ("add", name),
+            Line::Replace(name) => ("replace", name),
             Line::Resize(name) => ("resize", name),
         };
         html! { code.ctl data-ctl=(verb) data-name=(name) { "lunette ctl " (verb) " " (word(name)) } }

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Form, Request, State};
+use axum::extract::{Form, FromRequest, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use lunette_api::{Access, Problem};
+use lunette_api::{Access, Problem, read_body};
 use serde::Deserialize;
 use tower::ServiceExt;
 use zeroize::Zeroizing;
@@ -61,10 +61,7 @@ pub(crate) fn front(inner: Router, access: Access) -> Router {
     let state = Front { access, logins: Arc::default(), inner: inner.clone() };
     let mut routes = Router::new().route("/console/assets/{file}", get(assets::get));
     if access == Access::Tokens {
-        routes = routes
-            .route(LOGIN, get(async || pages::login(None)).post(begin))
-            .route("/console/logout", post(end))
-            .layer(DefaultBodyLimit::max(MAX_LOGIN_BYTES));
+        routes = routes.route(LOGIN, get(async || pages::login(None)).post(begin)).route("/console/logout", post(end));
     }
     routes
         .with_state(state.clone())
@@ -169,10 +166,22 @@ struct Login {
     token: String,
 }
 
-/// Asks the API whether the token holds, and keeps it behind a cookie.
-async fn begin(State(front): State<Front>, Form(Login { token }): Form<Login>) -> Response {
+/// The token in the form of a login, which comes whole and in time or not at all.
+async fn read_token(request: Request) -> Result<Zeroizing<String>, Response> {
+    let (head, body) = request.into_parts();
+    let body = read_body(body, MAX_LOGIN_BYTES).await.map_err(IntoResponse::into_response)?;
+    let form = Form::from_request(Request::from_parts(head, body.into()), &()).await;
+    let Form(Login { token }) = form.map_err(IntoResponse::into_response)?;
     let token = Zeroizing::new(token);
-    let token = Zeroizing::new(token.trim().to_owned());
+    Ok(Zeroizing::new(token.trim().to_owned()))
+}
+
+/// Asks the API whether the token holds, and keeps it behind a cookie.
+async fn begin(State(front): State<Front>, request: Request) -> Response {
+    let token = match read_token(request).await {
+        Ok(token) => token,
+        Err(refused) => return refused,
+    };
     let status = match bearer(&token) {
         None => StatusCode::UNAUTHORIZED,
         Some(token) => {
@@ -190,6 +199,9 @@ async fn begin(State(front): State<Front>, Form(Login { token }): Form<Login>) -
             Ok(cookie) => return (set_cookie(&cookie, LOGIN_LIFETIME.as_secs()), Redirect::to("/")).into_response(),
             Err(_) => "The system gives no random numbers. Try again.",
         },
+        StatusCode::FORBIDDEN => {
+            "This token is for some targets alone, and the console shows all. Use it with lunette ctl, or another one here."
+        }
         StatusCode::UNAUTHORIZED => "This token does not hold. Use one of the server's file of tokens.",
         _ => "The server cannot check tokens now. Its log says why.",
     };

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use lunette_session::keys::Parameters;
 
@@ -25,6 +26,10 @@ pub struct SessionStatus {
     pub portal_group: u16,
     /// Where its connections come from.
     pub peers: Vec<SocketAddr>,
+    /// The addresses of the server that they have come to.
+    pub portals: Vec<SocketAddr>,
+    /// How long ago the first of them came.
+    pub age: Duration,
     /// Commands under way.
     pub commands: usize,
     /// What both sides agreed on.

@@ -6,6 +6,7 @@ pub(crate) mod ecl;
 pub(crate) mod gateways;
 pub(crate) mod hosts;
 pub(crate) mod limits;
+pub(crate) mod metrics;
 pub(crate) mod port_groups;
 pub(crate) mod session;
 pub(crate) mod sources;
@@ -33,6 +34,7 @@ use api::Api;
 use gateways::Gateways;
 use hosts::HostEntry;
 use limits::Limits;
+use metrics::Metrics;
 use port_groups::{Access, PortGroupEntry};
 use session::SessionKeys;
 
@@ -77,6 +79,8 @@ pub(crate) struct Config {
     pub(crate) discovery: Discovery,
     /// Where the API is served. Without it, it is not.
     pub(crate) api: Option<Api>,
+    /// Where the numbers are read without TLS. Without it, by the API alone.
+    pub(crate) metrics: Option<Metrics>,
     #[serde(rename = "target", default)]
     pub(crate) targets: Vec<Target>,
 }
@@ -390,6 +394,9 @@ fn check(config: &Config) -> Result<(), String> {
     }
     check_cores(config.cores)?;
     config.limits.check(config.cores).map_err(|why| format!("limits: {why}"))?;
+    if let Some(metrics) = &config.metrics {
+        metrics.check().map_err(|why| format!("metrics: {why}"))?;
+    }
     if let Some(api) = &config.api {
         api.check().map_err(|why| format!("api: {why}"))?;
     } else if config.targets.is_empty() {
@@ -408,7 +415,7 @@ fn check(config: &Config) -> Result<(), String> {
 
 fn check_target(target: &Target) -> Result<(), String> {
     check_name(&target.name)?;
-    for initiator in target.allow.iter().flatten() {
+    for initiator in target.allow.iter().flatten().filter(|name| *name != hosts::ALL) {
         check_name(initiator)?;
     }
     hosts::check(target).map_err(|why| format!("target {}: {why}", target.name))?;

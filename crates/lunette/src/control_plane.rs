@@ -4,11 +4,15 @@ mod passwords;
 mod schemas;
 mod start;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use lunette_api::audit::{AuditEntry, changes};
 use lunette_api::{
-    Catalog, Changed, Disk, Edit, Event, Events, Health, Notice, Plan, PlannedChange, Problem, Server, Session, Trouble,
+    AuditLog, Caller, Catalog, Changed, Disk, Edit, Event, Events, Health, Notice, Order, Plan, PlannedChange, Problem,
+    Server, Session, Trouble,
 };
+use lunette_device::InitiatorBytes;
 use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
@@ -16,33 +20,60 @@ use crate::config::Config;
 use crate::config::diff::Change;
 use crate::metrics::{self, Snapshot};
 use crate::reload::{Reloader, Wanted, noticed};
+use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
-pub(crate) use start::{open, start};
+pub(crate) use start::{audit, open, start};
 
 /// What is served, and what changes it: on SIGHUP, and by the API.
 #[derive(Clone)]
 pub(crate) struct ControlPlane {
     reloader: Arc<Mutex<Reloader>>,
-    /// The objects of the last change without passwords, for those who look while another one is made.
-    catalog: Arc<RwLock<Arc<Catalog>>>,
+    /// What the last change has left, for clients that look while another one is made. Nothing waits while this is locked.
+    shown: Arc<RwLock<Shown>>,
     control: Control,
     monitor: Monitor,
     events: Events,
     health: Health,
+    audit: Arc<AuditLog>,
+}
+
+/// What clients see: replaced as a whole, never changed.
+#[derive(Clone)]
+struct Shown {
+    /// All objects, without passwords.
+    catalog: Arc<Catalog>,
+    targets: Arc<BTreeMap<String, ServedTarget>>,
+}
+
+impl Shown {
+    fn of(reloader: &Reloader) -> Self {
+        Self { catalog: Arc::new(hidden(reloader.catalog())), targets: Arc::new(reloader.served().targets.clone()) }
+    }
 }
 
 impl ControlPlane {
-    pub(crate) fn new(reloader: Reloader, control: Control, monitor: Monitor) -> Self {
-        let catalog = Arc::new(RwLock::new(Arc::new(hidden(reloader.catalog()))));
+    pub(crate) fn new(reloader: Reloader, control: Control, monitor: Monitor, audit: AuditLog) -> Self {
+        let shown = Arc::new(RwLock::new(Shown::of(&reloader)));
         let (events, health) = (reloader.events().clone(), reloader.health().clone());
-        Self { reloader: Arc::new(Mutex::new(reloader)), catalog, control, monitor, events, health }
+        let audit = Arc::new(audit);
+        Self { reloader: Arc::new(Mutex::new(reloader)), shown, control, monitor, events, health, audit }
     }
 
     /// Reads the files again, and applies them or changes nothing.
     pub(crate) fn reload(&self) {
         let mut reloader = self.reloader();
+        let before = self.catalog();
         reloader.reload();
         self.show(&reloader);
+        drop(reloader);
+        let changes = changes(&before, &self.catalog());
+        if !changes.is_empty() {
+            self.audit.record(AuditEntry::new(&Caller::admin("the files", "SIGHUP"), "reload", Ok(()), changes));
+        }
+    }
+
+    fn shown(&self) -> Shown {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn reloader(&self) -> MutexGuard<'_, Reloader> {
@@ -50,7 +81,21 @@ impl ControlPlane {
     }
 
     fn show(&self, reloader: &Reloader) {
-        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(hidden(reloader.catalog()));
+        let shown = Shown::of(reloader);
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+
+    /// Makes a change. Other changes wait until it is made or refused, so nothing comes between the check of what is in use and the change.
+    fn make(&self, reloader: &mut Reloader, edit: Edit, force: bool) -> Result<Plan, Problem> {
+        let wanted = self.wanted(reloader, edit)?;
+        let plan = self.explain(&wanted, reloader.config())?;
+        if !force {
+            plan.check_use()?;
+        }
+        let changed = reloader.change(wanted);
+        self.show(reloader);
+        changed.map_err(told)?;
+        Ok(plan)
     }
 
     /// What an edit asks for, which sees no passwords.
@@ -69,40 +114,55 @@ impl ControlPlane {
         let explained = wanted.changes.iter().map(|change| PlannedChange {
             change: change.to_string(),
             sessions: sessions.iter().filter_map(|session| notice(change, session)).collect(),
+            takes_away: change.takes_away(),
         });
-        Ok(Plan { changes: explained.collect() })
+        let changes: Vec<PlannedChange> = explained.collect();
+        let needs_force = changes.iter().any(|change| change.takes_away && !change.sessions.is_empty());
+        Ok(Plan { changes, needs_force })
     }
 }
 
 impl Server for ControlPlane {
     fn catalog(&self) -> Arc<Catalog> {
-        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+        self.shown().catalog
     }
 
-    fn plan(&self, edit: Edit) -> Result<Plan, Problem> {
+    fn plan(&self, order: Order) -> Result<Plan, Problem> {
         let reloader = self.reloader();
-        let wanted = self.wanted(&reloader, edit)?;
+        let wanted = self.wanted(&reloader, order.edit)?;
         self.explain(&wanted, reloader.config())
     }
 
-    fn change(&self, edit: Edit) -> Result<Changed, Problem> {
+    fn change(&self, Order { edit, caller, force }: Order) -> Result<Changed, Problem> {
         let mut reloader = self.reloader();
-        let wanted = self.wanted(&reloader, edit)?;
-        let plan = self.explain(&wanted, reloader.config())?;
-        let changed = reloader.change(wanted);
-        self.show(&reloader);
-        changed.map_err(told)?;
-        Ok(Changed { plan, catalog: self.catalog() })
+        let before = self.catalog();
+        let made = self.make(&mut reloader, edit, force);
+        let catalog = self.catalog();
+        drop(reloader);
+        let changes = changes(&before, &catalog);
+        let outcome = made.as_ref().map(drop).map_err(ToString::to_string);
+        self.audit.record(AuditEntry::new(&caller, "change", outcome, changes));
+        Ok(Changed { plan: made?, catalog })
     }
 
     fn sessions(&self) -> Result<Vec<Session>, Problem> {
-        Ok(self.control.sessions().map_err(|error| stopping(&error))?.into_iter().map(session).collect())
+        let all = self.control.sessions().map_err(|error| stopping(&error))?;
+        let targets = self.shown().targets;
+        let bytes = |target: &ServedTarget| target.device.initiator_bytes();
+        let moved: BTreeMap<&str, _> = targets.iter().map(|(name, target)| (name.as_str(), bytes(target))).collect();
+        let of = |status: &SessionStatus| {
+            let of_target = moved.get(status.target.as_deref()?)?;
+            of_target.get(status.initiator.as_str()).copied()
+        };
+        Ok(all.into_iter().map(|status| session(of(&status).unwrap_or_default(), status)).collect())
     }
 
-    fn end_session(&self, id: u16) -> Result<bool, Problem> {
+    fn end_session(&self, id: u16, caller: &Caller) -> Result<bool, Problem> {
         let is_there = self.control.end_session(id).map_err(|error| stopping(&error))?;
         if is_there {
             tracing::info!(session = id, "API: asked to log out");
+            let action = format!("end session {id}");
+            self.audit.record(AuditEntry::new(caller, &action, Ok(()), Vec::new()));
             let text = format!("session {id} was asked to log out");
             self.events.send(Event { kind: "session".into(), text, target: None, initiator: None });
         }
@@ -110,10 +170,10 @@ impl Server for ControlPlane {
     }
 
     fn disks(&self) -> Vec<Disk> {
-        let reloader = self.reloader();
-        let targets = reloader.served().targets.iter();
-        let disks =
-            targets.flat_map(|(name, target)| target.disks.iter().map(move |(number, disk)| (name, number, disk)));
+        let targets = self.shown().targets;
+        let disks = targets
+            .iter()
+            .flat_map(|(name, target)| target.disks.iter().map(move |(number, disk)| (name, number, disk)));
         disks
             .map(|(target, number, disk)| Disk {
                 target: target.clone(),
@@ -141,6 +201,10 @@ impl Server for ControlPlane {
         &self.events
     }
 
+    fn audit(&self) -> &AuditLog {
+        &self.audit
+    }
+
     fn schemas(&self) -> Vec<(String, RefOr<Schema>)> {
         schemas::all()
     }
@@ -161,7 +225,7 @@ fn stopping(error: &UpdateError) -> Problem {
     Problem::unavailable(error.to_string())
 }
 
-fn session(status: SessionStatus) -> Session {
+fn session(InitiatorBytes { read_bytes, written_bytes }: InitiatorBytes, status: SessionStatus) -> Session {
     let Parameters {
         header_digest,
         data_digest,
@@ -183,6 +247,10 @@ fn session(status: SessionStatus) -> Session {
         user: status.user,
         portal_group: status.portal_group,
         peers: status.peers.iter().map(ToString::to_string).collect(),
+        portals: status.portals.iter().map(ToString::to_string).collect(),
+        age_seconds: status.age.as_secs(),
+        read_bytes,
+        written_bytes,
         commands: status.commands,
         header_digest: header_digest.value().into(),
         data_digest: data_digest.value().into(),

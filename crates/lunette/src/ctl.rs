@@ -1,6 +1,9 @@
 //! `lunette ctl`: a client of the API of a running server.
 
 mod apply;
+mod change;
+mod endpoint;
+mod keys;
 mod path;
 mod print;
 
@@ -8,10 +11,9 @@ use std::io::Read as _;
 use std::path::Path;
 
 use clap::{Args, Subcommand};
-use lunette_api::client::{Answer, Client, ClientError};
-use serde_json::{Map, Value, json};
+use lunette_api::client::{Answer, Client, ClientError, Condition};
+use serde_json::{Value, json};
 
-use crate::config::api::Place;
 use crate::failure::Failure;
 use crate::output;
 use path::ObjectPath;
@@ -27,6 +29,12 @@ The first logical unit of a new target, for one initiator:
   lunette ctl add targets/iqn.2026-11.org.example:db 'allow=[\"iqn.2026-11.org.example:db-host\"]'
   lunette ctl add targets/iqn.2026-11.org.example:db/luns/0 disk=/srv/db.img create=10G
 
+`add` refuses what is there, `set` changes the keys that it is given, `replace` leaves no other keys. A new target lets in no initiator until `allow` or
+a host names it; allow=[\"*\"] is for all. What sessions use is removed with --force alone. --dry-run changes nothing.
+
+A server on another machine:
+  lunette ctl --server https://192.0.2.1:8443 --token-file token --ca api-cert.pem ls
+
 Exit codes: 0 done, 1 the server cannot be reached, or has failed, 2 bad usage, 3 the server refuses the request, or the file
 has a mistake.";
 
@@ -36,15 +44,8 @@ has a mistake.";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The server's socket
-    #[arg(
-        long,
-        value_name = "unix:PATH",
-        env = "LUNETTE_API",
-        default_value = "unix:/run/lunette/api.sock",
-        global = true
-    )]
-    api: Place,
+    #[command(flatten)]
+    to: endpoint::To,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -64,31 +65,20 @@ enum Command {
         #[arg(value_name = "PATH")]
         path: ObjectPath,
     },
-    /// Add an object, or replace it
-    Add {
-        #[arg(value_name = "PATH")]
-        path: ObjectPath,
-        /// Keys as in the configuration file; what is no value of TOML counts as text
-        #[arg(value_name = "KEY=VALUE")]
-        keys: Vec<String>,
-    },
+    /// Add an object that is not there yet
+    Add(change::Document),
+    /// Change keys of an object; all others stay
+    Set(change::Set),
+    /// Replace all of an object: keys that are not given go back to their defaults, and a target loses the LUNs and hosts that are not given
+    Replace(change::Document),
     /// Remove an object; one that is not there is no failure
-    Rm {
-        #[arg(value_name = "PATH")]
-        path: ObjectPath,
-    },
+    Rm(change::Remove),
     /// Make the disk of a logical unit longer: its file gets this length
-    Resize {
-        #[arg(value_name = "targets/IQN/luns/NUMBER")]
-        path: ObjectPath,
-        /// Such as 20G
-        #[arg(value_name = "SIZE")]
-        size: String,
-    },
+    Resize(change::Resize),
     /// Add and replace the objects of a file, all of them or none
     Apply(apply::Arguments),
     /// Say what apply would change, and which sessions would notice what
-    Plan(apply::Arguments),
+    Plan(apply::Wanted),
     /// List the sessions
     Sessions,
     /// End a session: its initiator is asked to log out, and may come back
@@ -99,32 +89,36 @@ enum Command {
     },
     /// Print what happens, as it happens
     Events,
+    /// List who has changed what, the latest first
+    Audit {
+        /// How many entries, up to 1000
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        count: usize,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let Place::Unix(socket) = &arguments.api else {
-        return Err(Failure::Usage(format!("{}: ctl speaks to Unix sockets; write unix:PATH", arguments.api)));
-    };
-    let server = Server { client: Client::new(socket).map_err(Failure::other)?, json: arguments.json };
+    let endpoint = arguments.to.endpoint()?;
+    let server = Server { client: Client::new(endpoint).map_err(Failure::other)?, json: arguments.json };
     match &arguments.command {
         Command::Ls { path } | Command::Show { path } => server.show(path),
-        Command::Add { path, keys } => {
-            let document = document(keys)?;
-            let answer = server.send("PUT", &path.url(), Some(&document), None)?;
-            server.print(&answer.value, |_| {
-                format!("{path} {}\n", if answer.status == 201 { "added" } else { "replaced" })
-            })
-        }
-        Command::Rm { path } => server.remove(path),
-        Command::Resize { path, size } => server.resize(path, size),
+        Command::Add(document) => server.add(document),
+        Command::Set(set) => server.set(set),
+        Command::Replace(document) => server.replace(document),
+        Command::Rm(remove) => server.remove(remove),
+        Command::Resize(resize) => server.resize(resize),
         Command::Apply(file) => server.apply(file),
         Command::Plan(file) => server.plan(file),
         Command::Sessions => server.show(&ObjectPath::sessions()),
         Command::Kick { session } => {
-            server.send("DELETE", &ObjectPath::session(*session).url(), None, None)?;
+            server.send("DELETE", &ObjectPath::session(*session).url(), None, Condition::Always)?;
             server.print(&json!({ "asked": session }), |_| format!("session {session} was asked to log out\n"))
         }
         Command::Events => server.follow(),
+        Command::Audit { count } => {
+            let answer = server.get(&format!("/v1/audit?count={count}"))?;
+            server.print(&answer.value, print::audit)
+        }
     }
 }
 
@@ -139,12 +133,12 @@ struct Server {
 }
 
 impl Server {
-    fn send(&self, method: &str, url: &str, body: Option<&Value>, etag: Option<&str>) -> Result<Answer, Failure> {
-        self.client.request(method, url, body, etag).map_err(failure)
+    fn send(&self, method: &str, url: &str, body: Option<&Value>, when: Condition<'_>) -> Result<Answer, Failure> {
+        self.client.request(method, url, body, when).map_err(failure)
     }
 
     fn get(&self, url: &str) -> Result<Answer, Failure> {
-        self.send("GET", url, None, None)
+        self.send("GET", url, None, Condition::Always)
     }
 
     fn print(&self, value: &Value, text: impl FnOnce(&Value) -> String) -> Result<(), Failure> {
@@ -157,30 +151,6 @@ impl Server {
             Value::Array(_) => print::list(path.last(), value),
             _ => print::object(value),
         })
-    }
-
-    fn remove(&self, path: &ObjectPath) -> Result<(), Failure> {
-        let was_there = match self.client.request("GET", &path.url(), None, None) {
-            Err(ClientError::Refused(problem)) if problem.status == 404 => false,
-            answer => answer.map_err(failure).map(|_| true)?,
-        };
-        // This has the last word: it refuses a part of a target that is not there.
-        self.send("DELETE", &path.url(), None, None)?;
-        let removed = was_there.then(|| path.to_string());
-        self.print(&json!({ "removed": removed }), |_| {
-            format!("{path} {}\n", if was_there { "removed" } else { "is not there" })
-        })
-    }
-
-    /// Changes one key of what was read, unless another change has come between.
-    fn resize(&self, path: &ObjectPath, size: &str) -> Result<(), Failure> {
-        if !path.is_lun() {
-            return Err(Failure::Usage(format!("{path} has no size; write targets/IQN/luns/NUMBER")));
-        }
-        let Answer { mut value, etag, .. } = self.get(&path.url())?;
-        value["create"] = size.into();
-        let answer = self.send("PUT", &path.url(), Some(&value), etag.as_deref())?;
-        self.print(&answer.value, |_| format!("{path} resized to {size}\n"))
     }
 
     fn follow(&self) -> Result<(), Failure> {
@@ -202,24 +172,6 @@ fn failure(error: ClientError) -> Failure {
     }
 }
 
-/// The document that KEY=VALUE arguments make.
-fn document(keys: &[String]) -> Result<Value, Failure> {
-    let one = |text: &String| match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), parse_value(value))),
-        _ => Err(Failure::Usage(format!("{text:?}: write KEY=VALUE"))),
-    };
-    keys.iter().map(one).collect::<Result<Map<_, _>, _>>().map(Value::Object)
-}
-
-/// A value of TOML, or else text.
-fn parse_value(text: &str) -> Value {
-    let parsed: Result<Map<String, Value>, _> = toml::from_str(&format!("value = {text}"));
-    match parsed {
-        Ok(mut table) if table.len() == 1 => table.remove("value").unwrap_or_default(),
-        _ => text.into(),
-    }
-}
-
 /// A file, or standard input.
 fn read_input(path: &Path) -> Result<String, Failure> {
     if path.as_os_str() != "-" {
@@ -231,27 +183,4 @@ fn read_input(path: &Path) -> Result<String, Failure> {
         return Err(Failure::Usage(format!("standard input is too long for a configuration: {most} bytes at most")));
     }
     Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_those_of_toml_or_else_text() {
-        for (text, expected) in [
-            ("10G", json!("10G")),
-            ("4096", json!(4096)),
-            ("true", json!(true)),
-            ("\"4096\"", json!("4096")),
-            ("/srv/a b", json!("/srv/a b")),
-            ("[\"iqn.a\"]", json!(["iqn.a"])),
-            ("{ to = [\"192.0.2.1\"] }", json!({ "to": ["192.0.2.1"] })),
-            ("1\nother = 2", json!("1\nother = 2")),
-        ] {
-            assert_eq!(parse_value(text), expected, "{text}");
-        }
-        assert!(document(&["alias".into()]).is_err());
-        assert_eq!(document(&["alias=a=b".into()]).unwrap(), json!({ "alias": "a=b" }));
-    }
 }

@@ -182,7 +182,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let portals = config.portals();
     let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();
     let listeners = sockets.take_portals(&addresses);
-    let api = config.api.as_ref().map(|api| control_plane::open(api, &mut sockets)).transpose()?;
+    let has_api = config.api.is_some();
+    let api = control_plane::open(&config, &mut sockets)?;
     sockets.warn_of_unused();
     let served = Served::open(&config)?;
     let targets = served.target_configs(&config);
@@ -190,7 +191,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let events = Events::default();
     let health = Health::new(events.clone());
     let server = Server::bind(ServerConfig {
-        observer: api.as_ref().map(|_| control_plane::observer(events.clone())),
+        observer: has_api.then(|| control_plane::observer(events.clone())),
         discovery: served.discovery.clone(),
         event_loop: arguments.event_loop.config(),
         cores: config.cores,
@@ -211,12 +212,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     .map_err(Failure::other)?;
     images::follow(server.control())?;
     let control = server.control();
+    let audit = control_plane::audit(&config);
     let control_plane = files.zip(sources).map(|(files, sources)| {
         let reloader = Reloader::new(files, (sources, config), served, control.clone(), (events, health.clone()));
-        ControlPlane::new(reloader, control, server.monitor())
+        ControlPlane::new(reloader, control, server.monitor(), audit)
     });
-    if let (Some(listeners), Some(control_plane)) = (api, &control_plane) {
-        control_plane::start(listeners, control_plane.clone())?;
+    if let Some(control_plane) = control_plane.as_ref().filter(|_| !api.is_empty()) {
+        control_plane::start(api, control_plane.clone())?;
     }
     let reload = move || {
         let has_volumes = volumes::refresh();
@@ -302,6 +304,7 @@ impl Arguments {
             limits: Limits::default(),
             discovery: Discovery::default(),
             api: None,
+            metrics: None,
             targets: vec![target],
         })
     }

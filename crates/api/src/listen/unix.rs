@@ -48,8 +48,8 @@ impl Socket {
 }
 
 impl Listening {
-    /// The next connection; `None` for one that may not be.
-    pub(super) async fn accept(&self) -> io::Result<Option<UnixStream>> {
+    /// The next connection with its user; `None` for one that may not be.
+    pub(super) async fn accept(&self) -> io::Result<Option<(UnixStream, u32)>> {
         let (stream, _) = self.listener.accept().await?;
         let user = stream.peer_cred()?.uid();
         // With a group, the permissions of the file have let the peer in.
@@ -57,7 +57,7 @@ impl Listening {
         if !may {
             tracing::warn!(user, "API: this user may not use the socket");
         }
-        Ok(may.then_some(stream))
+        Ok(may.then_some((stream, user)))
     }
 }
 

@@ -24,16 +24,20 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
                 "send the object as JSON, with Content-Type: application/json",
             ));
         }
-        let bytes = read(request.into_body()).await?;
+        let bytes = read(request.into_body(), MAX_BODY_BYTES).await?;
         let value = serde_json::from_slice(&bytes).map_err(|error| Problem::bad_request(error.to_string()))?;
         Ok(Self(value))
     }
 }
 
-async fn read(body: Body) -> Result<axum::body::Bytes, Problem> {
+/// Reads a body that has this length at most, within [`BODY_TIMEOUT`].
+///
+/// # Errors
+///
+/// When it is longer, or does not come.
+pub async fn read(body: Body, most: usize) -> Result<axum::body::Bytes, Problem> {
     let late =
         || Problem::of_status(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {BODY_TIMEOUT:?}"));
-    let long =
-        |_| Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has {MAX_BODY_BYTES} bytes at most"));
-    timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await.map_err(|_| late())?.map_err(long)
+    let long = |_| Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has {most} bytes at most"));
+    timeout(BODY_TIMEOUT, to_bytes(body, most)).await.map_err(|_| late())?.map_err(long)
 }

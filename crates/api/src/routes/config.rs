@@ -3,17 +3,19 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::Json;
 use super::objects::{Portal, Target};
-use super::{Shared, precondition, tagged};
+use super::query::{How, Query};
+use super::{Done, NewOnly, Shared, precondition, tagged};
+use crate::callers::Caller;
 use crate::edits;
 use crate::objects::{Objects, Tables};
 use crate::problem::Problem;
-use crate::server::{Changed, Plan};
+use crate::server::{Catalog, Changed, Plan};
 
 /// The objects of `conf.d`. Those of the main file are not among them.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -43,7 +45,11 @@ pub(crate) async fn get_config(State(shared): State<Shared>) -> Response {
     put,
     path = "/v1/config",
     tag = "config",
-    params(("If-Match" = String, Header, description = "Only when the ETag of the configuration is this one")),
+    params(
+        ("If-Match" = String, Header, description = "Only when the ETag of the configuration is this one"),
+        ("If-None-Match" = NewOnly, Header, description = "Never: there is a configuration always"),
+        How,
+    ),
     request_body = Config,
     responses(
         (status = 200, description = "What was changed", body = Plan, headers(("ETag" = String, description = "of the configuration"))),
@@ -51,14 +57,20 @@ pub(crate) async fn get_config(State(shared): State<Shared>) -> Response {
 )]
 pub(crate) async fn put_config(
     State(shared): State<Shared>,
+    caller: Caller,
+    Query(how): Query<How>,
     headers: HeaderMap,
     Json(tables): Json<Tables>,
-) -> Result<([(header::HeaderName, HeaderValue); 1], Answer<Plan>), Problem> {
+) -> Result<Response, Problem> {
     let (objects, when) = (Objects::from_tables(tables)?, precondition(&headers)?);
-    let edit = move |catalog: &_| edits::replace(catalog, objects, &when);
-    let Changed { plan, catalog } = shared.ask(move |server| server.change(Box::new(edit))).await?;
-    let etag = HeaderValue::from_str(&catalog.objects.etag()).map_err(|error| Problem::internal(error.to_string()))?;
-    Ok(([(header::ETAG, etag)], Answer(plan)))
+    match shared.change(caller, how, move |catalog| edits::replace(catalog, objects, &when)).await? {
+        Done::Planned(plan) => Ok(Answer(plan).into_response()),
+        Done::Changed(Changed { plan, catalog }) => {
+            let etag = catalog.objects.etag();
+            let etag = HeaderValue::from_str(&etag).map_err(|error| Problem::internal(error.to_string()))?;
+            Ok(([(header::ETAG, etag)], Answer(plan)).into_response())
+        }
+    }
 }
 
 /// Say what a replacement would change
@@ -75,10 +87,12 @@ pub(crate) async fn put_config(
 )]
 pub(crate) async fn plan_config(
     State(shared): State<Shared>,
+    caller: Caller,
     headers: HeaderMap,
     Json(tables): Json<Tables>,
 ) -> Result<Answer<Plan>, Problem> {
     let (objects, when) = (Objects::from_tables(tables)?, precondition(&headers)?);
-    let edit = move |catalog: &_| edits::replace(catalog, objects, &when);
-    shared.ask(move |server| server.plan(Box::new(edit))).await.map(Answer)
+    // Whoever asks makes no change.
+    let edit = move |catalog: &Catalog| edits::replace(catalog, objects, &when);
+    shared.plan(caller, edit).await.map(Answer)
 }

@@ -7,7 +7,7 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 const REFUSALS: [(u16, &str); 13] = [
     (400, "The request cannot be understood"),
     (401, "A token is needed"),
-    (403, "A browser sends the change for another site"),
+    (403, "The token does not allow it, or a browser sends the change for another site"),
     (404, "There is no such object"),
     (408, "The body has not come in time"),
     (409, "The change contradicts what is served"),
@@ -84,7 +84,7 @@ fn complete_paths(paths: &mut Map<String, Value>) {
                 // What is in the path is there; all headers may be left out.
                 parameter["required"] = (parameter["in"] == "path").into();
             }
-            add_refusals(method, operation);
+            add_refusals(operation);
             if method == "put" {
                 leave_out_the_name(operation);
                 link(operation, path, &all);
@@ -93,8 +93,8 @@ fn complete_paths(paths: &mut Map<String, Value>) {
     }
 }
 
-fn add_refusals(method: &str, operation: &mut Value) {
-    let statuses: Vec<_> = REFUSALS.into_iter().filter(|(status, _)| is_possible(method, operation, *status)).collect();
+fn add_refusals(operation: &mut Value) {
+    let statuses: Vec<_> = REFUSALS.into_iter().filter(|(status, _)| is_possible(operation, *status)).collect();
     let responses = &mut operation["responses"];
     for (status, what) in statuses {
         let status = status.to_string();
@@ -106,14 +106,13 @@ fn add_refusals(method: &str, operation: &mut Value) {
 }
 
 /// Whether an operation may be refused with this status.
-fn is_possible(method: &str, operation: &Value, status: u16) -> bool {
-    let (has_body, changes) = (operation.get("requestBody").is_some(), method != "get");
-    let names = parameters(operation, "path");
+fn is_possible(operation: &Value, status: u16) -> bool {
+    let has_body = operation.get("requestBody").is_some();
+    let (names, queries) = (parameters(operation, "path"), parameters(operation, "query"));
     let is_conditional = has_body || !parameters(operation, "header").is_empty();
     match status {
-        400 => has_body || !names.is_empty(),
-        401 | 503 => operation.get("security").is_none(),
-        403 => changes,
+        400 => has_body || !names.is_empty() || !queries.is_empty(),
+        401 | 403 | 503 => operation.get("security").is_none(),
         404 => !names.is_empty(),
         409 | 412 | 422 => is_conditional,
         408 | 413 | 415 => has_body,

@@ -11,6 +11,7 @@ use futures_util::stream::unfold;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Shared;
+use crate::callers::Caller;
 use crate::limits::{MAX_EVENT_READERS, MAX_EVENTS_BEHIND};
 use crate::problem::Problem;
 use crate::server::Event;
@@ -31,20 +32,24 @@ const ALIVE: Duration = Duration::from_secs(15);
 )]
 pub(crate) async fn read_events(
     State(shared): State<Shared>,
+    caller: Caller,
 ) -> Result<Sse<impl Stream<Item = Result<Sent, Infallible>>>, Problem> {
     let place = Arc::clone(&shared.readers).try_acquire_owned().map_err(|_| {
         Problem::unavailable(format!("{MAX_EVENT_READERS} clients read events already; end one of them first"))
     })?;
     let events = shared.server.events().subscribe();
-    let stream = unfold((events, place), |(mut events, place)| async move {
-        let event = match events.recv().await {
-            Ok(event) => event,
-            Err(RecvError::Lagged(count)) => lost(count),
-            Err(RecvError::Closed) => return None,
+    let stream = unfold((events, place, caller), |(mut events, place, caller)| async move {
+        let event = loop {
+            match events.recv().await {
+                Ok(event) if !caller.sees(event.target.as_deref()) => {}
+                Ok(event) => break event,
+                Err(RecvError::Lagged(count)) => break lost(count),
+                Err(RecvError::Closed) => return None,
+            }
         };
         let sent = Sent::default().event(&event.kind).json_data(&event);
         // Texts and nothing else become JSON.
-        Some((Ok(sent.unwrap_or_default()), (events, place)))
+        Some((Ok(sent.unwrap_or_default()), (events, place, caller)))
     });
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(ALIVE)))
 }

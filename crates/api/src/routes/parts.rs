@@ -1,7 +1,5 @@
 //! `/v1/targets/{target}/luns` and `/v1/targets/{target}/hosts`: parts of a target, which stand in its file.
 
-use std::sync::Arc;
-
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -11,13 +9,15 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::body::Json;
-use super::objects::key;
+use super::objects::{Asked, key, removed};
 use super::path::Path;
-use super::{NewOnly, Shared, precondition, tagged};
+use super::query::{How, Query};
+use super::{Done, NewOnly, Shared, precondition, tagged};
+use crate::callers::Caller;
 use crate::edits::{self, Part};
 use crate::objects::{Document, Kind};
 use crate::problem::Problem;
-use crate::server::Catalog;
+use crate::server::{Catalog, Plan};
 
 /// A logical unit, with the keys of `lun`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -28,6 +28,24 @@ pub(crate) struct Lun(Document);
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(value_type = Object)]
 pub(crate) struct Host(Document);
+
+/// A logical unit, or what a dry run says.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "a schema")]
+pub(crate) enum LunOrPlan {
+    Lun(Lun),
+    Plan(Plan),
+}
+
+/// A host, or what a dry run says.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "a schema")]
+pub(crate) enum HostOrPlan {
+    Host(Host),
+    Plan(Plan),
+}
 
 /// What a target has of these parts.
 fn of_target<T>(catalog: &Catalog, target: &str, find: impl FnOnce(&Document) -> T) -> Result<T, Problem> {
@@ -46,26 +64,31 @@ async fn change(
     shared: &Shared,
     target: &str,
     (part, name): (Part, String),
-    headers: &HeaderMap,
+    Asked { caller, how, headers }: Asked,
     wanted: Option<Document>,
-) -> Result<Arc<Catalog>, Problem> {
-    let (key, when) = (key(Kind::Target, target)?, precondition(headers)?);
+) -> Result<Done, Problem> {
+    let (key, when) = (key(Kind::Target, target)?, precondition(&headers)?);
     let edit = move |catalog: &_| edits::change_part(catalog, &key, (part, &name), wanted, &when);
-    shared.ask(move |server| server.change(Box::new(edit))).await.map(|changed| changed.catalog)
+    shared.change(caller, how, edit).await
 }
 
 async fn put(
     shared: &Shared,
     target: &str,
     (part, name): (Part, String),
-    headers: &HeaderMap,
+    asked: Asked,
     document: Document,
 ) -> Result<Response, Problem> {
+    asked.caller.check_target(Some(target))?;
     let was_there = of_target(&shared.server.catalog(), target, |document| part.find(document, &name))??.is_some();
-    let catalog = change(shared, target, (part, name.clone()), headers, Some(document)).await?;
-    let mut response = get(&catalog, target, part, &name)?;
-    *response.status_mut() = if was_there { StatusCode::OK } else { StatusCode::CREATED };
-    Ok(response)
+    match change(shared, target, (part, name.clone()), asked, Some(document)).await? {
+        Done::Planned(plan) => Ok(Answer(plan).into_response()),
+        Done::Changed(changed) => {
+            let mut response = get(&changed.catalog, target, part, &name)?;
+            *response.status_mut() = if was_there { StatusCode::OK } else { StatusCode::CREATED };
+            Ok(response)
+        }
+    }
 }
 
 /// List the logical units of a target
@@ -80,8 +103,10 @@ async fn put(
 )]
 pub(crate) async fn list_luns(
     State(shared): State<Shared>,
+    caller: Caller,
     Path(target): Path<String>,
 ) -> Result<Answer<Vec<Value>>, Problem> {
+    caller.check_target(Some(&target))?;
     of_target(&shared.server.catalog(), &target, |document| Answer(Part::Lun.all(document).to_vec()))
 }
 
@@ -100,8 +125,10 @@ pub(crate) async fn list_luns(
 )]
 pub(crate) async fn get_lun(
     State(shared): State<Shared>,
+    caller: Caller,
     Path((target, number)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
+    caller.check_target(Some(&target))?;
     get(&shared.server.catalog(), &target, Part::Lun, &number)
 }
 
@@ -115,20 +142,23 @@ pub(crate) async fn get_lun(
         ("number" = u16, Path, maximum = 65535, description = "The LUN"),
         ("If-Match" = String, Header, description = "Only when its ETag is this one"),
         ("If-None-Match" = NewOnly, Header, description = "Only when it is not there yet"),
+        How,
     ),
     request_body = Lun,
     responses(
-        (status = 200, description = "It was there", body = Lun, headers(("ETag" = String))),
+        (status = 200, description = "It was there, or this is a dry run", body = LunOrPlan, headers(("ETag" = String))),
         (status = 201, description = "It is new", body = Lun, headers(("ETag" = String))),
     )
 )]
 pub(crate) async fn put_lun(
     State(shared): State<Shared>,
+    caller: Caller,
     Path((target, number)): Path<(String, String)>,
+    Query(how): Query<How>,
     headers: HeaderMap,
     Json(Lun(document)): Json<Lun>,
 ) -> Result<Response, Problem> {
-    put(&shared, &target, (Part::Lun, number), &headers, document).await
+    put(&shared, &target, (Part::Lun, number), Asked { caller, how, headers }, document).await
 }
 
 /// Remove a logical unit
@@ -142,18 +172,21 @@ pub(crate) async fn put_lun(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
         ("number" = u16, Path, maximum = 65535, description = "The LUN"),
         ("If-Match" = String, Header, description = "Only when its ETag is this one"),
+        How,
     ),
     responses(
+        (status = 200, description = "What a dry run says", body = Plan),
         (status = 204, description = "It is not there any more"),
     )
 )]
 pub(crate) async fn delete_lun(
     State(shared): State<Shared>,
+    caller: Caller,
     Path((target, number)): Path<(String, String)>,
+    Query(how): Query<How>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    change(&shared, &target, (Part::Lun, number), &headers, None).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    change(&shared, &target, (Part::Lun, number), Asked { caller, how, headers }, None).await.map(removed)
 }
 
 /// List the hosts of a target, in the order in which they are looked through
@@ -168,8 +201,10 @@ pub(crate) async fn delete_lun(
 )]
 pub(crate) async fn list_hosts(
     State(shared): State<Shared>,
+    caller: Caller,
     Path(target): Path<String>,
 ) -> Result<Answer<Vec<Value>>, Problem> {
+    caller.check_target(Some(&target))?;
     of_target(&shared.server.catalog(), &target, |document| Answer(Part::Host.all(document).to_vec()))
 }
 
@@ -188,8 +223,10 @@ pub(crate) async fn list_hosts(
 )]
 pub(crate) async fn get_host(
     State(shared): State<Shared>,
+    caller: Caller,
     Path((target, host)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
+    caller.check_target(Some(&target))?;
     get(&shared.server.catalog(), &target, Part::Host, &host)
 }
 
@@ -203,25 +240,28 @@ pub(crate) async fn get_host(
         ("host" = String, Path, description = "The host's name", example = "node-a"),
         ("If-Match" = String, Header, description = "Only when its ETag is this one"),
         ("If-None-Match" = NewOnly, Header, description = "Only when it is not there yet"),
+        How,
     ),
     request_body = Host,
     responses(
-        (status = 200, description = "It was there", body = Host, headers(("ETag" = String))),
+        (status = 200, description = "It was there, or this is a dry run", body = HostOrPlan, headers(("ETag" = String))),
         (status = 201, description = "It is new", body = Host, headers(("ETag" = String))),
     )
 )]
 pub(crate) async fn put_host(
     State(shared): State<Shared>,
+    caller: Caller,
     Path((target, host)): Path<(String, String)>,
+    Query(how): Query<How>,
     headers: HeaderMap,
     Json(Host(document)): Json<Host>,
 ) -> Result<Response, Problem> {
-    put(&shared, &target, (Part::Host, host), &headers, document).await
+    put(&shared, &target, (Part::Host, host), Asked { caller, how, headers }, document).await
 }
 
 /// Remove a host
 ///
-/// The sessions that belong to it are asked to log out. A target without hosts lets in all initiators.
+/// The sessions that belong to it are asked to log out. A target that loses its last host lets in no initiator.
 #[utoipa::path(
     delete,
     path = "/v1/targets/{target}/hosts/{host}",
@@ -230,16 +270,19 @@ pub(crate) async fn put_host(
         ("target" = String, Path, description = "The target's iSCSI name", example = "iqn.2026-11.org.example:db"),
         ("host" = String, Path, description = "The host's name", example = "node-a"),
         ("If-Match" = String, Header, description = "Only when its ETag is this one"),
+        How,
     ),
     responses(
+        (status = 200, description = "What a dry run says", body = Plan),
         (status = 204, description = "It is not there any more"),
     )
 )]
 pub(crate) async fn delete_host(
     State(shared): State<Shared>,
+    caller: Caller,
     Path((target, host)): Path<(String, String)>,
+    Query(how): Query<How>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    change(&shared, &target, (Part::Host, host), &headers, None).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    change(&shared, &target, (Part::Host, host), Asked { caller, how, headers }, None).await.map(removed)
 }

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Shared;
 use super::path::Path;
+use crate::callers::Caller;
 use crate::problem::Problem;
 use crate::server::{Server, Session};
 
@@ -18,6 +19,17 @@ fn missing(id: u16) -> Problem {
     Problem::not_found(&format!("session {id}"))
 }
 
+/// The sessions that a client may see.
+async fn seen(shared: &Shared, caller: &Caller) -> Result<Vec<Session>, Problem> {
+    let mut sessions = shared.ask(Server::sessions).await?;
+    sessions.retain(|session| caller.sees(session.target.as_deref()));
+    Ok(sessions)
+}
+
+async fn find(shared: &Shared, caller: &Caller, id: u16) -> Result<Session, Problem> {
+    seen(shared, caller).await?.into_iter().find(|session| session.id == id).ok_or_else(|| missing(id))
+}
+
 /// List the sessions
 #[utoipa::path(
     get,
@@ -27,8 +39,11 @@ fn missing(id: u16) -> Problem {
         (status = 200, body = Vec<Session>),
     )
 )]
-pub(crate) async fn list_sessions(State(shared): State<Shared>) -> Result<Answer<Vec<Session>>, Problem> {
-    shared.ask(Server::sessions).await.map(Answer)
+pub(crate) async fn list_sessions(
+    State(shared): State<Shared>,
+    caller: Caller,
+) -> Result<Answer<Vec<Session>>, Problem> {
+    seen(&shared, &caller).await.map(Answer)
 }
 
 /// Read a session
@@ -43,11 +58,10 @@ pub(crate) async fn list_sessions(State(shared): State<Shared>) -> Result<Answer
 )]
 pub(crate) async fn get_session(
     State(shared): State<Shared>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Answer<Session>, Problem> {
-    let id = number(&id)?;
-    let all = shared.ask(Server::sessions).await?;
-    all.into_iter().find(|session| session.id == id).map(Answer).ok_or_else(|| missing(id))
+    find(&shared, &caller, number(&id)?).await.map(Answer)
 }
 
 /// End a session
@@ -62,8 +76,15 @@ pub(crate) async fn get_session(
         (status = 202, description = "Its initiator was asked to log out"),
     )
 )]
-pub(crate) async fn end_session(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, Problem> {
+pub(crate) async fn end_session(
+    State(shared): State<Shared>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
     let id = number(&id)?;
-    let is_there = shared.ask(move |server| server.end_session(id)).await?;
+    if caller.targets.is_some() {
+        find(&shared, &caller, id).await?;
+    }
+    let is_there = shared.ask(move |server| server.end_session(id, &caller)).await?;
     if is_there { Ok(StatusCode::ACCEPTED.into_response()) } else { Err(missing(id)) }
 }

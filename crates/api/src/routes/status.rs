@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use super::Shared;
+use crate::callers::Caller;
 use crate::health::Trouble;
 use crate::problem::Problem;
 use crate::server::Disk;
@@ -21,8 +22,10 @@ use crate::server::Disk;
         (status = 200, body = Vec<Disk>),
     )
 )]
-pub(crate) async fn disks(State(shared): State<Shared>) -> Result<Answer<Vec<Disk>>, Problem> {
-    shared.ask(|server| Ok(server.disks())).await.map(Answer)
+pub(crate) async fn disks(State(shared): State<Shared>, caller: Caller) -> Result<Answer<Vec<Disk>>, Problem> {
+    let mut disks = shared.ask(|server| Ok(server.disks())).await?;
+    disks.retain(|disk| caller.sees(Some(&disk.target)));
+    Ok(Answer(disks))
 }
 
 /// Say that the API answers

@@ -85,7 +85,7 @@ pub(super) fn cells(target: &str, host: &Document, origin: Origin) -> Markup {
 fn remove(target: &str, name: &str) -> Markup {
     Call::remove(&Place(&["targets", target, "hosts", name]))
         .confirm(format!(
-            "Remove the host {name}? Its sessions are asked to log out. A target without hosts lets in all initiators."
+            "Remove the host {name}? Its sessions are asked to log out. A target that loses its last host lets in no initiator."
         ))
         .then("/console/hosts")
         .button("remove-host", "Remove the host")
@@ -99,7 +99,7 @@ pub(super) fn rules(target: &str, document: &Document, host: Option<&Value>) -> 
     let rules = shown.as_object().unwrap_or(&none);
     let name = text(rules, "name");
     let call = match host {
-        Some(host) => Call::put(&Place(&["targets", target, "hosts", name])).of(host),
+        Some(host) => Call::replace(&Place(&["targets", target, "hosts", name])).of(host),
         None => Call::add(&Place(&["targets", target, "hosts"]), "name"),
     };
     let lines = |key| texts(rules, key).unwrap_or_default().join(" ");

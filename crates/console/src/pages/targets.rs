@@ -47,7 +47,7 @@ fn add() -> Markup {
     let fields = html! {
         (Field { name: "name", label: "Name", kind: As::Path, value: "", hint: "iqn.2026-11.org.example:db", required: true }.show())
         (Field { name: "alias", label: "Alias, for people", kind: As::Text, value: "", hint: "", required: false }.show())
-        (check("allow", "Let in no initiator yet", "[]", true))
+        (Field { name: "allow", label: "Initiators that are let in (none when empty, * for all)", kind: As::List, value: "", hint: "iqn.2026-11.org.example:host", required: false }.show())
         (call.submit("add-target", "Add the target"))
     };
     form(&json!({}), &fields)
@@ -158,7 +158,7 @@ fn hosts_of(name: &str, target: &Document, origin: Origin) -> Markup {
 fn whole(name: &str) -> Markup {
     let parts = ["targets", name];
     let place = Place(&parts);
-    let change = Call::put(&place);
+    let change = Call::replace(&place);
     let remove = Call::remove(&place)
         .confirm(format!(
             "Remove the target {name}? Its sessions are asked to log out. The disks themselves stay as they are."

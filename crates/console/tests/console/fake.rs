@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
+use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use lunette_api::{
-    Access, Catalog, Changed, Disk, Edit, Event, Events, Key, Kind, Notice, Plan, PlannedChange, Problem, Server,
-    Session, Site,
+    Access, AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Key, Kind, Notice, Order, Plan, PlannedChange,
+    Problem, Server, Session, Site,
 };
 use lunette_console::Console;
 use serde_json::{Value, json};
@@ -33,6 +33,7 @@ pub(crate) struct Fake {
     catalog: Mutex<Arc<Catalog>>,
     sessions: Mutex<Vec<Session>>,
     events: Events,
+    audit: AuditLog,
     scrapes: AtomicU32,
     is_broken: AtomicBool,
     /// The changes, plans and ends of sessions.
@@ -86,6 +87,7 @@ impl Fake {
         let server: Arc<dyn Server> = Arc::clone(self) as _;
         let console = Console::new(Arc::clone(&server));
         let routes = lunette_api::router(server).merge(console.pages(access));
+        let routes = routes.layer(Extension(Arc::new(Caller::admin("a test", "here"))));
         let routes = match access {
             Access::Open => routes,
             Access::Tokens => routes.layer(from_fn(require_token)),
@@ -154,6 +156,10 @@ fn session(id: u16, initiator: &str) -> Session {
         host: Some("node-a".into()),
         user: Some("node-a".into()),
         portal_group: 1,
+        portals: vec!["192.0.2.1:3260".into()],
+        age_seconds: 3725,
+        read_bytes: 5 << 30,
+        written_bytes: 3 << 20,
         peers: vec!["192.0.2.7:51234".into(), "192.0.2.7:51235".into()],
         commands: 12,
         header_digest: "CRC32C".into(),
@@ -173,15 +179,16 @@ impl Server for Fake {
         Arc::clone(&self.catalog.lock().unwrap())
     }
 
-    fn plan(&self, edit: Edit) -> Result<Plan, Problem> {
+    fn plan(&self, Order { edit, .. }: Order) -> Result<Plan, Problem> {
         self.call("plan");
         edit(&self.catalog())?;
         let notices = "unit attention REPORTED LUNS DATA HAS CHANGED".into();
         let sessions = vec![Notice { session: 7, initiator: "iqn.2026-11.org.example:node-a".into(), notices }];
-        Ok(Plan { changes: vec![PlannedChange { change: format!("target {TARGET}: LUN 1 removed"), sessions }] })
+        let change = format!("target {TARGET}: LUN 1 removed");
+        Ok(Plan { changes: vec![PlannedChange { change, sessions, takes_away: true }], needs_force: true })
     }
 
-    fn change(&self, edit: Edit) -> Result<Changed, Problem> {
+    fn change(&self, Order { edit, .. }: Order) -> Result<Changed, Problem> {
         self.call("change");
         let mut catalog = self.catalog.lock().unwrap();
         let objects = edit(&catalog)?;
@@ -195,7 +202,7 @@ impl Server for Fake {
         Ok(self.sessions.lock().unwrap().clone())
     }
 
-    fn end_session(&self, id: u16) -> Result<bool, Problem> {
+    fn end_session(&self, id: u16, _: &Caller) -> Result<bool, Problem> {
         self.call("end");
         Ok(self.end(id))
     }
@@ -246,6 +253,10 @@ impl Server for Fake {
 
     fn events(&self) -> &Events {
         &self.events
+    }
+
+    fn audit(&self) -> &AuditLog {
+        &self.audit
     }
 
     fn schemas(&self) -> Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::Schema>)> {

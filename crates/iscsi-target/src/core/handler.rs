@@ -13,7 +13,7 @@ use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged};
 
 use super::Core;
 use super::connections::Conn;
-use super::mesh::Source;
+use super::mesh::{Came, Source};
 
 impl Handler for Core {
     fn accepted(
@@ -197,7 +197,8 @@ impl Core {
         };
         match self.new_login(cx, portal_group, (peer, local)) {
             Ok(login) => {
-                let conn = Conn::new(Box::new(login), peer, permit);
+                let came = Came { to: local, at: Instant::now() };
+                let conn = Conn::new(Box::new(login), peer, came, permit);
                 if let Some(evicted) = self.connections.insert_targetless(id, conn, source) {
                     if let Some(conn) = self.connections.get(evicted) {
                         tracing::warn!(peer = %conn.peer, "connection ended: too many others have no target");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::SessionInfo;
@@ -55,8 +56,10 @@ impl Core {
             let Some(session) = &conn.session else { continue };
             let status = list.entry(session.tsih.0).or_insert_with(|| status_of(session));
             status.commands += conn.tasks.len();
+            status.age = status.age.max(conn.came.at.elapsed());
             if !self.connections.is_parked(id) {
                 status.peers.push(conn.peer);
+                status.portals.push(conn.came.to);
             }
         }
         list.into_values().collect()
@@ -74,6 +77,8 @@ fn status_of(session: &SessionInfo) -> SessionStatus {
         user: session.chap_user.clone(),
         portal_group: session.portal_group,
         peers: Vec::new(),
+        portals: Vec::new(),
+        age: Duration::ZERO,
         commands: 0,
         parameters: session.parameters.clone(),
     }

@@ -52,6 +52,20 @@ pub(crate) enum Change {
     },
 }
 
+impl Change {
+    /// Whether it takes away what sessions may use: a target, a logical unit, a host or a portal.
+    pub(crate) fn takes_away(&self) -> bool {
+        matches!(
+            self,
+            Self::PortalRemoved(_)
+                | Self::DatagramPortalRemoved(_)
+                | Self::TargetRemoved(_)
+                | Self::Host { change: HostChange::Removed, .. }
+                | Self::Lun { change: LunChange::Removed, .. }
+        )
+    }
+}
+
 /// A change to the rules of initiators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostChange {
@@ -93,6 +107,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
         limits,
         discovery,
         api,
+        metrics,
         targets,
     } = old;
     let Discovery { chap: _, mutual_chap: _ } = discovery;
@@ -110,6 +125,9 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     }
     if *api != new.api {
         found.refused.push("api cannot change while the server runs".into());
+    }
+    if *metrics != new.metrics {
+        found.refused.push("metrics cannot change while the server runs".into());
     }
     if *limits != new.limits {
         found.refused.push("limits cannot change while the server runs".into());

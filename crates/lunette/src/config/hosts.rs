@@ -54,7 +54,7 @@ pub(crate) struct MappedLun {
 /// A network, or one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Network(IpNet);
+pub(crate) struct Network(pub(super) IpNet);
 
 impl TryFrom<String> for Network {
     type Error = String;
@@ -78,7 +78,7 @@ impl fmt::Display for Network {
 
 /// Checks the hosts of a target, except for what their secret files hold.
 pub(super) fn check(target: &Target) -> Result<(), String> {
-    if target.allow.is_some() && !target.hosts.is_empty() {
+    if target.allow.as_ref().is_some_and(|allow| !allow.is_empty()) && !target.hosts.is_empty() {
         return Err("allow is for targets without hosts; write initiators of a host instead".into());
     }
     for (index, host) in target.hosts.iter().enumerate() {
@@ -119,10 +119,18 @@ fn lun_map(host: &HostEntry) -> Result<LunMap, String> {
     LunMap::only(entries, host.read_only).map_err(|error| error.to_string())
 }
 
+/// In `allow`: all initiators.
+pub(crate) const ALL: &str = "*";
+
+/// The initiators that a target without hosts lets in; `None` for all.
+fn admitted(target: &Target) -> Option<Vec<String>> {
+    target.allow.clone().filter(|allow| !allow.iter().any(|name| name == ALL))
+}
+
 /// The hosts of a target, with their secrets read. Without hosts there is one: of the initiators that `allow` names, or of all.
 pub(crate) fn read(target: &Target) -> Result<Vec<HostConfig>, Failure> {
     if target.hosts.is_empty() {
-        return Ok(vec![HostConfig { host: Host::of_initiators(target.allow.clone()), ..HostConfig::everyone() }]);
+        return Ok(vec![HostConfig { host: Host::of_initiators(admitted(target)), ..HostConfig::everyone() }]);
     }
     target.hosts.iter().map(|host| read_host(host, &target.name)).collect()
 }
@@ -139,7 +147,7 @@ fn read_host(entry: &HostEntry, target: &str) -> Result<HostConfig, Failure> {
 /// The hosts of a target without their secrets: what decides which initiator belongs to which host.
 pub(crate) fn without_secrets(target: &Target) -> Vec<Arc<Host>> {
     match target.hosts.as_slice() {
-        [] => vec![Arc::new(Host::of_initiators(target.allow.clone()))],
+        [] => vec![Arc::new(Host::of_initiators(admitted(target)))],
         hosts => hosts.iter().map(|entry| Arc::new(host(entry))).collect(),
     }
 }
@@ -200,6 +208,22 @@ mod tests {
     }
 
     #[test]
+    fn without_hosts_allow_decides_and_an_asterisk_is_all() {
+        for (keys, expected) in [
+            ("", None),
+            ("allow = [\"*\"]", None),
+            ("allow = []", Some(Vec::new())),
+            ("allow = [\"iqn.x\"]", Some(vec!["iqn.x".to_owned()])),
+        ] {
+            let target = target(keys).unwrap();
+            assert_eq!(read(&target).unwrap()[0].host.initiators, expected, "{keys}");
+            assert_eq!(without_secrets(&target)[0].initiators, expected, "{keys}");
+        }
+        let closed = target("allow = []\n[[target.host]]\nname = \"h\"").unwrap();
+        assert_eq!(read(&closed).unwrap().len(), 1, "hosts decide, and without them nothing is let in");
+    }
+
+    #[test]
     fn mistakes_in_hosts_are_named() {
         let host = |keys: &str| format!("[[target.host]]\nname = \"h\"\n{keys}");
         for (hosts, expected) in [
@@ -213,7 +237,7 @@ mod tests {
             (host("lun = [{ number = 0, as = 16384 }]"), "beyond 16383"),
             (host("mutual_chap = { user = \"a\", secret_file = \"b\" }"), "needs a chap user"),
             ("[[target.host]]\nname = \"a b\"".into(), "letters, digits"),
-            (format!("allow = []\n{}", host("")), "allow is for targets without hosts"),
+            (format!("allow = [\"iqn.x\"]\n{}", host("")), "allow is for targets without hosts"),
         ] {
             let error = target(&hosts).err().unwrap_or_default();
             assert!(error.contains(expected), "{hosts}: {error}");

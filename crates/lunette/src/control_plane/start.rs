@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use lunette_api::{Listener, Place as Open, Server, TokenFile, serve_with};
+use lunette_api::{AuditLog, Listener, Place as Open, Server, TokenFile, serve_with};
 use lunette_console::Console;
 use lunette_files::Content;
 use rustls::ServerConfig;
@@ -12,7 +12,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::ControlPlane;
+use crate::config::Config;
 use crate::config::api::{Api, Place, Tls};
+use crate::config::metrics::Metrics;
 use crate::failure::Failure;
 use crate::systemd::Sockets;
 
@@ -21,14 +23,30 @@ const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 
 const PRIVATE_KEY: Content = Content { name: "a private key in PEM", max_bytes: 64 << 10 };
 
 /// Opens the places of the API, or takes `sockets` for them, before anything is served.
-pub(crate) fn open(api: &Api, sockets: &mut Sockets) -> Result<Vec<Listener>, Failure> {
+pub(crate) fn open(config: &Config, sockets: &mut Sockets) -> Result<Vec<Listener>, Failure> {
+    let mut listeners = Vec::new();
+    if let Some(api) = &config.api {
+        open_api(api, sockets, &mut listeners)?;
+    }
+    for address in config.metrics.iter().flat_map(|metrics| &metrics.listen) {
+        let networks = config.metrics.as_ref().map(Metrics::networks).unwrap_or_default();
+        let place = Open::Metrics { address: *address, networks };
+        let failed = |error| Failure::Address(format!("metrics at {address}: {error}"));
+        let listener = Listener::open(place).map_err(failed)?;
+        tracing::info!(address = listener.address().map(tracing::field::display), "metrics can be read at {address}");
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn open_api(api: &Api, sockets: &mut Sockets, listeners: &mut Vec<Listener>) -> Result<(), Failure> {
     let group = api.group.as_deref().map(group).transpose()?;
     let tls = api.tls.as_ref().map(server_config).transpose()?;
     let tokens = match &api.tokens {
         Some(path) => Some(TokenFile::open(path.clone()).map_err(|error| failed(path, error))?),
         None => None,
     };
-    let mut open = |place: &Place| {
+    for place in &api.listen {
         let wanted = match (place, &tls, &tokens) {
             (Place::Unix(path), ..) => Open::Unix { path: path.clone(), group, listener: sockets.take_path(path) },
             (Place::Tcp(address), Some(tls), Some(tokens)) => {
@@ -39,9 +57,20 @@ pub(crate) fn open(api: &Api, sockets: &mut Sockets) -> Result<Vec<Listener>, Fa
         };
         let listener = Listener::open(wanted).map_err(|error| Failure::Address(format!("API at {place}: {error}")))?;
         tracing::info!(address = listener.address().map(tracing::field::display), "the API listens at {place}");
-        Ok(listener)
-    };
-    api.listen.iter().map(&mut open).collect()
+        listeners.push(listener);
+    }
+    Ok(())
+}
+
+/// The audit log beside the state. Without a file for the state it ends with the process, as it does when its own file cannot be opened.
+pub(crate) fn audit(config: &Config) -> AuditLog {
+    let Some(state) = config.state.as_ref().filter(|_| config.api.is_some()) else { return AuditLog::default() };
+    let mut path = state.as_os_str().to_owned();
+    path.push(".audit");
+    AuditLog::open(Path::new(&path)).unwrap_or_else(|problem| {
+        tracing::error!("changes are kept in memory alone: {problem}");
+        AuditLog::default()
+    })
 }
 
 /// Serves the API and the console on a thread of their own.

@@ -3,18 +3,25 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lunette_api::client::ClientError;
+use lunette_api::client::{ClientError, Condition};
 use lunette_api::{Objects, Problem, Tables, objects};
 use serde_json::{Value, json};
 
+use super::change::{ATTEMPTS, How};
 use super::{Server, failure, print, read_input};
 use crate::failure::Failure;
 
-/// How often a change is made again when another one has come between.
-const ATTEMPTS: usize = 5;
-
 #[derive(Args)]
 pub(super) struct Arguments {
+    #[command(flatten)]
+    wanted: Wanted,
+    #[command(flatten)]
+    how: How,
+}
+
+/// The objects that are wanted.
+#[derive(Args)]
+pub(super) struct Wanted {
     /// A file with tables target and portal, as in the configuration; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
@@ -25,10 +32,11 @@ pub(super) struct Arguments {
 
 impl Server {
     pub(super) fn apply(&self, arguments: &Arguments) -> Result<(), Failure> {
-        let named = named(arguments)?;
+        let named = named(&arguments.wanted)?;
         for attempt in 1.. {
-            let (wanted, etag) = self.wanted(&named, arguments.prune)?;
-            match self.client.request("PUT", "/v1/config", Some(&wanted), etag.as_deref()) {
+            let (wanted, etag) = self.wanted(&named, arguments.wanted.prune)?;
+            let when = etag.as_deref().map_or(Condition::Always, Condition::Matches);
+            match self.client.request("PUT", &arguments.how.url("/v1/config"), Some(&wanted), when) {
                 Ok(answer) => return self.print(&answer.value, print::plan),
                 Err(ClientError::Refused(Problem { status: 412, .. })) if attempt < ATTEMPTS => {}
                 Err(error) => return Err(failure(error)),
@@ -37,9 +45,10 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn plan(&self, arguments: &Arguments) -> Result<(), Failure> {
+    pub(super) fn plan(&self, arguments: &Wanted) -> Result<(), Failure> {
         let (wanted, etag) = self.wanted(&named(arguments)?, arguments.prune)?;
-        let answer = self.send("POST", "/v1/config:plan", Some(&wanted), etag.as_deref())?;
+        let when = etag.as_deref().map_or(Condition::Always, Condition::Matches);
+        let answer = self.send("POST", "/v1/config:plan", Some(&wanted), when)?;
         self.print(&answer.value, print::plan)
     }
 
@@ -57,7 +66,7 @@ impl Server {
 }
 
 /// The objects of the file.
-fn named(arguments: &Arguments) -> Result<Objects, Failure> {
+fn named(arguments: &Wanted) -> Result<Objects, Failure> {
     let text = read_input(&arguments.file)?;
     objects::read_tables(&text)
         .and_then(|tables| Objects::from_tables(tables).map_err(|problem| problem.detail))

@@ -28,6 +28,11 @@ impl ObjectPath {
         matches!(self.0.as_slice(), [targets, _, luns, _] if targets == "targets" && luns == "luns")
     }
 
+    /// Whether it is that of a target.
+    pub(super) fn is_target(&self) -> bool {
+        matches!(self.0.as_slice(), [targets, _] if targets == "targets")
+    }
+
     /// What a list is a list of.
     pub(super) fn last(&self) -> &str {
         self.0.last().map_or("", String::as_str)

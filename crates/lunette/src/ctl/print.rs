@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use time::OffsetDateTime;
 
 /// A column: its heading, and its text for an entry.
 type Column = (&'static str, fn(&Value) -> String);
@@ -51,6 +52,7 @@ const SESSIONS: &[Column] = &[
     ("INITIATOR", |session| text(&session["initiator"])),
     ("HOST", |session| text(&session["host"])),
     ("FROM", |session| list_of(&session["peers"])),
+    ("AGE", |session| age(&session["age_seconds"])),
     ("COMMANDS", |session| text(&session["commands"])),
     ("HEADER", |session| text(&session["header_digest"])),
     ("DATA", |session| text(&session["data_digest"])),
@@ -93,7 +95,34 @@ pub(super) fn plan(value: &Value) -> String {
             let _ = writeln!(all, "    session {id} of {initiator}: {}", text(&session["notices"]));
         }
     }
+    if value["needs_force"] == true {
+        all.push_str("sessions use what goes: --force is needed\n");
+    }
     all
+}
+
+/// Who has changed what: a line for each entry, and one for each object.
+pub(super) fn audit(value: &Value) -> String {
+    let mut all = String::new();
+    for entry in value.as_array().into_iter().flatten() {
+        let time = entry["time"].as_i64().and_then(|time| OffsetDateTime::from_unix_timestamp(time).ok());
+        let time = time.map_or_else(|| "-".into(), moment);
+        let [who, from, action, outcome] = ["who", "from", "action", "outcome"].map(|key| text(&entry[key]));
+        // Writing to a string cannot fail.
+        let _ = writeln!(all, "{time}  {who} from {from}: {action}: {outcome}");
+        for change in entry["changes"].as_array().into_iter().flatten() {
+            let shown = |key| change.get(key).map_or("nothing".into(), |value: &Value| text(value));
+            let _ = writeln!(all, "    {}: {} -> {}", text(&change["object"]), shown("old"), shown("new"));
+        }
+    }
+    if all.is_empty() { "nothing was changed yet\n".into() } else { all }
+}
+
+/// A time as RFC 3339 has it.
+fn moment(time: OffsetDateTime) -> String {
+    let (year, month, day) = time.to_calendar_date();
+    let (hour, minute, second) = time.to_hms();
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
 }
 
 /// An event in one line.
@@ -119,7 +148,18 @@ fn text(value: &Value) -> String {
         Value::Null => "-".into(),
         Value::String(text) if text.is_empty() => "-".into(),
         Value::String(text) => lunette_pdu::text::printable(text).to_string(),
-        other => other.to_string(),
+        other => lunette_pdu::text::printable(&other.to_string()).to_string(),
+    }
+}
+
+/// A time in its two largest units.
+fn age(value: &Value) -> String {
+    let Some(seconds) = value.as_u64() else { return "-".into() };
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds}s"),
+        (0, 0, minutes, seconds) => format!("{minutes}m{seconds}s"),
+        (0, hours, minutes, _) => format!("{hours}h{minutes}m"),
+        (days, hours, ..) => format!("{days}d{hours}h"),
     }
 }
 
@@ -158,6 +198,22 @@ mod tests {
         let value = json!({ "changes": [{ "change": "target iqn.a removed", "sessions": [notice] }] });
         assert_eq!(plan(&value), "target iqn.a removed\n    session 3 of iqn.i: is asked to log out\n");
         assert_eq!(plan(&json!({ "changes": [] })), "nothing changes\n");
+    }
+
+    #[test]
+    fn the_audit_log_says_who_what_and_when() {
+        let change = json!({ "object": "target iqn.a", "old": { "alias": "x" } });
+        let entry = json!({ "time": 0, "who": "ops", "from": "192.0.2.7:1", "action": "change", "outcome": "done", "changes": [change] });
+        let expected = "1970-01-01T00:00:00Z  ops from 192.0.2.7:1: change: done\n    target iqn.a: {\"alias\":\"x\"} -> nothing\n";
+        assert_eq!(audit(&json!([entry])), expected);
+        assert_eq!(audit(&json!([])), "nothing was changed yet\n");
+    }
+
+    #[test]
+    fn ages_have_two_units() {
+        for (seconds, expected) in [(0, "0s"), (59, "59s"), (61, "1m1s"), (3660, "1h1m"), (90_000, "1d1h")] {
+            assert_eq!(age(&json!(seconds)), expected);
+        }
     }
 
     #[test]

@@ -16,10 +16,14 @@ const GROWN: &str = "unit attention CAPACITY DATA HAS CHANGED";
 const STATES_CHANGED: &str = "unit attention ASYMMETRIC ACCESS STATE CHANGED, where its state or preference is another";
 const MAP_CHANGED: &str = "unit attentions REPORTED LUNS DATA HAS CHANGED, INQUIRY DATA HAS CHANGED or MODE PARAMETERS CHANGED, \
                            for the LUNs that it sees otherwise";
+const PORTAL_GONE: &str = "stays, and cannot come back through this portal";
 const NEGOTIATES: &str = "is asked to negotiate, if max_recv_data_segment_length is another";
 
 /// What a session notices when `change` turns `old` into `new`.
 pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &SessionStatus) -> Option<&'static str> {
+    if let Change::PortalRemoved(portal) = change {
+        return session.portals.iter().any(|local| is_at(portal.address, *local)).then_some(PORTAL_GONE);
+    }
     let name = session.target.as_deref()?;
     if change.target().as_deref() != Some(name) {
         return None;
@@ -58,6 +62,12 @@ pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &Ses
     }
 }
 
+/// Whether a connection at this address of the server has come through a portal.
+fn is_at(portal: SocketAddr, local: SocketAddr) -> bool {
+    let is_same = portal.ip().to_canonical() == local.ip().to_canonical();
+    portal.port() == local.port() && (portal.ip().is_unspecified() || is_same)
+}
+
 /// Whether one of its connections belongs to another host of the target than before, or to none.
 fn loses_its_host(target: &Target, session: &SessionStatus) -> bool {
     let hosts = hosts::without_secrets(target);
@@ -74,6 +84,8 @@ fn sees(target: &Target, session: &SessionStatus, number: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use lunette_target::Parameters;
 
     use super::*;
@@ -89,6 +101,8 @@ mod tests {
             user: None,
             portal_group: 1,
             peers: vec!["192.0.2.7:1".parse().unwrap()],
+            portals: vec!["192.0.2.1:3260".parse().unwrap()],
+            age: Duration::ZERO,
             commands: 0,
             parameters: Parameters::default(),
         }
@@ -116,6 +130,20 @@ mod tests {
         assert_eq!(between(LUNS, "", &plain), [LOGOUT]);
         let other = SessionStatus { target: Some("iqn.b".into()), ..plain };
         assert_eq!(between(LUNS, "", &other), [""; 0]);
+    }
+
+    #[test]
+    fn sessions_of_a_portal_notice_its_end() {
+        let config = |listen: &str| parse(&format!("listen = [{listen}]\n{ONE}")).unwrap();
+        let noticed_without = |portal: &str| {
+            let (old, new) = (config(&format!("\"{portal}\", \"198.51.100.1:1\"")), config("\"198.51.100.1:1\""));
+            let changes = diff::between(&old, &new).unwrap();
+            let session = session("iqn.i", "");
+            changes.iter().filter_map(|change| noticed(change, &old, &new, &session)).count()
+        };
+        for (portal, count) in [("192.0.2.1", 1), ("0.0.0.0", 1), ("192.0.2.2", 0), ("192.0.2.1:3261", 0)] {
+            assert_eq!(noticed_without(portal), count, "{portal}");
+        }
     }
 
     #[test]

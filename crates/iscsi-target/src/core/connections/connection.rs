@@ -15,7 +15,7 @@ use lunette_session::iscsi_target::{
 use super::pace::UnderWay;
 use super::table::TaskKeys;
 use crate::core::buffers::{Account, Reservation};
-use crate::core::mesh::{Home, Permit};
+use crate::core::mesh::{Came, Home, Permit};
 use crate::core::tasks::SlowCommand;
 
 pub(super) type Sessions = lunette_session::iscsi_target::Sessions<ConnectionId>;
@@ -26,6 +26,7 @@ pub(in crate::core) struct Conn {
     /// The session that it is in, or has a place in.
     pub(in crate::core) key: Option<SessionKey>,
     pub(in crate::core) peer: SocketAddr,
+    pub(in crate::core) came: Came,
     /// What is known of that session, until the connection is over.
     pub(in crate::core) session: Option<Arc<SessionInfo>>,
     pub(in crate::core) device: Option<Arc<TargetDevice>>,
@@ -62,12 +63,13 @@ pub(in crate::core) struct Departure {
 
 impl Conn {
     /// A connection that logs in.
-    pub(in crate::core) fn new(login: Box<LoginConnection>, peer: SocketAddr, permit: Permit) -> Self {
+    pub(in crate::core) fn new(login: Box<LoginConnection>, peer: SocketAddr, came: Came, permit: Permit) -> Self {
         let account = Rc::default();
         Self {
             login: Some(login),
             key: None,
             peer,
+            came,
             session: None,
             device: None,
             nexus: None,

@@ -48,10 +48,18 @@ pub(crate) struct RemoteBarrier {
     pub(in crate::core) barrier: BarrierKey,
 }
 
+/// When a connection has come, and to which address of the server. For people: the protocol has its own clock.
+#[derive(Clone, Copy)]
+pub(in crate::core) struct Came {
+    pub(in crate::core) to: SocketAddr,
+    pub(in crate::core) at: Instant,
+}
+
 /// A connection on its way to its home.
 pub(crate) struct Arrival {
     pub(in crate::core) login: Box<LoginConnection>,
     pub(in crate::core) peer: SocketAddr,
+    pub(in crate::core) came: Came,
     pub(in crate::core) permit: Permit,
     pub(in crate::core) home: Home,
     pub(in crate::core) stream: TcpStream,

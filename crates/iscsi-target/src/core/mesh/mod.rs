@@ -12,6 +12,7 @@ use lunette_session::iscsi_target::AdmitRequest;
 pub(crate) use affinity::{Home, SessionAffinity};
 pub(crate) use limit::{ConnectionLimit, Permit, Source};
 pub(crate) use lunette_reactor::Mailbox;
+pub(in crate::core) use message::Came;
 pub(crate) use message::{Arrival, CoreMessage, RemoteBarrier};
 
 use super::tasks::BarrierKey;

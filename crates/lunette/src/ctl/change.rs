@@ -1,0 +1,174 @@
+//! `lunette ctl add`, `set`, `replace`, `rm` and `resize`: changes of one object.
+
+use clap::Args;
+use lunette_api::Problem;
+use lunette_api::client::{Answer, ClientError, Condition};
+use serde_json::{Value, json};
+
+use super::path::ObjectPath;
+use super::{Server, failure, keys, print};
+use crate::failure::Failure;
+
+/// How often a change is made again when another one has come between.
+pub(super) const ATTEMPTS: usize = 5;
+
+/// Whether a change is made, and whether it may take away what sessions use.
+#[derive(Args, Clone, Copy)]
+pub(super) struct How {
+    /// Print what would change, and change nothing
+    #[arg(short = 'n', long)]
+    pub(super) dry_run: bool,
+    /// Take away what sessions use, too
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+impl How {
+    /// The path of a change with its query.
+    pub(super) fn url(self, path: &str) -> String {
+        let options = [("dry_run", self.dry_run), ("force", self.force)];
+        let query: Vec<_> = options.iter().filter(|(_, on)| *on).map(|(name, _)| format!("{name}=true")).collect();
+        if query.is_empty() { path.into() } else { format!("{path}?{}", query.join("&")) }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Document {
+    #[arg(value_name = "PATH")]
+    path: ObjectPath,
+    /// Keys as in the configuration file, also KEY.KEY; what is no value of TOML counts as text
+    #[arg(value_name = "KEY=VALUE")]
+    keys: Vec<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Args)]
+pub(super) struct Set {
+    #[command(flatten)]
+    document: Document,
+    /// Take this key out, so that its default holds (repeatable)
+    #[arg(long, value_name = "KEY")]
+    unset: Vec<String>,
+}
+
+#[derive(Args)]
+pub(super) struct Remove {
+    #[arg(value_name = "PATH")]
+    path: ObjectPath,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Args)]
+pub(super) struct Resize {
+    #[arg(value_name = "targets/IQN/luns/NUMBER")]
+    path: ObjectPath,
+    /// Such as 20G
+    #[arg(value_name = "SIZE")]
+    size: String,
+    #[command(flatten)]
+    how: How,
+}
+
+impl Server {
+    /// Adds an object that is not there yet.
+    pub(super) fn add(&self, Document { path, keys, how }: &Document) -> Result<(), Failure> {
+        let document = keys::document(&keys::parse(keys)?)?;
+        match self.client.request("PUT", &how.url(&path.url()), Some(&document), Condition::New) {
+            Err(ClientError::Refused(Problem { status: 412, .. })) => Err(Failure::configuration(format!(
+                "{path} is there already; change keys of it with `lunette ctl set`, or all of it with `lunette ctl replace`"
+            ))),
+            answer => self.tell(*how, &answer.map_err(failure)?, |answer| added(path, &answer.value)),
+        }
+    }
+
+    /// Replaces all of an object.
+    pub(super) fn replace(&self, Document { path, keys, how }: &Document) -> Result<(), Failure> {
+        let document = keys::document(&keys::parse(keys)?)?;
+        match self.client.request("PUT", &how.url(&path.url()), Some(&document), Condition::Matches("*")) {
+            Err(ClientError::Refused(Problem { status: 412, .. })) => Err(missing(path)),
+            answer => self.tell(*how, &answer.map_err(failure)?, |_| format!("{path} replaced\n")),
+        }
+    }
+
+    /// Changes keys of an object that is there. The others stay.
+    pub(super) fn set(&self, Set { document: Document { path, keys, how }, unset }: &Set) -> Result<(), Failure> {
+        let keys = keys::parse(keys)?;
+        if keys.is_empty() && unset.is_empty() {
+            return Err(Failure::Usage("nothing to set; write KEY=VALUE or --unset KEY".into()));
+        }
+        let answer = self.edit(path, *how, |document| {
+            keys.iter().try_for_each(|(key, value)| keys::set(document, key, value.clone(), path.is_target()))?;
+            unset.iter().try_for_each(|key| keys::unset(document, key))
+        })?;
+        self.tell(*how, &answer, |_| format!("{path} changed\n"))
+    }
+
+    pub(super) fn resize(&self, Resize { path, size, how }: &Resize) -> Result<(), Failure> {
+        if !path.is_lun() {
+            return Err(Failure::Usage(format!("{path} has no size; write targets/IQN/luns/NUMBER")));
+        }
+        let answer = self.edit(path, *how, |document| keys::set(document, "create", size.clone().into(), false))?;
+        self.tell(*how, &answer, |_| format!("{path} resized to {size}\n"))
+    }
+
+    pub(super) fn remove(&self, Remove { path, how }: &Remove) -> Result<(), Failure> {
+        let was_there = match self.client.request("GET", &path.url(), None, Condition::Always) {
+            Err(ClientError::Refused(problem)) if problem.status == 404 => false,
+            answer => answer.map_err(failure).map(|_| true)?,
+        };
+        // This has the last word: it refuses a part of a target that is not there.
+        let answer = self.send("DELETE", &how.url(&path.url()), None, Condition::Always)?;
+        if how.dry_run {
+            return self.tell(*how, &answer, |_| String::new());
+        }
+        let removed = was_there.then(|| path.to_string());
+        self.print(&json!({ "removed": removed }), |_| {
+            format!("{path} {}\n", if was_there { "removed" } else { "is not there" })
+        })
+    }
+
+    /// Reads an object, changes it and writes it back, unless another change has come between: then once more.
+    fn edit(
+        &self,
+        path: &ObjectPath,
+        how: How,
+        change: impl Fn(&mut Value) -> Result<(), String>,
+    ) -> Result<Answer, Failure> {
+        let mut attempt = 1;
+        loop {
+            let Answer { mut value, etag, .. } = match self.client.request("GET", &path.url(), None, Condition::Always)
+            {
+                Err(ClientError::Refused(Problem { status: 404, .. })) => return Err(missing(path)),
+                answer => answer.map_err(failure)?,
+            };
+            change(&mut value).map_err(|why| Failure::configuration(format!("{path}: {why}")))?;
+            let when = etag.as_deref().map_or(Condition::Always, Condition::Matches);
+            match self.client.request("PUT", &how.url(&path.url()), Some(&value), when) {
+                Err(ClientError::Refused(Problem { status: 412, .. })) if attempt < ATTEMPTS => attempt += 1,
+                answer => return answer.map_err(failure),
+            }
+        }
+    }
+
+    /// Prints what a change has done, or would do.
+    fn tell(&self, how: How, answer: &Answer, done: impl FnOnce(&Answer) -> String) -> Result<(), Failure> {
+        self.print(&answer.value, |value| if how.dry_run { print::plan(value) } else { done(answer) })
+    }
+}
+
+fn missing(path: &ObjectPath) -> Failure {
+    Failure::configuration(format!("{path} is not there; add it with `lunette ctl add`"))
+}
+
+/// What was added, and that nothing may use it yet, where that is so.
+fn added(path: &ObjectPath, object: &Value) -> String {
+    let is_closed = path.is_target() && object["allow"].as_array().is_some_and(Vec::is_empty);
+    let is_closed = is_closed && object["host"].as_array().is_none_or(Vec::is_empty);
+    if is_closed {
+        format!("{path} added; it lets in no initiator yet: lunette ctl set {path} 'allow=[\"IQN\"]'\n")
+    } else {
+        format!("{path} added\n")
+    }
+}
