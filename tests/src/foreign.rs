@@ -34,7 +34,8 @@ pub struct Foreign {
 impl Foreign {
     /// Starts tgt, which supports digests, with a second portal on 127.0.0.2. With `chap` it authenticates the user and itself.
     pub fn tgt(mebibytes: u64, chap: bool) -> Self {
-        const TARGET: &str = "iqn.2026-11.org.example:tgt";
+        // tgt compares bytes: the name has to come as it is here.
+        const TARGET: &str = "iqn.2000-01.com.synology:DiskStation.Target-1.ABCDEF";
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = free_address();
         let control = folder.path().join("control");

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -19,6 +19,9 @@ pub type Document = Map<String, Value>;
 
 /// The longest iSCSI name in bytes (RFC 7143 section 4.2.7.1).
 const MAX_NAME_BYTES: usize = 223;
+
+/// The port of iSCSI (RFC 7143 section 15).
+const DEFAULT_PORT: u16 = 3260;
 
 /// The end of the name of an object's file.
 const EXTENSION: &str = ".toml";
@@ -55,17 +58,44 @@ impl Kind {
     /// Checks what a file is called after.
     fn check_name(self, name: &str) -> Result<(), String> {
         match self {
-            Self::Portal => match name.parse::<SocketAddr>() {
-                Ok(address) if address.to_string() == name => Ok(()),
-                Ok(address) => Err(format!("write the address as {address}")),
-                Err(_) => Err(format!("{name:?} is not ADDR:PORT, such as 192.0.2.1:3260 or [::1]:3260")),
-            },
+            Self::Portal => check_address(name),
             // The server checks that it is an iSCSI name.
             Self::Target if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(['/', '\0']) => {
                 Err(format!("{name:?} is not an iSCSI name"))
             }
             Self::Target => Ok(()),
         }
+    }
+}
+
+/// Checks that an address is written in its one form: two objects of one address would be two files. A zone is the name or the number of an
+/// interface. Names of hosts are none: what they mean changes.
+fn check_address(name: &str) -> Result<(), String> {
+    let (plain, zone) = match name.split_once('%').and_then(|(host, rest)| Some((host, rest.split_once(']')?))) {
+        Some((host, (zone, port))) => (format!("{host}]{port}"), Some(zone)),
+        None => (name.to_owned(), None),
+    };
+    let is_zone =
+        |zone: &str| !zone.is_empty() && zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c));
+    let canonical = |address: SocketAddr| match zone {
+        Some(zone) => address.to_string().replacen(']', &format!("%{zone}]"), 1),
+        None => address.to_string(),
+    };
+    match (plain.parse::<SocketAddr>(), plain.trim_matches(['[', ']']).parse::<IpAddr>()) {
+        (Ok(address), _) if zone.is_some_and(|zone| address.is_ipv4() || !is_zone(zone)) => Err(format!(
+            "{name:?}: a zone is the name or number of an interface behind an IPv6 address, as in [fe80::1%eth0]:3260"
+        )),
+        (Ok(address), _) if canonical(address) == name => Ok(()),
+        (Ok(address), _) => Err(format!("write the address as {}", canonical(address))),
+        (_, Ok(ip)) => {
+            Err(format!("write the address with its port, as {}", canonical(SocketAddr::new(ip, DEFAULT_PORT))))
+        }
+        _ if name.starts_with(['*', ':']) => {
+            Err(format!("{name:?}: every address is two portals, such as 0.0.0.0:3260 and [::]:3260"))
+        }
+        _ => Err(format!(
+            "{name:?} is not ADDR:PORT, such as 192.0.2.1:3260 or [::1]:3260; names of hosts may stand in the configuration file alone"
+        )),
     }
 }
 
@@ -321,6 +351,29 @@ mod tests {
     }
 
     #[test]
+    fn a_portal_is_named_in_the_one_form_of_its_address() {
+        for name in ["192.0.2.1:3260", "[2001:db8::1]:860", "[::]:3260", "[fe80::1%eth0.7]:3260", "[fe80::1%2]:3260"] {
+            assert_eq!(Key::new(Kind::Portal, name).map(|key| key.name), Ok(name.into()));
+        }
+        for (name, expected) in [
+            ("192.0.2.1", "as 192.0.2.1:3260"),
+            ("::1", "as [::1]:3260"),
+            ("[::1]", "as [::1]:3260"),
+            ("[fe80::1%eth0]", "as [fe80::1%eth0]:3260"),
+            ("[FE80::0:1%eth0]:3260", "as [fe80::1%eth0]:3260"),
+            ("[fe80::1%]:3260", "a zone is the name or number"),
+            ("[fe80::1%a/b]:3260", "a zone is the name or number"),
+            ("localhost:3260", "in the configuration file alone"),
+            ("*:3260", "two portals"),
+            (":3260", "two portals"),
+            ("", "not ADDR:PORT"),
+        ] {
+            let error = Key::new(Kind::Portal, name).unwrap_err();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
     fn an_object_is_one_file_that_is_read_as_it_was_written() {
         let (mut old, mut new) = (Objects::default(), Objects::default());
         old.put(target("iqn.old"), Document::new()).unwrap();
@@ -357,7 +410,7 @@ mod tests {
             ("x.toml", "listen = []\n", "unknown field `listen`"),
             ("x.toml", "[[target]]\nalias = \"a\"", "has no name"),
             ("x.toml", "[[target]]\nname = \"iqn.a/b\"", "not an iSCSI name"),
-            ("x.toml", "[[portal]]\naddress = \"192.0.2.1\"", "not ADDR:PORT"),
+            ("x.toml", "[[portal]]\naddress = \"192.0.2.1\"", "as 192.0.2.1:3260"),
             ("x.toml", "[[portal]]\naddress = \"[::0001]:1\"", "write the address as [::1]:1"),
             ("x.toml", "[[target]]\nname = 1", "name of a target is a text"),
             ("x.toml", "[[target]]\nname = \"iqn.a\"\nsecret = marker", "line 3: "),

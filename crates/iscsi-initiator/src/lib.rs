@@ -108,7 +108,7 @@ pub(crate) use session::Opened;
 pub use session::{Initiator, Observation, Pending, Session, SessionEvent};
 pub use stepped::{Dial, SteppedLoop};
 pub use task_management::PendingEvent;
-pub use url::{KeyParameters, Paths, REDACTED, Url, UrlError, is_url, redacted};
+pub use url::{KeyParameters, Paths, REDACTED, Url, UrlError, is_url, redacted, redacted_url};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

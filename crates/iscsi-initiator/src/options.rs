@@ -72,6 +72,9 @@ pub enum BadAddress {
     /// The host is neither a name nor an address.
     #[error("its host is neither a domain name nor an address")]
     Host,
+    /// An IPv6 address without brackets.
+    #[error("an IPv6 address stands in brackets, as in [2001:db8::1]:3260")]
+    Bare,
     /// The bracket is not closed, or does not hold an IPv6 address.
     #[error("there is no IPv6 address in its brackets")]
     Brackets,
@@ -100,10 +103,14 @@ impl Portal {
             let port = rest.strip_prefix(':').or(rest.is_empty().then_some(""));
             (check_bracketed(host)?, port.ok_or(BadAddress::Brackets)?)
         } else {
+            if text.parse::<Ipv6Addr>().is_ok() {
+                return Err(BadAddress::Bare);
+            }
             let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
             (check_host(host)?, port)
         };
-        if host.parse().is_ok_and(|address: IpAddr| address.is_unspecified()) {
+        let address = host.split('%').next().unwrap_or_default();
+        if address.parse().is_ok_and(|address: IpAddr| address.is_unspecified()) {
             return Err(BadAddress::Unspecified);
         }
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
@@ -113,6 +120,17 @@ impl Portal {
             _ => return Err(BadAddress::Port),
         };
         Ok(Self { host: host.into(), port })
+    }
+
+    /// The portal of an address that the target behind `from` has told. A zone is known on this machine alone, so a link-local address has that of
+    /// the portal that told it.
+    pub(crate) fn told(text: &str, from: &Self) -> Result<Self, BadAddress> {
+        let portal = Self::parse(text)?;
+        let is_local = portal.host.parse::<Ipv6Addr>().is_ok_and(|address| address.is_unicast_link_local());
+        match from.host.split_once('%') {
+            Some((_, zone)) if is_local => Ok(Self { host: format!("{}%{zone}", portal.host), ..portal }),
+            _ => Ok(portal),
+        }
     }
 
     /// A station that our interface reaches.
@@ -128,9 +146,9 @@ impl Portal {
 }
 
 /// Checks an IPv6 address, which may name its zone (`fe80::1%eth0`).
-fn check_bracketed(host: &str) -> Result<&str, BadAddress> {
-    let (address, zone) = host.split_once('%').unwrap_or((host, ""));
-    let is_plain = zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+pub(crate) fn check_bracketed(host: &str) -> Result<&str, BadAddress> {
+    let (address, zone) = host.split_once('%').unwrap_or((host, "0"));
+    let is_plain = !zone.is_empty() && zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
     if address.parse::<Ipv6Addr>().is_ok() && is_plain { Ok(host) } else { Err(BadAddress::Brackets) }
 }
 
@@ -260,6 +278,20 @@ mod tests {
     }
 
     #[test]
+    fn a_link_local_address_that_was_told_is_in_the_zone_of_its_teller() {
+        for (from, told, expected) in [
+            ("[fe80::9%eth0]:1", "[fe80::1]:3260,1", "[fe80::1%eth0]:3260"),
+            ("[fe80::9%7]", "fe80--1.example:3260,1", "fe80--1.example:3260"),
+            ("[fe80::9%eth0]", "[2001:db8::1]", "[2001:db8::1]:3260"),
+            ("[fe80::9%eth0]", "[fe80::1%eth1]", "[fe80::1%eth1]:3260"),
+            ("[2001:db8::9]", "[fe80::1]", "[fe80::1]:3260"),
+        ] {
+            let portal = Portal::told(told, &Portal::parse(from).unwrap()).unwrap();
+            assert_eq!(portal.to_string(), expected, "{told} from {from}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_connected_to_is_no_portal() {
         let long = "x".repeat(256);
         for (text, why) in [
@@ -277,7 +309,7 @@ mod tests {
             ("[]:3260", BadAddress::Brackets),
             ("[host]:3260", BadAddress::Brackets),
             ("[::1%a b]", BadAddress::Brackets),
-            ("2001:db8::1", BadAddress::Host),
+            ("2001:db8::1", BadAddress::Bare),
             ("a b:3260", BadAddress::Host),
             ("iscsi://host", BadAddress::Port),
             ("iscsi://host:3260", BadAddress::Host),
@@ -286,6 +318,8 @@ mod tests {
             (&long, BadAddress::Host),
             ("0.0.0.0:3260", BadAddress::Unspecified),
             ("[::]:3260", BadAddress::Unspecified),
+            ("[::%eth0]", BadAddress::Unspecified),
+            ("[fe80::1%]", BadAddress::Brackets),
         ] {
             assert_eq!(Portal::parse(text), Err(why), "{text}");
         }

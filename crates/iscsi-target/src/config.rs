@@ -10,7 +10,7 @@ use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_reactor::LoopConfig;
 use lunette_session::iscsi_target::{Host, Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Offer;
-use lunette_session::{Authentication, SharedSecret, check_secrets};
+use lunette_session::{Authentication, SharedSecret, check_secrets, folded_name, is_same_name};
 
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES};
 use crate::sessions::SessionObserver;
@@ -175,7 +175,7 @@ pub enum BindError {
 /// The entry of a target in the directory.
 pub(crate) fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
     TargetNode {
-        name: target.device.name().to_ascii_lowercase(),
+        name: folded_name(target.device.name()),
         alias: target.alias,
         authentication: target.authentication,
         hosts: target.hosts.into_iter().map(|host| Arc::new(host.host)).collect(),
@@ -207,7 +207,7 @@ fn rules<'a>(targets: &'a [TargetConfig], discovery: &'a Authentication) -> Vec<
 pub(crate) fn check_targets(targets: &[TargetConfig], discovery: &Authentication) -> Result<(), BindError> {
     for (index, target) in targets.iter().enumerate() {
         let name = target.device.name();
-        if targets[..index].iter().any(|other| other.device.name().eq_ignore_ascii_case(name)) {
+        if targets[..index].iter().any(|other| is_same_name(other.device.name(), name)) {
             return Err(BindError::DuplicateName(name.into()));
         }
     }

@@ -11,7 +11,8 @@ pub(crate) mod port_groups;
 pub(crate) mod session;
 pub(crate) mod sources;
 
-use std::net::{IpAddr, SocketAddr};
+use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use lunette_device::QuantaOptions;
@@ -20,11 +21,12 @@ use lunette_quanta::QuantumSize;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
-use lunette_target::{DatagramPortalConfig, MAX_CORES, PortalConfig};
+use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfig};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
+use crate::address;
 use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
@@ -85,13 +87,16 @@ pub(crate) struct Config {
     pub(crate) targets: Vec<Target>,
 }
 
-/// A listening address: `ADDR:PORT`, or an address alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Addresses to listen on, in one of the forms of [`address`].
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Listen(pub(crate) SocketAddr);
+pub(crate) struct Listen {
+    text: String,
+    pub(crate) addresses: Vec<SocketAddr>,
+}
 
 /// A portal, with the portal group that it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Portal {
     #[schema(value_type = String, example = "192.0.2.1:3260")]
@@ -304,13 +309,13 @@ impl LunEntry {
 impl Config {
     /// The portals of `listen`, then those with their own table; without either, the default one.
     pub(crate) fn portals(&self) -> Vec<PortalConfig> {
-        let fallback = || vec![Listen(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))];
-        let listen = match &self.listen {
-            None if self.portals.is_empty() => fallback(),
-            listen => listen.clone().unwrap_or_default(),
-        };
-        let simple = listen.into_iter().map(|Listen(address)| PortalConfig { address, group: DEFAULT_PORTAL_GROUP });
-        let others = self.portals.iter().map(|portal| PortalConfig { address: portal.address.0, group: portal.group });
+        let of_group = |group: u16| move |address: &SocketAddr| PortalConfig { address: *address, group };
+        if self.listen.is_none() && self.portals.is_empty() {
+            return vec![of_group(DEFAULT_PORTAL_GROUP)(&SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))];
+        }
+        let listen = self.listen.iter().flatten().flat_map(|listen| &listen.addresses);
+        let simple = listen.map(of_group(DEFAULT_PORTAL_GROUP));
+        let others = self.portals.iter().flat_map(|portal| portal.address.addresses.iter().map(of_group(portal.group)));
         simple.chain(others).collect()
     }
 
@@ -318,7 +323,12 @@ impl Config {
     pub(crate) fn datagram_portals(&self) -> Vec<DatagramPortalConfig> {
         let last = self.portals().iter().map(|portal| portal.group).max().unwrap_or_default();
         let group = last.saturating_add(1);
-        self.ecl.iter().map(|ecl::Place(place)| DatagramPortalConfig { place: place.clone(), group }).collect()
+        self.ecl_places().map(|place| DatagramPortalConfig { place: place.clone(), group }).collect()
+    }
+
+    /// Where the Effective Cross Layer is spoken.
+    pub(crate) fn ecl_places(&self) -> impl Iterator<Item = &DatagramPlace> {
+        self.ecl.iter().flat_map(|ecl::Place(places)| places)
     }
 }
 
@@ -326,12 +336,13 @@ impl std::str::FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let with_port = |address: IpAddr| SocketAddr::new(address, DEFAULT_PORT);
-        let bare = text.trim_start_matches('[').trim_end_matches(']').parse().map(with_port);
-        text.parse()
-            .or(bare)
-            .map(Self)
-            .map_err(|_| format!("{text:?} is not an address; write ADDR:PORT, such as 192.0.2.1:3260 or [::]:3260"))
+        Ok(Self { text: text.into(), addresses: address::resolve(text, DEFAULT_PORT)? })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
@@ -390,7 +401,7 @@ fn check(config: &Config) -> Result<(), String> {
     }
     if let Some(portal) = config.portals.iter().find(|portal| portal.group == 0) {
         // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).
-        return Err(format!("portal {}: group 0 is reserved; count from 1", portal.address.0));
+        return Err(format!("portal {}: group 0 is reserved; count from 1", portal.address));
     }
     check_cores(config.cores)?;
     config.limits.check(config.cores).map_err(|why| format!("limits: {why}"))?;
@@ -446,7 +457,10 @@ fn check_redirect(redirect: &Redirect) -> Result<(), String> {
             || !address.is_ascii()
             || lunette_initiator::Portal::parse(address).is_err()
     };
-    match redirect.to.iter().find(wrong) {
+    match redirect.to.iter().find(|address| wrong(address) || address.contains('%')) {
+        Some(address) if !wrong(&address) => Err(format!(
+            "{address:?}: a zone means nothing to initiators, which have interfaces of their own; leave out the zone"
+        )),
         Some(address) => Err(format!("{address:?} is no address; write HOST[:PORT][,GROUP], such as 192.0.2.9:3260,1")),
         None => Ok(()),
     }
@@ -511,7 +525,7 @@ mod tests {
     #[test]
     fn a_whole_file_is_read() {
         let config = parse(WHOLE).unwrap();
-        assert_eq!(config.listen.as_ref().unwrap()[2], Listen("192.0.2.7:3260".parse().unwrap()));
+        assert_eq!(config.listen.as_ref().unwrap()[2].addresses, ["192.0.2.7:3260".parse().unwrap()]);
         assert_eq!(config.state, Some("/var/lib/lunette/state".into()));
         let target = &config.targets[0];
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
@@ -550,6 +564,9 @@ mod tests {
         let both = "listen = [\"192.0.2.1\"]\nportal = [{ address = \"192.0.2.2:1\" }, { address = \"192.0.2.3\", group = 2 }]";
         let expected = [("192.0.2.1:3260".into(), 1), ("192.0.2.2:1".into(), 1), ("192.0.2.3:3260".into(), 2)];
         assert_eq!(portals(both), expected);
+        let every = "listen = [\"*:860\"]\nportal = [{ address = \"[fe80::1%lo]\", group = 2 }]";
+        let expected = [("0.0.0.0:860".into(), 1), ("[::]:860".into(), 1), ("[fe80::1%1]:3260".into(), 2)];
+        assert_eq!(portals(every), expected);
     }
 
     #[test]
@@ -559,7 +576,7 @@ mod tests {
             ("cores = 0\n[discovery]", "[discovery]", "cores = 0: a server has 1 to 64 cores"),
             ("block_sise", "block_size", "unknown field `block_sise`"),
             ("10X", "10G", "not a size"),
-            ("example.com:3260", "0.0.0.0:3260", "not an address"),
+            ("0.0.0:3260", "0.0.0.0:3260", "not an address"),
             ("alias = \"a\\nb\"", "alias = \"first\"", "without control characters"),
             ("user = \"a\\u0007\"", "user = \"disk\"", "without control characters"),
             ("number = 300", "number = 0", ""),
@@ -582,12 +599,15 @@ mod tests {
             ("target = []", "no [[target]]"),
             ("[[target]]\nname = \"iqn.a\"\n[[target]]\nname = \"iqn.a\"", "target iqn.a is there twice"),
             ("[[target]]\nname = \"Disk\"", "not an iSCSI name"),
+            ("[[target]]\nname = \"iqn.a:Disk\"", "has capitals; write \"iqn.a:disk\""),
+            ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B\"]", "has capitals; write \"iqn.b\""),
             ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B C\"]", "not an iSCSI name"),
             ("[[target]]\nname = \"iqn.a\"\nmax_connections = 0", "1 to 64 connections"),
             ("[[target]]\nname = \"iqn.a\"\nmax_connections = 65", "1 to 64 connections"),
             ("[[target]]\nname = \"iqn.a\"\nmarker_interval = 63", "64 to 65535"),
             ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [] }", "1 to 16 addresses"),
             ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [\"host:port\"] }", "\"host:port\" is no address"),
+            ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [\"[fe80::1%eth0]\"] }", "leave out the zone"),
             ("[[target]]\nname = \"iqn.a\"\nsession = { max_burst_length = \"1\" }", "session: max_burst_length = 1"),
             (
                 "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 4160 }]",

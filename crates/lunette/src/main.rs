@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod activate;
+mod address;
 mod bench;
 mod config;
 mod control_plane;
@@ -45,6 +46,7 @@ mod terminal;
 mod tune;
 mod volumes;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use failure::Failure;
@@ -96,8 +98,21 @@ impl Completions {
     }
 }
 
+/// Ends the process with what is wrong with the arguments, or with the help that they ask for. Values are repeated, but no passwords of URLs.
+fn refuse(mut error: clap::Error) -> ! {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let shown = ContextValue::String(lunette_initiator::redacted_url(value));
+        error.insert(ContextKind::InvalidValue, shown);
+    }
+    eprint!("{}", lunette_initiator::redacted(&error.render().to_string()));
+    std::process::exit(error.exit_code())
+}
+
 fn main() -> std::process::ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
     log::start();
     let outcome = match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),

@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH", group = "place")]
     socket: Option<PathBuf>,
     /// Listen on TCP; port 0 picks one (NBD's own port is 10809)
-    #[arg(long, value_name = "ADDR:PORT", group = "place")]
+    #[arg(long, value_name = "ADDR:PORT", group = "place", value_parser = crate::address::one)]
     listen: Option<SocketAddr>,
     /// The name of the export; clients that give none get it too
     #[arg(long, value_name = "NAME", default_value = "", value_parser = export_name)]

@@ -9,7 +9,7 @@ use lunette_session::{Credentials, Secret};
 use crate::failure::Failure;
 use crate::systemd::credentials;
 
-/// A `USER:FILE` argument.
+/// A `USER:FILE` argument. Users have colons where they are called after iSCSI names, and so may files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChapArgument {
     pub(crate) user: String,
@@ -20,7 +20,7 @@ impl FromStr for ChapArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
+        match split(text) {
             Some((user, file)) if !user.is_empty() && !file.is_empty() => {
                 lunette_session::check_local_name(user).map_err(|error| error.to_string())?;
                 Ok(Self { user: user.into(), file: credentials::path(file)? })
@@ -28,6 +28,13 @@ impl FromStr for ChapArgument {
             _ => Err("write USER:FILE, where FILE holds the secret".into()),
         }
     }
+}
+
+/// Splits at the first colon behind which a path begins with `/`, `./` or `../`, or a credential is named, else at the last colon.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let parts = || text.match_indices(':').map(|(at, _)| (&text[..at], &text[at + 1..]));
+    let is_path = |file: &str| ["/", "./", "../", credentials::PREFIX].iter().any(|begin| file.starts_with(begin));
+    parts().find(|(user, file)| !user.is_empty() && is_path(file)).or_else(|| parts().next_back())
 }
 
 /// Reads the secret of `user`: the content of the file without a final line end.
@@ -70,7 +77,17 @@ mod tests {
 
     #[test]
     fn arguments_need_both_parts() {
-        assert_eq!("a:/x:y".parse(), Ok(ChapArgument { user: "a".into(), file: "/x:y".into() }));
+        for (text, user, file) in [
+            ("alice:secret", "alice", "secret"),
+            ("a:/x:y", "a", "/x:y"),
+            ("a:./x:y", "a", "./x:y"),
+            ("iqn.1993-08.org.debian:01:abc:secret", "iqn.1993-08.org.debian:01:abc", "secret"),
+            ("iqn.1993-08.org.debian:01:abc:/etc/a:b", "iqn.1993-08.org.debian:01:abc", "/etc/a:b"),
+            ("iqn.1993-08.org.debian:01:abc:../secret", "iqn.1993-08.org.debian:01:abc", "../secret"),
+            ("DOM\\a b%2F@c:secret", "DOM\\a b%2F@c", "secret"),
+        ] {
+            assert_eq!(text.parse(), Ok(ChapArgument { user: user.into(), file: file.into() }), "{text}");
+        }
         for text in ["", "a", "a:", ":/x"] {
             assert!(text.parse::<ChapArgument>().is_err(), "{text:?}");
         }

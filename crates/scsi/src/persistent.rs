@@ -179,6 +179,11 @@ const ISID_MARK: &str = ",i,0x";
 /// Number of hexadecimal digits of an ISID.
 const MAX_ISID_DIGITS: usize = 12;
 
+/// The iSCSI name in the name of an initiator port, `iqn...,i,0x<ISID>`. The name may have commas of its own.
+pub fn initiator_name(port: &str) -> &str {
+    port.rsplit_once(ISID_MARK).map_or(port, |(name, _)| name)
+}
+
 /// Encodes the TransportID of an initiator port `iqn...,i,0x<ISID>`, with a terminating zero byte and padding.
 pub fn emit_transport_id(initiator: &str) -> Vec<u8> {
     let padded = (initiator.len() + 1).next_multiple_of(4).max(MIN_TRANSPORT_NAME_LEN);
@@ -219,7 +224,7 @@ fn transport_id(bytes: &[u8], at: usize) -> Result<(String, &[u8]), SenseData> {
     let (name, rest) = rest.split_at_checked(len).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let end = name.iter().position(|byte| *byte == 0).ok_or(invalid(4))?;
     let name = std::str::from_utf8(&name[..end]).map_err(|_| invalid(4))?.to_lowercase();
-    let (device, isid) = name.split_once(ISID_MARK).ok_or(invalid(4))?;
+    let (device, isid) = name.rsplit_once(ISID_MARK).ok_or(invalid(4))?;
     let isid_is_hex = isid.bytes().all(|byte| byte.is_ascii_hexdigit());
     if device.is_empty() || isid.is_empty() || isid.len() > MAX_ISID_DIGITS || !isid_is_hex {
         return Err(invalid(4));
@@ -333,6 +338,20 @@ mod tests {
         let cut = with_ids(&ids[..ids.len() - 4]);
         assert_eq!(ReserveOutList::parse(&cut), Err(SenseData::PARAMETER_LIST_LENGTH_ERROR));
         assert_eq!(ReserveOutList::parse(&basic(SPEC_I_PT)), Err(SenseData::PARAMETER_LIST_LENGTH_ERROR));
+    }
+
+    #[test]
+    fn the_name_of_an_initiator_may_have_commas() {
+        for (port, name) in [
+            (PORT, "iqn.2026-11.host:a"),
+            ("iqn.a,b,i,0xc,i,0x400001370000", "iqn.a,b,i,0xc"),
+            ("iqn.a,,i,0x1", "iqn.a,"),
+            ("iqn.a,b", "iqn.a,b"),
+        ] {
+            assert_eq!(initiator_name(port), name);
+        }
+        let list = ReserveOutList::parse(&with_ids(&emit_transport_id("iqn.a,i,0xz,i,0x1"))).unwrap();
+        assert_eq!(list.initiators, ["iqn.a,i,0xz,i,0x1"]);
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub(crate) struct NexusState {
 impl NexusState {
     pub(crate) fn new(name: NexusName, host: Option<Arc<str>>, device_name: Arc<str>) -> Self {
         let it_nexus = Arc::new(ItNexus::new(&name));
-        let initiator = it_nexus.initiator.split_once(',').map_or(&*it_nexus.initiator, |(name, _)| name).into();
+        let initiator = lunette_scsi::persistent::initiator_name(&it_nexus.initiator).into();
         let (sam5_functions, itl_nexuses) = (AtomicBool::new(false), RwLock::default());
         Self { id: NexusId::next(), name, host, device_name, initiator, it_nexus, sam5_functions, itl_nexuses }
     }

@@ -41,7 +41,8 @@ impl Redirections {
 fn usable(from: &Portal, addresses: &[String]) -> Result<Portal, Error> {
     let mut first_bad = None;
     for address in addresses {
-        let portal = Portal::parse(address).and_then(|to| if to == *from { Err(BadAddress::Itself) } else { Ok(to) });
+        let portal =
+            Portal::told(address, from).and_then(|to| if to == *from { Err(BadAddress::Itself) } else { Ok(to) });
         match portal {
             Ok(portal) => return Ok(portal),
             Err(why) => first_bad = first_bad.or(Some((address.as_str(), why))),
@@ -70,6 +71,7 @@ mod tests {
     fn the_first_address_that_can_be_connected_to_is_taken() {
         assert_eq!(follow("a:1", &["b:2,1"]).unwrap(), "b:2");
         assert_eq!(follow("a:1", &["b:0", "", "a:1,9", "c", "d:4"]).unwrap(), "c:3260");
+        assert_eq!(follow("[fe80::9%eth0]:1", &["[fe80::1]:2,1"]).unwrap(), "[fe80::1%eth0]:2");
     }
 
     #[test]

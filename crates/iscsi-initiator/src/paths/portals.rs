@@ -1,5 +1,7 @@
 //! The portals that the paths of a disk lead through.
 
+use lunette_session::is_same_name;
+
 use crate::limits::MAX_PATHS;
 use crate::url::Paths;
 use crate::{Error, Initiator, Options, Portal, discover};
@@ -16,7 +18,9 @@ pub(super) async fn portals(
         Paths::Portals(others) => Ok(std::iter::once(first).chain(others).cloned().collect()),
         Paths::Discovered(wanted) => {
             let records = discover(initiator, first, options.clone()).await?;
-            let record = records.iter().find(|record| record.name.eq_ignore_ascii_case(target));
+            // A target that compares bytes may have a neighbour whose name differs in case alone.
+            let exact = records.iter().find(|record| record.name == target);
+            let record = exact.or_else(|| records.iter().find(|record| is_same_name(&record.name, target)));
             choose(first, record.map_or(&[], |record| &record.addresses), *wanted)
                 .map_err(|found| Error::TooFewPortals { portal: first.to_string(), target: target.into(), found })
         }
@@ -26,7 +30,7 @@ pub(super) async fn portals(
 /// Chooses from the addresses that discovery gave, `first` first. Gives their number when they are fewer than wanted.
 fn choose(first: &Portal, addresses: &[String], wanted: Option<usize>) -> Result<Vec<Portal>, usize> {
     let mut portals: Vec<Portal> = Vec::new();
-    for portal in addresses.iter().filter_map(|address| Portal::parse(address).ok()) {
+    for portal in addresses.iter().filter_map(|address| Portal::told(address, first).ok()) {
         if !portals.contains(&portal) {
             portals.push(portal);
         }

@@ -21,13 +21,13 @@ use lunette_reactor::{Mac, TcpOptions};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::Offer;
-use lunette_session::{Credentials, Secret, check_name};
+use lunette_session::{Credentials, Secret, check_foreign_name};
 
-use crate::options::{DEFAULT_PORT, Options, Portal, Transport};
+use crate::options::{DEFAULT_PORT, Options, Portal, Transport, check_bracketed};
 use crate::secret::read_secret;
 use crate::{Error, Initiator, Session};
 pub use keys::KeyParameters;
-pub use redacted::{REDACTED, redacted};
+pub use redacted::{REDACTED, redacted, redacted_url};
 
 /// The length of the longest URL, in bytes.
 const MAX_LEN: usize = 8192;
@@ -48,7 +48,7 @@ pub struct Url {
     pub host: String,
     /// As in [`Portal::port`].
     pub port: u16,
-    /// The iSCSI name of the target; if absent, the URL names a portal.
+    /// The iSCSI name of the target, as it is sent; if absent, the URL names a portal.
     pub target: Option<String>,
     /// The paths to the disk, if more than one portal is to be used.
     pub paths: Option<Paths>,
@@ -145,7 +145,7 @@ impl Url {
         let url = match Self::read(text) {
             Ok(url) => url,
             // What is wrong may be a part of the password, so the message is that of the text without it.
-            Err(error) => match redacted(text) {
+            Err(error) => match redacted_url(text) {
                 shown if shown == text => return Err(error),
                 shown => return Err(Self::read(&shown).err().unwrap_or_else(|| UrlError(UNENCODED.into()))),
             },
@@ -190,9 +190,13 @@ impl Url {
             tcp: TcpOptions::default(),
             initiator_name: None,
             keys: None,
-            login: user.map(user_of).transpose()?.unwrap_or_default(),
+            login: Login::default(),
         };
         parameters::read(&mut url, query.unwrap_or(""))?;
+        if let Some(user) = user {
+            let (name, password) = user_of(user, url.login.secret_file.is_some())?;
+            (url.login.user, url.login.password) = (Some(name), password);
+        }
         url.check_login()?;
         Ok(url)
     }
@@ -318,9 +322,10 @@ impl fmt::Display for Url {
             Transport::Ecl if portal.station().is_some() => ETHERNET,
             Transport::Ecl => "ecl",
         };
-        write!(f, "{scheme}://{portal}")?;
+        // In URLs the percent sign before a zone is encoded (RFC 6874).
+        write!(f, "{scheme}://{}", portal.to_string().replace('%', "%25"))?;
         if let Some(target) = &self.target {
-            write!(f, "/{target}")?;
+            write!(f, "/{}", encode(target))?;
         }
         match self.lun.and_then(Lun::number) {
             Some(lun) => write!(f, "/{lun}"),
@@ -343,10 +348,18 @@ const KEYED: &str = "use the crate's feature encryption to decrypt it, or leave 
 
 const NO_ISER: &str = "iSER (RDMA) is not supported; leave it out to use TCP";
 
-/// `USER`, or `USER%PASSWORD` as libiscsi has it: the first percent sign ends the name. In the password, `%XX` stands for a
-/// byte.
-fn user_of(text: &str) -> Result<Login, UrlError> {
-    let (user, password) = text.split_once('%').map_or((text, None), |(user, password)| (user, Some(password)));
+/// `USER`, or `USER%PASSWORD` as libiscsi has it. In both, `%XX` stands for a byte.
+///
+/// The first percent sign that does not stand for a byte begins the password. When all could stand for one, it is the first of all, as libiscsi
+/// reads it; but with `has_secret` the secret is elsewhere, and there is no password.
+fn user_of(text: &str, has_secret: bool) -> Result<(String, Option<Secret>), UrlError> {
+    let is_byte =
+        |at: usize| text.as_bytes().get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+    let mut signs = text.match_indices('%').map(|(at, _)| at);
+    let plain = signs.clone().find(|at| !is_byte(*at));
+    let separator = plain.or_else(|| signs.next().filter(|_| !has_secret));
+    let (user, password) = separator.map_or((text, None), |at| (&text[..at], Some(&text[at + 1..])));
+    let user = decode(user)?;
     if user.is_empty() {
         return wrong("the user before '@' has no name; write iscsi://USER@HOST");
     }
@@ -357,7 +370,7 @@ fn user_of(text: &str) -> Result<Login, UrlError> {
             UrlError("the password has a '%' that is not followed by two hexadecimal digits; write %25 for '%'".into())
         })?)),
     };
-    Ok(Login { user: Some(user.into()), password, ..Login::default() })
+    Ok((user, password))
 }
 
 /// Reads a portal from what stands before the first slash and what stands behind it; gives what is left of the latter.
@@ -395,14 +408,15 @@ fn host_of<'a>(text: &str, path: &'a str) -> Result<(Portal, &'a str), UrlError>
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     let in_brackets = text.starts_with('[');
-    if in_brackets && host.parse::<std::net::Ipv6Addr>().is_err() {
+    let host = if in_brackets { with_plain_zone(host)? } else { host.to_owned() };
+    if in_brackets && check_bracketed(&host).is_err() {
         return wrong(format!("{host:?} in brackets is no IPv6 address"));
     }
     if !in_brackets && port.is_some_and(|port| port.contains(':')) {
         return wrong("an IPv6 address stands in brackets: iscsi://[2001:db8::1]:3260");
     }
-    let legal = |c: char| c.is_alphanumeric() || "-._:".contains(c);
-    if host.is_empty() || !host.chars().all(legal) {
+    let legal = |c: char| c.is_alphanumeric() || "-._".contains(c);
+    if host.is_empty() || !in_brackets && !host.chars().all(legal) {
         return wrong(format!("{host:?} is no host; write a name or an address, as in iscsi://192.0.2.1"));
     }
     let port = match port {
@@ -412,7 +426,19 @@ fn host_of<'a>(text: &str, path: &'a str) -> Result<(Portal, &'a str), UrlError>
             _ => return wrong(format!("{text:?} is no port; write a number from 1 to 65535, or nothing for 3260")),
         },
     };
-    Ok((Portal { host: host.into(), port }, path))
+    Ok((Portal { host, port }, path))
+}
+
+/// An IPv6 address as the system takes it: behind its percent sign a zone, which stands behind `%25` in a URL (RFC 6874), and which people write
+/// behind `%`.
+fn with_plain_zone(host: &str) -> Result<String, UrlError> {
+    match host.split_once('%') {
+        Some((address, zone)) => {
+            let zone = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone);
+            Ok(format!("{address}%{}", decode(zone)?))
+        }
+        None => Ok(host.into()),
+    }
 }
 
 /// Nothing, `TARGET`, or `TARGET/LUN`.
@@ -422,7 +448,7 @@ fn path_of(text: &str) -> Result<(Option<String>, Option<Lun>), UrlError> {
         return if lun.is_empty() { Ok((None, None)) } else { wrong("the target's name is missing before the LUN") };
     }
     let target = decode(target)?;
-    check_name(&target).map_err(|error| UrlError(error.to_string()))?;
+    check_foreign_name(&target).map_err(|error| UrlError(error.to_string()))?;
     if lun.is_empty() {
         return Ok((Some(target), None));
     }
@@ -431,6 +457,20 @@ fn path_of(text: &str) -> Result<(Option<String>, Option<Lun>), UrlError> {
         Some(lun) => Ok((Some(target), Some(lun))),
         None => wrong(format!("{lun:?} is no LUN; write a number from 0 to {MAX_FLAT_LUN} behind the target's name")),
     }
+}
+
+/// The name of a target as [`decode`] reads it.
+fn encode(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for character in name.chars() {
+        match character {
+            '%' | '/' | '?' | '#' | '@' | ' ' | '"' | '\'' | '`' => {
+                text.push_str(&format!("%{:02X}", u32::from(character)))
+            }
+            other => text.push(other),
+        }
+    }
+    text
 }
 
 /// `%XX` becomes a byte, and all bytes together must be UTF-8.

@@ -7,7 +7,7 @@ use lunette_ecl::recovery::CongestionControl;
 use lunette_reactor::Offloads;
 use lunette_session::keys::{self, Choices, Offer, Parameters, Rule};
 use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WORDS};
-use lunette_session::{Secret, check_name};
+use lunette_session::{Secret, check_foreign_name};
 
 use super::keys::{self as key_parameters, KeyParameters};
 use crate::limits::MAX_PATHS;
@@ -153,7 +153,7 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
             });
         }
         "initiator" => {
-            check_name(&value).map_err(|error| UrlError(error.to_string()))?;
+            check_foreign_name(&value).map_err(|error| UrlError(error.to_string()))?;
             url.initiator_name = Some(value);
         }
         "paths" | "portals" if url.transport != Transport::Tcp => {

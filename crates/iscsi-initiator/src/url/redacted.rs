@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use crate::options::check_bracketed;
+
 /// What stands where a password is not shown. It is no password itself: [`Url::parse`](super::Url::parse) refuses it.
 pub const REDACTED: &str = "***";
 
@@ -13,6 +15,9 @@ const TARGET_PASSWORD: &str = "target_password=";
 
 /// What begins the name of an image in Ceph.
 const RBD: &str = "rbd:";
+
+/// What URLs of disks begin with, even where their slashes are missing.
+const SCHEMES: [&str; 4] = ["iscsi:", "ecl:", "ecl+eth:", "iser:"];
 
 /// What begins a user's key in such a name, as QEMU writes it. Here it is a mistake.
 const RBD_KEYS: [&str; 3] = [":key=", "?key=", "&key="];
@@ -39,11 +44,22 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Where the next URL begins.
+/// A text that is one URL as a whole, as [`redacted`] shows it, even where its password has spaces or quotation marks.
+pub fn redacted_url(text: &str) -> String {
+    let (before, url) = text.split_at(next_url(text).unwrap_or(text.len()));
+    before.to_owned() + &of_url(url)
+}
+
+/// Where the next URL begins, or a text that is meant to be one: `iscsi:u%p@h` and `iscsi//u%p@h` are mistakes, but show a password too.
 fn next_url(text: &str) -> Option<usize> {
-    let is_scheme = |c: char| c.is_ascii_alphanumeric() || c == '+';
-    let iscsi = text.find("://").map(|at| text[..at].trim_end_matches(is_scheme).len());
-    [iscsi, text.find(RBD)].into_iter().flatten().min()
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == ':';
+    let before_slashes = text.find("//").map(|at| text[..at].trim_end_matches(is_scheme).len());
+    let schemes = SCHEMES.iter().filter_map(|scheme| find_ignoring_case(text, scheme));
+    schemes.chain(before_slashes).chain(text.find(RBD)).min()
+}
+
+fn find_ignoring_case(text: &str, wanted: &str) -> Option<usize> {
+    text.as_bytes().windows(wanted.len()).position(|window| window.eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
 /// A URL without its passwords.
@@ -51,9 +67,12 @@ fn of_url(text: &str) -> String {
     if text.starts_with(RBD) {
         return without_keys(text);
     }
-    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    let known = SCHEMES.iter().find(|scheme| find_ignoring_case(text, scheme) == Some(0)).map(|scheme| scheme.len());
+    let scheme = known.or_else(|| text.find("//")).unwrap_or_default();
+    let rest = text[scheme..].trim_start_matches('/');
+    let (scheme, rest) = text.split_at(text.len() - rest.len());
     let (secret, mut tail) = split_password(rest);
-    let mut shown = format!("{scheme}://");
+    let mut shown = scheme.to_owned();
     if let Some(user) = secret {
         shown.extend([user, "%", REDACTED]);
     }
@@ -68,15 +87,21 @@ fn of_url(text: &str) -> String {
 /// The user before a password, and what follows the password; all of the text when there is none.
 fn split_password(rest: &str) -> (Option<&str>, &str) {
     let place = rest.split('?').next().unwrap_or_default();
-    // Neither hosts nor names of targets have an at sign, so a slash before one belongs to the password.
+    // Hosts have no at sign, and names of targets hardly ever, so a slash before one belongs to the password.
     let end = place.rfind('@').or_else(|| {
         let authority = place.split('/').next().unwrap_or_default();
-        authority.contains('%').then(|| rest.rfind('@').unwrap_or(authority.len()))
+        (authority.contains('%') && !has_zone(authority)).then(|| rest.rfind('@').unwrap_or(authority.len()))
     });
     match end.and_then(|end| Some((rest[..end].split_once('%')?, &rest[end..]))) {
         Some(((user, password), tail)) if !password.is_empty() => (Some(user), tail),
         _ => (None, rest),
     }
+}
+
+/// Whether the percent sign is that of an address with a zone, `[fe80::1%25eth0]`.
+fn has_zone(authority: &str) -> bool {
+    let inside = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    inside.is_some_and(|(host, _)| check_bracketed(host).is_ok())
 }
 
 /// What follows a value. An ampersand behind which there is no parameter belongs to the value, by mistake.
@@ -124,8 +149,27 @@ mod tests {
                 "a iscsi://u%***@h/x and \"ecl://u%***@h/y\", iscsi://h",
             ),
             ("3 | disk = 'iscsi://u%hush", "3 | disk = 'iscsi://u%***"),
+            ("iscsi:u%hush@h/iqn.a/0", "iscsi:u%***@h/iqn.a/0"),
+            ("iscsi:/u%hush@h/iqn.a/0", "iscsi:/u%***@h/iqn.a/0"),
+            ("invalid value 'ISCSI//u%hush@h' for", "invalid value 'ISCSI//u%***@h' for"),
+            ("iscsi:u%hu//sh@h/iqn.a/0", "iscsi:u%***@h/iqn.a/0"),
+            ("//u%hush@h?target_password=hush", "//u%***@h?target_password=***"),
+            ("iscsi://[fe80::1%25eth0]:860/iqn.a/0", "iscsi://[fe80::1%25eth0]:860/iqn.a/0"),
+            ("iscsi://u%hush@[fe80::1%25eth0]/iqn.a", "iscsi://u%***@[fe80::1%25eth0]/iqn.a"),
         ] {
             assert_eq!(redacted(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_url_alone_ends_with_its_text() {
+        for (text, expected) in [
+            ("iscsi://u%hu sh\"hu'sh@h/iqn.a/x", "iscsi://u%***@h/iqn.a/x"),
+            ("iscsi:u%hu sh@h", "iscsi:u%***@h"),
+            ("/srv/a%b@c", "/srv/a%b@c"),
+            ("", ""),
+        ] {
+            assert_eq!(redacted_url(text), expected);
         }
     }
 

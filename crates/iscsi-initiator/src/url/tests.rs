@@ -15,6 +15,9 @@ fn error(text: &str) -> String {
     }
 }
 
+/// A name as a well-known maker of storage gives it.
+const SYNOLOGY: &str = "iqn.2000-01.com.synology:DiskStation.Target-1.ABCDEF";
+
 const NO_ENVIRONMENT: fn(&str) -> Option<String> = |_| None;
 
 #[test]
@@ -28,6 +31,14 @@ fn places_are_read() {
         ("iscsi://[::1]:1/iqn.2026-11.org.example:disk", "::1", 1, Some(target), None),
         ("iscsi://u@h/iqn.2026-11.org.example:disk/0", "h", 3260, Some(target), Some(0)),
         ("iscsi://h/iqn.2026-11.org.example%3Adisk/16383?header_digest=none", "h", 3260, Some(target), Some(16383)),
+        ("iscsi://h/iqn.2000-01.com.synology:DiskStation.Target-1.ABCDEF/1", "h", 3260, Some(SYNOLOGY), Some(1)),
+        ("iscsi://h/eui.02004567A425678D", "h", 3260, Some("eui.02004567A425678D"), None),
+        ("iscsi://h/My%20Disk%2Fa_b/0", "h", 3260, Some("My Disk/a_b"), Some(0)),
+        ("iscsi://[fe80::1%25eth0]:860", "fe80::1%eth0", 860, None, None),
+        ("iscsi://[fe80::1%eth0]", "fe80::1%eth0", 3260, None, None),
+        ("iscsi://[fe80::1%252]", "fe80::1%2", 3260, None, None),
+        ("iscsi://[fe80::1%25]", "fe80::1%25", 3260, None, None),
+        ("iscsi://u@[fe80::1%25a%2Db]:860", "fe80::1%a-b", 860, None, None),
     ] {
         let url = parse(text);
         assert_eq!((url.host.as_str(), url.port, url.target.as_deref()), (host, port, name), "{text}");
@@ -43,7 +54,12 @@ fn urls_are_told_from_paths() {
 
 #[test]
 fn what_is_shown_leads_to_the_same_place() {
-    for text in ["iscsi://u%secret@[::1]/iqn.2026-11.org.example:disk/7?data_digest=crc32c", "iscsi://h:9"] {
+    for text in [
+        "iscsi://u%secret@[::1]/iqn.2026-11.org.example:disk/7?data_digest=crc32c",
+        "iscsi://h:9",
+        "iscsi://u%secret@[fe80::1%25eth0]:1/iqn.Capital_Letters/7",
+        "iscsi://h/My%20Disk%2Fa%25b%3F%40%22/7",
+    ] {
         let shown = parse(text).to_string();
         assert!(!shown.contains("secret"));
         assert_eq!(parse(&shown).to_string(), shown);
@@ -65,7 +81,9 @@ fn errors_say_what_to_write() {
         ("iscsi://[::1]3260", "brackets"),
         ("iscsi://[host]", "no IPv6"),
         ("iscsi://a b", "no host"),
-        ("iscsi://h/My Disk/0", "not an iSCSI name"),
+        ("iscsi://h/a%0Ab/0", "not an iSCSI name"),
+        ("iscsi://[fe80::1%25]:x", "no port"),
+        ("iscsi://[fe80::1%25e%2Ft]", "brackets"),
         ("iscsi://h/iqn.a:b/x", "no LUN"),
         ("iscsi://h/iqn.a:b/16384", "no LUN"),
         ("iscsi://h/iqn.a:b/0/1", "no LUN"),
@@ -90,7 +108,8 @@ fn errors_say_what_to_write() {
         ("iscsi://h?target_user=t", "USER@HOST"),
         ("iscsi://u%p@h?chap_secret_file=f", "leave out one"),
         ("iscsi://u@h?target_password=x&chap_target_secret_file=f", "leave out one"),
-        ("iscsi://h?initiator=me", "not an iSCSI name"),
+        ("iscsi://h?initiator=%00", "not an iSCSI name"),
+        ("iscsi://a%zz%40b@h?chap_secret_file=f", "leave out one"),
     ] {
         assert!(error(text).contains(words), "{text}: {}", error(text));
     }
@@ -185,6 +204,27 @@ fn secrets_come_from_the_url_a_file_or_the_environment() {
     let chap = parse("iscsi://alice@h").chap(environment).unwrap().unwrap();
     is(&chap.initiator, "alice", "LUNETTE_CHAP_PASSWORD, long enough");
     is(&chap.target.unwrap(), "", "LUNETTE_CHAP_TARGET_PASSWORD, long enough");
+}
+
+#[test]
+fn users_may_have_any_character() {
+    for (text, user, password) in [
+        ("iqn.1993-08.org.debian:01:abc%password", "iqn.1993-08.org.debian:01:abc", "password"),
+        ("a%40b%password", "a@b", "password"),
+        ("a@b%password", "a@b", "password"),
+        ("dom%5Ca%2Fb%25c%s%40cret", "dom\\a/b%c", "s@cret"),
+        ("%C3%A9%secret", "\u{e9}", "secret"),
+        // As libiscsi has it: without a percent sign that can be nothing else, the first ends the name.
+        ("alice%abcdef123456", "alice", "abcdef123456"),
+    ] {
+        let login = parse(&format!("iscsi://{text}@h")).login;
+        assert_eq!(login.user.as_deref(), Some(user), "{text}");
+        assert!(login.password.unwrap().same_as(&Secret::new(password.into())), "{text}");
+    }
+    for (text, user) in [("a%40b", "a@b"), ("iqn.a%3A01%3Ab", "iqn.a:01:b"), ("a%25", "a%"), ("plain", "plain")] {
+        let login = parse(&format!("iscsi://{text}@h?chap_secret_file=f")).login;
+        assert_eq!((login.user.as_deref(), login.password.is_none()), (Some(user), true), "{text}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use lunette_ecl_endpoint::{SocketChange, Upper};
 use lunette_pdu::BHS_LEN;
 use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, FileRequest, Gather, Handler, ListenerId};
 use lunette_session::iscsi_target::Placement;
-use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged};
+use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged, folded_name};
 
 use super::Core;
 use super::connections::Conn;
@@ -171,8 +171,8 @@ impl Upper for Core {
         let target = session.target.as_ref().map_or("", |target| &target.name);
         let ProvenSecrets { initiator, target: of_target } = &session.secrets;
         Some(Binding::new(
-            &session.initiator_name.to_ascii_lowercase(),
-            &target.to_ascii_lowercase(),
+            &folded_name(&session.initiator_name),
+            &folded_name(target),
             initiator.as_ref().map(Secret::expose),
             of_target.as_ref().map(Secret::expose),
         ))

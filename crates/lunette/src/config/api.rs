@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use crate::address;
 use crate::systemd::credentials;
 
 /// The values of the table.
@@ -66,7 +67,7 @@ impl FromStr for Place {
         match text.strip_prefix("unix:") {
             Some(path) if path.starts_with('/') => Ok(Self::Unix(path.into())),
             Some(path) => Err(format!("unix:{path}: write the whole path, from /")),
-            None => text.parse().map(Self::Tcp).map_err(|_| format!("{text:?}: write unix:PATH or ADDR:PORT")),
+            None => address::one(text).map(Self::Tcp).map_err(|why| format!("{why}, or unix:PATH")),
         }
     }
 }
@@ -114,7 +115,7 @@ mod tests {
             ("listen = [\"127.0.0.1:80\"]\ntokens = \"/t\"", "needs tls and tokens"),
             ("listen = [\"unix:/a\"]\ntokens = \"/t\"", "listen has none"),
             ("listen = [\"unix:a\"]", "from /"),
-            ("listen = [\"localhost:80\"]", "write unix:PATH or ADDR:PORT"),
+            ("listen = [\"127.0.0.1\"]", "has no port; write ADDR:PORT"),
         ] {
             let error = checked(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -97,7 +97,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     let Config {
         listen: _,
         portals: _,
-        ecl,
+        ecl: _,
         ecl_offloads,
         ecl_protect,
         ecl_congestion_control,
@@ -135,9 +135,9 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     let (gone, come) = (without(&old.portals(), &new.portals()), without(&new.portals(), &old.portals()));
     found.changes.extend(gone.into_iter().map(Change::PortalRemoved));
     found.changes.extend(come.into_iter().map(Change::PortalAdded));
-    let (gone, come) = (without(ecl, &new.ecl), without(&new.ecl, ecl));
-    found.changes.extend(gone.into_iter().map(|ecl::Place(place)| Change::DatagramPortalRemoved(place)));
-    found.changes.extend(come.into_iter().map(|ecl::Place(place)| Change::DatagramPortalAdded(place)));
+    let [before, after] = [old, new].map(|config| config.ecl_places().cloned().collect::<Vec<_>>());
+    found.changes.extend(without(&before, &after).into_iter().map(Change::DatagramPortalRemoved));
+    found.changes.extend(without(&after, &before).into_iter().map(Change::DatagramPortalAdded));
     for target in targets {
         match new.targets.iter().find(|other| other.name == target.name) {
             Some(other) => found.target(target, other),
@@ -331,8 +331,8 @@ impl fmt::Display for Change {
         match self {
             Self::PortalRemoved(portal) => write!(f, "portal {} of group {} removed", portal.address, portal.group),
             Self::PortalAdded(portal) => write!(f, "portal {} of group {} added", portal.address, portal.group),
-            Self::DatagramPortalRemoved(place) => write!(f, "portal {} of ecl removed", ecl::Place(place.clone())),
-            Self::DatagramPortalAdded(place) => write!(f, "portal {} of ecl added", ecl::Place(place.clone())),
+            Self::DatagramPortalRemoved(place) => write!(f, "portal {} of ecl removed", ecl::shown(place)),
+            Self::DatagramPortalAdded(place) => write!(f, "portal {} of ecl added", ecl::shown(place)),
             Self::TargetRemoved(name) => write!(f, "target {name} removed"),
             Self::TargetAdded(name) => write!(f, "target {name} added"),
             Self::Alias(name) => write!(f, "target {name}: alias changed"),

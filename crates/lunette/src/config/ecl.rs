@@ -1,6 +1,5 @@
 //! Where and how the Effective Cross Layer is spoken: the keys `ecl` and `ecl_…`.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -20,10 +19,10 @@ const ETHERNET: &str = "eth:";
 /// The longest name of an interface (`IFNAMSIZ` of Linux, less its end).
 const MAX_INTERFACE_BYTES: usize = 15;
 
-/// A place to answer at: `ADDR:PORT`, an address alone, or `eth:INTERFACE`.
+/// Places to answer at: those that a text of [`Listen`] means, or `eth:INTERFACE`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Place(pub(crate) DatagramPlace);
+pub(crate) struct Place(pub(crate) Vec<DatagramPlace>);
 
 impl FromStr for Place {
     type Err = String;
@@ -33,21 +32,20 @@ impl FromStr for Place {
             Some(interface) if interface.is_empty() || interface.len() > MAX_INTERFACE_BYTES => {
                 Err(format!("{interface:?} is no interface; write eth: and its name, such as eth:eth0"))
             }
-            Some(interface) => Ok(Self(DatagramPlace::Ethernet(interface.into()))),
-            None => match text.parse() {
-                Ok(Listen(address)) => Ok(Self(DatagramPlace::Udp(address))),
+            Some(interface) => Ok(Self(vec![DatagramPlace::Ethernet(interface.into())])),
+            None => match text.parse::<Listen>() {
+                Ok(Listen { addresses, .. }) => Ok(Self(addresses.into_iter().map(DatagramPlace::Udp).collect())),
                 Err(error) => Err(format!("{error}, or eth:INTERFACE for Ethernet")),
             },
         }
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            DatagramPlace::Udp(address) => address.fmt(f),
-            DatagramPlace::Ethernet(interface) => write!(f, "{ETHERNET}{interface}"),
-        }
+/// A place as the configuration names it.
+pub(super) fn shown(place: &DatagramPlace) -> String {
+    match place {
+        DatagramPlace::Udp(address) => address.to_string(),
+        DatagramPlace::Ethernet(interface) => format!("{ETHERNET}{interface}"),
     }
 }
 
@@ -125,12 +123,15 @@ mod tests {
 
     #[test]
     fn places_are_addresses_or_interfaces() {
-        let place = |text: &str| text.parse::<Place>().map(|Place(place)| place);
-        assert_eq!(place("192.0.2.1"), Ok(DatagramPlace::Udp("192.0.2.1:3260".parse().expect("an address"))));
-        assert_eq!(place("[::]:860"), Ok(DatagramPlace::Udp("[::]:860".parse().expect("an address"))));
-        assert_eq!(place("eth:lab0"), Ok(DatagramPlace::Ethernet("lab0".into())));
+        let place = |text: &str| text.parse::<Place>().map(|Place(places)| places);
+        let udp = |text: &str| DatagramPlace::Udp(text.parse().expect("an address"));
+        assert_eq!(place("192.0.2.1"), Ok(vec![udp("192.0.2.1:3260")]));
+        assert_eq!(place("[::]:860"), Ok(vec![udp("[::]:860")]));
+        assert_eq!(place("*:860"), Ok(vec![udp("0.0.0.0:860"), udp("[::]:860")]));
+        assert_eq!(place("[fe80::1%lo]"), Ok(vec![udp("[fe80::1%1]:3260")]));
+        assert_eq!(place("eth:lab0"), Ok(vec![DatagramPlace::Ethernet("lab0".into())]));
         for (wrong, why) in
-            [("eth:", "no interface"), ("eth:0123456789abcdef", "no interface"), ("lab0", "eth:INTERFACE")]
+            [("eth:", "no interface"), ("eth:0123456789abcdef", "no interface"), ("lab/0", "eth:INTERFACE")]
         {
             let error = place(wrong).expect_err(wrong);
             assert!(error.contains(why), "{error}");

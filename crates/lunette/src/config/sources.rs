@@ -103,7 +103,9 @@ impl Sources {
     /// The objects as the API shows them. `config` is what they make together.
     pub(crate) fn catalog(&self, files: &Files, config: &Config) -> Catalog {
         let mut main = Objects::default();
-        for portal in config.portals() {
+        // Those of objects stand last, and have one address each.
+        let of_main = config.portals().len().saturating_sub(self.objects.of(Kind::Portal).count());
+        for portal in config.portals().into_iter().take(of_main) {
             let document = json!({ "address": portal.address.to_string(), "group": portal.group });
             add(&mut main, Kind::Portal, &portal.address.to_string(), &document);
         }

@@ -31,7 +31,7 @@ const CERTIFICATE_SECONDS: i64 = 10 * 365 * 24 * 3600;
 #[derive(Args)]
 pub(super) struct Serve {
     /// The address to listen on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5696")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5696", value_parser = crate::address::one)]
     listen: SocketAddr,
     /// The folder of the store
     #[arg(long, value_name = "DIR")]

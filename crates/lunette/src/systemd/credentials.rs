@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer};
 
 /// What a value begins with that names a credential, and no path.
-const PREFIX: &str = "credential:";
+pub(crate) const PREFIX: &str = "credential:";
 
 /// The path of a file that holds a secret: `credential:NAME`, or the path itself.
 pub(crate) fn path(text: &str) -> Result<PathBuf, String> {

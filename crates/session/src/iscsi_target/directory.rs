@@ -11,6 +11,7 @@ use super::sessions::AdmitRequest;
 use crate::chap::{Authentication, Secret};
 use crate::keys::Offer;
 use crate::limits::MAX_MOVED_ADDRESSES;
+use crate::name::is_same_name;
 
 /// The targets of a daemon.
 #[derive(Debug, Default)]
@@ -77,7 +78,7 @@ pub enum Transport {
 impl Directory {
     /// The target of that name. Names are compared without regard to case, as their preparation (RFC 3722) folds it.
     pub fn find(&self, name: &str) -> Option<&Arc<TargetNode>> {
-        self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
+        self.targets.iter().find(|target| is_same_name(&target.name, name))
     }
 
     /// Whether an initiator of any rule proves itself with this secret.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::chap::Authentication;
+use crate::name::is_same_name;
 
 /// Initiators that a target admits under the same rules.
 ///
@@ -42,7 +43,7 @@ impl Host {
     }
 
     fn names(&self, initiator: &str) -> bool {
-        self.initiators.iter().flatten().any(|name| name.eq_ignore_ascii_case(initiator))
+        self.initiators.iter().flatten().any(|name| is_same_name(name, initiator))
     }
 }
 

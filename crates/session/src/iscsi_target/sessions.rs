@@ -12,6 +12,7 @@ use super::session::{Session, SessionInfo};
 use super::tasks::window::BufferShare;
 use crate::keys::Parameters;
 use crate::limits::{MAX_EXTRA_COMMANDS, MAX_SESSION_TABLES, max_table_sessions};
+use crate::name::is_same_name;
 use crate::{ProvenSecrets, Time};
 
 /// A login that has passed all stages and asks to become, or to join, a session.
@@ -289,7 +290,7 @@ fn may_replace(session: &SessionInfo, request: &AdmitRequest) -> bool {
 
 fn same_name(session: &SessionInfo, request: &AdmitRequest) -> bool {
     let name = |target: Option<&Arc<TargetNode>>| target.map(|target| target.name.clone());
-    session.initiator_name.eq_ignore_ascii_case(&request.initiator_name)
+    is_same_name(&session.initiator_name, &request.initiator_name)
         && session.isid == request.isid
         && session.portal_group == request.portal_group
         && name(session.target.as_ref()) == name(request.target())

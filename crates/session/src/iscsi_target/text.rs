@@ -11,6 +11,7 @@ use super::directory::{Directory, TargetNode};
 use super::session::SessionInfo;
 use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Row, Rule, first_duplicate, number_in, row};
 use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES, MAX_TEXT_SEGMENT_BYTES};
+use crate::name::is_same_name;
 
 /// The transfer tag of text exchanges. A connection has one exchange at a time, so one tag is enough.
 pub(crate) const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
@@ -208,7 +209,7 @@ impl Exchange {
             (None, "All") => None,
             (None, name) if !name.is_empty() => Some(name),
             // The session may be older than the directory: its target may have other portals now, or be gone.
-            (Some(own), name) if name.is_empty() || own.name.eq_ignore_ascii_case(name) => {
+            (Some(own), name) if name.is_empty() || is_same_name(&own.name, name) => {
                 let target = asker.directory.find(&own.name);
                 return Ok(target
                     .map_or(Ok(()), |target| list_target(target, asker.session.portal_group, asker.local, answer))?);
@@ -269,7 +270,7 @@ impl TargetList {
         let Self { initiator, name, peer, .. } = self;
         let is_asked_for = |target: &TargetNode| {
             target.host_of(initiator, *peer).is_some()
-                && name.as_ref().is_none_or(|name| target.name.eq_ignore_ascii_case(name))
+                && name.as_ref().is_none_or(|name| is_same_name(&target.name, name))
         };
         let mut rest = self.directory.targets.iter().enumerate().skip(self.next);
         let Some((index, target)) = rest.find(|(_, target)| is_asked_for(target)) else { return Ok(None) };
@@ -292,10 +293,31 @@ fn list_target(target: &TargetNode, group: u16, local: SocketAddr, answer: &mut 
 }
 
 /// The address that the initiator should use: for "any address", the one that it used to come here. At a socket that takes
-/// both families, IPv4 comes in the clothes of IPv6.
+/// both families, IPv4 comes in the clothes of IPv6. Without a zone: the number of an interface means nothing on another
+/// machine (RFC 4007 section 11).
 fn reachable(portal: SocketAddr, local: SocketAddr) -> Option<SocketAddr> {
     if !portal.ip().is_unspecified() {
-        return Some(portal);
+        return Some(SocketAddr::new(portal.ip(), portal.port()));
     }
     (portal.is_ipv4() == local.is_ipv4()).then(|| SocketAddr::new(local.ip().to_canonical(), portal.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_that_the_initiator_can_use() {
+        for (portal, local, told) in [
+            ("192.0.2.1:3260", "192.0.2.9:3260", Some("192.0.2.1:3260")),
+            ("0.0.0.0:860", "192.0.2.9:3260", Some("192.0.2.9:860")),
+            ("[::]:860", "192.0.2.9:3260", None),
+            ("[::]:860", "[::ffff:192.0.2.9]:3260", Some("192.0.2.9:860")),
+            ("[fe80::1%7]:3260", "192.0.2.9:3260", Some("[fe80::1]:3260")),
+            ("[::]:860", "[fe80::1%7]:3260", Some("[fe80::1]:860")),
+        ] {
+            let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+            assert_eq!(reachable(address(portal), address(local)), told.map(address), "{portal} at {local}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use lunette_ecl_endpoint::DatagramOptions;
 use lunette_pdu::{BHS_LEN, Isid};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather};
 use lunette_session::iscsi_initiator::{Event, Placement, Session, SessionConfig};
-use lunette_session::{Entropy, OutgoingPdu, ProvenSecrets, Secret, Time};
+use lunette_session::{Entropy, OutgoingPdu, ProvenSecrets, Secret, Time, folded_name};
 
 use super::events::unit_attention;
 use super::replacer::ConnectionReplacer;
@@ -171,8 +171,8 @@ impl SessionDriver {
         active.connections.iter().find(|connection| connection.id == id && connection.logged_in)?;
         let ProvenSecrets { initiator, target } = active.session.proven_secrets();
         Some(Binding::new(
-            &self.options.initiator_name.to_ascii_lowercase(),
-            &self.target.as_deref().unwrap_or_default().to_ascii_lowercase(),
+            &folded_name(&self.options.initiator_name),
+            &folded_name(self.target.as_deref().unwrap_or_default()),
             initiator.as_ref().map(Secret::expose),
             target.as_ref().map(Secret::expose),
         ))

@@ -14,6 +14,7 @@ use std::time::Instant;
 use lunette_device::TargetDevice;
 use lunette_ecl_endpoint::SocketChange;
 use lunette_reactor::{Context, DatagramSocketId};
+use lunette_session::is_same_name;
 use lunette_session::iscsi_target::Directory;
 use lunette_store::Store;
 
@@ -104,7 +105,7 @@ impl Lifecycle {
 
     /// The device of this name.
     pub(super) fn device(&self, name: &str) -> Option<&Arc<TargetDevice>> {
-        self.devices.iter().find(|device| device.name().eq_ignore_ascii_case(name))
+        self.devices.iter().find(|device| is_same_name(device.name(), name))
     }
 
     /// The stores to flush at the end.

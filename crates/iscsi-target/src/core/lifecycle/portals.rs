@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use lunette_device::TargetDevice;
 use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId};
+use lunette_session::folded_name;
 use lunette_session::iscsi_target::{Portal, Transport};
 
 use super::datagram_portals::{DatagramPortal, DatagramPortals};
@@ -239,7 +240,7 @@ impl Change<'_> {
 /// Lets each device know its target ports: one per portal group, here or at other servers of its units.
 pub(crate) fn declare_ports(devices: &[Arc<TargetDevice>], portals: &[Portal]) {
     for device in devices {
-        let target = device.name().to_ascii_lowercase();
+        let target = folded_name(device.name());
         let groups = portals.iter().map(|portal| portal.group).chain(device.grouped_ports());
         let ports: Vec<_> = groups.map(|group| (port_name(&target, group), group)).collect();
         device.set_ports(ports.iter().map(|(name, group)| (name.as_str(), *group)));

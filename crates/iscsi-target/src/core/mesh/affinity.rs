@@ -150,9 +150,9 @@ impl Name {
     /// `None` of a discovery session: it is no nexus.
     fn of(request: &AdmitRequest) -> Option<Self> {
         Some(Self {
-            initiator: request.initiator_name.to_ascii_lowercase(),
+            initiator: request.initiator_name.clone(),
             isid: request.isid,
-            target: request.target()?.name.to_ascii_lowercase(),
+            target: request.target()?.name.clone(),
             portal_group: request.portal_group,
         })
     }

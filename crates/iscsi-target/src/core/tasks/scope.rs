@@ -31,7 +31,7 @@ impl AbortScope {
             }
             Self::Orphans { device, initiator } => {
                 let session = task.orphan.as_ref().and_then(|orphan| orphan.session.as_ref());
-                session.is_some_and(|session| session.initiator_name.eq_ignore_ascii_case(initiator))
+                session.is_some_and(|session| lunette_session::is_same_name(&session.initiator_name, initiator))
                     && task.is_of_device(device)
             }
         }

@@ -9,6 +9,7 @@ use crate::chap::Authentication;
 use crate::iscsi_target::directory::{Admission, Moved, TargetNode};
 use crate::keys::Negotiation;
 use crate::limits::{MAX_NAME_BYTES, MAX_SESSION_CONNECTIONS};
+use crate::name::{folded_name, is_same_name};
 
 /// The initiator and the target of a login; known after the first complete key list.
 #[derive(Debug)]
@@ -27,8 +28,8 @@ impl Identity {
     /// Later requests may repeat the names, as some initiators do in each stage, but not change them.
     pub(super) fn check_repeated(&self, pairs: &[(&str, &str)]) -> Result<(), Refusal> {
         let is_repeated = |key: &str, value: &str| match key {
-            "InitiatorName" => value.eq_ignore_ascii_case(&self.initiator_name),
-            "TargetName" => self.target().is_none_or(|target| value.eq_ignore_ascii_case(&target.name)),
+            "InitiatorName" => is_same_name(value, &self.initiator_name),
+            "TargetName" => self.target().is_none_or(|target| is_same_name(value, &target.name)),
             "SessionType" => value == if self.admission.is_some() { "Normal" } else { "Discovery" },
             _ => true,
         };
@@ -69,7 +70,7 @@ impl Login {
         offer.max_connections = offer.max_connections.min(most);
         offer.error_recovery_level = offer.error_recovery_level.min(level);
         self.negotiation = Some(Negotiation::new(offer, leading));
-        self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), admission });
+        self.identity = Some(Identity { initiator_name: folded_name(initiator_name), admission });
         Ok(())
     }
 

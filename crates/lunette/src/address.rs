@@ -1,0 +1,181 @@
+//! Addresses to listen on, in each form that people write.
+//!
+//! | text | means |
+//! |---|---|
+//! | `192.0.2.1:860`, `[2001:db8::1]:860` | this address and port |
+//! | `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]` | the default port |
+//! | `[fe80::1%eth0]:3260`, `fe80::1%2` | an address in a zone, by the name or number of its interface (RFC 4007) |
+//! | `localhost:3260`, `san.example` | all addresses of the name |
+//! | `*:3260`, `:3260`, `*` | every address of this machine, of both families |
+//!
+//! Names and zones are looked up when the text is read. They are looked up again when the configuration is.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+/// Addresses that one name may have: each becomes a portal.
+const MAX_ADDRESSES: usize = 16;
+
+/// The longest name (RFC 1035 section 2.3.4).
+const MAX_NAME_BYTES: usize = 255;
+
+/// The addresses that a text means, in the order in which the system gives them.
+pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
+    let (host, port) = split(text).ok_or_else(|| wrong(text))?;
+    let port = match port {
+        None => default_port,
+        Some(port) => {
+            port.parse().map_err(|_| format!("{text:?}: {port:?} is no port; write a number from 0 to 65535"))?
+        }
+    };
+    if matches!(host, "" | "*") {
+        let every: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        return Ok(every.map(|ip| SocketAddr::new(ip, port)).into());
+    }
+    if let Ok(ip) = host.parse() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    if !is_zoned(host) && !is_name(host) {
+        return Err(wrong(text));
+    }
+    // The system knows names and zones.
+    let failed =
+        |why: &dyn std::fmt::Display| format!("{text:?}: {host} has no address here ({why}); write an address");
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in (host, port).to_socket_addrs().map_err(|error| failed(&error))?.take(MAX_ADDRESSES) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    if addresses.is_empty() { Err(failed(&"the answer is empty")) } else { Ok(addresses) }
+}
+
+/// The one address that a text means, for what has one socket. Every address of this machine is `[::]`, where IPv4 comes too.
+pub(crate) fn one(text: &str) -> Result<SocketAddr, String> {
+    if !matches!(split(text), Some((_, Some(_)))) {
+        return Err(format!("{text:?} has no port; write ADDR:PORT, such as 127.0.0.1:10809 or [::1]:10809"));
+    }
+    match &*resolve(text, 0)? {
+        [address] => Ok(*address),
+        [any, _] if any.ip().is_unspecified() => Ok(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), any.port())),
+        several => {
+            let several: Vec<_> = several.iter().map(SocketAddr::to_string).collect();
+            Err(format!("{text:?} has several addresses; write one of {}", several.join(", ")))
+        }
+    }
+}
+
+/// Host and port. `None` when the brackets are wrong.
+fn split(text: &str) -> Option<(&str, Option<&str>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']')?;
+        let is_v6 = host.parse::<Ipv6Addr>().is_ok() || is_zoned(host);
+        return match rest.strip_prefix(':') {
+            _ if !is_v6 => None,
+            None if rest.is_empty() => Some((host, None)),
+            port => Some((host, Some(port?))),
+        };
+    }
+    // Without brackets it is IPv6 alone, and has no port: its last group could not be told from one.
+    if text.parse::<Ipv6Addr>().is_ok() || is_zoned(text) {
+        return Some((text, None));
+    }
+    match text.split_once(':') {
+        Some((_, port)) if port.contains(':') => None,
+        Some((host, port)) => Some((host, Some(port))),
+        None if text.is_empty() => None,
+        None => Some((text, None)),
+    }
+}
+
+/// Whether it is an IPv6 address in a zone, `fe80::1%eth0`.
+fn is_zoned(host: &str) -> bool {
+    let zoned = host.split_once('%').and_then(|(address, zone)| Some((address.parse::<Ipv6Addr>().ok()?, zone)));
+    zoned.is_some_and(|(_, zone)| {
+        !zone.is_empty() && zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c))
+    })
+}
+
+/// Whether it may be the name of a host. A number is none: it is a port, or an address that is not finished.
+fn is_name(host: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let is_numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.');
+    host.len() <= MAX_NAME_BYTES && host.chars().all(is_plain) && !is_numeric
+}
+
+fn wrong(text: &str) -> String {
+    let is_port = !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let advice = match text.matches(':').count() {
+        0 if is_port => format!("write :{text} for this port at every address, or 127.0.0.1:{text}"),
+        2.. if !text.contains('[') => "an IPv6 address with a port stands in brackets, such as [::1]:3260".into(),
+        _ => "write ADDR:PORT, such as 192.0.2.1:3260, [::1]:3260 or *:3260".into(),
+    };
+    format!("{text:?} is not an address; {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_means_its_addresses() {
+        for (text, expected) in [
+            ("192.0.2.1:860", &["192.0.2.1:860"][..]),
+            ("192.0.2.1", &["192.0.2.1:3260"]),
+            ("192.0.2.1:0", &["192.0.2.1:0"]),
+            ("0.0.0.0", &["0.0.0.0:3260"]),
+            ("[2001:db8::1]:860", &["[2001:db8::1]:860"]),
+            ("[2001:db8::1]", &["[2001:db8::1]:3260"]),
+            ("2001:db8::1", &["[2001:db8::1]:3260"]),
+            ("::", &["[::]:3260"]),
+            ("[::]", &["[::]:3260"]),
+            ("[fe80::1%1]:860", &["[fe80::1%1]:860"]),
+            ("[fe80::1%lo]:860", &["[fe80::1%1]:860"]),
+            ("fe80::1%lo", &["[fe80::1%1]:3260"]),
+            ("*:860", &["0.0.0.0:860", "[::]:860"]),
+            (":860", &["0.0.0.0:860", "[::]:860"]),
+            ("*", &["0.0.0.0:3260", "[::]:3260"]),
+        ] {
+            let addresses: Vec<String> = resolve(text, 3260).unwrap().iter().map(SocketAddr::to_string).collect();
+            assert_eq!(addresses, expected, "{text}");
+        }
+        let localhost = resolve("localhost:3260", 1).unwrap();
+        assert!(
+            !localhost.is_empty()
+                && localhost.iter().all(|address| address.ip().is_loopback() && address.port() == 3260)
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_is_told_with_a_remedy() {
+        for (text, expected) in [
+            ("", "is not an address"),
+            ("3260", "write :3260 for this port"),
+            ("192.0.2", "is not an address"),
+            ("192.0.2.256:3260", "is not an address"),
+            ("192.0.2.1:port", "\"port\" is no port"),
+            ("192.0.2.1:65536", "\"65536\" is no port"),
+            ("192.0.2.1:", "\"\" is no port"),
+            ("::1:3260:x", "stands in brackets"),
+            ("fe80::1%eth0:3260", "stands in brackets"),
+            ("[::1", "is not an address"),
+            ("[::1]3260", "is not an address"),
+            ("[192.0.2.1]:3260", "is not an address"),
+            ("[fe80::1%]:3260", "is not an address"),
+            ("[fe80::1%no-such-zone]:3260", "has no address here"),
+            ("no-such-host.invalid:3260", "has no address here"),
+            ("a b:3260", "is not an address"),
+            ("eth:lab0", "\"lab0\" is no port"),
+        ] {
+            let error = resolve(text, 3260).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn one_socket_has_one_address() {
+        assert_eq!(one("*:80"), Ok("[::]:80".parse().unwrap()));
+        assert_eq!(one("127.0.0.1:80"), Ok("127.0.0.1:80".parse().unwrap()));
+        assert_eq!(one("[fe80::1%lo]:80"), Ok("[fe80::1%1]:80".parse().unwrap()));
+        assert!(one("127.0.0.1").unwrap_err().contains("has no port"));
+    }
+}
