@@ -2,6 +2,7 @@
 
 mod ctl;
 mod draft;
+mod general;
 mod lio;
 mod report;
 mod scst;
@@ -9,23 +10,33 @@ mod tgt;
 mod tree;
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use lunette_api::{Document, Objects, Tables};
 use serde::Serialize;
 
-use crate::config;
+use crate::config::{self, Listen};
 use crate::failure::Failure;
 use crate::output;
+use general::Reader;
 use report::Imported;
 
 const AFTER_HELP: &str = "\
-The configuration is printed on standard output, and on standard error what has no equivalent: read that before you serve.
+The configuration is printed on standard output. What has no equivalent stands in its comments and on standard error: read that before you
+serve. One thing that cannot be taken over is left out, and the rest is printed. No initiator is let in that was kept out.
 Disks keep their paths and serial numbers; initiators that identify a disk by other descriptors (VPD page 83h) find new ones.
 
-Exit codes: 0 success, 1 other failure, 2 bad usage, 3 the file cannot be read or understood.";
+Files that targets.conf includes are read, too. With --conf-d each target and portal becomes an object of the API, which lunette ctl and the
+console can change; what is left for the main file is printed.
+
+Exit codes: 0 success, also when something was left out, 1 other failure, 2 bad usage, 3 the file cannot be read or understood.";
+
+/// Words of `targets.conf` outside of blocks, as Debian's own file has one.
+const TGT_WORDS: [&str; 4] = ["include", "default-driver", "incomingdiscoveryuser", "outgoingdiscoveryuser"];
 
 /// Where secrets are expected when they are not written.
 const DEFAULT_SECRETS: &str = "/etc/lunette/secrets";
@@ -42,6 +53,9 @@ pub(crate) struct Arguments {
     /// Write the secrets of CHAP to files in DIR, which is made when it is missing; without it, none is written
     #[arg(long, value_name = "DIR")]
     secrets: Option<PathBuf>,
+    /// Write each target and portal to a file of its own in DIR, such as /etc/lunette/conf.d; files that are there stay as they are
+    #[arg(long, value_name = "DIR")]
+    conf_d: Option<PathBuf>,
     /// Print one JSON object: the configuration, what was left out, and the files of secrets
     #[arg(long)]
     json: bool,
@@ -68,7 +82,7 @@ impl Program {
             Some(Self::Lio)
         } else if first_words().any(|word| matches!(word, "TARGET_DRIVER" | "HANDLER")) {
             Some(Self::Scst)
-        } else if first_words().any(|word| word.starts_with('<')) {
+        } else if first_words().any(|word| word.starts_with('<') || TGT_WORDS.contains(&&*word.to_ascii_lowercase())) {
             Some(Self::Tgt)
         } else if first_words().any(|word| matches!(word, "target" | "portal-group" | "auth-group" | "lun")) {
             Some(Self::Ctl)
@@ -77,11 +91,19 @@ impl Program {
         }
     }
 
-    fn import(self, text: &str, secrets: &Path) -> Result<Imported, String> {
-        let imported = Imported::new(secrets);
+    /// Imports a text of a file in `folder`, from which files that it includes are found.
+    fn import(self, text: &str, folder: &Path, secrets: &Path) -> Result<Imported, String> {
+        let mut imported = Imported::new(secrets);
         match self {
             Self::Lio => lio::import(text, imported),
-            Self::Tgt => tgt::import(text, imported),
+            Self::Tgt => {
+                let mut reader = Reader::new(folder);
+                let statements = reader.statements(text, None)?;
+                for (place, what) in reader.problems {
+                    imported.note(place, what);
+                }
+                Ok(tgt::import(&statements, imported))
+            }
             Self::Scst => scst::import(text, imported),
             Self::Ctl => ctl::import(text, imported),
         }
@@ -103,11 +125,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let program = arguments.from.or_else(|| Program::of(&text));
     let program = program.ok_or_else(|| failed(&"it is not clear which program this is for; say so with --from"))?;
     let folder = arguments.secrets.as_deref().unwrap_or(Path::new(DEFAULT_SECRETS));
-    let imported = program.import(&text, folder).map_err(|why| failed(&why))?;
-    let configuration = imported.to_toml().map_err(|why| failed(&why))?;
+    let beside = arguments.file.parent().unwrap_or(Path::new(""));
+    let mut imported = program.import(&text, beside, folder).map_err(|why| failed(&why))?;
+    let mut configuration = imported.finish().map_err(|why| failed(&why))?;
     if arguments.secrets.is_some() {
         write_secrets(folder, &imported)?;
     }
+    if let Some(folder) = &arguments.conf_d {
+        configuration = write_objects(folder, &configuration)?;
+    }
+    let comments: String = imported.notes().map(|note| format!("# left out: {note}\n")).collect();
+    let configuration = comments + &configuration;
     let secrets_written = arguments.secrets.is_some();
     if arguments.json {
         return output::json(&Printed {
@@ -124,6 +152,54 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         eprintln!("not written (see --secrets): {}", path.display());
     }
     output::line(configuration.trim_end())
+}
+
+/// Writes targets and portals to files of their own, as the API keeps them, and gives the rest of the configuration.
+fn write_objects(folder: &Path, configuration: &str) -> Result<String, Failure> {
+    let failed = |path: &Path, error: std::io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::other(format!(
+            "{}: the file is there already, and is not written over; move it away, or name another folder with --conf-d",
+            path.display()
+        )),
+        _ => Failure::other(format!("{}: {error}", path.display())),
+    };
+    let unusable = |why: &dyn std::fmt::Display| Failure::configuration(format!("{}: {why}", folder.display()));
+    let mut rest: toml::Table = toml::from_str(configuration).map_err(|error| unusable(&error))?;
+    let mut tables = toml::Table::new();
+    for key in ["portal", "target"] {
+        tables.extend(rest.remove_entry(key));
+    }
+    let tables: Tables = tables.try_into().map_err(|error| unusable(&error))?;
+    let objects = Objects::from_tables(with_addresses(tables)).map_err(|problem| unusable(&problem.detail))?;
+    let files = Objects::default().file_changes(&objects).map_err(|problem| unusable(&problem.detail))?;
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(|error| failed(folder, error))?;
+    // All or none, as far as it can be known before.
+    if let Some(path) = files.iter().map(|change| folder.join(&change.file)).find(|path| path.exists()) {
+        return Err(failed(&path, ErrorKind::AlreadyExists.into()));
+    }
+    for change in files {
+        let path = folder.join(&change.file);
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path);
+        let written = file.and_then(|mut file| file.write_all(change.content.unwrap_or_default().as_bytes()));
+        written.map_err(|error| failed(&path, error))?;
+        eprintln!("written: {}", path.display());
+    }
+    toml::to_string(&rest).map_err(|error| unusable(&error))
+}
+
+/// Portals of the API have one address with its port each.
+fn with_addresses(tables: Tables) -> Tables {
+    let expand = |portal: Document| {
+        let text = portal.get("address").and_then(|address| address.as_str()).unwrap_or_default();
+        let addresses = text.parse().map(|listen: Listen| listen.addresses).unwrap_or_default();
+        let one = move |address: SocketAddr| {
+            let mut portal = portal.clone();
+            portal.insert("address".into(), address.to_string().into());
+            portal
+        };
+        addresses.into_iter().map(one).collect::<Vec<_>>()
+    };
+    Tables { portals: tables.portals.into_iter().flat_map(expand).collect(), ..tables }
 }
 
 /// Writes secrets to new files that their owner alone can read.
@@ -146,6 +222,7 @@ mod tests {
         for (text, program) in [
             (" {\"targets\": []}", Some(Program::Lio)),
             ("# a comment\n<target iqn.a>\n</target>", Some(Program::Tgt)),
+            ("# Debian's own\ninclude /etc/tgt/conf.d/*.conf\n", Some(Program::Tgt)),
             ("HANDLER vdisk_fileio {\n}", Some(Program::Scst)),
             ("portal-group pg0 {\n}", Some(Program::Ctl)),
             ("something else", None),

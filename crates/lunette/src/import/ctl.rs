@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use lunette_session::folded_name;
+
 use super::draft::{Host, Lun, Portal, Target, User, Users};
-use super::report::{Imported, address};
+use super::report::{Imported, address, is_on, names, network};
 use super::tree::{self, Statement};
 use crate::size::Size;
 
@@ -11,8 +13,7 @@ use crate::size::Size;
 const SILENT: [&str; 7] = ["auth-group", "lun", "portal-group", "debug", "maxproc", "pidfile", "timeout"];
 
 pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, String> {
-    let statements = tree::braces(text)?;
-    statements.iter().flat_map(|block| &block.body).try_for_each(check_words)?;
+    let statements: Vec<Statement> = tree::braces(text)?.into_iter().flat_map(separate).collect();
     let named = |key: &str| -> Named<'_> {
         let of_kind = statements.iter().filter(|statement| statement.key() == key);
         of_kind.filter_map(|statement| Some((statement.value()?, statement))).collect()
@@ -31,21 +32,76 @@ pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, Str
     Ok(imported)
 }
 
-/// ctld's own parser needs no line ends. What follows a setting on its line would be lost here, so it is refused.
-fn check_words(statement: &Statement) -> Result<(), String> {
-    let most = match statement.key() {
-        "chap-mutual" => 5,
-        "chap" | "lun" | "portal-group" | "option" => 3,
-        _ => 2,
-    };
-    if statement.words.len() > most {
-        return Err(format!(
-            "line {}: {} and something else; put each setting on a line of its own",
-            statement.line,
-            statement.key()
-        ));
+/// Settings with one word behind them.
+const WITH_ONE_WORD: [&str; 33] = [
+    "alias",
+    "auth-group",
+    "auth-type",
+    "backend",
+    "blocksize",
+    "ctl-lun",
+    "debug",
+    "device-id",
+    "device-type",
+    "discovery-auth-group",
+    "discovery-filter",
+    "dscp",
+    "foreign",
+    "initiator-name",
+    "initiator-portal",
+    "isns-period",
+    "isns-server",
+    "isns-timeout",
+    "listen",
+    "listen-iser",
+    "lun",
+    "maxproc",
+    "offload",
+    "path",
+    "pcp",
+    "pidfile",
+    "port",
+    "portal-group",
+    "redirect",
+    "serial",
+    "size",
+    "tag",
+    "timeout",
+];
+
+/// Settings with more words.
+const WITH_MORE: [(&str, usize); 3] = [("chap", 2), ("chap-mutual", 4), ("option", 2)];
+
+/// Settings behind which a second word may stand.
+const WITH_A_SECOND: [&str; 2] = ["lun", "portal-group"];
+
+/// ctld needs no line ends between settings. A statement of the tree is what stands on a line, so it may be several settings. What stands between
+/// braces belongs to the last.
+fn separate(statement: Statement) -> Vec<Statement> {
+    let Statement { file, line, words, body } = statement;
+    let body: Vec<Statement> = body.into_iter().flat_map(separate).collect();
+    let mut settings = Vec::new();
+    let mut rest = words.as_slice();
+    while let Some(key) = rest.first() {
+        let is_setting =
+            |word: &String| WITH_ONE_WORD.contains(&&**word) || WITH_MORE.iter().any(|(known, _)| word == known);
+        let more = WITH_MORE.iter().find(|(known, _)| known == key).map(|(_, count)| *count);
+        let count = match more {
+            Some(count) => count,
+            None if key == "foreign" => 0,
+            None if WITH_A_SECOND.contains(&&**key) && rest.get(2).is_some_and(|word| !is_setting(word)) => 2,
+            None if WITH_ONE_WORD.contains(&&**key) || key == "target" => 1,
+            // It is not known what belongs to it.
+            None => rest.len(),
+        };
+        let (words, behind) = rest.split_at(rest.len().min(count + 1));
+        settings.push(Statement { file: file.clone(), line, words: words.into(), body: Vec::new() });
+        rest = behind;
     }
-    statement.body.iter().try_for_each(check_words)
+    if let Some(last) = settings.last_mut() {
+        last.body = body;
+    }
+    settings
 }
 
 /// Blocks of one kind, by name.
@@ -71,8 +127,15 @@ fn import_portals(group: u16, statement: &Statement, context: &Context<'_>, impo
             }
             ("discovery-auth-group", Some("no-authentication")) => {}
             ("discovery-auth-group", Some(auth_group)) => {
-                let Some(rules) = context.auth_groups.get(auth_group) else { continue };
-                imported.draft.discovery = users("discovery", rules, imported);
+                if let Some(rules) = context.auth_groups.get(auth_group) {
+                    imported.draft.discovery = users("discovery", rules, imported);
+                }
+                if imported.draft.discovery.chap.is_empty() {
+                    let what = format!(
+                        "discovery-auth-group {auth_group}: it has no user of CHAP, and ours asks for no proof"
+                    );
+                    imported.note(tree::place(&[name], setting), what);
+                }
             }
             _ => leave_out(&[name], setting, imported),
         }
@@ -90,7 +153,7 @@ fn portal_address(listen: &str) -> String {
 
 fn import_target(statement: &Statement, context: &Context<'_>, imported: &mut Imported) {
     let Some(name) = statement.value() else { return leave_out(&[], statement, imported) };
-    let mut target = Target { name: name.to_ascii_lowercase(), ..Target::default() };
+    let mut target = Target { name: imported.normal_name(tree::place(&[], statement), name), ..Target::default() };
     // Rules in the target itself are an unnamed group.
     let mut rules = statement;
     let mut is_open = false;
@@ -114,19 +177,39 @@ fn import_target(statement: &Statement, context: &Context<'_>, imported: &mut Im
     imported.draft.target.push(target);
 }
 
-/// Which initiators may log in. A target of ctld without rules lets in none.
+/// Which initiators may log in. A target of ctld without rules lets in none, nor do rules that ask for no kind of proof.
 fn admit(target: &mut Target, name: &str, rules: &Statement, is_open: bool, imported: &mut Imported) {
-    let values = |key: &str| rules.all(key).filter_map(Statement::value).map(ToOwned::to_owned).collect::<Vec<_>>();
+    let values = |key: &str| rules.all(key).filter_map(Statement::value).collect::<Vec<_>>();
     let list = |list: Vec<String>| (!list.is_empty()).then_some(list);
-    let initiators = list(values("initiator-name").iter().map(|name| name.to_ascii_lowercase()).collect());
-    let networks = list(values("initiator-portal"));
+    let initiators = list(values("initiator-name").into_iter().map(folded_name).collect());
     target.users = users(name, rules, imported);
-    if networks.is_some() {
-        target.host.push(Host { name: "initiators".into(), initiators, networks, ..Host::default() });
-    } else if initiators.is_some() {
-        target.allow = initiators;
-    } else if !is_open && target.users.chap.is_empty() && rules.find("auth-type") != Some("none") {
+    let is_denied = rules.find("auth-type") == Some("deny");
+    let asks_for_none = is_open || rules.find("auth-type") == Some("none");
+    if is_denied || target.users.chap.is_empty() && !asks_for_none {
+        if rules
+            .body
+            .iter()
+            .any(|rule| ["chap", "chap-mutual", "initiator-name", "initiator-portal"].contains(&rule.key()))
+        {
+            imported.note(
+                tree::place(&[name], rules),
+                "rules without a kind of proof (chap, auth-type none) let in no initiator",
+            );
+        }
+        target.users = Users::default();
         target.allow = Some(Vec::new());
+        return;
+    }
+    let portals = values("initiator-portal");
+    let networks: Vec<String> = portals.iter().filter_map(|portal| network(portal)).collect();
+    if networks.len() < portals.len() {
+        imported
+            .note(tree::place(&[name], rules), "initiator-portal: only addresses and networks, such as 192.0.2.0/24");
+    }
+    if portals.is_empty() {
+        target.allow = initiators;
+    } else {
+        target.host.push(Host { name: "initiators".into(), initiators, networks: Some(networks), ..Host::default() });
     }
 }
 
@@ -166,19 +249,47 @@ fn import_lun(
         leave_out(&[target], statement, imported);
         return None;
     };
-    let Some(path) = settings.find("path") else {
-        imported.note(tree::place(&[target], statement), format!("LUN {number}: a disk without a path"));
-        return None;
+    let size = settings.find("size").and_then(our_size);
+    let disk = match (settings.find("path"), settings.find("backend"), &size) {
+        (Some(path), ..) => path.to_owned(),
+        (None, Some("ramdisk"), Some(size)) => format!("mem:{size}"),
+        _ => {
+            imported.note(tree::place(&[target], statement), format!("LUN {number}: a disk without a path"));
+            return None;
+        }
     };
-    let mut lun = Lun { number, disk: path.into(), ..Lun::default() };
+    let option = |key: &str| {
+        let of_key = settings.all("option").filter(|option| option.value() == Some(key));
+        of_key.filter_map(|option| option.words.get(2).map(String::as_str)).last()
+    };
+    let refusal = match (settings.find("blocksize"), settings.find("device-type")) {
+        (Some(other), _) if !matches!(other, "512" | "4096") => Some(format!("blocks of {other} bytes")),
+        (_, Some(kind)) if !matches!(kind, "0" | "disk" | "direct") => Some(format!("a device of the type {kind}")),
+        _ => None,
+    };
+    if let Some(what) = refusal {
+        imported.note(tree::place(&[target], statement), format!("LUN {number}: {what}"));
+        return None;
+    }
+    let mut lun = Lun {
+        number,
+        create: size.filter(|_| settings.find("path").is_some()),
+        block_size: settings.find("blocksize").filter(|size| *size == "4096").map(|_| 4096),
+        read_only: option("readonly").is_some_and(is_on),
+        removable: option("removable").is_some_and(is_on),
+        disk,
+        ..Lun::default()
+    };
+    let serial = settings.find("serial");
+    for what in names(&mut lun, option("vendor"), option("product"), option("revision"), serial) {
+        imported.note(tree::place(&[target], statement), format!("LUN {number}: {what}"));
+    }
     for setting in &settings.body {
         match (setting.key(), setting.value()) {
-            ("path", _) | ("blocksize", Some("512")) | ("backend", Some("block")) => {}
-            ("size", Some(size)) if let Some(size) = our_size(size) => lun.create = Some(size),
-            ("blocksize", Some("4096")) => lun.block_size = Some(4096),
-            ("serial", Some(serial)) => lun.serial = Some(serial.into()),
-            ("option", Some("readonly")) if setting.words.get(2).is_some_and(|on| on == "on") => lun.read_only = true,
-            _ => leave_out(&[target, path], setting, imported),
+            ("path" | "blocksize" | "serial" | "device-type", _) | ("backend", Some("block" | "ramdisk")) => {}
+            ("size", Some(size)) if our_size(size).is_some() => {}
+            ("option", Some("readonly" | "removable" | "vendor" | "product" | "revision")) => {}
+            _ => leave_out(&[target, &lun.disk], setting, imported),
         }
     }
     Some(lun)
@@ -232,7 +343,7 @@ isns-server 192.0.2.9
 
     #[test]
     fn targets_disks_and_groups_are_taken_over_and_the_rest_is_named() {
-        let imported = import(CONF, Imported::new(Path::new("/s"))).unwrap();
+        let mut imported = import(CONF, Imported::new(Path::new("/s"))).unwrap();
         let expected = r#"
 portal = [{ address = "0.0.0.0", group = 1 }, { address = "[::]:860", group = 1 }, { address = "192.0.2.1", group = 2 }]
 [discovery]
@@ -249,25 +360,82 @@ lun = [
 name = "iqn.2012-06.com.example:target1"
 chap = [{ user = "user", secret_file = "/s/iqn.2012-06.com.example_target1.user" }]
 mutual_chap = { user = "mutualuser", secret_file = "/s/iqn.2012-06.com.example_target1.mutualuser" }
+lun = [{ number = 0, disk = "mem:1G" }]
 host = [{ name = "initiators", initiators = ["iqn.2012-06.com.example:initiatorhost1"], networks = ["192.0.2.0/24"] }]
 [[target]]
 name = "iqn.2012-06.com.example:target2"
 allow = []
 lun = [{ number = 0, disk = "/dev/zvol/tank/a", block_size = 4096, serial = "S1", read_only = true }]
 "#;
-        let text = imported.to_toml().unwrap();
+        let text = imported.finish().unwrap();
         assert_eq!(text.parse::<toml::Table>().unwrap(), expected.parse::<toml::Table>().unwrap(), "{text}");
         let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
-        for part in ["pg0: the setting foreign", "the setting device-id", "LUN 0: a disk without a path", "isns-server"]
-        {
+        for part in ["pg0: the setting foreign", "the setting device-id", "isns-server"] {
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:?}");
         }
         assert!(!notes.concat().contains("secret"));
     }
 
+    fn imported(text: &str) -> (toml::Table, Vec<String>) {
+        let mut imported = import(text, Imported::new(Path::new("/s"))).unwrap();
+        let text = imported.finish().unwrap();
+        (text.parse().unwrap(), imported.notes().map(ToString::to_string).collect())
+    }
+
     #[test]
-    fn settings_that_share_a_line_are_refused() {
-        let error = import("portal-group a { listen 0.0.0.0 listen [::] }", Imported::new(Path::new("/s"))).err();
-        assert!(error.is_some_and(|why| why.contains("line 1: listen and something else")));
+    fn settings_may_share_a_line() {
+        let (table, notes) = imported(
+            "portal-group a { foreign listen 0.0.0.0 listen [::] } target iqn.a { auth-group no-authentication portal-group a lun 3 { path /a \
+             blocksize 4096 option readonly on option vendor ACME } alias x lun 4 { path /b } }",
+        );
+        let expected = r#"
+portal = [{ address = "0.0.0.0", group = 1 }, { address = "[::]", group = 1 }]
+[[target]]
+name = "iqn.a"
+alias = "x"
+lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = "ACME" }, { number = 4, disk = "/b" }]
+"#;
+        assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{table} {notes:?}");
+    }
+
+    #[test]
+    fn no_initiator_is_let_in_that_ctld_keeps_out() {
+        for (rules, expected) in [
+            ("", "allow = []"),
+            ("initiator-name iqn.h", "allow = []"),
+            ("initiator-portal 192.0.2.0/24", "allow = []"),
+            ("auth-type deny\nchap u secretsecret", "allow = []"),
+            ("auth-type none\ninitiator-name iqn.H", "allow = [\"iqn.h\"]"),
+            ("auth-group no-access", "allow = []"),
+            ("auth-group no-authentication", ""),
+            ("auth-type none\ninitiator-portal host.example", "host = [{ name = \"initiators\", networks = [] }]"),
+            (
+                "auth-type none\ninitiator-portal 192.0.2.7/24",
+                "host = [{ name = \"initiators\", networks = [\"192.0.2.0/24\"] }]",
+            ),
+        ] {
+            let (table, notes) = imported(&format!("target iqn.a {{\n{rules}\n}}\n"));
+            let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
+            assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{rules}: {table} {notes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_disk_of_ours_is_left_out_and_the_rest_is_there() {
+        let (table, notes) = imported(
+            "target iqn.a {\nauth-group no-authentication\nlun 0 { path /a; blocksize 2048 }\nlun 1 { path /b; device-type cdrom }\n\
+             lun x { path /c }\nlun 2 { path /d }\nlun 2 { path /e }\n}\ntarget not_a_name { auth-group no-authentication }\n",
+        );
+        let expected = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 2, disk = \"/d\" }]";
+        assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{table}");
+        for part in [
+            "LUN 0: blocks of 2048",
+            "LUN 1: a device of the type cdrom",
+            "line 5",
+            "LUN 2: it is there twice",
+            "not_a_name",
+        ] {
+            assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");
+        }
     }
 }

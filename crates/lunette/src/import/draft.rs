@@ -1,12 +1,12 @@
 //! A configuration as it is written: the tables and keys of `docs/configuration.md` that other programs have, too.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 /// A whole configuration.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Draft {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) listen: Vec<String>,
@@ -14,11 +14,21 @@ pub(super) struct Draft {
     pub(super) portal: Vec<Portal>,
     #[serde(skip_serializing_if = "Users::is_empty")]
     pub(super) discovery: Users,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) target: Vec<Target>,
 }
 
+impl Draft {
+    /// The files of secrets that it names.
+    pub(super) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let hosts = self.target.iter().flat_map(|target| &target.host).map(|host| &host.users);
+        let users = self.target.iter().map(|target| &target.users).chain(hosts).chain([&self.discovery]);
+        users.flat_map(|users| users.chap.iter().chain(&users.mutual_chap)).map(|user| user.secret_file.as_path())
+    }
+}
+
 /// A portal of a group of its own.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Portal {
     pub(super) address: String,
     pub(super) group: u16,
@@ -47,7 +57,7 @@ pub(super) struct User {
 }
 
 /// A target.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Target {
     pub(super) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,10 +91,16 @@ pub(super) struct Lun {
     pub(super) removable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) serial: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) vendor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) product: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revision: Option<String>,
 }
 
 /// Initiators with rules of their own.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Host {
     pub(super) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +116,7 @@ pub(super) struct Host {
 }
 
 /// A logical unit that a host sees.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct MappedLun {
     pub(super) number: u16,
     #[serde(rename = "as", skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use lunette_rbd::RbdUrl;
+use lunette_session::folded_name;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::draft::{Host, Lun, MappedLun, Portal, Target, Users};
@@ -11,14 +14,15 @@ use super::report::{Imported, address, plain_name};
 /// The fabric whose targets are imported.
 const ISCSI: &str = "iscsi";
 
+/// The whole file. What does not fit ours is left out, item by item.
 #[derive(Deserialize)]
 struct Saved {
     #[serde(default)]
-    fabric_modules: Vec<Fabric>,
+    fabric_modules: Vec<Value>,
     #[serde(default)]
-    storage_objects: Vec<StorageObject>,
+    storage_objects: Vec<Value>,
     #[serde(default)]
-    targets: Vec<SavedTarget>,
+    targets: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -36,7 +40,11 @@ struct StorageObject {
     name: String,
     plugin: String,
     dev: Option<String>,
+    /// Of a TCMU backstore: its handler, and what that one serves.
+    config: Option<String>,
     size: Option<u64>,
+    #[serde(default)]
+    nullio: bool,
     wwn: Option<String>,
     #[serde(default)]
     readonly: bool,
@@ -97,6 +105,8 @@ struct SavedLun {
 #[derive(Deserialize)]
 struct NodeAcl {
     node_wwn: String,
+    #[serde(default)]
+    attributes: BTreeMap<String, Value>,
     #[serde(flatten)]
     users: ChapUsers,
     #[serde(default)]
@@ -108,7 +118,7 @@ struct SavedMappedLun {
     index: u16,
     tpg_lun: u16,
     #[serde(default)]
-    write_protect: bool,
+    write_protect: Value,
 }
 
 #[derive(Deserialize)]
@@ -144,23 +154,45 @@ const SESSION_KEYS: [(&str, &str); 6] = [
 
 pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, String> {
     let saved: Saved = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let asks = |fabric: &&Fabric| fabric.name == ISCSI && fabric.discovery_enable_auth;
-    for fabric in saved.fabric_modules.iter().filter(asks) {
-        imported.draft.discovery = read_users("discovery", &fabric.users, &mut imported);
+    for fabric in items::<Fabric>(saved.fabric_modules, "name", &mut imported) {
+        if fabric.name == ISCSI && fabric.discovery_enable_auth {
+            imported.draft.discovery = read_users("discovery", &fabric.users, &mut imported);
+            if imported.draft.discovery.chap.is_empty() {
+                imported.note("discovery", "it asks for a proof, and no user is there; ours asks for none");
+            }
+        }
     }
-    let disks: BTreeMap<String, &StorageObject> = saved
-        .storage_objects
-        .iter()
-        .map(|object| (format!("/backstores/{}/{}", object.plugin, object.name), object))
-        .collect();
-    for target in &saved.targets {
+    let objects = items::<StorageObject>(saved.storage_objects, "name", &mut imported).into_iter();
+    let disks = objects.map(|object| (format!("/backstores/{}/{}", object.plugin, object.name), object)).collect();
+    for target in items::<SavedTarget>(saved.targets, "wwn", &mut imported) {
         if target.fabric == ISCSI {
-            import_target(target, &disks, &mut imported);
+            import_target(&target, &disks, &mut imported);
         } else {
             imported.note(&target.wwn, format!("a target of the fabric {}", target.fabric));
         }
     }
+    note_portals(&mut imported);
     Ok(imported)
+}
+
+/// The items of a list. One that has another form is reported under the name that it says.
+fn items<T: DeserializeOwned>(list: Vec<Value>, name: &str, imported: &mut Imported) -> Vec<T> {
+    let mut items = Vec::new();
+    for value in list {
+        let name = value.get(name).and_then(Value::as_str).unwrap_or("an item without a name").to_owned();
+        match serde_json::from_value(value) {
+            Ok(item) => items.push(item),
+            Err(error) => imported.note(name, error.to_string()),
+        }
+    }
+    items
+}
+
+/// Portals of ours lead to all targets; those of LIO to the one that they belong to.
+fn note_portals(imported: &mut Imported) {
+    if imported.draft.target.len() > 1 && imported.draft.portal.len() > 1 {
+        imported.note("portals", "each leads to all targets; LIO has portals for each target");
+    }
 }
 
 fn read_users(owner: &str, users: &ChapUsers, imported: &mut Imported) -> Users {
@@ -173,20 +205,19 @@ fn read_users(owner: &str, users: &ChapUsers, imported: &mut Imported) -> Users 
     Users { chap, mutual_chap }
 }
 
-fn import_target(saved: &SavedTarget, disks: &BTreeMap<String, &StorageObject>, imported: &mut Imported) {
-    let mut tpgs = saved.tpgs.iter();
-    let Some(tpg) = tpgs.next() else { return imported.note(&saved.wwn, "a target without a portal group") };
-    for other in tpgs {
+fn import_target(saved: &SavedTarget, disks: &BTreeMap<String, StorageObject>, imported: &mut Imported) {
+    let Some(tpg) = saved.tpgs.iter().find(|tpg| tpg.enable) else {
+        let what = if saved.tpgs.is_empty() { "a target without a portal group" } else { "the target is not enabled" };
+        return imported.note(&saved.wwn, what);
+    };
+    for other in saved.tpgs.iter().filter(|other| other.enable && other.tag != tpg.tag) {
         imported.note(
             &saved.wwn,
             format!("portal group {}: a target of ours has the same LUNs and hosts in all", other.tag),
         );
     }
-    if !tpg.enable {
-        return imported.note(&saved.wwn, "the target is not enabled");
-    }
     portals(saved, tpg, imported);
-    let mut target = Target { name: saved.wwn.clone(), ..Target::default() };
+    let mut target = Target { name: imported.normal_name(&saved.wwn, &saved.wwn), ..Target::default() };
     for lun in &tpg.luns {
         let place = format!("{}, LUN {}", saved.wwn, lun.index);
         match disks.get(&lun.storage_object) {
@@ -216,7 +247,13 @@ fn portals(saved: &SavedTarget, tpg: &Tpg, imported: &mut Imported) {
 fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imported) -> Option<Lun> {
     let path = match (disk.plugin.as_str(), &disk.dev) {
         ("block" | "fileio", Some(dev)) => dev.clone(),
-        ("ramdisk", _) => format!("mem:{}", disk.size.unwrap_or_default()),
+        ("ramdisk", _) if !disk.nullio => format!("mem:{}", disk.size.unwrap_or_default()),
+        ("user", _) if let Some(url) = disk.config.as_deref().and_then(image) => url,
+        ("user", _) => {
+            let handler = disk.config.as_deref().and_then(|config| config.split('/').next()).unwrap_or_default();
+            imported.note(place, format!("{}: a backstore of the TCMU handler {handler}", disk.name));
+            return None;
+        }
         (plugin, _) => {
             imported.note(place, format!("{}: a backstore of the kind {plugin}", disk.name));
             return None;
@@ -232,6 +269,15 @@ fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imp
     }
     let block_size = block_size.and_then(|size| size.try_into().ok());
     Some(Lun { number, disk: path, block_size, read_only: disk.readonly, serial: disk.wwn.clone(), ..Lun::default() })
+}
+
+/// An image in Ceph, as TCMU names it: `rbd/POOL/IMAGE`, and behind semicolons options, `conf=FILE` and `id=USER` among them.
+fn image(config: &str) -> Option<String> {
+    let mut parts = config.split(';');
+    let url: RbdUrl = format!("rbd:{}", parts.next()?.strip_prefix("rbd/")?).parse().ok()?;
+    let options: BTreeMap<&str, &str> = parts.filter_map(|option| option.split_once('=')).collect();
+    let option = |key: &str| options.get(key).map(|value| (*value).to_owned());
+    Some(RbdUrl { conf: option("conf"), user: option("id"), ..url }.to_string())
 }
 
 fn parameters(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mut Imported) {
@@ -262,29 +308,59 @@ fn parameters(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mu
     }
 }
 
+/// Attributes of a portal group that the kernel sets when a file does not say them.
+const SET_BY_DEFAULT: [&str; 2] = ["authentication", "demo_mode_write_protect"];
+
+/// Whether an attribute of a portal group is set.
+fn is_set(tpg: &Tpg, name: &str) -> bool {
+    let value = tpg.attributes.get(name).and_then(number_of);
+    value.map_or(SET_BY_DEFAULT.contains(&name), |value| value != 0)
+}
+
 /// Which initiators may log in, and what they see.
 fn access(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mut Imported) {
-    let is_set = |name: &str| tpg.attributes.get(name).and_then(number_of) == Some(1);
-    let asks_for_proof = is_set("authentication");
     for acl in &tpg.node_acls {
-        let name = plain_name(&acl.node_wwn);
-        let users = if asks_for_proof { read_users(&acl.node_wwn, &acl.users, imported) } else { Users::default() };
-        let lun = acl.mapped_luns.iter().map(|lun| MappedLun::new(lun.tpg_lun, lun.index, lun.write_protect)).collect();
-        let initiators = Some(vec![acl.node_wwn.to_ascii_lowercase()]);
-        target.host.push(Host { name, initiators, users, lun: Some(lun), ..Host::default() });
+        let host = host_of(&saved.wwn, acl, tpg, imported);
+        target.host.push(host);
     }
-    if !is_set("generate_node_acls") {
+    let users = read_users(&saved.wwn, &tpg.users, imported);
+    let asks_for_proof = is_set(tpg, "authentication");
+    if !is_set(tpg, "generate_node_acls") || asks_for_proof && users.chap.is_empty() {
+        if is_set(tpg, "generate_node_acls") {
+            let what = "other initiators have to prove themselves, and no user is there; none is let in";
+            imported.note(&saved.wwn, what);
+        }
         // No initiator but those that are named.
         target.allow = target.host.is_empty().then(Vec::new);
         return;
     }
-    if asks_for_proof {
-        target.users = read_users(&saved.wwn, &tpg.users, imported);
-    }
-    let read_only = is_set("demo_mode_write_protect");
+    let users = if asks_for_proof { users } else { Users::default() };
+    let read_only = is_set(tpg, "demo_mode_write_protect");
     if read_only || !target.host.is_empty() {
-        target.host.push(Host { name: "others".into(), read_only, ..Host::default() });
+        target.host.push(Host { name: "others".into(), read_only, users, ..Host::default() });
+    } else {
+        target.users = users;
     }
+}
+
+/// The host of an ACL. One that has to prove itself, and has nothing to do it with, is let in from nowhere.
+fn host_of(target: &str, acl: &NodeAcl, tpg: &Tpg, imported: &mut Imported) -> Host {
+    let name = plain_name(&acl.node_wwn);
+    let initiators = Some(vec![folded_name(&acl.node_wwn)]);
+    // Less than 0 is what the portal group says.
+    let own = acl.attributes.get("authentication").and_then(number_of);
+    let asks_for_proof = own.map_or_else(|| is_set(tpg, "authentication"), |own| own != 0);
+    let users = if asks_for_proof { read_users(&acl.node_wwn, &acl.users, imported) } else { Users::default() };
+    if asks_for_proof && users.chap.is_empty() {
+        let what = format!("{}: it has to prove itself, and has no user and password; it is not let in", acl.node_wwn);
+        imported.note(target, what);
+        return Host { name, initiators, networks: Some(Vec::new()), ..Host::default() };
+    }
+    let is_protected = |lun: &SavedMappedLun| lun.write_protect == true || number_of(&lun.write_protect) == Some(1);
+    let mapped = |lun: &SavedMappedLun| MappedLun::new(lun.tpg_lun, lun.index, is_protected(lun));
+    let known = |lun: &&SavedMappedLun| tpg.luns.iter().any(|known| known.index == lun.tpg_lun);
+    let lun = Some(acl.mapped_luns.iter().filter(known).map(mapped).collect());
+    Host { name, initiators, users, lun, read_only: is_set(tpg, "prod_mode_write_protect"), ..Host::default() }
 }
 
 fn number_of(value: &Value) -> Option<u64> {
@@ -316,14 +392,14 @@ mod tests {
                                "mapped_luns": [{"index": 0, "tpg_lun": 1, "write_protect": true}]}],
                 "portals": [{"ip_address": "0.0.0.0", "port": 3260, "iser": false}, {"ip_address": "2001:db8::1", "port": 860, "iser": true}]}]},
             {"fabric": "iscsi", "wwn": "iqn.2003-01.org.example:b", "tpgs": [
-                {"tag": 1, "attributes": {"generate_node_acls": 1, "demo_mode_write_protect": 1}, "luns": []}, {"tag": 2}]},
+                {"tag": 1, "attributes": {"authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 1}, "luns": []}, {"tag": 2}]},
             {"fabric": "loopback", "wwn": "naa.5001405"}
         ]
     }"#;
 
     #[test]
     fn targets_disks_hosts_and_secrets_are_taken_over_and_the_rest_is_named() {
-        let imported = import(SAVED, Imported::new(Path::new("/s"))).unwrap();
+        let mut imported = import(SAVED, Imported::new(Path::new("/s"))).unwrap();
         let expected = r#"
 [[portal]]
 address = "0.0.0.0"
@@ -356,7 +432,7 @@ name = "iqn.2003-01.org.example:b"
 name = "others"
 read_only = true
 "#;
-        let text = imported.to_toml().unwrap();
+        let text = imported.finish().unwrap();
         assert_eq!(text.parse::<toml::Table>().unwrap(), expected.parse::<toml::Table>().unwrap(), "{text}");
         let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
         for part in [
@@ -365,10 +441,106 @@ read_only = true
             "HeaderDigest=CRC32C",
             "b: portal group 2",
             "naa.5001405",
+            "portals: each leads to all targets",
         ] {
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:?}");
         }
-        assert_eq!(notes.len(), 5, "{notes:?}");
+        assert_eq!(notes.len(), 6, "{notes:?}");
         assert!(!notes.concat().contains("secret-of"));
+    }
+
+    /// The access of a target of one portal group, and the notes. `tpg` is what stands in the group beside a LUN 0.
+    fn access_of(tpg: &str) -> (toml::Table, Vec<String>) {
+        let text = format!(
+            r#"{{"storage_objects": [{{"name": "d", "plugin": "fileio", "dev": "/d"}}], "targets": [{{"fabric": "iscsi", "wwn": "iqn.a",
+                "tpgs": [{{"luns": [{{"index": 0, "storage_object": "/backstores/fileio/d"}}], {tpg}}}]}}]}}"#
+        );
+        let mut imported = import(&text, Imported::new(Path::new("/s"))).unwrap();
+        let mut table: toml::Table = imported.finish().unwrap().parse().unwrap();
+        let mut target = table.remove("target").unwrap().as_array_mut().unwrap().remove(0).as_table().unwrap().clone();
+        assert!(target.remove("lun").is_some());
+        (target, imported.notes().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn no_initiator_is_let_in_that_lio_keeps_out() {
+        const ACL: &str = r#""node_acls": [{"node_wwn": "iqn.H", "mapped_luns": [{"index": 0, "tpg_lun": 0}, {"index": 1, "tpg_lun": 7}]}]"#;
+        const WITH_USER: &str = r#""node_acls": [{"node_wwn": "iqn.h", "chap_userid": "u", "chap_password": "p"}]"#;
+        let host = r#"name = "iqn.H", initiators = ["iqn.h"]"#;
+        for (tpg, expected) in [
+            (r#""attributes": {"authentication": 1}"#.to_owned(), "allow = []".to_owned()),
+            (format!(r#""attributes": {{"authentication": 1}}, {ACL}"#), format!("host = [{{ {host}, networks = [] }}]")),
+            // What a file does not say is as the kernel has it.
+            (ACL.to_owned(), format!("host = [{{ {host}, networks = [] }}]")),
+            (format!(r#""attributes": {{"authentication": "0"}}, {ACL}"#), format!("host = [{{ {host}, lun = [{{ number = 0 }}] }}]")),
+            (
+                format!(r#""attributes": {{"authentication": 0, "prod_mode_write_protect": 1}}, {ACL}"#),
+                format!("host = [{{ {host}, read_only = true, lun = [{{ number = 0 }}] }}]"),
+            ),
+            (
+                format!(r#""attributes": {{"authentication": 1}}, {}"#, WITH_USER),
+                r#"host = [{ name = "iqn.h", initiators = ["iqn.h"], chap = [{ user = "u", secret_file = "/s/iqn.h.u" }], lun = [] }]"#.into(),
+            ),
+            (
+                r#""attributes": {"authentication": 1}, "node_acls": [{"node_wwn": "iqn.h", "attributes": {"authentication": 0}}]"#.into(),
+                r#"host = [{ name = "iqn.h", initiators = ["iqn.h"], lun = [] }]"#.into(),
+            ),
+            (
+                r#""attributes": {"authentication": 0}, "node_acls": [{"node_wwn": "iqn.h", "attributes": {"authentication": 1}}]"#.into(),
+                r#"host = [{ name = "iqn.h", initiators = ["iqn.h"], networks = [] }]"#.into(),
+            ),
+            // An ACL with a secret missing stays out, also where all others come in.
+            (
+                r#""attributes": {"authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 0},
+                   "node_acls": [{"node_wwn": "iqn.h", "attributes": {"authentication": 1}}]"#.into(),
+                r#"host = [{ name = "iqn.h", initiators = ["iqn.h"], networks = [] }, { name = "others" }]"#.into(),
+            ),
+            (r#""attributes": {"authentication": 1, "generate_node_acls": 1}"#.into(), "allow = []".into()),
+            (r#""attributes": {"authentication": 0, "generate_node_acls": 1}"#.into(), "host = [{ name = \"others\", read_only = true }]".into()),
+            (r#""attributes": {"authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 0}"#.into(), String::new()),
+            (
+                r#""attributes": {"generate_node_acls": 1, "demo_mode_write_protect": 0}, "chap_userid": "u", "chap_password": "p""#.into(),
+                r#"chap = [{ user = "u", secret_file = "/s/iqn.a.u" }]"#.into(),
+            ),
+            (
+                r#""attributes": {"generate_node_acls": 1}, "chap_userid": "u", "chap_password": "p""#.into(),
+                r#"host = [{ name = "others", read_only = true, chap = [{ user = "u", secret_file = "/s/iqn.a.u" }] }]"#.into(),
+            ),
+        ] {
+            let (target, notes) = access_of(&tpg);
+            let expected = format!("name = \"iqn.a\"\n{expected}").parse::<toml::Table>().unwrap();
+            assert_eq!(target, expected, "{tpg}: {target} {notes:?}");
+            assert!(!target.to_string().contains("networks = []") || notes.iter().any(|note| note.contains("it is not let in")), "{tpg}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn disks_are_files_images_and_memory() {
+        for (object, expected) in [
+            (r#""plugin": "user", "config": "rbd/pool/image""#, Ok("rbd:pool/image")),
+            (
+                r#""plugin": "user", "config": "rbd/pool/image;osd_op_timeout=30;conf=/c;id=u""#,
+                Ok("rbd:pool/image?conf=/c&user=u"),
+            ),
+            (r#""plugin": "user", "config": "qcow/srv/a.qcow2""#, Err("a backstore of the TCMU handler qcow")),
+            (r#""plugin": "fileio", "dev": "/a", "attributes": {"block_size": 520}"#, Err("blocks of 520 bytes")),
+            (r#""plugin": "ramdisk", "size": 1048576"#, Ok("mem:1048576")),
+            (r#""plugin": "ramdisk", "size": 1048576, "nullio": true"#, Err("a backstore of the kind ramdisk")),
+            (r#""plugin": "fileio", "dev": 7"#, Err("invalid type")),
+        ] {
+            let plugin = object.split('"').nth(3).unwrap();
+            let text = format!(
+                r#"{{"storage_objects": [{{"name": "d", {object}}}], "targets": [{{"fabric": "iscsi", "wwn": "iqn.a", "tpgs": [
+                    {{"attributes": {{"authentication": 0}}, "luns": [{{"index": 3, "storage_object": "/backstores/{plugin}/d"}}]}}]}}, {{"wwn": 1}}]}}"#
+            );
+            let mut imported = import(&text, Imported::new(Path::new("/s"))).unwrap();
+            let text = imported.finish().unwrap();
+            let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
+            assert!(notes.iter().any(|note| note.contains("an item without a name")), "{notes:?}");
+            match expected {
+                Ok(disk) => assert!(text.contains(&format!("disk = {disk:?}")), "{object}: {text} {notes:?}"),
+                Err(why) => assert!(notes.iter().any(|note| note.contains(why)), "{object}: {notes:?}"),
+            }
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! What an import has come to: a draft, its secrets, and what has no equivalent.
 
-use std::collections::BTreeMap;
-use std::fmt::{self, Display};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::draft::{Draft, User};
-use crate::config;
+use ipnet::IpNet;
+use lunette_session::folded_name;
+
+use super::draft::{Draft, Lun, Target, User};
+use crate::config::{self, Listen};
 
 /// A configuration that is being imported.
 pub(super) struct Imported {
@@ -23,7 +27,11 @@ pub(super) struct Note {
 
 impl Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
+        // On one line, because it stands in comments, too.
+        for character in self.place.chars().chain(": ".chars()).chain(self.what.chars()) {
+            f.write_char(if character.is_control() { ' ' } else { character })?;
+        }
+        Ok(())
     }
 }
 
@@ -59,13 +67,164 @@ impl Imported {
         self.secrets.iter().map(|(path, secret)| (path.as_path(), secret.as_str()))
     }
 
-    /// The text of the configuration, which is one that `lunette serve` reads.
-    pub(super) fn to_toml(&self) -> Result<String, String> {
+    /// A name in normal form, as ours has it. A change is reported.
+    pub(super) fn normal_name(&mut self, place: impl Display, name: &str) -> String {
+        let normal = folded_name(name);
+        if normal != name {
+            self.note(
+                place,
+                format!(
+                    "{name}: its name is written in lower case; initiators that write capitals find it all the same"
+                ),
+            );
+        }
+        normal
+    }
+
+    /// The text of the configuration, which is one that `lunette serve` reads. What ours does not take is left out and reported. Without any target
+    /// it is empty.
+    pub(super) fn finish(&mut self) -> Result<String, String> {
+        self.keep_portals();
+        let mut targets: Vec<Target> = Vec::new();
+        for mut target in std::mem::take(&mut self.draft.target) {
+            self.repair(&mut target);
+            let is_twice = targets.iter().any(|known| known.name == target.name);
+            match self.check(&target).and_then(|()| if is_twice { Err("it is there twice".into()) } else { Ok(()) }) {
+                Ok(()) => targets.push(target),
+                Err(why) => self.note(format!("target {}", target.name), why),
+            }
+        }
+        self.draft.target = targets;
+        if self.draft.target.is_empty() {
+            self.note("the file", "it has no target that ours could serve");
+        }
+        let used: BTreeSet<PathBuf> = self.draft.secret_files().map(Into::into).collect();
+        self.secrets.retain(|path, _| used.contains(path));
         let text = toml::to_string(&self.draft).map_err(|error| error.to_string())?;
-        config::check_text(&text).map_err(|why| format!("it cannot be said in a configuration of ours: {why}"))?;
+        if !self.draft.target.is_empty() {
+            config::check_text(&text).map_err(|why| format!("it cannot be said in a configuration of ours: {why}"))?;
+        }
         Ok(text)
     }
+
+    /// Leaves out keys of sessions that ours has no such values for.
+    fn repair_session(&mut self, target: &mut Target) {
+        let bare = Target { name: target.name.clone(), ..Target::default() };
+        for (key, value) in std::mem::take(&mut target.session) {
+            match self.check(&Target { session: [(key, value.clone())].into(), ..bare.clone() }) {
+                Ok(()) => drop(target.session.insert(key, value)),
+                Err(why) => self.note(format!("target {}", target.name), why),
+            }
+        }
+        if let Some(most) = target.max_connections
+            && let Err(why) = self.check(&Target { max_connections: Some(most), ..bare })
+        {
+            self.note(format!("target {}", target.name), why);
+            target.max_connections = None;
+        }
+    }
+
+    fn keep_portals(&mut self) {
+        for portal in std::mem::take(&mut self.draft.portal) {
+            match portal.address.parse::<Listen>() {
+                Ok(_) => self.draft.portal.push(portal),
+                Err(why) => self.note("portal", why),
+            }
+        }
+    }
+
+    /// Whether a target could be served alone.
+    fn check(&self, target: &Target) -> Result<(), String> {
+        let alone = Draft { portal: self.draft.portal.clone(), target: vec![target.clone()], ..Draft::default() };
+        let text = toml::to_string(&alone).map_err(|error| error.to_string())?;
+        config::check_text(&text).map_err(|why| why.trim_end().replace('\n', " "))
+    }
+
+    /// Takes out of a target what it cannot be served with. No initiator is let in for it.
+    fn repair(&mut self, target: &mut Target) {
+        let name = target.name.clone();
+        for list in target.allow.iter_mut().chain(target.host.iter_mut().filter_map(|host| host.initiators.as_mut())) {
+            list.retain(|initiator| match config::check_name(initiator) {
+                Ok(()) => true,
+                Err(why) => {
+                    self.notes.push(Note { place: name.clone(), what: format!("an initiator: {why}") });
+                    false
+                }
+            });
+        }
+        let mut known = BTreeSet::new();
+        for host in &mut target.host {
+            let stem = host.name.clone();
+            let mut names = (1_u32..).map(|n| if n == 1 { stem.clone() } else { numbered(&stem, n) });
+            host.name = names.find(|name| known.insert(name.clone())).unwrap_or_default();
+        }
+        if self.check(target).is_ok() {
+            return;
+        }
+        // One LUN after the other, until it is known which is wrong.
+        let bare = Target { name: name.clone(), ..Target::default() };
+        let mut luns: Vec<Lun> = Vec::new();
+        for lun in std::mem::take(&mut target.lun) {
+            let is_twice = luns.iter().any(|known| known.number == lun.number);
+            let result = self.check(&Target { lun: vec![lun.clone()], ..bare.clone() });
+            match result.and_then(|()| if is_twice { Err("it is there twice".into()) } else { Ok(()) }) {
+                Ok(()) => luns.push(lun),
+                Err(why) => self.note(format!("{name}, LUN {}", lun.number), why),
+            }
+        }
+        target.lun = luns;
+        self.repair_session(target);
+        for mapped in target.host.iter_mut().filter_map(|host| host.lun.as_mut()) {
+            mapped.retain(|mapped| target.lun.iter().any(|lun| lun.number == mapped.number));
+        }
+    }
 }
+
+/// A name of a host with a number behind it, no longer than names may be.
+fn numbered(stem: &str, number: u32) -> String {
+    let end = format!(".{number}");
+    let kept = stem.chars().take(config::hosts::MAX_HOST_NAME_CHARACTERS - end.len());
+    kept.chain(end.chars()).collect()
+}
+
+/// A network as ours writes it; an address is one, too.
+pub(super) fn network(text: &str) -> Option<String> {
+    let network = text.parse::<IpNet>().map(|network| network.trunc().to_string());
+    network.or_else(|_| text.parse::<IpAddr>().map(|address| address.to_string())).ok()
+}
+
+/// Whether a setting is on, in any form that people write.
+pub(super) fn is_on(value: &str) -> bool {
+    matches!(value.to_ascii_lowercase().as_str(), "yes" | "on" | "true")
+        || value.parse().is_ok_and(|number: i64| number != 0)
+}
+
+/// Gives a LUN the names that initiators see in its INQUIRY data. Says which are longer than INQUIRY has room for.
+pub(super) fn names(
+    lun: &mut Lun,
+    vendor: Option<&str>,
+    product: Option<&str>,
+    revision: Option<&str>,
+    serial: Option<&str>,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut take = |what: &str, value: Option<&str>, max: usize| {
+        let value = value?;
+        let fits = value.len() <= max && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if !fits {
+            problems.push(format!("{what} {value:?}: at most {max} characters of ASCII"));
+        }
+        fits.then(|| value.to_owned())
+    };
+    lun.vendor = take("vendor", vendor, 8);
+    lun.product = take("product", product, 16);
+    lun.revision = take("revision", revision, 4);
+    lun.serial = take("serial number", serial, MAX_SERIAL_CHARACTERS);
+    problems
+}
+
+/// The longest serial number of a logical unit.
+const MAX_SERIAL_CHARACTERS: usize = 200;
 
 /// A text as a name that files and hosts may have.
 pub(super) fn plain_name(text: &str) -> String {

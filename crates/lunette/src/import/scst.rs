@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 
 use lunette_scsi::MAX_FLAT_LUN;
+use lunette_session::folded_name;
 
 use super::draft::{Host, Lun, MappedLun, Target, User};
-use super::report::{Imported, plain_name};
+use super::report::{Imported, is_on, names, plain_name};
 use super::tree::{self, Statement};
 
 /// The driver whose targets are imported.
 const ISCSI: &str = "iscsi";
 
 /// Attributes of a device that change nothing that an initiator could rely on, or that ours has anyway.
-const SILENT: [&str; 12] = [
+const SILENT: [&str; 15] = [
+    "size",
+    "size_mb",
+    "active",
     "enabled",
     "rel_tgt_id",
     "nv_cache",
@@ -84,7 +88,7 @@ fn import_driver(driver: &Statement, devices: &Devices<'_>, imported: &mut Impor
 
 fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Imported) {
     let Some(name) = statement.value() else { return leave_out(&[], statement, imported) };
-    let mut target = Target { name: name.to_ascii_lowercase(), ..Target::default() };
+    let mut target = Target { name: imported.normal_name(tree::place(&[], statement), name), ..Target::default() };
     for setting in &statement.body {
         match setting.key() {
             "LUN" | "GROUP" => {}
@@ -98,11 +102,29 @@ fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Im
         target.users.mutual_chap = None;
     }
     let default = luns(name, statement, &mut target.lun, devices, imported);
+    let mut has_patterns = false;
     for group in statement.all("GROUP") {
-        let host = import_group(name, group, &mut target.lun, devices, imported);
+        let (host, left_out) = import_group(name, group, &mut target.lun, devices, imported);
         target.host.push(host);
+        has_patterns |= left_out;
+    }
+    if statement.find("IncomingUser").is_some() && target.users.chap.is_empty() {
+        imported.note(
+            tree::place(&[name], statement),
+            "IncomingUser: a user without a secret; no initiator is let in for it",
+        );
+        target.host.clear();
+        target.allow = Some(Vec::new());
     }
     match (target.host.is_empty(), default.is_empty()) {
+        _ if target.allow.is_some() => {}
+        // They could be of a group whose pattern is not known here.
+        (false, false) if has_patterns => {
+            imported.note(
+                tree::place(&[name], statement),
+                "initiators of no group are not let in, because patterns of groups were left out",
+            );
+        }
         // Initiators of no group see the LUNs of the target itself.
         (false, false) => target.host.push(Host { name: "others".into(), lun: Some(default), ..Host::default() }),
         (true, true) => target.allow = Some(Vec::new()),
@@ -117,23 +139,24 @@ fn import_group(
     all: &mut Vec<Lun>,
     devices: &Devices<'_>,
     imported: &mut Imported,
-) -> Host {
+) -> (Host, bool) {
     let name = group.value().unwrap_or_default();
-    let mut initiators = Vec::new();
+    let (mut initiators, mut has_patterns) = (Vec::new(), false);
     for initiator in group.all("INITIATOR") {
         match initiator.value() {
-            Some("*") => return named(name, None, luns(target, group, all, devices, imported)),
+            Some("*") => return (named(name, None, luns(target, group, all, devices, imported)), has_patterns),
             Some(pattern) if pattern.contains(['*', '?', '!', '#', '@']) => {
+                has_patterns = true;
                 imported.note(
                     tree::place(&[target, name], initiator),
                     format!("INITIATOR {pattern}: only whole names, or *"),
                 );
             }
-            Some(initiator) => initiators.push(initiator.to_ascii_lowercase()),
+            Some(initiator) => initiators.push(folded_name(initiator)),
             None => {}
         }
     }
-    named(name, Some(initiators), luns(target, group, all, devices, imported))
+    (named(name, Some(initiators), luns(target, group, all, devices, imported)), has_patterns)
 }
 
 fn named(name: &str, initiators: Option<Vec<String>>, luns: Vec<MappedLun>) -> Host {
@@ -154,15 +177,16 @@ fn luns(
             leave_out(&[target], statement, imported);
             continue;
         };
-        let read_only = statement.find("read_only") == Some("1");
-        if let Some(number) = unit(target, device, seen_as, all, devices, imported) {
-            mapped.push(MappedLun::new(number, seen_as, read_only));
+        let read_only = statement.find("read_only").is_some_and(is_on);
+        if let Some((number, protected)) = unit(target, device, seen_as, all, devices, imported) {
+            mapped.push(MappedLun::new(number, seen_as, read_only || protected));
         }
     }
     mapped
 }
 
-/// The number of a device in its target. It gets the number that it is seen as first, if that is free.
+/// The number of a device in its target, and whether it is read only where another device of the same file is not. It gets the number that it is
+/// seen as first, if that is free.
 fn unit(
     target: &str,
     device: &str,
@@ -170,19 +194,19 @@ fn unit(
     all: &mut Vec<Lun>,
     devices: &Devices<'_>,
     imported: &mut Imported,
-) -> Option<u16> {
+) -> Option<(u16, bool)> {
     let Some((kind, statement)) = devices.get(device) else {
         imported.note(target, format!("the device {device} is not in the file"));
         return None;
     };
     let lun = import_device(kind, statement, imported)?;
     if let Some(known) = all.iter().find(|known| known.disk == lun.disk) {
-        return Some(known.number);
+        return Some((known.number, lun.read_only && !known.read_only));
     }
     let is_free = |number: &u16| !all.iter().any(|known| known.number == *number);
     let number = std::iter::once(wish).chain(0..=MAX_FLAT_LUN).find(is_free)?;
     all.push(Lun { number, ..lun });
-    Some(number)
+    Some((number, false))
 }
 
 fn import_device(kind: &str, device: &Statement, imported: &mut Imported) -> Option<Lun> {
@@ -195,14 +219,33 @@ fn import_device(kind: &str, device: &Statement, imported: &mut Imported) -> Opt
         imported.note(tree::place(&[], device), format!("{name}: a device of the handler {kind}"));
         return None;
     };
-    let mut lun = Lun { disk: disk.into(), ..Lun::default() };
+    let refusal = match device.find("blocksize") {
+        Some(other) if !matches!(other, "512" | "4096") => Some(format!("blocks of {other} bytes")),
+        _ if device.find("active").is_some_and(|active| !is_on(active)) => Some("it is not active".into()),
+        _ => None,
+    };
+    if let Some(what) = refusal {
+        imported.note(tree::place(&[], device), format!("{name}: {what}"));
+        return None;
+    }
+    let value = |key: &str| device.find(key);
+    let mut lun = Lun {
+        disk: disk.into(),
+        block_size: value("blocksize").filter(|size| *size == "4096").map(|_| 4096),
+        read_only: value("read_only").is_some_and(is_on),
+        removable: value("removable").is_some_and(is_on),
+        ..Lun::default()
+    };
+    for what in names(&mut lun, value("t10_vend_id"), value("prod_id"), value("prod_rev_lvl"), value("usn")) {
+        imported.note(tree::place(&[name], device), what);
+    }
     for setting in &device.body {
         match (setting.key(), setting.value()) {
-            ("filename", _) | ("blocksize", Some("512")) => {}
-            ("blocksize", Some("4096")) => lun.block_size = Some(4096),
-            ("usn", Some(serial)) => lun.serial = Some(serial.into()),
-            ("read_only", Some(value)) => lun.read_only = value == "1",
-            ("removable", Some(value)) => lun.removable = value == "1",
+            (
+                "filename" | "blocksize" | "usn" | "read_only" | "removable" | "t10_vend_id" | "prod_id"
+                | "prod_rev_lvl",
+                _,
+            ) => {}
             (key, _) if SILENT.contains(&key) => {}
             _ => leave_out(&[name], setting, imported),
         }
@@ -261,7 +304,7 @@ TARGET_DRIVER qla2x00t { TARGET 50:01 }
 
     #[test]
     fn targets_devices_and_groups_are_taken_over_and_the_rest_is_named() {
-        let imported = import(CONF, Imported::new(Path::new("/s"))).unwrap();
+        let mut imported = import(CONF, Imported::new(Path::new("/s"))).unwrap();
         let expected = r#"
 discovery = { chap = [{ user = "scan", secret_file = "/s/discovery.scan" }] }
 [[target]]
@@ -270,10 +313,9 @@ chap = [{ user = "joe", secret_file = "/s/iqn.2007-05.org.example_T.joe" }]
 lun = [{ number = 0, disk = "/srv/boot.img" }, { number = 1, disk = "/dev/vg0/db", serial = "5a1e", block_size = 4096 }]
 host = [
     { name = "nodes", initiators = ["iqn.x:node-a"], lun = [{ number = 1, as = 0 }, { number = 0, as = 1 }] },
-    { name = "others", lun = [{ number = 0, read_only = true }] },
 ]
 "#;
-        let text = imported.to_toml().unwrap();
+        let text = imported.finish().unwrap();
         assert_eq!(text.parse::<toml::Table>().unwrap(), expected.parse::<toml::Table>().unwrap(), "{text}");
         let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
         for part in [
@@ -287,5 +329,27 @@ host = [
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:?}");
         }
         assert!(!notes.concat().contains("secret"));
+    }
+
+    #[test]
+    fn no_initiator_is_let_in_that_scst_keeps_out() {
+        let head = "HANDLER vdisk_fileio {\nDEVICE a {\nfilename /a\nt10_vend_id ACME\n}\nDEVICE b {\nfilename /a\nread_only 1\n}\n\
+                    DEVICE c {\nfilename /c\nblocksize 2048\n}\n}\n";
+        for (body, expected) in [
+            ("LUN 0 a", "lun = [{ number = 0, disk = \"/a\", vendor = \"ACME\" }]"),
+            ("LUN 0 a\nIncomingUser joe", "allow = []\nlun = [{ number = 0, disk = \"/a\", vendor = \"ACME\" }]"),
+            ("LUN 0 c", "allow = []"),
+            (
+                "LUN 0 a\nGROUP g {\nLUN 0 b\nINITIATOR iqn.h\n}",
+                "lun = [{ number = 0, disk = \"/a\", vendor = \"ACME\" }]\nhost = [{ name = \"g\", initiators = [\"iqn.h\"], lun = [{ number = 0, read_only = \
+                 true }] }, { name = \"others\", lun = [{ number = 0 }] }]",
+            ),
+        ] {
+            let text = format!("{head}TARGET_DRIVER iscsi {{\nTARGET iqn.a {{\n{body}\n}}\n}}\n");
+            let mut imported = import(&text, Imported::new(Path::new("/s"))).unwrap();
+            let table = imported.finish().unwrap().parse::<toml::Table>().unwrap();
+            let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
+            assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{body}: {table}");
+        }
     }
 }

@@ -1,39 +1,78 @@
-//! tgt: `targets.conf`, as `tgt-admin` reads it.
+//! tgt: `targets.conf`, as `tgt-admin` reads it (targets.conf(5)).
+//!
+//! `tgt-admin` goes through everything in the order of its name: targets, options, and paths. So `backing-store` is numbered before
+//! `direct-store`, and paths are in alphabetical order. Blocks of one name are one block. What stands at the level of a target holds for those of
+//! its disks that say nothing else.
 
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ipnet::IpNet;
+use lunette_rbd::RbdUrl;
+use lunette_scsi::MAX_FLAT_LUN;
 
-use super::draft::{Host, Lun, Target};
-use super::report::Imported;
+use super::draft::{Host, Lun, Target, User};
+use super::report::{Imported, is_on, names, network};
 use super::tree::{self, Statement};
 
 /// The first LUN of a disk: LUN 0 is tgt's controller.
 const FIRST_LUN: u16 = 1;
 
-/// Settings that change nothing that an initiator could rely on, or that ours has anyway.
-const SILENT: [&str; 6] = ["default-driver", "driver", "allow-in-use", "write-cache", "bs-type", "bsoflags"];
+/// What serves as a disk when it is not said.
+const DISK: &str = "disk";
 
-pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, String> {
-    let statements = tree::tags(text)?;
-    for statement in &statements {
-        match statement.key() {
-            "target" => import_target(statement, &mut imported),
-            "incomingdiscoveryuser" => {
-                let user = user("discovery", statement, &mut imported);
-                imported.draft.discovery.chap.extend(user);
+/// Settings that change nothing that an initiator could rely on, or that ours has anyway.
+const SILENT: [&str; 11] = [
+    "default-driver",
+    "driver",
+    "allow-in-use",
+    "write-cache",
+    "bsoflags",
+    "bsopts",
+    "controller_tid",
+    "ignore-errors",
+    "control-port",
+    "sense_format",
+    "state",
+];
+
+/// Settings of a disk that a target may give for all of its disks.
+const INHERITED: [&str; 9] =
+    ["scsi_id", "scsi_sn", "vendor_id", "product_id", "product_rev", "removable", "readonly", "online", "device-type"];
+
+/// Kinds of backing stores that are files or block devices.
+const OF_FILES: [&str; 4] = ["rdwr", "aio", "sync", "mmap"];
+
+/// Accounts by their names: tgtd has one secret for each, the first that it is given.
+type Accounts = BTreeMap<String, String>;
+
+pub(super) fn import(statements: &[Statement], mut imported: Imported) -> Imported {
+    let mut accounts = Accounts::new();
+    let mut targets: BTreeMap<&str, Vec<&Statement>> = BTreeMap::new();
+    let mut driver = None;
+    for statement in statements {
+        match (statement.key(), statement.value()) {
+            ("target", Some(name)) => targets.entry(name).or_default().push(statement),
+            ("incomingdiscoveryuser", _) => match user("discovery", statement, &mut accounts, &mut imported) {
+                Some(user) => imported.draft.discovery.chap.push(user),
+                None => imported
+                    .note(tree::place(&[], statement), "a user without a secret; discovery asks for no proof then"),
+            },
+            ("outgoingdiscoveryuser", _) => {
+                imported.draft.discovery.mutual_chap = user("discovery", statement, &mut accounts, &mut imported);
             }
-            "outgoingdiscoveryuser" => {
-                imported.draft.discovery.mutual_chap = user("discovery", statement, &mut imported);
-            }
-            key if SILENT.contains(&key) => {}
+            ("default-driver", value) => driver = value,
+            (key, _) if SILENT.contains(&key) => {}
             _ => leave_out(&[], statement, &mut imported),
         }
     }
     if imported.draft.discovery.chap.is_empty() {
         imported.draft.discovery.mutual_chap = None;
     }
-    Ok(imported)
+    for (name, blocks) in targets {
+        let body: Vec<&Statement> = blocks.iter().flat_map(|block| &block.body).collect();
+        Importer { name, place: tree::place(&[], blocks[0]), body, accounts: &mut accounts, imported: &mut imported }
+            .import(driver.unwrap_or("iscsi"));
+    }
+    imported
 }
 
 /// Reports a setting, but none of its values: it may be a secret.
@@ -41,79 +80,253 @@ fn leave_out(path: &[&str], statement: &Statement, imported: &mut Imported) {
     imported.note(tree::place(path, statement), format!("the setting {}", statement.key()));
 }
 
-fn user(owner: &str, statement: &Statement, imported: &mut Imported) -> Option<super::draft::User> {
-    let [_, user, secret, ..] = &*statement.words else { return None };
-    Some(imported.user(owner, user, secret))
+/// A user, written as `USER SECRET`.
+fn user(owner: &str, statement: &Statement, accounts: &mut Accounts, imported: &mut Imported) -> Option<User> {
+    let (user, secret) = statement.value()?.split_once(char::is_whitespace)?;
+    let secret = secret.trim();
+    let secret = secret.strip_prefix('"').and_then(|secret| secret.strip_suffix('"')).unwrap_or(secret);
+    if secret.is_empty() {
+        return None;
+    }
+    let known = accounts.entry(user.into()).or_insert_with(|| secret.into()).clone();
+    if known != secret {
+        let what = format!("another secret for {user}: tgtd has one for each user, the first of the file");
+        imported.note(tree::place(&[owner], statement), what);
+    }
+    Some(imported.user(owner, user, &known))
 }
 
-fn import_target(statement: &Statement, imported: &mut Imported) {
-    let Some(name) = statement.value() else { return leave_out(&[], statement, imported) };
-    let mut target = Target { name: name.to_ascii_lowercase(), ..Target::default() };
-    let (mut addresses, mut names) = (Vec::new(), Vec::new());
-    for setting in &statement.body {
-        match (setting.key(), setting.value()) {
-            ("backing-store" | "direct-store", Some(path)) => {
-                let lun = import_lun(name, path, setting, &target.lun, imported);
-                target.lun.push(lun);
+/// A target that is being imported.
+struct Importer<'a> {
+    name: &'a str,
+    place: String,
+    /// The settings of all blocks of that name.
+    body: Vec<&'a Statement>,
+    accounts: &'a mut Accounts,
+    imported: &'a mut Imported,
+}
+
+/// The paths of backing stores, each with the settings of its disk.
+type Stores<'a> = BTreeMap<&'a str, Vec<&'a Statement>>;
+
+impl<'a> Importer<'a> {
+    fn import(mut self, default_driver: &str) {
+        let driver = self.option("driver").unwrap_or(default_driver);
+        if !matches!(driver, "iscsi" | "iser") {
+            let what = format!("{}: a target of the driver {driver}", self.name);
+            return self.imported.note(&self.place, what);
+        }
+        if driver == "iser" {
+            self.imported.note(&self.place, format!("{}: iSER; initiators reach it over TCP", self.name));
+        }
+        let mut target = Target { name: self.imported.normal_name(&self.place, self.name), ..Target::default() };
+        target.lun = self.luns();
+        self.users(&mut target);
+        self.access(&mut target);
+        for setting in self.body.clone() {
+            let key = setting.key();
+            let is_read = ["backing-store", "direct-store", "initiator-address", "initiator-name", "bs-type"]
+                .contains(&key)
+                || ["incominguser", "outgoinguser"].contains(&key);
+            match key {
+                _ if is_read || INHERITED.contains(&key) || SILENT.contains(&key) => {}
+                "block-size" => self.imported.note(
+                    tree::place(&[self.name], setting),
+                    "block-size: tgt-admin takes it within a disk alone, so these disks have blocks of 512 bytes",
+                ),
+                _ => leave_out(&[self.name], setting, self.imported),
             }
-            // `tgt-admin --dump` calls addresses names, too.
-            ("initiator-address" | "initiator-name", Some(address)) if is_network(address) => {
-                addresses.push(address.to_owned());
+        }
+        self.imported.draft.target.push(target);
+    }
+
+    /// The value of an option of the target.
+    fn option(&self, key: &str) -> Option<&'a str> {
+        self.body.iter().rev().find(|setting| setting.key() == key).and_then(|setting| setting.value())
+    }
+
+    fn stores(&self, key: &str) -> Stores<'a> {
+        let mut stores = Stores::new();
+        for setting in self.body.iter().filter(|setting| setting.key() == key) {
+            if let Some(path) = setting.value() {
+                stores.entry(path).or_default().push(setting);
             }
-            ("initiator-address" | "initiator-name", Some("ALL")) => {}
-            ("initiator-name", Some(initiator)) => names.push(initiator.to_ascii_lowercase()),
-            ("incominguser", _) => target.users.chap.extend(user(name, setting, imported)),
-            ("outgoinguser", _) => target.users.mutual_chap = user(name, setting, imported),
-            (key, _) if SILENT.contains(&key) => {}
-            _ => leave_out(&[name], setting, imported),
+        }
+        stores
+    }
+
+    fn luns(&mut self) -> Vec<Lun> {
+        let (backing, direct) = (self.stores("backing-store"), self.stores("direct-store"));
+        let own =
+            |settings: &Vec<&Statement>| settings.iter().find_map(|setting| setting.find("lun")).map(str::to_owned);
+        // Numbers that a disk asks for are given to no other one.
+        let mut taken: BTreeSet<String> = backing.values().chain(direct.values()).filter_map(own).collect();
+        let mut luns: Vec<Lun> = Vec::new();
+        for (path, settings) in backing.iter().chain(&direct) {
+            let number = own(settings).unwrap_or_else(|| {
+                let free =
+                    (FIRST_LUN..=u16::MAX).map(|number| number.to_string()).find(|number| !taken.contains(number));
+                free.unwrap_or_default()
+            });
+            taken.insert(number.clone());
+            let place = tree::place(&[self.name, path], settings[0]);
+            let parsed = number.parse().ok().filter(|number| (FIRST_LUN..=MAX_FLAT_LUN).contains(number));
+            match parsed {
+                Some(number) if luns.iter().any(|lun| lun.number == number) => {
+                    self.imported.note(place, format!("LUN {number} is there twice"));
+                }
+                Some(number) => luns.extend(self.lun(number, path, settings, direct.contains_key(path))),
+                None => self
+                    .imported
+                    .note(place, format!("LUN {number}: disks have numbers from {FIRST_LUN} to {MAX_FLAT_LUN}")),
+            }
+        }
+        luns
+    }
+
+    /// A disk, or nothing when it is none that ours can serve.
+    fn lun(&mut self, number: u16, path: &str, settings: &[&Statement], is_direct: bool) -> Option<Lun> {
+        let place = tree::place(&[self.name, path], settings[0]);
+        let own = |key: &str| settings.iter().rev().find_map(|setting| setting.find(key));
+        let target = |key: &str| self.option(key);
+        let value = |key: &str| own(key).or_else(|| target(key));
+        let kind = value("device-type").unwrap_or(DISK);
+        let store = value("bs-type").unwrap_or(OF_FILES[0]);
+        let disk = match store {
+            "rbd" => image(path, value("bsopts")),
+            _ if OF_FILES.contains(&store) => Some(path.to_owned()),
+            _ => None,
+        };
+        let refusal = match (&disk, kind, own("block-size")) {
+            (None, ..) => Some(format!("a backing store of the kind {store}")),
+            (_, kind, _) if kind != DISK => Some(format!("a device of the kind {kind}")),
+            (.., Some(other)) if !matches!(other, "512" | "4096") => Some(format!("blocks of {other} bytes")),
+            _ if value("online").is_some_and(|online| !is_on(online)) => Some("it is not online".into()),
+            _ => None,
+        };
+        let (disk, refusal) = (disk.unwrap_or_default(), refusal.map(|what| format!("LUN {number}: {what}")));
+        let mut lun = Lun {
+            number,
+            disk,
+            block_size: own("block-size").filter(|size| *size == "4096").map(|_| 4096),
+            read_only: value("readonly").is_some_and(is_on),
+            removable: value("removable").is_some_and(is_on),
+            ..Lun::default()
+        };
+        let identity = names(&mut lun, value("vendor_id"), value("product_id"), value("product_rev"), value("scsi_sn"));
+        let has_scsi_id = value("scsi_id").is_some();
+        if let Some(what) = refusal {
+            self.imported.note(place, what);
+            return None;
+        }
+        for what in identity {
+            self.imported.note(&place, what);
+        }
+        if has_scsi_id {
+            self.imported.note(&place, "the setting scsi_id");
+        }
+        if is_direct {
+            let what = "direct-store: vendor, product, serial number and block length of the device are not asked for";
+            self.imported.note(&place, what);
+        }
+        self.other_settings(path, settings);
+        Some(lun)
+    }
+
+    fn other_settings(&mut self, path: &str, settings: &[&Statement]) {
+        for setting in settings.iter().flat_map(|setting| &setting.body) {
+            let key = setting.key();
+            let is_read =
+                INHERITED.contains(&key) || SILENT.contains(&key) || ["lun", "block-size", "bs-type"].contains(&key);
+            if !is_read {
+                leave_out(&[self.name, path], setting, self.imported);
+            }
         }
     }
-    if target.users.chap.is_empty() {
-        target.users.mutual_chap = None;
-    }
-    let list = |list: Vec<String>| (!list.is_empty()).then_some(list);
-    let (networks, initiators) = (list(addresses), list(names));
-    if networks.is_some() {
-        target.host.push(Host { name: "initiators".into(), initiators, networks, ..Host::default() });
-    } else {
-        target.allow = initiators;
-    }
-    imported.draft.target.push(target);
-}
 
-fn is_network(text: &str) -> bool {
-    text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok()
-}
-
-fn import_lun(target: &str, path: &str, statement: &Statement, others: &[Lun], imported: &mut Imported) -> Lun {
-    let next = others.iter().map(|lun| lun.number + 1).max().unwrap_or(FIRST_LUN);
-    let mut lun = Lun { number: next, disk: path.into(), ..Lun::default() };
-    for setting in &statement.body {
-        match (setting.key(), setting.value()) {
-            ("lun", Some(number)) if let Ok(number) = number.parse() => lun.number = number,
-            ("scsi_sn", Some(serial)) => lun.serial = Some(serial.into()),
-            ("block-size", Some("4096")) => lun.block_size = Some(4096),
-            ("readonly", Some("1" | "yes" | "on")) => lun.read_only = true,
-            ("removable", Some("1" | "yes" | "on")) => lun.removable = true,
-            ("block-size", Some("512")) | ("readonly" | "removable", _) => {}
-            (key, _) if SILENT.contains(&key) => {}
-            _ => leave_out(&[target, path], setting, imported),
+    fn users(&mut self, target: &mut Target) {
+        for setting in self.body.clone() {
+            match setting.key() {
+                "incominguser" => match user(self.name, setting, self.accounts, self.imported) {
+                    Some(user) => target.users.chap.push(user),
+                    None => {
+                        let what = "incominguser: a user without a secret; no initiator is let in for it";
+                        self.imported.note(tree::place(&[self.name], setting), what);
+                        // Without any other user the target would ask for no proof.
+                        target.allow = Some(Vec::new());
+                    }
+                },
+                "outgoinguser" if target.users.mutual_chap.is_none() => {
+                    target.users.mutual_chap = user(self.name, setting, self.accounts, self.imported);
+                }
+                _ => {}
+            }
+        }
+        if target.users.chap.is_empty() {
+            target.users.mutual_chap = None;
+        } else {
+            target.allow = None;
         }
     }
-    lun
+
+    /// An initiator has to fit both lists. No address means every address, and no name every name.
+    fn access(&mut self, target: &mut Target) {
+        let (mut networks, mut initiators): (Option<Vec<String>>, Option<Vec<String>>) = (None, None);
+        let mut is_everywhere = false;
+        for setting in self.body.clone() {
+            let Some(value) = setting.value() else { continue };
+            match (setting.key(), network(value)) {
+                ("initiator-address", _) if value == "ALL" => is_everywhere = true,
+                // `tgt-admin --dump` calls addresses names, too.
+                ("initiator-address" | "initiator-name", Some(network)) => {
+                    networks.get_or_insert_default().push(network)
+                }
+                ("initiator-name", None) if value == "ALL" => {}
+                ("initiator-name", None) => initiators.get_or_insert_default().push(value.to_lowercase()),
+                ("initiator-address", None) => {
+                    networks.get_or_insert_default();
+                    let what = format!("initiator-address {value}: only addresses and networks, such as 192.0.2.0/24");
+                    self.imported.note(tree::place(&[self.name], setting), what);
+                }
+                _ => {}
+            }
+        }
+        if target.allow.is_some() {
+            return;
+        }
+        if let Some(networks) = networks.filter(|_| !is_everywhere) {
+            target.host.push(Host {
+                name: "initiators".into(),
+                initiators,
+                networks: Some(networks),
+                ..Host::default()
+            });
+        } else {
+            target.allow = initiators;
+        }
+    }
+}
+
+/// An image in Ceph, `[POOL/]IMAGE[@SNAPSHOT]`, with what `bsopts` says of the cluster: `conf=FILE;id=USER`.
+fn image(path: &str, options: Option<&str>) -> Option<String> {
+    let path = if path.contains('/') { path.to_owned() } else { format!("rbd/{path}") };
+    let url: RbdUrl = format!("rbd:{path}").parse().ok()?;
+    let option = |key: &str| options?.split(';').find_map(|option| option.trim().strip_prefix(key)?.strip_prefix('='));
+    let (conf, user) = (option("conf").map(Into::into), option("id").map(Into::into));
+    Some(RbdUrl { conf, user, ..url }.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use super::super::general::Reader;
     use super::*;
 
     const CONF: &str = r#"
 default-driver iscsi
-include /etc/tgt/temp/*.conf
 incomingdiscoveryuser scan secret-of-scan
-<target iqn.2008-09.org.example:server.one>
+<target iqn.2008-09.org.example:Server.one>
     backing-store /dev/vg0/one   # the first
     <backing-store /srv/two.img>
         scsi_sn S2
@@ -121,11 +334,19 @@ incomingdiscoveryuser scan secret-of-scan
         readonly 1
         block-size 4096
         vendor_id ACME
+        product_id a-name-that-is-too-long
         write-cache off
+    </backing-store>
+    <backing-store /srv/tape>
+        device-type tape
+    </backing-store>
+    <backing-store pool/image>
+        bs-type rbd
+        bsopts conf=/etc/ceph/other.conf;id=tgt
     </backing-store>
     backing-store /srv/three.img
     incominguser alice "secret of alice"
-    initiator-address 192.0.2.0/24
+    initiator-address 192.0.2.7/24
     initiator-address 198.51.100.9
     initiator-name iqn.x:a
     initiator-name 203.0.113.0/24
@@ -138,32 +359,115 @@ incomingdiscoveryuser scan secret-of-scan
 </target>
 "#;
 
+    fn imported(text: &str) -> (toml::Table, Vec<String>) {
+        let statements = Reader::new(Path::new("/")).statements(text, None).unwrap();
+        let mut imported = import(&statements, Imported::new(Path::new("/s")));
+        let text = imported.finish().unwrap();
+        (text.parse().unwrap(), imported.notes().map(ToString::to_string).collect())
+    }
+
+    fn luns(text: &str) -> Vec<(String, i64)> {
+        let (table, _) = imported(text);
+        let lun = |lun: &toml::Value| (lun["disk"].as_str().unwrap().to_owned(), lun["number"].as_integer().unwrap());
+        table["target"][0]["lun"].as_array().unwrap().iter().map(lun).collect()
+    }
+
     #[test]
     fn targets_disks_and_rules_are_taken_over_and_the_rest_is_named() {
-        let imported = import(CONF, Imported::new(Path::new("/s"))).unwrap();
+        let (table, notes) = imported(CONF);
         let expected = r#"
 discovery = { chap = [{ user = "scan", secret_file = "/s/discovery.scan" }] }
 [[target]]
 name = "iqn.2008-09.org.example:server.one"
-chap = [{ user = "alice", secret_file = "/s/iqn.2008-09.org.example_server.one.alice" }]
+chap = [{ user = "alice", secret_file = "/s/iqn.2008-09.org.example_Server.one.alice" }]
 lun = [
     { number = 1, disk = "/dev/vg0/one" },
-    { number = 7, disk = "/srv/two.img", serial = "S2", read_only = true, block_size = 4096 },
-    { number = 8, disk = "/srv/three.img" },
+    { number = 3, disk = "/srv/three.img" },
+    { number = 7, disk = "/srv/two.img", serial = "S2", read_only = true, block_size = 4096, vendor = "ACME" },
+    { number = 4, disk = "rbd:pool/image?conf=/etc/ceph/other.conf&user=tgt" },
 ]
 host = [{ name = "initiators", initiators = ["iqn.x:a"], networks = ["192.0.2.0/24", "198.51.100.9", "203.0.113.0/24"] }]
 [[target]]
 name = "iqn.2008-09.org.example:two"
 allow = ["iqn.x:b"]
 "#;
-        let text = imported.to_toml().unwrap();
-        assert_eq!(text.parse::<toml::Table>().unwrap(), expected.parse::<toml::Table>().unwrap(), "{text}");
-        let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
-        let expected = [
-            "line 3: the setting include",
-            "line 12, iqn.2008-09.org.example:server.one, /srv/two.img: the setting vendor_id",
-            "line 26, iqn.2008-09.org.example:two: the setting MaxConnections",
-        ];
-        assert_eq!(notes, expected);
+        assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{table}");
+        for part in [
+            "Server.one: its name is written in lower case",
+            "/srv/two.img: product \"a-name-that-is-too-long\"",
+            "/srv/tape: LUN 2: a device of the kind tape",
+            "two: iSER",
+            "line 33, iqn.2008-09.org.example:two: the setting MaxConnections",
+        ] {
+            assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");
+        }
+        assert_eq!(notes.len(), 5, "{notes:#?}");
+    }
+
+    #[test]
+    fn disks_have_the_numbers_that_tgt_admin_gives_them() {
+        let of = |body: &str| luns(&format!("<target iqn.a>\n{body}\n</target>"));
+        let numbered =
+            |list: &[(&str, i64)]| list.iter().map(|(disk, number)| ((*disk).to_owned(), *number)).collect::<Vec<_>>();
+        assert_eq!(
+            of("direct-store /b\nbacking-store /c\ndirect-store /d\nbacking-store /e"),
+            numbered(&[("/c", 1), ("/e", 2), ("/b", 3), ("/d", 4)])
+        );
+        assert_eq!(of("backing-store /z\nbacking-store /a"), numbered(&[("/a", 1), ("/z", 2)]));
+        let explicit = "<backing-store /a>\nlun 2\n</backing-store>\n<backing-store /b>\n</backing-store>\n<direct-store /c>\nlun 1\n</direct-store>\n<direct-store /d>\n</direct-store>";
+        assert_eq!(of(explicit), numbered(&[("/a", 2), ("/b", 3), ("/c", 1), ("/d", 4)]));
+        let many: Vec<_> = (0..400).map(|at| format!("backing-store /d{at:03}")).collect();
+        let luns = of(&many.join("\n"));
+        assert!(
+            luns.iter()
+                .enumerate()
+                .all(|(at, (disk, number))| (disk.as_str(), *number) == (&format!("/d{at:03}"), at as i64 + 1))
+        );
+    }
+
+    #[test]
+    fn what_stands_in_the_target_holds_for_its_disks() {
+        let text = "<target iqn.a>\nreadonly 1\nremovable 1\nvendor_id ACME\nscsi_sn X\nblock-size 4096\nbacking-store /a\n</target>\n\
+                    <target iqn.a>\n<direct-store /b>\nreadonly 0\nvendor_id OTHER\n</direct-store>\n</target>";
+        let (table, notes) = imported(text);
+        let expected = r#"
+[[target]]
+name = "iqn.a"
+lun = [
+    { number = 1, disk = "/a", read_only = true, removable = true, vendor = "ACME", serial = "X" },
+    { number = 2, disk = "/b", removable = true, vendor = "OTHER", serial = "X" },
+]
+"#;
+        assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{table}");
+        assert!(
+            notes.iter().any(|note| note.contains("line 6, iqn.a: block-size: tgt-admin takes it within a disk")),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_more_open_than_it_was() {
+        for (body, expected) in [
+            ("initiator-address 192.0.2.*", "host = [{ name = \"initiators\", networks = [] }]"),
+            ("incominguser alice", "allow = []"),
+            ("incominguser alice \"\"", "allow = []"),
+            ("initiator-name iqn.X\ninitiator-name not_a_name", "allow = [\"iqn.x\"]"),
+            ("initiator-name not_a_name", "allow = []"),
+            ("initiator-address ALL\ninitiator-address 192.0.2.1", ""),
+            ("outgoinguser bob secret", ""),
+        ] {
+            let (table, _) = imported(&format!("<target iqn.a>\n{body}\n</target>"));
+            let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
+            assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{body}: {table}");
+        }
+    }
+
+    #[test]
+    fn a_user_has_one_secret_in_all_targets() {
+        let text = "<target iqn.b>\nincominguser u two\n</target>\n<target iqn.a>\nincominguser u one\n</target>";
+        let statements = Reader::new(Path::new("/")).statements(text, None).unwrap();
+        let imported = import(&statements, Imported::new(Path::new("/s")));
+        assert_eq!(imported.secrets().map(|(_, secret)| secret).collect::<Vec<_>>(), ["one", "one"]);
+        assert!(imported.notes().any(|note| note.to_string().contains("another secret for u")));
     }
 }

@@ -1,6 +1,8 @@
 //! Statements with bodies: the shape of `targets.conf`, `scst.conf` and `ctl.conf`.
 
 use std::fmt::Write as _;
+use std::path::Path;
+use std::rc::Rc;
 
 /// Bodies within bodies.
 const MAX_DEPTH: usize = 16;
@@ -8,6 +10,8 @@ const MAX_DEPTH: usize = 16;
 /// Words, and the statements between the braces or tags behind them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Statement {
+    /// The file; `None` is the main file.
+    pub(super) file: Option<Rc<Path>>,
     pub(super) line: usize,
     pub(super) words: Vec<String>,
     pub(super) body: Vec<Self>,
@@ -56,50 +60,51 @@ pub(super) fn braces(text: &str) -> Result<Vec<Statement>, String> {
     open.finish()
 }
 
-/// The statements of a text in which tags, such as `<target NAME>` and `</target>`, enclose bodies.
-pub(super) fn tags(text: &str) -> Result<Vec<Statement>, String> {
-    let mut open = Open::default();
-    for (line, text) in numbered(text) {
-        let text = text.trim();
-        if let Some(name) = text.strip_prefix("</").and_then(|rest| rest.strip_suffix('>')) {
-            open.end(line, Some(name.trim()))?;
-        } else if let Some(tag) = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
-            open.begin(line, texts(tag, line)?)?;
-        } else {
-            let words = texts(text, line)?;
-            open.add(line, words);
-        }
-    }
-    open.finish()
-}
-
 /// The statements that are open, from the outermost on.
 #[derive(Default)]
-struct Open {
+pub(super) struct Open {
+    file: Option<Rc<Path>>,
     done: Vec<Statement>,
     open: Vec<Statement>,
 }
 
 impl Open {
+    /// Nothing yet, of this file.
+    pub(super) fn new(file: Option<Rc<Path>>) -> Self {
+        Self { file, ..Self::default() }
+    }
+
+    /// A line of the file, for reports.
+    pub(super) fn place(&self, line: usize) -> String {
+        line_of(self.file.as_deref(), line)
+    }
+
+    /// Adds statements of another file.
+    pub(super) fn splice(&mut self, statements: Vec<Statement>) {
+        self.body().extend(statements);
+    }
+
     fn body(&mut self) -> &mut Vec<Statement> {
         self.open.last_mut().map_or(&mut self.done, |statement| &mut statement.body)
     }
 
-    fn add(&mut self, line: usize, words: Vec<String>) {
+    pub(super) fn add(&mut self, line: usize, words: Vec<String>) {
         if !words.is_empty() {
-            self.body().push(Statement { line, words, body: Vec::new() });
+            let file = self.file.clone();
+            self.body().push(Statement { file, line, words, body: Vec::new() });
         }
     }
 
-    fn begin(&mut self, line: usize, words: Vec<String>) -> Result<(), String> {
+    pub(super) fn begin(&mut self, line: usize, words: Vec<String>) -> Result<(), String> {
         if self.open.len() == MAX_DEPTH {
             return Err(format!("line {line}: more than {MAX_DEPTH} bodies within each other"));
         }
-        self.open.push(Statement { line, words, body: Vec::new() });
+        let file = self.file.clone();
+        self.open.push(Statement { file, line, words, body: Vec::new() });
         Ok(())
     }
 
-    fn end(&mut self, line: usize, name: Option<&str>) -> Result<(), String> {
+    pub(super) fn end(&mut self, line: usize, name: Option<&str>) -> Result<(), String> {
         let statement =
             self.open.pop().ok_or_else(|| format!("line {line}: the end of something that did not begin"))?;
         if let Some(name) = name.filter(|name| *name != statement.key()) {
@@ -110,7 +115,7 @@ impl Open {
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<Statement>, String> {
+    pub(super) fn finish(self) -> Result<Vec<Statement>, String> {
         match self.open.last() {
             Some(statement) => Err(format!("line {}: {} does not end", statement.line, statement.key())),
             None => Ok(self.done),
@@ -126,11 +131,6 @@ enum Word {
 
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, text)| (index + 1, text))
-}
-
-fn texts(text: &str, line: usize) -> Result<Vec<String>, String> {
-    let words = split(text, line, &[])?.into_iter();
-    Ok(words.filter_map(|word| if let Word::Text(text) = word { Some(text) } else { None }).collect())
 }
 
 /// The words of a line. Quotes keep blanks and marks within a word, a comment goes from `#` to the end of the line.
@@ -157,12 +157,16 @@ fn split(text: &str, line: usize, marks: &[char]) -> Result<Vec<Word>, String> {
 
 /// Where a statement stands, for reports.
 pub(super) fn place(path: &[&str], statement: &Statement) -> String {
-    let mut place = format!("line {}", statement.line);
+    let mut place = line_of(statement.file.as_deref(), statement.line);
     for name in path {
         // Writing to a string cannot fail.
         let _ = write!(place, ", {name}");
     }
     place
+}
+
+fn line_of(file: Option<&Path>, line: usize) -> String {
+    file.map_or_else(|| format!("line {line}"), |file| format!("{}, line {line}", file.display()))
 }
 
 #[cfg(test)]
@@ -174,17 +178,14 @@ mod tests {
     }
 
     fn block(line: usize, words: &[&str], body: Vec<Statement>) -> Statement {
-        Statement { line, words: words.iter().map(|word| (*word).into()).collect(), body }
+        Statement { file: None, line, words: words.iter().map(|word| (*word).into()).collect(), body }
     }
 
     #[test]
-    fn braces_and_tags_are_trees() {
+    fn braces_are_trees() {
         let text = "# head\na b { c \"d e # f\"; g\n  h i } # tail\nj";
         let body = vec![leaf(2, &["c", "d e # f"]), leaf(2, &["g"]), leaf(3, &["h", "i"])];
         assert_eq!(braces(text).unwrap(), [block(2, &["a", "b"], body), leaf(4, &["j"])]);
-        let text = "x y\n<a b>\n c d # e\n <f g>\n  h\n </f>\n</a>";
-        let body = vec![leaf(3, &["c", "d"]), block(4, &["f", "g"], vec![leaf(5, &["h"])])];
-        assert_eq!(tags(text).unwrap(), [leaf(1, &["x", "y"]), block(2, &["a", "b"], body)]);
     }
 
     #[test]
@@ -194,7 +195,6 @@ mod tests {
             (braces("}"), "line 1: the end of something"),
             (braces("a \"b"), "line 1: a quote does not end"),
             (braces(&"a {".repeat(MAX_DEPTH + 1)), "more than 16 bodies"),
-            (tags("<a>\n</b>"), "line 2: </b> ends <a> of line 1"),
         ] {
             assert!(result.as_ref().unwrap_err().contains(expected), "{result:?}");
         }
