@@ -30,7 +30,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use zeroize::{Zeroize, Zeroizing};
 
-pub use problem::{FileProblem, Reason};
+pub use problem::{FileProblem, Reason, remedy};
 pub use public::warn_if_public;
 
 /// What a file is to hold.

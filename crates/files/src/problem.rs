@@ -84,10 +84,28 @@ impl fmt::Display for Why<'_> {
                 let user = geteuid().as_raw();
                 write!(f, "Permission denied; let the user {user} read the file and pass its folders")
             }
-            Reason::System(error) => write!(f, "{name} cannot be read: {error}"),
+            Reason::System(error) => write!(f, "{name} cannot be read: {error}{}", remedy(error)),
             Reason::NotRegular(kind) => write!(f, "this is {kind}; name a regular file that holds {name}"),
             Reason::TooLong => write!(f, "too long for {name}, which has {max_bytes} bytes at most; name another file"),
             Reason::NotText(byte) => write!(f, "not UTF-8 from byte {byte} on; write {name} as text in UTF-8"),
         }
+    }
+}
+
+/// What a user can do about an error of the system, as the end of a message that names the file: nothing, or a part that begins with a semicolon.
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "; free space on its file system, or choose another place",
+        io::ErrorKind::QuotaExceeded => {
+            "; the user's share of its file system is used up: free space, or have the quota raised"
+        }
+        io::ErrorKind::FileTooLarge => {
+            "; its file system, or the limit of this process (ulimit -f), allows no file of that length"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; its file system is mounted read only: remount it, or choose another place"
+        }
+        io::ErrorKind::NotADirectory => "; a part of its path is no folder: correct the path",
+        _ => "",
     }
 }

@@ -86,6 +86,16 @@ fn what_the_system_refuses_comes_with_the_remedy() {
     assert!(refused(&folder.with("file", b"").join("below")).contains("a note cannot be read: Not a directory"));
     let denied = Reason::System(io::ErrorKind::PermissionDenied.into());
     assert!(FileProblem::new(Path::new("/x"), NOTE, denied).to_string().contains("read the file and pass its folders"));
+    for (kind, expected) in [
+        (io::ErrorKind::StorageFull, "free space on its file system"),
+        (io::ErrorKind::QuotaExceeded, "quota"),
+        (io::ErrorKind::FileTooLarge, "ulimit -f"),
+        (io::ErrorKind::ReadOnlyFilesystem, "mounted read only"),
+        (io::ErrorKind::NotADirectory, "a part of its path is no folder"),
+        (io::ErrorKind::Other, ""),
+    ] {
+        assert!(remedy(&kind.into()).contains(expected), "{kind}");
+    }
     let path = folder.with("note", b"ab\xff");
     assert!(read_text(&path, NOTE).unwrap_err().to_string().contains("not UTF-8 from byte 2 on"));
 }

@@ -41,7 +41,8 @@ const MAX_DEPTH: u16 = 256;
 const MAX_MEASURED_BYTES: u64 = 256 << 20;
 
 const AFTER_HELP: &str = "\
-A file as DST becomes exactly as long as SRC; holes of SRC, and blocks of zeroes, become holes. A device as DST may be longer
+A file as DST becomes exactly as long as SRC; holes of SRC, and blocks of zeroes, become holes. After a failure it is removed,
+or emptied when it was there before, but for --resume. A device as DST may be longer
 than SRC: what lies behind stays as it is, but for the rest of the last block, which becomes zero.
 
 --resume keeps a journal beside DST (DST.lunette-cp), or where --journal says, which other kinds of DST need. A copy that was
@@ -150,9 +151,13 @@ fn from_stream(to: &Location, volumes: Volumes, options: Options) -> Result<Copi
         Journal::beside(path).remove()?;
     }
     let disk = endpoint::open(to, Role::Fresh(0), volumes)?;
+    stream_into(&disk, options).map_err(|failure| failure.with(disk.abandon()))
+}
+
+fn stream_into(disk: &Disk, options: Options) -> Result<Copied, Failure> {
     let options = aligned(options, disk.granularity());
     let progress = Progress::new(None, 0);
-    let mut engine = Engine::new(&disk, options, CopyIo::on_threads()?, &progress);
+    let mut engine = Engine::new(disk, options, CopyIo::on_threads()?, &progress);
     let len = streams::copy_in(&mut stdin().lock(), &mut engine, options.block)?;
     engine.settle()?;
     progress.finish();
@@ -217,11 +222,20 @@ fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options:
         (Some(old), Some(journal)) => resume_at(old, &entry, journal)?,
         _ => 0,
     };
-    let totals = copy(&source, &destination, start, options, journal.as_ref().map(|journal| (journal, entry)))?;
-    destination.close()?;
-    if endpoint::has_changed(from, &source)? {
-        return Err(Failure::Transfer(format!("{} was written to while it was copied; copy it again", source.name)));
-    }
+    let copied = copy(&source, &destination, start, options, journal.as_ref().map(|journal| (journal, entry)));
+    let copied = copied.and_then(|totals| {
+        destination.close()?;
+        if endpoint::has_changed(from, &source)? {
+            return Err(Failure::Transfer(format!(
+                "{} was written to while it was copied; copy it again",
+                source.name
+            )));
+        }
+        Ok(totals)
+    });
+    // With a journal the copy can go on.
+    let abandon = |failure: Failure| if journal.is_some() { failure } else { failure.with(destination.abandon()) };
+    let totals = copied.map_err(abandon)?;
     if let Some(journal) = journal {
         journal.remove()?;
     }

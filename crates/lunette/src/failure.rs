@@ -47,6 +47,20 @@ impl Failure {
         Self::Other(what.to_string())
     }
 
+    /// Adds to the message.
+    pub(crate) fn with(mut self, more: &str) -> Self {
+        let (Self::Usage(text)
+        | Self::Configuration(text)
+        | Self::Address(text)
+        | Self::Disk(text)
+        | Self::Transfer(text)
+        | Self::Mismatch(text)
+        | Self::Lost(text)
+        | Self::Other(text)) = &mut self;
+        text.push_str(more);
+        self
+    }
+
     /// The exit codes, as each subcommand's help lists them.
     fn code(&self) -> u8 {
         match self {

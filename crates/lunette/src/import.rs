@@ -134,8 +134,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(folder) = &arguments.conf_d {
         configuration = write_objects(folder, &configuration)?;
     }
-    let comments: String = imported.notes().map(|note| format!("# left out: {note}\n")).collect();
-    let configuration = comments + &configuration;
+    let comments: Vec<String> = imported.notes().map(|note| format!("# left out: {note}\n")).collect();
+    let configuration = comments.concat() + &configuration;
     let secrets_written = arguments.secrets.is_some();
     if arguments.json {
         return output::json(&Printed {

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::quanta::HeaderReport;
 use crate::remote::Remote;
+use crate::size::shown;
 use negotiated::Negotiated;
 use paths::PathReport;
 
@@ -56,6 +57,9 @@ fn command_name((opcode, action): (OpCode, Option<ServiceAction>)) -> String {
         None => name,
     }
 }
+
+/// The column of names.
+const NAME_CHARACTERS: usize = 24;
 
 #[derive(Serialize)]
 struct Info {
@@ -125,7 +129,7 @@ impl Info {
             ("serial number", text(&self.serial_number)),
             ("name", text(&self.name)),
             ("target alias", text(&self.target_alias)),
-            ("size", format!("{} bytes, blocks of {}", self.bytes, self.block_bytes)),
+            ("size", format!("{}, blocks of {}", shown(self.bytes), self.block_bytes)),
             ("physical block", format!("{} bytes", self.physical_block_bytes)),
             ("read only", yes(self.read_only).into()),
             ("removable", yes(self.removable).into()),
@@ -140,14 +144,34 @@ impl Info {
         ];
         rows.extend(self.session.rows());
         rows.extend(self.paths.iter().map(|path| ("path", path.to_string())));
-        if !self.commands.is_empty() {
-            rows.push(("commands", self.commands.join(", ")));
-        }
+        rows.extend(wrapped("commands", &self.commands));
         let volume = self.volume.iter().flat_map(HeaderReport::rows);
         let volume = volume.map(|(name, value)| (if name == "volume" { "encrypted volume" } else { name }, value));
         rows.extend(volume);
-        rows.into_iter().map(|(name, value)| format!("{name:<24}{value}")).collect()
+        rows.into_iter().map(|(name, value)| format!("{name:<NAME_CHARACTERS$}{value}")).collect()
     }
+}
+
+/// The widest line of a list.
+const LINE_CHARACTERS: usize = 100;
+
+/// A list in rows, of which the first has the name.
+fn wrapped(name: &'static str, items: &[String]) -> Vec<(&'static str, String)> {
+    let mut rows: Vec<(&'static str, String)> = Vec::new();
+    for item in items {
+        match rows.last_mut() {
+            Some((_, row)) if NAME_CHARACTERS + row.len() + ", ".len() + item.len() < LINE_CHARACTERS => {
+                row.push_str(", ");
+                row.push_str(item);
+            }
+            Some((_, row)) => {
+                row.push(',');
+                rows.push(("", item.clone()));
+            }
+            None => rows.push((name, item.clone())),
+        }
+    }
+    rows
 }
 
 fn yes(value: bool) -> &'static str {
@@ -156,4 +180,25 @@ fn yes(value: bool) -> &'static str {
 
 fn blocks(count: u64) -> String {
     if count == 0 { "not told".into() } else { format!("{count} blocks") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_stays_within_the_width_of_a_line_and_loses_nothing() {
+        let items: Vec<String> = (0..60).map(|at| format!("COMMAND ({at})")).collect();
+        let rows = wrapped("commands", &items);
+        assert!(
+            rows.len() > 5 && rows.iter().all(|(_, row)| NAME_CHARACTERS + row.len() <= LINE_CHARACTERS),
+            "{rows:?}"
+        );
+        assert_eq!(rows.iter().map(|(name, _)| *name).collect::<String>(), "commands");
+        assert_eq!(
+            rows.iter().map(|(_, row)| row.trim_end_matches(',')).collect::<Vec<_>>().join(", "),
+            items.join(", ")
+        );
+        assert!(wrapped("commands", &[]).is_empty());
+    }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output;
 use crate::remote::{Remote, remote_failure};
+use crate::size::shown;
 
 const AFTER_HELP: &str = "\
 With iscsi://HOST[:PORT] it lists all targets that the portal shows to this initiator; with a target in the URL, only that.
@@ -140,8 +141,10 @@ fn print(targets: &[Target], json: bool) -> Result<(), Failure> {
             match (unit.bytes, unit.block_bytes) {
                 (Some(bytes), Some(block)) => {
                     output::line(format_args!(
-                        "  LUN {}: {}, {bytes} bytes in blocks of {block}",
-                        unit.lun, unit.kind
+                        "  LUN {}: {}, {} in blocks of {block}",
+                        unit.lun,
+                        unit.kind,
+                        shown(bytes)
                     ))?;
                 }
                 _ => output::line(format_args!("  LUN {}: {}", unit.lun, unit.kind))?,

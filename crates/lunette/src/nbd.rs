@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -143,10 +144,16 @@ impl Arguments {
 }
 
 fn socket_failure(path: &Path, error: &io::Error) -> Failure {
+    let is_other = std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket());
     let what = match error.kind() {
+        io::ErrorKind::AddrInUse if is_other => {
+            "a file is there that is no socket; remove it, or choose another path".into()
+        }
         io::ErrorKind::AddrInUse => "in use; stop the other server, or choose another path".into(),
-        io::ErrorKind::NotFound => "the folder does not exist".into(),
-        _ => error.to_string(),
+        io::ErrorKind::NotFound => "its folder does not exist; create it, or choose another path".into(),
+        io::ErrorKind::PermissionDenied => "permission denied; choose a folder that you may write to".into(),
+        io::ErrorKind::InvalidInput => "a socket's path has at most 107 bytes; choose a shorter one".into(),
+        _ => format!("{error}{}", lunette_files::remedy(error)),
     };
     Failure::Address(format!("cannot listen on {}: {what}", path.display()))
 }

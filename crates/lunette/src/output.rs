@@ -10,7 +10,9 @@ use crate::failure::Failure;
 /// Prints a line. A reader that closes the pipe early (`| head`) is not a failure.
 pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::other(error)),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::other(format_args!("standard output: {error}{}", lunette_files::remedy(&error))))
+        }
         _ => Ok(()),
     }
 }

@@ -1,8 +1,9 @@
-//! Sizes as people write them: `512`, `64M`, `10G`.
+//! Sizes as people write them: `512`, `64M`, `10G`, `1Gi`, `1GiB`. All units are binary.
 
 use std::fmt;
 use std::str::FromStr;
 
+use indicatif::BinaryBytes;
 use serde::Deserialize;
 
 /// A number of bytes.
@@ -16,7 +17,7 @@ pub(crate) struct NotASize(String);
 
 impl fmt::Display for NotASize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a size; write a number and K, M, G, T or P, such as 64M or 10G", self.0)
+        write!(f, "{:?} is not a size; write a number and K, M, G, T or P (binary units), such as 64M or 10G", self.0)
     }
 }
 
@@ -31,16 +32,21 @@ impl FromStr for Size {
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
             "" => 0,
-            "K" | "KIB" => 10,
-            "M" | "MIB" => 20,
-            "G" | "GIB" => 30,
-            "T" | "TIB" => 40,
-            "P" | "PIB" => 50,
+            "K" | "KI" | "KIB" => 10,
+            "M" | "MI" | "MIB" => 20,
+            "G" | "GI" | "GIB" => 30,
+            "T" | "TI" | "TIB" => 40,
+            "P" | "PI" | "PIB" => 50,
             _ => return Err(bad()),
         };
         let number: u64 = digits.parse().map_err(|_| bad())?;
         number.checked_mul(1 << shift).map(Self).ok_or_else(bad)
     }
+}
+
+/// Bytes for people: in the largest unit, and as they are.
+pub(crate) fn shown(bytes: u64) -> String {
+    if bytes < 1 << 10 { format!("{bytes} bytes") } else { format!("{} ({bytes} bytes)", BinaryBytes(bytes)) }
 }
 
 impl TryFrom<String> for Size {
@@ -57,16 +63,32 @@ mod tests {
 
     #[test]
     fn sizes_have_binary_units() {
-        for (text, bytes) in
-            [("0", 0), ("512", 512), ("64M", 64 << 20), ("10g", 10 << 30), ("1TiB", 1 << 40), ("3k", 3072)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("64M", 64 << 20),
+            ("10g", 10 << 30),
+            ("1TiB", 1 << 40),
+            ("3k", 3072),
+            ("1Gi", 1 << 30),
+            ("2mi", 2 << 20),
+        ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
     }
 
     #[test]
+    fn sizes_are_shown_in_the_largest_unit_and_in_bytes() {
+        assert_eq!(shown(0), "0 bytes");
+        assert_eq!(shown(1023), "1023 bytes");
+        assert_eq!(shown(64 << 20), "64.00 MiB (67108864 bytes)");
+        assert_eq!(shown(1_500_000_000_000), "1.36 TiB (1500000000000 bytes)");
+    }
+
+    #[test]
     fn everything_else_is_refused() {
-        for text in ["", "M", "-1", "1.5G", "10 G", "10X", "99999999999999999999", "16384P", "1GG"] {
+        for text in ["", "M", "-1", "1.5G", "10 G", "10X", "99999999999999999999", "16384P", "1GG", "1GB", "1iB", "1I"]
+        {
             assert_eq!(text.parse::<Size>(), Err(NotASize(text.into())));
         }
     }

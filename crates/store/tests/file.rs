@@ -45,7 +45,7 @@ fn a_missing_file_is_created_sparse_or_reported() {
     let store = FileStore::open(&path, &create(1 << 40)).unwrap();
     assert_eq!(store.geometry().len_bytes, 1 << 40);
     assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
-    assert!(matches!(FileStore::open("/no/such/folder/disk", &create(LEN)), Err(OpenError::Missing { .. })));
+    assert!(matches!(FileStore::open("/no/such/folder/disk", &create(LEN)), Err(OpenError::MissingFolder { .. })));
 }
 
 #[test]

@@ -68,11 +68,16 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         found => found?,
     };
     if !found.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"));
+        return Err(io::Error::new(
+            ErrorKind::AlreadyExists,
+            "a file is there that is no socket; remove it, or choose another path",
+        ));
     }
     match StdStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),
-        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there")),
+        Ok(_) => {
+            Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there; stop it, or choose another path"))
+        }
     }
 }

@@ -13,7 +13,7 @@ mod redacted;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use lunette_ecl_endpoint::DatagramOptions;
@@ -464,9 +464,8 @@ fn encode(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for character in name.chars() {
         match character {
-            '%' | '/' | '?' | '#' | '@' | ' ' | '"' | '\'' | '`' => {
-                text.push_str(&format!("%{:02X}", u32::from(character)))
-            }
+            // Writing to a string cannot fail.
+            '%' | '/' | '?' | '#' | '@' | ' ' | '"' | '\'' | '`' => drop(write!(text, "%{:02X}", u32::from(character))),
             other => text.push(other),
         }
     }

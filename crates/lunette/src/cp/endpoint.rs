@@ -82,11 +82,34 @@ pub(crate) struct Disk {
     pub(crate) blank: bool,
     /// A text for the journal that differs between disks, and changes when a source does.
     pub(crate) identity: String,
+    /// What becomes of the file when the copy fails.
+    pub(crate) unfinished: Unfinished,
     /// The store, when it is an encrypted volume, which is closed when all is done.
     pub(super) volume: Option<Arc<Volume>>,
 }
 
+/// What a copy that fails does to the file at the destination, which is no copy then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// It is no file that was opened for a whole copy.
+    Stays,
+    /// It was there before. It is emptied, as it was at the beginning.
+    Emptied,
+    /// It was created for the copy, at this path.
+    Removed(PathBuf),
+}
+
 impl Disk {
+    /// Leaves no file behind that looks like a copy. Gives what was done, for the message.
+    pub(crate) fn abandon(&self) -> &'static str {
+        let done = match (&self.unfinished, &self.file) {
+            (Unfinished::Removed(path), _) => fs::remove_file(path).map(|()| "; the unfinished copy was removed"),
+            (Unfinished::Emptied, Some(file)) => file.set_len(0).map(|()| "; the unfinished copy was emptied"),
+            _ => return "",
+        };
+        done.unwrap_or("; DST is no whole copy")
+    }
+
     /// What becomes of a volume at the destination: a volume as it is may take the place of another one.
     pub(crate) fn on_volumes(&self) -> Volumes {
         match volume_on(&self.name, &self.store) {
@@ -164,7 +187,7 @@ fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
         return Disk::encrypted(name, keys, &store, &identity, role);
     }
     check(&name, &store, role, volumes)?;
-    Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
+    Ok(Disk { name, store, file: None, blank: false, identity, unfinished: Unfinished::Stays, volume: None })
 }
 
 fn open_image(url: &RbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
@@ -181,7 +204,7 @@ fn open_image(url: &RbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: V
         return Disk::encrypted(name, keys, &store, &identity, role);
     }
     check(&name, &store, role, volumes)?;
-    Ok(Disk { name, store, file: None, blank: false, identity, volume: None })
+    Ok(Disk { name, store, file: None, blank: false, identity, unfinished: Unfinished::Stays, volume: None })
 }
 
 fn open_encrypted(path: &Path, keys: &KeyParameters, role: Role) -> Result<Disk, Failure> {
@@ -199,7 +222,15 @@ impl Disk {
         // Opening may have changed the header, for keys that were rotated.
         let found = lunette_volume::find(unit).map_err(|error| volume_failure(&name, &error))?;
         let identity = volume_identity(&found, below);
-        Ok(Self { name, store: Arc::clone(&volume) as _, file: None, blank: false, identity, volume: Some(volume) })
+        Ok(Self {
+            name,
+            store: Arc::clone(&volume) as _,
+            file: None,
+            blank: false,
+            identity,
+            unfinished: Unfinished::Stays,
+            volume: Some(volume),
+        })
     }
 }
 
@@ -223,25 +254,38 @@ fn open_path(path: &Path, role: Role, volumes: Volumes) -> Result<Disk, Failure>
         Role::Source | Role::Resumed(_) => None,
     };
     let options = OpenOptions { create, read_only: role == Role::Source, any_length: true, ..OpenOptions::default() };
+    let was_there = path.exists();
     let store = Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?);
     let metadata = metadata(path)?;
     let name = path.display().to_string();
     check(&name, &(Arc::clone(&store) as _), role, volumes)?;
     let is_file = metadata.is_file();
-    if let (Role::Fresh(len), true) = (role, is_file) {
-        // The file is emptied first, so that all of it is a hole.
-        let emptied = store.set_len(0).and_then(|()| store.set_len(len));
-        emptied.map_err(|error| Failure::disk(format!("{name}: cannot give the file its length: {error}")))?;
-    }
-    let len = store.geometry().len_bytes;
-    Ok(Disk {
-        name,
-        identity: identity(&metadata, len, role == Role::Source),
+    let unfinished = match role {
+        Role::Fresh(_) if is_file && was_there => Unfinished::Emptied,
+        Role::Fresh(_) if is_file => Unfinished::Removed(path.to_owned()),
+        _ => Unfinished::Stays,
+    };
+    let disk = Disk {
+        identity: identity(&metadata, store.geometry().len_bytes, role == Role::Source),
         blank: is_file && matches!(role, Role::Fresh(_)),
         file: is_file.then(|| Arc::clone(&store)),
+        name,
         store,
+        unfinished,
         volume: None,
-    })
+    };
+    match (role, &disk.file) {
+        (Role::Fresh(len), Some(file)) => {
+            // The file is emptied first, so that all of it is a hole.
+            let emptied = file.set_len(0).and_then(|()| file.set_len(len));
+            emptied.map_err(|error| {
+                let (name, remedy, done) = (&disk.name, lunette_files::remedy(&error), disk.abandon());
+                Failure::disk(format!("{name}: cannot give the file its length: {error}{remedy}{done}"))
+            })?;
+            Ok(Disk { identity: identity(&metadata, len, false), ..disk })
+        }
+        _ => Ok(disk),
+    }
 }
 
 /// Whether two places are known to be the same disk.

@@ -21,17 +21,26 @@ const MAX_WINDOW_PIECES: usize = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     /// One of the disks failed.
-    #[error("{disk}: cannot {action} bytes {from} to {to}: {error}", from = .piece.offset, to = .piece.end())]
+    #[error("{disk}: cannot {action} bytes {from} to {to}: {error}{}", remedy_of(error), from = .piece.offset, to = .piece.end())]
     Disk { disk: String, action: &'static str, piece: Piece, error: StoreError },
     /// The written data could not be made durable.
-    #[error("{disk}: the copy is not safe on stable storage: {error}")]
+    #[error("{disk}: the copy is not safe on stable storage: {error}{}", remedy_of(error))]
     Flush { disk: String, error: StoreError },
     /// The destination returned other bytes than were written.
     #[error("{disk}: bytes {from} to {to} are not those of the source", from = .piece.offset, to = .piece.end())]
     Differs { disk: String, piece: Piece },
     /// Standard input or output failed.
-    #[error("cannot {action} byte {offset}: {error}")]
+    #[error("cannot {action} byte {offset}: {error}{}", lunette_files::remedy(error))]
     Stream { action: &'static str, offset: u64, error: std::io::Error },
+}
+
+/// What a user can do about the error of a disk, as the end of a message.
+fn remedy_of(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::NoSpace => "; free space there, or choose another place",
+        StoreError::Io(error) => lunette_files::remedy(error),
+        _ => "",
+    }
 }
 
 /// The options of a copy.

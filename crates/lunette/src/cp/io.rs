@@ -55,7 +55,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = OpenOptions { create: Some(LEN as u64), ..OpenOptions::default() };
         let store = Arc::new(FileStore::open(folder.path().join("disk"), &options).unwrap());
-        Disk { name: "disk".into(), store, file: None, blank: false, identity: "disk".into(), volume: None }
+        Disk {
+            name: "disk".into(),
+            store,
+            file: None,
+            blank: false,
+            identity: "disk".into(),
+            unfinished: super::super::endpoint::Unfinished::Stays,
+            volume: None,
+        }
     }
 
     /// The thread on which a request ends.

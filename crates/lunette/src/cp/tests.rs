@@ -14,7 +14,15 @@ const BLOCK: u64 = 64 << 10;
 const OPTIONS: Options = Options { depth: Depth::Given(4), block: BLOCK, verify: true, window_bytes: 3 * BLOCK };
 
 fn disk(name: &str, store: Arc<dyn Store>) -> Disk {
-    Disk { name: name.into(), store, file: None, blank: false, identity: name.into(), volume: None }
+    Disk {
+        name: name.into(),
+        store,
+        file: None,
+        blank: false,
+        identity: name.into(),
+        unfinished: endpoint::Unfinished::Stays,
+        volume: None,
+    }
 }
 
 /// A source with data, holes, and data that is zero.
@@ -102,7 +110,10 @@ fn a_failed_request_and_a_failed_flush_are_reported() {
         copy_to(Arc::new(store)).unwrap_err().to_string()
     };
     let text = with(OpKind::Write, || StoreError::NoSpace);
-    assert!(text.starts_with("to: cannot write bytes ") && text.ends_with("no space left in the store"), "{text}");
+    assert!(
+        text.starts_with("to: cannot write bytes ") && text.contains("no space left in the store; free space there"),
+        "{text}"
+    );
     let text = with(OpKind::Flush, || StoreError::FlushFailed(Arc::new(std::io::ErrorKind::Other.into())));
     assert!(text.starts_with("to: the copy is not safe"), "{text}");
 

@@ -286,9 +286,10 @@ fn import_lun(
     }
     for setting in &settings.body {
         match (setting.key(), setting.value()) {
-            ("path" | "blocksize" | "serial" | "device-type", _) | ("backend", Some("block" | "ramdisk")) => {}
+            ("path" | "blocksize" | "serial" | "device-type", _)
+            | ("backend", Some("block" | "ramdisk"))
+            | ("option", Some("readonly" | "removable" | "vendor" | "product" | "revision")) => {}
             ("size", Some(size)) if our_size(size).is_some() => {}
-            ("option", Some("readonly" | "removable" | "vendor" | "product" | "revision")) => {}
             _ => leave_out(&[target, &lun.disk], setting, imported),
         }
     }

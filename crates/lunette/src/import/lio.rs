@@ -478,7 +478,7 @@ read_only = true
                 format!("host = [{{ {host}, read_only = true, lun = [{{ number = 0 }}] }}]"),
             ),
             (
-                format!(r#""attributes": {{"authentication": 1}}, {}"#, WITH_USER),
+                format!(r#""attributes": {{"authentication": 1}}, {WITH_USER}"#),
                 r#"host = [{ name = "iqn.h", initiators = ["iqn.h"], chap = [{ user = "u", secret_file = "/s/iqn.h.u" }], lun = [] }]"#.into(),
             ),
             (

@@ -246,20 +246,21 @@ impl<'a> Importer<'a> {
 
     fn users(&mut self, target: &mut Target) {
         for setting in self.body.clone() {
-            match setting.key() {
-                "incominguser" => match user(self.name, setting, self.accounts, self.imported) {
-                    Some(user) => target.users.chap.push(user),
-                    None => {
-                        let what = "incominguser: a user without a secret; no initiator is let in for it";
-                        self.imported.note(tree::place(&[self.name], setting), what);
-                        // Without any other user the target would ask for no proof.
-                        target.allow = Some(Vec::new());
-                    }
-                },
-                "outgoinguser" if target.users.mutual_chap.is_none() => {
-                    target.users.mutual_chap = user(self.name, setting, self.accounts, self.imported);
-                }
-                _ => {}
+            let is_outgoing = match setting.key() {
+                "incominguser" => false,
+                "outgoinguser" if target.users.mutual_chap.is_none() => true,
+                _ => continue,
+            };
+            let user = user(self.name, setting, self.accounts, self.imported);
+            if is_outgoing {
+                target.users.mutual_chap = user;
+            } else if let Some(user) = user {
+                target.users.chap.push(user);
+            } else {
+                let what = "incominguser: a user without a secret; no initiator is let in for it";
+                self.imported.note(tree::place(&[self.name], setting), what);
+                // Without any other user the target would ask for no proof.
+                target.allow = Some(Vec::new());
             }
         }
         if target.users.chap.is_empty() {
@@ -279,7 +280,7 @@ impl<'a> Importer<'a> {
                 ("initiator-address", _) if value == "ALL" => is_everywhere = true,
                 // `tgt-admin --dump` calls addresses names, too.
                 ("initiator-address" | "initiator-name", Some(network)) => {
-                    networks.get_or_insert_default().push(network)
+                    networks.get_or_insert_default().push(network);
                 }
                 ("initiator-name", None) if value == "ALL" => {}
                 ("initiator-name", None) => initiators.get_or_insert_default().push(value.to_lowercase()),
@@ -418,11 +419,8 @@ allow = ["iqn.x:b"]
         assert_eq!(of(explicit), numbered(&[("/a", 2), ("/b", 3), ("/c", 1), ("/d", 4)]));
         let many: Vec<_> = (0..400).map(|at| format!("backing-store /d{at:03}")).collect();
         let luns = of(&many.join("\n"));
-        assert!(
-            luns.iter()
-                .enumerate()
-                .all(|(at, (disk, number))| (disk.as_str(), *number) == (&format!("/d{at:03}"), at as i64 + 1))
-        );
+        let expected = (0..400).map(|at| (format!("/d{at:03}"), at + 1)).collect::<Vec<(String, i64)>>();
+        assert_eq!(luns, expected);
     }
 
     #[test]

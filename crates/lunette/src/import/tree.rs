@@ -65,7 +65,7 @@ pub(super) fn braces(text: &str) -> Result<Vec<Statement>, String> {
 pub(super) struct Open {
     file: Option<Rc<Path>>,
     done: Vec<Statement>,
-    open: Vec<Statement>,
+    begun: Vec<Statement>,
 }
 
 impl Open {
@@ -85,7 +85,7 @@ impl Open {
     }
 
     fn body(&mut self) -> &mut Vec<Statement> {
-        self.open.last_mut().map_or(&mut self.done, |statement| &mut statement.body)
+        self.begun.last_mut().map_or(&mut self.done, |statement| &mut statement.body)
     }
 
     pub(super) fn add(&mut self, line: usize, words: Vec<String>) {
@@ -96,17 +96,17 @@ impl Open {
     }
 
     pub(super) fn begin(&mut self, line: usize, words: Vec<String>) -> Result<(), String> {
-        if self.open.len() == MAX_DEPTH {
+        if self.begun.len() == MAX_DEPTH {
             return Err(format!("line {line}: more than {MAX_DEPTH} bodies within each other"));
         }
         let file = self.file.clone();
-        self.open.push(Statement { file, line, words, body: Vec::new() });
+        self.begun.push(Statement { file, line, words, body: Vec::new() });
         Ok(())
     }
 
     pub(super) fn end(&mut self, line: usize, name: Option<&str>) -> Result<(), String> {
         let statement =
-            self.open.pop().ok_or_else(|| format!("line {line}: the end of something that did not begin"))?;
+            self.begun.pop().ok_or_else(|| format!("line {line}: the end of something that did not begin"))?;
         if let Some(name) = name.filter(|name| *name != statement.key()) {
             let (begun, at) = (statement.key(), statement.line);
             return Err(format!("line {line}: </{name}> ends <{begun}> of line {at}"));
@@ -116,7 +116,7 @@ impl Open {
     }
 
     pub(super) fn finish(self) -> Result<Vec<Statement>, String> {
-        match self.open.last() {
+        match self.begun.last() {
             Some(statement) => Err(format!("line {}: {} does not end", statement.line, statement.key())),
             None => Ok(self.done),
         }

@@ -43,8 +43,26 @@ pub struct OpenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The path does not exist.
-    #[error("{path}: no such file or device; check the path, or give a size to create the file")]
+    #[error("{path}: no such file or device; check the path{}", if *may_create { ", or give a size to create the file" } else { "" })]
     Missing {
+        /// The path as given.
+        path: PathBuf,
+        /// Whether the same options with a size would have created it.
+        may_create: bool,
+    },
+    /// The folder of the path does not exist.
+    #[error("{path}: there is no folder {folder}; create it, or check the path")]
+    MissingFolder {
+        /// The path as given.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+    },
+    /// The file system is mounted read only.
+    #[error(
+        "{path}: its file system is mounted read only; remount it, open the disk read only, or choose another place"
+    )]
+    ReadOnlyFileSystem {
         /// The path as given.
         path: PathBuf,
     },
@@ -79,7 +97,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// A system call failed.
-    #[error("{path}: cannot {action}: {source}")]
+    #[error("{path}: cannot {action}: {source}{}", lunette_files::remedy(source))]
     Io {
         /// The path as given.
         path: PathBuf,
@@ -104,7 +122,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
         Ok(found) => check_type(path, found.file_type())?,
         Err(error) if error.kind() == ErrorKind::NotFound => match options.create {
             Some(len_bytes) => create(path, len_bytes, options.any_length)?,
-            None => return Err(OpenError::Missing { path: path.to_owned() }),
+            None => return Err(missing(path, !options.read_only)),
         },
         Err(error) => return Err(failed(path, "look it up")(error)),
     }
@@ -187,7 +205,7 @@ fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<(), OpenError
         Ok(file) => file,
         // Another process has created the file. It is opened like any existing file.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Err(OpenError::Missing { path: path.to_owned() }),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(path, false)),
         Err(error) => return Err(failed(path, "create it")(error)),
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -208,11 +226,21 @@ fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     }
 }
 
+/// Nothing is there: no file, or not even its folder.
+fn missing(path: &Path, may_create: bool) -> OpenError {
+    let path = path.to_owned();
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+        Some(folder) => OpenError::MissingFolder { folder: folder.to_owned(), path },
+        None => OpenError::Missing { path, may_create },
+    }
+}
+
 fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| match source.kind() {
-        ErrorKind::NotFound => OpenError::Missing { path },
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => OpenError::Permission { path },
+        ErrorKind::NotFound => missing(&path, false),
+        ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnlyFileSystem { path },
+        ErrorKind::PermissionDenied => OpenError::Permission { path },
         ErrorKind::ResourceBusy => OpenError::InUse { path },
         _ => OpenError::Io { path, action, source },
     }
