@@ -71,7 +71,7 @@ fn a_disk_does_not_shrink() {
     let log = place.refuse(&server, &text.replace("8M", "4M"));
     assert!(log.contains("disks do not shrink"), "{log}");
     File::options().write(true).open(place.file("disk")).unwrap().set_len(4 * MIB).unwrap();
-    let log = place.refuse(&server, &text);
+    let log = place.change(&server, &text);
     assert!(log.contains("has shrunk from 8388608 to 4194304 bytes"), "{log}");
     undisturbed(&mut initiator);
     server.stop();
@@ -126,6 +126,7 @@ fn a_disk_with_other_properties_keeps_its_blocks() {
 #[test]
 fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
     let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "alias = \"first\"");
+    let text = format!("strict = true\n{text}");
     let (place, server) = Place::serve(&text, 1);
     let mut initiator = attach(&server, &[]);
     let busy = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -134,6 +134,11 @@ impl Health {
         }
     }
 
+    /// Whether there is such a trouble.
+    pub fn any(&self, is_meant: impl Fn(&Subject, Cause) -> bool) -> bool {
+        self.troubles().keys().any(|(subject, cause)| is_meant(subject, *cause))
+    }
+
     /// Forgets the troubles of subjects that the configuration has no longer.
     pub fn retain(&self, is_there: impl Fn(&Subject) -> bool) {
         self.troubles().retain(|(subject, _), _| is_there(subject));

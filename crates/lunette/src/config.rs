@@ -15,9 +15,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use lunette_api::Subject;
 use lunette_device::QuantaOptions;
 use lunette_files::Content;
 use lunette_quanta::QuantumSize;
+use lunette_scsi::MAX_FLAT_LUN;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
@@ -27,7 +29,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use crate::address;
-use crate::disk::{DiskConfig, DiskName, Provisioning};
+use crate::disk::{DiskConfig, DiskName, Place, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
@@ -56,6 +58,9 @@ pub(crate) const CONFIGURATION: Content = Content { name: "a configuration", max
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
+    /// Refuses to serve anything while an object cannot be served.
+    #[serde(default)]
+    pub(crate) strict: bool,
     pub(crate) listen: Option<Vec<Listen>>,
     /// Where the Effective Cross Layer is spoken.
     #[serde(default)]
@@ -277,7 +282,26 @@ impl LunEntry {
         quantum.and_then(|size| u32::try_from(size.edu_len()).ok()).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
     }
 
+    /// What its place does not allow, wherever that is.
+    fn check_place(&self) -> Result<(), String> {
+        let (creates, is_full) = (self.create.is_some(), self.provisioning == Provisioning::Full);
+        match &self.disk.place {
+            _ if creates && self.disk.keys.is_some() => {
+                Err("an encrypted disk is made by lunette quanta format; leave out create".into())
+            }
+            Place::Memory(_) if is_full => Err("memory is always thin; leave out provisioning".into()),
+            Place::Image(_) if is_full => Err("an image is always thin; leave out provisioning".into()),
+            Place::Image(_) if creates => Err("an image is made by rbd create; leave out create".into()),
+            Place::Remote(_) if creates => Err("a disk of another target cannot be created; leave out create".into()),
+            _ => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
+        if self.number > MAX_FLAT_LUN {
+            return Err(format!("LUNs end at {MAX_FLAT_LUN}"));
+        }
+        self.check_place()?;
         if self.block_size.is_some() && self.quantum.is_some() {
             return Err("quantum decides the length of a block; leave out block_size".into());
         }
@@ -329,6 +353,23 @@ impl Config {
     /// Where the Effective Cross Layer is spoken.
     pub(crate) fn ecl_places(&self) -> impl Iterator<Item = &DatagramPlace> {
         self.ecl.iter().flat_map(|ecl::Place(places)| places)
+    }
+}
+
+impl Config {
+    /// Whether the configuration has this object.
+    pub(crate) fn has(&self, subject: &Subject) -> bool {
+        let target = || self.targets.iter().find(|target| Some(target.name.as_str()) == subject.target());
+        match subject {
+            Subject::Target(_) => target().is_some(),
+            Subject::Lun { number, .. } => {
+                target().is_some_and(|target| target.luns.iter().any(|lun| lun.number == *number))
+            }
+            Subject::Host { name, .. } => {
+                target().is_some_and(|target| target.hosts.iter().any(|host| host.name == *name))
+            }
+            Subject::Portal(_) | Subject::Discovery | Subject::Api(_) => true,
+        }
     }
 }
 
@@ -482,14 +523,29 @@ fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(text)
 }
 
-/// Reads the secrets of a policy.
-pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> Result<Authentication, Failure> {
-    let read = |chap: &Chap| -> Result<Credentials, Failure> { secret::credentials(&chap.user, &chap.secret_file) };
+/// Reads the secrets of a policy. A user whose secret cannot be used is not let in. Without the target's own secret no user is. The second value says why.
+pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> (Authentication, Option<String>) {
     if chap.is_empty() {
-        return Ok(Authentication::None);
+        return (Authentication::None, None);
     }
-    let initiators = chap.iter().map(read).collect::<Result<_, _>>()?;
-    Ok(Authentication::Chap { initiators, target: mutual.map(read).transpose()? })
+    let mut failed = Vec::new();
+    let mut read = |chap: &Chap| {
+        let credentials = secret::credentials(&chap.user, &chap.secret_file);
+        credentials.map_err(|failure| failed.push(failure.to_string())).ok()
+    };
+    let mut initiators: Vec<Credentials> = chap.iter().filter_map(&mut read).collect();
+    let target = mutual.map(read);
+    if let Some(target) = &target {
+        let is_same = |ours: &Credentials| initiators.iter().any(|initiator| initiator.secret.same_as(&ours.secret));
+        if target.as_ref().is_some_and(is_same) {
+            failed.push("the secret of the target must differ from those of its initiators".into());
+        }
+        if !failed.is_empty() {
+            initiators.clear();
+        }
+    }
+    let why = (!failed.is_empty()).then(|| failed.join("; "));
+    (Authentication::Chap { initiators, target: target.flatten() }, why)
 }
 
 /// Parses the disk of a table with these keys.
@@ -628,6 +684,19 @@ mod tests {
             (
                 "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", scrub_rate = \"1M\" }]",
                 "LUN 3: scrub_rate is for disks of quanta",
+            ),
+            ("[[target]]\nname = \"iqn.a\"\nlun = [{ number = 16384, disk = \"/a\" }]", "LUN 16384: LUNs end at 16383"),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"mem:1M\", provisioning = \"full\" }]",
+                "LUN 3: memory is always thin",
+            ),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"rbd:a/b\", create = \"1G\" }]",
+                "LUN 3: an image is made by rbd create",
+            ),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a?keys=file:/k\", create = \"1G\" }]",
+                "LUN 3: an encrypted disk is made by lunette quanta format",
             ),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
         ] {

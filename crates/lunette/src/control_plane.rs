@@ -22,7 +22,7 @@ use crate::metrics::{self, Snapshot};
 use crate::reload::{Reloader, Wanted, noticed};
 use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
-pub(crate) use start::{audit, open, start};
+pub(crate) use start::{Door, Places, audit, open, open_door, start};
 
 /// What is served, and what changes it: on SIGHUP, and by the API.
 #[derive(Clone)]
@@ -70,6 +70,25 @@ impl ControlPlane {
         if !changes.is_empty() {
             self.audit.record(AuditEntry::new(&Caller::admin("the files", "SIGHUP"), "reload", Ok(()), changes));
         }
+        self.recover();
+    }
+
+    /// What is not served as configured.
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The configuration that is served.
+    pub(crate) fn config(&self) -> Config {
+        self.reloader().config().clone()
+    }
+
+    /// Tries what could not be served before.
+    pub(crate) fn recover(&self) {
+        let absent = self.reloader().absent();
+        // Without the lock: it may take long.
+        let reopened = absent.reopen();
+        self.reloader().recover(reopened);
     }
 
     fn shown(&self) -> Shown {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
@@ -233,6 +233,8 @@ pub(crate) enum DiskStore {
     Shared(Arc<GatewayStore>),
     /// A disk of another target, or the plain text of an encrypted disk.
     Other(Arc<dyn Store>),
+    /// Nothing: the disk cannot be opened, for this reason.
+    Absent(Arc<str>),
 }
 
 impl DiskStore {
@@ -243,6 +245,7 @@ impl DiskStore {
             Self::Image(store) => Arc::clone(store) as _,
             Self::Shared(store) => Arc::clone(store) as _,
             Self::Other(store) => Arc::clone(store),
+            Self::Absent(_) => NO_BYTES.clone(),
         }
     }
 
@@ -256,6 +259,10 @@ impl DiskStore {
         }
     }
 }
+
+/// The store of a unit whose disk cannot be opened.
+static NO_BYTES: LazyLock<Arc<MemoryStore>> =
+    LazyLock::new(|| Arc::new(MemoryStore::new(0).expect("no bytes fit anywhere")));
 
 /// Bytes of a logical block that is whole quanta of any size.
 const LONG_BLOCK: u32 = 4096;
@@ -284,6 +291,11 @@ pub(crate) fn open_shared(config: DiskConfig, target: &str, lun: u16) -> Result<
     over(DiskStore::Shared(store), config, target, lun, None)
 }
 
+/// The unit of a disk that cannot be opened. Initiators find it with its serial number, and not ready. `why`: what is logged, and told to administrators.
+pub(crate) fn stand_in(config: DiskConfig, target: &str, lun: u16, why: &str) -> Result<Disk, Failure> {
+    over(DiskStore::Absent(why.into()), config, target, lun, None)
+}
+
 /// The disk over a store.
 fn over(
     store: DiskStore,
@@ -294,12 +306,15 @@ fn over(
 ) -> Result<Disk, Failure> {
     let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
     let named = |name: &Option<String>, default: &str| name.clone().unwrap_or_else(|| default.into());
+    let is_ready = !matches!(store, DiskStore::Absent(_));
     let unit = LogicalUnitConfig {
+        is_ready,
         vendor: named(&config.vendor, DEFAULT_VENDOR),
         product: named(&config.product, DEFAULT_PRODUCT),
         revision: named(&config.revision, DEFAULT_REVISION),
         block_size: store.block_size(config.block_size),
-        quanta: config.quanta,
+        // Those of a stand-in have nothing to check.
+        quanta: if is_ready { config.quanta } else { QuantaOptions::default() },
         read_only: config.read_only,
         removable: config.removable,
         soft_threshold_bytes: config.thin_threshold.map(|Size(bytes)| bytes),
@@ -313,7 +328,7 @@ fn over(
     match LogicalUnit::new(unit) {
         Ok(unit) => {
             let unit = Arc::new(unit);
-            if config.thin_threshold.is_some() {
+            if is_ready && config.thin_threshold.is_some() {
                 watch_space(&unit).map_err(Failure::other)?;
             }
             if let DiskStore::Image(store) = &store {
@@ -321,7 +336,7 @@ fn over(
             }
             Ok(Disk { config, unit, store })
         }
-        Err(error) => Err(Failure::disk(format!("LUN {lun} of {target}: {error}"))),
+        Err(error) => Err(Failure::disk(format!("{}: {error}", config.name.place))),
     }
 }
 

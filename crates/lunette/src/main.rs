@@ -33,6 +33,7 @@ mod nbd;
 mod output;
 mod ping;
 mod quanta;
+mod recovery;
 mod reload;
 mod remote;
 mod remote_disk;
@@ -40,6 +41,7 @@ mod secret;
 mod serve;
 mod served;
 mod size;
+mod start_log;
 mod system;
 mod systemd;
 mod terminal;
@@ -136,4 +138,87 @@ fn main() -> std::process::ExitCode {
     gateways::leave();
     let closed = images::close();
     outcome.and(closed).map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{Arg, Command as Clap};
+
+    use super::*;
+
+    /// The names in a field of an argument that clap shows to people alone.
+    fn names_in(arg: &Arg, field: &str) -> BTreeSet<String> {
+        let shown = format!("{arg:?}");
+        let (_, rest) = shown.split_once(&format!(" {field}: [")).unwrap_or_else(|| panic!("{field} of {shown}"));
+        let end = rest.find(']').expect("a list ends");
+        rest[..end].split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    fn conflict(command: &Clap, one: &Arg, other: &Arg) -> bool {
+        let has =
+            |of: &Arg, with: &Arg| command.get_arg_conflicts_with(of).iter().any(|arg| arg.get_id() == with.get_id());
+        has(one, other) || has(other, one)
+    }
+
+    /// clap asks for no argument that conflicts with one that is there: then an option that requires it has no effect, and nothing is said.
+    fn without_effect(command: &Clap, found: &mut Vec<String>, requiring: &mut usize) {
+        for option in command.get_arguments() {
+            let required = names_in(option, "requires");
+            *requiring += required.len();
+            for needed in command.get_arguments().filter(|arg| required.contains(arg.get_id().as_str())) {
+                let instead: Vec<&Arg> = command.get_arguments().filter(|arg| conflict(command, arg, needed)).collect();
+                // Without the one that is needed, these are there.
+                let is_there = |arg: &&&Arg| names_in(arg, "r_unless").contains(needed.get_id().as_str());
+                if instead.iter().filter(is_there).any(|arg| conflict(command, option, arg)) {
+                    continue;
+                }
+                let silent =
+                    instead.iter().filter(|arg| arg.get_id() != option.get_id() && !conflict(command, option, arg));
+                found.extend(silent.map(|arg| {
+                    let (name, option, arg) = (command.get_name(), option.get_id(), arg.get_id());
+                    format!("{name}: {option} beside {arg} says nothing")
+                }));
+            }
+        }
+        command.get_subcommands().for_each(|command| without_effect(command, found, requiring));
+    }
+
+    #[test]
+    fn each_option_takes_effect_or_is_refused() {
+        let mut command = Cli::command();
+        command.build();
+        let (mut found, mut requiring) = (Vec::new(), 0);
+        without_effect(&command, &mut found, &mut requiring);
+        assert!(requiring > 10, "clap shows what an argument requires");
+        assert!(found.is_empty(), "{found:#?}");
+    }
+
+    /// Of `serve`, each option is for disks of the command line, for a configuration file, or for both.
+    #[test]
+    fn each_option_of_serve_is_refused_where_it_would_have_no_effect() {
+        const OF_FILES: [&str; 2] = ["api", "strict"];
+        const OF_BOTH: [&str; 6] = ["io", "busy_poll", "json", "prometheus", "config", "help"];
+        let mut command = Cli::command();
+        command.build();
+        let serve = command.find_subcommand("serve").unwrap();
+        let find = |name: &str| serve.get_arguments().find(|arg| arg.get_id() == name).unwrap();
+        for option in serve.get_arguments() {
+            let name = option.get_id().as_str();
+            let (with_config, with_disks) =
+                (conflict(serve, option, find("config")), conflict(serve, option, find("disks")));
+            let expected = match name {
+                name if OF_FILES.contains(&name) => (false, true),
+                name if OF_BOTH.contains(&name) => (false, name == "config"),
+                _ => (true, false),
+            };
+            assert_eq!((with_config, with_disks), expected, "{name}");
+        }
+        for arguments in [["--api", "unix:/a"].as_slice(), &["--strict"]] {
+            let all = ["lunette", "serve", "mem:1M"].iter().chain(arguments);
+            let error = Cli::try_parse_from(all).err().unwrap();
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{arguments:?}");
+        }
+    }
 }

@@ -9,18 +9,19 @@ mod plan;
 mod spares;
 
 use lunette_api::objects::FileChange;
-use lunette_api::{Catalog, Event, Events, Health, Objects, Problem};
-use lunette_target::{Control, UpdateError};
+use lunette_api::{Catalog, Cause, Event, Events, Health, Objects, Problem, Subject};
+use lunette_target::{BindError, Control, UpdateError};
 
 use crate::config::Config;
 use crate::config::diff::{self, Change};
 use crate::config::sources::{Files, Sources};
 use crate::failure::Failure;
 use crate::metrics;
-use crate::serve::bind_failure;
+use crate::recovery::{Absent, Reopened};
+use crate::serve::{bind_failure, closed_portal};
 use crate::served::{Served, check_encrypted};
 pub(crate) use notices::noticed;
-use plan::Plan;
+use plan::{Plan, Refusal};
 pub(crate) use spares::Spares;
 
 /// The current configuration of a running server, and the handle that changes it.
@@ -53,7 +54,9 @@ impl Reloader {
         control: Control,
         (events, health): (Events, Health),
     ) -> Self {
-        Self { files, sources, config, served, spares: Spares::default(), control, events, health }
+        let reloader = Self { files, sources, config, served, spares: Spares::default(), control, events, health };
+        reloader.settle(None);
+        reloader
     }
 
     /// Reads the files and applies them, or changes nothing; logs which.
@@ -71,7 +74,8 @@ impl Reloader {
     fn follow(&mut self) -> Result<Vec<Change>, Failure> {
         let (sources, config) = self.files.read()?;
         let changes = diff::between(&self.config, &config).map_err(|all| Failure::Configuration(all.join("; ")))?;
-        self.apply(Wanted { sources, config, changes, files: Vec::new() })
+        let refusal = Refusal::of_files(&config);
+        self.apply(Wanted { sources, config, changes, files: Vec::new() }, refusal)
     }
 
     /// All objects that are served.
@@ -111,27 +115,68 @@ impl Reloader {
 
     /// Lets `conf.d` hold what was planned since the last change, and serves it.
     pub(crate) fn change(&mut self, wanted: Wanted) -> Result<(), Problem> {
-        self.apply(wanted).map(drop).map_err(problem)
+        let refusal = Refusal::of_client(&wanted.config, &wanted.changes);
+        self.apply(wanted, refusal).map(drop).map_err(problem)
+    }
+
+    /// What could not be opened.
+    pub(crate) fn absent(&self) -> Absent {
+        Absent::of(&self.served, &self.spares, &self.config.targets)
+    }
+
+    /// Serves what could not be served before, of which these disks are open now.
+    pub(crate) fn recover(&mut self, reopened: Vec<Reopened>) {
+        let recovered = Plan::recover(&self.served, &self.spares, &self.config, reopened).and_then(|mut plan| {
+            let has_closed = self.health.any(|subject, _| matches!(subject, Subject::Portal(_)));
+            if !plan.is_empty() || has_closed {
+                let config = self.config.clone();
+                self.switch(&mut plan, &config)?;
+            }
+            Ok(plan)
+        });
+        match recovered {
+            Ok(plan) => {
+                self.served = plan.served;
+                self.settle(None);
+            }
+            Err(failure) => tracing::debug!("what is not served stays so: {failure}"),
+        }
+    }
+
+    /// Tells what is not served, and what is again.
+    fn settle(&self, unchanged: Option<&[(Subject, Cause, String)]>) {
+        let owned = |subject: &Subject, cause| match cause {
+            Cause::NotOpened => matches!(subject, Subject::Lun { .. }),
+            Cause::Secret => true,
+            Cause::NotChanged => unchanged.is_some(),
+        };
+        let mut now = self.served.troubles();
+        now.extend(unchanged.into_iter().flatten().cloned());
+        self.health.settle(owned, now);
+        self.health.retain(|subject| self.config.has(subject));
     }
 
     /// Switches over as a whole. Files are written down before, and hold when the server has switched.
-    fn apply(&mut self, wanted: Wanted) -> Result<Vec<Change>, Failure> {
+    fn apply(&mut self, wanted: Wanted, refusal: Refusal) -> Result<Vec<Change>, Failure> {
         let Wanted { sources, config, changes, files } = wanted;
         check_encrypted(&config)?;
-        let mut plan = Plan::new(&self.served, &self.spares, &config, changes)?;
+        let mut plan = Plan::new(&self.served, &self.spares, &config, changes, refusal)?;
         let unwritten =
             |error: std::io::Error| Failure::other(format!("conf.d cannot be written, nothing is changed: {error}"));
         let staged = match files {
             files if files.is_empty() => None,
             files => Some(self.files.conf_d().stage(files).map_err(unwritten)?),
         };
-        if let Err(failure) = self.switch(&mut plan, &config) {
+        if !plan.is_empty()
+            && let Err(failure) = self.switch(&mut plan, &config)
+        {
             if staged.is_some() {
                 let _ = self.files.conf_d().unstage();
             }
             return Err(failure);
         }
         (self.served, self.spares, self.config, self.sources) = (plan.served, plan.spares, config, sources);
+        self.settle(Some(&plan.unchanged));
         for change in &plan.changes {
             tracing::info!("{change}");
             self.events.send(Event {
@@ -152,17 +197,25 @@ impl Reloader {
     }
 
     fn switch(&self, plan: &mut Plan, config: &Config) -> Result<(), Failure> {
-        if plan.is_empty() {
-            return Ok(());
-        }
         let update = plan.update(config)?;
         let applied = self.control.apply(update).map_err(|error| match error {
             UpdateError::Refused(error) => bind_failure(error),
             UpdateError::Sanitizing { .. } => Failure::configuration(error),
             UpdateError::Stopping => Failure::other(error),
         });
-        applied.map(drop)
+        report_portals(&self.health, &applied?.closed);
+        Ok(())
     }
+}
+
+/// Tells which portals are closed, and which are open again.
+pub(crate) fn report_portals(health: &Health, closed: &[BindError]) {
+    let trouble = |error: &BindError| {
+        let (name, failure) = closed_portal(error);
+        (Subject::Portal(name), Cause::NotOpened, failure.to_string())
+    };
+    let is_portal = |subject: &Subject, cause| cause == Cause::NotOpened && matches!(subject, Subject::Portal(_));
+    health.settle(is_portal, closed.iter().map(trouble).collect());
 }
 
 /// A failure as clients of the API see it.

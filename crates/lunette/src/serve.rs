@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args};
-use lunette_api::{Events, Health};
+use lunette_api::{Cause, Events, Health};
 use lunette_device::TargetDevice;
 use lunette_target::{BindError, DatagramPortal, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
@@ -17,17 +17,19 @@ use crate::config::session::SessionKeys;
 use crate::config::sources::Files;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
 use crate::config::{api, ecl};
-use crate::control_plane::{self, ControlPlane};
+use crate::control_plane::{self, ControlPlane, Places};
 use crate::counts::{Counts, Format};
 use crate::disk::{DiskName, Provisioning};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 use crate::images;
 use crate::metrics;
-use crate::reload::Reloader;
+use crate::recovery;
+use crate::reload::{self, Reloader};
 use crate::secret::ChapArgument;
 use crate::served::Served;
 use crate::size::Size;
+use crate::start_log;
 use crate::system;
 use crate::systemd::{self, Sockets};
 use crate::volumes;
@@ -47,6 +49,9 @@ encrypted disks again, which happens once a minute, too, and when a quantum was 
 what the server has done and has in hand on standard error.
 RUST_LOG chooses what is logged on standard error (default: info). Of lines that peers cause, 20 a second are written after a
 burst of 1000; the next line tells how many were left out.
+
+With --config, what cannot be served takes nothing else away: the log, lunette ctl and /readyz name it, and the server tries it again. --strict, or
+strict = true in the file, refuses to start instead. Disks, addresses and secrets of the command line are always strict.
 
 Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 bad configuration or secret, 4 address in use or not
 available, 5 disk missing, unreadable or in use.";
@@ -91,13 +96,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = quantum, conflicts_with = "block_size")]
     quantum: Option<u32>,
     /// Refuse to write quanta that came damaged
-    #[arg(long, requires = "quantum")]
+    #[arg(long, requires = "quantum", conflicts_with = "block_size")]
     check_quanta: bool,
     /// Read the disks again and again, at most so many bytes per second, and log the quanta that are damaged
-    #[arg(long, value_name = "SIZE", requires = "quantum")]
+    #[arg(long, value_name = "SIZE", requires = "quantum", conflicts_with = "block_size")]
     scrub_rate: Option<Size>,
     /// Send the data digests of reads that the quanta carry, without reading the data for them
-    #[arg(long, requires = "quantum")]
+    #[arg(long, requires = "quantum", conflicts_with = "block_size")]
     stored_digests: bool,
     /// Refuse writes
     #[arg(long)]
@@ -126,8 +131,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
     max_connections: u32,
     /// Serve the API at a Unix socket, too (repeatable)
-    #[arg(long, value_name = "unix:PATH", requires = "config")]
+    #[arg(long, value_name = "unix:PATH", requires = "config", conflicts_with = "disks")]
     api: Vec<api::Place>,
+    /// Refuse to start while a disk, an address or a secret of the configuration file cannot be used, instead of serving the rest
+    #[arg(long, requires = "config", conflicts_with = "disks")]
+    strict: bool,
     /// Print what SIGUSR1 asks for as one JSON object in a line
     #[arg(long)]
     json: bool,
@@ -172,7 +180,7 @@ fn cores(text: &str) -> Result<usize, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
-    let files = arguments.config.clone().map(|path| Files::new(path, arguments.api.clone()));
+    let files = arguments.config.clone().map(|path| Files::new(path, arguments.api.clone(), arguments.strict));
     let (sources, config) = match &files {
         Some(files) => files.read().map(|(sources, config)| (Some(sources), config))?,
         None => (None, arguments.to_config()?),
@@ -183,7 +191,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();
     let listeners = sockets.take_portals(&addresses);
     let has_api = config.api.is_some();
-    let api = control_plane::open(&config, &mut sockets)?;
+    let Places { open: api, closed: closed_doors } = control_plane::open(&config, &mut sockets)?;
     sockets.warn_of_unused();
     let served = Served::open(&config)?;
     let targets = served.target_configs(&config);
@@ -199,11 +207,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         timers: config.limits.timers(),
         slow_command: config.limits.slow_command(),
         datagram_portals: config.datagram_portals(),
+        leaves_closed: !config.strict,
         datagrams: ecl::carriage(&config, served.state.as_ref())?,
         listeners,
         ..ServerConfig::new(portals, targets)
     })
     .map_err(bind_failure)?;
+    reload::report_portals(&health, server.closed_portals());
+    for (door, why) in &closed_doors {
+        health.report(door.subject(), Cause::NotOpened, why);
+    }
+    for line in start_log::lines(server.portals(), &served) {
+        tracing::info!("{line}");
+    }
     let stopper = server.stopper();
     system::stop_on_signals(move || {
         systemd::notify("STOPPING=1");
@@ -217,8 +233,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let reloader = Reloader::new(files, (sources, config), served, control.clone(), (events, health.clone()));
         ControlPlane::new(reloader, control, server.monitor(), audit)
     });
-    if let Some(control_plane) = control_plane.as_ref().filter(|_| !api.is_empty()) {
-        control_plane::start(api, control_plane.clone())?;
+    if let Some(control_plane) = &control_plane {
+        if !api.is_empty() {
+            control_plane::start(api, control_plane.clone())?;
+        }
+        recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
     }
     let reload = move || {
         let has_volumes = volumes::refresh();
@@ -292,6 +311,8 @@ impl Arguments {
             port_groups: Vec::new(),
         };
         Ok(Config {
+            // What stands on the command line is seen at once by its author.
+            strict: true,
             listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
             portals: Vec::new(),
             ecl: self.ecl.clone(),
@@ -307,6 +328,15 @@ impl Arguments {
             metrics: None,
             targets: vec![target],
         })
+    }
+}
+
+/// The name of a portal that cannot be opened, and why.
+pub(crate) fn closed_portal(error: &BindError) -> (String, Failure) {
+    match error {
+        BindError::Listen { address, source } => (address.to_string(), system::listen_failure(*address, source)),
+        BindError::Interface { interface, .. } => (format!("eth:{interface}"), Failure::Address(error.to_string())),
+        other => (String::new(), Failure::other(other)),
     }
 }
 

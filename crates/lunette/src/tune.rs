@@ -47,13 +47,13 @@ pub(crate) struct Arguments {
     #[arg(value_name = "URL", value_parser = Url::parse, help = URL_HELP, conflicts_with_all = ["rtt", "rate", "loss", "mtu", "tcp_window", "command_window"])]
     url: Option<Url>,
     /// Seconds that the measurement may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "url", value_parser = clap::value_parser!(u32).range(2..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "url", conflicts_with = "rtt", value_parser = clap::value_parser!(u32).range(2..=3600))]
     time: u32,
     /// Bytes that the measurement may move: 21M at least, 41M with --write
-    #[arg(long, value_name = "SIZE", default_value = "16G", requires = "url")]
+    #[arg(long, value_name = "SIZE", default_value = "16G", requires = "url", conflicts_with = "rtt")]
     max_bytes: Size,
     /// Measure writes, too: OVERWRITES these bytes of the disk, such as 1G..2G
-    #[arg(long, value_name = "FROM..TO", requires = "url")]
+    #[arg(long, value_name = "FROM..TO", requires = "url", conflicts_with = "rtt")]
     write: Option<Scratch>,
     /// On paper: the round trip time, such as 80ms
     #[arg(long, value_name = "TIME", value_parser = units::time, required_unless_present = "url")]

@@ -95,6 +95,8 @@ pub(crate) enum LunChange {
 pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<String>> {
     // Without "..", so that a new key does not compile until it is handled here.
     let Config {
+        // It says how to change, and changes nothing itself.
+        strict: _,
         listen: _,
         portals: _,
         ecl: _,

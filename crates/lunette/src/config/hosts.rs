@@ -126,22 +126,32 @@ pub(crate) const ALL: &str = "*";
 fn admitted(target: &Target) -> Option<Vec<String>> {
     target.allow.clone().filter(|allow| !allow.iter().any(|name| name == ALL))
 }
+/// Hosts whose secrets cannot be used: the name, and why.
+pub(crate) type Unusable = Vec<(String, String)>;
 
 /// The hosts of a target, with their secrets read. Without hosts there is one: of the initiators that `allow` names, or of all.
-pub(crate) fn read(target: &Target) -> Result<Vec<HostConfig>, Failure> {
+pub(crate) fn read(target: &Target) -> Result<(Vec<HostConfig>, Unusable), Failure> {
     if target.hosts.is_empty() {
-        return Ok(vec![HostConfig { host: Host::of_initiators(admitted(target)), ..HostConfig::everyone() }]);
+        let one = HostConfig { host: Host::of_initiators(admitted(target)), ..HostConfig::everyone() };
+        return Ok((vec![one], Vec::new()));
     }
-    target.hosts.iter().map(|host| read_host(host, &target.name)).collect()
+    let (mut hosts, mut unusable) = (Vec::new(), Vec::new());
+    for entry in &target.hosts {
+        let (host, why) = read_host(entry, &target.name)?;
+        hosts.push(host);
+        unusable.extend(why.map(|why| (entry.name.clone(), why)));
+    }
+    Ok((hosts, unusable))
 }
 
-fn read_host(entry: &HostEntry, target: &str) -> Result<HostConfig, Failure> {
-    let authentication = match authentication(&entry.chap, entry.mutual_chap.as_ref())? {
-        Authentication::None => None,
-        chap @ Authentication::Chap { .. } => Some(chap),
+fn read_host(entry: &HostEntry, target: &str) -> Result<(HostConfig, Option<String>), Failure> {
+    let (authentication, why) = match authentication(&entry.chap, entry.mutual_chap.as_ref()) {
+        (Authentication::None, why) => (None, why),
+        (chap @ Authentication::Chap { .. }, why) => (Some(chap), why),
     };
     let failed = |why: String| Failure::Configuration(format!("target {target}: host {}: {why}", entry.name));
-    Ok(HostConfig { host: Host { authentication, ..host(entry) }, luns: lun_map(entry).map_err(failed)? })
+    let config = HostConfig { host: Host { authentication, ..host(entry) }, luns: lun_map(entry).map_err(failed)? };
+    Ok((config, why))
 }
 
 /// The hosts of a target without their secrets: what decides which initiator belongs to which host.
@@ -183,10 +193,44 @@ mod tests {
 
     #[test]
     fn a_host_that_comes_or_goes_changes_no_secret() {
-        let read = |hosts: &str| read(&target(hosts).unwrap()).unwrap();
+        let read = |hosts: &str| read(&target(hosts).unwrap()).unwrap().0;
         let one = read("[[target.host]]\nname = \"b\"");
         let two = read("[[target.host]]\nname = \"a\"\n[[target.host]]\nname = \"b\"");
         assert!(have_same_secrets(&one, &two) && have_same_secrets(&two, &one));
+    }
+
+    /// Never more open than with the secrets.
+    #[test]
+    fn a_host_whose_secrets_cannot_be_used_admits_no_initiator_by_its_rule() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, secret: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, secret).unwrap();
+            path
+        };
+        let (good, same, absent) = (
+            file("good", "a secret of some length"),
+            file("same", "a secret of some length"),
+            folder.path().join("no"),
+        );
+        let user = |user: &str, path: &std::path::Path| format!("{{ user = \"{user}\", secret_file = {path:?} }}");
+        let users_of = |chap: &[String], mutual: Option<String>| {
+            let mutual = mutual.map(|mutual| format!("\nmutual_chap = {mutual}")).unwrap_or_default();
+            let text = format!("[[target.host]]\nname = \"h\"\nchap = [{}]{mutual}", chap.join(", "));
+            let (hosts, unusable) = read(&target(&text).unwrap()).unwrap();
+            match hosts[0].host.authentication.clone() {
+                Some(Authentication::Chap { initiators, .. }) => {
+                    let users: Vec<_> = initiators.into_iter().map(|credentials| credentials.user).collect();
+                    (users.join(" "), unusable.into_iter().map(|(host, _)| host).collect::<String>())
+                }
+                other => panic!("it asks for a proof: {other:?}"),
+            }
+        };
+        assert_eq!(users_of(&[user("a", &good)], None), ("a".into(), String::new()));
+        assert_eq!(users_of(&[user("a", &good), user("b", &absent)], None), ("a".into(), "h".into()));
+        assert_eq!(users_of(&[user("b", &absent)], None), (String::new(), "h".into()));
+        assert_eq!(users_of(&[user("a", &good)], Some(user("t", &absent))), (String::new(), "h".into()));
+        assert_eq!(users_of(&[user("a", &good)], Some(user("t", &same))), (String::new(), "h".into()));
     }
 
     #[test]
@@ -196,7 +240,7 @@ mod tests {
              lun = [{ number = 5, as = 0, read_only = true }]\n\
              [[target.host]]\nname = \"rest\"\nread_only = true",
         );
-        let hosts = read(&target.unwrap()).unwrap();
+        let (hosts, _) = read(&target.unwrap()).unwrap();
         assert_eq!(hosts[0].host.initiators, Some(vec!["iqn.db".into()]));
         let networks: Vec<_> = hosts[0].host.networks.iter().flatten().map(IpNet::to_string).collect();
         assert_eq!(networks, ["192.0.2.0/24", "2001:db8::1/128"]);
@@ -216,11 +260,11 @@ mod tests {
             ("allow = [\"iqn.x\"]", Some(vec!["iqn.x".to_owned()])),
         ] {
             let target = target(keys).unwrap();
-            assert_eq!(read(&target).unwrap()[0].host.initiators, expected, "{keys}");
+            assert_eq!(read(&target).unwrap().0[0].host.initiators, expected, "{keys}");
             assert_eq!(without_secrets(&target)[0].initiators, expected, "{keys}");
         }
         let closed = target("allow = []\n[[target.host]]\nname = \"h\"").unwrap();
-        assert_eq!(read(&closed).unwrap().len(), 1, "hosts decide, and without them nothing is let in");
+        assert_eq!(read(&closed).unwrap().0.len(), 1, "hosts decide, and without them nothing is let in");
     }
 
     #[test]

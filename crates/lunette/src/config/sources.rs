@@ -21,6 +21,8 @@ pub(crate) struct Files {
     conf_d: ConfD,
     /// Where the API is served, as the command line says.
     api: Vec<Place>,
+    /// Whether the command line says so.
+    strict: bool,
 }
 
 /// What the files say, part by part.
@@ -41,13 +43,13 @@ struct Listed {
 }
 
 impl Files {
-    /// The files around the main file `main`. `api` is added to its places of the API.
-    pub(crate) fn new(main: PathBuf, api: Vec<Place>) -> Self {
+    /// The files around the main file `main`. `api` is added to its places of the API, and `strict` makes it strict.
+    pub(crate) fn new(main: PathBuf, api: Vec<Place>, strict: bool) -> Self {
         let folder = match main.parent() {
             Some(folder) if folder != Path::new("") => folder.join(FOLDER),
             _ => FOLDER.into(),
         };
-        Self { main, conf_d: ConfD::new(DiskFolder::new(folder)), api }
+        Self { main, conf_d: ConfD::new(DiskFolder::new(folder)), api, strict }
     }
 
     /// The main file.
@@ -66,6 +68,7 @@ impl Files {
         let failed = |why: String| Failure::configuration(format!("{}: {why}", self.main.display()));
         let mut main: Config = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
         let Listed { targets } = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        main.strict |= self.strict;
         if !self.api.is_empty() {
             main.api.get_or_insert_default().listen.extend(self.api.iter().cloned());
         }
@@ -153,7 +156,7 @@ mod tests {
         for (file, content) in objects {
             fs::write(place.path().join(FOLDER).join(file), content).unwrap();
         }
-        let files = Files::new(path, Vec::new());
+        let files = Files::new(path, Vec::new(), false);
         let (sources, config) = files.read().map_err(|failure| failure.to_string())?;
         let catalog = sources.catalog(&files, &config);
         Ok((sources, config, catalog))

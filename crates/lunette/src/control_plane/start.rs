@@ -1,10 +1,11 @@
 //! The sockets of the API, as the configuration has them.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use lunette_api::{AuditLog, Listener, Place as Open, Server, TokenFile, serve_with};
+use lunette_api::{AuditLog, Listener, Place as Open, Server, Subject, TokenFile, serve_with};
 use lunette_console::Console;
 use lunette_files::Content;
 use rustls::ServerConfig;
@@ -22,44 +23,82 @@ use crate::systemd::Sockets;
 const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };
 const PRIVATE_KEY: Content = Content { name: "a private key in PEM", max_bytes: 64 << 10 };
 
-/// Opens the places of the API, or takes `sockets` for them, before anything is served.
-pub(crate) fn open(config: &Config, sockets: &mut Sockets) -> Result<Vec<Listener>, Failure> {
-    let mut listeners = Vec::new();
-    if let Some(api) = &config.api {
-        open_api(api, sockets, &mut listeners)?;
-    }
-    for address in config.metrics.iter().flat_map(|metrics| &metrics.listen) {
-        let networks = config.metrics.as_ref().map(Metrics::networks).unwrap_or_default();
-        let place = Open::Metrics { address: *address, networks };
-        let failed = |error| Failure::Address(format!("metrics at {address}: {error}"));
-        let listener = Listener::open(place).map_err(failed)?;
-        tracing::info!(address = listener.address().map(tracing::field::display), "metrics can be read at {address}");
-        listeners.push(listener);
-    }
-    Ok(listeners)
+/// A place at which the control plane can be reached.
+#[derive(Debug, Clone)]
+pub(crate) enum Door {
+    /// Of the API.
+    Api(Place),
+    /// For metrics alone.
+    Metrics(SocketAddr),
 }
 
-fn open_api(api: &Api, sockets: &mut Sockets, listeners: &mut Vec<Listener>) -> Result<(), Failure> {
-    let group = api.group.as_deref().map(group).transpose()?;
-    let tls = api.tls.as_ref().map(server_config).transpose()?;
-    let tokens = match &api.tokens {
-        Some(path) => Some(TokenFile::open(path.clone()).map_err(|error| failed(path, error))?),
-        None => None,
-    };
-    for place in &api.listen {
-        let wanted = match (place, &tls, &tokens) {
-            (Place::Unix(path), ..) => Open::Unix { path: path.clone(), group, listener: sockets.take_path(path) },
-            (Place::Tcp(address), Some(tls), Some(tokens)) => {
-                let listener = sockets.take_address(*address);
-                Open::Tcp { address: *address, listener, tls: Arc::clone(tls), tokens: tokens.clone() }
-            }
-            (Place::Tcp(_), ..) => return Err(Failure::configuration("api: a place on TCP needs tls and tokens")),
-        };
-        let listener = Listener::open(wanted).map_err(|error| Failure::Address(format!("API at {place}: {error}")))?;
-        tracing::info!(address = listener.address().map(tracing::field::display), "the API listens at {place}");
-        listeners.push(listener);
+/// The doors of a configuration.
+#[derive(Default)]
+pub(crate) struct Places {
+    pub(crate) open: Vec<Listener>,
+    /// Those that cannot be opened, and why.
+    pub(crate) closed: Vec<(Door, String)>,
+}
+
+impl Door {
+    /// Its name in the list of what is not served.
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            Self::Api(place) => Subject::Api(place.to_string()),
+            Self::Metrics(address) => Subject::Api(format!("{address} (metrics)")),
+        }
     }
-    Ok(())
+}
+
+/// Opens the doors, or takes `sockets` for them, before anything is served. In a strict configuration all of them are open, or it fails.
+pub(crate) fn open(config: &Config, sockets: &mut Sockets) -> Result<Places, Failure> {
+    let of_api = config.api.iter().flat_map(|api| &api.listen).cloned().map(Door::Api);
+    let of_metrics = config.metrics.iter().flat_map(|metrics| &metrics.listen).copied().map(Door::Metrics);
+    let mut places = Places::default();
+    for door in of_api.chain(of_metrics) {
+        match open_door(config, &door, sockets) {
+            Ok(listener) => places.open.push(listener),
+            Err(failure) if config.strict => return Err(failure),
+            Err(failure) => places.closed.push((door, failure.to_string())),
+        }
+    }
+    Ok(places)
+}
+
+/// Opens one door, or takes one of `sockets` for it.
+pub(crate) fn open_door(config: &Config, door: &Door, sockets: &mut Sockets) -> Result<Listener, Failure> {
+    let (place, name) = match (door, &config.api) {
+        (Door::Metrics(address), _) => {
+            let networks = config.metrics.as_ref().map(Metrics::networks).unwrap_or_default();
+            (Open::Metrics { address: *address, networks }, format!("metrics at {address}"))
+        }
+        (Door::Api(place), Some(api)) => (of_api(api, place, sockets)?, format!("API at {place}")),
+        (Door::Api(place), None) => return Err(Failure::configuration(format!("{place}: there is no table api"))),
+    };
+    let listener = Listener::open(place).map_err(|error| Failure::Address(format!("{name}: {error}")))?;
+    tracing::info!(address = listener.address().map(tracing::field::display), "the {name} is open");
+    Ok(listener)
+}
+
+fn of_api(api: &Api, place: &Place, sockets: &mut Sockets) -> Result<Open, Failure> {
+    match place {
+        Place::Unix(path) => {
+            let group = api.group.as_deref().map(group).transpose()?;
+            Ok(Open::Unix { path: path.clone(), group, listener: sockets.take_path(path) })
+        }
+        Place::Tcp(address) => {
+            let (tls, tokens) = credentials(api)?;
+            Ok(Open::Tcp { address: *address, listener: sockets.take_address(*address), tls, tokens })
+        }
+    }
+}
+
+/// The certificate and the tokens of places on TCP.
+pub(crate) fn credentials(api: &Api) -> Result<(Arc<ServerConfig>, TokenFile), Failure> {
+    let (Some(tls), Some(tokens)) = (&api.tls, &api.tokens) else {
+        return Err(Failure::configuration("api: a place on TCP needs tls and tokens"));
+    };
+    Ok((server_config(tls)?, TokenFile::open(tokens.clone()).map_err(|error| failed(tokens, error))?))
 }
 
 /// The audit log beside the state. Without a file for the state it ends with the process, as it does when its own file cannot be opened.

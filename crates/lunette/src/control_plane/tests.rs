@@ -1,5 +1,7 @@
 //! The control plane in front of a target that runs.
 
+mod degraded;
+
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
@@ -21,7 +23,7 @@ const MAIN: &str =
 
 /// A target that serves a configuration, until it is dropped.
 struct Running {
-    _place: TempDir,
+    place: TempDir,
     url: Url,
     plane: ControlPlane,
     stopper: Stopper,
@@ -30,21 +32,26 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        Self::of(tempfile::tempdir().unwrap(), MAIN)
+    }
+
+    /// Serves what `text` says, which may name files in `place`.
+    fn of(place: TempDir, text: &str) -> Self {
         let main = place.path().join("main.toml");
-        fs::write(&main, MAIN).unwrap();
-        let files = Files::new(main, Vec::new());
+        fs::write(&main, text).unwrap();
+        let files = Files::new(main, Vec::new(), false);
         let (sources, config) = files.read().unwrap();
         let served = Served::open(&config).unwrap();
-        let server =
-            lunette_target::Server::bind(ServerConfig::new(config.portals(), served.target_configs(&config))).unwrap();
+        let portals = ServerConfig::new(config.portals(), served.target_configs(&config));
+        let server = lunette_target::Server::bind(ServerConfig { leaves_closed: true, ..portals }).unwrap();
+        let health = Health::default();
+        crate::reload::report_portals(&health, server.closed_portals());
         let (control, monitor, stopper) = (server.control(), server.monitor(), server.stopper());
         let url = Url::parse(&format!("iscsi://{}/iqn.a/0", server.portals()[0])).unwrap();
-        let reloader =
-            Reloader::new(files, (sources, config), served, control.clone(), (Events::default(), Health::default()));
+        let reloader = Reloader::new(files, (sources, config), served, control.clone(), (Events::default(), health));
         let plane = ControlPlane::new(reloader, control, monitor, AuditLog::default());
         let thread = thread::spawn(move || server.run().unwrap());
-        Self { _place: place, url, plane, stopper, thread: Some(thread) }
+        Self { place, url, plane, stopper, thread: Some(thread) }
     }
 }
 

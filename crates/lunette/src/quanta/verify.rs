@@ -18,7 +18,7 @@ pub(super) struct Verify {
     #[command(flatten)]
     keyed: Keyed,
     /// Check checksums alone
-    #[arg(long, conflicts_with = "keys")]
+    #[arg(long, conflicts_with_all = ["keys", "passphrase_file", "passphrase_credential", "tls", "anchor"])]
     no_keys: bool,
     /// Print one JSON object
     #[arg(long)]

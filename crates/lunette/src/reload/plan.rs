@@ -3,16 +3,18 @@
 use std::io;
 use std::sync::Arc;
 
+use lunette_api::{Cause, Subject};
 use lunette_device::{LogicalUnit, PortGroupsChange, PortGroupsError};
 use lunette_store::{FileStore, Store};
 use lunette_target::{Growth, UnitChange, Update};
 
 use super::Spares;
 use crate::config::diff::{Change, LunChange};
-use crate::config::{self, Config, LunEntry, Target, hosts};
+use crate::config::{Config, LunEntry, Target, hosts};
 use crate::disk::{Disk, DiskStore};
 use crate::failure::Failure;
-use crate::served::{self, Served, ServedTarget, lun};
+use crate::recovery::Reopened;
+use crate::served::{self, OnTrouble, Secrets, Served, ServedTarget, lun};
 use crate::size::Size;
 
 /// Everything needed to switch over. Dropping it leaves the server as it was.
@@ -20,8 +22,44 @@ pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
     pub(super) served: Served,
     pub(super) spares: Spares,
+    /// What stays as it was, because it cannot be changed.
+    pub(super) unchanged: Vec<(Subject, Cause, String)>,
+    refusal: Refusal,
     units: Vec<UnitChange>,
     growing: Vec<Growing>,
+}
+
+/// The failures that refuse the plan as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    All,
+    /// Those of what a client changes at these targets: it is told at once.
+    Of(Vec<String>),
+    None,
+}
+
+impl Refusal {
+    /// For files that were read again.
+    pub(super) fn of_files(config: &Config) -> Self {
+        if config.strict { Self::All } else { Self::None }
+    }
+
+    /// For changes that a client has asked for.
+    pub(super) fn of_client(config: &Config, changes: &[Change]) -> Self {
+        if config.strict { Self::All } else { Self::Of(changes.iter().filter_map(Change::target).collect()) }
+    }
+
+    fn at(&self, target: &str) -> OnTrouble {
+        match self {
+            Self::All => OnTrouble::Refuse,
+            Self::Of(targets) if targets.iter().any(|name| name == target) => OnTrouble::Refuse,
+            Self::Of(_) | Self::None => OnTrouble::Degrade,
+        }
+    }
+
+    fn at_discovery(&self) -> OnTrouble {
+        if *self == Self::All { OnTrouble::Refuse } else { OnTrouble::Degrade }
+    }
 }
 
 /// A disk that the configuration makes longer, or that has become longer by itself.
@@ -41,9 +79,9 @@ impl Plan {
         spares: &Spares,
         config: &Config,
         changes: Vec<Change>,
+        refusal: Refusal,
     ) -> Result<Self, Failure> {
-        let (served, spares) = (served.clone(), spares.clone());
-        let mut plan = Self { changes: Vec::new(), served, spares, units: Vec::new(), growing: Vec::new() };
+        let mut plan = Self::empty(served, spares, refusal);
         for change in &changes {
             plan.close(change)?;
         }
@@ -57,6 +95,48 @@ impl Plan {
         plan.changes.extend(changes.into_iter().filter(is_told));
         plan.read_secrets(config)?;
         Ok(plan)
+    }
+
+    /// Puts disks in their places that could not be opened before, and reads the secrets again that could not be used.
+    pub(super) fn recover(
+        served: &Served,
+        spares: &Spares,
+        config: &Config,
+        reopened: Vec<Reopened>,
+    ) -> Result<Self, Failure> {
+        let mut plan = Self::empty(served, spares, Refusal::None);
+        for Reopened { target, entry, disk } in reopened {
+            let is_meant = |known: &Target| known.name == target.name && find_lun(known, entry.number) == Some(&entry);
+            let Some(open) = plan.served.targets.get_mut(&target.name) else { continue };
+            let Some(known) = open.disks.get_mut(&entry.number) else { continue };
+            let DiskStore::Absent(why) = &mut known.store else { continue };
+            if !config.targets.iter().any(is_meant) {
+                continue;
+            }
+            let (device, lun) = (Arc::clone(&open.device), lun(&target.name, entry.number)?);
+            match disk.and_then(|disk| served::share(&target, lun, &device, &disk).map(|()| disk)) {
+                Ok(disk) => {
+                    plan.units.push(UnitChange { device, lun, unit: Some(Arc::clone(&disk.unit)) });
+                    *known = disk;
+                }
+                Err(failure) => *why = failure.to_string().into(),
+            }
+        }
+        if plan.served.discovery_unusable.is_some() && plan.served.read_discovery(config, OnTrouble::Degrade)? {
+            plan.changes.push(Change::DiscoverySecrets);
+        }
+        for target in &config.targets {
+            if plan.served.targets.get(&target.name).is_some_and(|open| !open.unusable.is_empty()) {
+                plan.read_secrets_of(target)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    fn empty(served: &Served, spares: &Spares, refusal: Refusal) -> Self {
+        let (served, spares) = (served.clone(), spares.clone());
+        let (changes, unchanged, units, growing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { changes, served, spares, unchanged, refusal, units, growing }
     }
 
     /// Removes something. Its store is kept for additions.
@@ -90,14 +170,13 @@ impl Plan {
         match change {
             Change::TargetAdded(name) => {
                 let Some(target) = find_target(config, name) else { return Ok(()) };
-                let open = self.served.open_target(target, &mut self.spares)?;
+                let open = self.served.open_target(target, &mut self.spares, self.refusal.at(name))?;
                 self.served.targets.insert(name.clone(), open);
             }
             Change::Lun { target: name, number, change: LunChange::Added | LunChange::Replaced } => {
-                let Some(entry) = find_target(config, name).and_then(|target| find_lun(target, *number)) else {
-                    return Ok(());
-                };
-                let disk = self.served.open_disk(name, entry, &mut self.spares)?;
+                let Some(target) = find_target(config, name) else { return Ok(()) };
+                let Some(entry) = find_lun(target, *number) else { return Ok(()) };
+                let disk = self.served.open_or_stand_in(target, entry, &mut self.spares, self.refusal.at(name))?;
                 let Some(target) = self.served.targets.get_mut(name) else { return Ok(()) };
                 let (device, unit) = (Arc::clone(&target.device), Some(Arc::clone(&disk.unit)));
                 self.units.push(UnitChange { device, lun: lun(name, *number)?, unit });
@@ -110,29 +189,48 @@ impl Plan {
 
     /// Reads all secrets again: a file may hold another secret under the same name.
     fn read_secrets(&mut self, config: &Config) -> Result<(), Failure> {
-        let discovery = config::authentication(&config.discovery.chap, config.discovery.mutual_chap.as_ref())?;
-        if !discovery.same_as(&self.served.discovery) {
+        if self.served.read_discovery(config, self.refusal.at_discovery())? {
             self.changes.push(Change::DiscoverySecrets);
-            self.served.discovery = discovery;
         }
-        for target in &config.targets {
-            let Some(open) = self.served.targets.get_mut(&target.name) else { continue };
-            let (authentication, hosts) = (served::authentication(target)?, hosts::read(target)?);
-            if !authentication.same_as(&open.authentication) || !hosts::have_same_secrets(&hosts, &open.hosts) {
-                self.changes.push(Change::Secrets(target.name.clone()));
-            }
-            (open.authentication, open.hosts) = (authentication, hosts);
+        config.targets.iter().try_for_each(|target| self.read_secrets_of(target))
+    }
+
+    fn read_secrets_of(&mut self, target: &Target) -> Result<(), Failure> {
+        let Some(open) = self.served.targets.get_mut(&target.name) else { return Ok(()) };
+        let Secrets { authentication, hosts, unusable } = served::read_secrets(target)?;
+        let is_new = |rule: &&(Subject, String)| !open.unusable.contains(rule);
+        self.refusal.at(&target.name).check(&unusable.iter().filter(is_new).cloned().collect::<Vec<_>>())?;
+        if !authentication.same_as(&open.authentication) || !hosts::have_same_secrets(&hosts, &open.hosts) {
+            self.changes.push(Change::Secrets(target.name.clone()));
         }
+        (open.authentication, open.hosts, open.unusable) = (authentication, hosts, unusable);
         Ok(())
+    }
+
+    /// A logical unit cannot be changed: that refuses the plan, or it stays as it is. `is_asked`: a change to it is asked for.
+    fn stays(&mut self, target: &str, number: u16, is_asked: bool, why: String) -> Result<(), Failure> {
+        let subject = Subject::lun(target, number);
+        match self.refusal.at(target) {
+            OnTrouble::Refuse if is_asked || self.refusal == Refusal::All => {
+                Err(Failure::disk(format!("{subject}: {why}")))
+            }
+            _ => {
+                self.unchanged.push((subject, Cause::NotChanged, why));
+                Ok(())
+            }
+        }
     }
 
     /// Finds the disks that have grown or are to grow.
     fn measure(&mut self, config: &Config, changes: &[Change]) -> Result<(), Failure> {
         for target in &config.targets {
-            let Some(open) = self.served.targets.get(&target.name) else { continue };
-            for (number, disk) in &open.disks {
+            let Some(disks) = self.served.targets.get(&target.name).map(|open| open.disks.clone()) else { continue };
+            for (number, disk) in &disks {
                 let at_least = extended(changes, &target.name, *number);
-                self.growing.extend(Growing::find(&target.name, *number, disk, at_least)?);
+                match Growing::find(&target.name, *number, disk, at_least) {
+                    Ok(growing) => self.growing.extend(growing),
+                    Err(why) => self.stays(&target.name, *number, at_least > 0, why)?,
+                }
             }
         }
         Ok(())
@@ -140,7 +238,7 @@ impl Plan {
 
     /// Whether there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.growing.is_empty()
+        self.changes.is_empty() && self.growing.is_empty() && self.units.is_empty()
     }
 
     /// The plan as the server's update. Files are extended here, the last step that can fail. The new length is not served
@@ -148,17 +246,21 @@ impl Plan {
     pub(super) fn update(&mut self, config: &Config) -> Result<Update, Failure> {
         let port_groups = self.port_groups(config)?;
         let mut growth = Vec::new();
-        for Growing { target, number, unit, store, at_least } in self.growing.drain(..) {
-            let len = store.make_room(at_least).map_err(|error| {
-                Failure::disk(format!("target {target}: LUN {number}: the disk cannot be made longer: {error}"))
-            })?;
+        for Growing { target, number, unit, store, at_least } in std::mem::take(&mut self.growing) {
+            let len = match store.make_room(at_least) {
+                Ok(len) => len,
+                Err(error) => {
+                    self.stays(&target, number, at_least > 0, format!("the disk cannot be made longer: {error}"))?;
+                    continue;
+                }
+            };
             self.changes.push(Change::Lun { target, number, change: LunChange::Grown(len) });
             growth.push(Growth { unit, grow: Box::new(move || store.serve_len(len)) });
         }
         Ok(Update {
             portals: config.portals(),
             datagram_portals: config.datagram_portals(),
-            leaves_closed: false,
+            leaves_closed: !config.strict,
             targets: self.served.target_configs(config),
             discovery: self.served.discovery.clone(),
             port_groups,
@@ -183,25 +285,24 @@ impl Plan {
 
 impl Growing {
     /// Measures one disk. A disk that has shrunk cannot be served any longer.
-    fn find(target: &str, number: u16, disk: &Disk, at_least: u64) -> Result<Option<Self>, Failure> {
-        let failed = |why: String| Failure::disk(format!("target {target}: LUN {number}: {why}"));
+    fn find(target: &str, number: u16, disk: &Disk, at_least: u64) -> Result<Option<Self>, String> {
+        if matches!(disk.store, DiskStore::Absent(_)) {
+            // It gets its length when it is opened.
+            return Ok(None);
+        }
         let DiskStore::File(store) = &disk.store else {
-            return if at_least == 0 {
-                Ok(None)
-            } else {
-                Err(failed("create makes files longer, and no other disks".into()))
-            };
+            return if at_least == 0 { Ok(None) } else { Err("create makes files longer, and no other disks".into()) };
         };
-        let unknown = |error: io::Error| failed(format!("cannot find out its length: {error}"));
+        let unknown = |error: io::Error| format!("cannot find out its length: {error}");
         let (served, now) = (store.geometry().len_bytes, store.current_len().map_err(unknown)?);
         if now < served {
-            return Err(failed(format!("the disk has shrunk from {served} to {now} bytes; make it as long as it was")));
+            return Err(format!("the disk has shrunk from {served} to {now} bytes; make it as long as it was"));
         }
         if now == served && at_least <= now {
             return Ok(None);
         }
         if at_least > now && store.is_block_device().map_err(unknown)? {
-            return Err(failed("create cannot make a block device longer; resize the device itself".into()));
+            return Err("create cannot make a block device longer; resize the device itself".into());
         }
         let (unit, store) = (Arc::clone(&disk.unit), Arc::clone(store));
         Ok(Some(Self { target: target.into(), number, unit, store, at_least }))

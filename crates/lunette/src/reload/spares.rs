@@ -42,6 +42,7 @@ impl Spares {
             DiskStore::Image(store) => SpareStore::Image(Arc::downgrade(store)),
             DiskStore::Shared(store) => SpareStore::Shared(Arc::downgrade(store)),
             DiskStore::Other(store) => SpareStore::Other(Arc::downgrade(store)),
+            DiskStore::Absent(_) => return,
         };
         self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
     }
@@ -59,7 +60,7 @@ impl Spares {
             let may_write = |store: &DiskStore| wanted.read_only || !store.to_store().capabilities().read_only;
             spare.store.open().filter(|store| match store {
                 DiskStore::Memory(_) => same && here,
-                DiskStore::Shared(_) => false,
+                DiskStore::Shared(_) | DiskStore::Absent(_) => false,
                 DiskStore::File(_) | DiskStore::Image(_) | DiskStore::Other(_) => same && may_write(store),
             })
         };
