@@ -17,7 +17,7 @@ fn targets_conf(place: &Configured) -> String {
     File::create(place.file("disk")).unwrap().set_len(8 << 20).unwrap();
     format!(
         "default-driver iscsi\n<target {TARGET}>\n    backing-store {}\n    incominguser alice {SECRET}\n    \
-         initiator-address 127.0.0.0/8\n    vendor_id ACME\n</target>\n",
+         initiator-address 127.0.0.0/8\n    MaxConnections 2\n</target>\n",
         place.file("disk").display()
     )
 }
@@ -221,7 +221,7 @@ fn imported_objects_are_those_that_the_control_plane_changes() {
     let server = Server::spawn(lunette().args(["serve", "--config"]).arg(place.file("config")), 1);
     let removed = run(
         lunette().get_program(),
-        ["ctl", "--socket", place.file("api").to_str().unwrap(), "rm", &format!("targets/{TARGET}")],
+        ["ctl", "--api", &format!("unix:{}", place.file("api").display()), "rm", &format!("targets/{TARGET}")],
     );
     removed.succeeded();
     server.stop();

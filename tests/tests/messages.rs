@@ -63,7 +63,7 @@ const MISTAKES: &[Mistake] = &[
     ("info iscsi://{closed}/{target}/0", DISK, &["{closed}", "refused", "does the target listen there"]),
     ("ls iscsi://no-such-host.invalid.", DISK, &["no-such-host.invalid."]),
     ("info {portal}/{target}/7", DISK, &["LUN 7", "lunette ls"]),
-    ("info {portal}/iqn.2026-11.example:no/0", DISK, &["{portal}", "lunette ls"]),
+    ("info {portal}/iqn.2026-11.example:no/0", DISK, &["target not found", "lunette ls"]),
     ("info {portal}", USAGE, &["names no target", "/TARGET/LUN"]),
     ("ping iscsi://u@{closed}", CONFIGURATION, &["no secret for \"u\"", "LUNETTE_CHAP_PASSWORD", "chap_secret_file"]),
     ("info iscsi://u%hush-hush-hush@h/{target}/x", USAGE, &["u%***@h", "\"x\" is no LUN"]),
@@ -80,7 +80,22 @@ const MISTAKES: &[Mistake] = &[
     ("cp {dir}/disk {dir}/new --bs 1000", USAGE, &["write a multiple of 4K"]),
     ("cp {dir}/disk {portal}/{target}/0 --resume", USAGE, &["--journal"]),
     // The control plane.
-    ("ctl --socket {dir}/none ls", OTHER, &["{dir}/none", "is the server running"]),
+    ("ctl --api unix:{dir}/none ls", OTHER, &["{dir}/none", "is the server running"]),
+    ("ctl --api unix:{dir}/plain ls", OTHER, &["{dir}/plain", "is the server running"]),
+    ("ctl --api {dir}/none ls", USAGE, &["{dir}/none", "unix:"]),
+    // Files that are written.
+    ("serve --listen 127.0.0.1:0 --state {dir}/no/state mem:1M", CONFIGURATION, &["{dir}/no/state", "create what is missing"]),
+    ("man {dir}/no", OTHER, &["{dir}/no", "create what is missing"]),
+    ("import --from tgt {dir}/targets.conf --secrets {dir}/plain/x", OTHER, &["{dir}/plain/x", "a part of its path is no folder"]),
+    // Other arguments.
+    ("serve --quantum 513 mem:1M", USAGE, &["quantum = 513", "write one of"]),
+    ("serve --cores 0 mem:1M", USAGE, &["cores = 0", "1 to 64 cores"]),
+    ("serve --mutual-chap a:b mem:1M", USAGE, &["--chap <USER:FILE>"]),
+    ("serve rbd:a", USAGE, &["\"rbd:a\" names no image", "write rbd:POOL"]),
+    ("nbd {dir}/none --listen 127.0.0.1:0", DISK, &["{dir}/none: no such file", "give a size to create"]),
+    ("activate {portal}/{target}/0 ::1", USAGE, &["stands in brackets"]),
+    ("tune --rtt x", USAGE, &["\"x\" is not a time", "write 80ms"]),
+    ("quanta info {dir}/none", DISK, &["{dir}/none: no such file or device; check the path"]),
     // Files of others.
     ("import {dir}/none.json", CONFIGURATION, &["{dir}/none.json", "No such file"]),
     ("import {dir}/disk", CONFIGURATION, &["{dir}/disk", "--from"]),
@@ -97,6 +112,7 @@ fn files(dir: &Path) {
     sized("disk", 2 << 20);
     sized("empty", 0);
     text(&dir.join("plain"), "plain\n");
+    text(&dir.join("targets.conf"), "<target iqn.a>\nincominguser u secret-of-u\n</target>\n");
     text(&dir.join("wrong.toml"), "[[target]]\nname = \"iqn.a\"\ncolour = 1\n");
     text(&dir.join("capitals.toml"), "[[target]]\nname = \"iqn.a:Disk\"\n");
     let socket = format!("listen = []\napi = {{ listen = [\"unix:{}/plain\"] }}\n", dir.display());

@@ -95,6 +95,8 @@ impl fmt::Display for Why<'_> {
 /// What a user can do about an error of the system, as the end of a message that names the file: nothing, or a part that begins with a semicolon.
 pub fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::NotFound => "; create what is missing of its path, or correct the path",
+        io::ErrorKind::PermissionDenied => "; let the user that runs this have access, or run it as another user",
         io::ErrorKind::StorageFull => "; free space on its file system, or choose another place",
         io::ErrorKind::QuotaExceeded => {
             "; the user's share of its file system is used up: free space, or have the quota raised"

@@ -87,6 +87,8 @@ fn what_the_system_refuses_comes_with_the_remedy() {
     let denied = Reason::System(io::ErrorKind::PermissionDenied.into());
     assert!(FileProblem::new(Path::new("/x"), NOTE, denied).to_string().contains("read the file and pass its folders"));
     for (kind, expected) in [
+        (io::ErrorKind::NotFound, "create what is missing"),
+        (io::ErrorKind::PermissionDenied, "as another user"),
         (io::ErrorKind::StorageFull, "free space on its file system"),
         (io::ErrorKind::QuotaExceeded, "quota"),
         (io::ErrorKind::FileTooLarge, "ulimit -f"),

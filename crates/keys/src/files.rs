@@ -16,7 +16,7 @@ pub(crate) const KEY_FILE: Content = Content { name: "a key file", max_bytes: MA
 
 /// A file that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", path.display())]
+#[error("{}: {error}{}", path.display(), lunette_files::remedy(error))]
 pub struct FileError {
     path: PathBuf,
     #[source]

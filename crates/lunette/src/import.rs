@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use lunette_api::{Document, Objects, Tables};
+use lunette_files::remedy;
 use serde::Serialize;
 
 use crate::config::{self, Listen};
@@ -161,7 +162,7 @@ fn write_objects(folder: &Path, configuration: &str) -> Result<String, Failure> 
             "{}: the file is there already, and is not written over; move it away, or name another folder with --conf-d",
             path.display()
         )),
-        _ => Failure::other(format!("{}: {error}", path.display())),
+        _ => Failure::other(format!("{}: {error}{}", path.display(), remedy(&error))),
     };
     let unusable = |why: &dyn std::fmt::Display| Failure::configuration(format!("{}: {why}", folder.display()));
     let mut rest: toml::Table = toml::from_str(configuration).map_err(|error| unusable(&error))?;
@@ -204,7 +205,8 @@ fn with_addresses(tables: Tables) -> Tables {
 
 /// Writes secrets to new files that their owner alone can read.
 fn write_secrets(folder: &Path, imported: &Imported) -> Result<(), Failure> {
-    let failed = |path: &Path, error: std::io::Error| Failure::other(format!("{}: {error}", path.display()));
+    let failed =
+        |path: &Path, error: std::io::Error| Failure::other(format!("{}: {error}{}", path.display(), remedy(&error)));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed(folder, error))?;
     for (path, secret) in imported.secrets() {
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);

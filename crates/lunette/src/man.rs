@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
+use lunette_files::remedy;
 
 use crate::Cli;
 use crate::failure::Failure;
@@ -18,7 +19,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     clap_mangen::generate_to(Cli::command(), &arguments.folder)
-        .map_err(|error| Failure::other(format!("{}: {error}", arguments.folder.display())))
+        .map_err(|error| Failure::other(format!("{}: {error}{}", arguments.folder.display(), remedy(&error))))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl StateFile {
     /// When another process has the file open, or it cannot be opened or created.
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
         let failed = |what: &dyn fmt::Display| OpenStateError::Failed { path: path.into(), what: what.to_string() };
-        make_private(path).map_err(|error| failed(&error))?;
+        make_private(path).map_err(|error| failed(&format_args!("{error}{}", lunette_files::remedy(&error))))?;
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => OpenStateError::InUse(path.into()),
             error => failed(&error),

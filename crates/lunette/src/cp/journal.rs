@@ -95,6 +95,10 @@ impl Journal {
 
     /// Removes the journal: the copy is complete, or starts over, and an old entry would be wrong.
     pub(crate) fn remove(&self) -> Result<(), Failure> {
+        // On a file system that is mounted read only, removing what is not there is an error, too.
+        if fs::symlink_metadata(&self.0).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(());
+        }
         match fs::remove_file(&self.0) {
             Ok(()) => self.sync_folder().map_err(|error| self.failure("remove", &error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -112,7 +116,11 @@ impl Journal {
     }
 
     fn failure(&self, action: &str, error: &io::Error) -> Failure {
-        Failure::Other(format!("{}: cannot {action} the journal of the copy: {error}", self.0.display()))
+        Failure::Other(format!(
+            "{}: cannot {action} the journal of the copy: {error}{}",
+            self.0.display(),
+            lunette_files::remedy(error)
+        ))
     }
 }
 

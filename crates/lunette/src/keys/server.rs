@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use lunette_files::remedy;
 use lunette_keys::ca::Authority;
 use lunette_keys::server::{AuditLog, Engine, Master, ObjectStore, Server, Service};
 use lunette_keys::{Argon2Cost, Key, Passphrase, TlsFiles, write_private};
@@ -74,7 +75,7 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(|error| Failure::Configuration(format!("{}: {error}", folder.display())))?;
+        .map_err(|error| Failure::Configuration(format!("{}: {error}{}", folder.display(), remedy(&error))))?;
     let file = folder.join("keys.redb");
     let secret = arguments.master.read(folder, !file.exists())?;
     let master = match &secret {
@@ -90,8 +91,8 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
         None => own_certificate(folder, arguments.listen)?,
     };
     let path = arguments.audit.clone().unwrap_or_else(|| folder.join("audit.log"));
-    let audit =
-        AuditLog::open(&path).map_err(|error| Failure::Configuration(format!("{}: {error}", path.display())))?;
+    let audit = AuditLog::open(&path)
+        .map_err(|error| Failure::Configuration(format!("{}: {error}{}", path.display(), remedy(&error))))?;
     let listener = Server::listen(arguments.listen).map_err(|error| listen_failure(arguments.listen, &error))?;
     let address = listener.local_addr().map_err(Failure::other)?;
     let service = Service::new(engine, store, audit);
