@@ -83,7 +83,7 @@ fn a_secret_that_cannot_be_read_is_reported_without_the_secret() {
     let chap = format!("user:{secret}");
     let mutual = format!("target:{secret}");
     let arguments = ["--listen", "127.0.0.1:0", "--chap", &chap, "--mutual-chap", &mutual, "mem:16M"];
-    fails(CONFIGURATION, &["secret", "differ"], &arguments);
+    fails(CONFIGURATION, &["secret", "of its own"], &arguments);
     assert!(!serve(&arguments).stderr.contains("one-secret-for-both"));
 }
 

@@ -200,7 +200,7 @@ fn a_target_that_tells_the_truth_is_served_well() {
             0,
             &["SCRIPTED DISK 1", "serial-1", "1.00 MiB (1048576 bytes), blocks of 512"] as &[&str],
         ),
-        ("ls", Script::default(), LIST, 0, &["iqn.2026-11.org.example:disk", "LUN 0: disk, 1048576 bytes"]),
+        ("ls", Script::default(), LIST, 0, &["iqn.2026-11.org.example:disk", "LUN 0: disk, 1.00 MiB (1048576 bytes)"]),
         ("cp of zeroes", Script::default(), ZEROES_TO, 0, &["flushed"]),
         ("bench", Script::default(), READS, 0, &["IOPS"]),
         ("verify", Script::default(), VERIFY, 0, &["all right"]),
