@@ -487,3 +487,23 @@ fn the_suite_finds_reservations_of_one_server_over_one_gateway_of_two() {
     first.server.stop();
     second.server.stop();
 }
+
+/// A thread that closes the image in the background must not meet the destructors of librados: one call in fifty or a hundred crashed.
+#[test]
+fn no_command_crashes_at_its_end() {
+    const CALLS: usize = 120;
+    let ceph = Ceph::shared();
+    let image = ceph.image(8);
+    thread::scope(|scope| {
+        let calls = || {
+            for _ in 0..CALLS / 2 {
+                assert_eq!(gateway(&["list", &image.url()]), "");
+                let none = run_at_most(LIMIT, lunette().args(["gateway", "move", &image.url(), "--to", "3"]));
+                assert!(none.failed().contains("no gateway of group 3") && none.code.is_some(), "{none}");
+            }
+        };
+        for _ in 0..2 {
+            scope.spawn(calls);
+        }
+    });
+}

@@ -1,7 +1,6 @@
 //! Failures of the command: the message and the exit code.
 
 use std::fmt::Display;
-use std::process::ExitCode;
 
 use lunette_initiator::redacted;
 
@@ -76,8 +75,8 @@ impl Failure {
     }
 
     /// Prints the message, without passwords of URLs, on standard error and gives the exit code.
-    pub(crate) fn report(self) -> ExitCode {
+    pub(crate) fn report(self) -> u8 {
         eprintln!("lunette: {}", redacted(&self.to_string()));
-        ExitCode::from(self.code())
+        self.code()
     }
 }

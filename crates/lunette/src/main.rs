@@ -113,7 +113,7 @@ fn refuse(mut error: clap::Error) -> ! {
     std::process::exit(error.exit_code())
 }
 
-fn main() -> std::process::ExitCode {
+fn main() {
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
     log::start();
     let outcome = match cli.command {
@@ -137,7 +137,8 @@ fn main() -> std::process::ExitCode {
     };
     gateways::leave();
     let closed = images::close();
-    outcome.and(closed).map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
+    // Threads that still close images may not meet the destructors of Ceph's libraries.
+    lunette_rbd::exit(outcome.and(closed).map_or_else(Failure::report, |()| 0))
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ pub(crate) fn stop_on_signals(stop: impl Fn() + Send + 'static) -> io::Result<()
         let mut asked = false;
         for signal in signals.forever() {
             if std::mem::replace(&mut asked, true) {
-                std::process::exit(128 + signal);
+                // Other threads go on, so nothing that they use may be destroyed.
+                lunette_rbd::exit_now(u8::try_from(128 + signal).unwrap_or(u8::MAX));
             }
             stop();
         }

@@ -52,7 +52,7 @@ mod url;
 
 pub use error::OpenError;
 pub use gateway::{Asker, Gateway, GatewayStore, gateways_of, move_image};
-pub use librbd::LibraryError;
+pub use librbd::{LibraryError, exit, exit_now};
 pub use lunette_gateway::limits::MAX_MEMBERS as MAX_GATEWAYS;
 pub use lunette_gateway::{Access, Answer, Publication, Request};
 pub use store::{Closer, NotClosed, RbdStore};

@@ -16,6 +16,7 @@ use lunette_gateway::limits::{MAX_VALUE_BYTES, NOTIFY_TIMEOUT};
 use lunette_gateway::{Answer, Event, HEADER_LEN, Member, Publication, Request, Value};
 
 use crate::librbd::SharedObject;
+use crate::limits::CLOSE_LIMIT;
 use crate::{OpenError, RbdStore, RbdUrl};
 use driver::{Driver, Told};
 pub use store::GatewayStore;
@@ -110,7 +111,11 @@ fn run(mut driver: Driver, told: &Receiver<Told>) {
 /// The object of an image's gateways. Its name has the number of the image, which a new image of the same name does not have.
 fn open_object(url: &RbdUrl) -> Result<SharedObject, OpenError> {
     let image = RbdStore::open(url, true)?;
-    SharedObject::open(url, &format!("lunette_gateways.{}", image.id()))
+    let object = SharedObject::open(url, &format!("lunette_gateways.{}", image.id()));
+    if let Err(error) = image.close(CLOSE_LIMIT) {
+        tracing::warn!(%error, image = %url, "an image goes on closing in the background");
+    }
+    object
 }
 
 fn read(object: &SharedObject) -> io::Result<Option<Arc<Value>>> {

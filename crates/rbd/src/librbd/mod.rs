@@ -14,6 +14,7 @@
 pub(crate) mod fake;
 mod lock;
 mod object;
+mod presence;
 mod table;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -27,6 +28,8 @@ use crate::latch::Latch;
 use crate::limits::CONNECT_TIMEOUT;
 use crate::url::RbdUrl;
 pub(crate) use object::{SharedObject, Watcher};
+use presence::Present;
+pub use presence::{exit, exit_now};
 pub use table::LibraryError;
 use table::{ConfigOption, Handle, ObjectTable, Table};
 
@@ -76,6 +79,8 @@ struct Connection {
     handle: Handle,
     /// Whether the configuration file leaves the number of [`THREADS`] to us.
     may_choose_threads: bool,
+    /// Dropped last, when librados has ended the connection.
+    _present: Present<'static>,
 }
 
 /// A pool, or a namespace of one.
@@ -138,7 +143,7 @@ pub(crate) struct Facts {
 
 impl Connection {
     fn open(table: &'static Table, url: &RbdUrl) -> Result<Self, OpenError> {
-        let mut connection = Self { table, handle: null_mut(), may_choose_threads: false };
+        let mut connection = Self { table, handle: null_mut(), may_choose_threads: false, _present: presence::enter() };
         let user = url.user.as_deref().map(text).transpose()?;
         let user_pointer = user.as_ref().map_or(null(), |user| user.as_ptr());
         // SAFETY: `handle` is a place for the result, and the user is null or a text that lives beyond the call.
