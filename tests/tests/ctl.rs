@@ -190,6 +190,29 @@ fn files_and_signals_change_the_same_configuration() {
 }
 
 #[test]
+fn completions_know_the_objects_of_the_server() {
+    let (place, _server) = Configured::serve(MAIN, 1);
+    done(&place, &["add", &format!("{DB}2")]);
+    let complete = |word: &str| done(&place, &["complete", "--", word]);
+    assert_eq!(complete("t"), "targets/\n");
+    assert_eq!(complete("targets/iqn.2026-11.org.example:a"), "targets/iqn.2026-11.org.example:a\n");
+    assert_eq!(complete("targets/iqn.2026-11.org.example:a/l"), "targets/iqn.2026-11.org.example:a/luns/\n");
+    assert_eq!(complete("targets/iqn.2026-11.org.example:a/luns/"), "targets/iqn.2026-11.org.example:a/luns/0\n");
+    // As bash asks, which breaks words at colons.
+    let script = "source <(\"$1\" completions bash); line='lunette ctl show targets/iqn.2026-11.org.example:'; \
+                  COMP_LINE=$line COMP_POINT=${#line} _lunette_objects \"$1\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let socket = format!("unix:{}", place.file("api.sock").display());
+    let program = lunette().get_program().to_owned();
+    let shown = std::process::Command::new("bash")
+        .args(["-c", script, "bash"])
+        .arg(program)
+        .env("LUNETTE_API", socket)
+        .output();
+    let shown = shown.unwrap();
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), "a\ndb2\n", "{shown:?}");
+}
+
+#[test]
 fn completions_know_the_commands() {
     let output = lunette().args(["completions", "bash"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -22,8 +22,7 @@ const RULES: &[(&str, Method, Role)] = &[
 ];
 
 /// Where a client of some targets may go; the handlers show it these targets alone.
-const OF_TARGETS: &[&str] =
-    &["/v1/targets", "/v1/luns", "/v1/sessions", "/v1/events", "/healthz", "/readyz", "/openapi.json"];
+const OF_TARGETS: &[&str] = &["/v1/targets", "/v1/luns", "/v1/sessions", "/v1/events", "/healthz", "/openapi.json"];
 
 /// The role that a request takes.
 fn needed(method: &Method, path: &str) -> Role {

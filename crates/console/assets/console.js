@@ -4,26 +4,52 @@
 (() => {
   const byId = (id) => document.getElementById(id);
 
-  // Notices
+  // Notices: at the top of the window, and those of a form beside what they are about.
 
-  function tell(text, isError) {
-    const notice = byId("notice");
-    notice.replaceChildren();
+  function line(text, isError) {
     const line = document.createElement("p");
     line.className = isError ? "error" : "done";
     line.setAttribute("role", isError ? "alert" : "status");
     line.textContent = text;
-    notice.append(line);
+    return line;
+  }
+
+  const tell = (text, isError) => byId("notice").replaceChildren(line(text, isError));
+
+  // The field of a form that a message names, if it names one.
+  function fieldOf(form, text) {
+    const fields = [...(form?.elements ?? [])].filter((field) => field.name && field.checkVisibility());
+    return fields.find((field) => new RegExp(`\\b${field.name}\\b`).test(text));
+  }
+
+  function refuse(button, text) {
+    tell(text, true);
+    const field = fieldOf(button.closest("form"), text);
+    const place = field?.closest("label") ?? button.closest(".call") ?? button;
+    field?.setAttribute("aria-invalid", "true");
+    const refusal = line(text, true);
+    refusal.classList.add("refusal");
+    place.after(refusal);
+    refusal.scrollIntoView({ block: "nearest" });
+  }
+
+  // What was said of an earlier request is not said of the next one.
+  function forget() {
+    byId("notice").replaceChildren();
+    byId("changes")?.replaceChildren();
+    for (const old of document.querySelectorAll(".refusal")) old.remove();
+    for (const field of document.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
   }
 
   async function problemOf(response) {
     try {
-      const problem = JSON.parse(await response.text());
-      return `${problem.title}: ${problem.detail}`;
+      return JSON.parse(await response.text());
     } catch {
-      return `The server answers ${response.status}.`;
+      return { title: "The server answers", detail: `${response.status}.` };
     }
   }
+
+  const textOf = ({ title, detail }) => `${title}: ${detail}`;
 
   // Forms: each input with `data-as` is a key of the document. What is empty is left out.
 
@@ -39,6 +65,11 @@
       return all.length ? all : undefined;
     },
     json: (input) => (input.checked ? JSON.parse(input.value) : undefined),
+    chap: (fieldset) => {
+      const users = [...fieldset.querySelectorAll("[data-chap]")].map(credentials).filter(Boolean);
+      return users.length ? users : undefined;
+    },
+    credentials: (fieldset) => credentials(fieldset) ?? undefined,
     mask: (fieldset) => {
       if (fieldset.querySelector("[data-all]").checked) return undefined;
       const rows = [...fieldset.querySelectorAll("[data-lun]")].filter((row) => row.querySelector("[data-sees]").checked);
@@ -51,6 +82,14 @@
       });
     },
   };
+
+  // A user with the file of its secret; neither is none.
+  function credentials(row) {
+    const [user, secret_file] = ["user", "file"].map((part) => row.querySelector(`[data-${part}]`).value.trim());
+    if (!user && !secret_file) return null;
+    if (!user || !secret_file) throw new Error("a user of CHAP and the file of its secret belong together.");
+    return { user, secret_file };
+  }
 
   function documentOf(form) {
     const whole = form.querySelector("[data-as=document]");
@@ -106,7 +145,8 @@
       try {
         documentOf(form);
       } catch (error) {
-        tell(`This cannot be sent: ${error.message}`, true);
+        forget();
+        refuse(elt, `This cannot be sent: ${error.message}`);
         event.preventDefault();
         return false;
       }
@@ -131,7 +171,7 @@
   async function load(area) {
     area.removeAttribute("data-load-pending");
     const response = await fetch(area.dataset.load, { headers: { "HX-Request": "true" } });
-    if (!response.ok) return tell(await problemOf(response), true);
+    if (!response.ok) return tell(textOf(await problemOf(response)), true);
     area.form.dataset.etag = response.headers.get("ETag");
     area.value = JSON.stringify(await response.json(), null, 2);
     showLine(area.form);
@@ -171,18 +211,61 @@
 
   const refresh = () => htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerHTML" });
 
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.detail.requestConfig.verb !== "get") forget();
+  });
+
+  // The same request once more, which takes away what sessions use, too.
+  const force = ({ verb, path, headers }, elt) =>
+    fetch(`${path}?force=true`, { method: verb.toUpperCase(), headers, body: verb === "delete" ? undefined : JSON.stringify(documentOf(elt.closest("form"))) });
+
   document.addEventListener("htmx:afterRequest", async (event) => {
-    const { elt, xhr, successful, requestConfig } = event.detail;
+    const { elt, xhr, requestConfig } = event.detail;
     if (requestConfig.verb === "get") return;
-    if (xhr.status === 0) return tell("The server does not answer.", true);
-    if (!successful) return tell(await problemOf({ status: xhr.status, text: () => xhr.responseText }), true);
-    if (requestConfig.verb === "post") return showPlan(xhr.responseText);
+    let answer = { ok: event.detail.successful, status: xhr.status, text: () => xhr.responseText };
+    if (answer.status === 409) {
+      const problem = await problemOf(answer);
+      const isForced = problem.title === "in use" && confirm(`${problem.detail}\n\nDo it all the same?`);
+      if (isForced) answer = await force(requestConfig, elt).catch(() => ({ status: 0 }));
+    }
+    if (answer.status === 0) return refuse(elt, "The server does not answer.");
+    if (!answer.ok) return refuse(elt, textOf(await problemOf(answer)));
+    if (requestConfig.verb === "post") return showPlan(await answer.text());
     const line = elt.parentElement.querySelector(".ctl");
     tell(`Done: ${line.textContent}`, false);
     if (elt.dataset.then) return location.assign(elt.dataset.then);
+    const text = await answer.text();
     await refresh();
-    if (elt.id === "apply") showPlan(xhr.responseText);
+    if (elt.id === "apply") showPlan(text);
   });
+
+  // Rates of sessions: differences between two readings of the page
+
+  const readings = new Map();
+
+  function showRates() {
+    const time = performance.now();
+    for (const session of document.querySelectorAll("[data-session]")) {
+      const { session: id, read, written } = session.dataset;
+      const before = readings.get(id);
+      if (before && before.read === read && before.written === written && time - before.time < 1000) continue;
+      const seconds = (time - (before?.time ?? time)) / 1000;
+      for (const [name, now] of Object.entries({ read, written })) {
+        const rate = before ? Math.max(0, Number(now) - Number(before[name])) / seconds / 1e6 : null;
+        session.querySelector(`[data-rate=${name}]`).textContent = rate === null ? "…" : `${rate.toFixed(2)} MB/s`;
+      }
+      readings.set(id, { read, written, time });
+    }
+  }
+
+  // On a telephone the rows of tables are cards, and each cell says what it is.
+
+  function labelCells(table) {
+    const labels = [...table.querySelectorAll("thead th")].map((heading) => heading.textContent);
+    for (const row of table.tBodies[0]?.rows ?? []) {
+      [...row.cells].forEach((cell, index) => (cell.dataset.label = labels[index] ?? ""));
+    }
+  }
 
   // Events
 
@@ -254,16 +337,24 @@
         const field = place.dataset.chart;
         charts.get(field)?.destroy();
         const axis = { stroke: color("--text"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
-        const series = (label, stroke) => ({ label, stroke, width: 2, points: { show: false }, value: (_, value) => value?.toFixed(2) ?? "–" });
+        // Without a pointer over the chart, its legend has the latest values.
+        const latest = (plot, index, value) => value ?? plot.data[index].at(-1) ?? null;
+        const shown = (plot, value, index) => latest(plot, index, value)?.toFixed(2) ?? "–";
+        const series = (label, stroke) => ({ label, stroke, width: 2, points: { show: false }, value: shown });
         const options = {
           width: place.clientWidth,
           height: 180,
           axes: [{ ...axis, values: (_, times) => times.map(clock) }, { ...axis, size: 64 }],
           scales: { x: { range: (_, _low, high) => [high - (POINTS * INTERVAL_MS) / 1000, high] }, y: { range: (_, low, high) => [0, Math.max(high, 0.01) * 1.05] } },
-          series: [{ label: "time", value: (_, time) => (time === null ? "–" : clock(time)) }, series("read", color("--read")), series("write", color("--write"))],
+          series: [{ label: "time", value: (plot, time) => ((time = latest(plot, 0, time)) === null ? "–" : clock(time)) }, series("read", color("--read")), series("write", color("--write"))],
         };
         charts.set(field, new uPlot(options, data(field), place));
       }
+    }
+
+    function show(plot, field) {
+      plot.setData(data(field));
+      if (!(plot.cursor.idx >= 0)) plot.setLegend({ idx: null });
     }
 
     function remember(name, point) {
@@ -304,6 +395,7 @@
           return row;
         }),
       );
+      labelCells(body.closest("table"));
     }
 
     async function read() {
@@ -323,11 +415,11 @@
       for (const row of rows) remember(nameOf(row.lun), { time, read: row.read, write: row.write });
       offer(now.luns);
       list(rows);
-      for (const [field, plot] of charts) plot.setData(data(field));
+      for (const [field, plot] of charts) show(plot, field);
     }
 
     draw();
-    chosen.addEventListener("change", () => charts.forEach((plot, field) => plot.setData(data(field))));
+    chosen.addEventListener("change", () => charts.forEach(show));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
     addEventListener("resize", draw);
     const again = () => {
@@ -354,6 +446,8 @@
     all("textarea[data-load]", (area) => area.setAttribute("data-load-pending", ""));
     all("[data-events]", follow);
     all("[data-numbers]", chart);
+    all(".wide > table", labelCells);
+    showRates();
     loadVisible();
   }
 

@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use lunette_api::objects::Document;
-use lunette_api::{Access, Catalog, Disk, Origin, Problem, Server, Session};
+use lunette_api::{Access, Catalog, Disk, Origin, Problem, Server, Session, Trouble};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
@@ -61,6 +61,7 @@ struct View {
     disks: Vec<Disk>,
     sessions: Vec<Session>,
     ready: Result<(), String>,
+    troubles: Vec<Trouble>,
 }
 
 impl Pages {
@@ -84,6 +85,7 @@ impl Pages {
                 disks: server.disks(),
                 sessions: server.sessions()?,
                 ready: server.ready(),
+                troubles: server.troubles(),
             })
         };
         self.ask(view).await
@@ -142,6 +144,20 @@ impl Filter {
             form.filter method="get" action=(page) role="search" {
                 label { "Filter" input type="search" name="q" value=(self.q); }
                 button { "Show" }
+            }
+        }
+    }
+}
+
+/// What is not served as the configuration says.
+fn troubles<'a>(all: impl Iterator<Item = &'a Trouble>) -> Markup {
+    let all: Vec<_> = all.take(MAX_ROWS).collect();
+    html! {
+        @if !all.is_empty() {
+            ul.troubles role="alert" aria-label="Not served as the configuration says" {
+                @for Trouble { kind, name, target, text, .. } in all {
+                    li.error { (kind) " " (name) @if let Some(target) = target { " of " (target) } ": " (text) }
+                }
             }
         }
     }

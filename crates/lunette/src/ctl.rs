@@ -2,6 +2,7 @@
 
 mod apply;
 mod change;
+mod complete;
 mod endpoint;
 mod keys;
 mod path;
@@ -89,6 +90,12 @@ enum Command {
     },
     /// Print what happens, as it happens
     Events,
+    /// Print the objects that a word may become, for the completions of shells
+    #[command(hide = true)]
+    Complete {
+        #[arg(value_name = "WORD", default_value = "")]
+        word: String,
+    },
     /// List who has changed what, the latest first
     Audit {
         /// How many entries, up to 1000
@@ -115,6 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             server.print(&json!({ "asked": session }), |_| format!("session {session} was asked to log out\n"))
         }
         Command::Events => server.follow(),
+        Command::Complete { word } => server.complete(word),
         Command::Audit { count } => {
             let answer = server.get(&format!("/v1/audit?count={count}"))?;
             server.print(&answer.value, print::audit)
@@ -148,7 +156,11 @@ impl Server {
     fn show(&self, path: &ObjectPath) -> Result<(), Failure> {
         let answer = self.get(&path.url())?;
         self.print(&answer.value, |value| match value {
-            Value::Array(_) => print::list(path.last(), value),
+            // A token for some targets is not told of the others.
+            Value::Array(_) => {
+                print::list(path.last(), value)
+                    + &self.get("/v1/health").map_or_else(|_| String::new(), |health| print::troubles(&health.value))
+            }
             _ => print::object(value),
         })
     }

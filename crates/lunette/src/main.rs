@@ -8,6 +8,7 @@
 mod activate;
 mod address;
 mod bench;
+mod completions;
 mod config;
 mod control_plane;
 mod counts;
@@ -49,8 +50,7 @@ mod tune;
 mod volumes;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{Parser, Subcommand};
 use failure::Failure;
 
 /// A software iSCSI stack: disks over TCP.
@@ -76,28 +76,10 @@ enum Command {
     Tune(tune::Arguments),
     Crc(crc::Arguments),
     Ctl(ctl::Arguments),
-    Completions(Completions),
+    Completions(completions::Completions),
     Man(man::Arguments),
     Keys(keys::Arguments),
     Quanta(quanta::Arguments),
-}
-
-/// Print what completes the command in a shell
-///
-/// For bash: lunette completions bash > /usr/share/bash-completion/completions/lunette
-#[derive(Args)]
-struct Completions {
-    /// The shell
-    #[arg(value_enum)]
-    shell: Shell,
-}
-
-impl Completions {
-    fn run(&self) -> Result<(), Failure> {
-        let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "lunette", &mut text);
-        output::line(String::from_utf8_lossy(&text).trim_end())
-    }
 }
 
 /// Ends the process with what is wrong with the arguments, or with the help that they ask for. Values are repeated, but no passwords of URLs.
@@ -130,7 +112,7 @@ fn main() {
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
-        Command::Completions(arguments) => arguments.run(),
+        Command::Completions(arguments) => arguments.run::<Cli>(),
         Command::Man(arguments) => man::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Quanta(arguments) => quanta::run(&arguments),

@@ -112,10 +112,37 @@ pub(super) fn rules(target: &str, document: &Document, host: Option<&Value>) -> 
         (Field { name: "initiators", label: "Initiator names (all when empty)", kind: As::List, value: &initiators, hint: "iqn.2026-11.org.example:node-a", required: false }.show())
         (Field { name: "networks", label: "Networks (all when empty)", kind: As::List, value: &networks, hint: "192.0.2.0/24", required: false }.show())
         (check("read_only", "May not write", "true", is_read_only))
+        (chap(rules))
         (mask(document, rules))
         (call.submit(if host.is_some() { "change-host" } else { "add-host" }, if host.is_some() { "Change the host" } else { "Add the host" }))
     };
     form(shown, &fields)
+}
+
+/// With which users the initiators of a host log in, and how the target proves itself to them.
+fn chap(host: &Document) -> Markup {
+    let users = host.get("chap").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    // One more row than there are users, for another one.
+    let rows = users.iter().map(Some).chain([None]);
+    html! {
+        fieldset data-key="chap" data-as="chap" {
+            legend { "Users of CHAP (no proof is asked for without one)" }
+            @for user in rows { div.row data-chap { (credentials(user)) } }
+        }
+        fieldset data-key="mutual_chap" data-as="credentials" {
+            legend { "How the target proves itself, to initiators that ask" }
+            div.row { (credentials(host.get("mutual_chap"))) }
+        }
+    }
+}
+
+/// A user, and the file on the server that holds its secret.
+fn credentials(shown: Option<&Value>) -> Markup {
+    let value = |key| shown.and_then(|shown| shown.get(key)).and_then(Value::as_str);
+    html! {
+        label { "User" input data-user value=[value("user")] autocomplete="off" autocapitalize="none" spellcheck="false"; }
+        label { "File of its secret" input data-file value=[value("secret_file")] placeholder="/etc/lunette/secrets/node-a" autocomplete="off" spellcheck="false"; }
+    }
 }
 
 /// Which logical units a host sees, under which numbers.

@@ -1,5 +1,8 @@
 //! What is the same on all pages.
 
+use std::fs;
+use std::sync::LazyLock;
+
 use lunette_api::Access;
 use maud::{DOCTYPE, Markup, html};
 
@@ -17,6 +20,12 @@ const PAGES: [(&str, &str); 7] = [
 
 /// Nothing inline, nothing evaluated, nothing kept in the browser: what the policy of the answers allows.
 const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"allowScriptTags":false,"selfRequestsOnly":true,"historyEnabled":false,"reportValidityOfForms":true}"#;
+
+/// The name of this machine, which tells the pages of several servers apart.
+static HOST: LazyLock<String> = LazyLock::new(|| {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+});
 
 fn head(title: &str) -> Markup {
     html! {
@@ -41,11 +50,12 @@ pub(super) fn page(access: Access, title: &str, here: &str, content: &Markup) ->
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head(title))
+            (head(&format!("{title} – {}", *HOST)))
             body {
                 a.skip href="#main" { "To the content" }
                 header {
                     a.brand href="/" { "Lunette" }
+                    span.host { (*HOST) }
                     nav aria-label="Pages" {
                         @for (path, name) in PAGES {
                             a href=(path) aria-current=[(path == here).then_some("page")] { (name) }
@@ -55,9 +65,10 @@ pub(super) fn page(access: Access, title: &str, here: &str, content: &Markup) ->
                         form method="post" action="/console/logout" { button { "Log out" } }
                     }
                 }
-                main id="main" tabindex="-1" { (content) }
                 div id="notice" role="status" aria-live="polite" {}
+                main id="main" tabindex="-1" { (content) }
                 footer {
+                    "Lunette " (env!("CARGO_PKG_VERSION")) " · "
                     a href="/openapi.json" { "API" } " · "
                     a href="/metrics" { "Metrics" } " · "
                     a href=(address("LICENSE-htmx")) { "Licence of htmx" } " · "

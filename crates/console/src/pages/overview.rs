@@ -5,13 +5,14 @@ use lunette_api::{Kind, Origin};
 use maud::{Markup, html};
 
 use super::layout::page;
-use super::{Failed, Pages, View, size};
+use super::{Failed, Pages, View, size, troubles};
 use crate::call::{As, Call, Field, Place, form};
 
 pub(super) async fn get(State(pages): State<Pages>) -> Result<Markup, Failed> {
     let view = pages.view().await?;
     let content = html! {
         h1 { "Overview" }
+        (troubles(view.troubles.iter()))
         (summary(&view))
         (charts())
         (portals(&view))

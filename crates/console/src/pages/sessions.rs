@@ -36,7 +36,7 @@ fn show(session: &Session) -> Markup {
     ));
     let yes_no = |value: bool| if value { "Yes" } else { "No" };
     html! {
-        article.session {
+        article.session data-session=(session.id) data-read=(session.read_bytes) data-written=(session.written_bytes) {
             h2 { (session.initiator) }
             p {
                 @match &session.target {
@@ -51,6 +51,11 @@ fn show(session: &Session) -> Markup {
                 (entry("ISID", &session.isid))
                 (entry("Portal group", &session.portal_group.to_string()))
                 (entry("From", &session.peers.join(", ")))
+                (entry("At", &session.portals.join(", ")))
+                (entry("Age", &age(session.age_seconds)))
+                (rate("Initiator reads", "read"))
+                (rate("Initiator writes", "written"))
+                (entry("Has read and written", &format!("{}, {}", size(session.read_bytes), size(session.written_bytes))))
                 (entry("Commands under way", &session.commands.to_string()))
                 (entry("HeaderDigest", &session.header_digest))
                 (entry("DataDigest", &session.data_digest))
@@ -67,6 +72,33 @@ fn show(session: &Session) -> Markup {
     }
 }
 
+/// What `console.js` fills with the difference between two readings.
+fn rate(key: &str, name: &str) -> Markup {
+    html! { div { dt { (key) } dd data-rate=(name) { "…" } } }
+}
+
+/// A time for people, in its two largest units.
+fn age(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, ..) => format!("{days} d {hours} h"),
+    }
+}
+
 fn entry(key: &str, value: &str) -> Markup {
     html! { div { dt { (key) } dd { (value) } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_two_units() {
+        for (seconds, expected) in [(5, "5 s"), (61, "1 min 1 s"), (3725, "1 h 2 min"), (90_000, "1 d 1 h")] {
+            assert_eq!(age(seconds), expected);
+        }
+    }
 }

@@ -3,13 +3,13 @@
 use axum::extract::{Path, Query, State};
 use lunette_api::edits::Part;
 use lunette_api::objects::Document;
-use lunette_api::{Disk, Kind, Origin, Problem};
+use lunette_api::{Disk, Kind, Origin, Problem, Trouble};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::disks::{grow, place, target_key};
 use super::layout::page;
-use super::{Failed, Filtered, Pages, View, hosts, note_of_origin, size, text};
+use super::{Failed, Filtered, Pages, View, hosts, note_of_origin, size, text, troubles};
 use crate::call::{As, Call, Field, Place, check, form, segment};
 
 pub(super) async fn list(State(pages): State<Pages>, Query(filter): Filtered) -> Result<Markup, Failed> {
@@ -63,6 +63,7 @@ pub(super) async fn get(State(pages): State<Pages>, Path(name): Path<String>) ->
         h1 { (name) }
         @if !text(found, "alias").is_empty() { p { (text(found, "alias")) } }
         (note_of_origin(&view.catalog, origin))
+        (troubles(view.troubles.iter().filter(|trouble| is_of(trouble, &name))))
         @if Part::Host.all(found).is_empty() { (admission(found)) }
         (luns(&view, &name, found, origin))
         (hosts_of(&name, found, origin))
@@ -70,6 +71,11 @@ pub(super) async fn get(State(pages): State<Pages>, Path(name): Path<String>) ->
         @if origin == Origin::ConfD { (whole(&name)) }
     };
     Ok(page(view.access, &name, "/console/targets", &content))
+}
+
+/// Whether a trouble is that of a target or of a part of it.
+fn is_of(trouble: &Trouble, target: &str) -> bool {
+    trouble.target.as_deref() == Some(target) || (trouble.kind == "target" && trouble.name == target)
 }
 
 /// The initiators that are let in when the target has no hosts.

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The names of the columns of a window: a desk and a telephone.
 const WIDE: (u32, u32) = (1280, 900);
-const NARROW: (u32, u32) = (400, 850);
+const NARROW: (u32, u32) = (390, 844);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Scheme {
@@ -111,6 +111,16 @@ impl Browser {
         self.run(&script).await.as_str().unwrap().into()
     }
 
+    /// Waits for a question in which this stands.
+    async fn alert_with(&self, text: &str) {
+        let wait = async {
+            while !self.client.get_alert_text().await.is_ok_and(|shown| shown.contains(text)) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("a question");
+    }
+
     /// Waits for the notice that a button has done its work.
     async fn done(&self) {
         self.until("document.querySelector('#notice .done')").await;
@@ -191,11 +201,39 @@ async fn targets_disks_and_hosts_are_changed_by_hand() {
     browser.done().await;
     let map = json!([{ "number": 0, "as": 4 }, { "number": 1, "as": 0, "read_only": true }]);
     assert_eq!(fake.document(TARGET).unwrap()["host"][0]["lun"], map);
+    browser.fill("[data-chap] [data-user]", "node-a").await;
+    browser.click("#change-host").await;
+    browser.until("document.querySelector('.refusal')?.innerText.includes('belong together')").await;
+    browser.fill("[data-chap] [data-file]", "/etc/lunette/secrets/node-a").await;
+    browser.click("#change-host").await;
+    browser.done().await;
+    browser.until("!document.querySelector('.refusal') && !document.querySelector('.htmx-request')").await;
+    let chap = json!([{ "user": "node-a", "secret_file": "/etc/lunette/secrets/node-a" }]);
+    assert_eq!(fake.document(TARGET).unwrap()["host"][0]["chap"], chap);
+    browser.until("document.querySelectorAll('[data-chap]').length == 2").await;
     browser.click("[data-all]").await;
     browser.click("#change-host").await;
     browser.until("document.querySelector('[data-all]').checked && document.querySelector('#notice .done')").await;
     browser.until("!document.querySelector('.htmx-request')").await;
     assert_eq!(fake.document(TARGET).unwrap()["host"][0].get("lun"), None);
+
+    // What is in use goes when the question is answered with yes.
+    fake.be_used();
+    browser.go(&format!("/console/targets/{TARGET}")).await;
+    browser.click("#remove-lun-0").await;
+    browser.client.accept_alert().await.unwrap();
+    browser.alert_with("in use by session 7").await;
+    browser.client.dismiss_alert().await.unwrap();
+    browser
+        .until("document.querySelector('#remove-lun-0').closest('td').innerText.includes('in use by session 7')")
+        .await;
+    assert_eq!(fake.document(TARGET).unwrap()["lun"].as_array().unwrap().len(), 2);
+    browser.click("#remove-lun-0").await;
+    browser.client.accept_alert().await.unwrap();
+    browser.alert_with("in use by session 7").await;
+    browser.client.accept_alert().await.unwrap();
+    browser.done().await;
+    assert_eq!(fake.document(TARGET).unwrap()["lun"].as_array().unwrap().len(), 1);
     browser.close().await;
 }
 
@@ -223,6 +261,7 @@ async fn sessions_end_plans_show_and_events_come() {
     browser.run("document.querySelector('textarea').value = '{'").await;
     browser.click("#plan").await;
     browser.until("document.querySelector('#notice .error')?.innerText.startsWith('This cannot be sent')").await;
+    browser.until("document.querySelector('#changes').innerText == ''").await;
     assert_eq!(fake.take_calls(), ["end", "plan"]);
 
     browser.go("/console/events").await;
@@ -256,6 +295,11 @@ async fn charts_move_with_the_numbers() {
     let number = |index: usize| cells[index].as_str().unwrap().parse::<f64>().unwrap();
     assert!((number(4) / number(5) - 2.).abs() < 0.1, "{cells}");
     assert!((number(2) / number(3) - 2.).abs() < 0.1, "{cells}");
+    // Legends have the latest values, without a pointer over the chart.
+    let legends = "[...document.querySelectorAll('#charts .u-value')].map(value => value.innerText)";
+    browser
+        .until(&format!("{legends}.length == 9 && {legends}.every(value => value && value != '–' && value != '--')"))
+        .await;
     // Lines appear in the chart of a single unit, too.
     let drawn = "[...document.querySelectorAll('#charts canvas')].every(canvas => { \
         const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data; \
@@ -291,5 +335,19 @@ async fn pages_keep_the_policy_fit_a_telephone_and_begin_with_a_way_past_the_nav
     }
     browser.go("/console/sessions").await;
     browser.picture("sessions-narrow").await;
+    // What a disk is, and what is done with it, is within the window without scrolling sideways.
+    for (page, button) in
+        [("/console/disks", "td details summary"), ("/console/targets/iqn.2026-11.org.example:db", "#remove-lun-0")]
+    {
+        browser.go(page).await;
+        let seen = format!(
+            "(() => {{ const box = document.querySelector({button:?}).getBoundingClientRect(); return box.left >= 0 && box.right <= innerWidth; }})()"
+        );
+        browser.until(&seen).await;
+        assert!(
+            browser.run("return document.querySelector('tbody').innerText;").await.as_str().unwrap().contains("GiB")
+        );
+        browser.picture(&format!("narrow-{}", page.rsplit('/').next().unwrap().replace([':', '.'], "-"))).await;
+    }
     browser.close().await;
 }

@@ -36,6 +36,8 @@ pub(crate) struct Fake {
     audit: AuditLog,
     scrapes: AtomicU32,
     is_broken: AtomicBool,
+    /// Whether sessions use everything.
+    is_used: AtomicBool,
     /// The changes, plans and ends of sessions.
     calls: Mutex<Vec<&'static str>>,
     /// What texts of others say.
@@ -114,6 +116,11 @@ impl Fake {
         self.is_broken.store(true, Ordering::Relaxed);
     }
 
+    /// From now on sessions use everything.
+    pub(crate) fn be_used(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
+    }
+
     /// A session ends by itself.
     pub(crate) fn end(&self, id: u16) -> bool {
         let mut sessions = self.sessions.lock().unwrap();
@@ -188,8 +195,11 @@ impl Server for Fake {
         Ok(Plan { changes: vec![PlannedChange { change, sessions, takes_away: true }], needs_force: true })
     }
 
-    fn change(&self, Order { edit, .. }: Order) -> Result<Changed, Problem> {
+    fn change(&self, Order { edit, force, .. }: Order) -> Result<Changed, Problem> {
         self.call("change");
+        if self.is_used.load(Ordering::Relaxed) && !force {
+            return Err(Problem::in_use("LUN 0 removed: in use by session 7"));
+        }
         let mut catalog = self.catalog.lock().unwrap();
         let objects = edit(&catalog)?;
         *catalog = Arc::new(Catalog { objects, ..(**catalog).clone() });

@@ -74,6 +74,23 @@ pub(super) fn list(kind: &str, value: &Value) -> String {
     table(columns, entries)
 }
 
+/// What is not served as the configuration says: a line for each.
+pub(super) fn troubles(value: &Value) -> String {
+    let mut all = String::new();
+    for trouble in value.as_array().into_iter().flatten() {
+        let of = trouble.get("target").map_or(String::new(), |target| format!(" of {}", text(target)));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            all,
+            "not served as configured: {} {}{of}: {}",
+            text(&trouble["kind"]),
+            text(&trouble["name"]),
+            text(&trouble["text"])
+        );
+    }
+    all
+}
+
 /// An object, as its file has it. TOML has no null, so keys without a value are left out.
 pub(super) fn object(value: &Value) -> String {
     let known = value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
@@ -207,6 +224,17 @@ mod tests {
         let expected = "1970-01-01T00:00:00Z  ops from 192.0.2.7:1: change: done\n    target iqn.a: {\"alias\":\"x\"} -> nothing\n";
         assert_eq!(audit(&json!([entry])), expected);
         assert_eq!(audit(&json!([])), "nothing was changed yet\n");
+    }
+
+    #[test]
+    fn troubles_name_their_subject() {
+        let all = json!([
+            { "kind": "lun", "name": "0", "target": "iqn.a", "cause": "not_opened", "text": "no such file", "since": 1 },
+            { "kind": "portal", "name": "192.0.2.1:1", "cause": "not_opened", "text": "no such address", "since": 1 },
+        ]);
+        let expected = "not served as configured: lun 0 of iqn.a: no such file\n\
+                        not served as configured: portal 192.0.2.1:1: no such address\n";
+        assert_eq!(troubles(&all), expected);
     }
 
     #[test]
