@@ -36,6 +36,8 @@ pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &Ses
         Change::Session(_) => Some(NEGOTIATES),
         Change::Admission(_) | Change::HostOrder(_) => loses_its_host(&after?, session).then_some(LOGOUT),
         Change::Host { name, change, .. } => match (loses_its_host(&after?, session), session.host.as_deref()) {
+            // A host that goes concerns its own sessions; what else has changed concerns the others.
+            (true, host) if *change == HostChange::Removed && host != Some(name) => None,
             (true, _) => Some(LOGOUT),
             (false, Some(host)) if host == name && *change == HostChange::Changed => Some(MAP_CHANGED),
             (false, _) => None,
@@ -164,6 +166,10 @@ mod tests {
         assert_eq!(between(&old, &read_only, &of_h), [MAP_CHANGED]);
         assert_eq!(between(&old, &read_only, &of_rest), [""; 0]);
         assert_eq!(between(&old, &hosts("initiators = [\"iqn.j\"]\nlun = [{ number = 1 }]"), &of_h), [LOGOUT]);
+        let without_h = format!("{LUNS}[[target.host]]\nname = \"rest\"");
+        let stale = session("iqn.i", "");
+        let noticed_of = |session| between(&old, &without_h, session);
+        assert_eq!((noticed_of(&of_h), noticed_of(&stale)), (vec![LOGOUT], vec![]), "of another host, or none");
         let without_0 = old.replace("{ number = 0, disk = \"mem:1M\" }, ", "");
         assert_eq!(between(&old, &without_0, &of_h), [""; 0], "it does not see LUN 0");
         assert_eq!(between(&old, &without_0, &of_rest), [LUNS_CHANGED]);
