@@ -4,6 +4,7 @@ mod shares;
 mod stream;
 mod unix;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
+use axum::http::{HeaderValue, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
 use hyper::Request;
@@ -32,7 +34,7 @@ use crate::access::require_role;
 use crate::callers::Caller;
 use crate::limits::{
     ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_CONNECTIONS,
-    MAX_HEADER_BYTES,
+    MAX_HEADER_BYTES, MAX_STRANGER_BYTES,
 };
 use crate::routes;
 use crate::server::Server;
@@ -203,7 +205,7 @@ async fn accept_unix(listener: unix::Listening, router: Router) {
                 let router = as_caller(&router, Caller::admin(format!("user {user}"), from));
                 let connection = Arc::new(Connection::trusted(from.into()));
                 tokio::spawn(async move {
-                    answer(stream, router, connection).await;
+                    answer(stream, router, connection, 0).await;
                     drop(place);
                 });
             }
@@ -221,7 +223,7 @@ async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router:
         let (tls, router) = (tls.clone(), router.clone());
         tokio::spawn(while_it_has_its_place(Arc::clone(&connection), async move {
             match shake_hands(&tls, stream).await {
-                Ok(stream) => answer(stream, router, connection).await,
+                Ok(stream) => answer(stream, router, connection, MAX_STRANGER_BYTES).await,
                 // The log has a bound for lines of peers.
                 Err(error) => tracing::warn!(%peer, %error, "API: a TLS handshake has failed"),
             }
@@ -239,7 +241,9 @@ async fn accept_metrics(listener: tokio::net::TcpListener, networks: Vec<IpNet>,
         }
         let connection = Arc::new(shares.admit(peer.ip(), peer.to_string()).await);
         let router = router.clone();
-        tokio::spawn(while_it_has_its_place(Arc::clone(&connection), answer(stream, router, connection)));
+        // Its clients have no token, and an answer is as long as the server has disks.
+        let serve = answer(stream, router, Arc::clone(&connection), usize::MAX);
+        tokio::spawn(while_it_has_its_place(connection, serve));
     }
 }
 
@@ -276,13 +280,27 @@ fn pause(error: &io::Error) -> impl Future<Output = ()> {
     sleep(ACCEPT_PAUSE)
 }
 
-/// Answers the requests of one connection, which know it as an extension.
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, connection: Arc<Connection>) {
+/// Answers the requests of one connection, which know it as an extension. Before a token has come, `budget` bytes may come and go, and an answer ends the
+/// connection: so none without a token is idle, and none is ended in the middle as long as there is room.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    connection: Arc<Connection>,
+    budget: usize,
+) {
     let router = TowerToHyperService::new(router);
-    let stream = Bounded::new(stream, Arc::clone(&connection));
+    let stream = Bounded::new(stream, Arc::clone(&connection), budget);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let connection = Arc::clone(&connection);
         request.extensions_mut().insert(Arc::clone(&connection));
-        router.call(request)
+        let answer = router.call(request);
+        async move {
+            let mut answer = answer.await?;
+            if !connection.is_proven() {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -309,7 +327,7 @@ mod tests {
         let router = Router::new().route("/", put(|_: Json<serde_json::Value>| async { "read" }));
         let (mut client, server) = duplex(64 << 10);
         let begun = Instant::now();
-        let served = tokio::spawn(answer(server, router, Arc::new(Connection::trusted(String::new()))));
+        let served = tokio::spawn(answer(server, router, Arc::new(Connection::trusted(String::new())), 0));
         client.write_all(bytes.as_bytes()).await.unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();

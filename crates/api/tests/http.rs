@@ -451,6 +451,10 @@ fn over_tcp_a_token_is_needed_and_tls_is_spoken() {
         assert!(!answer.contains(TOKEN));
     }
     assert!(port.ask("GET /healthz", "").starts_with("HTTP/1.1 200"));
+    // Without a token no connection is kept.
+    let mut answer = Vec::new();
+    let _ = port.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").read_to_end(&mut answer);
+    assert!(String::from_utf8_lossy(&answer).contains("connection: close"));
 
     let mut plain = std::net::TcpStream::connect(port.address).unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -129,6 +129,8 @@ mod tests {
 
     use clap::{Arg, Command as Clap};
 
+    use clap::CommandFactory as _;
+
     use super::*;
 
     /// The names in a field of an argument that clap shows to people alone.

@@ -10,14 +10,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::Connection;
-use crate::limits::{MAX_STRANGER_BYTES, SEND_STEP_BYTES, SEND_TIMEOUT};
+use crate::limits::{SEND_STEP_BYTES, SEND_TIMEOUT};
 
 /// A stream with the bounds of its connection.
 pub(super) struct Bounded<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// What came and went before the client has proven that it has a token.
-    bytes: usize,
+    /// What may still come and go before the client has proven that it has a token.
+    budget: usize,
     /// Runs while the stream does not take what is to be sent.
     deadline: Option<Pin<Box<Sleep>>>,
     /// What it has taken since.
@@ -25,8 +25,8 @@ pub(super) struct Bounded<S> {
 }
 
 impl<S> Bounded<S> {
-    pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
-        Self { stream, connection, bytes: 0, deadline: None, taken: 0 }
+    pub(super) fn new(stream: S, connection: Arc<Connection>, budget: usize) -> Self {
+        Self { stream, connection, budget, deadline: None, taken: 0 }
     }
 
     /// Counts bytes of a client that has proven nothing.
@@ -34,10 +34,8 @@ impl<S> Bounded<S> {
         if self.connection.is_proven() {
             return Ok(());
         }
-        self.bytes += bytes;
-        if self.bytes > MAX_STRANGER_BYTES {
-            return Err(io::Error::other(format!("more than {MAX_STRANGER_BYTES} bytes without a token")));
-        }
+        let left = self.budget.checked_sub(bytes);
+        self.budget = left.ok_or_else(|| io::Error::other("too many bytes without a token"))?;
         Ok(())
     }
 
@@ -101,6 +99,7 @@ mod tests {
 
     use super::super::shares::Shares;
     use super::*;
+    use crate::limits::MAX_STRANGER_BYTES;
 
     async fn stranger() -> Arc<Connection> {
         Arc::new(Shares::default().admit([192, 0, 2, 1].into(), String::new()).await)
@@ -109,14 +108,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_ended_and_a_slow_one_is_not() {
         let (mut client, server) = duplex(1000);
-        let mut server = Bounded::new(server, Arc::new(Connection::trusted(String::new())));
+        let mut server = Bounded::new(server, Arc::new(Connection::trusted(String::new())), 0);
         let begun = Instant::now();
         let error = server.write_all(&[0; 2000]).await.unwrap_err();
         assert_eq!((error.kind(), begun.elapsed()), (io::ErrorKind::TimedOut, SEND_TIMEOUT));
 
         // Just fast enough: a step in each time.
         let (mut slow, server) = duplex(SEND_STEP_BYTES);
-        let mut server = Bounded::new(server, Arc::new(Connection::trusted(String::new())));
+        let mut server = Bounded::new(server, Arc::new(Connection::trusted(String::new())), 0);
         let reader = tokio::spawn(async move {
             let mut step = vec![0; SEND_STEP_BYTES];
             for _ in 0..4 {
@@ -132,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_byte_by_byte_is_ended() {
         let (mut client, server) = duplex(1);
-        let mut server = Bounded::new(server, Arc::new(Connection::trusted(String::new())));
+        let mut server = Bounded::new(server, Arc::new(Connection::trusted(String::new())), 0);
         let reader = tokio::spawn(async move {
             let mut taken = 0;
             while client.read(&mut [0]).await.unwrap() > 0 {
@@ -151,17 +150,23 @@ mod tests {
     #[tokio::test]
     async fn a_client_without_a_token_sends_and_gets_no_more_than_the_limit() {
         let (mut client, server) = duplex(2 * MAX_STRANGER_BYTES);
-        let mut server = Bounded::new(server, stranger().await);
+        let mut server = Bounded::new(server, stranger().await, MAX_STRANGER_BYTES);
         server.write_all(&vec![0; MAX_STRANGER_BYTES / 2]).await.unwrap();
         client.write_all(&vec![0; MAX_STRANGER_BYTES]).await.unwrap();
         let mut read = vec![0; MAX_STRANGER_BYTES];
         let error = server.read_exact(&mut read).await.unwrap_err();
         assert!(error.to_string().contains("without a token"), "{error}");
 
+        // As at the port of the metrics.
+        let (mut client, server) = duplex(2 * MAX_STRANGER_BYTES);
+        let mut server = Bounded::new(server, stranger().await, usize::MAX);
+        server.write_all(&vec![0; MAX_STRANGER_BYTES + 1]).await.unwrap();
+        client.read_exact(&mut vec![0; MAX_STRANGER_BYTES + 1]).await.unwrap();
+
         let (mut client, server) = duplex(2 * MAX_STRANGER_BYTES);
         let proven = stranger().await;
         proven.prove().unwrap();
-        let mut server = Bounded::new(server, proven);
+        let mut server = Bounded::new(server, proven, MAX_STRANGER_BYTES);
         client.write_all(&vec![0; MAX_STRANGER_BYTES + 1]).await.unwrap();
         server.read_exact(&mut vec![0; MAX_STRANGER_BYTES + 1]).await.unwrap();
     }
