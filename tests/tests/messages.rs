@@ -42,7 +42,7 @@ const MISTAKES: &[Mistake] = &[
     ("serve --listen 192.0.2.1:0 mem:1M", ADDRESS, &["192.0.2.1:0", "does not belong to this machine"]),
     ("serve --listen 3260 mem:1M", USAGE, &["\"3260\" is not an address", "write :3260"]),
     ("serve --listen ::1:3260:x mem:1M", USAGE, &["stands in brackets"]),
-    ("serve --listen [fe80::1%nowhere]:3260 mem:1M", USAGE, &["fe80::1%nowhere has no address here"]),
+    ("serve --listen [fe80::1%nowhere]:3260 mem:1M", ADDRESS, &["fe80::1%nowhere has no address here"]),
     ("nbd mem:1M --socket {dir}/plain", ADDRESS, &["{dir}/plain", "a file is there that is no socket", "choose another path"]),
     ("nbd mem:1M --socket {dir}/no/socket", ADDRESS, &["{dir}/no/socket", "its folder does not exist", "create it"]),
     ("nbd mem:1M --listen 127.0.0.1", USAGE, &["\"127.0.0.1\" has no port", "ADDR:PORT"]),

@@ -8,7 +8,7 @@
 //! | `localhost:3260`, `san.example` | all addresses of the name |
 //! | `*:3260`, `:3260`, `*` | every address of this machine, of both families |
 //!
-//! Names and zones are looked up when the text is read. They are looked up again when the configuration is.
+//! Names and zones are looked up when the text is read. They are looked up again when the configuration is, and while they have no address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -18,15 +18,26 @@ const MAX_ADDRESSES: usize = 16;
 /// The longest name (RFC 1035 section 2.3.4).
 const MAX_NAME_BYTES: usize = 255;
 
+/// Why a text means no address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoAddress {
+    /// It has none of the forms.
+    Form(String),
+    /// The system does not know the name or the zone now.
+    Unknown(String),
+}
+
+impl NoAddress {
+    /// The message.
+    pub(crate) fn into_message(self) -> String {
+        let (Self::Form(message) | Self::Unknown(message)) = self;
+        message
+    }
+}
+
 /// The addresses that a text means, in the order in which the system gives them.
-pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
-    let (host, port) = split(text).ok_or_else(|| wrong(text))?;
-    let port = match port {
-        None => default_port,
-        Some(port) => {
-            port.parse().map_err(|_| format!("{text:?}: {port:?} is no port; write a number from 0 to 65535"))?
-        }
-    };
+pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, NoAddress> {
+    let (host, port) = read(text, default_port).map_err(NoAddress::Form)?;
     if matches!(host, "" | "*") {
         let every: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         return Ok(every.map(|ip| SocketAddr::new(ip, port)).into());
@@ -34,19 +45,30 @@ pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, 
     if let Ok(ip) = host.parse() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    if !is_zoned(host) && !is_name(host) {
-        return Err(wrong(text));
-    }
     // The system knows names and zones.
-    let failed =
-        |why: &dyn std::fmt::Display| format!("{text:?}: {host} has no address here ({why}); write an address");
+    let unknown = |why: &dyn std::fmt::Display| {
+        NoAddress::Unknown(format!("{text:?}: {host} has no address here ({why}); write an address"))
+    };
     let mut addresses: Vec<SocketAddr> = Vec::new();
-    for address in (host, port).to_socket_addrs().map_err(|error| failed(&error))?.take(MAX_ADDRESSES) {
+    for address in (host, port).to_socket_addrs().map_err(|error| unknown(&error))?.take(MAX_ADDRESSES) {
         if !addresses.contains(&address) {
             addresses.push(address);
         }
     }
-    if addresses.is_empty() { Err(failed(&"the answer is empty")) } else { Ok(addresses) }
+    if addresses.is_empty() { Err(unknown(&"the answer is empty")) } else { Ok(addresses) }
+}
+
+/// The host and the port of a text, which may be one of a name that nothing knows.
+fn read(text: &str, default_port: u16) -> Result<(&str, u16), String> {
+    let (host, port) = split(text).ok_or_else(|| wrong(text))?;
+    let port = match port {
+        None => default_port,
+        Some(port) => {
+            port.parse().map_err(|_| format!("{text:?}: {port:?} is no port; write a number from 0 to 65535"))?
+        }
+    };
+    let is_address = matches!(host, "" | "*") || host.parse::<IpAddr>().is_ok();
+    if is_address || is_zoned(host) || is_name(host) { Ok((host, port)) } else { Err(wrong(text)) }
 }
 
 /// The one address that a text means, for what has one socket. Every address of this machine is `[::]`, where IPv4 comes too.
@@ -54,7 +76,7 @@ pub(crate) fn one(text: &str) -> Result<SocketAddr, String> {
     if !matches!(split(text), Some((_, Some(_)))) {
         return Err(format!("{text:?} has no port; write ADDR:PORT, such as 127.0.0.1:10809 or [::1]:10809"));
     }
-    match &*resolve(text, 0)? {
+    match &*resolve(text, 0).map_err(NoAddress::into_message)? {
         [address] => Ok(*address),
         [any, _] if any.ip().is_unspecified() => Ok(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), any.port())),
         several => {
@@ -166,7 +188,7 @@ mod tests {
             ("a b:3260", "is not an address"),
             ("eth:lab0", "\"lab0\" is no port"),
         ] {
-            let error = resolve(text, 3260).unwrap_err();
+            let error = resolve(text, 3260).unwrap_err().into_message();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

@@ -28,7 +28,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use crate::address;
+use crate::address::{self, NoAddress};
 use crate::disk::{DiskConfig, DiskName, Place, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
@@ -98,6 +98,18 @@ pub(crate) struct Config {
 pub(crate) struct Listen {
     text: String,
     pub(crate) addresses: Vec<SocketAddr>,
+    /// Why there is none: the system does not know the name or the zone.
+    unknown: Option<String>,
+}
+
+impl Listen {
+    /// Asks the system again for a name or a zone that it did not know.
+    pub(crate) fn look_up(&mut self) {
+        match address::resolve(&self.text, DEFAULT_PORT) {
+            Ok(addresses) => (self.addresses, self.unknown) = (addresses, None),
+            Err(why) => self.unknown = Some(why.into_message()),
+        }
+    }
 }
 
 /// A portal, with the portal group that it belongs to.
@@ -347,12 +359,29 @@ impl Config {
     pub(crate) fn datagram_portals(&self) -> Vec<DatagramPortalConfig> {
         let last = self.portals().iter().map(|portal| portal.group).max().unwrap_or_default();
         let group = last.saturating_add(1);
-        self.ecl_places().map(|place| DatagramPortalConfig { place: place.clone(), group }).collect()
+        self.ecl_places().map(|place| DatagramPortalConfig { place, group }).collect()
     }
 
     /// Where the Effective Cross Layer is spoken.
-    pub(crate) fn ecl_places(&self) -> impl Iterator<Item = &DatagramPlace> {
-        self.ecl.iter().flat_map(|ecl::Place(places)| places)
+    pub(crate) fn ecl_places(&self) -> impl Iterator<Item = DatagramPlace> {
+        self.ecl.iter().flat_map(ecl::Place::places)
+    }
+
+    /// The texts of portals that mean no address now: the system does not know their names or zones. With each the reason.
+    pub(crate) fn unknown_portals(&self) -> impl Iterator<Item = (&Listen, &str)> {
+        let own = self.listen.iter().flatten().chain(self.portals.iter().map(|portal| &portal.address));
+        let all = own.chain(self.ecl.iter().filter_map(ecl::Place::listen));
+        all.filter_map(|listen| Some((listen, listen.unknown.as_deref()?)))
+    }
+
+    /// Takes over what was found for texts that meant no address.
+    pub(crate) fn take_found(&mut self, found: &[Listen]) {
+        let own = self.listen.iter_mut().flatten().chain(self.portals.iter_mut().map(|portal| &mut portal.address));
+        for listen in own.chain(self.ecl.iter_mut().filter_map(ecl::Place::listen_mut)) {
+            if let Some(found) = found.iter().find(|found| found.text == listen.text && listen.unknown.is_some()) {
+                *listen = found.clone();
+            }
+        }
     }
 }
 
@@ -377,7 +406,12 @@ impl std::str::FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self { text: text.into(), addresses: address::resolve(text, DEFAULT_PORT)? })
+        let (addresses, unknown) = match address::resolve(text, DEFAULT_PORT) {
+            Ok(addresses) => (addresses, None),
+            Err(NoAddress::Unknown(why)) => (Vec::new(), Some(why)),
+            Err(NoAddress::Form(why)) => return Err(why),
+        };
+        Ok(Self { text: text.into(), addresses, unknown })
     }
 }
 
@@ -443,6 +477,9 @@ fn check(config: &Config) -> Result<(), String> {
     if let Some(portal) = config.portals.iter().find(|portal| portal.group == 0) {
         // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).
         return Err(format!("portal {}: group 0 is reserved; count from 1", portal.address));
+    }
+    if let Some((_, why)) = config.unknown_portals().next().filter(|_| config.strict) {
+        return Err(why.into());
     }
     check_cores(config.cores)?;
     config.limits.check(config.cores).map_err(|why| format!("limits: {why}"))?;
@@ -623,6 +660,19 @@ mod tests {
         let every = "listen = [\"*:860\"]\nportal = [{ address = \"[fe80::1%lo]\", group = 2 }]";
         let expected = [("0.0.0.0:860".into(), 1), ("[::]:860".into(), 1), ("[fe80::1%1]:3260".into(), 2)];
         assert_eq!(portals(every), expected);
+    }
+
+    #[test]
+    fn a_zone_that_is_not_known_waits_until_it_is() {
+        const TEXT: &str = "listen = [\"127.0.0.1:1\", \"[fe80::1%nowhere]:2\"]\necl = [\"[fe80::1%nowhere]:2\"]\n[[target]]\nname = \"iqn.a\"";
+        assert!(parse(&format!("strict = true\n{TEXT}")).unwrap_err().contains("fe80::1%nowhere has no address here"));
+        let mut config = parse(TEXT).unwrap();
+        assert_eq!((config.portals().len(), config.datagram_portals().len()), (1, 0));
+        assert_eq!(config.unknown_portals().count(), 2);
+        let address = "[fe80::1%1]:2".parse().unwrap();
+        config.take_found(&[Listen { text: "[fe80::1%nowhere]:2".into(), addresses: vec![address], unknown: None }]);
+        assert_eq!(config.unknown_portals().count(), 0);
+        assert_eq!((config.portals()[1].address, config.datagram_portals().len()), (address, 1));
     }
 
     #[test]

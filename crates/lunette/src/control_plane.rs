@@ -16,8 +16,8 @@ use lunette_device::InitiatorBytes;
 use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
-use crate::config::Config;
 use crate::config::diff::Change;
+use crate::config::{Config, Listen};
 use crate::metrics::{self, Snapshot};
 use crate::reload::{Reloader, Wanted, noticed};
 use crate::served::ServedTarget;
@@ -85,10 +85,16 @@ impl ControlPlane {
 
     /// Tries what could not be served before.
     pub(crate) fn recover(&self) {
-        let absent = self.reloader().absent();
+        let (absent, mut portals) = {
+            let reloader = self.reloader();
+            (reloader.absent(), reloader.unknown_portals())
+        };
         // Without the lock: it may take long.
+        portals.iter_mut().for_each(Listen::look_up);
         let reopened = absent.reopen();
-        self.reloader().recover(reopened);
+        let mut reloader = self.reloader();
+        reloader.take_found(&portals);
+        reloader.recover(reopened);
     }
 
     fn shown(&self) -> Shown {

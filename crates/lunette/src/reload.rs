@@ -12,9 +12,9 @@ use lunette_api::objects::FileChange;
 use lunette_api::{Catalog, Cause, Event, Events, Health, Objects, Problem, Subject};
 use lunette_target::{BindError, Control, UpdateError};
 
-use crate::config::Config;
 use crate::config::diff::{self, Change};
 use crate::config::sources::{Files, Sources};
+use crate::config::{Config, Listen};
 use crate::failure::Failure;
 use crate::metrics;
 use crate::recovery::{Absent, Reopened};
@@ -124,6 +124,17 @@ impl Reloader {
         Absent::of(&self.served, &self.spares, &self.config.targets)
     }
 
+    /// Portals whose names or zones the system did not know.
+    pub(crate) fn unknown_portals(&self) -> Vec<Listen> {
+        self.config.unknown_portals().map(|(listen, _)| listen.clone()).collect()
+    }
+
+    /// Takes over what was found for them. The next change opens the portals.
+    pub(crate) fn take_found(&mut self, found: &[Listen]) {
+        self.config.take_found(found);
+        self.sources.take_found(found);
+    }
+
     /// Serves what could not be served before, of which these disks are open now.
     pub(crate) fn recover(&mut self, reopened: Vec<Reopened>) {
         let recovered = Plan::recover(&self.served, &self.spares, &self.config, reopened).and_then(|mut plan| {
@@ -203,19 +214,21 @@ impl Reloader {
             UpdateError::Sanitizing { .. } => Failure::configuration(error),
             UpdateError::Stopping => Failure::other(error),
         });
-        report_portals(&self.health, &applied?.closed);
+        report_portals(&self.health, &applied?.closed, config);
         Ok(())
     }
 }
 
 /// Tells which portals are closed, and which are open again.
-pub(crate) fn report_portals(health: &Health, closed: &[BindError]) {
+pub(crate) fn report_portals(health: &Health, closed: &[BindError], config: &Config) {
     let trouble = |error: &BindError| {
         let (name, failure) = closed_portal(error);
         (Subject::Portal(name), Cause::NotOpened, failure.to_string())
     };
     let is_portal = |subject: &Subject, cause| cause == Cause::NotOpened && matches!(subject, Subject::Portal(_));
-    health.settle(is_portal, closed.iter().map(trouble).collect());
+    let unknown = config.unknown_portals();
+    let unknown = unknown.map(|(listen, why)| (Subject::Portal(listen.to_string()), Cause::NotOpened, why.to_owned()));
+    health.settle(is_portal, closed.iter().map(trouble).chain(unknown).collect());
 }
 
 /// A failure as clients of the API see it.

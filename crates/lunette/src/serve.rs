@@ -213,7 +213,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..ServerConfig::new(portals, targets)
     })
     .map_err(bind_failure)?;
-    reload::report_portals(&health, server.closed_portals());
+    reload::report_portals(&health, server.closed_portals(), &config);
     for (door, why) in &closed_doors {
         health.report(door.subject(), Cause::NotOpened, why);
     }
@@ -310,7 +310,7 @@ impl Arguments {
             hosts: Vec::new(),
             port_groups: Vec::new(),
         };
-        Ok(Config {
+        let config = Config {
             // What stands on the command line is seen at once by its author.
             strict: true,
             listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
@@ -327,7 +327,11 @@ impl Arguments {
             api: None,
             metrics: None,
             targets: vec![target],
-        })
+        };
+        if let Some((_, why)) = config.unknown_portals().next() {
+            return Err(Failure::Address(why.into()));
+        }
+        Ok(config)
     }
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     let (gone, come) = (without(&old.portals(), &new.portals()), without(&new.portals(), &old.portals()));
     found.changes.extend(gone.into_iter().map(Change::PortalRemoved));
     found.changes.extend(come.into_iter().map(Change::PortalAdded));
-    let [before, after] = [old, new].map(|config| config.ecl_places().cloned().collect::<Vec<_>>());
+    let [before, after] = [old, new].map(|config| config.ecl_places().collect::<Vec<_>>());
     found.changes.extend(without(&before, &after).into_iter().map(Change::DatagramPortalRemoved));
     found.changes.extend(without(&after, &before).into_iter().map(Change::DatagramPortalAdded));
     for target in targets {

@@ -19,10 +19,35 @@ const ETHERNET: &str = "eth:";
 /// The longest name of an interface (`IFNAMSIZ` of Linux, less its end).
 const MAX_INTERFACE_BYTES: usize = 15;
 
-/// Places to answer at: those that a text of [`Listen`] means, or `eth:INTERFACE`.
+/// Places to answer at.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Place(pub(crate) Vec<DatagramPlace>);
+pub(crate) enum Place {
+    /// UDP addresses.
+    Udp(Listen),
+    /// `eth:INTERFACE`.
+    Ethernet(String),
+}
+
+impl Place {
+    /// One by one.
+    pub(super) fn places(&self) -> Vec<DatagramPlace> {
+        match self {
+            Self::Udp(listen) => listen.addresses.iter().copied().map(DatagramPlace::Udp).collect(),
+            Self::Ethernet(interface) => vec![DatagramPlace::Ethernet(interface.clone())],
+        }
+    }
+
+    /// The text of the addresses.
+    pub(super) fn listen(&self) -> Option<&Listen> {
+        if let Self::Udp(listen) = self { Some(listen) } else { None }
+    }
+
+    /// The text of the addresses, to be changed.
+    pub(super) fn listen_mut(&mut self) -> Option<&mut Listen> {
+        if let Self::Udp(listen) = self { Some(listen) } else { None }
+    }
+}
 
 impl FromStr for Place {
     type Err = String;
@@ -32,9 +57,9 @@ impl FromStr for Place {
             Some(interface) if interface.is_empty() || interface.len() > MAX_INTERFACE_BYTES => {
                 Err(format!("{interface:?} is no interface; write eth: and its name, such as eth:eth0"))
             }
-            Some(interface) => Ok(Self(vec![DatagramPlace::Ethernet(interface.into())])),
-            None => match text.parse::<Listen>() {
-                Ok(Listen { addresses, .. }) => Ok(Self(addresses.into_iter().map(DatagramPlace::Udp).collect())),
+            Some(interface) => Ok(Self::Ethernet(interface.into())),
+            None => match text.parse() {
+                Ok(listen) => Ok(Self::Udp(listen)),
                 Err(error) => Err(format!("{error}, or eth:INTERFACE for Ethernet")),
             },
         }
@@ -123,7 +148,7 @@ mod tests {
 
     #[test]
     fn places_are_addresses_or_interfaces() {
-        let place = |text: &str| text.parse::<Place>().map(|Place(places)| places);
+        let place = |text: &str| text.parse::<Place>().map(|place| place.places());
         let udp = |text: &str| DatagramPlace::Udp(text.parse().expect("an address"));
         assert_eq!(place("192.0.2.1"), Ok(vec![udp("192.0.2.1:3260")]));
         assert_eq!(place("[::]:860"), Ok(vec![udp("[::]:860")]));

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::api::Place;
-use super::{Config, Portal, Target, check, read_bounded};
+use super::{Config, Listen, Portal, Target, check, read_bounded};
 use crate::failure::Failure;
 
 /// The folder of the objects, beside the main file.
@@ -85,6 +85,11 @@ impl Sources {
         Self { objects, ..self.clone() }
     }
 
+    /// Takes over what was found for texts of portals in the main file that meant no address.
+    pub(crate) fn take_found(&mut self, found: &[Listen]) {
+        self.main.take_found(found);
+    }
+
     /// The objects of `conf.d`.
     pub(crate) fn objects(&self) -> &Objects {
         &self.objects
@@ -106,8 +111,9 @@ impl Sources {
     /// The objects as the API shows them. `config` is what they make together.
     pub(crate) fn catalog(&self, files: &Files, config: &Config) -> Catalog {
         let mut main = Objects::default();
-        // Those of objects stand last, and have one address each.
-        let of_main = config.portals().len().saturating_sub(self.objects.of(Kind::Portal).count());
+        // Those of objects stand last.
+        let of_objects = config.portals.iter().rev().take(self.objects.of(Kind::Portal).count());
+        let of_main = config.portals().len() - of_objects.map(|portal| portal.address.addresses.len()).sum::<usize>();
         for portal in config.portals().into_iter().take(of_main) {
             let document = json!({ "address": portal.address.to_string(), "group": portal.group });
             add(&mut main, Kind::Portal, &portal.address.to_string(), &document);

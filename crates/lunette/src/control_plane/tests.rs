@@ -45,7 +45,7 @@ impl Running {
         let portals = ServerConfig::new(config.portals(), served.target_configs(&config));
         let server = lunette_target::Server::bind(ServerConfig { leaves_closed: true, ..portals }).unwrap();
         let health = Health::default();
-        crate::reload::report_portals(&health, server.closed_portals());
+        crate::reload::report_portals(&health, server.closed_portals(), &config);
         let (control, monitor, stopper) = (server.control(), server.monitor(), server.stopper());
         let url = Url::parse(&format!("iscsi://{}/iqn.a/0", server.portals()[0])).unwrap();
         let reloader = Reloader::new(files, (sources, config), served, control.clone(), (Events::default(), health));

@@ -127,3 +127,13 @@ fn strict_refuses_the_whole() {
         assert!(with("strict = true", &keys).0.is_some(), "{keys}");
     }
 }
+
+#[test]
+fn a_portal_whose_zone_is_not_known_takes_no_other_away() {
+    let text = MAIN.replacen("\"127.0.0.1:0\"", "\"127.0.0.1:0\", \"[fe80::1%nowhere]:3260\"", 1);
+    let running = Running::of(tempfile::tempdir().unwrap(), &text);
+    let expected = [("portal".to_owned(), "[fe80::1%nowhere]:3260".to_owned())];
+    assert_eq!(troubles(&running.plane), expected);
+    running.plane.recover();
+    assert_eq!(troubles(&running.plane), expected, "it is looked up again, and still not known");
+}
