@@ -133,6 +133,6 @@ pub use target_device::{
 pub use task::{AtOnce, Task};
 pub use unit::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, InitiatorBytes, LogicalUnit, LogicalUnitConfig,
-    LogicalUnitError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, StoredDigests,
+    LogicalUnitError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, STORE_FAILURES, StoredDigests,
 };
 pub use wait::Waitable;

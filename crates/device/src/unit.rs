@@ -7,6 +7,7 @@ pub(crate) mod clock;
 mod config;
 pub(crate) mod copy_records;
 pub(crate) mod counters;
+mod failures;
 pub(crate) mod identifying;
 mod identity;
 pub(crate) mod itl_nexus;
@@ -24,7 +25,7 @@ use lunette_gateway::Value;
 use lunette_quanta::QuantumSize;
 use lunette_scsi::persistent::ReservationType;
 use lunette_scsi::{AdditionalSense, SenseFormat};
-use lunette_store::{Capabilities, Space, Store};
+use lunette_store::{Capabilities, Space, Store, StoreError};
 
 use crate::counts::UnitCounts;
 use crate::gateway::{AskGateway, Gateway};
@@ -41,6 +42,8 @@ pub use config::{
 };
 use counters::Counters;
 pub use counters::InitiatorBytes;
+pub use failures::STORE_FAILURES;
+use failures::StoreFailures;
 use identifying::IdentifyingInformation;
 use itl_nexus::ItlNexus;
 pub use medium::EjectError;
@@ -60,6 +63,7 @@ pub struct LogicalUnit {
     sanitize: Sanitize,
     medium: MediumState,
     counters: Counters,
+    failures: StoreFailures,
     clock: DeviceClock,
     nexuses: AttachedNexuses,
     range_locks: Arc<RangeLocks>,
@@ -100,6 +104,7 @@ impl LogicalUnit {
             sanitize,
             medium,
             counters,
+            failures: StoreFailures::default(),
             clock,
             nexuses,
             range_locks,
@@ -280,6 +285,22 @@ impl LogicalUnit {
     /// The counters behind log pages and metrics.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How often the store has failed in each of the ways [`STORE_FAILURES`].
+    pub fn store_failures(&self) -> [u64; STORE_FAILURES.len()] {
+        self.failures.counts()
+    }
+
+    /// Calls `told` with each failure of the store from now on, on the thread of a command, so it must not wait. False, and
+    /// without effect, when something is called already.
+    pub fn on_store_failure(&self, told: impl Fn(&StoreError) + Send + Sync + 'static) -> bool {
+        self.failures.tell(Box::new(told))
+    }
+
+    /// The failures of the store.
+    pub(crate) fn failures(&self) -> &StoreFailures {
+        &self.failures
     }
 
     /// The reason why writes are refused, if they are.

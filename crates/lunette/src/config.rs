@@ -23,6 +23,7 @@ use lunette_scsi::MAX_FLAT_LUN;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
+use lunette_store::{LengthError, check_asked_len};
 use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfig};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -309,7 +310,26 @@ impl LunEntry {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_settings()?;
+        self.check_lengths().map_err(|error| error.to_string())
+    }
+
+    /// Checks the lengths that it asks for. A quantum with its slot is no part of a length that people write, so disks of
+    /// quanta have the whole ones of any length.
+    fn check_lengths(&self) -> Result<(), LengthError> {
+        let asked = match &self.disk.place {
+            Place::Memory(size) => Some(*size),
+            _ => self.create,
+        };
+        let block_size = self.block_size();
+        match asked.filter(|_| block_size.is_multiple_of(DEFAULT_BLOCK_SIZE)) {
+            Some(Size(bytes)) => check_asked_len(bytes, block_size),
+            None => Ok(()),
+        }
+    }
+
+    fn check_settings(&self) -> Result<(), String> {
         if self.number > MAX_FLAT_LUN {
             return Err(format!("LUNs end at {MAX_FLAT_LUN}"));
         }

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 
 use crate::encrypted::Keys;
 use crate::failure::Failure;
+use crate::files;
 use crate::images;
 use crate::remote_disk;
 use crate::size::{NotASize, Size};
@@ -211,6 +212,8 @@ impl DiskConfig {
             preallocate: self.provisioning == Provisioning::Full,
             // A quantum with its slot is no whole number of sectors.
             any_length: !self.block_size.is_multiple_of(512),
+            // Another disk of the same change may be refused.
+            tentative: true,
         }
     }
 }
@@ -331,8 +334,10 @@ fn over(
             if is_ready && config.thin_threshold.is_some() {
                 watch_space(&unit).map_err(Failure::other)?;
             }
-            if let DiskStore::Image(store) = &store {
-                images::served(store, &unit);
+            match &store {
+                DiskStore::Image(store) => images::served(store, &unit),
+                DiskStore::File(store) => files::served(&config.name.place, target, lun, store, &unit),
+                _ => {}
             }
             Ok(Disk { config, unit, store })
         }
@@ -366,7 +371,7 @@ pub(crate) fn open_store(name: &DiskName, options: &OpenOptions) -> Result<DiskS
     }
     // Without keys there is no need to open the disk.
     let keys = Keys::fetch(keys)?;
-    let unit = open_place(&name.place, &OpenOptions { any_length: true, ..*options })?.to_store();
+    let unit = open_place(&name.place, &OpenOptions { any_length: true, tentative: false, ..*options })?.to_store();
     Ok(DiskStore::Other(keys.serve(&name.place, unit, options.read_only)?))
 }
 

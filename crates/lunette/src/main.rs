@@ -20,6 +20,7 @@ mod disk;
 mod encrypted;
 mod event_loop;
 mod failure;
+mod files;
 mod gateways;
 mod images;
 mod import;

@@ -178,9 +178,9 @@ impl Reloader {
             files if files.is_empty() => None,
             files => Some(self.files.conf_d().stage(files).map_err(unwritten)?),
         };
-        if !plan.is_empty()
-            && let Err(failure) = self.switch(&mut plan, &config)
-        {
+        let switched = if plan.is_empty() { Ok(()) } else { self.switch(&mut plan, &config) };
+        plan.settle(switched.is_ok());
+        if let Err(failure) = switched {
             if staged.is_some() {
                 let _ = self.files.conf_d().unstage();
             }

@@ -22,6 +22,7 @@ use crate::counts::{Counts, Format};
 use crate::disk::{DiskName, Provisioning};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
+use crate::files;
 use crate::images;
 use crate::metrics;
 use crate::recovery;
@@ -213,6 +214,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..ServerConfig::new(portals, targets)
     })
     .map_err(bind_failure)?;
+    served.keep();
     reload::report_portals(&health, server.closed_portals(), &config);
     for (door, why) in &closed_doors {
         health.report(door.subject(), Cause::NotOpened, why);
@@ -227,6 +229,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })
     .map_err(Failure::other)?;
     images::follow(server.control())?;
+    files::follow(server.control())?;
     let control = server.control();
     let audit = control_plane::audit(&config);
     let control_plane = files.zip(sources).map(|(files, sources)| {
@@ -294,6 +297,10 @@ impl Arguments {
             product: None,
             revision: None,
         };
+        let luns: Vec<_> = self.disks.iter().enumerate().map(lun).collect();
+        for lun in &luns {
+            lun.check().map_err(|why| Failure::Usage(format!("{}: {why}", lun.disk.place)))?;
+        }
         let target = Target {
             name: self.target.clone(),
             alias: None,
@@ -303,7 +310,7 @@ impl Arguments {
             max_connections: self.max_connections,
             marker_interval: None,
             session: SessionKeys::default(),
-            luns: self.disks.iter().enumerate().map(lun).collect(),
+            luns,
             redirect: None,
             access: Access::default(),
             gateways: None,

@@ -144,6 +144,15 @@ impl Served {
         Ok(ServedTarget { device, authentication, hosts, disks, unusable })
     }
 
+    /// Keeps what opening the disks has made: it is served from now on.
+    pub(crate) fn keep(&self) {
+        for disk in self.targets.values().flat_map(|target| target.disks.values()) {
+            if let DiskStore::File(store) = &disk.store {
+                store.keep();
+            }
+        }
+    }
+
     /// The target port groups of a target.
     pub(crate) fn port_groups(&self, target: &Target) -> PortGroupsConfig {
         PortGroupsConfig { state: self.state.clone(), ..port_groups::of(target) }

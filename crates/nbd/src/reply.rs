@@ -74,9 +74,11 @@ pub(crate) fn errno(error: &StoreError) -> Errno {
         StoreError::OutOfRange { .. } => Errno::Inval,
         StoreError::ReadOnly => Errno::Perm,
         StoreError::NoSpace => Errno::NoSpc,
-        StoreError::FlushFailed(_) | StoreError::Refused { .. } | StoreError::ShutOut(_) | StoreError::Io(_) => {
-            Errno::Io
-        }
+        StoreError::FlushFailed(_)
+        | StoreError::Refused { .. }
+        | StoreError::ShutOut(_)
+        | StoreError::Gone(_)
+        | StoreError::Io(_) => Errno::Io,
     }
 }
 

@@ -3,23 +3,30 @@
 mod attempt;
 mod copy_source;
 mod durability;
+mod holders;
+mod identity;
+mod lock;
+mod made;
 mod op;
 mod open;
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_buffer::FileSlice;
 use rustix::io::Errno;
 
-use crate::{Capabilities, Completion, Geometry, Op, OpKind, Outcome, Space, Store};
+use crate::{Capabilities, Completion, Geometry, Op, OpKind, Outcome, Space, Store, whole_blocks};
 pub use copy_source::CopySource;
 use durability::DurabilityTracker;
+pub use identity::FileIdentity;
+use made::Made;
 pub use op::{FileIo, FileOp, FileOpKind, InlineIo};
 use open::Opened;
 pub use open::{OpenError, OpenOptions};
@@ -31,9 +38,13 @@ pub use open::{OpenError, OpenOptions};
 /// supports it, unless the space was preallocated.
 ///
 /// After a failed flush, every later flush and write with `fua` fails with
-/// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again: the system drops what
-/// it could not write and reports that once, so a later success would be false. Reads and other writes continue to
-/// work.
+/// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again or the failure is
+/// [accepted](Self::accept_loss): the system drops what it could not write and reports that once, so a later success would be
+/// false. Reads and other writes continue to work.
+///
+/// A file that has become shorter than the store serves is no longer read as zeroes there: a read that meets its end fails
+/// with [`StoreError::OutOfRange`](crate::StoreError::OutOfRange). A write beyond its end would make it longer again, so
+/// a program that serves a file compares [`current_len`](Self::current_len) often, and serves no more than that.
 ///
 /// A file that the system keeps in memory (tmpfs) never waits for a medium, so its store answers reads and writes
 /// [at once](Store::answers_at_once).
@@ -48,17 +59,22 @@ pub struct FileStore {
     durable: Arc<DurabilityTracker>,
     /// The file system reads from its page cache alone when it is asked to; false from its first refusal on.
     reads_cached: AtomicBool,
+    identity: FileIdentity,
+    /// What was made since the store was opened or kept last.
+    made: Mutex<Vec<Made>>,
+    tentative: AtomicBool,
 }
 
 impl FileStore {
     /// Opens the file or block device at `path`.
     ///
-    /// A writable regular file is locked against other processes that lock it (`flock`). A block device is opened
-    /// exclusively, which fails while it is mounted.
+    /// A writable regular file is locked against other processes: by `flock`, and by the byte locks of QEMU. It must not be
+    /// shown by a loop device. A writable block device is opened exclusively, which fails while it is mounted, and has the
+    /// byte locks too. A file that is opened for reading shares with all.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] says what is wrong with the path and how to correct it.
+    /// [`OpenError`] says what is wrong with the path and how to correct it. Then the file system is as it was.
     ///
     /// # Example
     ///
@@ -72,8 +88,13 @@ impl FileStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, OpenError> {
-        let Opened { file, geometry, capabilities, in_memory } = open::open(path.as_ref(), options)?;
+        let path = path.as_ref();
+        let Opened { file, geometry, capabilities, in_memory, made } = open::open(path, options)?;
+        let look_up = |source| OpenError::Io { path: path.to_owned(), action: "look it up", source };
         Ok(Self {
+            identity: FileIdentity::of_file(&file).map_err(look_up)?,
+            made: Mutex::new(made),
+            tentative: AtomicBool::new(options.tentative),
             file: Arc::new(file),
             len_bytes: AtomicU64::new(geometry.len_bytes),
             geometry,
@@ -103,8 +124,21 @@ impl FileStore {
     ///
     /// The error of the system.
     pub fn current_len(&self) -> io::Result<u64> {
-        let granularity = u64::from(self.geometry.granularity_bytes);
-        Ok(open::len(&self.file)? / granularity * granularity)
+        Ok(whole_blocks(self.file_len()?, self.geometry.granularity_bytes))
+    }
+
+    /// The current length of the file or device, in bytes, to the last byte.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system.
+    pub fn file_len(&self) -> io::Result<u64> {
+        open::len(&self.file)
+    }
+
+    /// Distinguishes the file from another one that takes its place under its path.
+    pub fn identity(&self) -> FileIdentity {
+        self.identity
     }
 
     /// Extends a file that is shorter than `len_bytes` to that length, durably. Returns the current length in bytes,
@@ -112,17 +146,66 @@ impl FileStore {
     ///
     /// # Errors
     ///
-    /// The error of the system; block devices cannot be extended.
+    /// The error of the system, and then the file is as it was; block devices cannot be extended.
     pub fn make_room(&self, len_bytes: u64) -> io::Result<u64> {
-        if self.current_len()? < len_bytes {
+        let mut made = Vec::new();
+        let extended = self.extend(len_bytes, &mut made);
+        if extended.is_err() {
+            self.undo(made);
+        } else {
+            self.made().extend(made);
+        }
+        extended
+    }
+
+    fn extend(&self, len_bytes: u64, made: &mut Vec<Made>) -> io::Result<u64> {
+        let before = self.file_len()?;
+        let grows = whole_blocks(before, self.geometry.granularity_bytes) < len_bytes;
+        if grows {
             self.file.set_len(len_bytes)?;
-            self.file.sync_all()?;
+            made.push(Made::Len { before, now: len_bytes });
         }
         let len = self.current_len()?;
         if self.preallocated && !self.capabilities.read_only && !self.is_block_device()? {
-            open::reserve(&self.file, len)?;
+            // What was served until now has its space.
+            made.push(made::reserve(&self.file, self.len(), len)?);
+        }
+        if grows {
+            self.file.sync_all()?;
         }
         Ok(len)
+    }
+
+    /// Keeps what was made since the store was opened: the file itself, its space, its length.
+    pub fn keep(&self) {
+        self.tentative.store(false, Ordering::Relaxed);
+        self.made().clear();
+    }
+
+    /// Takes back what was made since the store was opened or kept: a file that was created is removed, one that was made
+    /// longer gets its old length, and space that was set aside is given back. For a store that nothing was written to since.
+    pub fn take_back(&self) {
+        let made = std::mem::take(&mut *self.made());
+        self.undo(made);
+    }
+
+    fn undo(&self, made: Vec<Made>) {
+        made.into_iter().rev().for_each(|made| made.take_back(&self.file));
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a flush or a durable write has failed.
+    pub fn has_lost_writes(&self) -> bool {
+        self.durable.has_failed()
+    }
+
+    /// Lets flushes succeed again after a failed one, as a store does that is opened again. Whoever wrote must be told that
+    /// writes may be lost.
+    pub fn accept_loss(&self) {
+        self.durable.forget_failure();
     }
 
     /// Serves `len_bytes` from now on: the length that [`Self::make_room`] returned.
@@ -158,6 +241,20 @@ impl FileStore {
     /// Whether all of these bytes lie within the store.
     fn holds(&self, offset: u64, len: usize) -> bool {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.len())
+    }
+}
+
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        if *self.tentative.get_mut() {
+            self.take_back();
+        }
+    }
+}
+
+impl AsFd for FileStore {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -49,13 +49,15 @@
 mod allocation;
 mod file;
 pub mod filters;
+mod length;
 mod memory;
 mod request;
 
 use lunette_buffer::FileSlice;
 
 pub use allocation::{AllocationMap, Run};
-pub use file::{CopySource, FileIo, FileOp, FileOpKind, FileStore, InlineIo, OpenError, OpenOptions};
+pub use file::{CopySource, FileIdentity, FileIo, FileOp, FileOpKind, FileStore, InlineIo, OpenError, OpenOptions};
+pub use length::{LengthError, check_asked_len, whole_blocks};
 pub use memory::MemoryStore;
 pub use request::{Completion, CompletionSink, Op, OpKind, Outcome, StoreError};
 

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use lunette_buffer::{Buffer, Loan};
+use rustix::io::Errno;
 
 use crate::{AllocationMap, CopySource};
 
@@ -195,9 +196,27 @@ pub enum StoreError {
     /// The store has shut this process out for good, for example because another server has taken its place. It can only be opened again.
     #[error("the store has shut this process out: {0}")]
     ShutOut(String),
+    /// The device is gone, or the server of the file system.
+    #[error("the device or file system is gone: {0}; bring it back, then open the store again")]
+    Gone(io::Error),
     /// The operating system failed the request.
     #[error("input or output failed: {0}")]
     Io(#[from] io::Error),
+}
+
+impl StoreError {
+    /// The error for a failed system call on a file or block device.
+    pub(crate) fn of_system(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace,
+            // PERM is that of a block device that was set read only while it was open.
+            Some(Errno::ROFS | Errno::PERM) => Self::ReadOnly,
+            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM | Errno::STALE | Errno::NOTCONN | Errno::SHUTDOWN) => {
+                Self::Gone(error)
+            }
+            _ => Self::Io(error),
+        }
+    }
 }
 
 /// The error of [`Op::Copy`] on a store that cannot copy from other stores.
@@ -273,6 +292,31 @@ impl fmt::Debug for Completion {
         match &self.0 {
             Inner::Sink { tag, .. } => write!(f, "Completion(tag {tag})"),
             Inner::Call(_) => f.write_str("Completion(call)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_have_a_kind() {
+        let kind = |errno: Errno| match StoreError::of_system(errno.into()) {
+            StoreError::NoSpace => "no space",
+            StoreError::ReadOnly => "read only",
+            StoreError::Gone(_) => "gone",
+            StoreError::Io(_) => "io",
+            other => panic!("{other}"),
+        };
+        let table = [
+            ("no space", &[Errno::NOSPC, Errno::DQUOT, Errno::FBIG][..]),
+            ("read only", &[Errno::ROFS, Errno::PERM]),
+            ("gone", &[Errno::NXIO, Errno::NODEV, Errno::NOMEDIUM, Errno::STALE, Errno::NOTCONN, Errno::SHUTDOWN]),
+            ("io", &[Errno::IO, Errno::TIMEDOUT, Errno::NOMEM]),
+        ];
+        for (expected, errnos) in table {
+            assert!(errnos.iter().all(|errno| kind(*errno) == expected), "{expected}");
         }
     }
 }

@@ -85,6 +85,8 @@ pub(crate) enum LunChange {
     Extended(Size),
     /// The disk has grown to this many bytes. Found by asking the disk, not by [`between`].
     Grown(u64),
+    /// The disk has become shorter, and has this many bytes. Found like growth.
+    Shrunk(u64),
 }
 
 /// The changes that turn `old` into `new`: removals first, then additions.
@@ -371,6 +373,7 @@ impl fmt::Display for LunChange {
             Self::Added => f.write_str("added"),
             Self::Extended(Size(bytes)) => write!(f, "is to have {bytes} bytes at least"),
             Self::Grown(bytes) => write!(f, "has grown to {bytes} bytes"),
+            Self::Shrunk(bytes) => write!(f, "has shrunk to {bytes} bytes"),
         }
     }
 }

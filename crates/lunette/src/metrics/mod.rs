@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lunette_device::{CommandKind, InitiatorBytes, LATENCY_BOUNDS, UnitCounts};
+use lunette_device::{CommandKind, InitiatorBytes, LATENCY_BOUNDS, STORE_FAILURES, UnitCounts};
 use lunette_scsi::SenseKey;
 use lunette_scsi::persistent::ReservationType;
 use lunette_scsi::port_groups::AccessState;
@@ -252,6 +252,13 @@ fn luns(text: &mut Text, snapshot: &Snapshot) {
     for (target, lun) in &luns {
         for (sense, count) in errors(&lun.counts) {
             text.sample(name, &[("target", target), ("lun", &lun.lun), ("sense", &sense)], count);
+        }
+    }
+    let name = "lunette_lun_store_failures_total";
+    text.begin(name, Type::Counter, "Requests that a file, device or other store has failed, by the kind of failure.");
+    for (target, lun) in &luns {
+        for (failure, count) in STORE_FAILURES.iter().zip(lun.store_failures).filter(|(_, count)| *count > 0) {
+            text.sample(name, &[("target", target), ("lun", &lun.lun), ("failure", failure)], count);
         }
     }
     let name = "lunette_lun_command_duration_seconds";

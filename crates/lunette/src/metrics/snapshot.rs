@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_api::{Health, Trouble};
-use lunette_device::{InitiatorBytes, LogicalUnit, TargetDevice, UnitCounts};
+use lunette_device::{InitiatorBytes, LogicalUnit, STORE_FAILURES, TargetDevice, UnitCounts};
 use lunette_scsi::Lun;
 use lunette_scsi::persistent::ReservationType;
 use lunette_scsi::port_groups::AccessState;
@@ -62,6 +62,8 @@ pub(crate) struct LunNumbers {
     pub(super) reservation: Option<ReservationType>,
     /// By target port group.
     pub(super) access: Vec<(u16, AccessState)>,
+    /// In the order of [`STORE_FAILURES`].
+    pub(super) store_failures: [u64; STORE_FAILURES.len()],
     pub(crate) counts: UnitCounts,
 }
 
@@ -130,6 +132,7 @@ impl LunNumbers {
             free_bytes: space.map(|space| space.free_bytes),
             reservation: unit.reservation(),
             access: device.access_states(lun),
+            store_failures: unit.store_failures(),
             counts: unit.counts(),
         }
     }

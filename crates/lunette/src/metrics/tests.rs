@@ -22,6 +22,7 @@ fn lun(number: u16) -> LunNumbers {
         free_bytes: None,
         reservation: Some(ReservationType::WriteExclusive),
         access: vec![(1, AccessState::ActiveOptimized), (2, AccessState::Standby)],
+        store_failures: std::array::from_fn(|index| index as u64),
         counts: used_unit().counts(),
     }
 }
@@ -115,6 +116,7 @@ fn every_number_has_its_line() {
         (&format!("lunette_lun_commands_total{of_lun},op=\"read\"}}"), "1"),
         (&format!("lunette_lun_commands_total{of_lun},op=\"write\"}}"), "0"),
         (&format!("lunette_lun_errors_total{of_lun},sense=\"unit_attention\"}}"), "1"),
+        (&format!("lunette_lun_store_failures_total{of_lun},failure=\"no_space\"}}"), "2"),
         (&format!("lunette_lun_access_state{of_lun},group=\"2\",state=\"standby\"}}"), "1"),
         (
             "lunette_session_info{target=\"iqn.2026-11.test:disk\",initiator=\"iqn.2026-11.host:a\",address=\"192.0.2.1\",header_digest=\"None\",data_digest=\"CRC32C\",level=\"0\"}",

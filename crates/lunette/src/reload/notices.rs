@@ -12,7 +12,7 @@ const LOGOUT: &str = "is asked to log out, and its session ends after 3 s at the
 const MOVED: &str = "is asked to log out, and its next login is redirected";
 const LUNS_CHANGED: &str = "unit attention REPORTED LUNS DATA HAS CHANGED";
 const REPLACED: &str = "unit attentions POWER ON, RESET, OR BUS DEVICE RESET OCCURRED and INQUIRY DATA HAS CHANGED";
-const GROWN: &str = "unit attention CAPACITY DATA HAS CHANGED";
+const RESIZED: &str = "unit attention CAPACITY DATA HAS CHANGED";
 const STATES_CHANGED: &str = "unit attention ASYMMETRIC ACCESS STATE CHANGED, where its state or preference is another";
 const MAP_CHANGED: &str = "unit attentions REPORTED LUNS DATA HAS CHANGED, INQUIRY DATA HAS CHANGED or MODE PARAMETERS CHANGED, \
                            for the LUNs that it sees otherwise";
@@ -48,7 +48,7 @@ pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &Ses
             (sees(before) || sees(after)).then_some(match change {
                 LunChange::Removed | LunChange::Added => LUNS_CHANGED,
                 LunChange::Replaced => REPLACED,
-                LunChange::Extended(_) | LunChange::Grown(_) => GROWN,
+                LunChange::Extended(_) | LunChange::Grown(_) | LunChange::Shrunk(_) => RESIZED,
             })
         }
         Change::PortalRemoved(_)
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(between(LUNS, ONE, &plain), [LUNS_CHANGED]);
         assert_eq!(between(ONE, LUNS, &plain), [LUNS_CHANGED]);
         assert_eq!(between(LUNS, &LUNS.replace("/d", "/e"), &plain), [REPLACED]);
-        assert_eq!(between(LUNS, &LUNS.replace("\"/d\"", "\"/d\", create = \"1G\""), &plain), [GROWN]);
+        assert_eq!(between(LUNS, &LUNS.replace("\"/d\"", "\"/d\", create = \"1G\""), &plain), [RESIZED]);
         assert_eq!(between(LUNS, "", &plain), [LOGOUT]);
         let other = SessionStatus { target: Some("iqn.b".into()), ..plain };
         assert_eq!(between(LUNS, "", &other), [""; 0]);

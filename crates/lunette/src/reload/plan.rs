@@ -11,8 +11,9 @@ use lunette_target::{Growth, UnitChange, Update};
 use super::Spares;
 use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, LunEntry, Target, hosts};
-use crate::disk::{Disk, DiskStore};
+use crate::disk::{Disk, DiskStore, Place};
 use crate::failure::Failure;
+use crate::files::{is_replaced, warn_of_partial_block};
 use crate::recovery::Reopened;
 use crate::served::{self, OnTrouble, Secrets, Served, ServedTarget, lun};
 use crate::size::Size;
@@ -27,6 +28,10 @@ pub(super) struct Plan {
     refusal: Refusal,
     units: Vec<UnitChange>,
     growing: Vec<Growing>,
+    /// Files that were made longer for it.
+    extended: Vec<Arc<FileStore>>,
+    /// Stores whose lost writes initiators learn of by it.
+    lossy: Vec<Arc<FileStore>>,
 }
 
 /// The failures that refuse the plan as a whole.
@@ -62,10 +67,11 @@ impl Refusal {
     }
 }
 
-/// A disk that the configuration makes longer, or that has become longer by itself.
+/// A disk that the configuration makes longer, or that has another length than it is served with.
 struct Growing {
     target: String,
     number: u16,
+    place: Place,
     unit: Arc<LogicalUnit>,
     store: Arc<FileStore>,
     /// The length that the configuration asks for; zero when it asks for none.
@@ -73,15 +79,17 @@ struct Growing {
 }
 
 impl Plan {
-    /// Opens what `changes` add, and finds what no configuration shows: changed secrets and longer disks.
+    /// Opens what `changes` add, and finds what no configuration shows: changed secrets, other files under the paths of disks,
+    /// and other lengths.
     pub(super) fn new(
         served: &Served,
         spares: &Spares,
         config: &Config,
-        changes: Vec<Change>,
+        mut changes: Vec<Change>,
         refusal: Refusal,
     ) -> Result<Self, Failure> {
         let mut plan = Self::empty(served, spares, refusal);
+        changes.extend(plan.find_reopened(&changes));
         for change in &changes {
             plan.close(change)?;
         }
@@ -136,7 +144,37 @@ impl Plan {
     fn empty(served: &Served, spares: &Spares, refusal: Refusal) -> Self {
         let (served, spares) = (served.clone(), spares.clone());
         let (changes, unchanged, units, growing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { changes, served, spares, unchanged, refusal, units, growing }
+        let (extended, lossy) = (Vec::new(), Vec::new());
+        Self { changes, served, spares, unchanged, refusal, units, growing, extended, lossy }
+    }
+
+    /// Finds the disks of unchanged LUNs that are to be opened again: another file has the path, or a flush has failed. The
+    /// administrator who lets the server look again has seen to the medium.
+    fn find_reopened(&mut self, changes: &[Change]) -> Vec<Change> {
+        let goes = |name: &str, lun: u16| {
+            changes.iter().any(|change| match change {
+                Change::TargetRemoved(target) => target == name,
+                Change::Lun { target, number, change: LunChange::Removed | LunChange::Replaced } => {
+                    target == name && *number == lun
+                }
+                _ => false,
+            })
+        };
+        let mut reopened = Vec::new();
+        for (name, target) in &self.served.targets {
+            for (number, disk) in target.disks.iter().filter(|(number, _)| !goes(name, **number)) {
+                let DiskStore::File(store) = &disk.store else { continue };
+                let is_lossy = store.has_lost_writes();
+                if is_lossy {
+                    self.lossy.push(Arc::clone(store));
+                }
+                if is_lossy || is_replaced(&disk.config.name.place, store) {
+                    let change = LunChange::Replaced;
+                    reopened.push(Change::Lun { target: name.clone(), number: *number, change });
+                }
+            }
+        }
+        reopened
     }
 
     /// Removes something. Its store is kept for additions.
@@ -221,7 +259,7 @@ impl Plan {
         }
     }
 
-    /// Finds the disks that have grown or are to grow.
+    /// Finds the disks that have another length, or are to have one.
     fn measure(&mut self, config: &Config, changes: &[Change]) -> Result<(), Failure> {
         for target in &config.targets {
             let Some(disks) = self.served.targets.get(&target.name).map(|open| open.disks.clone()) else { continue };
@@ -246,7 +284,8 @@ impl Plan {
     pub(super) fn update(&mut self, config: &Config) -> Result<Update, Failure> {
         let port_groups = self.port_groups(config)?;
         let mut growth = Vec::new();
-        for Growing { target, number, unit, store, at_least } in std::mem::take(&mut self.growing) {
+        for Growing { target, number, place, unit, store, at_least } in std::mem::take(&mut self.growing) {
+            let before = store.geometry().len_bytes;
             let len = match store.make_room(at_least) {
                 Ok(len) => len,
                 Err(error) => {
@@ -254,7 +293,10 @@ impl Plan {
                     continue;
                 }
             };
-            self.changes.push(Change::Lun { target, number, change: LunChange::Grown(len) });
+            self.extended.push(Arc::clone(&store));
+            warn_of_partial_block(&format!("target {target}: LUN {number}"), &place.to_string(), &store, &unit);
+            let change = if len < before { LunChange::Shrunk(len) } else { LunChange::Grown(len) };
+            self.changes.push(Change::Lun { target, number, change });
             growth.push(Growth { unit, grow: Box::new(move || store.serve_len(len)) });
         }
         Ok(Update {
@@ -267,6 +309,17 @@ impl Plan {
             units: std::mem::take(&mut self.units),
             growth,
         })
+    }
+
+    /// Ends the plan: what was made on file systems is kept when the server has switched over, else taken back.
+    pub(super) fn settle(&mut self, has_switched: bool) {
+        for store in self.extended.drain(..) {
+            if has_switched { store.keep() } else { store.take_back() }
+        }
+        if has_switched {
+            self.served.keep();
+            self.lossy.drain(..).for_each(|store| store.accept_loss());
+        }
     }
 
     /// Prepares other target port groups.
@@ -284,7 +337,7 @@ impl Plan {
 }
 
 impl Growing {
-    /// Measures one disk. A disk that has shrunk cannot be served any longer.
+    /// Measures one disk.
     fn find(target: &str, number: u16, disk: &Disk, at_least: u64) -> Result<Option<Self>, String> {
         if matches!(disk.store, DiskStore::Absent(_)) {
             // It gets its length when it is opened.
@@ -295,17 +348,14 @@ impl Growing {
         };
         let unknown = |error: io::Error| format!("cannot find out its length: {error}");
         let (served, now) = (store.geometry().len_bytes, store.current_len().map_err(unknown)?);
-        if now < served {
-            return Err(format!("the disk has shrunk from {served} to {now} bytes; make it as long as it was"));
-        }
         if now == served && at_least <= now {
             return Ok(None);
         }
         if at_least > now && store.is_block_device().map_err(unknown)? {
             return Err("create cannot make a block device longer; resize the device itself".into());
         }
-        let (unit, store) = (Arc::clone(&disk.unit), Arc::clone(store));
-        Ok(Some(Self { target: target.into(), number, unit, store, at_least }))
+        let (place, unit, store) = (disk.config.name.place.clone(), Arc::clone(&disk.unit), Arc::clone(store));
+        Ok(Some(Self { target: target.into(), number, place, unit, store, at_least }))
     }
 }
 

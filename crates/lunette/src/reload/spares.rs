@@ -10,6 +10,7 @@ use lunette_store::{FileStore, MemoryStore, Store};
 
 use crate::disk::{Disk, DiskConfig, DiskName, DiskStore};
 use crate::failure::Failure;
+use crate::files::is_replaced;
 
 /// The open stores, as long as the server holds them.
 #[derive(Clone, Default)]
@@ -61,7 +62,8 @@ impl Spares {
             spare.store.open().filter(|store| match store {
                 DiskStore::Memory(_) => same && here,
                 DiskStore::Shared(_) | DiskStore::Absent(_) => false,
-                DiskStore::File(_) | DiskStore::Image(_) | DiskStore::Other(_) => same && may_write(store),
+                DiskStore::File(file) => same && may_write(store) && !is_replaced(&wanted.name.place, file),
+                DiskStore::Image(_) | DiskStore::Other(_) => same && may_write(store),
             })
         };
         let (index, store) = self.0.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;

@@ -45,6 +45,16 @@ impl DurabilityTracker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether an operation has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.lock().failed.is_some()
+    }
+
+    /// Forgets a failure: what was lost is known, and later operations count by themselves.
+    pub(crate) fn forget_failure(&self) {
+        self.lock().failed = None;
+    }
+
     /// Registers a durable operation before it starts. Fails when an earlier one has failed.
     pub(crate) fn start(self: &Arc<Self>) -> Result<DurableOp, StoreError> {
         let mut state = self.lock();

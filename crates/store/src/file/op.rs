@@ -32,7 +32,7 @@ pub struct FileOp {
 /// The kinds of file operations.
 #[derive(Debug)]
 pub enum FileOpKind {
-    /// Fills the whole of `into`; bytes beyond the end of the file are zero.
+    /// Fills the whole of `into`. A read that meets the end of the file fails with [`StoreError::OutOfRange`].
     Read {
         /// Offset in the file.
         offset: u64,
@@ -71,7 +71,7 @@ pub enum FileOpKind {
     /// Copies a range of another file, or another range of this one (`copy_file_range`). Falls back to reading and
     /// writing.
     Copy {
-        /// The source file. Bytes beyond its end are zero.
+        /// The source file. A copy that meets its end fails with [`StoreError::OutOfRange`].
         source: Arc<File>,
         /// Offset in the source file.
         source_offset: u64,
@@ -97,7 +97,8 @@ impl FileOp {
         let file = &*self.file;
         match self.kind {
             FileOpKind::Read { offset, mut into } => {
-                Outcome::new(read(file, offset, &mut into).map_err(StoreError::Io), Some(into))
+                let result = read(file, offset, &mut into);
+                Outcome::new(result, Some(into))
             }
             FileOpKind::Write { offset, from, dsync } => {
                 let result = if dsync { write_dsync(file, offset, &from) } else { write(file, offset, &from) };
@@ -135,33 +136,29 @@ pub(crate) const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(Falloc
 /// Makes a range read as zero, and keeps its space.
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
-pub(crate) fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
+pub(crate) fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> Result<(), StoreError> {
     while !into.is_empty() {
         match file.read_at(into, offset) {
-            Ok(0) => {
-                into.fill(0);
-                return Ok(());
-            }
+            Ok(0) => return Err(ends_before(offset, into.len() as u64)),
             Ok(len) => {
                 into = &mut into[len..];
                 offset += len as u64;
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(StoreError::of_system(error)),
         }
     }
     Ok(())
 }
 
-pub(crate) fn write(file: &File, offset: u64, from: &[u8]) -> Result<(), StoreError> {
-    file.write_all_at(from, offset).map_err(write_error)
+/// The file ends at `offset` now, or before. It has become shorter, because requests were checked against the length that
+/// is served. Zeroes would look like data.
+fn ends_before(offset: u64, len: u64) -> StoreError {
+    StoreError::OutOfRange { offset, len, store_len: offset }
 }
 
-fn write_error(error: io::Error) -> StoreError {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoSpace,
-        _ => StoreError::Io(error),
-    }
+pub(crate) fn write(file: &File, offset: u64, from: &[u8]) -> Result<(), StoreError> {
+    file.write_all_at(from, offset).map_err(StoreError::of_system)
 }
 
 pub(crate) fn flush_failed(error: impl Into<io::Error>) -> StoreError {
@@ -193,9 +190,9 @@ fn write_dsync(file: &File, mut offset: u64, mut from: &[u8]) -> Result<(), Stor
                 write(file, offset, from)?;
                 return sync(file);
             }
-            Err(error @ (Errno::NOSPC | Errno::DQUOT)) => {
-                // Either there is no room for the bytes, which is harmless; or earlier bytes found no room on their way
-                // to the medium, and are lost. In the first case an ordinary write fails too.
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::ROFS | Errno::PERM)) => {
+                // Either these bytes are refused, which is harmless; or earlier bytes were refused on their way to the
+                // medium, and are lost. In the first case an ordinary write fails too.
                 write(file, offset, from)?;
                 return Err(flush_failed(error));
             }
@@ -216,7 +213,7 @@ fn zero(file: &File, offset: u64, len: u64, may_punch: bool) -> Result<(), Store
             Ok(()) => return Ok(()),
             // Not supported here, or not for a range with this alignment.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV | Errno::PERM) => {}
-            Err(error) => return Err(write_error(error.into())),
+            Err(error) => return Err(StoreError::of_system(error.into())),
         }
     }
     write_zeroes(file, offset, len)
@@ -238,15 +235,14 @@ fn copy(source: &File, source_offset: u64, file: &File, offset: u64, len: u64) -
     while done < len {
         let (mut from, mut to) = (source_offset + done, offset + done);
         match copy_file_range(source, Some(&mut from), file, Some(&mut to), (len - done) as usize) {
-            // The source ends here.
-            Ok(0) => return zero(file, offset + done, len - done, false),
+            Ok(0) => return Err(ends_before(source_offset + done, len - done)),
             Ok(copied) => done += copied as u64,
             Err(Errno::INTR) => {}
             // Not supported here, or not for these two files or ranges.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::XDEV | Errno::PERM) => {
                 return copy_bytes(source, source_offset + done, file, offset + done, len - done);
             }
-            Err(error) => return Err(write_error(error.into())),
+            Err(error) => return Err(StoreError::of_system(error.into())),
         }
     }
     Ok(())
@@ -278,14 +274,14 @@ fn allocation(file: &File, offset: u64, len: u64, found: &AllocationMap) -> Resu
                 found.push(Run { len: end - next, allocated: true });
                 return Ok(());
             }
-            Err(error) => return Err(StoreError::Io(error.into())),
+            Err(error) => return Err(StoreError::of_system(error.into())),
         };
         let hole = match seek(file, SeekFrom::Hole(data)) {
             _ if data == end => end,
             Ok(at) => at.min(end),
             // The file was truncated after the first seek.
             Err(Errno::NXIO) => data,
-            Err(error) => return Err(StoreError::Io(error.into())),
+            Err(error) => return Err(StoreError::of_system(error.into())),
         };
         let goes_on = found.push(Run { len: data - next, allocated: false })
             && found.push(Run { len: hole - data, allocated: true });

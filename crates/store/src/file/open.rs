@@ -1,15 +1,17 @@
 //! Opening files and block devices, and detecting their capabilities.
 
-use std::fs::{self, File, FileType, TryLockError};
+use std::fs::{self, File, FileType};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor};
-use rustix::io::Errno;
+use rustix::fs::{OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor};
 
+use super::holders;
+use super::lock::{self, NotLocked};
+use super::made::{Made, reserve};
 use super::op::PUNCH;
-use crate::{Capabilities, Geometry};
+use crate::{Capabilities, Geometry, LengthError, check_asked_len, whole_blocks};
 
 /// Lengths of regular files are multiples of this, the smallest logical block of SCSI disks.
 const FILE_GRANULARITY_BYTES: u32 = 512;
@@ -27,16 +29,20 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// writing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Creates a sparse file of this many bytes when the path does not exist. An existing file is not changed.
+    /// Creates a sparse file of this many bytes, a whole number of blocks of 512, when the path does not exist. An existing
+    /// file is not changed.
     pub create: Option<u64>,
     /// Opens the file for reading only, without a lock.
     pub read_only: bool,
     /// Allocates the space of the whole file and keeps it, if the file is writable: no write fails for lack of space,
     /// and an unmap frees nothing.
     pub preallocate: bool,
-    /// Permits a regular file of any length, with requests exact to the byte, for tools that copy files. Otherwise a
-    /// file consists of one or more whole blocks.
+    /// Permits a regular file of any length, with requests exact to the byte, for tools that copy files. Otherwise the
+    /// store has the whole blocks of 512 bytes of a file, at least one.
     pub any_length: bool,
+    /// Takes back what opening has made when the store is dropped before it was
+    /// [kept](crate::FileStore::keep): for a change that may still be refused.
+    pub tentative: bool,
 }
 
 /// Why a file or block device cannot serve as a store.
@@ -80,21 +86,24 @@ pub enum OpenError {
         /// The type of the file at the path.
         found: &'static str,
     },
-    /// The length is zero or not a multiple of the block size.
-    #[error("{path}: {len_bytes} bytes are not a positive multiple of {multiple_bytes}; resize it (truncate -s)")]
+    /// The length to create is not a whole number of blocks, or there is no whole block.
+    #[error("{path}: {source}")]
     Length {
         /// The path as given.
         path: PathBuf,
-        /// The actual or requested length in bytes.
-        len_bytes: u64,
-        /// The required multiple in bytes.
-        multiple_bytes: u32,
+        /// The actual or requested length, and which ones are right.
+        source: LengthError,
     },
-    /// Another process serves the file, or has the device mounted or in use.
-    #[error("{path}: in use by another process or mounted; stop or unmount that first (fuser -v {path} names it)")]
+    /// Another program uses the file or device: it has locked it, shows it as another device, or has it mounted.
+    #[error(
+        "{path}: in use by {}; stop or unmount that first (fuser -v {path} names what has it open)",
+        holder.as_deref().unwrap_or("another process or mounted")
+    )]
     InUse {
         /// The path as given.
         path: PathBuf,
+        /// What uses it, where that is known.
+        holder: Option<String>,
     },
     /// A system call failed.
     #[error("{path}: cannot {action}: {source}{}", lunette_files::remedy(source))]
@@ -114,19 +123,36 @@ pub(crate) struct Opened {
     pub(crate) capabilities: Capabilities,
     /// No read and no write waits for a medium.
     pub(crate) in_memory: bool,
+    /// What opening has made, in this order.
+    pub(crate) made: Vec<Made>,
 }
 
+/// Opens the file or device at `path`. After a failure there is nothing on the file system that was not there before.
 pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     // Before opening, because opening a pipe or a tape has side effects.
-    match fs::metadata(path) {
-        Ok(found) => check_type(path, found.file_type())?,
+    let created = match fs::metadata(path) {
+        Ok(found) => check_type(path, found.file_type()).map(|()| None)?,
         Err(error) if error.kind() == ErrorKind::NotFound => match options.create {
             Some(len_bytes) => create(path, len_bytes, options.any_length)?,
             None => return Err(missing(path, !options.read_only)),
         },
         Err(error) => return Err(failed(path, "look it up")(error)),
+    };
+    match open_existing(path, options) {
+        Ok(mut opened) => {
+            if let Some(file) = created {
+                // With the file goes all that belongs to it.
+                opened.made = vec![Made::new_file(path, &file)];
+            }
+            Ok(opened)
+        }
+        Err(error) => {
+            if let Some(file) = created {
+                Made::new_file(path, &file).take_back(&file);
+            }
+            Err(error.with_holder())
+        }
     }
-    open_existing(path, options)
 }
 
 fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
@@ -142,8 +168,8 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
         .map_err(failed(path, "open it"))?;
     let metadata = file.metadata().map_err(failed(path, "look it up"))?;
     check_type(path, metadata.file_type())?;
-    if !is_device && !read_only {
-        lock(path, &file)?;
+    if !read_only {
+        if is_device { lock::lock_bytes(&file) } else { lock::lock_file(&file) }.map_err(not_locked(path))?;
     }
     let mut geometry = if is_device { device_geometry(&file, &metadata) } else { Ok(file_geometry(&metadata)) }
         .map_err(failed(path, "find out its block size"))?;
@@ -151,11 +177,16 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
     if options.any_length && !is_device {
         geometry.granularity_bytes = 1;
     } else {
-        check_len(path, geometry.len_bytes, geometry.granularity_bytes)?;
+        let Geometry { len_bytes, granularity_bytes, .. } = geometry;
+        geometry.len_bytes = whole_blocks(len_bytes, granularity_bytes);
+        if geometry.len_bytes == 0 {
+            return Err(not_a_length(path)(LengthError { len_bytes, block_bytes: granularity_bytes }));
+        }
     }
     let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(&file, &geometry) };
+    let mut made = Vec::new();
     if options.preallocate && !read_only && !is_device {
-        reserve(&file, geometry.len_bytes).map_err(failed(path, "reserve its space"))?;
+        made.push(reserve(&file, 0, geometry.len_bytes).map_err(failed(path, "reserve its space"))?);
     }
     let unmaps = punches && !options.preallocate;
     let capabilities = Capabilities {
@@ -169,7 +200,7 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
         memory: false,
     };
     let in_memory = !is_device && is_in_memory(&file);
-    Ok(Opened { file, geometry, capabilities, in_memory })
+    Ok(Opened { file, geometry, capabilities, in_memory, made })
 }
 
 /// Whether the file system has no medium. One that does not say has one.
@@ -189,41 +220,57 @@ fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
     Err(OpenError::WrongType { path: path.to_owned(), found })
 }
 
-fn check_len(path: &Path, len_bytes: u64, multiple_bytes: u32) -> Result<(), OpenError> {
-    if len_bytes > 0 && len_bytes.is_multiple_of(multiple_bytes.into()) {
-        return Ok(());
-    }
-    Err(OpenError::Length { path: path.to_owned(), len_bytes, multiple_bytes })
-}
-
-/// Creates a sparse file that survives a power cut from the start.
-fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<(), OpenError> {
+/// Creates a sparse file that survives a power cut from the start. Gives the file, unless another process has created it.
+fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<Option<File>, OpenError> {
     if !any_length {
-        check_len(path, len_bytes, FILE_GRANULARITY_BYTES)?;
+        check_asked_len(len_bytes, FILE_GRANULARITY_BYTES).map_err(not_a_length(path))?;
     }
     let file = match File::create_new(path) {
         Ok(file) => file,
-        // Another process has created the file. It is opened like any existing file.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        // It is opened like any existing file.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(path, false)),
         Err(error) => return Err(failed(path, "create it")(error)),
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let made = file.set_len(len_bytes).and_then(|()| file.sync_all()).and_then(|()| File::open(folder)?.sync_all());
-    made.map_err(|error| {
-        // Leave no file of the wrong length behind. If this fails too, the error for the caller is the same.
-        let _ = fs::remove_file(path);
-        failed(path, "give the new file its length")(error)
-    })
+    match made {
+        Ok(()) => Ok(Some(file)),
+        Err(error) => {
+            Made::new_file(path, &file).take_back(&file);
+            Err(failed(path, "give the new file its length")(error))
+        }
+    }
 }
 
-/// Takes the lock that all writers of a file take. It is released with the open file.
-fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(failed(path, "lock it")(error)),
+impl OpenError {
+    /// Looks for what uses the file, when none of it is this attempt's own any more.
+    fn with_holder(self) -> Self {
+        match self {
+            Self::InUse { path, holder: None } => {
+                let holder = holders::describe(&path, None);
+                Self::InUse { path, holder }
+            }
+            other => other,
+        }
     }
+}
+
+fn not_locked(path: &Path) -> impl FnOnce(NotLocked) -> OpenError {
+    let path = path.to_owned();
+    move |why| match why {
+        NotLocked::Held(known) => {
+            let holder = known.and_then(|pid| holders::describe(&path, Some(pid)));
+            OpenError::InUse { path, holder }
+        }
+        NotLocked::Loop(device) => OpenError::InUse { path, holder: Some(format!("the loop device {device}")) },
+        NotLocked::Failed(source) => OpenError::Io { path, action: "lock it", source },
+    }
+}
+
+fn not_a_length(path: &Path) -> impl FnOnce(LengthError) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Length { path, source }
 }
 
 /// Nothing is there: no file, or not even its folder.
@@ -241,7 +288,7 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenEr
         ErrorKind::NotFound => missing(&path, false),
         ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnlyFileSystem { path },
         ErrorKind::PermissionDenied => OpenError::Permission { path },
-        ErrorKind::ResourceBusy => OpenError::InUse { path },
+        ErrorKind::ResourceBusy => OpenError::InUse { path, holder: None },
         _ => OpenError::Io { path, action, source },
     }
 }
@@ -268,17 +315,6 @@ fn file_punches(file: &File, geometry: &Geometry) -> bool {
     let block = u64::from(geometry.unmap_bytes);
     let beyond = geometry.len_bytes.next_multiple_of(block);
     fallocate(file, PUNCH, beyond, block).is_ok()
-}
-
-/// Allocates all holes up to `len_bytes`, without changing existing data.
-pub(crate) fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
-    loop {
-        match fallocate(file, FallocateFlags::KEEP_SIZE, 0, len_bytes) {
-            // The next call continues where a signal interrupted this one.
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
 }
 
 fn device_geometry(file: &File, metadata: &fs::Metadata) -> io::Result<Geometry> {

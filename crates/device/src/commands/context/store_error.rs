@@ -21,10 +21,14 @@ pub(crate) fn to_sense(error: &StoreError, kind: OpKind, offset: u64, unit: &Log
         StoreError::ShutOut(_) if unit.config().shared => {
             SenseData::not_ready(AdditionalSense::ACCESS_STATE_TRANSITION)
         }
-        StoreError::ShutOut(_) => SenseData::not_ready(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
+        StoreError::ShutOut(_) | StoreError::Gone(_) => {
+            SenseData::not_ready(AdditionalSense::MANUAL_INTERVENTION_REQUIRED)
+        }
         StoreError::Io(_) => medium_error(kind).with_information(lba),
     };
-    tracing::warn!(serial = %unit.config().serial, ?kind, lba, %error, "a store failed");
+    if let Some(unlogged) = unit.failures().note(error, (unit.config().clock)()) {
+        tracing::warn!(serial = %unit.config().serial, ?kind, lba, unlogged, %error, "a store failed");
+    }
     sense
 }
 
@@ -36,4 +40,42 @@ fn medium_error(kind: OpKind) -> SenseData {
         }
     };
     SenseData::medium_error(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+
+    use lunette_scsi::SenseKey;
+    use lunette_store::MemoryStore;
+
+    use super::*;
+    use crate::unit::LogicalUnitConfig;
+
+    #[test]
+    fn each_failure_of_a_store_has_its_sense_data() {
+        let config = LogicalUnitConfig::new(Arc::new(MemoryStore::new(1 << 20).unwrap()), "1");
+        let unit = LogicalUnit::new(config).unwrap();
+        let io = || std::io::Error::from(ErrorKind::Other);
+        let table = [
+            (StoreError::ReadOnly, SenseKey::DATA_PROTECT, AdditionalSense::WRITE_PROTECTED),
+            (StoreError::NoSpace, SenseKey::DATA_PROTECT, AdditionalSense::SPACE_ALLOCATION_FAILED),
+            (
+                StoreError::OutOfRange { offset: 0, len: 1, store_len: 0 },
+                SenseKey::ILLEGAL_REQUEST,
+                AdditionalSense::LBA_OUT_OF_RANGE,
+            ),
+            (StoreError::FlushFailed(Arc::new(io())), SenseKey::MEDIUM_ERROR, AdditionalSense::WRITE_ERROR),
+            (StoreError::Gone(io()), SenseKey::NOT_READY, AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
+            (StoreError::ShutOut("x".into()), SenseKey::NOT_READY, AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
+            (StoreError::Io(io()), SenseKey::MEDIUM_ERROR, AdditionalSense::WRITE_ERROR),
+        ];
+        for (error, key, code) in table {
+            let sense = to_sense(&error, OpKind::Write, 512, &unit);
+            assert_eq!((sense.key, sense.code), (key, code), "{error}");
+        }
+        let read = to_sense(&StoreError::Io(io()), OpKind::Read, 1024, &unit);
+        assert_eq!((read.key, read.code), (SenseKey::MEDIUM_ERROR, AdditionalSense::UNRECOVERED_READ_ERROR));
+    }
 }

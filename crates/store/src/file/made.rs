@@ -1,0 +1,103 @@
+//! What opening or extending a file has made on the file system, as long as it can be taken back.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+
+use super::FileIdentity;
+use super::op::PUNCH;
+
+/// One thing that was made. It is taken back only while nothing was written to the file.
+#[derive(Debug)]
+pub(super) enum Made {
+    /// The file itself, which was changed last at this time.
+    File { path: PathBuf, changed: Option<SystemTime> },
+    /// Space for the holes from this offset on, beyond the blocks that the file had.
+    Space { from: u64, blocks: u64 },
+    /// A greater length than this one.
+    Len { before: u64, now: u64 },
+}
+
+impl Made {
+    /// The new file at `path`.
+    pub(super) fn new_file(path: &Path, file: &File) -> Self {
+        Self::File { path: path.to_owned(), changed: changed(file) }
+    }
+
+    /// Takes it back. What fails here is logged: the caller has another error to report.
+    pub(super) fn take_back(self, file: &File) {
+        let result = match &self {
+            Self::File { path, changed } => remove(path, *changed, file),
+            Self::Space { from, blocks } => release(file, *from, *blocks),
+            Self::Len { before, now } => shorten(file, *before, *now),
+        };
+        if let Err(error) = result {
+            tracing::warn!(made = ?self, %error, "what was made on a file system cannot be taken back");
+        }
+    }
+}
+
+/// Allocates all holes between two offsets, without changing existing data. After a failure the file has the space that
+/// it had before.
+pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
+    let made = Made::Space { from, blocks: file.metadata()?.blocks() };
+    while from < to {
+        match fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from) {
+            Ok(()) => break,
+            // The next call continues where a signal interrupted this one.
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                // The system may have allocated a part (fallocate(2)).
+                made.take_back(file);
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Removes a file, unless something was written to it, or another one has taken its place.
+fn remove(path: &Path, made: Option<SystemTime>, file: &File) -> io::Result<()> {
+    if changed(file) == made && FileIdentity::at(path)? == FileIdentity::of_file(file)? {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+fn changed(file: &File) -> Option<SystemTime> {
+    file.metadata().and_then(|metadata| metadata.modified()).ok()
+}
+
+/// Punches what reads as a hole: the system reports space that was set aside and never written as holes.
+fn release(file: &File, from: u64, blocks: u64) -> io::Result<()> {
+    let (mut next, end) = (from, file.metadata()?.len());
+    while next < end && file.metadata()?.blocks() > blocks {
+        let hole = match seek(file, SeekFrom::Hole(next)) {
+            Ok(hole) if hole < end => hole,
+            Ok(_) | Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let data = match seek(file, SeekFrom::Data(hole)) {
+            Ok(data) => data.min(end),
+            Err(Errno::NXIO) => end,
+            Err(error) => return Err(error.into()),
+        };
+        fallocate(file, PUNCH, hole, data - hole)?;
+        next = data;
+    }
+    Ok(())
+}
+
+/// Cuts a file to the length that it had, unless another program has changed the length since.
+fn shorten(file: &File, before: u64, now: u64) -> io::Result<()> {
+    if file.metadata()?.len() == now {
+        file.set_len(before)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
