@@ -11,6 +11,7 @@ mod api;
 mod browser;
 mod ceph;
 mod configured;
+pub mod disks;
 mod durability;
 pub mod failover;
 mod foreign;

@@ -1,6 +1,6 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask ceph`,
-//! `cargo xtask failover`, `cargo xtask api`, `cargo xtask package`.
+//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask disks`,
+//! `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask api`, `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ mod api;
 mod ceph;
 mod compare;
 mod count;
+mod disks;
 mod encryption;
 mod failover;
 mod fuzz;
@@ -56,6 +57,8 @@ enum Chore {
     Sim(sim::Arguments),
     /// Random walks of hostile peers against the server and the client that ship.
     Hostile(hostile::Arguments),
+    /// Random walks of what happens to the file below a disk, with a disk that is read and written meanwhile.
+    Disks(disks::Arguments),
     /// A Ceph cluster on this machine, for tests of disks in Ceph.
     Ceph(ceph::Arguments),
     /// Faults of two gateways to one disk in Ceph, under a load that compares every byte.
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Chore::Profile(arguments) => profile::run(&arguments),
         Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Hostile(arguments) => hostile::run(&arguments),
+        Chore::Disks(arguments) => disks::run(&arguments),
         Chore::Ceph(arguments) => ceph::run(&arguments),
         Chore::Failover(arguments) => failover::run(&arguments),
         Chore::Package(arguments) => package::run(&arguments),

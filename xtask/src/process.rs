@@ -33,7 +33,7 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
 
 /// Builds the programs that the checks start: the command, its hostile peers, and the laboratory.
 pub(crate) fn build_for_checks() -> Result<()> {
-    build(&["lunette", "lunette-hostile", "lunette-lab"])
+    build(&["lunette", "lunette-disks", "lunette-hostile", "lunette-lab"])
 }
 
 /// Builds a program with the compiler's checks in it, and gives its path.

@@ -1,4 +1,4 @@
-//! The check that docs/protocol.md, docs/limits.md and docs/ecl-rules.md name only files, tests and constants that exist.
+//! The check that docs/protocol.md, docs/limits.md, docs/disks.md and docs/ecl-rules.md name only files, tests and constants that exist.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,6 +11,7 @@ use crate::process::root;
 /// The documents, relative to the root.
 const PROTOCOL: &str = "docs/protocol.md";
 const LIMITS: &str = "docs/limits.md";
+const DISKS: &str = "docs/disks.md";
 const ECL_RULES: &str = "docs/ecl-rules.md";
 
 /// Where the tests of docs/ecl-rules.md are that it names without a file, and the folder of the files that it names.
@@ -30,14 +31,14 @@ pub(crate) fn check() -> Result<()> {
     for folder in FOLDERS {
         definitions.collect(&root().join(folder))?;
     }
-    for document in [PROTOCOL, LIMITS, ECL_RULES] {
+    for document in [PROTOCOL, LIMITS, DISKS, ECL_RULES] {
         let text = read(document)?;
         let lost: Vec<&str> = quoted(&text).filter(|name| !definitions.have(name)).collect();
         if !lost.is_empty() {
             bail!("{document} names what does not exist: {}", lost.join(", "));
         }
     }
-    for document in [LIMITS, ECL_RULES] {
+    for document in [LIMITS, DISKS, ECL_RULES] {
         let unproven: Vec<String> = unproven_rows(&read(document)?);
         if !unproven.is_empty() {
             bail!("{document} has rows without a test: {}", unproven.join(", "));

@@ -616,6 +616,25 @@ pub(crate) fn one_lun(keys: &str) -> DiskConfig {
 mod tests {
     use super::*;
 
+    #[test]
+    fn asked_lengths_of_disks_are_whole_blocks() {
+        let said = |keys: &str| {
+            parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 0, {keys} }}]")).map(drop).err()
+        };
+        for (keys, nearest) in [
+            (r#"disk = "/d", create = "2097153""#, "use 2097152 or 2097664"),
+            (r#"disk = "/d", create = "2097664", block_size = 4096"#, "use 2097152 or 2101248"),
+            (r#"disk = "/d", create = "0""#, "use 512"),
+            (r#"disk = "mem:1000""#, "use 512 or 1024"),
+        ] {
+            let said = said(keys).unwrap_or_default();
+            assert!(said.contains("LUN 0") && said.contains(nearest), "{keys}: {said}");
+        }
+        for keys in [r#"disk = "/d", create = "2097664""#, r#"disk = "mem:1M", quantum = 4096"#] {
+            assert_eq!(said(keys), None, "{keys}");
+        }
+    }
+
     const WHOLE: &str = r#"
         listen = ["0.0.0.0:3260", "[::1]:860", "192.0.2.7"]
         state = "/var/lib/lunette/state"

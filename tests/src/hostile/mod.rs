@@ -17,7 +17,7 @@ mod against_server;
 mod breaks;
 mod clients;
 mod commands;
-mod dice;
+pub(crate) mod dice;
 mod fault;
 mod initiator;
 mod lies;

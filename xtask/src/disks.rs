@@ -1,0 +1,34 @@
+//! `cargo xtask disks`: random walks of what happens to the file below a disk. They need root.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::process;
+
+/// Walks over small file systems of their own.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Walks.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed.
+    #[arg(long, value_name = "SEED")]
+    first: Option<u64>,
+    /// Makes only the walk of this seed and shows its steps.
+    #[arg(long, value_name = "SEED")]
+    trace: Option<u64>,
+}
+
+/// Builds all participants and runs the campaign, which reports the faults.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    process::build_for_checks()?;
+    let folder = process::target_dir().join("checks");
+    let mut command = Command::new(folder.join("lunette-disks"));
+    command.env("LUNETTE_BIN", folder.join("lunette")).current_dir(process::root());
+    for (name, value) in [("--seeds", arguments.seeds), ("--first", arguments.first), ("--trace", arguments.trace)] {
+        command.args(value.map(|value| format!("{name}={value}")));
+    }
+    let status = command.status().context("cannot start lunette-disks")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
