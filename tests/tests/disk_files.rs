@@ -82,7 +82,7 @@ fn a_file_that_is_cut_is_a_shorter_disk() {
     assert!(log.contains("LUN 0 has grown to 8388608 bytes"), "{log}");
     assert_eq!(initiator.test_unit_ready(0).sense(), CAPACITY_CHANGED);
     assert_eq!(read(&mut initiator, 6 * MIB).good(), [0; 512]);
-    server.await_log("LUN 0: the file is in order again", 1);
+    server.await_log("LUN 0 is served as configured again", 1);
     server.stop();
 }
 

@@ -49,6 +49,14 @@ pub enum Cause {
     Secret,
     /// A change of the configuration could not be made to it; what was served before goes on.
     NotChanged,
+    /// The file of a disk is shorter than the disk was.
+    FileShorter,
+    /// Another file has the path of a disk's file.
+    FileReplaced,
+    /// The file of a disk was deleted.
+    FileDeleted,
+    /// A flush of a disk has failed.
+    WritesLost,
 }
 
 /// A subject that is not served as the configuration says.
@@ -174,6 +182,10 @@ impl Cause {
             Self::NotOpened => "not_opened",
             Self::Secret => "secret",
             Self::NotChanged => "not_changed",
+            Self::FileShorter => "file_shorter",
+            Self::FileReplaced => "file_replaced",
+            Self::FileDeleted => "file_deleted",
+            Self::WritesLost => "writes_lost",
         }
     }
 }
@@ -280,7 +292,8 @@ mod tests {
     #[test]
     fn a_trouble_is_json_with_the_code_of_its_cause() {
         let health = Health::default();
-        for cause in [Cause::NotOpened, Cause::Secret, Cause::NotChanged] {
+        let of_files = [Cause::FileShorter, Cause::FileReplaced, Cause::FileDeleted, Cause::WritesLost];
+        for cause in [Cause::NotOpened, Cause::Secret, Cause::NotChanged].into_iter().chain(of_files) {
             health.report(Subject::Target("iqn.a".into()), cause, "x");
         }
         for trouble in health.troubles_now() {

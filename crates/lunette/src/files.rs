@@ -1,7 +1,7 @@
 //! The files and block devices below the disks that are served.
 //!
-//! They belong to other programs, too: one may cut, replace or delete them at any time. A thread finds that out, lets
-//! initiators know, and logs it. `docs/disks.md` has the table of what may happen.
+//! They belong to other programs, too: one may cut, replace or delete them at any time. A thread finds that out, and lets
+//! initiators and administrators know. `docs/disks.md` has the table of what may happen.
 
 mod look;
 mod watch;
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+use lunette_api::{Health, Subject};
 use lunette_device::LogicalUnit;
 use lunette_store::{FileIdentity, FileStore, StoreError};
 use lunette_target::{Control, Growth};
@@ -17,7 +18,6 @@ use lunette_target::{Control, Growth};
 use crate::disk::Place;
 use crate::failure::Failure;
 pub(crate) use look::warn_of_partial_block;
-use look::{Seen, Trouble};
 use watch::Watch;
 
 /// The files that are served.
@@ -26,16 +26,17 @@ static SERVED: Mutex<Vec<Served>> = Mutex::new(Vec::new());
 /// What tells the thread to look.
 static WATCH: Watch = Watch::new();
 
-/// A file below a logical unit, and what was seen of it last.
+/// A file below a logical unit.
 #[derive(Clone)]
 struct Served {
-    name: String,
+    subject: Subject,
     path: PathBuf,
     store: Weak<FileStore>,
     unit: Weak<LogicalUnit>,
     /// Of the watch of the system on the file; `None` where it has none.
     watch: Option<i32>,
-    seen: Seen,
+    /// The most blocks that the disk has had.
+    most_blocks: u64,
 }
 
 /// Whether another file or device than that of `store` has the path of the disk now. A missing one is none.
@@ -47,13 +48,13 @@ pub(crate) fn is_replaced(place: &Place, store: &FileStore) -> bool {
 /// Follows the file below a logical unit from now on, once [`follow`] is called.
 pub(crate) fn served(place: &Place, target: &str, lun: u16, store: &Arc<FileStore>, unit: &Arc<LogicalUnit>) {
     let Place::Path(path) = place else { return };
-    let watch = WATCH.add(&**store);
-    let name = format!("target {target}: LUN {lun}");
-    warn_of_partial_block(&name, &place.to_string(), store, unit);
-    let (path, seen) = (path.clone(), Seen::new(unit));
+    let (subject, watch) = (Subject::lun(target, lun), WATCH.add(&**store));
+    warn_of_partial_block(&subject, path, store, unit);
+    let (path, most_blocks) = (path.clone(), unit.blocks());
     let mut served = lock();
     forget_gone(&mut served);
-    served.push(Served { name, path, store: Arc::downgrade(store), unit: Arc::downgrade(unit), watch, seen });
+    let (store, weak_unit) = (Arc::downgrade(store), Arc::downgrade(unit));
+    served.push(Served { subject, path, store, unit: weak_unit, watch, most_blocks });
     unit.on_store_failure(|error| {
         if matches!(error, StoreError::OutOfRange { .. } | StoreError::FlushFailed(_)) {
             WATCH.wake();
@@ -71,11 +72,11 @@ fn forget_gone(served: &mut Vec<Served>) {
     }
 }
 
-/// Serves the lengths that files have, and logs what becomes of them, until the server stops.
-pub(crate) fn follow(control: Control) -> Result<(), Failure> {
+/// Serves the lengths that files have, and tells `health` what becomes of them, until the server stops.
+pub(crate) fn follow(control: Control, health: Health) -> Result<(), Failure> {
     let run = move || {
         loop {
-            let growth = look();
+            let growth = look(&health);
             if !growth.is_empty() && control.grow(growth).is_err() {
                 return;
             }
@@ -86,23 +87,24 @@ pub(crate) fn follow(control: Control) -> Result<(), Failure> {
 }
 
 /// Looks at all files. Gives the units whose files have become shorter, which their stores know already.
-fn look() -> Vec<Growth> {
+fn look(health: &Health) -> Vec<Growth> {
     let mut served = lock();
     forget_gone(&mut served);
-    // A file system may not answer; what is served anew does not wait for it.
+    for file in served.iter_mut() {
+        file.most_blocks = file.most_blocks.max(file.unit.upgrade().map_or(0, |unit| unit.blocks()));
+    }
+    // A file system may not answer; what is served from now on does not wait for it.
     let files = served.clone();
     drop(served);
     let mut growth = Vec::new();
-    for mut file in files {
+    for (index, file) in files.iter().enumerate() {
         let (Some(store), Some(unit)) = (file.store.upgrade(), file.unit.upgrade()) else { continue };
-        if file.seen.cut(&file.name, &file.path, &store, &unit) {
+        if look::cut(&file.subject, &file.path, &store) {
             growth.push(Growth { unit: Arc::clone(&unit), grow: Box::new(|| ()) });
         }
-        let troubles = Trouble::find(&file.path, &store, &unit, &file.seen);
-        file.seen.tell(&file.name, &file.path, troubles);
-        let mut served = lock();
-        if let Some(known) = served.iter_mut().find(|known| known.unit.ptr_eq(&file.unit)) {
-            known.seen = file.seen;
+        // What has its number now is told of, not what had it before and ends.
+        if !files[index + 1..].iter().any(|later| later.subject == file.subject) {
+            look::report(health, file, &store, &unit);
         }
     }
     growth

@@ -229,7 +229,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })
     .map_err(Failure::other)?;
     images::follow(server.control())?;
-    files::follow(server.control())?;
+    files::follow(server.control(), health.clone())?;
     let control = server.control();
     let audit = control_plane::audit(&config);
     let control_plane = files.zip(sources).map(|(files, sources)| {

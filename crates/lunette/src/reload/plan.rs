@@ -294,7 +294,9 @@ impl Plan {
                 }
             };
             self.extended.push(Arc::clone(&store));
-            warn_of_partial_block(&format!("target {target}: LUN {number}"), &place.to_string(), &store, &unit);
+            if let Place::Path(path) = &place {
+                warn_of_partial_block(&Subject::lun(&*target, number), path, &store, &unit);
+            }
             let change = if len < before { LunChange::Shrunk(len) } else { LunChange::Grown(len) };
             self.changes.push(Change::Lun { target, number, change });
             growth.push(Growth { unit, grow: Box::new(move || store.serve_len(len)) });
