@@ -178,7 +178,8 @@ impl Walk {
     /// A length that is no whole block, and its correction.
     fn odd(&mut self) {
         let whole = self.model.len() as u64 * PAGE;
-        self.set_len(whole + 1 + self.dice.below(511) as u64);
+        let part = 1 + self.dice.below(511) as u64;
+        self.set_len(whole + part);
         self.ground.reload();
         self.verify_end();
         self.restart();
