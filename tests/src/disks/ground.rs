@@ -64,24 +64,20 @@ impl Ground {
         attach(self.server(), &[])
     }
 
-    fn config(&self, luns: &str) -> String {
-        format!("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{luns}]\n")
-    }
-
     /// Starts the server, which must come.
     pub(super) fn start(&mut self) {
-        self.server = Some(self.place.start(&self.config(&self.lun), 1));
+        self.server = Some(self.place.start(&config(&self.lun), 1));
     }
 
     /// Lets the server read its configuration again. Returns what it logs.
     pub(super) fn reload(&self) -> String {
-        self.place.write(&self.config(&self.lun));
+        self.place.write(&config(&self.lun));
         self.server().hang_up(&["changes applied", "nothing has changed", "configuration refused"])
     }
 
     /// Lets the server read a configuration that it cannot follow.
     pub(super) fn reload_with(&self, luns: &str) -> String {
-        self.place.write(&self.config(&format!("{}, {luns}", self.lun)));
+        self.place.write(&config(&format!("{}, {luns}", self.lun)));
         self.server().hang_up(&["changes applied", "nothing has changed", "configuration refused"])
     }
 
@@ -166,6 +162,11 @@ impl Drop for Ground {
         }
         run("losetup", ["-d", &self.device]);
     }
+}
+
+/// A configuration of one target.
+fn config(luns: &str) -> String {
+    format!("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{luns}]\n")
 }
 
 fn text(path: &Path) -> &str {

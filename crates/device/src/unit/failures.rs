@@ -29,6 +29,9 @@ fn index(error: &StoreError) -> usize {
     }
 }
 
+/// Called with each failure.
+type OnFailure = Box<dyn Fn(&StoreError) + Send + Sync>;
+
 /// The failures of one store.
 #[derive(Default)]
 pub(crate) struct StoreFailures {
@@ -37,7 +40,7 @@ pub(crate) struct StoreFailures {
     logged_ms: AtomicU64,
     /// Failures since then.
     unlogged: AtomicU64,
-    told: OnceLock<Box<dyn Fn(&StoreError) + Send + Sync>>,
+    told: OnceLock<OnFailure>,
 }
 
 impl StoreFailures {
@@ -66,7 +69,7 @@ impl StoreFailures {
     }
 
     /// Calls `told` with each failure from now on. False, and without effect, when something is called already.
-    pub(crate) fn tell(&self, told: Box<dyn Fn(&StoreError) + Send + Sync>) -> bool {
+    pub(crate) fn tell(&self, told: OnFailure) -> bool {
         self.told.set(told).is_ok()
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use super::FileIdentity;
-use super::op::PUNCH;
+use super::op::{PUNCH, retry};
 
 /// One thing that was made. It is taken back only while nothing was written to the file.
 #[derive(Debug)]
@@ -46,19 +46,17 @@ impl Made {
 /// it had before.
 pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
     let made = Made::Space { from, blocks: file.metadata()?.blocks() };
-    while from < to {
-        match fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from) {
-            Ok(()) => break,
-            // The next call continues where a signal interrupted this one.
-            Err(Errno::INTR) => {}
-            Err(error) => {
-                // The system may have allocated a part (fallocate(2)).
-                made.take_back(file);
-                return Err(error.into());
-            }
+    if from >= to {
+        return Ok(made);
+    }
+    match retry(|| fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from)) {
+        Ok(()) => Ok(made),
+        Err(error) => {
+            // The system may have allocated a part (fallocate(2)).
+            made.take_back(file);
+            Err(error.into())
         }
     }
-    Ok(made)
 }
 
 /// Removes a file, unless something was written to it, or another one has taken its place.

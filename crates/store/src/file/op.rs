@@ -293,7 +293,8 @@ fn allocation(file: &File, offset: u64, len: u64, found: &AllocationMap) -> Resu
     Ok(())
 }
 
-fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+/// Repeats a call that a signal interrupts; the next one continues where it was.
+pub(super) fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     loop {
         match call() {
             Err(Errno::INTR) => {}

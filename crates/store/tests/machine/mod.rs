@@ -38,15 +38,13 @@ impl LoopDevice {
     /// A loop device over a new sparse file.
     pub(crate) fn of_len(len: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut device = Self::over(&folder.path().join("backing"), len);
-        device._backing = Some(folder);
-        device
+        let path = attach(&folder.path().join("backing"), len);
+        Self { path, _backing: Some(folder) }
     }
 
     /// A loop device over this file, which is made if it is missing.
     pub(crate) fn over(path: &Path, len: u64) -> Self {
-        File::options().create(true).truncate(false).write(true).open(path).unwrap().set_len(len).unwrap();
-        Self { path: run("losetup", &["--show", "-f", text(path)]).into(), _backing: None }
+        Self { path: attach(path, len), _backing: None }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -56,6 +54,12 @@ impl LoopDevice {
     pub(crate) fn set_read_only(&self, read_only: bool) {
         run("blockdev", &[if read_only { "--setro" } else { "--setrw" }, text(&self.path)]);
     }
+}
+
+/// Shows a file of this length as a disk.
+fn attach(path: &Path, len: u64) -> PathBuf {
+    File::options().create(true).truncate(false).write(true).open(path).unwrap().set_len(len).unwrap();
+    run("losetup", &["--show", "-f", text(path)]).into()
 }
 
 impl Drop for LoopDevice {
