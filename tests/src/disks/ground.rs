@@ -132,6 +132,7 @@ impl Ground {
         let mut file = File::create(&new)?;
         let written = numbers.iter().try_for_each(|number| file.write_all(&filled(*number)));
         let replaced = written.and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, self.disk()));
+        let replaced = replaced.and_then(|()| File::open(self.folder.path().join("mount"))?.sync_all());
         if replaced.is_err() {
             fs::remove_file(&new)?;
         }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use lunette_testkit::{Outcome, ScriptedInitiator};
+use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
 
 use super::ground::Ground;
 use super::model::{Model, PAGE, filled};
@@ -19,7 +19,7 @@ const MOST_PAGES: usize = 2048;
 const BLOCKS: usize = PAGE as usize / 512;
 
 const UNIT_ATTENTION: u8 = 6;
-const OUT_OF_RANGE: (u8, u8, u8) = (5, 0x21, 0);
+const OUT_OF_RANGE: Sense = (5, 0x21, 0);
 const DATA_PROTECT: u8 = 7;
 const MEDIUM_ERROR: u8 = 3;
 
@@ -128,7 +128,7 @@ impl Walk {
     fn verify(&mut self) {
         (0..self.model.len()).for_each(|page| self.check(page));
         let beyond = self.read(self.model.len());
-        assert_eq!(beyond.sense(), OUT_OF_RANGE, "{beyond:02x?}");
+        assert_eq!(ended(&beyond), Some(OUT_OF_RANGE));
     }
 
     fn flush(&mut self) {
@@ -143,6 +143,8 @@ impl Walk {
     fn set_len(&self, bytes: u64) {
         let file = File::options().write(true).open(self.ground.disk()).expect("the file is there");
         file.set_len(bytes).expect("a length that it may have");
+        // A file system that fails would give it its old length again.
+        file.sync_all().expect("a file system that works");
     }
 
     fn grow(&mut self) {
@@ -167,11 +169,11 @@ impl Walk {
         self.set_len(len as u64 * PAGE);
         let beyond = len + self.dice.below(self.model.len() - len);
         let outcome = self.read(beyond);
-        assert_eq!(outcome.sense(), OUT_OF_RANGE, "no zeroes beyond the end: {outcome:02x?}");
+        assert_eq!(ended(&outcome), Some(OUT_OF_RANGE), "no zeroes beyond the end");
         self.ground.server().await_log("has become shorter", is_noticed);
         self.model.resize(len);
         let outcome = self.command(|initiator| initiator.write(0, lba(beyond), filled(1)));
-        assert_eq!(outcome.sense(), OUT_OF_RANGE, "{outcome:02x?}");
+        assert_eq!(ended(&outcome), Some(OUT_OF_RANGE));
         assert_eq!(std::fs::metadata(self.ground.disk()).expect("it is there").len(), len as u64 * PAGE);
     }
 
@@ -189,7 +191,7 @@ impl Walk {
 
     fn verify_end(&mut self) {
         let outcome = self.read(self.model.len());
-        assert_eq!(outcome.sense(), OUT_OF_RANGE, "{outcome:02x?}");
+        assert_eq!(ended(&outcome), Some(OUT_OF_RANGE));
     }
 
     fn replace(&mut self) {
@@ -285,6 +287,11 @@ impl Walk {
         self.come_back();
         self.verify();
     }
+}
+
+/// The sense data of a command that has failed.
+fn ended(outcome: &Outcome) -> Option<Sense> {
+    (outcome.status == 2).then(|| outcome.sense())
 }
 
 fn lba(page: usize) -> u32 {

@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two looks.
 const BURST: Duration = Duration::from_millis(10);
 
-const INTERVAL_TIMESPEC: Timespec = Timespec { tv_sec: INTERVAL.as_secs() as i64, tv_nsec: 0 };
+const INTERVAL_TIMESPEC: Timespec = Timespec { tv_sec: INTERVAL.as_secs().cast_signed(), tv_nsec: 0 };
 
 /// The descriptors of the watch, made when they are needed first.
 pub(super) struct Watch(OnceLock<Option<Descriptors>>);
