@@ -141,7 +141,9 @@ impl Reloader {
             let has_closed = self.health.any(|subject, _| matches!(subject, Subject::Portal(_)));
             if !plan.is_empty() || has_closed {
                 let config = self.config.clone();
-                self.switch(&mut plan, &config)?;
+                let switched = self.switch(&mut plan, &config);
+                plan.settle(switched.is_ok());
+                switched?;
             }
             Ok(plan)
         });
@@ -160,6 +162,8 @@ impl Reloader {
             Cause::NotOpened => matches!(subject, Subject::Lun { .. }),
             Cause::Secret => true,
             Cause::NotChanged => unchanged.is_some(),
+            // The files are looked at all the time.
+            Cause::FileShorter | Cause::FileReplaced | Cause::FileDeleted | Cause::WritesLost => false,
         };
         let mut now = self.served.troubles();
         now.extend(unchanged.into_iter().flatten().cloned());
