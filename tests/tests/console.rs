@@ -22,9 +22,9 @@ fn status(answer: &str) -> &str {
 
 /// Where the API listens, as the log says.
 fn api_address(server: &Server) -> String {
-    server.await_log("the API listens", 1);
+    server.await_log("the API at 127", 1);
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("the API listens")).unwrap();
+    let line = log.lines().find(|line| line.contains("the API at 127")).unwrap();
     line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().into()
 }
 

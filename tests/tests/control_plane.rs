@@ -137,7 +137,7 @@ fn nothing_is_lost_by_omission() {
 #[test]
 fn another_machine_is_reached_with_a_token_of_its_role() {
     let running = Running::start();
-    let server = format!("https://{}", running.address("the API listens at 127", 0));
+    let server = format!("https://{}", running.address("the API at 127", 0));
     let ca = running.place.file("certificate.pem").display().to_string();
     let remote = |token: &str, arguments: &[&str]| {
         let token = running.place.file(token).display().to_string();
@@ -174,7 +174,7 @@ fn another_machine_is_reached_with_a_token_of_its_role() {
     assert_eq!(untrusted.unwrap().status.code(), Some(1));
     running.server.await_log("a TLS handshake has failed", 1);
 
-    let metrics = running.address("metrics can be read", 0);
+    let metrics = running.address("the metrics at", 0);
     let ask = |path: &str| {
         let url = format!("http://{metrics}{path}");
         run("curl", ["-s", "--write-out", "\n%{http_code}", &url]).succeeded().to_owned()

@@ -115,7 +115,7 @@ impl Reloader {
 
     /// Lets `conf.d` hold what was planned since the last change, and serves it.
     pub(crate) fn change(&mut self, wanted: Wanted) -> Result<(), Problem> {
-        let refusal = Refusal::of_client(&wanted.config, &wanted.changes);
+        let refusal = Refusal::of_client(&self.config, &wanted);
         self.apply(wanted, refusal).map(drop).map_err(problem)
     }
 

@@ -8,7 +8,7 @@ use lunette_device::{LogicalUnit, PortGroupsChange, PortGroupsError};
 use lunette_store::{FileStore, Store};
 use lunette_target::{Growth, UnitChange, Update};
 
-use super::Spares;
+use super::{Spares, Wanted};
 use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, LunEntry, Target, hosts};
 use crate::disk::{Disk, DiskStore, Place};
@@ -50,8 +50,15 @@ impl Refusal {
     }
 
     /// For changes that a client has asked for.
-    pub(super) fn of_client(config: &Config, changes: &[Change]) -> Self {
-        if config.strict { Self::All } else { Self::Of(changes.iter().filter_map(Change::target).collect()) }
+    pub(super) fn of_client(old: &Config, wanted: &Wanted) -> Self {
+        if wanted.config.strict {
+            return Self::All;
+        }
+        // Users and their files are no `Change`, because only their content tells whether they are others.
+        let users = |target: &Target| (target.chap.clone(), target.mutual_chap.clone());
+        let has_new_users = |target: &&Target| find_target(old, &target.name).map(users) != Some(users(target));
+        let with_new_users = wanted.config.targets.iter().filter(has_new_users).map(|target| target.name.clone());
+        Self::Of(wanted.changes.iter().filter_map(Change::target).chain(with_new_users).collect())
     }
 
     fn at(&self, target: &str) -> OnTrouble {
