@@ -37,7 +37,7 @@ fn written(file: &Path, text: &str) -> String {
 fn bad_usage_is_reported() {
     fails(USAGE, &["DISK"], &[]);
     fails(USAGE, &["--lisen"], &["--lisen", "127.0.0.1:0", "mem:16M"]);
-    fails(USAGE, &["somewhere"], &["--listen", "somewhere", "mem:16M"]);
+    fails(USAGE, &["some/where"], &["--listen", "some/where", "mem:16M"]);
     fails(USAGE, &["520"], &["--block-size", "520", "mem:16M"]);
     fails(USAGE, &["12Q"], &["mem:12Q"]);
     fails(USAGE, &["not an iSCSI name"], &["--target", "My Disk", "mem:16M"]);
@@ -83,7 +83,7 @@ fn a_secret_that_cannot_be_read_is_reported_without_the_secret() {
     let chap = format!("user:{secret}");
     let mutual = format!("target:{secret}");
     let arguments = ["--listen", "127.0.0.1:0", "--chap", &chap, "--mutual-chap", &mutual, "mem:16M"];
-    fails(CONFIGURATION, &["secret", "of its own"], &arguments);
+    fails(CONFIGURATION, &["secret", "initiator"], &arguments);
     assert!(!serve(&arguments).stderr.contains("one-secret-for-both"));
 }
 

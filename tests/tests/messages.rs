@@ -46,7 +46,7 @@ const MISTAKES: &[Mistake] = &[
     ("nbd mem:1M --socket {dir}/plain", ADDRESS, &["{dir}/plain", "a file is there that is no socket", "choose another path"]),
     ("nbd mem:1M --socket {dir}/no/socket", ADDRESS, &["{dir}/no/socket", "its folder does not exist", "create it"]),
     ("nbd mem:1M --listen 127.0.0.1", USAGE, &["\"127.0.0.1\" has no port", "ADDR:PORT"]),
-    ("serve --config {dir}/socket.toml", ADDRESS, &["{dir}/plain", "a file is there that is no socket"]),
+    ("serve --strict --config {dir}/socket.toml", ADDRESS, &["{dir}/plain", "a file is there that is no socket"]),
     // Names and secrets.
     ("serve --target iqn.2026-11.example:Disk mem:1M", USAGE, &["has capitals", "write \"iqn.2026-11.example:disk\""]),
     ("serve --target disk mem:1M", USAGE, &["\"disk\" is not an iSCSI name", "such as iqn."]),
