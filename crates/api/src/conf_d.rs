@@ -7,6 +7,7 @@
 mod disk;
 
 use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +101,19 @@ struct Redo {
     changes: Vec<FileChange>,
     /// Of the changes: a log that something else has damaged is not applied.
     sum: String,
+}
+
+/// The names and the texts of the objects in a folder, in the order of their names. Nothing is changed, and a folder that is not there is empty.
+///
+/// # Errors
+///
+/// The system's, and when a file is longer than an object may be.
+pub fn object_texts(folder: &Path) -> io::Result<Vec<(String, String)>> {
+    let folder = DiskFolder::new(folder.to_owned());
+    let mut names = folder.names()?;
+    names.retain(|name| objects::is_object_file(name));
+    names.sort_unstable();
+    names.into_iter().map(|name| Ok((name.clone(), folder.read(&name)?.unwrap_or_default()))).collect()
 }
 
 impl<F: Folder> ConfD<F> {

@@ -186,6 +186,10 @@ pub struct PlannedChange {
     pub sessions: Vec<Notice>,
     /// Whether it takes away a target, a logical unit, a host or a portal.
     pub takes_away: bool,
+    /// Why it could not be made now; of a plan alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "/srv/db.img: no such file or device; check the path, or give a size to create the file")]
+    pub obstacle: Option<String>,
 }
 
 /// What an initiator notices of a change.

@@ -51,7 +51,8 @@ impl Server for Fake {
     }
 
     fn plan(&self, order: Order) -> Result<Plan, Problem> {
-        let planned = PlannedChange { change: "something".into(), sessions: Vec::new(), takes_away: false };
+        let planned =
+            PlannedChange { change: "something".into(), sessions: Vec::new(), takes_away: false, obstacle: None };
         (order.edit)(&self.catalog()).map(|_| Plan { changes: vec![planned], needs_force: false })
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod gateways;
 pub(crate) mod hosts;
 pub(crate) mod limits;
 pub(crate) mod metrics;
+pub(crate) mod mistakes;
 pub(crate) mod port_groups;
 pub(crate) mod session;
 pub(crate) mod sources;
@@ -104,6 +105,11 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
+    /// Why it means no address, if so.
+    pub(crate) fn unknown(&self) -> Option<&str> {
+        self.unknown.as_deref()
+    }
+
     /// Asks the system again for a name or a zone that it did not know.
     pub(crate) fn look_up(&mut self) {
         match address::resolve(&self.text, DEFAULT_PORT) {
@@ -490,60 +496,8 @@ pub(crate) fn parse(text: &str) -> Result<Config, String> {
 
 /// Checks what no single key shows.
 fn check(config: &Config) -> Result<(), String> {
-    // The API can add a portal.
-    if config.listen.as_ref().is_some_and(Vec::is_empty) && config.api.is_none() {
-        return Err("listen is empty; leave it out for 127.0.0.1:3260, or serve an API that adds portals".into());
-    }
-    if let Some(portal) = config.portals.iter().find(|portal| portal.group == 0) {
-        // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).
-        return Err(format!("portal {}: group 0 is reserved; count from 1", portal.address));
-    }
-    if let Some((_, why)) = config.unknown_portals().next().filter(|_| config.strict) {
-        return Err(why.into());
-    }
-    check_cores(config.cores)?;
-    config.limits.check(config.cores).map_err(|why| format!("limits: {why}"))?;
-    if let Some(metrics) = &config.metrics {
-        metrics.check().map_err(|why| format!("metrics: {why}"))?;
-    }
-    if let Some(api) = &config.api {
-        api.check().map_err(|why| format!("api: {why}"))?;
-    } else if config.targets.is_empty() {
-        return Err("there is no [[target]]".into());
-    }
-    for (index, target) in config.targets.iter().enumerate() {
-        check_target(target)?;
-        if config.targets[..index].iter().any(|other| other.name == target.name) {
-            return Err(format!("target {} is there twice", target.name));
-        }
-        gateways::check(target, config).map_err(|why| format!("target {}: gateways: {why}", target.name))?;
-        port_groups::check(target, config)?;
-    }
-    Ok(())
-}
-
-fn check_target(target: &Target) -> Result<(), String> {
-    check_name(&target.name)?;
-    for initiator in target.allow.iter().flatten().filter(|name| *name != hosts::ALL) {
-        check_name(initiator)?;
-    }
-    hosts::check(target).map_err(|why| format!("target {}: {why}", target.name))?;
-    check_max_connections(target.max_connections).map_err(|why| format!("target {}: {why}", target.name))?;
-    check_marker_interval(target.marker_interval).map_err(|why| format!("target {}: {why}", target.name))?;
-    target.session.check().map_err(|why| format!("target {}: session: {why}", target.name))?;
-    if target.mutual_chap.is_some() && target.chap.is_empty() {
-        return Err(format!("target {}: mutual_chap needs a chap user too", target.name));
-    }
-    if let Some(redirect) = &target.redirect {
-        check_redirect(redirect).map_err(|why| format!("target {}: redirect: {why}", target.name))?;
-    }
-    for (index, lun) in target.luns.iter().enumerate() {
-        if target.luns[..index].iter().any(|other| other.number == lun.number) {
-            return Err(format!("target {}: LUN {} is there twice", target.name, lun.number));
-        }
-        lun.check().map_err(|why| format!("target {}: LUN {}: {why}", target.name, lun.number))?;
-    }
-    Ok(())
+    let all: Vec<_> = mistakes::of(config, true).into_iter().map(|mistake| mistake.text).collect();
+    if all.is_empty() { Ok(()) } else { Err(all.join("; ")) }
 }
 
 fn check_redirect(redirect: &Redirect) -> Result<(), String> {

@@ -16,13 +16,15 @@ use lunette_device::InitiatorBytes;
 use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
+use crate::check::machine::{self, ThisMachine};
 use crate::config::diff::Change;
 use crate::config::{Config, Listen};
+use crate::disk::DiskName;
 use crate::metrics::{self, Snapshot};
 use crate::reload::{Reloader, Wanted, noticed};
 use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
-pub(crate) use start::{Door, Places, audit, open, open_door, start};
+pub(crate) use start::{Door, Places, audit, credentials, open, open_door, start};
 
 /// What is served, and what changes it: on SIGHUP, and by the API.
 #[derive(Clone)]
@@ -95,6 +97,7 @@ impl ControlPlane {
         let mut reloader = self.reloader();
         reloader.take_found(&portals);
         reloader.recover(reopened);
+        self.show(&reloader);
     }
 
     fn shown(&self) -> Shown {
@@ -140,6 +143,7 @@ impl ControlPlane {
             change: change.to_string(),
             sessions: sessions.iter().filter_map(|session| notice(change, session)).collect(),
             takes_away: change.takes_away(),
+            obstacle: None,
         });
         let changes: Vec<PlannedChange> = explained.collect();
         let needs_force = changes.iter().any(|change| change.takes_away && !change.sessions.is_empty());
@@ -155,7 +159,18 @@ impl Server for ControlPlane {
     fn plan(&self, order: Order) -> Result<Plan, Problem> {
         let reloader = self.reloader();
         let wanted = self.wanted(&reloader, order.edit)?;
-        self.explain(&wanted, reloader.config())
+        let mut plan = self.explain(&wanted, reloader.config())?;
+        let targets = reloader.served().targets.values();
+        let open: Vec<DiskName> = targets
+            .flat_map(|target| target.disks.values().filter(|disk| disk.is_open()).map(|disk| disk.config.name.clone()))
+            .collect();
+        // Without the lock: the machine may be slow to answer.
+        drop(reloader);
+        let is_open = |name: &DiskName| open.contains(name);
+        for (planned, change) in plan.changes.iter_mut().zip(&wanted.changes) {
+            planned.obstacle = machine::obstacle(change, &wanted.changes, &wanted.config, &is_open, &ThisMachine);
+        }
+        Ok(plan)
     }
 
     fn change(&self, Order { edit, caller, force }: Order) -> Result<Changed, Problem> {

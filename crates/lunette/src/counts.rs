@@ -10,6 +10,7 @@ use lunette_api::Health;
 use lunette_target::{Monitor, Statistics};
 use serde_json::{Map, Value, json};
 
+use crate::log::Stderr;
 use crate::metrics::{self, Snapshot};
 use crate::volumes;
 
@@ -90,7 +91,7 @@ impl Counts {
             Format::Prometheus => metrics::render(&Snapshot::take(&self.monitor, &self.health, true)),
         };
         // In one write, or lines of the log could end up inside. A closed standard error is not an error.
-        let _ = io::stderr().write_all(text.as_bytes());
+        let _ = Stderr.write_all(text.as_bytes());
     }
 
     fn table(&mut self) -> String {

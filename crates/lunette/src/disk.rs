@@ -205,7 +205,7 @@ pub(crate) struct DiskConfig {
 }
 
 impl DiskConfig {
-    fn store_options(&self) -> OpenOptions {
+    pub(crate) fn store_options(&self) -> OpenOptions {
         OpenOptions {
             create: self.create.map(|Size(bytes)| bytes),
             read_only: self.read_only,
@@ -224,6 +224,13 @@ pub(crate) struct Disk {
     pub(crate) config: DiskConfig,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) store: DiskStore,
+}
+
+impl Disk {
+    /// Whether it is open, and nothing stands in for it.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.store, DiskStore::Absent(_))
+    }
 }
 
 /// The store of a disk.

@@ -1,6 +1,7 @@
 //! Failures of the command: the message and the exit code.
 
 use std::fmt::Display;
+use std::io::{self, Write as _};
 
 use lunette_initiator::redacted;
 
@@ -76,7 +77,8 @@ impl Failure {
 
     /// Prints the message, without passwords of URLs, on standard error and gives the exit code.
     pub(crate) fn report(self) -> u8 {
-        eprintln!("lunette: {}", redacted(&self.to_string()));
+        // The exit code tells it, too, where standard error takes nothing.
+        let _ = writeln!(io::stderr(), "lunette: {}", redacted(&self.to_string()));
         self.code()
     }
 }

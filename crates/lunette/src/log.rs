@@ -1,6 +1,7 @@
 //! The log: lines on standard error. Peers can cause only a bounded number of them in each second.
 
 mod journal;
+mod stderr;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -18,6 +19,8 @@ use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
+
+pub(crate) use stderr::Stderr;
 
 /// The most lines about peers that are written in a burst: a thousand initiators may log in together.
 const BURST_LINES: u32 = 1000;
@@ -41,7 +44,7 @@ fn lines<S: Subscriber + for<'span> LookupSpan<'span>>() -> impl Layer<S> {
         .with_target(false)
         .fmt_fields(fields())
         .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr)
+        .with_writer(|| Stderr)
 }
 
 /// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the log, and without passwords of
@@ -71,8 +74,7 @@ impl<S> Filter<S> for Limit {
         let left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
         if let Some(left_out @ 1..) = left_out {
             // A failure to write cannot be reported anywhere.
-            let _ =
-                writeln!(io::stderr(), "{left_out} lines were left out: more than {LINES_PER_SECOND} a second came");
+            let _ = writeln!(Stderr, "{left_out} lines were left out: more than {LINES_PER_SECOND} a second came");
         }
         left_out.is_some()
     }

@@ -8,6 +8,7 @@
 mod activate;
 mod address;
 mod bench;
+mod check;
 mod completions;
 mod config;
 mod control_plane;
@@ -65,6 +66,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Arguments>),
+    Check(check::Arguments),
     Cp(cp::Arguments),
     Nbd(nbd::Arguments),
     Ls(ls::Arguments),
@@ -101,6 +103,7 @@ fn main() {
     log::start();
     let outcome = match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Nbd(arguments) => nbd::run(&arguments),
         Command::Ls(arguments) => ls::run(&arguments),

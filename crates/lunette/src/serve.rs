@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 
 use clap::{ArgAction, Args};
 use lunette_api::{Cause, Events, Health};
@@ -179,6 +180,7 @@ fn cores(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    system::outlive_signals().map_err(Failure::other)?;
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
     let files = arguments.config.clone().map(|path| Files::new(path, arguments.api.clone(), arguments.strict));
@@ -256,7 +258,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let mut counts = Counts::new(server.monitor(), health.clone(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
-    print_urls(&first_portals(&server), &devices).map_err(Failure::other)?;
+    let portals = first_portals(&server);
+    // On a thread of its own: standard output may be a pipe that nothing reads, which is no reason to serve nothing.
+    let print = move || {
+        if let Err(error) = print_urls(&portals, &devices) {
+            tracing::warn!(%error, "the URLs of the disks cannot be printed on standard output");
+        }
+    };
+    thread::Builder::new().name("lunette-urls".into()).spawn(print).map_err(Failure::other)?;
     systemd::accompany(&server, health).map_err(Failure::other)?;
     server.run().map_err(Failure::other)?;
     volumes::close()

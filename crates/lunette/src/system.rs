@@ -2,10 +2,12 @@
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
@@ -45,6 +47,15 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
         _ => return Failure::Address(format!("cannot listen on {address}: {error}")),
     };
     Failure::Address(format!("cannot listen on {address}: {what}"))
+}
+
+/// Signals that end a process by default and ask for nothing. SIGXFSZ comes with a write beyond the limit of file sizes, which then fails with EFBIG.
+const HARMLESS: [i32; 7] = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU, SIGXFSZ];
+
+/// Lets the process outlive signals that ask for nothing.
+pub(crate) fn outlive_signals() -> io::Result<()> {
+    let ignored: Arc<AtomicBool> = Arc::default();
+    HARMLESS.into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(&ignored)).map(drop))
 }
 
 /// A signal that no longer ends the process, held back until it can be answered.

@@ -192,7 +192,10 @@ impl Server for Fake {
         let notices = "unit attention REPORTED LUNS DATA HAS CHANGED".into();
         let sessions = vec![Notice { session: 7, initiator: "iqn.2026-11.org.example:node-a".into(), notices }];
         let change = format!("target {TARGET}: LUN 1 removed");
-        Ok(Plan { changes: vec![PlannedChange { change, sessions, takes_away: true }], needs_force: true })
+        Ok(Plan {
+            changes: vec![PlannedChange { change, sessions, takes_away: true, obstacle: None }],
+            needs_force: true,
+        })
     }
 
     fn change(&self, Order { edit, force, .. }: Order) -> Result<Changed, Problem> {

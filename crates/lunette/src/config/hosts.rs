@@ -76,22 +76,19 @@ impl fmt::Display for Network {
     }
 }
 
-/// Checks the hosts of a target, except for what their secret files hold.
-pub(super) fn check(target: &Target) -> Result<(), String> {
+/// Checks that a target lets initiators in by one list alone.
+pub(super) fn check_allow(target: &Target) -> Result<(), String> {
     if target.allow.as_ref().is_some_and(|allow| !allow.is_empty()) && !target.hosts.is_empty() {
         return Err("allow is for targets without hosts; write initiators of a host instead".into());
-    }
-    for (index, host) in target.hosts.iter().enumerate() {
-        let of_host = |why: String| format!("host {}: {why}", host.name);
-        if target.hosts[..index].iter().any(|other| other.name == host.name) {
-            return Err(of_host("the name is there twice".into()));
-        }
-        check_host(host, target).map_err(of_host)?;
     }
     Ok(())
 }
 
-fn check_host(host: &HostEntry, target: &Target) -> Result<(), String> {
+/// Checks the host at `index` of a target, except for what its secret files hold. Its LUNs are compared where all of the target could be read.
+pub(super) fn check(host: &HostEntry, index: usize, target: &Target, is_whole: bool) -> Result<(), String> {
+    if target.hosts[..index].iter().any(|other| other.name == host.name) {
+        return Err("the name is there twice".into());
+    }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     if host.name.is_empty() || host.name.len() > MAX_HOST_NAME_CHARACTERS || !host.name.chars().all(is_plain) {
         return Err(format!("a name has 1 to {MAX_HOST_NAME_CHARACTERS} letters, digits, '-', '.' and '_'"));
@@ -101,7 +98,7 @@ fn check_host(host: &HostEntry, target: &Target) -> Result<(), String> {
         return Err("mutual_chap needs a chap user too".into());
     }
     let known: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
-    if let Some(lun) = host.luns.iter().flatten().find(|lun| !known.contains(&lun.number)) {
+    if let Some(lun) = host.luns.iter().flatten().find(|lun| is_whole && !known.contains(&lun.number)) {
         return Err(format!("the target has no LUN {}", lun.number));
     }
     lun_map(host).map(drop)

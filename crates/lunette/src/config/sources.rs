@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::api::Place;
 use super::{Config, Listen, Portal, Target, check, read_bounded};
+use crate::check;
 use crate::failure::Failure;
 
 /// The folder of the objects, beside the main file.
@@ -42,13 +43,18 @@ struct Listed {
     targets: Vec<Document>,
 }
 
+/// The folder of the objects beside a main file.
+pub(crate) fn conf_d_of(main: &Path) -> PathBuf {
+    match main.parent() {
+        Some(folder) if folder != Path::new("") => folder.join(FOLDER),
+        _ => FOLDER.into(),
+    }
+}
+
 impl Files {
     /// The files around the main file `main`. `api` is added to its places of the API, and `strict` makes it strict.
     pub(crate) fn new(main: PathBuf, api: Vec<Place>, strict: bool) -> Self {
-        let folder = match main.parent() {
-            Some(folder) if folder != Path::new("") => folder.join(FOLDER),
-            _ => FOLDER.into(),
-        };
+        let folder = conf_d_of(&main);
         Self { main, conf_d: ConfD::new(DiskFolder::new(folder)), api, strict }
     }
 
@@ -62,8 +68,18 @@ impl Files {
         &self.conf_d
     }
 
-    /// Reads all of them. Errors name the file, and in the main file the line.
+    /// Reads all of them. An error has all mistakes, with their lines.
     pub(crate) fn read(&self) -> Result<(Sources, Config), Failure> {
+        self.read_once().map_err(|failure| match check::of_file(&self.main, None) {
+            Ok(all) if !all.is_empty() => {
+                let lines: Vec<_> = all.iter().map(ToString::to_string).collect();
+                Failure::Configuration(lines.join("\n"))
+            }
+            _ => failure,
+        })
+    }
+
+    fn read_once(&self) -> Result<(Sources, Config), Failure> {
         let text = read_bounded(&self.main)?;
         let failed = |why: String| Failure::configuration(format!("{}: {why}", self.main.display()));
         let mut main: Config = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
@@ -194,7 +210,7 @@ mod tests {
                 MAIN,
                 "target-iqn.a.toml",
                 "[[target]]\nname = \"iqn.a\"\ncolour = 1",
-                "target iqn.a: unknown field `colour`",
+                "target-iqn.a.toml: line 3, column 1: unknown field `colour`",
             ),
             (
                 MAIN,

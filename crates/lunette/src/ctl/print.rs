@@ -107,6 +107,9 @@ pub(super) fn plan(value: &Value) -> String {
     for change in changes {
         // Writing to a string cannot fail.
         let _ = writeln!(all, "{}", text(&change["change"]));
+        if let Some(why) = change["obstacle"].as_str() {
+            let _ = writeln!(all, "    would fail now: {why}");
+        }
         for session in change["sessions"].as_array().into_iter().flatten() {
             let (id, initiator) = (text(&session["session"]), text(&session["initiator"]));
             let _ = writeln!(all, "    session {id} of {initiator}: {}", text(&session["notices"]));

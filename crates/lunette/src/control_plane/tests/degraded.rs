@@ -96,6 +96,12 @@ fn a_reload_serves_what_it_can_and_a_client_is_told_what_it_cannot() {
             Ok(objects)
         })
     };
+    let obstacles = |edit: Edit| -> Vec<Option<String>> {
+        plane.plan(order(edit)).unwrap().changes.into_iter().map(|change| change.obstacle).collect()
+    };
+    let expected = obstacles(edit("iqn.b", absent.to_str().unwrap()));
+    assert!(expected.len() == 1 && expected[0].as_ref().unwrap().contains(absent.to_str().unwrap()), "{expected:?}");
+    assert_eq!(obstacles(edit("iqn.b", "mem:1M")), [None]);
     let refused = plane.change(order(edit("iqn.b", absent.to_str().unwrap()))).unwrap_err();
     assert!(refused.detail.contains(absent.to_str().unwrap()), "{refused}");
     plane.change(order(edit("iqn.c", "mem:1M"))).unwrap();

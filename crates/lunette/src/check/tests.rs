@@ -1,0 +1,146 @@
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use lunette_session::Secret;
+
+use super::*;
+use crate::config::api::{Api, Place as ApiPlace};
+use crate::disk::DiskConfig;
+use machine::Lack;
+
+/// A machine with these secrets, disks, folders and addresses, and nothing else.
+#[derive(Default)]
+struct Fake {
+    secrets: BTreeMap<PathBuf, &'static str>,
+    disks: Vec<String>,
+    addresses: Vec<SocketAddr>,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "shorter to call")]
+fn there(is_there: bool, what: impl ToString) -> Result<(), Lack> {
+    if is_there { Ok(()) } else { Err((Severity::Degraded, format!("{} is not there", what.to_string()))) }
+}
+
+impl Machine for Fake {
+    fn listen(&self, address: SocketAddr) -> Result<(), Lack> {
+        there(self.addresses.contains(&address), address)
+    }
+
+    fn interface(&self, name: &str) -> Result<(), Lack> {
+        there(false, name)
+    }
+
+    fn secret(&self, file: &Path) -> Result<Secret, Lack> {
+        there(self.secrets.contains_key(file), file.display())?;
+        Ok(Secret::new(self.secrets[file].into()))
+    }
+
+    fn disk(&self, config: &DiskConfig) -> Result<(), Lack> {
+        there(self.disks.contains(&config.name.place.to_string()), &config.name.place)
+    }
+
+    fn folder_of(&self, file: &Path) -> Result<(), Lack> {
+        there(false, file.display())
+    }
+
+    fn api(&self, _: &Api, place: &ApiPlace) -> Result<(), Lack> {
+        there(false, place)
+    }
+}
+
+fn fake() -> Fake {
+    let secret = |file: &str, secret| (PathBuf::from(file), secret);
+    Fake {
+        secrets: [
+            secret("/a", "a secret of some length"),
+            secret("/b", "short"),
+            secret("/m", "a secret of some length"),
+        ]
+        .into(),
+        disks: vec!["/d".into(), "mem:1048576".into()],
+        addresses: vec!["192.0.2.1:3260".parse().unwrap()],
+    }
+}
+
+/// File, line, severity and text of each mistake.
+fn found(
+    main: &str,
+    objects: &[(&str, &str)],
+    machine: Option<&dyn Machine>,
+) -> Vec<(String, usize, Severity, String)> {
+    let objects: Vec<_> = objects.iter().map(|(name, text)| ((*name).to_owned(), *text)).collect();
+    let all = of_texts("main.toml", main, &objects, machine);
+    all.into_iter().map(|one| (one.file, one.line.unwrap_or_default(), one.severity, one.text)).collect()
+}
+
+const WHOLE: &str = "listen = [\"192.0.2.1\"]\n[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"/d\" }]\n";
+
+#[test]
+fn a_file_without_mistakes_has_none() {
+    assert_eq!(found(WHOLE, &[], Some(&fake())), []);
+}
+
+#[test]
+fn contradictions_are_found_all_at_once_with_their_lines() {
+    let main = "listen = [\"192.0.2.1\", \"192.0.2.1:3260\"]\ncores = 900\n[[target]]\nname = \"iqn.a\"\nmax_connections = 0\n\
+                lun = [\n  { number = 0, disk = \"/d\" },\n  { number = 0, disk = \"mem:1M\", provisioning = \"full\" },\n]\n\
+                [[target.host]]\nname = \"h\"\nlun = [{ number = 7 }]\n[[target.host]]\nname = \"i\"\nmutual_chap = { user = \"u\", secret_file = \"/a\" }\n";
+    let objects = [("conf.d/target-iqn.a.toml", "[[target]]\nname = \"iqn.a\"\n")];
+    let all = found(main, &objects, None);
+    for (file, line, part) in [
+        ("main.toml", 1, "portal 192.0.2.1:3260 is there twice"),
+        ("main.toml", 2, "cores = 900"),
+        ("main.toml", 5, "max_connections = 0"),
+        ("main.toml", 8, "LUN 0 is there twice"),
+        ("main.toml", 8, "memory is always thin"),
+        ("main.toml", 10, "the target has no LUN 7"),
+        ("main.toml", 13, "mutual_chap needs a chap user too"),
+        ("conf.d/target-iqn.a.toml", 2, "target iqn.a is there twice"),
+    ] {
+        let is_there = |one: &(String, usize, Severity, String)| one.0 == file && one.1 == line && one.3.contains(part);
+        assert!(all.iter().any(is_there), "{file} {line} {part}: {all:#?}");
+        assert!(all.iter().all(|one| one.2 == Severity::Error));
+    }
+    assert_eq!(all.len(), 8, "{all:#?}");
+}
+
+#[test]
+fn what_the_machine_lacks_is_found_and_refused_only_where_it_is_strict() {
+    let main = "listen = [\"192.0.2.1\", \"198.51.100.7\"]\necl = [\"eth:eno9\"]\n[[target]]\nname = \"iqn.a\"\n\
+                chap = [{ user = \"b\", secret_file = \"/b\" }, { user = \"c\", secret_file = \"/c\" }]\nlun = [\n  { number = 0, disk = \"/none\" },\n]\n";
+    let expected = [
+        (1, Severity::Degraded, "198.51.100.7:3260 is not there"),
+        (2, Severity::Degraded, "eno9 is not there"),
+        (5, Severity::Note, "the secret of b is shorter than 12 bytes"),
+        (5, Severity::Degraded, "/c is not there"),
+        (7, Severity::Degraded, "/none is not there"),
+    ];
+    let all = found(main, &[], Some(&fake()));
+    assert_eq!(all.len(), expected.len(), "{all:#?}");
+    for ((_, line, severity, text), (of, wanted, part)) in all.iter().zip(expected) {
+        assert!(*line == of && *severity == wanted && text.contains(part), "{text}: {of} {part}");
+    }
+    let strict = found(&format!("strict = true\n{main}"), &[], Some(&fake()));
+    assert_eq!(strict.iter().filter(|one| one.2 == Severity::Error).count(), 4, "{strict:#?}");
+    assert_eq!(found(main, &[], None), [], "the text alone has no mistake");
+    let objects = [("conf.d/target-iqn.b.toml", "[[target]]\nname = \"iqn.b\"\nlun = [{ number = 0, disk = \"/x\" }]")];
+    let of_object = found(WHOLE, &objects, Some(&fake()));
+    assert_eq!(of_object, [("conf.d/target-iqn.b.toml".into(), 3, Severity::Degraded, "/x is not there".into())]);
+}
+
+#[test]
+fn one_secret_in_both_directions_is_an_error() {
+    let main = format!(
+        "{WHOLE}chap = [{{ user = \"a\", secret_file = \"/a\" }}]\nmutual_chap = {{ user = \"t\", secret_file = \"/m\" }}\n"
+    );
+    let all = found(&main, &[], Some(&fake()));
+    assert!(all.len() == 1 && all[0].2 == Severity::Error && all[0].3.contains("RFC 7143"), "{all:#?}");
+}
+
+#[test]
+fn a_part_with_a_mistake_causes_no_others() {
+    let main = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1X\" }]\n[[target.host]]\nname = \"h\"\nlun = [{ number = 0 }]\n";
+    let all = found(main, &[], Some(&fake()));
+    assert!(all.len() == 1 && all[0].3.contains("not a size"), "{all:#?}");
+}

@@ -1,0 +1,130 @@
+//! What no single key shows: contradictions within a configuration.
+
+use std::collections::BTreeSet;
+
+use super::{Config, Target, check_cores, check_marker_interval, check_max_connections, check_name, check_redirect};
+use super::{gateways, hosts, port_groups};
+
+/// A step on the way to a part of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To the value of this key.
+    Key(&'static str),
+    /// To an element of a list.
+    Index(usize),
+}
+
+/// A contradiction, and the part that it stands in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    pub(crate) at: Vec<Step>,
+    pub(crate) text: String,
+}
+
+/// All contradictions. When parts of the configuration could not be read (it is not whole), what refers to others is not checked.
+pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
+    let mut found = Mistakes(Vec::new());
+    let key = |name| vec![Step::Key(name)];
+    // The API can add a portal.
+    if config.listen.as_ref().is_some_and(Vec::is_empty) && config.api.is_none() {
+        let text = "listen is empty; leave it out for 127.0.0.1:3260, or serve an API that adds portals";
+        found.add(key("listen"), Err(text.into()));
+    }
+    portals(config, &mut found);
+    for (portal, why) in config.unknown_portals().filter(|_| config.strict) {
+        found.add(key("listen"), Err(format!("portal {portal}: {why}")));
+    }
+    found.add(key("cores"), check_cores(config.cores));
+    found.add(key("limits"), config.limits.check(config.cores).map_err(|why| format!("limits: {why}")));
+    if let Some(metrics) = &config.metrics {
+        found.add(key("metrics"), metrics.check().map_err(|why| format!("metrics: {why}")));
+    }
+    if let Some(api) = &config.api {
+        found.add(key("api"), api.check().map_err(|why| format!("api: {why}")));
+    } else if config.targets.is_empty() && is_whole {
+        found.add(Vec::new(), Err("there is no [[target]]".into()));
+    }
+    let mut names = BTreeSet::new();
+    for (index, target) in config.targets.iter().enumerate() {
+        let at = vec![Step::Key("target"), Step::Index(index)];
+        of_target(target, &at, is_whole, &mut found);
+        if !names.insert(&target.name) {
+            found.at(&at, "name", Err(format!("target {} is there twice", target.name)));
+        }
+        if is_whole {
+            let of_target = |why| format!("target {}: gateways: {why}", target.name);
+            found.at(&at, "gateways", gateways::check(target, config).map_err(of_target));
+            found.at(&at, "port_group", port_groups::check(target, config));
+        }
+    }
+    found.0
+}
+
+struct Mistakes(Vec<Mistake>);
+
+impl Mistakes {
+    fn add(&mut self, at: Vec<Step>, result: Result<(), String>) {
+        if let Err(text) = result {
+            self.0.push(Mistake { at, text });
+        }
+    }
+
+    fn at(&mut self, at: &[Step], key: &'static str, result: Result<(), String>) {
+        self.add([at, &[Step::Key(key)]].concat(), result);
+    }
+}
+
+fn portals(config: &Config, found: &mut Mistakes) {
+    let mut addresses = BTreeSet::new();
+    // Port 0 is another port each time.
+    let mut twice = |address: &std::net::SocketAddr| address.port() != 0 && !addresses.insert(*address);
+    for (index, listen) in config.listen.iter().flatten().enumerate() {
+        if let Some(address) = listen.addresses.iter().find(|address| twice(address)) {
+            let text = format!("portal {address} is there twice");
+            found.add(vec![Step::Key("listen"), Step::Index(index)], Err(text));
+        }
+    }
+    for (index, portal) in config.portals.iter().enumerate() {
+        let at = [Step::Key("portal"), Step::Index(index)];
+        if let Some(address) = portal.address.addresses.iter().find(|address| twice(address)) {
+            found.at(&at, "address", Err(format!("portal {address} is there twice")));
+        }
+        if portal.group == 0 {
+            // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).
+            let text = format!("portal {}: group 0 is reserved; count from 1", portal.address);
+            found.at(&at, "group", Err(text));
+        }
+    }
+}
+
+fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes) {
+    let of_target = |why: String| format!("target {}: {why}", target.name);
+    found.at(at, "name", check_name(&target.name));
+    for (index, initiator) in target.allow.iter().flatten().enumerate().filter(|(_, name)| *name != hosts::ALL) {
+        found.add([at, &[Step::Key("allow"), Step::Index(index)]].concat(), check_name(initiator));
+    }
+    found.at(at, "allow", hosts::check_allow(target).map_err(of_target));
+    for (index, host) in target.hosts.iter().enumerate() {
+        let result =
+            hosts::check(host, index, target, is_whole).map_err(|why| of_target(format!("host {}: {why}", host.name)));
+        found.add([at, &[Step::Key("host"), Step::Index(index)]].concat(), result);
+    }
+    found.at(at, "max_connections", check_max_connections(target.max_connections).map_err(of_target));
+    found.at(at, "marker_interval", check_marker_interval(target.marker_interval).map_err(of_target));
+    found.at(at, "session", target.session.check().map_err(|why| of_target(format!("session: {why}"))));
+    if target.mutual_chap.is_some() && target.chap.is_empty() {
+        found.at(at, "mutual_chap", Err(of_target("mutual_chap needs a chap user too".into())));
+    }
+    if let Some(redirect) = &target.redirect {
+        found.at(at, "redirect", check_redirect(redirect).map_err(|why| of_target(format!("redirect: {why}"))));
+    }
+    let mut numbers = BTreeSet::new();
+    for (index, lun) in target.luns.iter().enumerate() {
+        let at = [at, &[Step::Key("lun"), Step::Index(index)]].concat();
+        let of_lun = |why: String| of_target(format!("LUN {}{why}", lun.number));
+        if !numbers.insert(lun.number) {
+            found.at(&at, "number", Err(of_lun(" is there twice".into())));
+        }
+        found.add(at, lun.check().map_err(|why| of_lun(format!(": {why}"))));
+    }
+}
