@@ -43,8 +43,7 @@ type Counts = BTreeMap<String, u64>;
 /// Counts everything and compares.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // As what ships is built: with optimization across crates, which changes a count by a tenth.
-    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-count", "--bins"]))?;
-    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-lab"]))?;
+    process::run(&mut cargo(["build", "--locked", "--release", "-p", "lunette-count", "-p", "lunette-lab", "--bins"]))?;
     let mut counts = count_all()?;
     if arguments.update {
         for _ in 1..ATTEMPTS {

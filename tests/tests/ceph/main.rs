@@ -1,0 +1,6 @@
+//! Disks in Ceph, with the cluster that `LUNETTE_CEPH_CONF` names.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+mod gateways;
+mod images;

@@ -1,0 +1,271 @@
+//! `lunette ctl` against a running server, with libiscsi as the client that sees what has changed.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Output;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use lunette_tests::{Configured, Server, attach, lunette, run};
+use serde_json::Value;
+
+/// A target in the main file, whose name the tests of this crate use, and an API.
+const MAIN: &str = "listen = [\"127.0.0.1:0\"]\n[api]\nlisten = [\"unix:@/api.sock\"]\n\
+                    [[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]";
+
+const DB: &str = "targets/iqn.2026-11.org.example:db";
+
+fn ctl(place: &Configured, arguments: &[&str]) -> Output {
+    let socket = format!("unix:{}", place.file("api.sock").display());
+    lunette().args(["ctl", "--api", &socket]).args(arguments).output().unwrap()
+}
+
+/// What a command prints that must succeed.
+fn done(place: &Configured, arguments: &[&str]) -> String {
+    let output = ctl(place, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(place: &Configured, arguments: &[&str]) -> Value {
+    serde_json::from_str(&done(place, &[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// The exit code and the message of a command that must fail.
+fn failed(place: &Configured, arguments: &[&str]) -> (i32, String) {
+    let output = ctl(place, arguments);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// The targets that a client of another make finds, with their disks.
+fn seen(server: &Server) -> String {
+    run("iscsi-ls", ["-s", &format!("iscsi://{}", server.address())]).succeeded().to_owned()
+}
+
+fn files(place: &Configured) -> Vec<String> {
+    let folder = fs::read_dir(place.file("conf.d")).unwrap();
+    let mut names: Vec<_> = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn what_is_added_is_served_at_once_and_after_a_restart() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    let disk = format!("disk={}", place.file("db.img").display());
+    done(&place, &["add", DB, "max_connections=4", "allow=[\"*\"]"]);
+    done(&place, &["add", &format!("{DB}/luns/3"), &disk, "create=10M"]);
+    assert!(seen(&server).contains("iqn.2026-11.org.example:db"), "{}", seen(&server));
+    assert!(seen(&server).contains("Lun:3    Type:DIRECT_ACCESS (Size:9M)"), "{}", seen(&server));
+    assert_eq!(files(&place), ["target-iqn.2026-11.org.example:db.toml"]);
+
+    done(&place, &["resize", &format!("{DB}/luns/3"), "20M"]);
+    let disks = json(&place, &["ls", "luns"]);
+    assert_eq!(disks.as_array().unwrap().last().unwrap()["size_bytes"], 20 << 20);
+    assert_eq!(fs::metadata(place.file("db.img")).unwrap().len(), 20 << 20);
+
+    server.stop();
+    let server = place.start(MAIN, 2);
+    assert!(seen(&server).contains("Lun:3    Type:DIRECT_ACCESS (Size:19M)"), "{}", seen(&server));
+    assert!(done(&place, &["ls"]).contains("iqn.2026-11.org.example:db  conf.d  1     0      -"));
+
+    done(&place, &["rm", DB]);
+    done(&place, &["rm", DB]);
+    assert!(!seen(&server).contains(":db"), "{}", seen(&server));
+    assert!(files(&place).is_empty());
+    assert!(place.file("db.img").exists(), "a disk outlives its target");
+}
+
+#[test]
+fn a_plan_names_the_sessions_that_notice_and_apply_makes_it_true() {
+    let place = Configured::new();
+    fs::create_dir(place.file("conf.d")).unwrap();
+    let (a, main) = MAIN.split_once("[[target]]").map(|(main, target)| (format!("[[target]]{target}"), main)).unwrap();
+    fs::write(place.file("conf.d/target-iqn.2026-11.org.example:a.toml"), &a).unwrap();
+    let server = place.start(main, 1);
+    let mut initiator = attach(&server, &[]);
+    let wanted = |text: &str| {
+        fs::write(place.file("wanted.toml"), text).unwrap();
+        place.file("wanted.toml").display().to_string()
+    };
+
+    let file = wanted(
+        "[[target]]\nname = \"iqn.b\"\nallow = [\"*\"]\nlun = [{ number = 0, disk = \"mem:1M\" }]\n[[target]]\nname = \"iqn.c\"",
+    );
+    assert_eq!(done(&place, &["plan", "-f", &file]), "target iqn.b added\ntarget iqn.c added\n");
+    assert!(!seen(&server).contains("iqn.b"), "a plan changes nothing");
+    done(&place, &["apply", "-f", &file]);
+    assert_eq!(done(&place, &["plan", "-f", &file]), "nothing changes\n");
+    assert!(seen(&server).contains("iqn.b"));
+
+    let file = wanted("[[target]]\nname = \"iqn.c\"");
+    let planned = json(&place, &["plan", "--prune", "-f", &file]);
+    let noticed = planned["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| (change["change"].as_str().unwrap(), change["sessions"].as_array().unwrap().len()));
+    let expected = [("target iqn.2026-11.org.example:a removed", 1), ("target iqn.b removed", 0)];
+    assert_eq!(noticed.collect::<Vec<_>>(), expected, "{planned}");
+    let (code, message) = failed(&place, &["apply", "--prune", "-f", &file]);
+    assert!(code == 3 && message.contains("example:a removed: in use by session"), "{message}");
+    done(&place, &["apply", "--prune", "--force", "-f", &file]);
+    initiator.wait_for_logout_request();
+    assert_eq!(files(&place), ["target-iqn.c.toml"]);
+}
+
+#[test]
+fn a_session_is_listed_and_ended() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    let mut initiator = attach(&server, &[]);
+    let sessions = json(&place, &["sessions"]);
+    let [session] = sessions.as_array().unwrap().as_slice() else { panic!("{sessions}") };
+    assert_eq!(session["target"], "iqn.2026-11.org.example:a");
+    assert_eq!(session["peers"].as_array().unwrap().len(), 1);
+    let id = session["id"].to_string();
+    done(&place, &["kick", &id]);
+    initiator.wait_for_logout_request();
+    assert_eq!(failed(&place, &["kick", "9999"]).0, 3);
+}
+
+#[test]
+fn exit_codes_say_what_is_wrong() {
+    let (place, _server) = Configured::serve(MAIN, 1);
+    let (code, message) = failed(&place, &["add", DB, "colour=red"]);
+    assert!(code == 3 && message.contains("unknown field `colour`"), "{message}");
+    let (code, message) = failed(&place, &["rm", "targets/iqn.2026-11.org.example:a"]);
+    assert!(code == 3 && message.contains("config; change it there and send SIGHUP"), "{message}");
+    assert_eq!(failed(&place, &["show", DB]).0, 3);
+    assert_eq!(failed(&place, &["show", "everything"]).0, 2);
+    let nowhere = lunette().args(["ctl", "--api", "unix:/nonexistent/api.sock", "ls"]).output().unwrap();
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("is the server running"));
+}
+
+#[test]
+fn commands_say_what_they_have_done() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    let lun = format!("{DB}/luns/0");
+    assert_eq!(done(&place, &["rm", DB]), format!("{DB} is not there\n"));
+    assert_eq!(failed(&place, &["rm", &lun]).0, 3, "it would be a part of nothing");
+    done(&place, &["add", DB]);
+    assert_eq!(done(&place, &["add", &lun, "disk=mem:1M"]), format!("{lun} added\n"));
+    assert_eq!(done(&place, &["rm", &lun]), format!("{lun} removed\n"));
+    assert_eq!(json(&place, &["rm", &lun])["removed"], Value::Null);
+    assert_eq!(json(&place, &["rm", DB])["removed"], DB);
+    let _initiator = attach(&server, &[]);
+    let id = json(&place, &["sessions"])[0]["id"].to_string();
+    assert!(done(&place, &["show", &format!("sessions/{id}")]).contains("max_burst_length = "));
+    assert_eq!(done(&place, &["show", "targets"]), done(&place, &["ls"]));
+}
+
+#[test]
+fn what_cannot_be_longer_is_not_resized() {
+    let (place, _server) = Configured::serve(MAIN, 1);
+    done(&place, &["add", DB, "lun=[{ number = 0, disk = \"mem:1M\" }]"]);
+    let (code, message) = failed(&place, &["resize", &format!("{DB}/luns/0"), "2M"]);
+    assert!(code == 3 && message.contains("create makes files longer"), "{message}");
+    assert!(!done(&place, &["show", DB]).contains("create"));
+    let (code, message) = failed(&place, &["resize", DB, "2M"]);
+    assert!(code == 2 && message.contains("targets/IQN/luns/NUMBER"), "{message}");
+    let (code, message) = failed(&place, &["kick", "first"]);
+    assert!(code == 2 && message.contains("lunette ctl sessions"), "{message}");
+}
+
+#[test]
+fn files_and_signals_change_the_same_configuration() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    done(&place, &["add", DB]);
+    let file = place.file("conf.d/target-iqn.2026-11.org.example:db.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text + "alias = \"by hand\"\n").unwrap();
+    let log = place.change(&server, MAIN);
+    assert!(log.contains("alias changed"), "{log}");
+    assert!(done(&place, &["show", DB]).contains("by hand"));
+    fs::rename(&file, file.with_file_name("target-iqn.other.toml")).unwrap();
+    let log = place.refuse(&server, MAIN);
+    assert!(log.contains("has the name target-iqn.2026-11.org.example:db.toml; rename it"), "{log}");
+}
+
+#[test]
+fn completions_know_the_objects_of_the_server() {
+    let (place, _server) = Configured::serve(MAIN, 1);
+    done(&place, &["add", &format!("{DB}2")]);
+    let complete = |word: &str| done(&place, &["complete", "--", word]);
+    assert_eq!(complete("t"), "targets/\n");
+    assert_eq!(complete("targets/iqn.2026-11.org.example:a"), "targets/iqn.2026-11.org.example:a\n");
+    assert_eq!(complete("targets/iqn.2026-11.org.example:a/l"), "targets/iqn.2026-11.org.example:a/luns/\n");
+    assert_eq!(complete("targets/iqn.2026-11.org.example:a/luns/"), "targets/iqn.2026-11.org.example:a/luns/0\n");
+    // As bash asks, which breaks words at colons.
+    let script = "source <(\"$1\" completions bash); line='lunette ctl show targets/iqn.2026-11.org.example:'; \
+                  COMP_LINE=$line COMP_POINT=${#line} _lunette_objects \"$1\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let socket = format!("unix:{}", place.file("api.sock").display());
+    let program = lunette().get_program().to_owned();
+    let shown = std::process::Command::new("bash")
+        .args(["-c", script, "bash"])
+        .arg(program)
+        .env("LUNETTE_API", socket)
+        .output();
+    let shown = shown.unwrap();
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), "a\ndb2\n", "{shown:?}");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let output = lunette().args(["completions", "bash"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for word in ["resize", "apply", "kick", "--prune"] {
+        assert!(text.contains(word), "{word}");
+    }
+}
+
+/// Everything that leaves the server is searched for what is secret.
+#[test]
+fn secrets_stay_in_their_files() {
+    const MARKER: &str = "marker-of-a-secret-0123456789";
+    let (place, server) = Configured::serve(MAIN, 1);
+    fs::write(place.file("secret"), MARKER).unwrap();
+    let chap = format!("chap=[{{ user = \"u\", secret_file = \"{}\" }}]", place.file("secret").display());
+    let mut events = lunette()
+        .args(["ctl", "events", "--api", &format!("unix:{}", place.file("api.sock").display())])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (told, heard) = channel();
+    let lines = BufReader::new(events.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let reader = thread::spawn(move || lines.for_each(|line| drop(told.send(line))));
+    // What changes before the reader of events is there is not told to it.
+    let mut text = String::new();
+    done(&place, &["add", DB]);
+    for attempt in 0.. {
+        done(&place, &["replace", DB, &chap, &format!("max_connections={}", attempt % 2 + 1)]);
+        if let Ok(line) = heard.try_recv() {
+            text = line;
+            break;
+        }
+    }
+    fs::write(place.file("wrong.toml"), format!("[[target]]\nname = \"iqn.x\"\nchap = [{{ user = {MARKER} }}]"))
+        .unwrap();
+    let mistake = failed(&place, &["apply", "-f", &place.file("wrong.toml").display().to_string()]).1;
+    fs::write(place.file("wanted.toml"), format!("[[target]]\nname = \"iqn.x\"\n{}", chap.replacen('=', " = ", 1)))
+        .unwrap();
+    let planned = done(&place, &["plan", "-f", &place.file("wanted.toml").display().to_string()]);
+    let shown = done(&place, &["show", DB]) + &done(&place, &["ls", "--json"]);
+    let files: String =
+        files(&place).iter().map(|file| fs::read_to_string(place.file("conf.d").join(file)).unwrap()).collect();
+    done(&place, &["rm", DB]);
+    text.extend(heard.iter().take_while(|line| !line.contains("removed")));
+    events.kill().unwrap();
+    events.wait().unwrap();
+    reader.join().unwrap();
+    for (what, told) in [
+        ("log", server.log()),
+        ("plan", planned),
+        ("show", shown),
+        ("events", text),
+        ("mistake", mistake),
+        ("files", files),
+    ] {
+        assert!(!told.contains(MARKER), "{what}: {told}");
+    }
+}
