@@ -171,7 +171,8 @@ fn a_change_that_fails_leaves_files_as_they_were() {
         format!("{{ number = {number}, disk = {:?}, create = \"{create}\", provisioning = \"full\" }}", path(name))
     };
     let thin = format!("{{ number = 0, disk = {:?}, create = \"64M\" }}, ", path("thin"));
-    let (place, server) = Place::serve(&config(&(thin.clone() + &full(1, "full", "2M"))), 2);
+    let strict = |luns: String| format!("strict = true\n{}", config(&luns));
+    let (place, server) = Place::serve(&strict(thin.clone() + &full(1, "full", "2M")), 2);
     let mut initiator = attach(&server, &[]);
     let (used, mut refused) = (small.used(), String::new());
     let changes = [
@@ -183,7 +184,7 @@ fn a_change_that_fails_leaves_files_as_they_were() {
         full(1, "full", "3M") + ", " + &full(2, "new", "1M") + ", " + &full(3, "other", "200M"),
     ];
     for change in changes {
-        place.write(&config(&(thin.clone() + &change)));
+        place.write(&strict(thin.clone() + &change));
         refused += &reload(&server);
     }
     assert!(refused.matches("No space left").count() >= 3, "{refused}");
