@@ -67,7 +67,19 @@ impl Reloader {
         match outcome {
             Ok(changes) if changes.is_empty() => tracing::info!(%file, "configuration read again: nothing has changed"),
             Ok(_) => tracing::info!(%file, "configuration read again: changes applied"),
-            Err(failure) => tracing::error!(%file, "configuration refused, nothing is changed: {failure}"),
+            Err(failure) => {
+                let why = match self.files.mistakes().as_slice() {
+                    [] => failure.to_string(),
+                    [one] => one.clone(),
+                    all => {
+                        for mistake in all {
+                            tracing::error!("{mistake}");
+                        }
+                        format!("{} mistakes", all.len())
+                    }
+                };
+                tracing::error!(%file, "configuration refused, nothing is changed: {why}");
+            }
         }
     }
 

@@ -136,7 +136,7 @@ fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
         ),
         (format!("state = \"@/state\"\n{text}"), "state cannot change"),
         (one_more("{ number = 1, disk = \"@/missing\" }"), "no such file or device"),
-        (one_more("{ number = 1, disk = \"@/disk\" }"), "in use by another process"),
+        (one_more("{ number = 1, disk = \"@/disk\" }"), "in use by another"),
         (text.replace("127.0.0.1:0", &busy.to_string()), "the address is in use"),
         (format!("{text}\nchap = [{{ user = \"u\", secret_file = \"@/none\" }}]"), "@/none"),
         // No part of a change is applied when another part fails.

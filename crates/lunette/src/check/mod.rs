@@ -76,6 +76,13 @@ pub(crate) struct Located {
     pub(crate) excerpt: String,
 }
 
+impl Located {
+    /// The mistake in one line.
+    pub(crate) fn summary(&self) -> String {
+        Self { excerpt: String::new(), ..self.clone() }.to_string()
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut all = Vec::new();
     for file in &arguments.files {

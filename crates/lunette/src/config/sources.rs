@@ -79,6 +79,12 @@ impl Files {
         })
     }
 
+    /// The mistakes of the texts, each in one line.
+    pub(crate) fn mistakes(&self) -> Vec<String> {
+        let all = check::of_file(&self.main, None).unwrap_or_default();
+        all.iter().map(check::Located::summary).collect()
+    }
+
     fn read_once(&self) -> Result<(Sources, Config), Failure> {
         let text = read_bounded(&self.main)?;
         let failed = |why: String| Failure::configuration(format!("{}: {why}", self.main.display()));
