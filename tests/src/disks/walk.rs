@@ -156,7 +156,7 @@ impl Walk {
         let len = (self.model.len() + 1 + self.dice.below(200)).min(MOST_PAGES);
         self.set_len(len as u64 * PAGE);
         let log = self.ground.reload();
-        if log.contains("refused") {
+        if log.contains("cannot be made longer") {
             // A fully provisioned disk finds no space.
             assert!(self.may_fail, "{log}");
             self.set_len(self.model.len() as u64 * PAGE);
@@ -206,13 +206,12 @@ impl Walk {
             return;
         }
         let log = self.ground.reload();
-        if log.contains("refused") {
-            // A fully provisioned disk finds no space; the old file is gone with the server.
+        if log.contains("cannot reserve its space") {
+            // A fully provisioned disk finds no space, and comes when there is some.
             assert!(self.may_fail, "{log}");
-            self.ground.free();
-            self.may_fail = false;
-            let log = self.ground.reload();
-            assert!(!log.contains("refused"), "{log}");
+            self.free();
+            let mut is_ready = || (self.command(|initiator| initiator.test_unit_ready(0)).status == 0).then_some(());
+            assert!(wait_until(LIMIT, &mut is_ready).is_some(), "it does not come back");
         }
         self.model = Model::of(numbers);
     }
