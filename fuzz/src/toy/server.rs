@@ -80,8 +80,8 @@ impl Server {
         };
         let Ok(pending) = self.stepped.control().begin(update) else { return false };
         (0..MAX_BATCHES).take_while(|_| self.step()).for_each(drop);
-        let Some(Ok(portals)) = pending.poll() else { return false };
-        PORTAL.set(portals[0]);
+        let Some(Ok(listening)) = pending.poll() else { return false };
+        PORTAL.set(listening.portals[0]);
         true
     }
 
