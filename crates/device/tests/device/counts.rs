@@ -72,7 +72,7 @@ fn the_latency_is_what_the_driver_says() {
 #[test]
 fn initiators_are_told_apart_and_outlive_their_sessions() {
     let fixture = Fixture::new(THIN);
-    let other = fixture.device.attach(name("iqn.2026-11.host:B,i,0x1"));
+    let other = fixture.device.attach(name("iqn.2026-11.host:B"));
     fixture.run_on(&other, [0; 8], [0; 16], &[]);
     fixture.read(&READ_2_BLOCKS);
     fixture.run_on(&other, [0; 8], cdb(&WRITE_3_BLOCKS), &[1; 3 * 512]);
