@@ -1,4 +1,4 @@
-//! The audit log: who has changed what, when, from where, and what was there before.
+//! The audit log: each change with its client, time, origin and old values.
 //!
 //! One line of JSON for each change, appended to a file. The file is bounded: a full one gets the name `….1`, the one before it `….2`, and so on, up to
 //! [`KEPT_AUDIT_FILES`]. Objects are written as the API shows them, so without passwords.
@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::objects::{Document, Key, Kind};
 use crate::server::Catalog;
 
-/// What a file of the log holds.
+/// The content and the longest length of a file of the log.
 const LOG: Content = Content { name: "an audit log", max_bytes: 2 * MAX_AUDIT_FILE_BYTES };
 
 /// A change, or a try to make one.
@@ -37,13 +37,13 @@ pub struct AuditEntry {
     /// Where the client comes from.
     #[schema(example = "192.0.2.7:51234")]
     pub from: String,
-    /// What it has asked for.
+    /// The action that the client asked for.
     #[schema(example = "change")]
     pub action: String,
     /// `done`, or why not.
     #[schema(example = "done")]
     pub outcome: String,
-    /// What is different since.
+    /// The objects that differ since then.
     pub changes: Vec<AuditChange>,
 }
 
@@ -53,18 +53,18 @@ pub struct AuditChange {
     /// The object.
     #[schema(example = "target iqn.2026-11.org.example:db")]
     pub object: String,
-    /// What it was; absent when it was not there.
+    /// The old value; absent when there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub old: Option<Value>,
-    /// What it is; absent when it is gone.
+    /// The new value; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub new: Option<Value>,
 }
 
 impl AuditEntry {
-    /// What `caller` has done now, or tried to do.
+    /// An entry of this moment: the action of `caller`, and its outcome.
     pub fn new(caller: &Caller, action: &str, outcome: Result<(), String>, changes: Vec<AuditChange>) -> Self {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (who, from) = (cut(&caller.name), caller.from.clone());
