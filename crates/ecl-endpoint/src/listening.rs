@@ -61,7 +61,7 @@ impl<H: Upper> Endpoint<H> {
             let is_ours = matches!(path.peer, Address::Udp(_));
             if is_ours
                 && !is_known
-                && let Some(reset) = listener.reset(bytes)
+                && let Some(reset) = listener.reset(&peer_of(path), bytes)
             {
                 self.answer(cx, socket, path, &reset);
             }

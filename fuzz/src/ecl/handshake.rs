@@ -90,7 +90,7 @@ impl World {
             RESET => {
                 let mut packet = Header::new(PacketType::Stream, input.u32(), 0).emit();
                 packet[0] ^= input.byte() % 16;
-                let answer = self.listener.reset(&packet);
+                let answer = self.listener.reset(&address(0), &packet);
                 let is_protected = Header::parse(&packet).is_ok_and(|header| header.packet_type.is_protected());
                 assert_eq!(answer.is_some(), is_protected, "only packets of associations are answered");
             }

@@ -4,6 +4,7 @@ use lunette_ecl::Role;
 use lunette_ecl::handshake::{Established, ResetSecret};
 use lunette_ecl::header::{Acknowledged, Flags, HEADER_LEN, Header, PacketType};
 use lunette_ecl::limits::MIN_DATAGRAM_LEN;
+use lunette_ecl::path::Address;
 use lunette_ecl::protection::{Binding, ExchangeSecret, Keys, PacketKeys, Seal};
 use lunette_pdu::BHS_LEN;
 
@@ -62,7 +63,7 @@ pub(super) fn established(role: Role) -> Established {
         secret: secret(),
         own_number: ITS_NUMBER,
         peer_number: OUR_NUMBER,
-        reset_token: ResetSecret::new([5; 32]).token(OUR_NUMBER),
+        reset_token: ResetSecret::new([5; 32]).token(OUR_NUMBER, &Address::Ethernet([1; 6])),
         round_trip: None,
     }
 }

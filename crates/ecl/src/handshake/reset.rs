@@ -5,9 +5,10 @@ use zeroize::Zeroizing;
 
 use super::mac::mac;
 use crate::header::{BHS_AT, CHECK_AT, CHECK_LEN, HEADER_LEN, Header, PacketType};
+use crate::path::Address;
 
 /// What only the server and the client of an association know, and what the server knows even when it has lost everything else of the
-/// association: a MAC of the association's number.
+/// association: a MAC of the association's number and the address of the client in the handshake. So no other host can ask the server for it.
 #[derive(Debug, Clone, Copy)]
 pub struct ResetToken([u8; Self::LEN]);
 
@@ -57,16 +58,16 @@ impl ResetSecret {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The token of the association with that number at the server.
-    pub fn token(&self, association: u32) -> ResetToken {
-        ResetToken(mac(&self.0, &[&association.to_be_bytes()]))
+    /// The token of the association with that number at the server, whose client is at `client`.
+    pub fn token(&self, association: u32, client: &Address) -> ResetToken {
+        ResetToken(mac(&self.0, &[&association.to_be_bytes(), &client.to_bytes()]))
     }
 
-    /// The Reset that answers a packet of an association that the server does not know. `None` when the packet is none that a client sends in an
-    /// association.
-    pub fn answer(&self, packet: &[u8]) -> Option<[u8; HEADER_LEN]> {
+    /// The Reset that answers a packet from `source` of an association that the server does not know. `None` when the packet is none that a client
+    /// sends in an association.
+    pub fn answer(&self, source: &Address, packet: &[u8]) -> Option<[u8; HEADER_LEN]> {
         let header = Header::parse(packet).ok()?;
-        header.packet_type.is_protected().then(|| self.token(header.association).packet(header.association))
+        header.packet_type.is_protected().then(|| self.token(header.association, source).packet(header.association))
     }
 }
 

@@ -98,21 +98,21 @@ impl Listener {
                 secret: pending.secret,
                 own_number: header.association,
                 peer_number: pending.initial.number,
-                reset_token: self.resets.token(header.association),
+                reset_token: self.resets.token(header.association, &pending.source),
                 peer_seal: pending.initial.seal,
                 round_trip: (!pending.is_repeated).then(|| now - pending.since),
             },
         })
     }
 
-    /// The Reset for a packet of an association that neither the driver's table nor [`claim`](Self::claim) knows. A packet of an unfinished
-    /// handshake gets none: whoever forged it could end the association with the token later.
-    pub fn reset(&self, packet: &[u8]) -> Option<[u8; HEADER_LEN]> {
+    /// The Reset for a packet from `source` of an association that neither the driver's table nor [`claim`](Self::claim) knows. A packet of an
+    /// unfinished handshake gets none: whoever forged it could end the association with the token later.
+    pub fn reset(&self, source: &Address, packet: &[u8]) -> Option<[u8; HEADER_LEN]> {
         let header = Header::parse(packet).ok()?;
         if self.unfinished.get(header.association).is_some() {
             return None;
         }
-        self.resets.answer(packet)
+        self.resets.answer(source, packet)
     }
 
     /// How many handshakes wait for the client's first packet.
@@ -132,7 +132,7 @@ impl Listener {
         let number = self.free_number(is_taken, entropy)?;
         let mut private = Zeroizing::new([0; 32]);
         entropy(&mut *private);
-        let parameters = Parameters { number, reset_token: self.resets.token(number), seal };
+        let parameters = Parameters { number, reset_token: self.resets.token(number, source), seal };
         let (message, secret) = noise::respond(&private, initial, &parameters)?;
         let accept = Accept { number: initial.number, message }.emit();
         let pending = Pending { source: *source, initial: *initial, secret, accept, is_repeated: false, since: now };

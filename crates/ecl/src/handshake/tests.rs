@@ -235,7 +235,7 @@ proptest! {
         };
         prop_assert!(len <= bytes.len());
         prop_assert!(server.listener.claim(at(0), &bytes).is_none());
-        prop_assert!(server.listener.reset(&bytes).is_none_or(|reset| reset.len() <= bytes.len()));
+        prop_assert!(server.listener.reset(&home(), &bytes).is_none_or(|reset| reset.len() <= bytes.len()));
         prop_assert!(matches!(client().receive(at(0), &bytes), Received::Foreign));
     }
 }
@@ -264,10 +264,10 @@ fn a_server_that_has_lost_an_association_proves_it() {
     let packet = first_packet(&client, Flags(0));
     // The server starts again, with the secret that it has kept.
     let server = Server::new();
-    let reset = server.listener.reset(&packet).expect("a packet of an association");
+    let reset = server.listener.reset(&home(), &packet).expect("a packet of an association");
     assert!(client.reset_token.matches(client.peer_number, &reset));
 
-    let forged = ResetSecret::new([4; 32]).answer(&packet).unwrap();
+    let forged = ResetSecret::new([4; 32]).answer(&home(), &packet).unwrap();
     assert!(!client.reset_token.matches(client.peer_number, &forged), "another secret");
     assert!(!client.reset_token.matches(client.peer_number + 1, &reset), "another association");
     assert!(!client.reset_token.matches(client.peer_number, &[&reset[..], &[0]].concat()));
@@ -275,6 +275,31 @@ fn a_server_that_has_lost_an_association_proves_it() {
         let mut bad = reset;
         bad[bit / 8] ^= 1 << (bit % 8);
         assert!(!client.reset_token.matches(client.peer_number, &bad), "bit {bit}");
+    }
+}
+
+/// A host may send packets of any number from its own address, before and after associations of others are there.
+#[test]
+fn a_reset_that_another_host_has_collected_ends_no_association() {
+    let mut server = Server::new();
+    let (mut client, initial) = proven(&mut server);
+    let accepted = accept(server.answer(at(3), &home(), &initial));
+    let client = established(client.receive(at(4), &accepted));
+    let packet = header_of(PacketType::Stream, 0).emit();
+    let number = client.peer_number.to_be_bytes();
+    let collected = |source: &Address| {
+        let mut packet = packet;
+        packet[4..8].copy_from_slice(&number);
+        Server::new().listener.reset(source, &packet).expect("a packet of an association")
+    };
+    assert!(client.reset_token.matches(client.peer_number, &collected(&home())));
+    let elsewhere = [
+        Address::Udp(([192, 0, 2, 1], 4001).into()),
+        Address::Udp(([192, 0, 2, 2], 4000).into()),
+        Address::Ethernet([0, 0, 0, 0, 0, 1]),
+    ];
+    for source in &elsewhere {
+        assert!(!client.reset_token.matches(client.peer_number, &collected(source)), "{source}");
     }
 }
 
@@ -286,10 +311,10 @@ fn a_forged_packet_of_an_unfinished_handshake_learns_no_reset_token() {
     let mut forged = first_packet(&client, Flags(0));
     forged[CHECK_AT] ^= 1;
     assert!(server.listener.claim(at(5), &forged).is_none());
-    assert_eq!(server.listener.reset(&forged), None);
+    assert_eq!(server.listener.reset(&home(), &forged), None);
     // The client itself completes the handshake as before.
     assert!(server.listener.claim(at(6), &first_packet(&client, Flags(0))).is_some());
-    assert!(server.listener.reset(&forged).is_some(), "an association that the driver's table has lost");
+    assert!(server.listener.reset(&home(), &forged).is_some(), "an association that the driver's table has lost");
 }
 
 fn header_of(packet_type: PacketType, number: u64) -> Header {
@@ -337,11 +362,11 @@ fn the_round_trip_is_that_of_packets_that_were_sent_once() {
 fn only_packets_of_associations_are_answered_with_a_reset() {
     let secret = ResetSecret::new([3; 32]);
     for packet_type in PacketType::ALL {
-        let answer = secret.answer(&header_of(packet_type, 0).emit());
+        let answer = secret.answer(&home(), &header_of(packet_type, 0).emit());
         assert_eq!(answer.is_some(), packet_type.is_protected(), "{packet_type:?}");
         if let Some(reset) = answer {
-            assert_eq!(secret.answer(&reset), None);
-            assert_eq!(reset[CHECK_AT..CHECK_AT + 16], *secret.token(7).bytes());
+            assert_eq!(secret.answer(&home(), &reset), None);
+            assert_eq!(reset[CHECK_AT..CHECK_AT + 16], *secret.token(7, &home()).bytes());
         }
     }
 }

@@ -46,7 +46,7 @@ fn binding() -> Binding {
 }
 
 fn server(stage: Stage, seal: Seal) -> Association<(u32, u32)> {
-    let reset_token = ResetSecret::new([5; 32]).token(OWN);
+    let reset_token = ResetSecret::new([5; 32]).token(OWN, &address(2));
     let established = Established {
         peer_seal: Seal::Headers,
         role: Role::Server,
