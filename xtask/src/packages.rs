@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 19] = [
+const NEEDED: [(&str, Option<&str>); 20] = [
+    ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
     ("curl", Some("curl")),

@@ -187,8 +187,13 @@ impl LogicalUnit {
         self.config.store.geometry().len_bytes / u64::from(self.config.block_size)
     }
 
-    /// Raises CAPACITY DATA HAS CHANGED for all nexuses, after the store has grown.
+    /// Raises CAPACITY DATA HAS CHANGED for all nexuses, after the store has grown or shrunk. A unit that has lost all of its blocks is not ready,
+    /// as one whose store is [not there](Self::set_ready), until it has one again. The store of a shared unit is empty while another gateway has it.
     pub fn capacity_changed(&self) {
+        let is_empty = self.blocks() == 0 && !self.config.shared;
+        if self.medium.set_empty(is_empty) && !is_empty {
+            self.announce_medium();
+        }
         self.raise(AdditionalSense::CAPACITY_DATA_CHANGED, |_| true);
     }
 
@@ -212,7 +217,7 @@ impl LogicalUnit {
         self.medium.present()
     }
 
-    /// Whether the store is there.
+    /// Whether the store is there, with a block at least.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.medium.ready()
@@ -223,9 +228,14 @@ impl LogicalUnit {
     /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
     pub fn set_ready(&self, is_ready: bool) {
         if self.medium.set_ready(is_ready) && is_ready {
-            self.change_watches.change_all();
-            self.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED, |_| true);
+            self.announce_medium();
         }
+    }
+
+    /// Lets all nexuses know that the unit is ready, perhaps with other blocks.
+    fn announce_medium(&self) {
+        self.change_watches.change_all();
+        self.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED, |_| true);
     }
 
     /// Why commands on the medium are refused, if they are.

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
+use lunette_api::Subject;
 use lunette_device::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, QuantaOptions,
 };
@@ -17,7 +18,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use crate::encrypted::Keys;
+use crate::encrypted::{EncryptedStore, Keys};
 use crate::failure::Failure;
 use crate::files;
 use crate::images;
@@ -241,13 +242,23 @@ pub(crate) enum DiskStore {
     Image(Arc<RbdStore>),
     /// An image in Ceph that other gateways offer, too.
     Shared(Arc<GatewayStore>),
-    /// A disk of another target, or the plain text of an encrypted disk.
+    /// A disk of another target.
     Other(Arc<dyn Store>),
+    Encrypted(EncryptedStore),
     /// Nothing: the disk cannot be opened, for this reason.
     Absent(Arc<str>),
 }
 
 impl DiskStore {
+    /// The file or block device below the disk, if it lies in one.
+    pub(crate) fn file(&self) -> Option<&Arc<FileStore>> {
+        match self {
+            Self::File(store) => Some(store),
+            Self::Encrypted(store) => store.file.as_ref(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn to_store(&self) -> Arc<dyn Store> {
         match self {
             Self::Memory(store) => Arc::clone(store) as _,
@@ -255,18 +266,16 @@ impl DiskStore {
             Self::Image(store) => Arc::clone(store) as _,
             Self::Shared(store) => Arc::clone(store) as _,
             Self::Other(store) => Arc::clone(store),
+            Self::Encrypted(store) => Arc::clone(&store.volume) as _,
             Self::Absent(_) => NO_BYTES.clone(),
         }
     }
 
     /// Bytes of a logical block, when the configuration says `wanted`. A quantum is no part of a block.
     fn block_size(&self, wanted: u32) -> u32 {
-        match self {
-            Self::Other(store) if !wanted.is_multiple_of(store.geometry().granularity_bytes.max(1)) => {
-                LONG_BLOCK.max(store.geometry().granularity_bytes)
-            }
-            _ => wanted,
-        }
+        let (Self::Other(_) | Self::Encrypted(_)) = self else { return wanted };
+        let granularity_bytes = self.to_store().geometry().granularity_bytes;
+        if wanted.is_multiple_of(granularity_bytes.max(1)) { wanted } else { LONG_BLOCK.max(granularity_bytes) }
     }
 }
 
@@ -341,11 +350,10 @@ fn over(
             if is_ready && config.thin_threshold.is_some() {
                 watch_space(&unit).map_err(Failure::other)?;
             }
-            match &store {
-                DiskStore::Image(store) => images::served(store, &unit),
-                DiskStore::File(store) => files::served(&config.name.place, target, lun, store, &unit),
-                _ => {}
+            if let DiskStore::Image(store) = &store {
+                images::served(store, &unit);
             }
+            files::served(&config.name.place, Subject::lun(target, lun), &store, &unit);
             Ok(Disk { config, unit, store })
         }
         Err(error) => Err(Failure::disk(format!("{}: {error}", config.name.place))),
@@ -378,8 +386,9 @@ pub(crate) fn open_store(name: &DiskName, options: &OpenOptions) -> Result<DiskS
     }
     // Without keys there is no need to open the disk.
     let keys = Keys::fetch(keys)?;
-    let unit = open_place(&name.place, &OpenOptions { any_length: true, tentative: false, ..*options })?.to_store();
-    Ok(DiskStore::Other(keys.serve(&name.place, unit, options.read_only)?))
+    let unit = open_place(&name.place, &OpenOptions { any_length: true, tentative: false, ..*options })?;
+    let volume = keys.serve(&name.place, unit.to_store(), options.read_only)?;
+    Ok(DiskStore::Encrypted(EncryptedStore { volume, file: unit.file().cloned() }))
 }
 
 /// Opens a disk as it is. A missing file is created as `options` say.

@@ -12,10 +12,10 @@ use std::thread;
 
 use lunette_api::{Health, Subject};
 use lunette_device::LogicalUnit;
-use lunette_store::{FileIdentity, FileStore, StoreError};
+use lunette_store::{FileIdentity, FileStore, Store, StoreError};
 use lunette_target::{Control, Growth};
 
-use crate::disk::Place;
+use crate::disk::{DiskStore, Place};
 use crate::failure::Failure;
 pub(crate) use look::warn_of_partial_block;
 use watch::Watch;
@@ -35,26 +35,51 @@ struct Served {
     unit: Weak<LogicalUnit>,
     /// Of the watch of the system on the file; `None` where it has none.
     watch: Option<i32>,
-    /// The most blocks that the disk has had.
+    /// It has the ciphertext of an encrypted disk, whose own length stands in its header.
+    is_encrypted: bool,
+    /// The bytes that are worth something together: a block, or of a ciphertext each byte.
+    block_bytes: u32,
+    /// The most blocks that were served.
     most_blocks: u64,
+    /// The blocks that were served last, when there were any.
+    last_blocks: u64,
+}
+
+impl Served {
+    /// The whole blocks of so many bytes.
+    fn blocks(&self, len_bytes: u64) -> u64 {
+        len_bytes / u64::from(self.block_bytes.max(1))
+    }
 }
 
 /// Whether another file or device than that of `store` has the path of the disk now. A missing one is none.
-pub(crate) fn is_replaced(place: &Place, store: &FileStore) -> bool {
-    let Place::Path(path) = place else { return false };
-    FileIdentity::at(path).is_ok_and(|identity| identity != store.identity())
+pub(crate) fn is_replaced(place: &Place, store: &DiskStore) -> bool {
+    let (Place::Path(path), Some(file)) = (place, store.file()) else { return false };
+    FileIdentity::at(path).is_ok_and(|identity| identity != file.identity())
 }
 
 /// Follows the file below a logical unit from now on, once [`follow`] is called.
-pub(crate) fn served(place: &Place, target: &str, lun: u16, store: &Arc<FileStore>, unit: &Arc<LogicalUnit>) {
-    let Place::Path(path) = place else { return };
-    let (subject, watch) = (Subject::lun(target, lun), WATCH.add(&**store));
-    warn_of_partial_block(&subject, path, store, unit);
-    let (path, most_blocks) = (path.clone(), unit.blocks());
+pub(crate) fn served(place: &Place, subject: Subject, store: &DiskStore, unit: &Arc<LogicalUnit>) {
+    let (Place::Path(path), Some(file)) = (place, store.file()) else { return };
+    let (path, watch, is_encrypted) = (path.clone(), WATCH.add(&**file), matches!(store, DiskStore::Encrypted(_)));
+    let block_bytes = if is_encrypted { 1 } else { unit.block_size() };
+    if !is_encrypted {
+        warn_of_partial_block(&subject, &path, file, unit);
+    }
     let mut served = lock();
     forget_gone(&mut served);
-    let (store, weak_unit) = (Arc::downgrade(store), Arc::downgrade(unit));
-    served.push(Served { subject, path, store, unit: weak_unit, watch, most_blocks });
+    let (store, weak_unit) = (Arc::downgrade(file), Arc::downgrade(unit));
+    served.push(Served {
+        subject,
+        path,
+        store,
+        unit: weak_unit,
+        watch,
+        is_encrypted,
+        block_bytes,
+        most_blocks: 0,
+        last_blocks: 0,
+    });
     unit.on_store_failure(|error| {
         if matches!(error, StoreError::OutOfRange { .. } | StoreError::FlushFailed(_)) {
             WATCH.wake();
@@ -86,12 +111,14 @@ pub(crate) fn follow(control: Control, health: Health) -> Result<(), Failure> {
     thread::Builder::new().name("lunette-files".into()).spawn(run).map(drop).map_err(Failure::other)
 }
 
-/// Looks at all files. Gives the units whose files have become shorter, which their stores know already.
+/// Looks at all files. Gives the units that have another length, which their stores know already.
 fn look(health: &Health) -> Vec<Growth> {
     let mut served = lock();
     forget_gone(&mut served);
     for file in served.iter_mut() {
-        file.most_blocks = file.most_blocks.max(file.unit.upgrade().map_or(0, |unit| unit.blocks()));
+        let blocks = file.store.upgrade().map_or(0, |store| file.blocks(store.geometry().len_bytes));
+        file.most_blocks = file.most_blocks.max(blocks);
+        file.last_blocks = if blocks > 0 { blocks } else { file.last_blocks };
     }
     // A file system may not answer; what is served from now on does not wait for it.
     let files = served.clone();
@@ -99,12 +126,12 @@ fn look(health: &Health) -> Vec<Growth> {
     let mut growth = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let (Some(store), Some(unit)) = (file.store.upgrade(), file.unit.upgrade()) else { continue };
-        if look::cut(&file.subject, &file.path, &store) {
-            growth.push(Growth { unit: Arc::clone(&unit), grow: Box::new(|| ()) });
+        if look::serve_len(file, &store) && !file.is_encrypted {
+            growth.push(Growth { unit, grow: Box::new(|| ()) });
         }
         // What has its number now is told of, not what had it before and ends.
         if !files[index + 1..].iter().any(|later| later.subject == file.subject) {
-            look::report(health, file, &store, &unit);
+            look::report(health, file, &store);
         }
     }
     growth

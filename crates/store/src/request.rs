@@ -204,6 +204,11 @@ pub enum StoreError {
     Io(#[from] io::Error),
 }
 
+/// The errors of a device that was pulled out, of a file that its server has lost, and of a server of files that has ended, also while it had the
+/// request.
+const GONE: [Errno; 7] =
+    [Errno::NXIO, Errno::NODEV, Errno::NOMEDIUM, Errno::STALE, Errno::NOTCONN, Errno::CONNABORTED, Errno::SHUTDOWN];
+
 impl StoreError {
     /// The error for a failed system call on a file or block device.
     pub(crate) fn of_system(error: io::Error) -> Self {
@@ -211,9 +216,7 @@ impl StoreError {
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace,
             // PERM is that of a block device that was set read only while it was open.
             Some(Errno::ROFS | Errno::PERM) => Self::ReadOnly,
-            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM | Errno::STALE | Errno::NOTCONN | Errno::SHUTDOWN) => {
-                Self::Gone(error)
-            }
+            Some(errno) if GONE.contains(&errno) => Self::Gone(error),
             _ => Self::Io(error),
         }
     }
@@ -312,7 +315,7 @@ mod tests {
         let table = [
             ("no space", &[Errno::NOSPC, Errno::DQUOT, Errno::FBIG][..]),
             ("read only", &[Errno::ROFS, Errno::PERM]),
-            ("gone", &[Errno::NXIO, Errno::NODEV, Errno::NOMEDIUM, Errno::STALE, Errno::NOTCONN, Errno::SHUTDOWN]),
+            ("gone", &GONE),
             ("io", &[Errno::IO, Errno::TIMEDOUT, Errno::NOMEM]),
         ];
         for (expected, errnos) in table {

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 
 use lunette_buffer::Pool;
 use lunette_store::{FileIdentity, FileStore, Op, OpenError, OpenOptions, Outcome, Store, StoreError, execute};
-use machine::{LoopDevice, Mount};
+use machine::{FaultyFile, LoopDevice, Mount};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 const LEN: u64 = 1 << 20;
@@ -197,6 +198,125 @@ fn a_full_file_system_refuses_writes_and_takes_them_again() {
     assert!(read(&store, 0, 4096).result.is_ok() && write(&store, 0, true).is_ok());
     fs::remove_file(&filler).unwrap();
     write(&store, MIB, true).unwrap();
+}
+
+#[test]
+fn a_quota_refuses_writes_until_it_is_raised() {
+    let mount = Mount::btrfs(128 * MIB);
+    let store = FileStore::open(mount.path().join("disk"), &create(64 * MIB, EXISTING)).unwrap();
+    write(&store, 0, true).unwrap();
+    mount.limit("8M");
+    let refused = (0..).map(|page| write(&store, page * 4096, false)).find_map(Result::err);
+    assert!(matches!(refused, Some(StoreError::NoSpace)), "{refused:?}");
+    assert!(read(&store, 0, 4096).result.is_ok() && !store.has_lost_writes());
+    mount.limit("none");
+    write(&store, 32 * MIB, true).unwrap();
+}
+
+/// What a file system answers reaches the caller, and each request asks it again.
+#[test]
+fn each_error_of_a_file_system_has_its_kind_until_it_is_mended() {
+    let file = FaultyFile::new(MIB);
+    let store = FileStore::open(file.path(), &EXISTING).unwrap();
+    let kind = |result: Result<(), StoreError>| match result {
+        Ok(()) => "none",
+        Err(StoreError::NoSpace) => "no space",
+        Err(StoreError::ReadOnly) => "read only",
+        Err(StoreError::Gone(_)) => "gone",
+        Err(StoreError::Io(_)) => "io",
+        Err(other) => panic!("{other}"),
+    };
+    let table = [
+        ("io", Errno::IO),
+        ("io", Errno::TIMEDOUT),
+        ("no space", Errno::DQUOT),
+        ("no space", Errno::FBIG),
+        ("read only", Errno::ROFS),
+        ("gone", Errno::NXIO),
+        ("gone", Errno::NODEV),
+        ("gone", Errno::STALE),
+    ];
+    for (expected, errno) in table {
+        file.fail_with(errno);
+        for _ in 0..2 {
+            assert_eq!(kind(read(&store, 0, 4096).result), expected, "{errno}");
+            assert_eq!(kind(write(&store, 0, false)), expected, "{errno}");
+        }
+        file.mend();
+        assert_eq!((kind(read(&store, 0, 4096).result), kind(write(&store, 0, false))), ("none", "none"), "{errno}");
+    }
+    file.fail_with(Errno::IO);
+    assert!(matches!(execute(&store, Op::Flush).result, Err(StoreError::FlushFailed(_))));
+    file.mend();
+    assert!(matches!(execute(&store, Op::Flush).result, Err(StoreError::FlushFailed(_))), "the system says it once");
+    store.accept_loss();
+    assert!(execute(&store, Op::Flush).result.is_ok());
+
+    file.end();
+    for _ in 0..2 {
+        assert_eq!(kind(read(&store, 0, 4096).result), "gone");
+    }
+}
+
+/// A loop device has no medium where its file has become shorter.
+#[test]
+fn a_block_that_cannot_be_read_fails_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let backing = folder.path().join("backing");
+    let device = LoopDevice::over(&backing, 2 * MIB);
+    let store = FileStore::open(device.path(), &EXISTING).unwrap();
+    cut(&backing, MIB);
+    for _ in 0..2 {
+        assert!(matches!(read(&store, MIB, 4096).result, Err(StoreError::Io(_))));
+        assert!(read(&store, 0, 4096).result.is_ok());
+    }
+    cut(&backing, 2 * MIB);
+    assert!(read(&store, MIB, 4096).result.is_ok(), "each request asks the medium again");
+}
+
+/// A block device may lose its end, too.
+#[test]
+fn a_device_that_becomes_smaller_is_a_shorter_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let backing = folder.path().join("backing");
+    let device = LoopDevice::over(&backing, 2 * MIB);
+    let store = FileStore::open(device.path(), &EXISTING).unwrap();
+    for len in [MIB, 0] {
+        cut(&backing, len);
+        device.follow_length();
+        assert_eq!(store.current_len().unwrap(), len);
+        let result = read(&store, MIB, 4096).result;
+        assert!(matches!(result, Err(StoreError::OutOfRange { .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn what_is_no_file_or_cannot_be_read_is_not_opened() {
+    let mount = Mount::ext4(16 * MIB);
+    let path = |name: &str| mount.path().join(name);
+    fs::create_dir(path("folder")).unwrap();
+    assert!(machine::command("mkfifo").arg(path("pipe")).status().unwrap().success());
+    let _listener = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    fs::write(path("empty"), "").unwrap();
+    fs::write(path("locked"), vec![0; 4096]).unwrap();
+    assert!(machine::command("chattr").arg("+i").arg(path("locked")).status().unwrap().success());
+    std::os::unix::fs::symlink("loop", path("loop")).unwrap();
+    let table = [
+        ("none", "no such file or device; check the path, or give a size to create the file"),
+        ("none/disk", "there is no folder"),
+        ("folder", "is a directory, not"),
+        ("pipe", "is a pipe, not"),
+        ("socket", "is a socket, not"),
+        ("empty", "0 bytes are not one or more whole blocks of 512 bytes"),
+        ("locked", "permission denied"),
+        ("loop", "Too many levels of symbolic links"),
+    ];
+    for (name, expected) in table {
+        let error = FileStore::open(path(name), &EXISTING).unwrap_err().to_string();
+        assert!(error.starts_with(path(name).to_str().unwrap()) && error.contains(expected), "{error}");
+    }
+    let error = FileStore::open("/dev/null", &EXISTING).unwrap_err();
+    assert!(matches!(error, OpenError::WrongType { found: "character device", .. }), "{error}");
 }
 
 #[test]

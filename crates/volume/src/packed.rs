@@ -235,12 +235,14 @@ pub(crate) fn shared_failure(error: StoreError) -> impl Fn() -> StoreError {
         StoreError::NoSpace => (Kind::NoSpace, None),
         StoreError::ReadOnly => (Kind::ReadOnly, None),
         StoreError::FlushFailed(why) => (Kind::FlushFailed, Some(why)),
+        StoreError::Gone(why) => (Kind::Gone, Some(Arc::new(why))),
         StoreError::Io(why) => (Kind::Io, Some(Arc::new(why))),
         other => (Kind::Io, Some(Arc::new(io::Error::other(other)))),
     };
     move || match (kind, &error) {
         (Kind::NoSpace, _) => StoreError::NoSpace,
         (Kind::FlushFailed, Some(why)) => StoreError::FlushFailed(Arc::clone(why)),
+        (Kind::Gone, Some(why)) => StoreError::Gone(io::Error::new(why.kind(), Arc::clone(why))),
         (Kind::Io, Some(why)) => StoreError::Io(io::Error::new(why.kind(), Arc::clone(why))),
         _ => StoreError::ReadOnly,
     }
@@ -251,5 +253,6 @@ enum Kind {
     NoSpace,
     ReadOnly,
     FlushFailed,
+    Gone,
     Io,
 }

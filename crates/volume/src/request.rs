@@ -1,5 +1,6 @@
 //! A request to an open volume, from its submission to its end.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -147,7 +148,7 @@ impl Request {
         if let Some(claim) = claim {
             self.volume.release(claim);
         }
-        let result = failed.map_or(Ok(()), Err);
+        let result = failed.map_or(Ok(()), |error| Err(of_unit(error)));
         if let Some(bytes) = buffer.as_mut().filter(|_| self.what == What::Read && result.is_err()) {
             // Pieces that were opened before another one failed are right, but nothing says which they are.
             bytes.fill(0);
@@ -159,6 +160,15 @@ impl Request {
 
     fn body(&self) -> MutexGuard<'_, Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A failure of the unit, as the volume tells it. The request was checked, so what lies out of range is lost: the unit has become shorter than the
+/// volume, whose own length is that of its header.
+fn of_unit(error: StoreError) -> StoreError {
+    match error {
+        StoreError::OutOfRange { .. } => StoreError::Io(io::Error::other(error)),
+        other => other,
     }
 }
 

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
+use lunette_testkit::{Outcome, ScriptedInitiator, Sense, cdb_10};
+use lunette_tests::keys::{CHEAP, keys};
 use lunette_tests::{Configured as Place, Server, attach, lunette, run};
 
 const MIB: u64 = 1 << 20;
@@ -13,6 +14,9 @@ const BLOCK: u64 = 512;
 const CAPACITY_CHANGED: Sense = (6, 0x2a, 0x09);
 const INQUIRY_CHANGED: Sense = (6, 0x3f, 0x03);
 const OUT_OF_RANGE: Sense = (5, 0x21, 0);
+const NOT_READY: Sense = (2, 4, 3);
+const MEDIUM_CHANGED: Sense = (6, 0x28, 0);
+const UNRECOVERED_READ: Sense = (3, 0x11, 0);
 
 const ONE_DISK: &str = r#"{ number = 0, disk = "@/disk", create = "8M" }"#;
 
@@ -43,6 +47,18 @@ fn set_len(path: &Path, len: u64) {
 
 fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
+}
+
+/// Takes the unit attentions of a LUN until a command has none. Returns them, and how that command has ended.
+fn attentions(initiator: &mut ScriptedInitiator, number: u16) -> (Vec<Sense>, Option<Sense>) {
+    let mut attentions = Vec::new();
+    loop {
+        let outcome = initiator.test_unit_ready(number);
+        match (outcome.status == 2).then(|| outcome.sense()) {
+            Some(sense) if sense.0 == 6 => attentions.push(sense),
+            other => return (attentions, other),
+        }
+    }
 }
 
 /// Lets the server read the configuration again. Returns the log.
@@ -138,6 +154,139 @@ fn a_replaced_file_is_another_disk_after_a_reload() {
     assert_eq!(read(&mut initiator, 0).good(), [2; 512]);
     server.stop();
     assert!(!disk.exists());
+}
+
+#[test]
+fn a_file_that_is_cut_below_a_block_is_not_ready_until_it_has_blocks_again() {
+    let (place, server) = Place::serve(&config(ONE_DISK), 1);
+    let disk = place.file("disk");
+    let mut initiator = attach(&server, &[]);
+    for (round, left) in [0, 100].into_iter().enumerate() {
+        set_len(&disk, left);
+        server.await_log("LUN 0: the file has become shorter", round + 1);
+        server.await_log("LUN 0: the file is shorter than the disk was", round + 1);
+        assert_eq!(initiator.news().1, CAPACITY_CHANGED);
+        assert_eq!(attentions(&mut initiator, 0).1, Some(NOT_READY));
+        assert_eq!(read(&mut initiator, 0).sense(), NOT_READY);
+        assert_eq!(write(&mut initiator, 0, 1).sense(), NOT_READY);
+        assert_eq!(len(&disk), left, "a write makes it no longer");
+        // As long as it was it comes by itself, and with another length after SIGHUP.
+        if round == 0 {
+            set_len(&disk, 8 * MIB);
+            server.await_log("LUN 0: the file has become longer again", 1);
+        } else {
+            set_len(&disk, 4 * MIB);
+            let log = reload(&server);
+            assert!(log.contains("LUN 0 has grown to 4194304 bytes"), "{log}");
+        }
+        assert_eq!(initiator.news().1, CAPACITY_CHANGED);
+        let (attentions, ended) = attentions(&mut initiator, 0);
+        assert!(attentions.contains(&MEDIUM_CHANGED) && ended.is_none(), "{attentions:?} {ended:?}");
+        assert_eq!(capacity(&mut initiator), len(&disk));
+        write(&mut initiator, 0, 1).good();
+    }
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_opened_at_the_start_is_not_ready_until_it_can() {
+    let place = Place::new();
+    let file = |name: &str| place.file(name);
+    fs::create_dir(file("folder")).unwrap();
+    run("mkfifo", [file("pipe")]).succeeded();
+    drop(std::os::unix::net::UnixListener::bind(file("socket")).unwrap());
+    fs::write(file("empty"), "").unwrap();
+    fs::write(file("closed"), vec![1; 4096]).unwrap();
+    run("chmod", ["0", file("closed").to_str().unwrap()]).succeeded();
+    let disks = ["missing", "folder", "pipe", "socket", "empty", "closed", "none/disk"];
+    let lun = |(number, name): (usize, &&str)| format!("{{ number = {number}, disk = \"@/{name}\" }}, ");
+    let luns: String = disks.iter().enumerate().map(lun).collect();
+    let text = config(&format!("{luns}{{ number = 7, disk = \"@/good\", create = \"1M\" }}"));
+    place.write(&text);
+    // A file that its mode closes is closed to this server.
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-dac_override,-dac_read_search"]).arg(lunette().get_program());
+    let server = Server::spawn(command.args(["serve", "--config"]).arg(file("config")), disks.len() + 1);
+    let mut initiator = attach(&server, &[]);
+    for (number, name) in (0_u16..).zip(disks) {
+        assert_eq!(attentions(&mut initiator, number).1, Some(NOT_READY), "{name}");
+        server.await_log(&format!("LUN {number}: {}: ", file(name).display()), 1);
+    }
+    assert_eq!(attentions(&mut initiator, 7).1, None);
+
+    fs::remove_dir(file("folder")).unwrap();
+    fs::remove_file(file("pipe")).unwrap();
+    fs::remove_file(file("socket")).unwrap();
+    fs::create_dir(file("none")).unwrap();
+    run("chmod", ["600", file("closed").to_str().unwrap()]).succeeded();
+    for name in disks {
+        fs::write(file(name), vec![2; 4096]).unwrap();
+    }
+    reload(&server);
+    for (number, name) in (0_u16..).zip(disks) {
+        server.await_log(&format!("LUN {number} is served as configured again"), 1);
+        assert_eq!(attentions(&mut initiator, number).1, None, "{name}");
+        assert_eq!(initiator.read(number, 0, 1).good(), [2; 512], "{name}");
+    }
+    server.stop();
+}
+
+/// A block of 4096 bytes, as encrypted disks have them.
+fn read_long(initiator: &mut ScriptedInitiator, lba: u32) -> Outcome {
+    initiator.command(0, &cdb_10(0x28, lba, 1), Vec::new(), 4096)
+}
+
+fn write_long(initiator: &mut ScriptedInitiator, lba: u32, fill: u8) -> Outcome {
+    initiator.command(0, &cdb_10(0x2a, lba, 1), vec![fill; 4096], 0)
+}
+
+/// The plain text of a volume has the length of its header, whatever becomes of the file with the ciphertext.
+#[test]
+fn the_file_of_an_encrypted_disk_is_watched() {
+    let place = Place::new();
+    let (disk, other) = (place.file("disk"), place.file("other"));
+    fs::write(place.file("passphrase"), "correct horse\n").unwrap();
+    let (key_file, passphrase) = (place.file("keys"), place.file("passphrase"));
+    let (key_file, passphrase) = (key_file.to_str().unwrap(), passphrase.to_str().unwrap());
+    keys(&[&["create", key_file, "--passphrase-file", passphrase], &CHEAP[..]].concat()).succeeded();
+    let keyed = format!("{}?keys=file:{key_file}&passphrase_file={passphrase}", other.display());
+    run(lunette().get_program(), ["quanta", "format", &keyed, "--create", "16M"]).succeeded();
+    let whole = len(&other);
+
+    let text = config(r#"{ number = 0, disk = "@/disk?keys=file:@/keys&passphrase_file=@/passphrase" }"#);
+    let server = place.start(&text, 1);
+    let mut initiator = attach(&server, &[]);
+    assert_eq!(initiator.test_unit_ready(0).sense(), NOT_READY, "its file is missing");
+    fs::rename(&other, &disk).unwrap();
+    reload(&server);
+    server.await_log("LUN 0 is served as configured again", 1);
+    assert_eq!(attentions(&mut initiator, 0).1, None);
+    let bytes = capacity(&mut initiator);
+    let last = u32::try_from(bytes / 4096 - 1).unwrap();
+    write_long(&mut initiator, 0, 3).good();
+    initiator.synchronize_cache(0).good();
+
+    set_len(&disk, whole / 2);
+    server.await_log("LUN 0: the file has become shorter", 1);
+    server.await_log("LUN 0: the file is shorter than the disk was", 1);
+    assert_eq!(read_long(&mut initiator, last).sense(), UNRECOVERED_READ, "what is lost is no matter of the range");
+    assert_eq!((capacity(&mut initiator), len(&disk)), (bytes, whole / 2));
+    assert!(read_long(&mut initiator, 0).good() == [3; 4096]);
+    set_len(&disk, whole);
+    server.await_log("LUN 0: the file has become longer again", 1);
+    server.await_log("LUN 0 is served as configured again", 2);
+    assert!(read_long(&mut initiator, last).good() == [0; 4096]);
+
+    fs::copy(&disk, &other).unwrap();
+    fs::rename(&other, &disk).unwrap();
+    server.await_log("LUN 0: another file has its path", 1);
+    let log = place.change(&server, &text);
+    assert!(log.contains("LUN 0 replaced"), "{log}");
+    attentions(&mut initiator, 0);
+    assert!(read_long(&mut initiator, 0).good() == [3; 4096]);
+    fs::remove_file(&disk).unwrap();
+    server.await_log("LUN 0: the file was deleted", 1);
+    server.stop();
 }
 
 /// A small file system in memory.

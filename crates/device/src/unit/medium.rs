@@ -23,6 +23,12 @@ const EJECTED: u8 = 1;
 /// The store is not there: whoever serves the unit has to act first.
 const NOT_READY: u8 = 2;
 
+/// The store has lost all of its blocks: whoever serves the unit has to act first.
+const EMPTY: u8 = 4;
+
+/// What keeps commands from a unit that only its server can mend.
+const UNSERVED: u8 = NOT_READY | EMPTY;
+
 /// Why the medium cannot be ejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EjectError {
@@ -53,9 +59,9 @@ impl MediumState {
         self.set(EJECTED, !present)
     }
 
-    /// Whether the store is there.
+    /// Whether the store is there, with a block at least.
     pub(crate) fn ready(&self) -> bool {
-        !self.has(NOT_READY)
+        !self.has(UNSERVED)
     }
 
     /// The store is there, or it is not; returns whether that is a change.
@@ -63,12 +69,17 @@ impl MediumState {
         self.set(NOT_READY, !is_ready)
     }
 
+    /// The store has no block left, or has some; returns whether that is a change.
+    pub(crate) fn set_empty(&self, is_empty: bool) -> bool {
+        self.set(EMPTY, is_empty)
+    }
+
     /// Why commands on the medium are refused, if they are. A medium that is not there is no matter of loading.
     #[inline]
     pub(crate) fn not_ready(&self) -> Option<AdditionalSense> {
         match self.0.load(Ordering::Acquire) {
             0 => None,
-            state if state & NOT_READY != 0 => Some(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
+            state if state & UNSERVED != 0 => Some(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
             _ => Some(AdditionalSense::MEDIUM_NOT_PRESENT),
         }
     }

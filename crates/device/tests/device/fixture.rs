@@ -66,6 +66,8 @@ pub(crate) struct Seen {
 
 pub(crate) struct TestStore {
     medium: Medium,
+    /// Its length now.
+    pub(crate) len_bytes: AtomicU64,
     pub(crate) bytes: Mutex<Vec<u8>>,
     pub(crate) seen: Mutex<Vec<Seen>>,
     /// `may_unmap` of the last request for zeroes.
@@ -85,7 +87,7 @@ impl TestStore {
         if let Some(error) = self.fails.lock().unwrap().take() {
             return Err(error);
         }
-        op.check(self.medium.len_bytes, false)?;
+        op.check(self.geometry().len_bytes, false)?;
         let mut bytes = self.bytes.lock().unwrap();
         let range = offset as usize..(offset + len) as usize;
         match op {
@@ -122,7 +124,8 @@ impl TestStore {
 
 impl Store for TestStore {
     fn geometry(&self) -> Geometry {
-        Geometry { len_bytes: self.medium.len_bytes, granularity_bytes: 64, physical_bytes: 4096, unmap_bytes: 65_536 }
+        let len_bytes = self.len_bytes.load(Ordering::Relaxed);
+        Geometry { len_bytes, granularity_bytes: 64, physical_bytes: 4096, unmap_bytes: 65_536 }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -241,6 +244,7 @@ impl Fixture {
         let bytes = Mutex::new(vec![0; medium.len_bytes as usize]);
         let store = Arc::new(TestStore {
             medium,
+            len_bytes: AtomicU64::new(medium.len_bytes),
             bytes,
             seen: Mutex::default(),
             may_unmap: Mutex::default(),

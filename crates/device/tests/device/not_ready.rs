@@ -1,6 +1,7 @@
 //! Units whose store is not there.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
@@ -91,4 +92,26 @@ fn a_unit_that_loses_its_store_is_told_of_when_it_is_back() {
         assert_eq!(sense(&run(nexus)).code, AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
         assert_eq!(run(nexus).status, Status::GOOD);
     }
+}
+
+#[test]
+fn a_unit_that_loses_all_of_its_blocks_is_not_ready_until_it_has_some() {
+    let fixture = Fixture::new(THIN);
+    let resize = |len_bytes| {
+        fixture.store.len_bytes.store(len_bytes, Ordering::Relaxed);
+        fixture.unit.capacity_changed();
+    };
+    for less_than_a_block in [0, 511] {
+        resize(less_than_a_block);
+        assert_eq!(attentions(&fixture), [AdditionalSense::CAPACITY_DATA_CHANGED]);
+        assert_not_ready(&fixture);
+    }
+    // The word of the driver is another matter.
+    fixture.unit.set_ready(true);
+    assert_not_ready(&fixture);
+    resize(512);
+    assert!(attentions(&fixture).contains(&AdditionalSense::MEDIUM_MAY_HAVE_CHANGED));
+    assert_eq!(fixture.read(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0])[..4], [0; 4], "one block");
+    resize(1024);
+    assert_eq!(attentions(&fixture), [AdditionalSense::CAPACITY_DATA_CHANGED], "it was ready");
 }

@@ -1,6 +1,6 @@
 //! What is seen of one file: its length, and what is wrong with it.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use lunette_api::{Cause, Health, Subject};
@@ -27,16 +27,17 @@ const TROUBLES: [(Cause, &str); 4] = [
     ),
     (
         Cause::WritesLost,
-        "a flush has failed, acknowledged writes may be lost, and all flushes fail until SIGHUP; mend the cause before",
+        "a flush has failed, acknowledged writes may be lost, and all flushes fail until SIGHUP; of an encrypted disk, until the \
+         server is started again; mend the cause before",
     ),
 ];
 
 /// Reports what is wrong with a file now, and clears what is not.
-pub(super) fn report(health: &Health, file: &Served, store: &FileStore, unit: &LogicalUnit) {
+pub(super) fn report(health: &Health, file: &Served, store: &FileStore) {
     let identity = FileIdentity::at(&file.path);
     for (cause, text) in TROUBLES {
         let is_there = match cause {
-            Cause::FileShorter => unit.blocks() < file.most_blocks,
+            Cause::FileShorter => file.blocks(store.geometry().len_bytes) < file.most_blocks,
             Cause::FileReplaced => identity.as_ref().is_ok_and(|identity| *identity != store.identity()),
             Cause::FileDeleted => identity.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound),
             _ => store.has_lost_writes(),
@@ -49,24 +50,42 @@ pub(super) fn report(health: &Health, file: &Served, store: &FileStore, unit: &L
     }
 }
 
-/// Lets a file that has become shorter be served so, at once: a write beyond its end would make it longer again. A file that
-/// has become longer stays as it is served until the administrator says so, because it may be half written.
-pub(super) fn cut(subject: &Subject, path: &Path, store: &FileStore) -> bool {
-    let path = path.display();
-    let before = store.geometry().len_bytes;
-    let now = match store.current_len() {
-        Ok(now) => now,
-        Err(error) => {
-            tracing::debug!(%path, %error, "{subject}: the length of the file cannot be told");
-            return false;
+/// Serves the length that the file has now, if that may be. Whether it is another one than before.
+///
+/// A shorter length is served at once: a write beyond it would make the file longer again. A longer one waits for the administrator, because the file may
+/// be half written. It does not where nothing can be served else, or nothing of it is believed unseen: a file without a block that is as
+/// long as it was again, and a ciphertext.
+pub(super) fn serve_len(file: &Served, store: &FileStore) -> bool {
+    let (subject, path, before) = (&file.subject, file.path.display(), store.geometry().len_bytes);
+    match find_len(file, store, before) {
+        Ok(now) if now == before => false,
+        Ok(now) => {
+            store.serve_len(now);
+            if now < before {
+                tracing::warn!(%path, before, now, "{subject}: the file has become shorter");
+            } else {
+                tracing::info!(%path, before, now, "{subject}: the file has become longer again");
+            }
+            true
         }
-    };
-    if now >= before {
-        return false;
+        Err(error) => {
+            tracing::debug!(%path, %error, "{subject}: the length of the file stays as it was");
+            false
+        }
     }
-    store.serve_len(now);
-    tracing::warn!(%path, before, now, "{subject}: the file has become shorter");
-    true
+}
+
+/// The length to serve, in bytes. A fully provisioned disk has got space for what came back.
+fn find_len(file: &Served, store: &FileStore, before: u64) -> io::Result<u64> {
+    let now = store.current_len()?;
+    let is_back = file.is_encrypted || file.blocks(before) == 0 && file.blocks(now) >= file.last_blocks;
+    if now <= before {
+        Ok(now)
+    } else if is_back {
+        store.make_room(0).inspect(|_| store.keep())
+    } else {
+        Ok(before)
+    }
 }
 
 /// Says that the bytes behind the last whole block of a file are not served.

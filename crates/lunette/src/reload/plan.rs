@@ -170,12 +170,15 @@ impl Plan {
         let mut reopened = Vec::new();
         for (name, target) in &self.served.targets {
             for (number, disk) in target.disks.iter().filter(|(number, _)| !goes(name, **number)) {
-                let DiskStore::File(store) = &disk.store else { continue };
-                let is_lossy = store.has_lost_writes();
-                if is_lossy {
-                    self.lossy.push(Arc::clone(store));
-                }
-                if is_lossy || is_replaced(&disk.config.name.place, store) {
+                let is_lossy = match &disk.store {
+                    DiskStore::File(store) if store.has_lost_writes() => {
+                        self.lossy.push(Arc::clone(store));
+                        true
+                    }
+                    // An encrypted disk is closed for changes then, for its process.
+                    _ => false,
+                };
+                if is_lossy || is_replaced(&disk.config.name.place, &disk.store) {
                     let change = LunChange::Replaced;
                     reopened.push(Change::Lun { target: name.clone(), number: *number, change });
                 }

@@ -7,8 +7,10 @@ use std::sync::{Arc, Weak};
 
 use lunette_rbd::{GatewayStore, RbdStore};
 use lunette_store::{FileStore, MemoryStore, Store};
+use lunette_volume::Volume;
 
 use crate::disk::{Disk, DiskConfig, DiskName, DiskStore};
+use crate::encrypted::EncryptedStore;
 use crate::failure::Failure;
 use crate::files::is_replaced;
 
@@ -31,6 +33,7 @@ enum SpareStore {
     Image(Weak<RbdStore>),
     Shared(Weak<GatewayStore>),
     Other(Weak<dyn Store>),
+    Encrypted(Weak<Volume>, Option<Weak<FileStore>>),
 }
 
 impl Spares {
@@ -43,6 +46,9 @@ impl Spares {
             DiskStore::Image(store) => SpareStore::Image(Arc::downgrade(store)),
             DiskStore::Shared(store) => SpareStore::Shared(Arc::downgrade(store)),
             DiskStore::Other(store) => SpareStore::Other(Arc::downgrade(store)),
+            DiskStore::Encrypted(EncryptedStore { volume, file }) => {
+                SpareStore::Encrypted(Arc::downgrade(volume), file.as_ref().map(Arc::downgrade))
+            }
             DiskStore::Absent(_) => return,
         };
         self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
@@ -62,8 +68,9 @@ impl Spares {
             spare.store.open().filter(|store| match store {
                 DiskStore::Memory(_) => same && here,
                 DiskStore::Shared(_) | DiskStore::Absent(_) => false,
-                DiskStore::File(file) => same && may_write(store) && !is_replaced(&wanted.name.place, file),
-                DiskStore::Image(_) | DiskStore::Other(_) => same && may_write(store),
+                DiskStore::File(_) | DiskStore::Image(_) | DiskStore::Other(_) | DiskStore::Encrypted(_) => {
+                    same && may_write(store) && !is_replaced(&wanted.name.place, store)
+                }
             })
         };
         let (index, store) = self.0.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
@@ -79,7 +86,8 @@ impl Spares {
         let collides = |spare: &Spare| {
             let name = &spare.config.name;
             let encrypted = name.keys.is_some() || wanted.keys.is_some();
-            encrypted && name.place.identity().as_ref() == Some(&identity) && spare.store.open().is_some()
+            let is_here = |store: DiskStore| !is_replaced(&wanted.place, &store);
+            encrypted && name.place.identity().as_ref() == Some(&identity) && spare.store.open().is_some_and(is_here)
         };
         if self.0.iter().any(collides) {
             return Err(Failure::Configuration(format!(
@@ -100,6 +108,10 @@ impl SpareStore {
             Self::Image(store) => store.upgrade().map(DiskStore::Image),
             Self::Shared(store) => store.upgrade().map(DiskStore::Shared),
             Self::Other(store) => store.upgrade().map(DiskStore::Other),
+            Self::Encrypted(volume, file) => {
+                let file = file.as_ref().and_then(Weak::upgrade);
+                volume.upgrade().map(|volume| DiskStore::Encrypted(EncryptedStore { volume, file }))
+            }
         }
     }
 }

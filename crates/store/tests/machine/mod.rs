@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
 
+mod faulty;
+
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
+pub(crate) use faulty::FaultyFile;
 use tempfile::TempDir;
 
 /// Runs a program that must succeed.
@@ -51,6 +54,11 @@ impl LoopDevice {
         &self.path
     }
 
+    /// Takes over the length that its file has now.
+    pub(crate) fn follow_length(&self) {
+        run("losetup", &["-c", text(&self.path)]);
+    }
+
     pub(crate) fn set_read_only(&self, read_only: bool) {
         run("blockdev", &[if read_only { "--setro" } else { "--setrw" }, text(&self.path)]);
     }
@@ -88,6 +96,20 @@ impl Mount {
         run("mkfs.ext4", &["-q", "-m", "0", text(device.path())]);
         run("mount", &["-o", "errors=remount-ro", text(device.path()), text(folder.path())]);
         Self { folder, device: Some(device) }
+    }
+
+    /// It has a quota, which [`Self::limit`] sets.
+    pub(crate) fn btrfs(len: u64) -> Self {
+        let (folder, device) = (tempfile::tempdir().unwrap(), LoopDevice::of_len(len));
+        run("mkfs.btrfs", &["-q", text(device.path())]);
+        run("mount", &[text(device.path()), text(folder.path())]);
+        run("btrfs", &["quota", "enable", text(folder.path())]);
+        Self { folder, device: Some(device) }
+    }
+
+    /// Files of btrfs may have this much space from now on.
+    pub(crate) fn limit(&self, bytes: &str) {
+        run("btrfs", &["qgroup", "limit", bytes, text(self.path())]);
     }
 
     pub(crate) fn path(&self) -> &Path {

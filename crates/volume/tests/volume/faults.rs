@@ -57,6 +57,29 @@ fn kinds_of_failures_are_kept() {
     assert!(matches!(write(&volume, 0, &[1; 512], false), Err(StoreError::NoSpace)));
     fault.add(Rule { kind: Some(OpKind::Write), times: 1, ..Rule::always(|| StoreError::ReadOnly) });
     assert!(matches!(write(&volume, 0, &[1; 512], false), Err(StoreError::ReadOnly)));
+    let gone = || StoreError::Gone(io::ErrorKind::NotConnected.into());
+    fault.add(Rule { kind: Some(OpKind::Write), times: 1, ..Rule::always(gone) });
+    assert!(matches!(write(&volume, 0, &[1; 512], false), Err(StoreError::Gone(_))));
+}
+
+/// The volume has its length from its header, so no range of it is wrong.
+#[test]
+fn a_unit_that_has_become_shorter_fails_what_it_has_lost() {
+    for kind in Kind::ALL {
+        let (fault, _, volume) = failing(kind);
+        let len = kind.size().bytes();
+        write(&volume, 0, &vec![1; len], false).unwrap();
+        let lost = || StoreError::OutOfRange { offset: 4096, len: 1, store_len: 4096 };
+        for request in [OpKind::Read, OpKind::Write] {
+            fault.add(Rule { kind: Some(request), times: 1, ..Rule::always(lost) });
+        }
+        let (error, _) = read(&volume, 0, len).unwrap_err();
+        assert!(matches!(&error, StoreError::Io(_)), "{kind:?}: {error}");
+        let error = write(&volume, 0, &vec![2; len], false).unwrap_err();
+        assert!(matches!(&error, StoreError::Io(_)), "{kind:?}: {error}");
+        let beyond = volume.geometry().len_bytes;
+        assert!(matches!(write(&volume, beyond, &vec![2; len], false), Err(StoreError::OutOfRange { .. })));
+    }
 }
 
 #[test]
