@@ -15,6 +15,9 @@ pub(crate) struct Arguments {
     /// The first seed.
     #[arg(long, value_name = "SEED")]
     first: Option<u64>,
+    /// Walks at the same time.
+    #[arg(long)]
+    jobs: Option<u64>,
     /// Makes only the walk of this seed and shows its steps.
     #[arg(long, value_name = "SEED")]
     trace: Option<u64>,
@@ -26,7 +29,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = process::target_dir().join("checks");
     let mut command = Command::new(folder.join("lunette-disks"));
     command.env("LUNETTE_BIN", folder.join("lunette")).current_dir(process::root());
-    for (name, value) in [("--seeds", arguments.seeds), ("--first", arguments.first), ("--trace", arguments.trace)] {
+    let Arguments { seeds, first, jobs, trace } = *arguments;
+    for (name, value) in [("--seeds", seeds), ("--first", first), ("--jobs", jobs), ("--trace", trace)] {
         command.args(value.map(|value| format!("{name}={value}")));
     }
     let status = command.status().context("cannot start lunette-disks")?;

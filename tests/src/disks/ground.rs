@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::tool::run;
 
 /// Bytes of the file system.
-const DEVICE_BYTES: u64 = 48 << 20;
+const DEVICE_BYTES: u64 = 32 << 20;
 
 /// The file system, and what is over it.
 pub(super) struct Ground {
@@ -99,6 +99,11 @@ impl Ground {
         let mount = self.folder.path().join("mount");
         run("mount", ["-o", "errors=remount-ro", &self.device, text(&mount)]).succeeded();
         self.is_mounted = true;
+    }
+
+    /// Lets the file system be written to (`rw`) or not (`ro`).
+    pub(super) fn remount(&self, mode: &str) {
+        run("mount", ["-o", &format!("remount,{mode}"), text(&self.folder.path().join("mount"))]).succeeded();
     }
 
     pub(super) fn unmount(&mut self) {

@@ -15,6 +15,8 @@ mod model;
 mod walk;
 
 use std::fmt;
+use std::num::NonZero;
+use std::sync::Mutex;
 use std::thread;
 
 use clap::Parser;
@@ -29,7 +31,10 @@ pub struct Arguments {
     /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     first: u64,
-    /// Make only the walk of this seed, and show its steps.
+    /// Walks at the same time. They wait more than they compute.
+    #[arg(long, default_value = "4")]
+    jobs: NonZero<usize>,
+    /// Make only the walk of this seed, and show its steps with the time that each has taken.
     #[arg(long, value_name = "SEED")]
     trace: Option<u64>,
 }
@@ -55,20 +60,27 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Makes the walks. A fault is a panic, whose message is on standard error.
+/// Makes the walks. A fault is a panic of a thread that is named after its seed; the message is on standard error.
 pub fn run(arguments: &Arguments) -> Tally {
     let seeds = match arguments.trace {
         Some(seed) => seed..seed + 1,
         None => arguments.first..arguments.first.saturating_add(arguments.seeds),
     };
     let shows = arguments.trace.is_some();
-    let mut tally = Tally::default();
-    for seed in seeds {
-        tally.walks += 1;
-        if thread::spawn(move || walk::walk(seed, shows)).join().is_err() {
-            eprintln!("seed {seed} failed; repeat it with --trace {seed}");
-            tally.failed.push(seed);
+    let (seeds, tally) = (Mutex::new(seeds), Mutex::new(Tally::default()));
+    let work = || {
+        loop {
+            let Some(seed) = seeds.lock().expect("no walk has the lock").next() else { return };
+            let walk = thread::Builder::new().name(format!("seed {seed}")).spawn(move || walk::walk(seed, shows));
+            let is_good = walk.expect("a thread can be started").join().is_ok();
+            let mut tally = tally.lock().expect("no walk has the lock");
+            tally.walks += 1;
+            if !is_good {
+                eprintln!("seed {seed} failed; repeat it with --trace {seed}");
+                tally.failed.push(seed);
+            }
         }
-    }
-    tally
+    };
+    thread::scope(|scope| (0..arguments.jobs.get()).for_each(|_| drop(scope.spawn(work))));
+    tally.into_inner().expect("no walk has the lock")
 }

@@ -1,7 +1,7 @@
 //! The steps of one walk.
 
 use std::fs::File;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
 
@@ -12,6 +12,9 @@ use crate::process::wait_until;
 
 /// Steps of a walk.
 const STEPS: usize = 12;
+
+/// The most pages that one command reads.
+const READ_PAGES: usize = 64;
 
 /// Pages of the disk at the start, and at most.
 const START_PAGES: usize = 512;
@@ -25,6 +28,7 @@ const BLOCKS: usize = PAGE as usize / 512;
 
 const UNIT_ATTENTION: u8 = 6;
 const OUT_OF_RANGE: Sense = (5, 0x21, 0);
+const NOT_READY: Sense = (2, 4, 3);
 const DATA_PROTECT: u8 = 7;
 const MEDIUM_ERROR: u8 = 3;
 
@@ -43,11 +47,12 @@ struct Walk {
 /// A step, and how often it comes.
 type Step = (&'static str, usize, fn(&mut Walk));
 
-const ALL: [Step; 14] = [
+const ALL: [Step; 16] = [
     ("read and write", 8, Walk::load),
     ("flush", 4, Walk::flush),
     ("grow", 2, Walk::grow),
     ("cut", 2, Walk::cut),
+    ("cut to nothing", 1, Walk::empty),
     ("odd length", 1, Walk::odd),
     ("replace", 2, Walk::replace),
     ("fill", 1, Walk::fill),
@@ -57,6 +62,7 @@ const ALL: [Step; 14] = [
     ("restart", 1, Walk::restart),
     ("kill", 2, Walk::kill),
     ("mount again", 1, Walk::mount_again),
+    ("remount read-only and back", 1, Walk::remount),
     ("failure of the file system", 1, Walk::fail),
 ];
 
@@ -70,20 +76,22 @@ pub(super) fn walk(seed: u64, shows: bool) {
     walk.load();
     for _ in 0..STEPS {
         let (name, _, step) = ALL[walk.dice.weighted(&ALL.map(|(_, weight, _)| weight))];
-        walk.say(name);
-        step(&mut walk);
+        walk.take(name, step);
         walk.load();
     }
     walk.free();
-    walk.restart();
-    walk.verify();
+    walk.take("restart", Walk::restart);
+    walk.take("verify", Walk::verify);
+    walk.leave();
     walk.ground.stop();
 }
 
 impl Walk {
-    fn say(&self, what: &str) {
+    fn take(&mut self, name: &str, step: fn(&mut Self)) {
+        let (before, pages) = (Instant::now(), self.model.len());
+        step(self);
         if self.shows {
-            println!("{what}, {} pages", self.model.len());
+            println!("{name}: {pages} pages, {} ms", before.elapsed().as_millis());
         }
     }
 
@@ -102,14 +110,16 @@ impl Walk {
         }
     }
 
-    fn read(&mut self, page: usize) -> Outcome {
-        self.command(|initiator| initiator.read(0, lba(page), BLOCKS as u16))
+    fn read(&mut self, page: usize, pages: usize) -> Outcome {
+        self.command(|initiator| initiator.read(0, lba(page), (pages * BLOCKS) as u16))
     }
 
-    fn check(&mut self, page: usize) {
-        let outcome = self.read(page);
+    fn check(&mut self, page: usize, pages: usize) {
+        let outcome = self.read(page, pages);
         assert_eq!(outcome.status, 0, "page {page} of {} cannot be read: {:02x?}", self.model.len(), outcome.sense);
-        self.model.read(page, &outcome.data);
+        for (number, bytes) in outcome.data.chunks(PAGE as usize).enumerate() {
+            self.model.read(page + number, bytes);
+        }
     }
 
     fn write(&mut self, page: usize) {
@@ -126,13 +136,15 @@ impl Walk {
     fn load(&mut self) {
         for _ in 0..self.dice.below(30) {
             let page = self.dice.below(self.model.len());
-            if self.dice.one_in(2) { self.write(page) } else { self.check(page) }
+            if self.dice.one_in(2) { self.write(page) } else { self.check(page, 1) }
         }
     }
 
     fn verify(&mut self) {
-        (0..self.model.len()).for_each(|page| self.check(page));
-        let beyond = self.read(self.model.len());
+        for page in (0..self.model.len()).step_by(READ_PAGES) {
+            self.check(page, READ_PAGES.min(self.model.len() - page));
+        }
+        let beyond = self.read(self.model.len(), 1);
         assert_eq!(ended(&beyond), Some(OUT_OF_RANGE));
     }
 
@@ -173,13 +185,30 @@ impl Walk {
         let is_noticed = self.ground.server().log().matches("has become shorter").count() + 1;
         self.set_len(len as u64 * PAGE);
         let beyond = len + self.dice.below(self.model.len() - len);
-        let outcome = self.read(beyond);
+        let outcome = self.read(beyond, 1);
         assert_eq!(ended(&outcome), Some(OUT_OF_RANGE), "no zeroes beyond the end");
         self.ground.server().await_log("has become shorter", is_noticed);
         self.model.resize(len);
         let outcome = self.command(|initiator| initiator.write(0, lba(beyond), filled(1)));
         assert_eq!(ended(&outcome), Some(OUT_OF_RANGE));
         assert_eq!(std::fs::metadata(self.ground.disk()).expect("it is there").len(), len as u64 * PAGE);
+    }
+
+    /// A length without a block, and the one before again.
+    fn empty(&mut self) {
+        let len = self.model.len();
+        self.set_len(0);
+        self.await_ready(Some(NOT_READY));
+        self.set_len(len as u64 * PAGE);
+        self.await_ready(None);
+        self.model = Model::of(vec![0; len]);
+        self.verify();
+    }
+
+    /// Waits until the disk ends TEST UNIT READY like this.
+    fn await_ready(&mut self, sense: Option<Sense>) {
+        let mut is_so = || (ended(&self.command(|initiator| initiator.test_unit_ready(0))) == sense).then_some(());
+        assert!(wait_until(LIMIT, &mut is_so).is_some(), "it does not become {sense:02x?}");
     }
 
     /// A length that is no whole block, and its correction.
@@ -195,7 +224,7 @@ impl Walk {
     }
 
     fn verify_end(&mut self) {
-        let outcome = self.read(self.model.len());
+        let outcome = self.read(self.model.len(), 1);
         assert_eq!(ended(&outcome), Some(OUT_OF_RANGE));
     }
 
@@ -210,8 +239,7 @@ impl Walk {
             // A fully provisioned disk finds no space, and comes when there is some.
             assert!(self.may_fail, "{log}");
             self.free();
-            let mut is_ready = || (self.command(|initiator| initiator.test_unit_ready(0)).status == 0).then_some(());
-            assert!(wait_until(LIMIT, &mut is_ready).is_some(), "it does not come back");
+            self.await_ready(None);
         }
         self.model = Model::of(numbers);
     }
@@ -252,8 +280,14 @@ impl Walk {
         if self.may_fail {
             self.free();
         }
+        self.leave();
         self.ground.stop();
         self.come_back();
+    }
+
+    /// Ends the session: an orderly stop waits for initiators that stay.
+    fn leave(&self) {
+        self.initiator.cut();
     }
 
     fn kill(&mut self) {
@@ -274,13 +308,25 @@ impl Walk {
         self.verify();
     }
 
+    /// A file system that cannot be written to at the start. It stays so as long as a program has a file open for writing.
+    fn remount(&mut self) {
+        self.ground.kill();
+        self.ground.remount("ro");
+        self.come_back();
+        assert_eq!(ended(&self.command(|initiator| initiator.test_unit_ready(0))), Some(NOT_READY));
+        self.ground.remount("rw");
+        self.reload();
+        self.await_ready(None);
+        self.verify();
+    }
+
     fn fail(&mut self) {
         self.ground.fail();
         self.may_fail = true;
         for _ in 0..4 {
             let page = self.dice.below(self.model.len());
             self.write(page);
-            self.check(page);
+            self.check(page, 1);
         }
         self.flush();
         self.ground.kill();
