@@ -3,6 +3,7 @@
 mod answers;
 mod load;
 mod management;
+mod reader;
 mod reservations;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,7 @@ use lunette_initiator::{
 };
 use lunette_pdu::Isid;
 use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn};
+use lunette_scsi::Cdb;
 
 use self::management::Asked;
 use self::reservations::{Change, Reservation};
@@ -27,7 +29,7 @@ use crate::env::{Env, Happening};
 use crate::fault::Fault;
 use crate::network::Network;
 use crate::oracle::{Extent, Submission, User};
-use crate::scenario::{INITIATOR, Scenario, TARGET, UNITS};
+use crate::scenario::{Scenario, TARGET, UNITS, name};
 use crate::server::Server;
 use crate::store::Stores;
 use crate::wire::Side;
@@ -75,6 +77,8 @@ enum Answer {
     Opened(usize, Result<Session, Error>),
     Managed(Asked, Result<lunette_pdu::TaskManagementResponseCode, Error>),
     Reserved(Change, Result<bool, Error>),
+    /// A command that a host which may only read is refused, and its end.
+    Refused(Cdb, Outcome),
     Pong(Result<bool, Error>),
     Text(Result<Vec<(String, String)>, Error>),
     Ended(User, Outcome),
@@ -212,7 +216,7 @@ impl Clients {
 
     fn options(&self, client: usize, scenario: &Scenario) -> Options {
         let told = Arc::clone(&self.told);
-        let mut options = Options::new(format!("{INITIATOR}-{client}"));
+        let mut options = Options::new(name(client));
         options.chap.clone_from(&scenario.chap);
         options.offer = scenario.offers.clone();
         options.timers = scenario.timers;

@@ -57,7 +57,7 @@ impl Env {
         Self {
             now: Time::new(std::time::Duration::from_secs(1000)),
             dice,
-            oracle: Arc::new(Mutex::new(Oracle::new(&scenario.load))),
+            oracle: Arc::new(Mutex::new(Oracle::new(&scenario.load, scenario.reader()))),
             scenario,
             tally: Tally::default(),
             agenda: BTreeMap::new(),

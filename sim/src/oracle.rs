@@ -81,15 +81,18 @@ pub(crate) struct Oracle {
     acknowledged: BTreeMap<(usize, usize), Writer>,
     /// Blocks that a write is under way to, or may be.
     locked: BTreeSet<(usize, usize)>,
+    /// The initiator whose writes never run.
+    reader: Option<usize>,
 }
 
 impl Oracle {
-    pub(crate) fn new(load: &Load) -> Self {
+    pub(crate) fn new(load: &Load, reader: Option<usize>) -> Self {
         Self {
             medium: Medium::new(UNITS, load.blocks, load.block_len),
             entries: Vec::new(),
             acknowledged: BTreeMap::new(),
             locked: BTreeSet::new(),
+            reader,
         }
     }
 
@@ -245,7 +248,10 @@ impl Oracle {
             return Err(format!("bytes of several commands are written together: {writers:?}"));
         };
         let entry = find(&mut self.entries, user)?;
-        let Submission { kind, extent, may_repeat, is_barred, .. } = entry.submission;
+        let Submission { client, kind, extent, may_repeat, is_barred } = entry.submission;
+        if self.reader == Some(client) {
+            return Err(format!("command {user} ran, and initiator {client} may only read"));
+        }
         if is_barred {
             return Err(format!("command {user} ran while another initiator held the unit"));
         }

@@ -16,7 +16,7 @@ use crate::fault::{self, Fault};
 use crate::frames::Format;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.example:simulated";
-pub(crate) const INITIATOR: &str = "iqn.2026-11.example:simulator";
+const INITIATOR: &str = "iqn.2026-11.example:simulator";
 
 /// Faults of a run over datagrams.
 const MAX_DATAGRAM_FAULTS: u64 = 10;
@@ -86,6 +86,8 @@ pub(crate) struct Scenario {
     pub(crate) transport: Transport,
     /// Initiators, each with a session of its own.
     pub(crate) initiators: usize,
+    /// The last initiator is of a host that may only read.
+    pub(crate) has_reader: bool,
     /// Event loops of the target.
     pub(crate) cores: usize,
     pub(crate) chap: Option<ChapIdentity>,
@@ -98,6 +100,11 @@ pub(crate) struct Scenario {
     pub(crate) air: Air,
     pub(crate) load: Load,
     pub(crate) faults: Vec<Fault>,
+}
+
+/// The name of an initiator.
+pub(crate) fn name(client: usize) -> String {
+    format!("{INITIATOR}-{client}")
 }
 
 impl Scenario {
@@ -122,9 +129,11 @@ impl Scenario {
         } else {
             fault::draw(dice, format, load.commands, 4 + 3 * u64::from(setup.level))
         };
+        let initiators = dice.pick(&[1, 1, 2, 3]);
         Self {
             transport: setup.transport,
-            initiators: dice.pick(&[1, 1, 2, 3]),
+            initiators,
+            has_reader: initiators > 1 && dice.coin(),
             cores: dice.pick(&[1, 1, 2, 3]),
             chap: identity(dice),
             offers,
@@ -148,11 +157,17 @@ impl Scenario {
         }
     }
 
+    /// The initiator of a host that may only read.
+    pub(crate) fn reader(&self) -> Option<usize> {
+        self.has_reader.then_some(self.initiators - 1)
+    }
+
     /// The whole draw in a few lines.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{} initiators, {} cores, {:?} {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
+            "{} initiators, reader {:?}, {} cores, {:?} {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
             self.initiators,
+            self.reader(),
             self.cores,
             self.format,
             self.weather,

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use lunette_device::{Entropy, LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_device::{Entropy, LogicalUnit, LogicalUnitConfig, LunMap, TargetDevice};
 use lunette_ecl::handshake::ResetSecret;
 use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, Ecn};
@@ -13,13 +13,13 @@ use lunette_session::Authentication;
 use lunette_session::keys::Offer;
 use lunette_store::MemoryStore;
 use lunette_target::{
-    CoreStep, DatagramPlace, DatagramPortalConfig, Growth, PendingUpdate, PortalConfig, ServerConfig, SteppedServer,
-    TargetConfig, UnitChange, Update,
+    CoreStep, DatagramPlace, DatagramPortalConfig, Growth, Host, HostConfig, PendingUpdate, PortalConfig, ServerConfig,
+    SteppedServer, TargetConfig, UnitChange, Update,
 };
 
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
-use crate::scenario::{Scenario, TARGET};
+use crate::scenario::{Scenario, TARGET, name};
 use crate::store::Stores;
 use lunette_initiator::Transport;
 
@@ -333,8 +333,17 @@ fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> Ta
         alias: Some("simulated".into()),
         authentication: scenario.authentication(),
         offer: agrees.clone(),
+        hosts: hosts(scenario),
         ..TargetConfig::open(Arc::clone(device))
     }
+}
+
+/// One host that may only read, and one of all others.
+fn hosts(scenario: &Scenario) -> Vec<HostConfig> {
+    let reader = scenario
+        .reader()
+        .map(|client| HostConfig { host: Host::of_initiators(Some(vec![name(client)])), luns: LunMap::all(true) });
+    reader.into_iter().chain([HostConfig::everyone()]).collect()
 }
 
 pub(crate) fn lun(number: u16) -> Lun {

@@ -116,6 +116,7 @@ mod unit;
 mod wait;
 
 pub use command::{Command, Response};
+pub use commands::opcodes::is_refused_to_readers;
 pub use coroutine::{BackgroundTask, Input, Step, Work};
 pub use counts::{CommandKind, LATENCY_BOUNDS, LATENCY_BUCKETS, UnitCounts};
 pub use environment::{Clock, Entropy, system_clock, system_entropy};

@@ -55,6 +55,7 @@ impl Clients {
                 self.all[client].is_busy = false;
                 Self::reopen(client, env);
             }
+            Answer::Refused(cdb, outcome) => Self::refused(&cdb, &outcome, env),
             Answer::Reserved(change, result) => self.reserved(change, &result, stores, env),
             Answer::Managed(asked, answer) => Self::managed(asked, &answer, stores, env),
             Answer::Pong(Ok(true)) => env.tally.happening("pings"),

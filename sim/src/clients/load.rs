@@ -59,6 +59,7 @@ impl Clients {
             3 => self.flush(session, env),
             4 => self.test(session, env),
             5 => self.give_up_one(env),
+            6 if env.scenario.reader() == Some(client) => self.meddle(session, env),
             6 if self.all.len() > 1 => self.reserve(client, session.clone(), stores, env),
             _ if manage > 0 && env.dice.one_in(manage) => self.manage(client, session.clone(), stores, env),
             _ => return self.submit_some(client, session, net, env),
@@ -190,7 +191,7 @@ impl Clients {
     }
 }
 
-fn attribute(env: &mut Env) -> TaskAttribute {
+pub(super) fn attribute(env: &mut Env) -> TaskAttribute {
     match env.dice.below(12) {
         0 => TaskAttribute::ORDERED,
         1 => TaskAttribute::HEAD_OF_QUEUE,

@@ -21,7 +21,7 @@ fn submission(kind: Kind) -> Submission {
 }
 
 fn oracle(kind: Kind) -> Oracle {
-    let mut oracle = Oracle::new(&LOAD);
+    let mut oracle = Oracle::new(&LOAD, Some(9));
     assert_eq!(oracle.submitted(submission(kind)), 1);
     oracle
 }

@@ -8,6 +8,7 @@ use lunette_scsi::{AdditionalSense, Cdb, OpCode, SenseData};
 
 use super::row::Row;
 use crate::unit::itl_nexus::ItlNexus;
+use crate::unit::medium::MediumUse;
 pub(crate) use table::TABLE;
 
 /// Finds the row of a CDB.
@@ -23,6 +24,12 @@ pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     }
     let action = cdb.service_action();
     rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(cdb.service_action_field().into())
+}
+
+/// Whether a nexus that may only read is refused a command, because it changes the medium or what other nexuses see. The drivers of the device need not ask;
+/// models of them compare it with what they observe.
+pub fn is_refused_to_readers(cdb: &Cdb) -> bool {
+    find(cdb).is_ok_and(|row| row.medium == MediumUse::Writes || row.effect.is_of(cdb))
 }
 
 /// Sense data for a CDB whose row the unit of `itl` does not support: the operation code is invalid when none of its
@@ -57,7 +64,6 @@ mod tests {
 
     use super::*;
     use crate::commands::row::SharedEffect;
-    use crate::unit::medium::MediumUse;
 
     #[test]
     fn the_page_on_limits_lists_all_that_a_host_that_may_only_read_is_refused() {
