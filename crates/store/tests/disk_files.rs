@@ -317,6 +317,14 @@ fn what_is_no_file_or_cannot_be_read_is_not_opened() {
     }
     let error = FileStore::open("/dev/null", &EXISTING).unwrap_err();
     assert!(matches!(error, OpenError::WrongType { found: "character device", .. }), "{error}");
+
+    fs::write(path("good"), vec![0; 4096]).unwrap();
+    mount.remount("ro");
+    let error = FileStore::open(path("good"), &EXISTING).unwrap_err();
+    assert!(matches!(error, OpenError::ReadOnlyFileSystem { .. }), "{error}");
+    assert!(FileStore::open(path("good"), &READ_ONLY).is_ok());
+    mount.remount("rw");
+    assert!(FileStore::open(path("good"), &EXISTING).is_ok());
 }
 
 #[test]

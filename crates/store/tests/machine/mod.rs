@@ -129,6 +129,11 @@ impl Mount {
         system.f_bavail * system.f_frsize
     }
 
+    /// Lets the file system be written to (`rw`) or not (`ro`).
+    pub(crate) fn remount(&self, mode: &str) {
+        run("mount", &["-o", &format!("remount,{mode}"), text(self.path())]);
+    }
+
     /// Lets ext4 find an error.
     pub(crate) fn fail(&self) {
         let device = self.device().unwrap();
