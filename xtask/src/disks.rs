@@ -27,7 +27,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     process::build_for_checks()?;
     let folder = process::target_dir().join("checks");
-    let mut command = Command::new(folder.join("lunette-disks"));
+    // A namespace of mounts that another program makes meanwhile would keep their file systems from being unmounted.
+    let mut command = Command::new("unshare");
+    command.arg("--mount").arg(folder.join("lunette-disks"));
     command.env("LUNETTE_BIN", folder.join("lunette")).current_dir(process::root());
     let Arguments { seeds, first, jobs, trace } = *arguments;
     for (name, value) in [("--seeds", seeds), ("--first", first), ("--jobs", jobs), ("--trace", trace)] {
