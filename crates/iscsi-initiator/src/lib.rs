@@ -1,7 +1,9 @@
 //! An iSCSI client: sessions, disks, raw SCSI commands.
 //!
-//! Floor 5 of the house: it puts the protocol of `session` on the event loop of `reactor`, and keeps a session alive where
-//! SCSI allows it. It needs no kernel driver, no particular executor, and no thread per connection.
+//! Layer 4: over buffer, ecl, ecl-endpoint, files, keys, pdu, reactor, scsi, session, store, volume; under lunette.
+//!
+//! This crate runs the protocol of `session` on the event loop of `reactor`, and keeps a session alive where SCSI
+//! allows it. It needs no kernel driver, no particular executor, and no thread per connection.
 //!
 //! # The pieces
 //!
@@ -114,3 +116,8 @@ pub use url::{KeyParameters, Paths, REDACTED, Url, UrlError, is_url, redacted, r
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the examples of the project's own README, the target's too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ProjectReadme;
