@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// The first seed.
     #[arg(long, value_name = "SEED")]
     first: Option<u64>,
-    /// What is attacked: target, initiator or both.
+    /// Side that is attacked: target, initiator or both.
     #[arg(long)]
     side: Option<String>,
     /// Makes only the walk of this seed and shows all that happens in it; needs a side.

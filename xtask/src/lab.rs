@@ -19,7 +19,7 @@ const EXPERIMENTS: [Experiment; 4] = [
 
 struct Experiment {
     name: &'static str,
-    /// It needs links between namespaces.
+    /// Whether it needs links between namespaces.
     has_links: bool,
 }
 

@@ -16,10 +16,10 @@ use crate::process::cargo;
 const ALLOWED: [&str; 9] =
     ["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
 
-/// What the names of files with licences begin with, in lower case.
+/// The beginnings of the names of files with licences, in lower case.
 const TEXTS: [&str; 4] = ["licen", "copying", "copyright", "notice"];
 
-/// What cargo knows of the workspace.
+/// The facts of cargo about the workspace.
 #[derive(Deserialize)]
 pub(crate) struct Workspace {
     packages: Vec<Package>,

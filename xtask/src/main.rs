@@ -14,7 +14,9 @@ mod failover;
 mod fuzz;
 mod hostile;
 mod lab;
+mod layout;
 mod licences;
+mod links;
 mod package;
 mod packages;
 mod process;
@@ -24,6 +26,7 @@ mod sim;
 mod suite;
 mod test;
 mod tiers;
+mod tree;
 
 use std::process::ExitCode;
 

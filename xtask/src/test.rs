@@ -11,7 +11,9 @@ use crate::count;
 use crate::fuzz;
 use crate::hostile;
 use crate::lab;
+use crate::layout;
 use crate::licences;
+use crate::links;
 use crate::packages;
 use crate::process::{self, cargo};
 use crate::protocol;
@@ -127,6 +129,8 @@ fn clippy() -> Result<()> {
 
 fn docs() -> Result<()> {
     protocol::check()?;
+    layout::check()?;
+    links::check()?;
     let mut command = cargo(["doc", "--locked", "--workspace", "--no-deps"]);
     process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
 }

@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail};
 use crate::packages;
 use crate::process::{self, cargo};
 
-/// What `LUNETTE_CPU` takes on x86-64. The widest tier is what the step `unit` tests.
+/// The values of `LUNETTE_CPU` on x86-64. The widest tier is what the step `unit` tests.
 const X86_64: [&str; 5] = ["plain", "sse4.2", "avx2", "broadwell", "vpclmulqdq"];
 
 /// All test programs but `choice`, which sets the variable itself.
 const X86_64_TESTS: [&str; 8] = ["--test", "kernels", "--test", "memory", "--test", "segments", "--test", "vectors"];
 
-/// What `LUNETTE_CPU` takes on ARM, the widest tier first.
+/// The values of `LUNETTE_CPU` on ARM, the widest tier first.
 const AARCH64: [&str; 4] = ["sha3", "pmull", "crc32", "plain"];
 
 /// The tests that ask which kernels a tier uses. Those of each kernel are the same on every tier that has it, and slow in an emulator.

@@ -1,6 +1,8 @@
 //! The control plane of a target: its objects, their files, and the HTTP API over them.
 //!
-//! Floor 4 of the house, but it knows no other crate: the server behind it is a trait.
+//! Layer 1: over files; under console, lunette.
+//!
+//! The server behind the API is a trait, so this crate knows no target.
 //!
 //! - [`objects`] says what an object is and what its file is called, without I/O.
 //! - [`conf_d`] keeps objects in files, so that a change happens as a whole or not at all.

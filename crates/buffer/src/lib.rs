@@ -1,7 +1,9 @@
 //! Page-aligned byte buffers from a pool with a budget.
 //!
-//! Floor 0 of the house: everything that carries data (sessions, devices, stores, the reactor) hands these buffers on
-//! instead of copying them.
+//! Layer 0: over no other crate; under device, ecl, iscsi-initiator, iscsi-target, lunette, nbd, rbd, reactor, session,
+//! store, volume.
+//!
+//! Sessions, devices, stores and the reactor hand these buffers on instead of copying data.
 //!
 //! A [`Buffer`] has one owner, which may write to it. [`Buffer::share`] turns it into a [`SharedBuffer`], which is read only
 //! and cheap to clone: several PDUs of one read carry pieces of the same bytes. When the last handle is dropped, the memory

@@ -1,7 +1,9 @@
 //! The console: the pages of the API for people, with live numbers, at `/` and below `/console`.
 //!
-//! Floor 5 of the house: it shows what `lunette-api` knows, and changes nothing itself. A button is a request of the API, which the browser sends as
-//! `lunette ctl` would.
+//! Layer 2: over api; under lunette.
+//!
+//! The console shows what `lunette-api` knows and changes nothing itself. A button is a request of the API, as `lunette
+//! ctl` would send it.
 //!
 //! - [`Console`] is what `lunette-api` serves beside its routes.
 //! - `pages` are behind the same check of tokens as the API, and `front` stands before both: it refuses requests that pages of other sites have made, and turns the cookie of a login into the token that

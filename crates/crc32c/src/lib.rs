@@ -1,7 +1,8 @@
 //! CRC32C kernels, and copies that digest on the way.
 //!
-//! Place in the house: floor 0. Nothing is below this crate; `pdu` and `session` use it for header and data digests, and nothing else in the
-//! tree computes a CRC.
+//! Layer 0: over no other crate; under ecl, lunette, quanta, session, testkit.
+//!
+//! No other crate computes a CRC: header and data digests, and the checksums of quanta, all come from here.
 //!
 //! The value is the conventional CRC32C (Castagnoli polynomial, reflected, initial value and final complement all ones): the check value of
 //! `"123456789"` is `0xE306_9283`. On the iSCSI wire the digest is this value in little-endian order (RFC 7143, section 13.1 and appendix A.4):

@@ -1,9 +1,9 @@
 //! The SCSI device server: logical units over stores, and the tasks that execute commands on them.
 //!
-//! # Place
+//! Layer 2: over buffer, gateway, quanta, scsi, state, store; under iscsi-target, lunette.
 //!
-//! Layer 3: `scsi` below it encodes and decodes bytes, `store` holds blocks and `buffer` memory; the iSCSI target above it
-//! drives it from sessions. The crate does no I/O, blocks no thread and knows no iSCSI PDUs.
+//! `scsi` encodes and decodes bytes, `store` holds blocks and `buffer` memory. The iSCSI target drives the device from
+//! sessions. This crate does no I/O, blocks no thread and knows no iSCSI PDUs.
 //!
 //! - [`TargetDevice`] maps LUNs to [`LogicalUnit`]s and knows the attached `I_T` nexuses.
 //! - [`Nexus`] is an attached nexus: one initiator port and one target port. It holds the pending unit attentions.

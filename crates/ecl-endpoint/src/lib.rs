@@ -1,9 +1,11 @@
 //! The Effective Cross Layer on sockets: associations as connections of a handler.
 //!
-//! Floor 4 of the house, between `ecl` with `reactor` below, and the target and the initiator above. An [`Endpoint`] is a
-//! [`Handler`](lunette_reactor::Handler) around another one, which it calls the [`Upper`] one. Everything that concerns streams it hands on. Datagrams it
-//! makes into associations, and each association into a [virtual connection](lunette_reactor::Context::open_virtual) of the upper handler: accepted,
-//! received from, sent to and closed like all others. So what the upper handler does with sessions and tasks is the same for both transports.
+//! Layer 3: over ecl, pdu, reactor, session; under iscsi-initiator, iscsi-target.
+//!
+//! An [`Endpoint`] is a [`Handler`](lunette_reactor::Handler) around another one, the [`Upper`] handler. It passes on
+//! everything that concerns streams. It turns datagrams into associations, and each association into a [virtual
+//! connection](lunette_reactor::Context::open_virtual) of the upper handler. The upper handler accepts, reads, writes
+//! and closes virtual connections like all others, so its sessions and tasks are the same for both transports.
 //!
 //! The upper handler has four more things to do for virtual connections: it gives [PDUs](Upper::take_pdu) instead of slices, says when it
 //! [takes](Upper::takes) bytes, gives data [places](Upper::place_early) ahead of its turn, and says when a login has

@@ -1,8 +1,9 @@
 //! The Effective Cross Layer: iSCSI PDUs in datagrams, placed as they come, without I/O.
 //!
-//! Floor 3 of the house, over `session`, whose clock it uses and whose PDUs it carries, `pdu`, `buffer` and `crc32c`. It is to
-//! iSCSI what TCP is: it carries the PDUs of one session in each direction, in order, once, and undamaged. It differs in three
-//! ways:
+//! Layer 2: over buffer, crc32c, pdu, quanta, session; under ecl-endpoint, iscsi-initiator, iscsi-target.
+//!
+//! The layer does for iSCSI what TCP does: it carries the PDUs of one session in each direction, in order, once, and
+//! undamaged. It differs in three ways:
 //!
 //! - **One header.** Each packet begins with 128 bytes ([`header`]), of which the last 48 are the basic header segment of the PDU
 //!   whose bytes it carries. So transport, placement and storage speak in one header, and a packet says by itself where its bytes

@@ -1,8 +1,10 @@
 //! Reads files that are named from outside: by an argument, a configuration or a request.
 //!
-//! Floor 0 of the house. Such a name may lead anywhere: to a FIFO that nothing ever writes to, to `/dev/zero`, to a file that grows while it is read. So a
-//! file is looked at before it is opened, opened without waiting, must be a regular file, and is read up to a limit. Errors name the path, the reason and
-//! the remedy.
+//! Layer 0: over no other crate; under api, iscsi-initiator, keys, lunette, state, store, volume.
+//!
+//! A name from outside may lead to a FIFO without a writer, to `/dev/zero`, or to a file that grows while it is read.
+//! So a file is checked before it is opened, opened without waiting, must be regular, and is read up to a limit. Errors
+//! name the path, the reason and the remedy.
 //!
 //! ```
 //! use lunette_files::{Content, read_text};
@@ -33,10 +35,10 @@ use zeroize::{Zeroize, Zeroizing};
 pub use problem::{FileProblem, Reason, remedy};
 pub use public::warn_if_public;
 
-/// What a file is to hold.
+/// The expected content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
-    /// Its name in messages, with its article: `a secret`.
+    /// The name of the content in messages, with its article: `a secret`.
     pub name: &'static str,
     /// The longest that is read.
     pub max_bytes: usize,

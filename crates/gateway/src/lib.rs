@@ -1,13 +1,13 @@
 //! Several gateways to one disk, as a state machine without I/O: which of them owns the disk, and the state that they share.
 //!
-//! # Place
+//! Layer 0: over no other crate; under device, rbd.
 //!
-//! Floor 2: nothing of SCSI, nothing of Ceph. A driver brings a [`Machine`] what happens ([`Event`]) and does what it asks for ([`Action`]). `docs/gateways.md`
-//! says what holds, and why.
+//! The machine knows nothing of SCSI and of Ceph. A driver passes each [`Event`] to a [`Machine`] and carries out the
+//! [`Action`]s that it returns. `docs/gateways.md` states the invariants and their reasons.
 //!
-//! The gateways share one *object*, with a [`Value`] that is replaced as a whole if nobody else has replaced it (compare and swap), and that can be watched:
-//! a *notify* of one gateway reaches all that watch, and ends when they have acknowledged it or its time is over. The disk itself is an *image* with an exclusive
-//! lock, and a *blocklist* keeps a client of the cluster from doing anything to it, for good.
+//! The gateways share one *object*. Its [`Value`] is replaced as a whole by compare and swap, and can be watched. A
+//! *notify* of one gateway reaches all watchers; it ends when all have acknowledged it, or after its timeout. The disk
+//! is an *image* with an exclusive lock. A *blocklist* keeps a client of the cluster away from the image permanently.
 //!
 //! ```
 //! use std::time::Duration;

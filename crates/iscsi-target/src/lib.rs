@@ -1,7 +1,9 @@
 //! Portals, sessions and devices on a reactor: the target as a whole.
 //!
-//! Floor 5 of the house. Below it the pieces know nothing of each other: `reactor` moves bytes, `session` speaks iSCSI,
-//! `device` speaks SCSI, `store` keeps blocks. This crate carries what one says to the next.
+//! Layer 4: over buffer, device, ecl, ecl-endpoint, pdu, reactor, scsi, session, state, store; under lunette.
+//!
+//! The crates below know nothing of each other: `reactor` moves bytes, `session` speaks iSCSI, `device` speaks SCSI,
+//! `store` keeps blocks. This crate passes the results of one to the next.
 //!
 //! [`Server::bind`] opens the portals, [`Server::run`] serves until a [`Stopper`] asks for an orderly end: initiators are
 //! asked to log out, running tasks end, stores are flushed.

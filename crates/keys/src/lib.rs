@@ -1,7 +1,8 @@
 //! The keys of encrypted volumes: the holders that may have them, and the places where they are kept.
 //!
-//! Floor 2 of the house, over `quanta`: [`source`] gives the keys of a volume to the code that encrypts, as a
-//! [`KeyRing`](lunette_quanta::KeyRing).
+//! Layer 2: over files, quanta; under iscsi-initiator, lunette.
+//!
+//! [`source`] gives the keys of a volume to the code that encrypts, as a [`KeyRing`](lunette_quanta::KeyRing).
 //!
 //! # Four kinds of keys
 //!

@@ -1,7 +1,10 @@
 //! The `lunette` command.
 //!
-//! Floor 6 of the house: it reads the user's input (arguments, configuration files, secrets) and combines the crates below.
-//! There is one file for each subcommand and for each kind of input.
+//! Layer 5: over api, buffer, console, crc32c, device, files, iscsi-initiator, iscsi-target, keys, nbd, pdu, quanta,
+//! rbd, reactor, scsi, session, state, store, tuning, volume; under no other crate.
+//!
+//! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. Each
+//! subcommand and each kind of input has a file.
 
 #![forbid(unsafe_code)]
 
@@ -184,7 +187,7 @@ mod tests {
         assert!(found.is_empty(), "{found:#?}");
     }
 
-    /// Of `serve`, each option is for disks of the command line, for a configuration file, or for both.
+    /// Each option of `serve` is for disks of the command line, for a configuration file, or for both.
     #[test]
     fn each_option_of_serve_is_refused_where_it_would_have_no_effect() {
         const OF_FILES: [&str; 2] = ["api", "strict"];

@@ -1,7 +1,9 @@
 //! A server of the NBD protocol (network block device) over any store.
 //!
-//! Floor 3 of the house: the crate knows stores, buffers and the turns of threads, and nothing of iSCSI. It names sections of the protocol's own
-//! document, `proto.md` of the NetworkBlockDevice project.
+//! Layer 2: over buffer, reactor, store; under lunette.
+//!
+//! The crate knows stores, buffers and the turns of threads, and nothing of iSCSI. Section names are those of the
+//! protocol's document, `proto.md` of the NetworkBlockDevice project.
 //!
 //! Supported: the fixed newstyle negotiation with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`, `STRUCTURED_REPLY`,
 //! `LIST_META_CONTEXT` and `SET_META_CONTEXT`; reads, writes, flush, trim, write zeroes and block status

@@ -1,7 +1,9 @@
 //! iSCSI bytes: headers, additional header segments and text keys.
 //!
-//! Floor 1 of the house: above only the standard library, below `session`, which gives these bytes a meaning over time. The
-//! crate does no I/O, keeps no state between PDUs and does not know what was negotiated.
+//! Layer 0: over no other crate; under ecl, ecl-endpoint, iscsi-initiator, iscsi-target, lunette, session, testkit.
+//!
+//! `session` gives these bytes a meaning over time. This crate does no I/O, keeps no state between PDUs, and does not
+//! know the negotiated keys.
 //!
 //! # Contract
 //!

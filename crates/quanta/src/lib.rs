@@ -1,9 +1,9 @@
 //! Quanta: data that is encrypted and authenticated where it is made, and stored as it is.
 //!
-//! # Place
+//! Layer 1: over crc32c; under device, ecl, keys, lunette, volume.
 //!
-//! Floor 1, over `crc32c`. The crate is the format of a volume as bytes, and the rules for reading and writing it: no input or output, no clock, no
-//! randomness of its own. `docs/quanta.md` describes the format byte by byte, with what each part of it does against an attacker.
+//! The crate is the format of a volume as bytes, and the rules for reading and writing it. It has no I/O, clock or
+//! randomness. `docs/quanta.md` describes the format byte by byte, with the purpose of each part against an attacker.
 //!
 //! A volume is a run of *quanta*, all of one [`QuantumSize`]. Each is sealed into an *EDU* (encrypted data unit): the ciphertext, and a [`Slot`] of 64
 //! bytes with nonce, tag, version, key epoch and CRC. [`Codec`] seals and opens them; [`check`] tells without a key whether one is damaged. [`Parity`]

@@ -1,9 +1,9 @@
 //! Images of Ceph RBD as stores.
 //!
-//! # Place
+//! Layer 2: over buffer, gateway, store; under lunette.
 //!
-//! Floor 3, over `store` and `gateway`. [`RbdStore`] is an open image, a [`Store`](lunette_store::Store); [`RbdUrl`] is its name, as users write it. The crate knows
-//! nothing of SCSI and of NBD.
+//! [`RbdStore`] is an open image and a [`Store`](lunette_store::Store); [`RbdUrl`] is its name, as users write it. The
+//! crate knows nothing of SCSI or NBD.
 //!
 //! librados and librbd are loaded when the first image is opened, so that a machine without Ceph needs neither. All unsafe code is in `librbd`, which puts
 //! handles around them that are safe to use.

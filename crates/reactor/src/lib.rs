@@ -1,7 +1,9 @@
 //! One event loop per core over sockets, timers and threads.
 //!
-//! Floor 2 of the house. It knows nothing of iSCSI: it moves bytes between sockets and a [`Handler`], and tells it when
-//! time has come and when another thread has something to say.
+//! Layer 1: over buffer; under ecl-endpoint, iscsi-initiator, iscsi-target, lunette, nbd, volume.
+//!
+//! The reactor knows nothing of iSCSI. It moves bytes between sockets and a [`Handler`], and calls the handler for
+//! timeouts and for messages of other threads.
 //!
 //! # The contract
 //!

@@ -1,10 +1,10 @@
 //! SCSI bytes: LUNs, CDBs, sense data, INQUIRY data, VPD, mode and log pages, parameter lists.
 //!
-//! # Place
+//! Layer 0: over no other crate; under device, iscsi-initiator, iscsi-target, lunette, testkit.
 //!
-//! Layer 1, over nothing else. The crate decodes bytes to checked values and encodes values to bytes, for a device server and
-//! for an initiator ([`requests`] encodes CDBs, [`answers`] parses Data-In). It has no state, does no I/O and knows neither
-//! stores nor sessions.
+//! The crate decodes bytes to checked values and encodes values to bytes, for a device server and for an initiator
+//! ([`requests`] encodes CDBs, [`answers`] parses Data-In). It has no state, does no I/O, and knows neither stores nor
+//! sessions.
 //!
 //! # Contract
 //!

@@ -1,7 +1,10 @@
 //! The iSCSI protocol as state machines, without a socket, a clock, a thread or randomness of its own.
 //!
-//! Floor 2 of the house, over `pdu` (headers and text keys) and `crc32c` (digests). The floors above bring the sockets, the
-//! clock and the random numbers: the target's reactor, a simulator, a benchmark and a unit test all drive the same machine.
+//! Layer 1: over buffer, crc32c, pdu; under ecl, ecl-endpoint, iscsi-initiator, iscsi-target, lunette.
+//!
+//! `pdu` has headers and text keys, `crc32c` digests. The layers above bring sockets, clock and random numbers: the
+//! target's reactor, a simulator, a benchmark and a unit test all drive the same machine. `ARCHITECTURE.md` beside this
+//! crate's manifest explains sessions and recovery.
 //!
 //! # The contract: mutate, drain, mutate
 //!

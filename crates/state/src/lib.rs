@@ -1,7 +1,9 @@
 //! Small state that survives restarts and power cuts.
 //!
-//! Floor 2 of the house, beside `store`: blocks live there, and what a device server must remember about itself lives here.
-//! The device server knows only the trait [`StateStore`]; its embedder chooses [`StateFile`].
+//! Layer 1: over files; under device, iscsi-target, lunette.
+//!
+//! `store` keeps blocks; this crate keeps what a device server must remember about itself. The device server knows only
+//! the trait [`StateStore`]; its embedder chooses [`StateFile`].
 //!
 //! # The contract
 //!

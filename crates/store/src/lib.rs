@@ -1,9 +1,9 @@
 //! Stores of blocks: in memory, in files and on block devices, and filters over other stores.
 //!
-//! # Place
+//! Layer 1: over buffer, files; under device, iscsi-initiator, iscsi-target, lunette, nbd, rbd, volume.
 //!
-//! Layer 2, over `buffer`. A [`Store`] is a flat run of bytes with a declared [`Geometry`] and [`Capabilities`]. It knows
-//! nothing of SCSI, LUNs or sessions; the device server, the NBD server and the client tools build on it.
+//! A [`Store`] is a flat run of bytes with a declared [`Geometry`] and [`Capabilities`]. It knows nothing of SCSI, LUNs
+//! or sessions. The device server, the NBD server and the client tools build on it.
 //!
 //! # Contract
 //!

@@ -1,7 +1,9 @@
 //! Scripted initiators and targets, for tests that need a peer which does what the test says.
 //!
-//! Floor 2, beside `session`, and only ever a dev-dependency: above `pdu`, `scsi` and `crc32c`. It knows the bytes of the
-//! protocol and none of its state machines, so a mistake of those cannot hide in it.
+//! Layer 1: over crc32c, pdu, scsi; under no other crate.
+//!
+//! Other crates have this one as a dev-dependency only. It knows the bytes of the protocol and none of its state
+//! machines, so their mistakes cannot hide in it.
 //!
 //! * [`Format`] turns a header and its segments into the bytes of a PDU, and [`Frame`] is a PDU that was cut from a stream.
 //! * [`requests`] builds the PDUs of an initiator with a sensible value in every field, and [`Numbers`] those of a target. A

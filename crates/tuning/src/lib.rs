@@ -1,7 +1,9 @@
 //! A model of iSCSI over a distance: what a path carries, what limits it, and which settings lift that limit.
 //!
-//! The crate is arithmetic on floor 0, without I/O, clock or dependency. The laboratory compares it with measurements, the tuner finds
-//! settings with it, and the clients size what they keep in flight.
+//! Layer 0: over no other crate; under lunette.
+//!
+//! The crate is arithmetic, without I/O, clock or dependency. The laboratory compares it with measurements, the tuner
+//! finds settings with it, and the clients size their load in flight.
 //!
 //! # The closed form
 //!

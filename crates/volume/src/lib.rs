@@ -1,10 +1,10 @@
 //! Encrypted volumes: a disk of plain text as a store over a store of quanta.
 //!
-//! # Place
+//! Layer 2: over buffer, files, quanta, reactor, store; under iscsi-initiator, lunette.
 //!
-//! Floor 3, over `quanta`, which has the format and its rules, and `store`. This crate does their input and output: it finds and formats volumes,
-//! reads and writes them, and keeps them in order. Where keys come from is not its concern: the caller brings a
-//! [`KeyRing`](lunette_quanta::KeyRing). `docs/quanta.md` describes the format.
+//! `quanta` has the format and its rules; this crate does the I/O. It finds, formats, reads, writes and maintains
+//! volumes. The caller brings the keys as a [`KeyRing`](lunette_quanta::KeyRing). `docs/quanta.md` describes the
+//! format.
 //!
 //! [`find`] tells what a unit holds, [`format`](fn@format) makes a volume on it, and [`Volume`] is the open volume, a [`Store`](lunette_store::Store)
 //! whose granularity is the quantum. [`verify`], [`rekey`] and [`recover`] look after volumes. All functions of this crate wait for the unit, so none

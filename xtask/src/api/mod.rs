@@ -14,7 +14,7 @@ use server::Server;
 /// Cases for each operation, in `cargo xtask test`.
 const EXAMPLES_OF_THE_STEP: u32 = 25;
 
-/// The same when nothing else is asked for.
+/// The default number of examples.
 const EXAMPLES: u32 = 300;
 
 /// A target of the main file, which no request removes: what is read of it is there.

@@ -28,7 +28,7 @@ const ROUNDS: usize = 3;
 /// Lists after each change. The slowest of a round counts.
 const LISTS: usize = 10;
 
-/// Random reads of 4 KiB: as many at once, for so many seconds.
+/// Random reads of 4 KiB: as many at once, for this many seconds.
 const LOAD: [&str; 5] = ["--json", "--depth", "8", "--time", "5"];
 
 /// The bounds: of the change, of each list, and of the 99th percentile beside that of quiet.

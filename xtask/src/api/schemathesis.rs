@@ -12,7 +12,7 @@ use crate::process::{self, root, target_dir};
 /// All packages of the environment with their versions.
 const REQUIREMENTS: &str = "xtask/src/api/requirements.txt";
 
-/// What schemathesis sends and expects.
+/// The configuration of schemathesis: what it sends and expects.
 const CONFIGURATION: &str = "xtask/src/api/schemathesis.toml";
 
 /// Sends requests to the API of `server`, and fails when an answer is wrong.

@@ -15,7 +15,7 @@ use crate::process::wait_at_most;
 /// The longest time that one command of the start may take. All of them take eight seconds.
 const COMMAND_LIMIT: Duration = Duration::from_mins(1);
 
-/// What the OSD says that it has room for. It takes memory only for what is written.
+/// The room that the OSD claims to have. It takes memory only for what is written.
 const MEMORY_BYTES: u64 = 8 << 30;
 
 /// The names of the processes.
@@ -59,7 +59,7 @@ impl Cluster {
         fs::remove_dir_all(&self.folder).with_context(|| format!("cannot remove {}", self.folder.display()))
     }
 
-    /// Its ceph.conf.
+    /// The ceph.conf of the cluster.
     pub(crate) fn configuration(&self) -> PathBuf {
         self.folder.join("ceph.conf")
     }

@@ -94,12 +94,12 @@ pub(crate) const fn write(pair: Pair, kib: u32) -> Cell {
     Cell { direction: Direction::Write, ..read(pair, kib) }
 }
 
-/// The same cell with both digests.
+/// The cell with both digests.
 pub(crate) const fn digested(cell: Cell) -> Cell {
     Cell { digests: true, ..cell }
 }
 
-/// The same cell with one request at a time.
+/// The cell with one request at a time.
 pub(crate) const fn alone(cell: Cell) -> Cell {
     Cell { depth: 1, ..cell }
 }

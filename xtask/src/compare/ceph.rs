@@ -29,13 +29,13 @@ const SOLID_LONG: f64 = 0.9;
 /// The CPU time of `qemu-nbd` should be at least this, beside the gateway's.
 const SOLID_CPU: f64 = 2.0;
 
-/// What is asked for.
+/// The load.
 struct Course {
     name: &'static str,
     writes: bool,
     len_bytes: u32,
     depth: u32,
-    /// `rbd bench` has no limit of time, so it makes so many for each second of a turn.
+    /// `rbd bench` has no limit of time, so it makes this many for each second of a turn.
     requests_per_s: u32,
     solid: f64,
 }

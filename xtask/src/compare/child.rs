@@ -31,7 +31,7 @@ pub(crate) struct Child {
 
 /// The end of a process.
 pub(crate) struct Ended {
-    /// Its standard output.
+    /// The standard output of the child.
     pub(crate) stdout: String,
     /// User and system time of all its threads, from start to end.
     pub(crate) cpu: Duration,
@@ -75,7 +75,7 @@ impl Child {
         cpu_of(&stat).with_context(|| format!("{path} has no times: {stat}"))
     }
 
-    /// Its resident memory in bytes.
+    /// The resident memory of the child in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         self.memory("VmRSS:")
     }

@@ -53,7 +53,7 @@ impl Stage {
         Child::start(&self.folder, name, cpus, program, arguments, &self.interrupt)
     }
 
-    /// Both CPUs, as a list.
+    /// The two CPUs, as a list.
     pub(crate) fn both_cpus(&self) -> String {
         format!("{},{}", self.cpus.target, self.cpus.initiator)
     }
@@ -216,7 +216,7 @@ impl TcpServer {
     }
 }
 
-/// This program as the release profile builds it, because the running one may be a debug build.
+/// The program as the release profile builds it, because the running one may be a debug build.
 fn own_program() -> PathBuf {
     target_dir().join("release/xtask")
 }

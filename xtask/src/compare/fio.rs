@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::contestant::{Load, Stage};
 use super::measure::limit;
 
-/// What fio is told to do.
+/// The job of fio.
 pub(crate) struct Job {
     /// The kind of load, by fio's name (`randread`, ...).
     pub(crate) mode: &'static str,

@@ -7,7 +7,7 @@ use super::contestant::{Parties, Party};
 use crate::compare::contestant::Stage;
 use crate::compare::statistics::Spread;
 
-/// What the parties encrypt with, for the reader of the results.
+/// The ciphers of the parties, for the reader of the results.
 pub(super) const ENCRYPTED: &str =
     "ours authenticate (AEGIS-256, quanta of 4096 bytes); LUKS (aes-256-xts, sectors of 512 bytes) does not";
 
@@ -21,11 +21,11 @@ pub(super) struct Measured {
 pub(super) struct Ratio {
     pub(super) name: String,
     pub(super) value: Option<Spread>,
-    /// It should be at least this.
+    /// The least solid value.
     pub(super) solid: f64,
 }
 
-/// What is compared, and the least that the ratio should be under each load.
+/// The pairs to compare, and the least ratio of each under each load.
 const PAIRS: [(Party, Party, f64); 5] = [
     (Party::Encrypted, Party::Plain, 0.8),
     (Party::EncryptedNbd, Party::PlainNbd, 0.8),

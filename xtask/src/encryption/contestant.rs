@@ -29,7 +29,7 @@ pub(super) enum Party {
     Plain,
     /// `lunette bench` on a native volume.
     Encrypted,
-    /// The same with parity groups.
+    /// An encrypted disk with parity groups.
     Parity,
     /// fio on `lunette nbd` on a plain disk of ours.
     PlainNbd,
@@ -144,7 +144,7 @@ struct Starting<'a> {
 }
 
 impl Starting<'_> {
-    /// Our target with a disk in memory for so many bytes. Gives its URL.
+    /// Our target with a disk in memory for this many bytes. Gives its URL.
     fn serve(&mut self, name: &str, len_bytes: u64, options: &[&str]) -> Result<String> {
         // The image of a LUKS volume is longer than the volume, and so are the EDUs of a native one.
         let disk = format!("mem:{}", len_bytes + (16 << 20));
@@ -166,7 +166,7 @@ impl Starting<'_> {
         Ok(image)
     }
 
-    /// A native volume on a unit for so many bytes, every quantum of which has been written.
+    /// A native volume on a unit for this many bytes, every quantum of which has been written.
     fn encrypted(&mut self, name: &str, len_bytes: u64, image: &Path, format: &[&str]) -> Result<String> {
         let url = self.serve(name, len_bytes, &["--quantum", "4096"])?;
         let (keys, passphrase) = (self.path(&format!("{name}.keys")), self.path("passphrase"));

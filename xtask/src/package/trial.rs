@@ -22,7 +22,7 @@ use system::System;
 const PAGE: &str = "docs/operations.md";
 const SECTION: &str = "## From the package to a monitored target";
 
-/// What the page promises.
+/// The target that the page promises.
 const TARGET: &str = "iqn.2026-11.org.example:db";
 const HOST: &str = "iqn.2026-11.org.example:db-host";
 

@@ -30,8 +30,9 @@ enum Medium {
 /// All tests except `Sanitize.Reset`. The tool's family `LINUX` has no further tests; `SCSI` and `iSCSI` are parts of it.
 const EVERYTHING: &[&str] = &["ALL.[!S]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET];
 
-/// The same in shorter runs, for a disk whose every request crosses a socket to another process. `MultipathIO` comes first, on a new disk: its
-/// `CompareAndWrite` fills 256 blocks and expects the block behind them, which earlier tests write to, to be zero.
+/// The whole suite in shorter runs, for a disk whose every request crosses a socket to another process. `MultipathIO`
+/// comes first, on a new disk: its `CompareAndWrite` fills 256 blocks and expects the block behind them, which earlier
+/// tests write to, to be zero.
 const EVERYTHING_IN_PARTS: &[&str] =
     &["ALL.M[!ao]*", "ALL.[!MRSVW]*", "ALL.M[ao]*", "ALL.[RW]*", "ALL.V*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET];
 

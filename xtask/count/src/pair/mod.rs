@@ -1,4 +1,4 @@
-//! Both sides of the protocol, logged in to each other, for the programs whose instructions are counted.
+//! The two sides of the protocol, logged in to each other, for the programs whose instructions are counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use lunette_session::{Authentication, Entropy, Time, Timers};
 
 const TARGET: &str = "iqn.2026-11.example:disk";
 
-/// Both sides.
+/// The two sides.
 pub(crate) struct Pair {
     pub(crate) session: Session,
     pub(crate) cid: Cid,
     sessions: Sessions<()>,
     key: SessionKey,
-    /// What the target has been asked for.
+    /// The commands that the target has received.
     pub(crate) commands: Vec<iscsi_target::Command>,
     pub(crate) now: Time,
 }

@@ -105,7 +105,7 @@ impl Sink for User {
 }
 
 impl Turn {
-    /// What the target does meanwhile, which is not counted: it answers the batch that it has. `false` after the last one.
+    /// The turn of the target, which is not counted: it answers the batch that it has. `false` after the last one.
     #[inline(never)]
     fn scripted_turn(&mut self) -> bool {
         let goes_on = self.progress.goes_on();

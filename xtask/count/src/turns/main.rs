@@ -61,7 +61,7 @@ impl Load {
         println!("{side} {direction} {} {digests}\t{}", self.len, self.batch * COUNTED_BATCHES);
     }
 
-    /// What both sides agree to.
+    /// The agreement of both sides.
     fn offer(&self) -> Offer {
         let choice = Choices(if self.digests { 0b10 } else { 0b01 });
         Offer { header_digest: choice, data_digest: choice, ..Offer::initiator() }

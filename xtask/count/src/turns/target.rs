@@ -126,7 +126,7 @@ struct Script {
 }
 
 impl Script {
-    /// What the initiator does meanwhile, which is not counted. `false` when it does nothing more.
+    /// The turn of the initiator, which is not counted. `false` when it does nothing more.
     #[inline(never)]
     fn scripted_turn(&mut self) -> bool {
         self.stored = 0;

@@ -22,7 +22,7 @@ impl Wire {
         Self { stream, received: vec![0; 1 << 20], sent: Vec::new() }
     }
 
-    /// What lies ready, or a part of it; empty when there is nothing.
+    /// The bytes that lie ready, or a part of them; empty when there are none.
     pub(crate) fn receive(&mut self) -> &[u8] {
         let len = match self.stream.read(&mut self.received) {
             Ok(0) => panic!("the other side has hung up"),

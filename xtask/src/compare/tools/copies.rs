@@ -29,7 +29,7 @@ enum Direction {
     ToTarget,
 }
 
-/// What is copied, and beside what.
+/// The copy, and its rival.
 struct Course {
     name: &'static str,
     direction: Direction,

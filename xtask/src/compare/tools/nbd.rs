@@ -23,7 +23,7 @@ const SOLID: f64 = 1.2;
 /// Bytes of a request of nbdcopy.
 const COPY_REQUEST_LEN: u64 = 256 << 10;
 
-/// What a client does.
+/// The work of a client.
 enum Work {
     Fio(Job),
     /// Reads all, and drops it.

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::process;
 
-/// Both namespaces, which end with it. Addresses are those of documentation (RFC 5737).
+/// The two namespaces, which end with it. Addresses are those of documentation (RFC 5737).
 pub(super) struct Network {
     inside: &'static str,
     outside: &'static str,

@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// A system that runs; what is changed in it is lost with it.
 pub(super) struct System {
     container: Child,
-    /// Its first process, as this system numbers it.
+    /// The first process of the container, as this system numbers it.
     leader: u32,
 }
 
