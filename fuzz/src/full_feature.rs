@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) {
     play(data, &Recovery::default());
 }
 
-/// What makes damage bearable.
+/// The recovery that makes damage bearable.
 #[derive(Default)]
 pub(crate) struct Recovery {
     /// Markers in both directions, at this interval.
@@ -402,7 +402,7 @@ fn fitting_cdb(read: bool, length: u32, mode: u8) -> [u8; 16] {
     block_cdb(if read { OpCode::READ_16 } else { OpCode::WRITE_16 }, mode.is_multiple_of(4), length / 512)
 }
 
-/// What the device does: a write, what the next bytes say, a read, or a read or write that waits.
+/// The command of the device: a write, a write of the next bytes, a read, or a read or write that waits.
 fn cdb([mode, code, high, low, rest @ ..]: [u8; 16], data_len: u32) -> [u8; 16] {
     let wish = u32::from(u16::from_be_bytes([high, low])) * 2;
     match mode % 4 {
@@ -418,7 +418,7 @@ fn cdb([mode, code, high, low, rest @ ..]: [u8; 16], data_len: u32) -> [u8; 16] 
     }
 }
 
-/// What is offered, as the bits of `choice` and the next bytes of the input say.
+/// The offer, as the bits of `choice` and the next bytes of the input say.
 fn login_keys(choice: u8, level: u32, marker_interval: Option<u32>, input: &mut Input<'_>) -> String {
     let yes = |bit: u8| if choice >> bit & 1 == 1 { "Yes" } else { "No" };
     let digest = |bit: u8| if choice >> bit & 1 == 1 { "CRC32C" } else { "None" };

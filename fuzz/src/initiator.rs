@@ -20,7 +20,7 @@ pub(crate) enum Chap {
     Mutual,
 }
 
-/// What is offered: no digests, for a fuzzer without coverage does not guess them either.
+/// The offer without digests, for a fuzzer without coverage does not guess them either.
 pub(crate) fn offer() -> Offer {
     Offer { header_digest: Choices(1), data_digest: Choices(1), ..Offer::default() }
 }
@@ -44,7 +44,7 @@ pub(crate) struct Host {
     /// Markers in what the target sends.
     pub(crate) markers: Option<Stream>,
     markers_of_session: Option<Stream>,
-    /// What the session has sent after the login, without markers.
+    /// The bytes that the session has sent after the login, without markers.
     pub(crate) transcript: Vec<u8>,
 }
 

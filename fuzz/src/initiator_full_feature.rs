@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     play(data, &Recovery { level, ..Recovery::default() });
 }
 
-/// What the input has done so far.
+/// The state of a play of the input.
 struct Play {
     host: Host,
     pool: Pool,
@@ -399,7 +399,7 @@ pub fn random(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// One of each kind that ends well.
+/// A seed of each kind that ends well.
 pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let read = [0, 2, 0, 16];
     // Tag, flags, length, numbers, residual, StatSN, DataSN, offset.

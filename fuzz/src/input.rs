@@ -97,7 +97,7 @@ impl Random {
         self.bytes(len)
     }
 
-    /// One of `choices`.
+    /// A choice among `choices`.
     pub fn choose<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

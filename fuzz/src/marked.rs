@@ -9,7 +9,7 @@ pub(crate) struct Stream {
     period: usize,
     /// Bytes that have gone by since the connection was made.
     at: usize,
-    /// These bits of the next marker are flipped.
+    /// The bits of the next marker to flip.
     pub(crate) spoil: Option<[u8; MARKER_LEN]>,
 }
 

@@ -59,12 +59,13 @@ pub fn random(random: &mut Random) -> Vec<u8> {
     behind_choice(random, full_feature::random)
 }
 
-/// The same for the initiator's side.
+/// A random input for the initiator's side.
 pub fn random_initiator(random: &mut Random) -> Vec<u8> {
     behind_choice(random, initiator_full_feature::random)
 }
 
-/// Those of the full feature phase at the shortest interval; and damage at recovery level 1: a header digest, then a marker too.
+/// The seeds of the full feature phase at the shortest interval; and damage at recovery level 1: a header digest, then
+/// a marker too.
 pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let mut seeds = with_markers(full_feature::seeds());
     // Header digests; immediate pings of no data.
@@ -76,7 +77,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// The same for the initiator's side: a read, a damaged answer, a ping of the target.
+/// The seeds of the initiator's side: a read, a damaged answer, a ping of the target.
 pub fn seeds_initiator() -> Vec<(String, Vec<u8>)> {
     let mut seeds = with_markers(initiator_full_feature::seeds());
     let ping = [6, 0, 31, 0, 0];

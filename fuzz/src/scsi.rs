@@ -131,7 +131,7 @@ impl Disk {
     }
 }
 
-/// There are no others to wait for: it has come about.
+/// The end of a wait: no others exist to wait for, so the condition holds.
 fn wait(on: &dyn Waitable) -> DeviceInput {
     let (told, answer) = channel();
     on.wait(Completion::call(move |_| told.send(()).expect("this function listens")));

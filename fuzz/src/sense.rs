@@ -29,7 +29,7 @@ pub fn random(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Both formats.
+/// The seeds of both formats.
 pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let sense = SenseData::illegal_request(lunette_scsi::AdditionalSense::LBA_OUT_OF_RANGE)
         .with_field(lunette_scsi::FieldPointer::cdb(2).bit(7))

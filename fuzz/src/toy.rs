@@ -66,9 +66,9 @@ pub struct Toy {
     stalled: bool,
 }
 
-/// What an input led to.
+/// The result of an input.
 pub(crate) struct Played {
-    /// What was sent after the login, without markers.
+    /// The bytes sent after the login, without markers.
     pub(crate) transcript: Vec<u8>,
     /// The kinds of PDUs that the target has sent.
     #[cfg(test)]
@@ -134,7 +134,7 @@ impl Toy {
         self.closed || self.server.stopped
     }
 
-    /// What was negotiated.
+    /// The negotiated parameters.
     pub fn parameters(&self) -> Parameters {
         self.sent.admitted.clone().unwrap_or_default()
     }

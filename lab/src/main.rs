@@ -61,7 +61,7 @@ enum Tool {
     /// Cycles, instructions and cache misses of each PDU, in a sandbox without a network
     #[cfg(target_arch = "x86_64")]
     Sandbox(sandbox::Options),
-    /// What the tools start to do their work
+    /// Commands that the tools start to do their work
     #[command(hide = true)]
     Inside {
         parent: u32,

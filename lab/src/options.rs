@@ -47,8 +47,8 @@ pub(crate) struct Options {
     /// How much longer they take
     #[arg(long, value_name = "TIME", default_value = "1ms", requires = "reorder")]
     reorder_by: Time,
-    /// What may wait for the line, in bytes (256K) or time (20ms); the packets that come then are dropped
-    /// [default: one round trip, at least 20ms and 32 packets]
+    /// Room before the line, in bytes (256K) or time (20ms); packets beyond it are dropped [default: one round trip, at
+    /// least 20ms and 32 packets]
     #[arg(long, value_name = "QUEUE[/QUEUE]", requires = "rate")]
     queue: Option<EachWay<Queue>>,
     /// Bytes of the longest IP packet
@@ -87,12 +87,12 @@ pub(crate) struct Options {
     /// The report as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to run; without it the link is only measured. LAB_ADDRESS and LAB_PEER have the addresses
+    /// Command to run; without it the link is only measured. LAB_ADDRESS and LAB_PEER have the addresses
     #[arg(last = true)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// What can be on or off.
+/// The position of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
     On,

@@ -41,17 +41,17 @@ pub(crate) struct Options {
     time: f64,
 }
 
-/// What is printed, as one line of JSON.
+/// The output, as one line of JSON.
 #[derive(Serialize)]
 struct Report {
     bytes: u64,
     seconds: f64,
     mb_per_s: f64,
-    /// What the receiver allowed to be on the way at the end.
+    /// The bytes that the receiver allowed to be on the way at the end.
     window_bytes: u32,
 }
 
-/// What the client asks for.
+/// The request of the client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Request {
     client_receives: bool,
@@ -59,7 +59,7 @@ struct Request {
     time: Duration,
 }
 
-/// What a receiver has measured.
+/// The measurements of a receiver.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Received {
     bytes: u64,

@@ -52,7 +52,7 @@ impl FromStr for Percent {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Queue {
     Bytes(u64),
-    /// What the line sends in that time.
+    /// A queue of what the line sends in that time.
     Time(Time),
 }
 

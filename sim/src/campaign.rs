@@ -22,9 +22,9 @@ pub struct Campaign {
 /// A run that broke a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Its seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// What it broke.
+    /// The rule that it broke.
     pub why: String,
 }
 
@@ -35,9 +35,9 @@ pub struct SetupReport {
     pub setup: Setup,
     /// How many.
     pub runs: u64,
-    /// What happened in them.
+    /// The counts of the runs.
     pub tally: Tally,
-    /// Those that broke a rule, by seed.
+    /// The runs that broke a rule, by seed.
     pub failures: Vec<Failure>,
 }
 
@@ -54,12 +54,12 @@ impl Report {
         self.setups.iter().find_map(|setup| Some((setup.setup, setup.failures.first()?)))
     }
 
-    /// What happened in all runs.
+    /// The counts of all runs.
     pub fn total(&self) -> Tally {
         sum(self.setups.iter())
     }
 
-    /// What happened in all runs over one transport.
+    /// The counts of all runs over one transport.
     pub fn total_over(&self, transport: Transport) -> Tally {
         sum(self.setups.iter().filter(|setup| setup.setup.transport == transport))
     }

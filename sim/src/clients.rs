@@ -52,7 +52,7 @@ enum Stage {
     Done,
 }
 
-/// What an event loop tells between two looks.
+/// The news of an event loop between two checks.
 enum Told {
     Ended(User, Outcome),
     Connected(usize),
@@ -72,7 +72,7 @@ fn put<T>(inbox: &Inbox<T>, item: T) {
     inbox.lock().unwrap_or_else(PoisonError::into_inner).push(item);
 }
 
-/// What came of a question.
+/// The result of a question.
 enum Answer {
     Opened(usize, Result<Session, Error>),
     Managed(Asked, Result<lunette_pdu::TaskManagementResponseCode, Error>),
@@ -105,7 +105,7 @@ impl Wake for Flag {
 #[derive(Default)]
 struct Client {
     session: Option<Session>,
-    /// Its login is under way, or its logout.
+    /// Whether its login or its logout is under way.
     is_busy: bool,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Clients {
     open: BTreeMap<User, Submission>,
     issued: u32,
     reservations: [Reservation; UNITS],
-    /// What is still to be read at the end.
+    /// The extents that are still to be read at the end.
     to_check: VecDeque<Extent>,
     /// Faults that wait for commands to be issued.
     faults: Vec<Fault>,
@@ -176,7 +176,7 @@ impl Clients {
         self.stage == Stage::Done
     }
 
-    /// What is left.
+    /// The rest, in words.
     pub(crate) fn describe(&self) -> String {
         let open: Vec<User> = self.open.keys().copied().collect();
         let sessions = self.all.iter().filter(|client| client.session.is_some()).count();

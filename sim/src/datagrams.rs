@@ -31,7 +31,7 @@ const LEAST_MTU: usize = 1280;
 /// Datagrams of the past that an attacker knows, of each direction.
 const RECORDED: usize = 64;
 
-/// Shares are of so many.
+/// The number of datagrams to which shares refer.
 const MILLION: u64 = 1_000_000;
 
 /// Where the target is.
@@ -48,13 +48,13 @@ struct Flight {
     bytes: Vec<u8>,
 }
 
-/// What goes to one side.
+/// The datagrams to one side.
 struct Direction {
-    /// What is sent before then arrives after it.
+    /// The time before which datagrams are held.
     held_until: Time,
-    /// What is sent before then is lost.
+    /// The time before which datagrams are lost.
     blocked_until: Time,
-    /// The next so many datagrams are lost, or marked.
+    /// The number of next datagrams to be lost, or marked.
     losing: u64,
     marking: u64,
     /// The longest IP packet that the path carries, and the one that the sender's interface does.
@@ -94,7 +94,7 @@ pub(crate) struct Datagrams {
     /// Addresses of initiators whose datagrams to that side are lost for good.
     dead: BTreeSet<(SocketAddr, Side)>,
     attacker: Attacker,
-    /// What the system tells senders.
+    /// The failures that the system reports to senders.
     failures: Vec<(Side, SocketAddr, DatagramFailure)>,
 }
 

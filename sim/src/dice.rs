@@ -39,7 +39,7 @@ impl Dice {
         self.one_in(2)
     }
 
-    /// One of several.
+    /// A random element.
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.place(from.len())]
     }

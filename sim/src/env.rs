@@ -1,4 +1,4 @@
-//! What everybody in the simulated world shares: clock, agenda, dice, oracle, and the record of what happened.
+//! The common state of the simulated world: clock, agenda, dice, oracle, and the record of the run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -99,7 +99,7 @@ impl Env {
         self.agenda.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// What is due by now.
+    /// The next happening that is due by now.
     pub(crate) fn take_due(&mut self) -> Option<Happening> {
         let first = self.agenda.first_entry().filter(|entry| entry.key().0 <= self.now)?;
         Some(first.remove())

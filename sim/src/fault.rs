@@ -1,4 +1,4 @@
-//! What the network does to streams and to datagrams, beside being slow.
+//! The faults of the network for streams and datagrams, beside being slow.
 
 use lunette_initiator::Transport;
 
@@ -73,7 +73,7 @@ pub enum FaultKind {
     Unreachable,
 }
 
-/// What strikes streams, in the order of the report.
+/// The faults of streams, in the order of the report.
 const OF_STREAMS: [FaultKind; 13] = [
     FaultKind::Header,
     FaultKind::Ahs,
@@ -90,7 +90,7 @@ const OF_STREAMS: [FaultKind; 13] = [
     FaultKind::RefusedDial,
 ];
 
-/// What strikes datagrams, in the order of the report.
+/// The faults of datagrams, in the order of the report.
 const OF_DATAGRAMS: [FaultKind; 23] = [
     FaultKind::Lost,
     FaultKind::Repeated,
@@ -118,7 +118,7 @@ const OF_DATAGRAMS: [FaultKind; 23] = [
 ];
 
 impl FaultKind {
-    /// Those of a transport, in the order of the report.
+    /// The faults of a transport, in the order of the report.
     pub fn of(transport: Transport) -> &'static [Self] {
         match transport {
             Transport::Tcp => &OF_STREAMS,
@@ -126,7 +126,7 @@ impl FaultKind {
         }
     }
 
-    /// As the report calls it.
+    /// The name in the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Header => "damaged header",
@@ -189,9 +189,9 @@ pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     /// In what goes to this side.
     pub(crate) to: Side,
-    /// It waits until this number of commands has been issued.
+    /// The number of issued commands for which it waits.
     pub(crate) after: u32,
-    /// And until this number of bytes, of parts of PDUs of its kind, or of datagrams has been sent to that side since.
+    /// The number of bytes, of parts of PDUs of its kind, or of datagrams to that side for which it waits then.
     pub(crate) skip: u64,
 }
 

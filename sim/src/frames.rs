@@ -24,12 +24,12 @@ impl Place {
     }
 }
 
-/// Those of a PDU, in their order.
+/// The places in a PDU, in their order.
 const PLACES: [Place; 6] = [Place::Header, Place::Ahs, Place::HeaderDigest, Place::Data, Place::Pad, Place::DataDigest];
 
 const MARKER_LEN: usize = 8;
 
-/// What a session agreed on about its streams.
+/// The agreement of a session about its streams.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Format {
     pub(crate) header_digest: bool,
@@ -54,7 +54,7 @@ impl Format {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) place: Place,
-    /// Whose, as the first byte of its header says.
+    /// The opcode of the PDU, as the first byte of its header says.
     pub(crate) opcode: Opcode,
     pub(crate) bytes: Range<usize>,
 }

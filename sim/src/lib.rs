@@ -45,10 +45,10 @@ pub use lunette_initiator::Transport;
 pub use tally::Tally;
 pub use world::{Run, run};
 
-/// What is not drawn from the seed.
+/// The settings that are not drawn from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
-    /// What carries the sessions.
+    /// The transport of the sessions.
     pub transport: Transport,
     /// ErrorRecoveryLevel that both sides offer.
     pub level: u32,

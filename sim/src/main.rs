@@ -13,7 +13,7 @@ use lunette_sim::{Campaign, Setup, Transport, gateway_campaign, run, run_gateway
 const LEVELS: [u32; 3] = [0, 1, 2];
 const CONNECTIONS: [u32; 3] = [1, 2, 8];
 
-/// What carries sessions, on the command line.
+/// The transport of sessions, on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Carrier {
     /// TCP: iSCSI's recovery levels, with one and several connections.

@@ -1,4 +1,4 @@
-//! What lies on the disks of the simulated target: blocks that name the command that wrote them.
+//! The disks of the simulated target: blocks that name the command that wrote them.
 //!
 //! A block is written by one command as a whole, and its bytes follow from where it is and which command wrote it. So the
 //! medium keeps one number for each block, and every byte on either side can be checked.

@@ -1,4 +1,4 @@
-//! What carries the sessions: streams, or datagrams.
+//! The carrier of the sessions: streams, or datagrams.
 
 use std::net::TcpStream;
 

@@ -1,4 +1,4 @@
-//! What is true: every command from its submission to its end, and the writer of each block.
+//! The truth: every command from its submission to its end, and the writer of each block.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::scenario::{Load, UNITS};
 /// The initiators' name for a command. Also the name of what it writes.
 pub(crate) type User = u64;
 
-/// What a command asks for.
+/// The operation of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -49,16 +49,16 @@ pub(crate) struct Submission {
     pub(crate) is_barred: bool,
 }
 
-/// What the initiator knows of a command's end.
+/// The initiator's knowledge of a command's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It has not ended.
+    /// The command has not ended.
     Open,
     /// Answered by the target: nothing of it happens any more.
     Answered,
     /// Given back without an answer. It may still run until its initiator has a new session.
     InDoubt,
-    /// It was in doubt, and nothing of it happens any more.
+    /// The command was in doubt, and nothing of it happens any more.
     Over,
 }
 
@@ -226,7 +226,7 @@ impl Oracle {
 
     // The device's side.
 
-    /// Whose write these bytes are.
+    /// The client that wrote these bytes.
     pub(crate) fn client_of(&self, bytes: &[u8]) -> Option<usize> {
         let user = User::from_le_bytes(*bytes.first_chunk()?);
         Some(self.entries.get(usize::try_from(user).ok()?.checked_sub(1)?)?.submission.client)

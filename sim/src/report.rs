@@ -1,4 +1,4 @@
-//! What many runs came to, for people and for programs.
+//! The results of many runs, for people and for programs.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(crate) fn text(report: &Report, seconds: f64) -> String {
     text
 }
 
-/// What happened to gateways.
+/// The results of gateways.
 pub(crate) fn gateways(tally: &GatewayTally, failures: &[(u64, String)], seconds: f64) -> String {
     let GatewayTally { runs, good, other, sent_again, faults, moves, fenced, longest_gap } = tally;
     let mut text = format!(
@@ -100,7 +100,7 @@ fn name(Setup { transport, level, connections }: Setup) -> String {
     }
 }
 
-/// As the command line calls it.
+/// The word on the command line.
 fn word(transport: Transport) -> &'static str {
     match transport {
         Transport::Tcp => "tcp",

@@ -1,4 +1,4 @@
-//! What is drawn from the seed before a run begins: parameters, network, load, faults.
+//! The choices that are drawn from the seed before a run begins: parameters, network, load, faults.
 
 use std::time::Duration;
 
@@ -38,12 +38,12 @@ pub(crate) struct Weather {
 /// How the network treats datagrams, and how associations are made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Air {
-    /// Of a million datagrams: lost, repeated, damaged, and marked (ECN's CE).
+    /// The share of a million datagrams that is lost, repeated, damaged or marked (ECN's CE).
     pub(crate) lost: u64,
     pub(crate) repeated: u64,
     pub(crate) damaged: u64,
     pub(crate) marked: u64,
-    /// Of interfaces, and of the path at first: bytes of an IP packet.
+    /// The MTU of interfaces, and of the path at first: bytes of an IP packet.
     pub(crate) mtu: u32,
     /// The network says so when the target's port is not there.
     pub(crate) refuses: bool,
@@ -54,14 +54,14 @@ pub(crate) struct Air {
     pub(crate) keeps_secret: bool,
 }
 
-/// What the initiator does.
+/// The load of the initiator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) commands: u32,
     /// Commands under way at most.
     pub(crate) depth: usize,
     pub(crate) block_len: usize,
-    /// Of each logical unit.
+    /// The blocks of each logical unit.
     pub(crate) blocks: usize,
     /// Blocks of one command at most.
     pub(crate) longest: usize,
@@ -93,7 +93,7 @@ pub(crate) struct Scenario {
     pub(crate) chap: Option<ChapIdentity>,
     pub(crate) offers: Offer,
     pub(crate) timers: Timers,
-    /// What the target agrees to.
+    /// The offer of the target.
     pub(crate) agrees: Offer,
     pub(crate) format: Format,
     pub(crate) weather: Weather,
@@ -147,7 +147,7 @@ impl Scenario {
         }
     }
 
-    /// What the target wants to know, and proves, when the initiator does.
+    /// The authentication that the target wants, and its proof when the initiator wants one.
     pub(crate) fn authentication(&self) -> Authentication {
         match &self.chap {
             None => Authentication::None,
@@ -280,7 +280,7 @@ impl Air {
         }
     }
 
-    /// That of streams.
+    /// The settings of streams.
     const STILL: Self = Self {
         lost: 0,
         repeated: 0,

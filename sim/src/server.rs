@@ -37,11 +37,11 @@ pub(crate) struct Server {
     running: Option<Running>,
     /// Changes that are still to be made.
     changes: u32,
-    /// It was told to stop.
+    /// Whether it was told to stop.
     stopping: bool,
     /// How often it is still to be killed.
     kills: u32,
-    /// Of its Reset packets.
+    /// The secret of its Reset packets.
     secret: [u8; 32],
     dice: Arc<Mutex<Dice>>,
 }
@@ -142,7 +142,7 @@ impl Server {
         self.running.as_ref().map_or(0, |running| running.stepped.monitor().read().buffer_bytes)
     }
 
-    /// What is left.
+    /// The rest, in words.
     pub(crate) fn describe(&self) -> String {
         match &self.running {
             Some(running) => format!("target: {:?}", running.stepped.monitor().read()),

@@ -19,13 +19,13 @@ struct Request {
     asked_before: u64,
 }
 
-/// What all stores share with the world.
+/// The part of the world that all stores share.
 struct Desk {
     oracle: Arc<Mutex<Oracle>>,
     dice: Mutex<Dice>,
     /// Requests that the stores were given since the world last looked.
     inbox: Mutex<Vec<(usize, Op, Completion)>>,
-    /// What was answered within the call since then.
+    /// The answers within the call since then.
     at_once: Mutex<Vec<AtOnce>>,
 }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use crate::fault::FaultKind;
 use crate::wire::Side;
 
-/// What one run, or many, came to.
+/// The counts of one run, or of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Faults that struck, by kind: in streams to the target, in streams to the initiator.
     pub faults: BTreeMap<&'static str, [u64; 2]>,
-    /// What it took to go on, by kind.
+    /// The means that it took to go on, by kind.
     pub recoveries: BTreeMap<&'static str, u64>,
     /// Commands by their end.
     pub commands: BTreeMap<&'static str, u64>,

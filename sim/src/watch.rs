@@ -1,4 +1,4 @@
-//! What both sides log: faults that no answer shows.
+//! The logs of both sides: faults that no answer shows.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of a run that is `traced`, everything of interest; of any other, warnings and errors.
+    /// A watch on everything of interest in a run that is `traced`; on warnings and errors in any other.
     pub(crate) fn new(traced: bool) -> Self {
         let most_verbose = if traced { Level::DEBUG } else { Level::WARN };
         Self { lines: Arc::default(), most_verbose }

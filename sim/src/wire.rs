@@ -57,9 +57,9 @@ struct Pipe {
     held: usize,
     /// When the last piece arrives: a stream keeps its order.
     last: Time,
-    /// What is sent is lost.
+    /// Whether everything sent is lost.
     dead: bool,
-    /// What is sent never arrives, and neither side is told.
+    /// Whether nothing sent arrives, and neither side is told.
     silent: bool,
     frames: Frames,
 }
@@ -184,7 +184,7 @@ pub(crate) struct Wires {
     damaged: [bool; 2],
 }
 
-/// What a fault does to a stream at one byte.
+/// The effect of a fault on a stream at one byte.
 enum Strike {
     End { at: usize, kind: FaultKind },
     Hold { span: Duration },

@@ -28,7 +28,7 @@ const MAX_TURNS: u32 = 10_000;
 
 /// How a run ended.
 pub struct Run {
-    /// What happened.
+    /// The counts of the run.
     pub tally: Tally,
     /// The rule that was broken.
     pub failure: Option<String>,
@@ -151,7 +151,7 @@ impl World {
         self.hangs("turns round and round");
     }
 
-    /// What the sides have logged: neither finds fault with the other without a reason.
+    /// Reads the logs of both sides: neither finds fault with the other without a reason.
     fn read_log(&mut self) {
         for line in self.watch.take() {
             let blames = line.text.contains("protocol error") && !self.net.has_damaged(Side::Target);

@@ -12,7 +12,7 @@ pub struct Api {
     arguments: Vec<String>,
 }
 
-/// What a server has answered.
+/// An answer of a server.
 #[derive(Debug)]
 pub struct Answer {
     /// The status code.
@@ -35,7 +35,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What is wrong and what to do about it. Panics when the answer is no problem of this status.
+    /// The reason and the remedy. Panics when the answer is no problem of this status.
     pub fn problem(&self, status: u16) -> String {
         assert_eq!((self.status, self.header("content-type")), (status, Some("application/problem+json")), "{self:?}");
         let problem = self.json();

@@ -69,7 +69,7 @@ impl Browser {
         self.ask("/url", &json!({ "url": url }));
     }
 
-    /// What a function of JavaScript with this body returns.
+    /// The result of a function of JavaScript with this body.
     pub fn run(&self, script: &str) -> Value {
         self.ask("/execute/sync", &json!({ "script": script, "args": [] }))
     }

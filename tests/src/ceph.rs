@@ -115,12 +115,12 @@ fn new_name() -> String {
 /// An image in the pool `rbd`. Images stay until the cluster ends.
 pub struct Image<'a> {
     ceph: &'a Ceph,
-    /// Its name.
+    /// The name of the image.
     pub name: String,
 }
 
 impl Image<'_> {
-    /// Its URL for Lunette.
+    /// The URL of the image for Lunette.
     pub fn url(&self) -> String {
         self.url_of("")
     }

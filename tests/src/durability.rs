@@ -24,7 +24,7 @@ const WRITES: u32 = 24;
 /// The longest time of a round of the load.
 const ROUND_LIMIT: Duration = Duration::from_mins(1);
 
-/// What the initiator of a load knows of the disk, which has 512-byte blocks and 8 MiB at least.
+/// The initiator's knowledge of the disk under a load, which has 512-byte blocks and 8 MiB at least.
 pub struct Durable {
     places: Vec<Place>,
     /// The last round. A load on the same disk goes on from there.

@@ -107,7 +107,7 @@ impl Foreign {
         foreign
     }
 
-    /// Both portals of tgt.
+    /// The two portals of tgt.
     pub fn portals(&self) -> [SocketAddr; 2] {
         [self.address, SocketAddr::from(([127, 0, 0, 2], self.address.port()))]
     }

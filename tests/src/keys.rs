@@ -87,7 +87,7 @@ pub fn refusal(ran: &Ran) -> (i32, String) {
 /// PyKMIP's server and the processes that it starts, a group of their own. They are killed when this is dropped.
 pub struct PyKmip {
     child: Child,
-    /// Its URL.
+    /// The URL of the server.
     pub url: String,
 }
 

@@ -136,7 +136,7 @@ impl Server {
         self.child.as_ref().expect("the server runs until it is stopped")
     }
 
-    /// Its memory in KiB.
+    /// The memory of the process in KiB.
     pub fn memory_kib(&self) -> u64 {
         memory_kib(self.process())
     }
@@ -164,7 +164,7 @@ impl Server {
         self.log.lock().expect("no thread panics with it").clone()
     }
 
-    /// Waits until `text` has been logged so many times.
+    /// Waits until `text` has been logged this many times.
     pub fn await_log(&self, text: &str, times: usize) {
         let logged = || (self.log().matches(text).count() >= times).then_some(());
         let is_logged = wait_until(START_LIMIT, logged).is_some();

@@ -17,20 +17,20 @@ pub struct Ran {
     command: String,
     /// The exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// Its standard output.
+    /// The standard output of the program.
     pub stdout: String,
-    /// Its standard error.
+    /// The standard error of the program.
     pub stderr: String,
 }
 
 impl Ran {
-    /// Its standard output. Panics when the program failed.
+    /// The standard output of the program. Panics when the program failed.
     pub fn succeeded(&self) -> &str {
         assert!(self.code == Some(0), "{self}");
         &self.stdout
     }
 
-    /// Both outputs. Panics when the program succeeded.
+    /// The two outputs of the program. Panics when the program succeeded.
     pub fn failed(&self) -> String {
         assert!(self.code != Some(0), "this should have failed: {self}");
         format!("{}{}", self.stdout, self.stderr)

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// What a client may do. Each role may do what those before it may.
+/// The rights of a client. Each role may do what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -46,9 +46,9 @@ impl fmt::Display for Role {
 /// The client of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Its name in the audit log: that of its token, or its user at a Unix socket.
+    /// The client's name in the audit log: that of its token, or its user at a Unix socket.
     pub name: String,
-    /// What it may do.
+    /// The client's rights.
     pub role: Role,
     /// The targets that it may see and change; `None` for all, and for what belongs to no target.
     pub targets: Option<Vec<String>>,

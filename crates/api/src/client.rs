@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 use crate::limits::CONNECT_TIMEOUT;
 use crate::problem::Problem;
 
-/// What stays as it is in a part of a path (RFC 3986 section 3.3).
+/// The characters that a part of a path keeps as they are (RFC 3986 section 3.3).
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// The path of what these parts name.
@@ -45,7 +45,7 @@ pub enum Endpoint {
         port: u16,
         /// Which certificates are trusted.
         trusted: Arc<rustls::ClientConfig>,
-        /// What the client proves itself with.
+        /// The token of the client.
         token: Zeroizing<String>,
     },
 }
@@ -56,19 +56,19 @@ pub struct Client {
     runtime: Runtime,
 }
 
-/// What a client wants to be true of an object before it is changed.
+/// A condition on an object that must hold before it is changed.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Condition<'a> {
     /// Nothing.
     #[default]
     Always,
-    /// Its ETag is this one; `*` for any, when the object only has to be there.
+    /// The object has this ETag; `*` for any, when the object only has to exist.
     Matches(&'a str),
-    /// It is not there.
+    /// The object does not exist.
     New,
 }
 
-/// What the server has answered.
+/// An answer of the server.
 #[derive(Debug)]
 pub struct Answer {
     /// The status code of HTTP, below 300.
@@ -87,9 +87,9 @@ pub enum ClientError {
     Connect {
         /// The socket, or the address.
         server: String,
-        /// What to do.
+        /// The remedy.
         advice: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The connection has ended in the middle.
@@ -254,7 +254,7 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// What comes of a step of connecting, within its time.
+/// Runs a step of connecting within its time.
 async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(CONNECT_TIMEOUT, step).await?
 }

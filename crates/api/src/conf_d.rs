@@ -82,7 +82,7 @@ pub enum ReadError {
     Io {
         /// The file.
         file: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file has a mistake.
@@ -99,7 +99,7 @@ pub enum ReadError {
 #[derive(Serialize, Deserialize)]
 struct Redo {
     changes: Vec<FileChange>,
-    /// Of the changes: a log that something else has damaged is not applied.
+    /// The checksum of the changes: a log that something else has damaged is not applied.
     sum: String,
 }
 

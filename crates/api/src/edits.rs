@@ -9,7 +9,7 @@ use crate::objects::{Document, Key, Kind, Objects, etag};
 use crate::problem::Problem;
 use crate::server::Catalog;
 
-/// What a client wants to be true of an object before it is changed (RFC 9110 section 13.1).
+/// A condition on an object that must hold before it is changed (RFC 9110 section 13.1).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Precondition {
     /// If-Match: one of these ETags, or `*` for any.
@@ -59,7 +59,7 @@ impl Part {
         target.get(self.list()).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// One of a target.
+    /// Finds a part of a target.
     ///
     /// # Errors
     ///

@@ -21,9 +21,9 @@ pub enum Subject {
     Target(String),
     /// A logical unit.
     Lun {
-        /// Its target.
+        /// The target of the LUN.
         target: String,
-        /// Its number in the target.
+        /// The number of the LUN in the target.
         number: u16,
     },
     /// A host of a target.
@@ -39,13 +39,13 @@ pub enum Subject {
     Api(String),
 }
 
-/// What a trouble comes from. A subject has at most one trouble of each cause.
+/// The cause of a trouble. A subject has at most one trouble of each cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The subject could not be opened: a disk, an address.
     NotOpened,
-    /// Its secrets cannot be read or used, so its rule admits no initiator.
+    /// The secrets cannot be read or used, so the rule admits no initiator.
     Secret,
     /// A change of the configuration could not be made to it; what was served before goes on.
     NotChanged,
@@ -71,9 +71,9 @@ pub struct Trouble {
     /// The target that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// What it comes from.
+    /// The cause.
     pub cause: Cause,
-    /// What is wrong, and what to do.
+    /// The reason and the remedy.
     pub text: String,
     /// Since when, in seconds since 1970.
     pub since: u64,
@@ -128,7 +128,7 @@ impl Health {
         }
     }
 
-    /// Of those that are `owned` there are the troubles `now`, and no others.
+    /// Replaces the troubles that are `owned` by the troubles `now`.
     pub fn settle(&self, owned: impl Fn(&Subject, Cause) -> bool, now: Vec<(Subject, Cause, String)>) {
         let is_over = |(subject, cause): &(Subject, Cause)| {
             owned(subject, *cause) && !now.iter().any(|(still, of, _)| still == subject && of == cause)
@@ -176,7 +176,7 @@ impl Health {
 }
 
 impl Cause {
-    /// Its name in metrics and in the API.
+    /// The name of the cause in metrics and in the API.
     pub fn code(self) -> &'static str {
         match self {
             Self::NotOpened => "not_opened",
@@ -196,7 +196,7 @@ impl Subject {
         Self::Lun { target: target.into(), number }
     }
 
-    /// Its kind.
+    /// The kind of the subject.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Portal(_) => "portal",
@@ -208,7 +208,7 @@ impl Subject {
         }
     }
 
-    /// Its name within its kind, and within its target if it belongs to one.
+    /// The name of the subject within its kind, and within its target if it belongs to one.
     pub fn name(&self) -> String {
         match self {
             Self::Portal(name) | Self::Target(name) | Self::Host { name, .. } | Self::Api(name) => name.clone(),

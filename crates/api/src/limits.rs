@@ -11,25 +11,25 @@ pub const MAX_OBJECTS: usize = 16_384;
 /// Connections of a Unix socket, and those of clients with a token at a port of TCP.
 pub const MAX_CONNECTIONS: usize = 64;
 
-/// Of the latter, those of one address.
+/// Connections of one address over TCP.
 pub const MAX_ADDRESS_CONNECTIONS: usize = 32;
 
 /// Connections at a port of TCP that have not sent a token yet. One more ends the oldest.
 pub const MAX_STRANGERS: usize = 32;
 
-/// Of these, those of one address. A browser opens six at once.
+/// Connections without a token of one address. A browser opens six at once.
 pub const MAX_ADDRESS_STRANGERS: usize = 8;
 
 /// The time that such a connection has to send its token, however many others come.
 pub const GRACE: Duration = Duration::from_millis(250);
 
-/// What such a connection may send and get. The files of the login page are a fifth of it.
+/// Bytes that a connection without a token may send and get. The files of the login page are a fifth of it.
 pub const MAX_STRANGER_BYTES: usize = 1 << 20;
 
 /// The time in which a client has to take [`SEND_STEP_BYTES`] of an answer, or what is left of it.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// As many bytes of an answer give the client more time.
+/// Bytes of an answer that give the client more time.
 pub const SEND_STEP_BYTES: usize = 64 << 10;
 
 /// The time in which the header of a request has to come, also that of the next one on a connection that is kept.

@@ -154,7 +154,7 @@ pub fn serve(listeners: Vec<Listener>, server: Arc<dyn Server>) -> io::Result<()
     serve_with(listeners, server, &())
 }
 
-/// The same, with the pages of a site.
+/// Serves the API with the pages of a site.
 ///
 /// # Errors
 ///
@@ -274,7 +274,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(tls: &TlsAcceptor, strea
     timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await?
 }
 
-/// There are no descriptors left, for example. Whatever it is, it does not end at once.
+/// Waits after an error of accept(2), such as a lack of descriptors. Whatever it is, it does not end at once.
 fn pause(error: &io::Error) -> impl Future<Output = ()> {
     tracing::warn!(%error, "API: cannot accept a connection");
     sleep(ACCEPT_PAUSE)
@@ -322,7 +322,7 @@ mod tests {
     use crate::limits::BODY_TIMEOUT;
     use crate::routes::body::Json;
 
-    /// What a connection answers that sends these bytes and then nothing, and how long it is kept.
+    /// The answer of a connection that sends these bytes and then nothing, and the time for which it is kept.
     async fn silent_after(bytes: &str) -> (String, std::time::Duration) {
         let router = Router::new().route("/", put(|_: Json<serde_json::Value>| async { "read" }));
         let (mut client, server) = duplex(64 << 10);

@@ -26,7 +26,7 @@ const DEFAULT_PORT: u16 = 3260;
 /// The end of the name of an object's file.
 const EXTENSION: &str = ".toml";
 
-/// What kind of thing an object is.
+/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A portal of TCP, named by its address and port.
@@ -102,9 +102,9 @@ fn check_address(name: &str) -> Result<(), String> {
 /// The name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Its name within its kind.
+    /// The name of the object within its kind.
     pub name: String,
 }
 
@@ -152,12 +152,12 @@ pub struct Tables {
     pub targets: Vec<Document>,
 }
 
-/// What is written to one file: its content, or `None` to remove it.
+/// A change of one file: its content, or `None` to remove it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
     /// The name of the file.
     pub file: String,
-    /// What it holds from now on.
+    /// The content from now on.
     pub content: Option<String>,
 }
 
@@ -240,7 +240,7 @@ impl Objects {
         Ok(objects)
     }
 
-    /// The same as tables.
+    /// The objects as tables.
     pub fn to_tables(&self) -> Tables {
         let all = |kind| self.of(kind).map(|(_, document)| document.clone()).collect();
         Tables { portals: all(Kind::Portal), targets: all(Kind::Target) }

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is wrong, and what to do about it.
+/// An error with its reason and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
 #[error("{title}: {detail}")]
 pub struct Problem {
@@ -15,7 +15,7 @@ pub struct Problem {
     /// The kind of error, in a few words.
     #[schema(example = "the object has changed")]
     pub title: String,
-    /// What is wrong here, and what to do.
+    /// The reason and the remedy in this case.
     #[schema(example = "its ETag is \"8f1d\"; read it again and repeat the change")]
     pub detail: String,
 }
@@ -48,7 +48,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, Self::IN_USE, detail)
     }
 
-    /// There is no such object.
+    /// An object that does not exist.
     pub fn not_found(what: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not found", format!("there is no {what}"))
     }

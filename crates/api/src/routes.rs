@@ -55,13 +55,13 @@ enum NewOnly {
     Any,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     server: Arc<dyn Server>,
-    /// Of requests that wait for the server and change nothing.
+    /// The requests that wait for the server and change nothing.
     busy: Arc<Semaphore>,
-    /// Of changes and plans, which wait for each other.
+    /// The changes and plans, which wait for each other.
     changing: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     description: Arc<str>,
@@ -200,7 +200,7 @@ impl Shared {
     }
 }
 
-/// What became of a change.
+/// The result of a change.
 enum Done {
     Planned(Plan),
     Changed(Changed),

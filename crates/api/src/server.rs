@@ -19,7 +19,7 @@ pub trait Server: Send + Sync + 'static {
     /// All objects that are served, without passwords. Does not wait.
     fn catalog(&self) -> Arc<Catalog>;
 
-    /// What a change would do.
+    /// Computes the effects of a change.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ pub trait Server: Send + Sync + 'static {
     /// A sentence for people.
     fn ready(&self) -> Result<(), String>;
 
-    /// What is not served as the configuration says. Does not wait.
+    /// The objects that are not served as the configuration says. Does not wait.
     fn troubles(&self) -> Vec<Trouble> {
         Vec::new()
     }
@@ -94,7 +94,7 @@ pub struct Order {
 /// A change that was made.
 #[derive(Debug, Clone, Default)]
 pub struct Changed {
-    /// What was done.
+    /// The change that was made.
     pub plan: Plan,
     /// All objects as they are since.
     pub catalog: Arc<Catalog>,
@@ -135,7 +135,7 @@ impl Catalog {
     }
 }
 
-/// What a change does.
+/// The effects of a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Plan {
     /// Each change, in the order in which they are made; none when all is as wanted.
@@ -179,7 +179,7 @@ impl PlannedChange {
 /// One change to what is served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PlannedChange {
-    /// What changes.
+    /// The description of the change.
     #[schema(example = "target iqn.2026-11.org.example:db: LUN 1 added")]
     pub change: String,
     /// The sessions whose initiators notice it.
@@ -192,14 +192,14 @@ pub struct PlannedChange {
     pub obstacle: Option<String>,
 }
 
-/// What an initiator notices of a change.
+/// The effect of a change on an initiator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Notice {
     /// The session.
     pub session: u16,
-    /// Its initiator.
+    /// The initiator.
     pub initiator: String,
-    /// What it is told or asked.
+    /// The message or request that the initiator gets.
     #[schema(example = "unit attention REPORTED LUNS DATA HAS CHANGED")]
     pub notices: String,
 }
@@ -263,7 +263,7 @@ pub struct Disk {
     pub target: String,
     /// The LUN.
     pub number: u16,
-    /// Its length in bytes.
+    /// The length of the disk in bytes.
     pub size_bytes: u64,
     /// The length of a logical block in bytes.
     pub block_size: u32,
@@ -276,7 +276,7 @@ pub struct Disk {
 pub struct Event {
     /// `change`, `session`, `health` or `lost`.
     pub kind: String,
-    /// What has happened, for people.
+    /// The event as a text for people.
     pub text: String,
     /// The target that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]

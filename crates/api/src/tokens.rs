@@ -20,14 +20,14 @@ use crate::limits::{MAX_TOKEN_FILE_BYTES, MIN_TOKEN_BYTES};
 use crate::listen::Connection;
 use crate::problem::Problem;
 
-/// What the file holds.
+/// The file of tokens.
 const TOKENS: Content = Content { name: "tokens", max_bytes: MAX_TOKEN_FILE_BYTES };
 
 /// A file with one token in each line. It is read for each request, so a token that is removed there holds no longer.
 #[derive(Debug, Clone)]
 pub struct TokenFile(PathBuf);
 
-/// What a token lets its client do.
+/// The rights that a token grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Grant {
     name: String,
@@ -62,7 +62,8 @@ impl TokenFile {
         text.map(Zeroizing::new).map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file of tokens is not UTF-8"))
     }
 
-    /// What a token grants, if the file holds it. Takes the same time for each wrong one. Lines with a mistake grant nothing.
+    /// The rights that a token grants, if the file holds it. Takes the same time for each wrong one. Lines with a
+    /// mistake grant nothing.
     fn find(&self, token: &str) -> io::Result<Option<Grant>> {
         let text = self.read()?;
         let asked = Sha256::digest(token);

@@ -127,7 +127,7 @@ impl Buffer {
         }
     }
 
-    /// The same where nothing else can look.
+    /// The handle of a buffer that has no other owner.
     #[inline]
     fn handle_mut(&mut self) -> &mut Handle {
         if let Place::Reserved { .. } = self.place {

@@ -43,7 +43,7 @@ impl Loan {
         self.range.is_empty()
     }
 
-    /// The same bytes, narrowed to `range` of this view.
+    /// A view of `range` of this view.
     ///
     /// # Panics
     ///

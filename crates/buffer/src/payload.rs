@@ -40,7 +40,7 @@ impl Payload {
         self.len() == 0
     }
 
-    /// The same bytes, narrowed to `range` of them.
+    /// The bytes in `range` of this payload.
     ///
     /// # Panics
     ///
@@ -162,7 +162,7 @@ impl PayloadRef<'_> {
         self.len() == 0
     }
 
-    /// What is left when the first `sent` bytes of a whole piece have been sent.
+    /// The rest of a whole piece after its first `sent` bytes have been sent.
     ///
     /// # Panics
     ///
@@ -187,7 +187,7 @@ mod tests {
 
     const BYTES: &[u8] = b"0123456789";
 
-    /// The same ten bytes in each kind of memory, with the bytes of a pool that each keeps.
+    /// Ten equal bytes in each kind of memory, with the bytes of a pool that each keeps.
     fn everywhere(pool: &Pool) -> [(Payload, Option<usize>); 3] {
         let mut buffer = pool.take(BYTES.len()).unwrap();
         buffer.copy_from_slice(BYTES);

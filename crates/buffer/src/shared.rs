@@ -31,7 +31,7 @@ impl SharedBuffer {
         self.range.is_empty()
     }
 
-    /// The same bytes, narrowed to `range` of this view.
+    /// A view of `range` of this view.
     ///
     /// # Panics
     ///

@@ -24,7 +24,7 @@ struct Warm {
 /// While it lives, its thread keeps the memory that was given back there last, up to 64 KiB of one pool, for the buffer that is taken there next.
 #[must_use = "the thread keeps memory until this is dropped"]
 pub struct KeepsWarm {
-    /// It belongs to a thread.
+    /// The mark that binds this value to a thread.
     _thread: PhantomData<*const ()>,
 }
 

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-/// What stays as it is in a segment of a path (RFC 3986 section 3.3), as far as names have it.
+/// The characters that a segment of a path keeps (RFC 3986 section 3.3), as far as names have them.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// A name as a segment of the path of a page.
@@ -20,12 +20,12 @@ pub(crate) fn segment(name: &str) -> String {
 pub(crate) struct Place<'a>(pub(crate) &'a [&'a str]);
 
 impl Place<'_> {
-    /// Its path in a request.
+    /// The path of the object in a request.
     pub(crate) fn url(&self) -> String {
         client::path(self.0)
     }
 
-    /// Its name for `lunette ctl`.
+    /// The name of the object for `lunette ctl`.
     fn name(&self) -> String {
         self.0.join("/")
     }
@@ -34,7 +34,7 @@ impl Place<'_> {
 /// A request of the API, and the line of `lunette ctl` that does the same.
 pub(crate) struct Call {
     verb: Verb,
-    /// Its path; `{name}` in it stands for a field of the form.
+    /// The path of the request; `{name}` in it stands for a field of the form.
     url: String,
     line: Line,
     /// The headers of its precondition, as JSON.
@@ -164,7 +164,7 @@ pub(crate) fn form(document: &Value, content: &Markup) -> Markup {
     html! { form data-document=(document) { (content) } }
 }
 
-/// What a field is in the document.
+/// The type of a field in the document.
 #[derive(Clone, Copy)]
 pub(crate) enum As {
     Text,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::limits::MAX_CHARTED_LUNS;
 
-/// What the charts read: `GET /console/numbers`.
+/// The numbers for the charts: `GET /console/numbers`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Numbers {
     /// When it was read, in milliseconds since a moment that stays the same while the server runs.
@@ -42,7 +42,7 @@ pub(crate) struct Direction {
     pub(crate) commands: f64,
     /// The time that they took together.
     pub(crate) seconds: f64,
-    /// Commands that took no longer than so many seconds; each has those before it, too.
+    /// Commands that took no longer than this many seconds; each includes those before it.
     pub(crate) buckets: Vec<(f64, f64)>,
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn router(server: Arc<dyn Server>, access: Access) -> Router {
         .with_state(Pages { server, access, started: Instant::now() })
 }
 
-/// What all pages share.
+/// The state that all pages share.
 #[derive(Clone)]
 struct Pages {
     server: Arc<dyn Server>,
@@ -54,7 +54,7 @@ struct Pages {
     started: Instant,
 }
 
-/// What pages show, at one moment.
+/// The data that pages show, at one moment.
 struct View {
     access: Access,
     catalog: Arc<Catalog>,
@@ -149,7 +149,7 @@ impl Filter {
     }
 }
 
-/// What is not served as the configuration says.
+/// The list of objects that are not served as the configuration says.
 fn troubles<'a>(all: impl Iterator<Item = &'a Trouble>) -> Markup {
     let all: Vec<_> = all.take(MAX_ROWS).collect();
     html! {

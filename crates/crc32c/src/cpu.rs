@@ -1,4 +1,4 @@
-//! What the CPU can do, by its feature bits.
+//! The features of the CPU.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU16, Ordering};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_scsi::SenseKey;
 
-/// What a command does, as far as its numbers are told apart.
+/// The kind of a command, as far as its numbers are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandKind {
     /// Returns blocks to the initiator.
@@ -84,7 +84,7 @@ impl Field {
         Self(kind as usize * OF_KIND)
     }
 
-    /// Of these, commands that did what was asked.
+    /// The commands that succeeded.
     pub(crate) const fn succeeded(kind: CommandKind) -> Self {
         Self(kind as usize * OF_KIND + 1)
     }
@@ -126,14 +126,15 @@ const BOUNDS_NANOS: [u64; LATENCY_BOUNDS.len()] = {
     nanos
 };
 
-/// The latency bucket of a command that took so many nanoseconds.
+/// The latency bucket of a command that took this many nanoseconds.
 #[inline]
 pub(crate) fn bucket_of(nanos: u64) -> usize {
     // Most commands are short: this finds theirs first.
     BOUNDS_NANOS.iter().position(|bound| nanos <= *bound).unwrap_or(BOUNDS_NANOS.len())
 }
 
-/// What the commands of some nexuses have done to a logical unit. All numbers but [`in_flight`](Self::in_flight) only grow.
+/// The counts of the commands of some nexuses on a logical unit. All numbers but [`in_flight`](Self::in_flight) only
+/// grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitCounts([u64; FIELDS]);
 
@@ -155,7 +156,7 @@ impl UnitCounts {
         }
     }
 
-    /// What has been added since `earlier`.
+    /// The counts since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
     }
@@ -165,7 +166,7 @@ impl UnitCounts {
         self.get(Field::commands(kind))
     }
 
-    /// Of [`commands`](Self::commands), those that did what was asked.
+    /// The [`commands`](Self::commands) that succeeded.
     pub fn succeeded(&self, kind: CommandKind) -> u64 {
         self.get(Field::succeeded(kind))
     }

@@ -1,4 +1,4 @@
-//! What the embedding program supplies: the time of day and random bytes. Tests supply their own.
+//! The services of the embedding program: the time of day and random bytes. Tests supply their own.
 
 use std::io;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::nexus::ItNexus;
 use crate::unit::LogicalUnit;
 use crate::wait::{Waitable, wake};
 
-/// What is called when tasks have ended. Dropped instead when the server ends first.
+/// The function to call when tasks have ended. Dropped instead when the server ends first.
 pub(crate) type Ended = Box<dyn FnOnce() + Send>;
 
 /// The preemptions that wait for the background work of a unit.

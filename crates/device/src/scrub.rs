@@ -58,7 +58,7 @@ impl Scrub {
         Ok(())
     }
 
-    /// What is read next.
+    /// The extent to read next.
     fn next_extent(&mut self, unit: &LogicalUnit) -> Option<Extent> {
         if unit.is_being_sanitized() || unit.not_ready().is_some() {
             return None;

@@ -36,14 +36,14 @@ pub struct TargetDevice {
 struct Inventory {
     units: BTreeMap<Lun, Arc<LogicalUnit>>,
     nexuses: BTreeMap<NexusId, Arc<NexusState>>,
-    /// What the hosts see; one that is not here sees nothing.
+    /// The views of the hosts; a host without one sees nothing.
     lun_maps: LunMaps,
     /// The declared target ports, whether or not a nexus uses them.
     ports: BTreeSet<TargetPort>,
     port_groups: PortGroups,
 }
 
-/// What the initiators of each host see, by the host's name.
+/// The views of the initiators of each host, by the host's name.
 pub type LunMaps = BTreeMap<Arc<str>, LunMap>;
 
 /// The result of a reset.
@@ -239,8 +239,8 @@ impl TargetDevice {
         self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
     }
 
-    /// What each initiator has read from and written to the logical units, by its name. The empty name has those that are gone and that the units
-    /// do not remember one by one.
+    /// The bytes that each initiator has read from and written to the logical units, by its name. The empty name has
+    /// those that are gone and that the units do not remember one by one.
     pub fn initiator_bytes(&self) -> BTreeMap<Arc<str>, InitiatorBytes> {
         let mut sums = BTreeMap::new();
         for (_, unit) in self.units() {

@@ -68,7 +68,7 @@ pub struct LogicalUnit {
     nexuses: AttachedNexuses,
     range_locks: Arc<RangeLocks>,
     reservations: SharedReservations,
-    /// Of a shared unit.
+    /// The gateway of a shared unit.
     gateway: Arc<Gateway>,
     preemptions: Arc<Preemptions>,
     space: SpaceMonitor,
@@ -133,7 +133,7 @@ impl LogicalUnit {
         &self.running_copies
     }
 
-    /// What the unit does with quanta, where an option of them is on.
+    /// The state of the unit's quanta, where an option of them is on.
     #[inline]
     pub(crate) fn quanta(&self) -> Option<&UnitQuanta> {
         self.quanta.as_deref()
@@ -149,7 +149,7 @@ impl LogicalUnit {
         self.edu_len() > 0
     }
 
-    /// What the unit has found out about its quanta; `None` when no option of them is on.
+    /// The unit's findings about its quanta; `None` when no option of them is on.
     pub fn quanta_counts(&self) -> Option<QuantaCounts> {
         self.quanta.as_ref().map(|quanta| quanta.counts())
     }
@@ -287,7 +287,7 @@ impl LogicalUnit {
         &self.clock
     }
 
-    /// What commands have done to the unit since it was made.
+    /// The counts of commands since the unit was made.
     pub fn counts(&self) -> UnitCounts {
         self.counters.total()
     }

@@ -1,4 +1,4 @@
-//! What an endpoint has, and how it looks after its associations.
+//! The state of an endpoint, and the care for its associations.
 
 use std::io;
 use std::time::Instant;
@@ -37,7 +37,7 @@ const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;
 /// How an endpoint runs.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What associations are made with; the length of datagrams is that of their interface.
+    /// The configuration of associations; the length of datagrams is that of their interface.
     pub association: AssociationConfig,
     /// Which payloads are encrypted, unless the peer wants more; `None`: those of peers that are not on a loopback address.
     pub seal: Option<Seal>,
@@ -47,8 +47,8 @@ pub struct Config {
     pub trusts_addresses: bool,
     /// The MTU of interfaces, in bytes of an IP packet; `None`: that of the interface which leads to each peer.
     pub interface_mtu: Option<u32>,
-    /// What Reset packets are made with; `None`: random bytes. A server that has the secret of the one before it tells clients of that one at
-    /// once that their associations are gone.
+    /// The secret behind Reset packets; `None`: random bytes. A server that has the secret of the one before it tells
+    /// clients of that one at once that their associations are gone.
     pub reset_secret: Option<ResetSecret>,
 }
 
@@ -199,7 +199,7 @@ impl<H: Upper> Endpoint<H> {
         number
     }
 
-    /// What this side wants encrypted on the way to `peer`.
+    /// The encryption that this side wants on the way to `peer`.
     pub(crate) fn seal_for(&self, id: Option<ConnectionId>, peer: &Address) -> Seal {
         let of_connection = id.and_then(|id| self.upper.datagram_options(id).seal);
         let usual = if socket_address(peer).ip().is_loopback() { Seal::Headers } else { Seal::Everything };

@@ -9,7 +9,7 @@ use lunette_session::Time;
 use crate::addresses::{path_from, path_to, peer_of, socket_address};
 use crate::{Endpoint, SocketChange, Upper};
 
-/// What answers to addresses and associations that are not known. It is made at the first datagram.
+/// The part that answers to unknown addresses and associations. It is made at the first datagram.
 #[derive(Default)]
 pub(crate) struct Listening {
     listener: Option<Listener>,

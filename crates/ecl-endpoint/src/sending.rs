@@ -1,4 +1,4 @@
-//! What is to be sent, in order, by socket.
+//! The datagrams to be sent, in order, by socket.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::peers::{OwnMap, Peers};
 /// Packets of handshakes that wait for one socket. When there are more, they are dropped: their senders come again.
 const MAX_LOOSE: usize = 256;
 
-/// What waits for the sockets.
+/// The datagrams that wait for the sockets.
 #[derive(Default)]
 pub(crate) struct Outbox {
     sockets: OwnMap<DatagramSocketId, Waiting>,
@@ -21,7 +21,7 @@ struct Waiting {
     loose: VecDeque<(DatagramPath, Box<[u8]>)>,
     /// Associations with packets, in the order in which they are sent.
     associations: VecDeque<u32>,
-    /// What the last list offered.
+    /// The offers of the last list.
     offered: Vec<Offer>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Login {
     answered: bool,
     /// Where the last association has begun.
     socket: Option<DatagramSocketId>,
-    /// What it was told last.
+    /// The last news.
     unacknowledged: Unacknowledged,
 }
 

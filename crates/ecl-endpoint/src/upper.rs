@@ -1,4 +1,4 @@
-//! What stands above an endpoint.
+//! The handler above an endpoint.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use lunette_session::{OutgoingPdu, Unacknowledged};
 /// How an association is to be carried that this side begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramOptions {
-    /// Of its socket.
+    /// The offloads of the socket.
     pub offloads: Offloads,
     /// Which payloads are encrypted, unless the peer wants more; `None`: as the [`Config`](crate::Config) says.
     pub seal: Option<Seal>,
@@ -34,7 +34,7 @@ pub enum SocketChange {
         before: DatagramSocketId,
         /// The socket from now on.
         socket: DatagramSocketId,
-        /// Its address: the interface may have another index.
+        /// The address of the portal: the interface may have another index.
         own: EthernetAddress,
     },
 }
@@ -110,11 +110,12 @@ pub trait Upper: Handler {
         false
     }
 
-    /// What of the PDUs that were [taken](Self::take_pdu) the peer of a virtual connection has not acknowledged. Until then they keep their buffers.
+    /// Tells how much of the [taken](Self::take_pdu) PDUs the peer of a virtual connection has not acknowledged. Until
+    /// then they keep their buffers.
     fn set_unacknowledged(&mut self, id: ConnectionId, unacknowledged: Unacknowledged) {
         let _ = (id, unacknowledged);
     }
 
-    /// What the login on a virtual connection has proven, once it has passed.
+    /// The names and secrets that the login on a virtual connection has proven, once it has passed.
     fn binding(&mut self, id: ConnectionId) -> Option<Binding>;
 }

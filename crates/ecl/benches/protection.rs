@@ -1,4 +1,4 @@
-//! What the protection of a packet costs: `cargo bench -p lunette-ecl`.
+//! The cost of protecting a packet: `cargo bench -p lunette-ecl`.
 
 use std::hint::black_box;
 

@@ -42,7 +42,7 @@ use crate::{Entropy, Role};
 /// Bytes of PDUs that an association wants to have at hand, whatever its window.
 const LEAST_QUEUED_BYTES: u64 = 256 * 1024;
 
-/// What an association is made with.
+/// The configuration of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Bytes of the stream that the peer may send beyond what was delivered.
@@ -69,7 +69,7 @@ impl Default for Config {
     }
 }
 
-/// What is known of the path, and what has become of packets.
+/// The figures of the path, and the fate of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
     /// The smoothed round-trip time.
@@ -88,7 +88,7 @@ pub struct Figures {
     pub datagram_len: usize,
 }
 
-/// What a packet in flight carries.
+/// The content of a packet in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     /// Bytes of the stream, in a datagram of that length.
@@ -103,9 +103,9 @@ enum Content {
 #[derive(Debug)]
 enum State {
     Open,
-    /// It ends when all that was pushed is acknowledged, or at that time.
+    /// The association ends when all that was pushed is acknowledged, or at that time.
     Finishing(Option<Time>),
-    /// It has ended. `told`: the peer knows, or is told by a packet that was built.
+    /// The association has ended. `told`: the peer knows, or is told by a packet that was built.
     Over {
         why: Close,
         told: bool,
@@ -128,9 +128,9 @@ pub struct Association<P> {
     recovery: Recovery<Content>,
     outgoing: Outgoing,
     incoming: Incoming<P>,
-    /// What is sent with parity.
+    /// The parity of sent packets.
     grouping: Grouping,
-    /// What comes with parity.
+    /// The parity of received packets.
     groups: Groups,
     /// Packets that were lost and are there.
     rebuilt: Vec<Rebuilt>,
@@ -154,7 +154,7 @@ pub struct Association<P> {
     /// When a sender without credit asks for some.
     asks_credit_at: Option<Time>,
     largest_received: Option<u64>,
-    /// This end is about to leave.
+    /// Whether this end is about to leave.
     leaves_soon: bool,
     state: State,
 }
@@ -222,7 +222,7 @@ impl<P> Association<P> {
         self.address.current()
     }
 
-    /// What is known of the path, and what has become of packets.
+    /// The figures of the path, and the fate of packets.
     pub fn figures(&self) -> Figures {
         Figures {
             round_trip: self.recovery.rtt().smoothed(),
@@ -242,13 +242,13 @@ impl<P> Association<P> {
         }
     }
 
-    /// Whether more PDUs should be pushed: so many are at hand that the window stays full, and no more.
+    /// Whether more PDUs should be pushed: enough are at hand to keep the window full, and no more.
     pub fn wants_pdus(&self) -> bool {
         let wanted = self.recovery.window().saturating_mul(2).clamp(LEAST_QUEUED_BYTES, MAX_QUEUED_BYTES);
         matches!(self.state, State::Open) && (self.outgoing.queued_bytes() as u64) < wanted
     }
 
-    /// What was pushed and the peer has not acknowledged.
+    /// The pushed bytes and PDUs that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> Unacknowledged {
         self.outgoing.unacknowledged()
     }
@@ -284,8 +284,8 @@ impl<P> Association<P> {
         self.leave_soon();
     }
 
-    /// This end is about to leave: from now on a peer that cannot be heard is given up after a few probes, and not only when the time for outages of
-    /// the network is over.
+    /// Announces that this end is about to leave: from now on a peer that cannot be heard is given up after a few
+    /// probes, not after the time for outages of the network.
     pub fn leave_soon(&mut self) {
         self.leaves_soon = true;
     }

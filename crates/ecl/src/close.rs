@@ -64,7 +64,7 @@ impl CloseCode {
     /// An error within the sender.
     pub const INTERNAL: Self = Self(11);
 
-    /// What it means, if it is known.
+    /// The meaning of the code, if it is known.
     pub fn meaning(self) -> Option<&'static str> {
         CODES.get(usize::from(self.0)).map(|&(_, meaning)| meaning)
     }

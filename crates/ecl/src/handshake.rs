@@ -67,20 +67,20 @@ pub use token::TOKEN_LIFETIME;
 /// How long a handshake may take. The client gives up then, and a server forgets what it has accepted.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a handshake gives.
+/// The result of a handshake.
 #[derive(Debug)]
 pub struct Established {
     /// Which side this is.
     pub role: Role,
-    /// What the keys are derived from.
+    /// The secret from which the keys are derived.
     pub secret: ExchangeSecret,
     /// The association's number in packets to this side.
     pub own_number: u32,
     /// The association's number in packets to the peer.
     pub peer_number: u32,
-    /// What the server writes into a Reset of this association. The client compares, and the server has no use for it.
+    /// The token of the server's Reset for this association. The client compares, and the server has no use for it.
     pub reset_token: ResetToken,
-    /// What the peer wants encrypted. That it does was authenticated with the rest of the handshake.
+    /// The encryption that the peer wants. That it does was authenticated with the rest of the handshake.
     pub peer_seal: Seal,
     /// How long the answer to this side's packet took, where it was sent only once.
     pub round_trip: Option<Duration>,

@@ -55,7 +55,7 @@ pub const CREDIT_UNIT: u64 = 2048;
 /// "Nothing is acknowledged": as a packet number it is never reached.
 pub const NOTHING_ACKNOWLEDGED: u64 = u64::MAX;
 
-/// What a packet is for.
+/// The purpose of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PacketType {
@@ -150,7 +150,7 @@ impl Flags {
 /// A header, but for its check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet is for.
+    /// The purpose of the packet.
     pub packet_type: PacketType,
     /// More about it.
     pub flags: Flags,
@@ -160,7 +160,7 @@ pub struct Header {
     pub association: u32,
     /// The packet's number.
     pub packet_number: u64,
-    /// What the sender has received.
+    /// The packets that the sender has received.
     pub acknowledged: Acknowledged,
     /// Up to where the sender takes the other stream, in units of [`CREDIT_UNIT`], modulo 2³².
     pub credit: u32,
@@ -201,7 +201,7 @@ impl ParityPosition {
     }
 }
 
-/// What every header says about packets of the other direction.
+/// The part of every header about packets of the other direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledged {
     /// The largest number received, or [`NOTHING_ACKNOWLEDGED`].

@@ -7,16 +7,17 @@ use lunette_pdu::{BHS_LEN, Bhs, pad_len};
 use crate::header::Header;
 use crate::limits::{MAX_EARLY_BYTES, MAX_EARLY_BYTES_OF_LOGIN, MAX_EARLY_PACKETS, MAX_EARLY_PACKETS_OF_LOGIN};
 
-/// What is to be done with a packet of the stream.
+/// The verdict on a packet of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It continues the stream, from that byte of the packet's part of the stream on; those before it have come already.
+    /// The packet continues the stream from that byte of its part on; the bytes before it have come already.
     Due(usize),
-    /// It belongs further back. Offer its payload to the place that its header names, then call [`Incoming::keep`].
+    /// The packet belongs further back. Offer its payload to the place that its header names, then call
+    /// [`Incoming::keep`].
     Early,
     /// Everything in it has come already.
     Repeated,
-    /// It is early, and too much is kept: drop it, and do not acknowledge it.
+    /// The packet is early, and too much is kept: drop it, and do not acknowledge it.
     NoRoom,
 }
 
@@ -42,10 +43,10 @@ pub enum StreamError {
     Pdu(u64),
 }
 
-/// What follows in the stream and came early.
+/// The next part of the stream that came early.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Due<P> {
-    /// These bytes.
+    /// Bytes of the stream.
     Bytes(Vec<u8>),
     /// A basic header segment, and then bytes that are in their place.
     Placed {
@@ -66,7 +67,7 @@ pub enum Due<P> {
 pub enum Kept<'a, P> {
     /// In its place.
     Placed(P),
-    /// These bytes, which have no place.
+    /// Bytes of the stream without a place.
     Bytes(&'a [u8]),
 }
 
@@ -118,7 +119,7 @@ pub struct Incoming<P> {
     /// Everything before was delivered.
     next: u64,
     current: Option<Current>,
-    /// What came early, by where it stands in the stream.
+    /// The early packets, by their position in the stream.
     early: BTreeMap<u64, Early<P>>,
     kept_bytes: usize,
     /// The login has passed.
@@ -152,7 +153,7 @@ impl<P> Incoming<P> {
         self.early.first_key_value().is_some_and(|(offset, _)| *offset <= self.next)
     }
 
-    /// What is to be done with a packet of `payload_len` bytes. `credit` is where the stream may go to.
+    /// The verdict on a packet of `payload_len` bytes. `credit` is where the stream may go to.
     ///
     /// # Errors
     ///
@@ -245,7 +246,7 @@ impl<P> Incoming<P> {
         Ok(())
     }
 
-    /// What is due of that which came early. It counts as delivered.
+    /// The next early part that is due. It counts as delivered.
     ///
     /// # Errors
     ///
@@ -269,7 +270,7 @@ impl<P> Incoming<P> {
     }
 }
 
-/// What is left of an early packet behind its first `skipped` bytes.
+/// The rest of an early packet behind its first `skipped` bytes.
 fn due<P>(early: Early<P>, skipped: usize) -> Option<Due<P>> {
     let (bhs, skipped) = match early.pdu_offset {
         0 if skipped == 0 => (Some(early.bhs), 0),

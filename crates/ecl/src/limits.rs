@@ -28,7 +28,7 @@ pub const MAX_WINDOW_BYTES: u64 = 1 << 32;
 /// How long packets may be in flight without an answer. Then the association has ended.
 pub const MAX_SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// The same when this end is about to leave: so many probes without an answer, and at least [`LEAST_FAREWELL`].
+/// Probes without an answer after which a leaving end gives up, at the earliest after [`LEAST_FAREWELL`].
 pub const FAREWELL_PROBES: u32 = 3;
 
 /// See [`FAREWELL_PROBES`]. A peer on a short path may be busy for as long.
@@ -42,7 +42,8 @@ pub const MAX_PACKETS_PER_KEY: u64 = 1 << 48;
 /// oldest is forgotten.
 pub const MAX_UNFINISHED_HANDSHAKES: usize = 1024;
 
-/// Of these, how many of one host: an IPv4 or Ethernet address, or an IPv6 network of 64 bits. When it has another, its own oldest is forgotten.
+/// Unfinished handshakes of one host: an IPv4 or Ethernet address, or an IPv6 network of 64 bits. When it has another,
+/// its own oldest is forgotten.
 pub const MAX_UNFINISHED_HANDSHAKES_OF_HOST: usize = 64;
 
 /// Bytes that may be sent to an address that is not validated, for each byte that came from it (RFC 9000 section 8.1).
@@ -51,7 +52,7 @@ pub const AMPLIFICATION: u64 = 3;
 /// UTF-8 bytes of the text in a Close packet.
 pub const MAX_CLOSE_TEXT_LEN: usize = 256;
 
-/// The same two before the login has passed, when the peer may be anyone.
+/// Early packets before the login has passed, when the peer may be anyone.
 pub const MAX_EARLY_PACKETS_OF_LOGIN: usize = 64;
 /// See [`MAX_EARLY_PACKETS_OF_LOGIN`].
 pub const MAX_EARLY_BYTES_OF_LOGIN: usize = 64 * 1024;

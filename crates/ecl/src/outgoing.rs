@@ -20,7 +20,7 @@ pub struct Slices<'a> {
     header: &'a [u8],
     bytes: &'a [u8],
     pdu: Option<&'a OutgoingPdu>,
-    /// Of what follows the basic header segment.
+    /// The range behind the basic header segment.
     range: Range<usize>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Slices<'a> {
         Self { header: &[], bytes, pdu: None, range: 0..0 }
     }
 
-    /// The same, behind a header.
+    /// The cut, behind a header.
     #[must_use]
     pub fn behind(self, header: &'a [u8]) -> Self {
         Self { header, ..self }
@@ -102,7 +102,7 @@ struct Edus {
 }
 
 impl Edus {
-    /// Those of a PDU, if it has any. All of its body is data then.
+    /// The offsets of a PDU, if it has any. All of its body is data then.
     fn of(pdu: &OutgoingPdu) -> Option<Self> {
         let size = QuantumSize::of_edu_len(pdu.block_len.into()).filter(|_| pdu.ahs.is_empty())?;
         let len = size.edu_len() as u32;
@@ -133,7 +133,7 @@ struct Queued {
     /// Where it begins in the stream.
     offset: u64,
     len: u32,
-    /// Of that, bytes of the data segment.
+    /// The bytes of the data segment in it.
     data_len: u32,
     acknowledged: AcknowledgedPart,
 }
@@ -143,7 +143,7 @@ struct Queued {
 struct AcknowledgedPart {
     /// Whether it has the basic header segment and the bytes up to there.
     front: Option<u32>,
-    /// What it has beyond, in order. Rarely more than a few.
+    /// The ranges beyond, in order. Rarely more than a few.
     beyond: Vec<Range<u32>>,
 }
 
@@ -181,7 +181,7 @@ impl AcknowledgedPart {
 /// PDUs on their way to the peer.
 #[derive(Default)]
 pub struct Outgoing {
-    /// Those that are not acknowledged, in the order of the stream.
+    /// The PDUs that are not acknowledged, in the order of the stream.
     queue: VecDeque<Queued>,
     /// The number of the first PDU of the queue.
     first: u64,
@@ -189,7 +189,7 @@ pub struct Outgoing {
     next: Position,
     /// Where the stream ends.
     end: u64,
-    /// What was lost, the first lost first.
+    /// The lost cuts, the first lost first.
     lost: VecDeque<Cut>,
     /// Bytes of the queue, sent or not, that the peer has not acknowledged as whole PDUs.
     queued_bytes: usize,
@@ -209,9 +209,9 @@ struct Position {
 pub struct Place<'a> {
     /// The basic header segment of their PDU.
     pub bhs: &'a [u8; BHS_LEN],
-    /// Of the first byte of the packet in the stream.
+    /// The position of the packet's first byte in the stream.
     pub stream_offset: u64,
-    /// Of the payload in its PDU.
+    /// The position of the payload in its PDU.
     pub pdu_offset: u32,
     /// The quanta, when the payload is whole ones with their slots.
     pub quanta: Option<QuantumSize>,
@@ -235,8 +235,8 @@ impl Outgoing {
         self.queued_bytes
     }
 
-    /// What the peer has not acknowledged, from the first PDU on of which something is missing. A buffer that several PDUs share is not free before
-    /// the last of them is acknowledged, so what came after a gap counts until the gap is filled.
+    /// The unacknowledged rest, from the first PDU with a missing byte on. A buffer that several PDUs share is not free
+    /// before the last of them is acknowledged, so what came after a gap counts until the gap is filled.
     pub fn unacknowledged(&self) -> Unacknowledged {
         let bytes = self.queue.front().map_or(0, |front| self.end - front.offset) as usize;
         Unacknowledged { bytes, data_bytes: self.data_bytes }
@@ -252,8 +252,7 @@ impl Outgoing {
         self.queue.is_empty()
     }
 
-    /// What the next packet should carry, up to `most` bytes of a PDU: something that was lost, else new bytes that end before `credit` in the
-    /// stream.
+    /// The next cut, up to `most` bytes of a PDU: a lost one, else new bytes that end before `credit` in the stream.
     pub fn next_cut(&mut self, most: u32, credit: u64) -> Option<Cut> {
         self.next_lost(most).or_else(|| self.next_new(most, credit))
     }

@@ -49,13 +49,13 @@ pub enum OpenError {
     /// Packets of that type are not protected by these keys: they belong to the handshake.
     #[error("a packet of the handshake in an association")]
     Handshake,
-    /// There are no keys for it: not yet the bound ones, or no longer those of the login.
+    /// No keys for this packet exist: not yet the bound ones, or no longer those of the login.
     #[error("no keys for the packet: bound = {bound}")]
     NoKeys {
         /// Whether it is under the bound keys.
         bound: bool,
     },
-    /// Its number is beyond what one key protects.
+    /// The packet's number is beyond the limit of one key.
     #[error("packet number {0} is beyond what one key protects")]
     Exhausted(u64),
     /// The header check does not fit: damaged, forged, or meant for another association.

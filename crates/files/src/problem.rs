@@ -13,7 +13,7 @@ use crate::Content;
 pub struct FileProblem {
     /// The path.
     pub path: PathBuf,
-    /// What the file was to hold.
+    /// The expected content of the file.
     pub content: Content,
     /// The reason.
     pub reason: Reason,
@@ -64,7 +64,7 @@ impl FileProblem {
     }
 }
 
-/// What [`FileProblem::why`] says.
+/// The text of [`FileProblem::why`].
 struct Why<'a>(&'a FileProblem);
 
 impl fmt::Display for FileProblem {
@@ -92,7 +92,8 @@ impl fmt::Display for Why<'_> {
     }
 }
 
-/// What a user can do about an error of the system, as the end of a message that names the file: nothing, or a part that begins with a semicolon.
+/// The remedy for an error of the system, as the end of a message that names the file: nothing, or a part that begins
+/// with a semicolon.
 pub fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; create what is missing of its path, or correct the path",

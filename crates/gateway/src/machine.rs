@@ -44,7 +44,7 @@ pub struct Machine {
     blocklisted: Option<Arc<str>>,
     image: Image,
     image_lane: Lane,
-    /// The image could not be opened or locked: somebody else may try.
+    /// The image could not be opened or locked: another gateway may try.
     has_failed: bool,
     publisher: Publisher,
     requests: Requests,
@@ -95,7 +95,7 @@ impl Lane {
 #[derive(Debug, Default)]
 struct Notifier {
     lane: Lane,
-    /// This gateway has stored something that it has told nobody.
+    /// Whether this gateway has stored news that no other gateway knows.
     has_news: bool,
     asked: Option<Asked>,
     /// The newest version that each member has acknowledged.
@@ -112,7 +112,7 @@ struct Asked {
     tells_absence: bool,
 }
 
-/// What the device server knows.
+/// The knowledge of the device server.
 #[derive(Debug, Default)]
 struct Publisher {
     asked: Option<(u64, Access)>,
@@ -146,7 +146,7 @@ impl Machine {
         }
     }
 
-    /// What the driver should do next.
+    /// The next action for the driver.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -162,7 +162,7 @@ impl Machine {
         self.value.as_ref()
     }
 
-    /// This gateway.
+    /// The member that this gateway is.
     pub fn me(&self) -> Member {
         self.me
     }

@@ -49,13 +49,13 @@ pub struct Owner {
 /// Something that the device servers of all gateways have in common. Gateways do not look into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its bytes.
+    /// The bytes of the entry.
     pub bytes: Arc<[u8]>,
     /// Whether it outlives the time in which there is no gateway.
     pub survives: bool,
 }
 
-/// What all gateways of a disk have in common.
+/// The common value of all gateways of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     /// Counts the changes.
@@ -78,7 +78,7 @@ pub enum ValueError {
         "the common object of the gateways holds no value of a known version; remove it when no gateway is running"
     )]
     Unknown,
-    /// There would be more of something than there may be.
+    /// The value has more of something than it may have.
     #[error(
         "the common value of the gateways has {MAX_MEMBERS} members, {MAX_ENTRIES} entries and {MAX_VALUE_BYTES} bytes at most"
     )]

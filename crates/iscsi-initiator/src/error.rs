@@ -58,7 +58,7 @@ pub enum Error {
         portal: String,
         /// The beginning of its TargetAddress.
         address: String,
-        /// What is wrong with the address.
+        /// The mistake in the address.
         why: BadAddress,
     },
     /// The portal that a target redirected to failed.
@@ -112,7 +112,7 @@ pub enum Error {
     BadAnswer {
         /// The name of the command.
         command: &'static str,
-        /// What is wrong with the answer.
+        /// The mistake in the answer.
         what: Cow<'static, str>,
     },
     /// The command ended with GOOD status, but only part of its data was transferred.
@@ -160,7 +160,7 @@ pub enum Error {
     NotADisk {
         /// The logical unit number.
         lun: String,
-        /// What the logical unit is instead.
+        /// The type of the logical unit.
         what: String,
     },
     /// Two paths lead to different disks.
@@ -177,8 +177,8 @@ pub enum Error {
         /// The name of the disk behind that one.
         expected: String,
     },
-    /// There was no path to the disk for the time of the request, or for [`Options::reconnect_for`](crate::Options::reconnect_for); or the portal is
-    /// none of its paths.
+    /// No path to the disk existed for the time of the request, or for
+    /// [`Options::reconnect_for`](crate::Options::reconnect_for); or the portal is none of its paths.
     #[error("no path to the disk: {paths}")]
     NoPath {
         /// The paths and why they are down.

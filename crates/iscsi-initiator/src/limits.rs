@@ -68,7 +68,7 @@ pub(crate) const CLEAR_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before a path that is not active is asked for access states again, while a request waits for it.
 pub(crate) const STATES_PAUSE: Duration = Duration::from_millis(500);
 
-/// What is added to [`STATES_PAUSE`] while no request waits.
+/// The addition to [`STATES_PAUSE`] while no request waits.
 pub(crate) const STATES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time limit for a logout; then the connection is closed.

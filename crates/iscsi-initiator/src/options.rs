@@ -18,7 +18,7 @@ use crate::limits::MAX_HOST_BYTES;
 /// The TCP port of iSCSI (RFC 7143 section 15).
 pub const DEFAULT_PORT: u16 = 3260;
 
-/// What carries the PDUs of a session.
+/// The transport of a session's PDUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transport {
     /// TCP (RFC 7143).
@@ -30,7 +30,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What a login over it may offer, of what was asked for.
+    /// The part of the requested offer that a login over it may make.
     pub(crate) fn narrow(self, offer: &Offer) -> Offer {
         match self {
             Self::Tcp => offer.clone(),
@@ -46,7 +46,7 @@ impl Transport {
     }
 }
 
-/// Of the choices of a digest, none.
+/// The choice of no digest.
 const NO_DIGEST: Choices = Choices(0b01);
 
 /// A network portal of a target: host and TCP or UDP port, or a station on an Ethernet.
@@ -184,7 +184,7 @@ pub type Listener = Arc<dyn Fn(&SessionEvent) + Send + Sync>;
 pub struct Options {
     /// InitiatorName: the iSCSI name to log in with.
     pub initiator_name: String,
-    /// What carries its PDUs.
+    /// The transport of its PDUs.
     pub transport: Transport,
     /// InitiatorAlias, a name for people; not sent if absent.
     pub initiator_alias: Option<String>,
@@ -201,7 +201,7 @@ pub struct Options {
     pub timers: Timers,
     /// How it is carried over datagrams. A target that wants all payloads encrypted drops others.
     pub datagrams: DatagramOptions,
-    /// What the TCP connections ask of the system. They cannot be made when the system refuses it.
+    /// The options of TCP connections. They cannot be made when the system refuses it.
     pub tcp: TcpOptions,
     /// The time limit for making a TCP connection, for each address of the host.
     pub connect_timeout: Duration,

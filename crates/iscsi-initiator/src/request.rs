@@ -21,8 +21,8 @@ pub enum Repeat {
     Never,
     /// When the target says that the command did not run: unit attention, BUSY, TASK SET FULL.
     IfNotRun,
-    /// As [`IfNotRun`](Self::IfNotRun), and when the command may have run: after a lost connection or a reset. For commands that may
-    /// run twice.
+    /// Repeats the command as [`IfNotRun`](Self::IfNotRun) does, and also when it may have run: after a lost connection
+    /// or a reset. For commands that may run twice.
     Always,
 }
 

@@ -82,7 +82,7 @@ pub enum SessionEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Observation {
-    /// What the system knows of each connection that is logged in.
+    /// The system's information on each connection that is logged in.
     pub connections: Vec<TcpInfo>,
     /// Commands that may be in flight: those that are, and those that the target and this side would still take.
     pub command_window: usize,

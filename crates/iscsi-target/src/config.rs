@@ -1,4 +1,4 @@
-//! What a server serves, and how.
+//! The configuration of a server.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -52,7 +52,7 @@ pub struct TargetConfig {
     pub authentication: Authentication,
     /// The initiators that may see and use the target, and what they see of it. The names of hosts are unique. Without any, no initiator may.
     pub hosts: Vec<HostConfig>,
-    /// What the target agrees to in a negotiation.
+    /// The target's offer in a negotiation.
     pub offer: Offer,
     /// Where the target is served instead. Logins are sent there; its sessions are asked to log out.
     pub moved: Option<Moved>,
@@ -96,7 +96,7 @@ pub struct ServerConfig {
     pub leaves_closed: bool,
     /// How they are carried.
     pub datagrams: DatagramConfig,
-    /// What to serve; names are unique.
+    /// The targets; names are unique.
     pub targets: Vec<TargetConfig>,
     /// How initiators prove themselves for a discovery session.
     pub discovery: Authentication,
@@ -145,17 +145,17 @@ pub enum BindError {
     /// The portal's address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The interface of a portal on Ethernet.
     #[error("cannot use interface {interface}: {source}")]
     Interface {
-        /// What was asked for.
+        /// The interface that was asked for.
         interface: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The event loop or its threads.
@@ -185,7 +185,7 @@ pub(crate) fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
     }
 }
 
-/// What the hosts of a target see.
+/// The views of the hosts of a target.
 pub(crate) fn lun_maps(target: &TargetConfig) -> LunMaps {
     target.hosts.iter().map(|host| (Arc::clone(&host.host.name), host.luns.clone())).collect()
 }

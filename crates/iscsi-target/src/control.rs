@@ -17,7 +17,7 @@ use crate::sessions::{SessionQuery, SessionStatus};
 /// The longest time that all cores have to answer a question about sessions. A batch of events is shorter.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a server is to serve from now on.
+/// The targets and disks that a server is to serve from now on.
 ///
 /// Sessions that it does not concern see nothing of it. The others are told by unit attention and by asynchronous message,
 /// or are asked to log out: those of a target that goes, and of an initiator that its target admits no longer.
@@ -62,9 +62,9 @@ pub struct Growth {
 pub struct UnitChange {
     /// The target.
     pub device: Arc<TargetDevice>,
-    /// Its number.
+    /// The number of the LUN.
     pub lun: Lun,
-    /// What has the number from now on; `None` for nothing.
+    /// The unit of the number from now on; `None` for nothing.
     pub unit: Option<Arc<LogicalUnit>>,
 }
 
@@ -194,7 +194,7 @@ impl PendingUpdate {
     }
 }
 
-/// What is asked of the server's thread, and where its answer goes.
+/// A request to the server's thread, and the place of its answer.
 pub(crate) enum Asked {
     Update { update: Update, answer: UpdateAnswer },
     Growth { growth: Vec<Growth>, answer: UpdateAnswer },
@@ -229,7 +229,7 @@ impl Updates {
         Ok(())
     }
 
-    /// What was asked since the last call.
+    /// The requests since the last call.
     pub(crate) fn take(&self) -> Vec<Asked> {
         if !self.waiting.load(Ordering::Acquire) {
             return Vec::new();

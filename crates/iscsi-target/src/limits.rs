@@ -46,14 +46,15 @@ pub(crate) const SHORT_BUFFER_LEN: usize = 64 << 10;
 /// The longest buffer into which the answers to several commands are written, one behind the other.
 pub(crate) const ANSWER_BUFFER_LEN: usize = 128 << 10;
 
-/// What an initiator holds at most that takes from that part: one part of all buffers in this many.
+/// The divisor of all buffers that gives an initiator's most from the part for short commands.
 pub(crate) const SHORT_BUFFER_SHARE: usize = 64;
 
 /// How many times what is free the initiators of one target may hold. A target that is alone gets three quarters of what is there for
 /// all.
 pub(crate) const TARGET_BUFFER_FACTOR: usize = 3;
 
-/// The same when an initiator takes its first: others may have taken all that the target's initiators may hold by the other factor.
+/// The factor for an initiator's first buffers: others may have taken all that the target's initiators may hold by the
+/// other factor.
 pub(crate) const TARGET_FIRST_BUFFER_FACTOR: usize = 7;
 
 /// The share of the buffers that only tasks which hold a buffer already may take from: one part in this many.
@@ -66,7 +67,7 @@ pub(crate) const MAX_FED_TASKS: usize = 256;
 /// Connections that are served at one time. More are closed as they come.
 pub(crate) const MAX_CONNECTIONS: usize = 8192;
 
-/// Of these, what one address may have (of IPv6, one network of 64 bits), so that others find a place.
+/// Connections of one address (for IPv6, one network of 64 bits), so that others find a place.
 pub(crate) const MAX_ADDRESS_CONNECTIONS: usize = MAX_CONNECTIONS / 2;
 
 /// Connections that have no target: logins that are not finished, discovery sessions, and what was refused and is not gone yet. Each

@@ -100,7 +100,7 @@ pub(crate) struct Watched {
     pub(crate) pool: Pool,
 }
 
-/// What a server has and has done, as it stood after the last batch.
+/// The state and the counts of a server after the last batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Connections, in whatever state.
@@ -117,7 +117,7 @@ pub struct Statistics {
     pub buffer_bytes: usize,
     /// The most bytes of buffers that may be out.
     pub buffer_limit_bytes: usize,
-    /// What the event loop has done since the start: batches, system calls, bytes.
+    /// The counts of the event loop since the start: batches, system calls, bytes.
     pub event_loop: lunette_reactor::Counts,
     /// PDUs and copies of all connections since the start.
     pub traffic: Traffic,
@@ -195,7 +195,7 @@ impl Monitor {
         self.read_cores().fold(Statistics::default(), Statistics::and)
     }
 
-    /// The same of each core.
+    /// The statistics of each core.
     pub fn read_cores(&self) -> impl Iterator<Item = Statistics> {
         self.cores.iter().map(Watched::read)
     }

@@ -181,7 +181,7 @@ impl Server {
     }
 }
 
-/// What all cores have in common.
+/// The values that all cores have in common.
 struct Common {
     affinity: Arc<SessionAffinity>,
     limit: ConnectionLimit,
@@ -195,9 +195,9 @@ struct Common {
     timers: Timers,
     timing: Timing,
     datagrams: DatagramConfig,
-    /// Of each.
+    /// The bytes of each pool.
     pool_bytes: usize,
-    /// Of each.
+    /// The file threads of each core.
     file_threads: usize,
     observer: Option<SessionObserver>,
 }
@@ -241,7 +241,7 @@ fn open_reactors(config: &ServerConfig) -> Result<Vec<Reactor>, BindError> {
     Ok((0..cores).map(|_| Reactor::with(config.event_loop)).collect::<io::Result<_>>()?)
 }
 
-/// Of one core.
+/// The bytes of one core's pool.
 fn pool_bytes(buffer_bytes: usize, cores: usize) -> usize {
     (buffer_bytes / cores).max(MIN_BUFFER_BYTES)
 }

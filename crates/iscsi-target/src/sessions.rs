@@ -32,7 +32,7 @@ pub struct SessionStatus {
     pub age: Duration,
     /// Commands under way.
     pub commands: usize,
-    /// What both sides agreed on.
+    /// The parameters on which both sides agreed.
     pub parameters: Parameters,
 }
 
@@ -52,7 +52,7 @@ pub struct SessionEvent {
 /// Is told of sessions that begin and end, on the threads of the event loops, so it must not wait for anything.
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
-/// What is asked of each core. A core drops it when it has answered, and all have when nothing more can come.
+/// The question to each core. A core drops it when it has answered, and all have when nothing more can come.
 #[derive(Clone)]
 pub(crate) enum SessionQuery {
     /// Tell all sessions.

@@ -34,14 +34,14 @@ struct SteppedCore {
     running: Option<(Endpoint<Core>, Farewell)>,
 }
 
-/// What a step of one core came to.
+/// The result of a step of one core.
 #[derive(Debug)]
 pub enum CoreStep {
     /// The core goes on.
     Runs {
-        /// There was something to do, perhaps for other cores.
+        /// Whether the step had work, perhaps for other cores.
         active: bool,
-        /// There is something to do at the same moment still: step again.
+        /// Whether work is left at the same moment: step again.
         again: bool,
         /// The next moment at which there is something to do, unless bytes or messages come before.
         next: Option<Instant>,

@@ -79,10 +79,10 @@ pub enum CaError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the file.
         reason: String,
     },
-    /// What is asked is not possible.
+    /// The request is not possible.
     #[error("{0}")]
     Refused(String),
 }

@@ -76,7 +76,7 @@ pub enum ClientError {
     /// The answer is not one that belongs to the request.
     #[error("the key server answers nonsense: {0}")]
     Nonsense(String),
-    /// There is no object of a name, or more than one.
+    /// The server has no object of a name, or more than one.
     #[error("{0}")]
     NotFound(String),
 }

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::keyfile::limits::MAX_KEY_FILE_BYTES;
 
-/// What a key file holds.
+/// The expected content of a key file.
 pub(crate) const KEY_FILE: Content = Content { name: "a key file", max_bytes: MAX_KEY_FILE_BYTES };
 
 /// A file that cannot be read or written.

@@ -8,8 +8,8 @@ use crate::secret::{Key, Passphrase};
 /// The length of a salt in bytes.
 pub(crate) const SALT_LEN: usize = 16;
 
-/// What one guess of a passphrase costs. The values are bounded in both directions: a stored cost comes from a file that others may
-/// have written.
+/// The cost of one guess of a passphrase. The values are bounded in both directions: a stored cost comes from a file
+/// that others may have written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Argon2Cost {

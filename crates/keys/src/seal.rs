@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::secret::{Key, random};
 
-/// What sealing adds to the length: a nonce of 12 bytes before, and a tag of 16 behind.
+/// The length that sealing adds: a nonce of 12 bytes before, and a tag of 16 behind.
 pub(crate) const OVERHEAD: usize = NONCE_LEN + 16;
 
 /// A sealed text that was not sealed with this key for this place, or was altered.

@@ -34,7 +34,7 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the file.
         reason: String,
     },
     /// The files do not fit together.
@@ -42,7 +42,7 @@ pub enum TlsError {
     Configuration {
         /// The folder.
         folder: PathBuf,
-        /// What is wrong with them.
+        /// The mistake in the files.
         reason: String,
     },
 }

@@ -21,7 +21,7 @@ const MAX_NAME_BYTES: usize = 255;
 /// Why a text means no address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoAddress {
-    /// It has none of the forms.
+    /// The address has none of the forms.
     Form(String),
     /// The system does not know the name or the zone now.
     Unknown(String),

@@ -28,7 +28,7 @@ _lunette_objects() {
 complete -F _lunette_objects -o bashdefault -o default lunette
 "#;
 
-/// The same for fish, which takes the words as they are.
+/// The script of fish, which takes the words as they are.
 const FISH: &str = r#"
 complete -c lunette -n "__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from ls show add set replace rm resize" -f -a "(lunette ctl complete -- (commandline -ct) 2>/dev/null)"
 "#;

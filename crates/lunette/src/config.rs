@@ -70,7 +70,7 @@ pub(crate) struct Config {
     /// Whether its datagrams pass the system joined.
     #[serde(default = "yes")]
     pub(crate) ecl_offloads: bool,
-    /// What it encrypts. Without it, what goes to other machines.
+    /// The traffic to encrypt. Without it, what goes to other machines.
     pub(crate) ecl_protect: Option<ecl::Protect>,
     #[serde(default)]
     pub(crate) ecl_congestion_control: ecl::CongestionControl,
@@ -282,7 +282,7 @@ fn yes() -> bool {
     true
 }
 
-/// What `block_size` may say.
+/// The values of `block_size`.
 const SECTOR_SIZES: [u32; 2] = [512, 4096];
 
 /// Bytes of a logical block when nothing else is asked for.
@@ -301,7 +301,7 @@ impl LunEntry {
         quantum.and_then(|size| u32::try_from(size.edu_len()).ok()).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
     }
 
-    /// What its place does not allow, wherever that is.
+    /// Refuses keys that the disk's place does not allow, wherever that is.
     fn check_place(&self) -> Result<(), String> {
         let (creates, is_full) = (self.create.is_some(), self.provisioning == Provisioning::Full);
         match &self.disk.place {
@@ -358,7 +358,7 @@ impl LunEntry {
         }
     }
 
-    /// What the target does with quanta.
+    /// The target's options for quanta.
     fn quanta_options(&self) -> QuantaOptions {
         QuantaOptions {
             check_writes: self.check_quanta,

@@ -26,11 +26,12 @@ use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
 pub(crate) use start::{Door, Places, audit, credentials, open, open_door, start};
 
-/// What is served, and what changes it: on SIGHUP, and by the API.
+/// The served objects, and the ways to change them: SIGHUP and the API.
 #[derive(Clone)]
 pub(crate) struct ControlPlane {
     reloader: Arc<Mutex<Reloader>>,
-    /// What the last change has left, for clients that look while another one is made. Nothing waits while this is locked.
+    /// The result of the last change, for clients that read while another change is made. Nothing waits while this is
+    /// locked.
     shown: Arc<RwLock<Shown>>,
     control: Control,
     monitor: Monitor,
@@ -39,7 +40,7 @@ pub(crate) struct ControlPlane {
     audit: Arc<AuditLog>,
 }
 
-/// What clients see: replaced as a whole, never changed.
+/// The state that clients see: replaced as a whole, never changed.
 #[derive(Clone)]
 struct Shown {
     /// All objects, without passwords.
@@ -75,7 +76,7 @@ impl ControlPlane {
         self.recover();
     }
 
-    /// What is not served as configured.
+    /// The objects that are not served as configured.
     pub(crate) fn health(&self) -> &Health {
         &self.health
     }
@@ -126,13 +127,13 @@ impl ControlPlane {
         Ok(plan)
     }
 
-    /// What an edit asks for, which sees no passwords.
+    /// The objects that an edit asks for, which sees no passwords.
     fn wanted(&self, reloader: &Reloader, edit: Edit) -> Result<Wanted, Problem> {
         let objects = edit(&self.catalog())?;
         reloader.plan(restored(objects, &reloader.catalog())).map_err(told)
     }
 
-    /// What initiators notice. Without an answer of the server's threads it is not known.
+    /// The effects on initiators. Without an answer of the server's threads it is not known.
     fn explain(&self, wanted: &Wanted, old: &Config) -> Result<Plan, Problem> {
         let sessions = self.control.sessions().map_err(|error| stopping(&error))?;
         let notice = |change: &Change, session: &SessionStatus| {

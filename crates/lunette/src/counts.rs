@@ -46,7 +46,7 @@ const DONE: &[Row] = &[
     Row("buffer_waits", "waits for a buffer", |s| s.buffer_waits),
 ];
 
-/// As what numbers are printed.
+/// The format of printed numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// A table.

@@ -56,7 +56,7 @@ fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// What there is, and what `auto` takes.
+/// The kernels that exist, and the choice of `auto`.
 fn kernels() -> Vec<String> {
     let mask = match requested_tier() {
         Some(Ok(tier)) => format!(", as far as the tier {} has them", tier.name()),

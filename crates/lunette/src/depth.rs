@@ -13,9 +13,9 @@ const LEAST_BYTES: usize = 2 << 20;
 /// The number of requests in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// As many as the user says.
+    /// The number that the user gives.
     Given(usize),
-    /// As many as fill the path, at most this many; measured on the way.
+    /// The number that fills the path, at most this one; measured on the way.
     Measured(usize),
 }
 

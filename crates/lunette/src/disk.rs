@@ -51,7 +51,7 @@ pub(crate) enum Place {
 #[derive(Clone)]
 pub(crate) struct RemoteName {
     url: Box<Url>,
-    /// What distinguishes it from others. It may hold a password.
+    /// The text that distinguishes it from others. It may hold a password.
     text: String,
 }
 
@@ -70,8 +70,9 @@ impl fmt::Debug for RemoteName {
 }
 
 impl Place {
-    /// What two names of one place have in common: portal, target and LUN, the path without links, or pool and image. `None` for memory. A host under two
-    /// names is not recognized; what carries the session makes no difference.
+    /// The common identity of two names of one place: portal, target and LUN, the path without links, or pool and
+    /// image. `None` for memory. A host under two names is not recognized; what carries the session makes no
+    /// difference.
     pub(crate) fn identity(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,

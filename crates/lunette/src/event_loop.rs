@@ -11,7 +11,7 @@ const MAX_BUSY_POLL_US: i64 = 100_000;
 /// Options that most users leave alone.
 #[derive(Args)]
 pub(crate) struct EventLoop {
-    /// What the event loop runs on; auto takes io_uring where the system allows it
+    /// The backend of the event loop; auto takes io_uring where the system allows it
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Io::Epoll)]
     io: Io,
     /// Look for more for MICROSECONDS before sleeping: less latency, for all of a core

@@ -23,7 +23,7 @@ use watch::Watch;
 /// The files that are served.
 static SERVED: Mutex<Vec<Served>> = Mutex::new(Vec::new());
 
-/// What tells the thread to look.
+/// The signal that makes the thread check files.
 static WATCH: Watch = Watch::new();
 
 /// A file below a logical unit.
@@ -33,7 +33,7 @@ struct Served {
     path: PathBuf,
     store: Weak<FileStore>,
     unit: Weak<LogicalUnit>,
-    /// Of the watch of the system on the file; `None` where it has none.
+    /// The system's watch on the file; `None` where it has none.
     watch: Option<i32>,
     /// It has the ciphertext of an encrypted disk, whose own length stands in its header.
     is_encrypted: bool,

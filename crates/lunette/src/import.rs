@@ -111,7 +111,7 @@ impl Program {
     }
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Printed<'a> {
     configuration: &'a str,

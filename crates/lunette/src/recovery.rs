@@ -1,4 +1,4 @@
-//! What could not be served is tried again: disks, portals, secrets, and places of the API.
+//! The repeated attempts to serve disks, portals, secrets and places of the API that could not be served.
 //!
 //! Disks are opened without a lock, because that may take long. The reloader then puts them in their places, unless the configuration has changed.
 
@@ -36,7 +36,7 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    /// Those of these targets.
+    /// The troubles of these targets.
     pub(crate) fn of(served: &Served, spares: &Spares, targets: &[Target]) -> Self {
         let is_absent = |target: &Target, entry: &LunEntry| {
             let disk = served.targets.get(&target.name).and_then(|open| open.disks.get(&entry.number));

@@ -95,7 +95,7 @@ impl Reloader {
         self.sources.catalog(&self.files, &self.config)
     }
 
-    /// What is served.
+    /// The served objects.
     pub(crate) fn served(&self) -> &Served {
         &self.served
     }
@@ -110,12 +110,12 @@ impl Reloader {
         &self.events
     }
 
-    /// What is not served as configured.
+    /// The objects that are not served as configured.
     pub(crate) fn health(&self) -> &Health {
         &self.health
     }
 
-    /// What would change if `conf.d` held these objects. Opens nothing.
+    /// The changes if `conf.d` held these objects. Opens nothing.
     pub(crate) fn plan(&self, objects: Objects) -> Result<Wanted, Problem> {
         let files = self.sources.objects().file_changes(&objects)?;
         let sources = self.sources.with(objects);
@@ -131,7 +131,7 @@ impl Reloader {
         self.apply(wanted, refusal).map(drop).map_err(problem)
     }
 
-    /// What could not be opened.
+    /// The objects that could not be opened.
     pub(crate) fn absent(&self) -> Absent {
         Absent::of(&self.served, &self.spares, &self.config.targets)
     }

@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     /// Whether datagrams of --ecl pass the system joined (UDP_SEGMENT, UDP_GRO); off is for comparisons
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off, action = ArgAction::Set)]
     ecl_offloads: bool,
-    /// What --ecl encrypts after the login; headers are always authenticated [default: all that goes to other machines]
+    /// Traffic that --ecl encrypts after the login; headers are always authenticated [default: all to other machines]
     #[arg(long, value_name = "WHAT", value_enum)]
     ecl_protect: Option<ecl::Protect>,
     /// How much of what --ecl sends may be in flight
@@ -100,7 +100,7 @@ pub(crate) struct Arguments {
     /// Refuse to write quanta that came damaged
     #[arg(long, requires = "quantum", conflicts_with = "block_size")]
     check_quanta: bool,
-    /// Read the disks again and again, at most so many bytes per second, and log the quanta that are damaged
+    /// Read the disks again and again, at most this many bytes per second, and log the quanta that are damaged
     #[arg(long, value_name = "SIZE", requires = "quantum", conflicts_with = "block_size")]
     scrub_rate: Option<Size>,
     /// Send the data digests of reads that the quanta carry, without reading the data for them

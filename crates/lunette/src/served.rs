@@ -101,7 +101,7 @@ impl Served {
         Ok(is_change)
     }
 
-    /// What is not served as the configuration says.
+    /// The objects that are not served as the configuration says.
     pub(crate) fn troubles(&self) -> Vec<(Subject, Cause, String)> {
         let discovery = self.discovery_unusable.iter().map(|why| (Subject::Discovery, Cause::Secret, why.clone()));
         let of_target = |(name, target): (&String, &ServedTarget)| {
@@ -251,7 +251,7 @@ pub(crate) fn share(target: &Target, lun: Lun, device: &Arc<TargetDevice>, disk:
     }
 }
 
-/// What stands in for a disk that cannot be opened.
+/// The stand-in for a disk that cannot be opened.
 fn stand_in(target: &Target, entry: &LunEntry, failure: &Failure) -> Result<Disk, Failure> {
     disk::stand_in(DiskConfig::from(entry), &target.name, entry.number, &failure.to_string())
 }

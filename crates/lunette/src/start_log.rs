@@ -1,4 +1,4 @@
-//! What the log says at the start: the version, where the server listens, and what it serves.
+//! The log at the start: the version, the addresses of the server, and the served objects.
 
 use std::net::SocketAddr;
 

@@ -76,7 +76,7 @@ const DELETE: u8 = 0x7f;
 mod tests {
     use super::*;
 
-    /// What is read when these bytes are typed.
+    /// The passphrase that is read when these bytes are typed.
     fn typed(bytes: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = bytes.iter();
         let line = read_line(|into| {

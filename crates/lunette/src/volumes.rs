@@ -35,7 +35,7 @@ struct Served {
     known: Mutex<Known>,
 }
 
-/// What is known of a volume's keys.
+/// The facts about a volume's keys.
 struct Known {
     generation: u64,
     looked: Instant,
@@ -68,7 +68,7 @@ pub(crate) fn refresh() -> bool {
     !all.is_empty()
 }
 
-/// What all volumes have done; `None` when there are none.
+/// The counts of all volumes; `None` when there are none.
 pub(crate) fn counts() -> Option<Vec<(String, Counts)>> {
     let counts: Vec<_> = all().iter().map(|(served, volume)| (served.name.clone(), volume.counts())).collect();
     (!counts.is_empty()).then_some(counts)

@@ -29,7 +29,7 @@ const MAX_READY_BYTES: usize = 64 << 10;
 pub(crate) struct Outbox {
     pub(crate) window: Window,
     state: Mutex<State>,
-    /// There is something for the writing thread.
+    /// The signal that the writing thread has work.
     changed: Condvar,
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Plan {
     },
 }
 
-/// What was negotiated for a connection.
+/// The negotiated options of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Negotiated {
     /// Reads are answered with structured replies.

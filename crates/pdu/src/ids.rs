@@ -66,8 +66,8 @@ impl SerialNumber {
         self.add(1)
     }
 
-    /// This number advanced by `n`. RFC 1982 gives sums a meaning for `n` below 2^31 only; the
-    /// result of a larger `n` is before `self`, or without order to it.
+    /// The number advanced by `n`. RFC 1982 gives sums a meaning for `n` below 2^31 only; the result of a larger `n` is
+    /// before `self`, or without order to it.
     #[must_use]
     pub const fn add(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n))

@@ -33,7 +33,7 @@ pub enum Cipher {
     Aegis256X4,
 }
 
-/// What there is to know about a cipher.
+/// The description of a cipher.
 pub struct CipherRow {
     /// The cipher.
     pub cipher: Cipher,

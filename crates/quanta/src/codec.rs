@@ -49,7 +49,7 @@ impl Seed {
     }
 }
 
-/// What one request to seal adjacent quanta needs beside their bytes.
+/// The values that one request to seal adjacent quanta needs beside their bytes.
 pub struct Sealing {
     /// The position of the first quantum.
     pub position: u64,
@@ -137,7 +137,7 @@ impl Codec {
         &self.keys
     }
 
-    /// The same codec with other keys.
+    /// A codec with other keys.
     #[must_use]
     pub fn with_keys(&self, keys: KeyRing) -> Self {
         Self { keys, ..*self }
@@ -285,7 +285,7 @@ impl Codec {
 struct Plain<'a> {
     position: u64,
     version: u64,
-    /// Its bytes; `None` when they stand in `data`.
+    /// The bytes of the quantum; `None` when they stand in `data`.
     from: Option<&'a [u8]>,
     data: &'a mut [u8],
     slot: &'a mut [u8],
@@ -294,7 +294,7 @@ struct Plain<'a> {
 /// A quantum that is to be opened.
 struct Sealed<'a> {
     position: u64,
-    /// Its ciphertext; `None` when it stands in `data`.
+    /// The ciphertext of the quantum; `None` when it stands in `data`.
     from: Option<&'a [u8]>,
     data: &'a mut [u8],
     slot: &'a [u8],
@@ -316,7 +316,7 @@ struct Opener<'a> {
     key: Option<(u32, &'a dyn Aead)>,
     /// The quanta that are not open yet.
     lanes: Lanes<'a>,
-    /// Their positions and slots.
+    /// The positions and slots of the quanta.
     places: ArrayVec<(u64, &'a [u8; SLOT_LEN]), MAX_LANES>,
 }
 

@@ -19,13 +19,14 @@ pub enum Reason {
     /// The quantum is all zeroes, in a volume where each was sealed.
     #[error("erased: this volume has no quanta that were never written; restore it from a copy or a backup")]
     Hole,
-    /// There is no key of its epoch.
+    /// No key of the quantum's epoch is known.
     #[error("sealed with the key of epoch {0}, which is not at hand; fetch the keys of the volume again")]
     UnknownEpoch(u32),
     /// The tag does not fit: bytes, slot, position, volume or key are not those with which it was sealed.
     #[error("not authentic (wrong tag): altered, moved or taken from another volume, or the key is not the volume's")]
     NotAuthentic,
-    /// It is authentic, and older than its reader knows it to have been, or erased since. Only a reader with an anchor can tell.
+    /// The quantum is authentic, and older than its reader knows it to have been, or erased since. Only a reader with
+    /// an anchor can tell.
     #[error("older than the anchor has seen it, or erased since (rolled back); restore it from a copy or a backup")]
     RolledBack,
 }
@@ -49,10 +50,10 @@ pub enum HeaderError {
     Field {
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: u64,
     },
-    /// There is no key of the header's epoch.
+    /// No key of the header's epoch is known.
     #[error("the header is sealed with the key of epoch {0}, which is not at hand; fetch the keys of the volume again")]
     UnknownEpoch(u32),
     /// The tag does not fit.

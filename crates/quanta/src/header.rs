@@ -78,12 +78,12 @@ impl Group {
     }
 }
 
-/// What a volume says of itself.
+/// The description that a volume has of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The volume.
     pub volume: VolumeId,
-    /// Its cipher.
+    /// The cipher of the volume.
     pub cipher: Cipher,
     /// The size of its quanta.
     pub size: QuantumSize,

@@ -13,7 +13,7 @@
 //! - **Spares**: intact parity EDUs that the repair did not need. All of them must be what the repaired group encodes to, or nothing is repaired. The
 //!   repair is [confirmed](Repaired::confirmed) when the spares are at least half of the intact parity EDUs. The reason: let an interrupted write
 //!   have reached one data EDU and some of n intact parity EDUs. With the write, or without it, at most half of n (rounded up) EDUs are wrong. No
-//!   two groups that the code makes are so much alike that this many spares could agree with both. What several writes to several EDUs leave is
+//!   two groups that the code makes are so much alike that as many spares could agree with both. What several writes to several EDUs leave is
 //!   the sum of what each leaves, and ciphertexts are random, so these sums do not vanish in each of the hundreds of symbols of an EDU.
 //!
 //! Only whoever has the key may use a repair that is not confirmed, after the tag.
@@ -78,9 +78,9 @@ impl std::fmt::Debug for Members {
 pub struct Part<B> {
     /// The position of the first: the number of its block, counted from that of quantum 0.
     pub position: u64,
-    /// Their bytes.
+    /// The bytes of the EDUs.
     pub edus: B,
-    /// Those that could not be read. Their bytes do not count.
+    /// The EDUs that could not be read. Their bytes do not count.
     pub unread: Members,
 }
 

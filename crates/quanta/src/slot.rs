@@ -70,7 +70,7 @@ pub(crate) fn crc_of(position: u64, slot: &[u8; SLOT_LEN], data: &[u8]) -> u32 {
     crc.finish()
 }
 
-/// What an EDU is by its bytes alone, without a key.
+/// The condition of an EDU by its bytes alone, without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The CRC is that of these bytes at this position. Only a key tells whether an owner of the volume made them.

@@ -40,7 +40,7 @@ static COMBINERS: [Combiner; 4] = [
     Combiner::new(QuantumSize::B4096.edu_len() as u32),
 ];
 
-/// The same for the digests of holes.
+/// The sums for the digests of holes.
 const HOLES: [u32; 4] = [
     zeroes(QuantumSize::B512.edu_len() as u64),
     zeroes(QuantumSize::B1024.edu_len() as u64),

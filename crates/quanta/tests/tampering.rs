@@ -1,4 +1,5 @@
-//! What is seen of an attack on stored bytes, and what is not: `cargo test -p lunette-quanta --test tampering -- --nocapture` prints the table.
+//! Attacks on stored bytes, and whether they are noticed: `cargo test -p lunette-quanta --test tampering --
+//! --nocapture` prints the table.
 
 use lunette_crc32c::crc32c;
 use lunette_quanta::{

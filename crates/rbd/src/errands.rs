@@ -12,7 +12,7 @@ use crate::length::Length;
 use crate::librbd::Image;
 use crate::limits::MAX_MAP_BYTES;
 
-/// What the thread is asked to do.
+/// The work for the thread.
 pub(crate) enum Errand {
     /// Look at the length of the image, which may have changed.
     Look,

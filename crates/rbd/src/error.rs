@@ -59,7 +59,7 @@ pub enum OpenError {
     /// Another error of librbd.
     #[error("{0}")]
     Image(#[source] io::Error),
-    /// There is no thread for what waits for the cluster.
+    /// No thread for calls that wait for the cluster could be made.
     #[error("no thread for what waits for the cluster: {0}")]
     Thread(#[source] io::Error),
 }

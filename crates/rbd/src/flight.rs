@@ -56,7 +56,7 @@ impl Request {
         }
     }
 
-    /// What is left to do of it after a piece has ended well.
+    /// The rest of the request after a piece has ended well.
     fn rest(&self) -> Option<Self> {
         match *self {
             Self::Zero { offset, len, keep_space } if len > MAX_ZERO_BYTES => {
@@ -66,7 +66,7 @@ impl Request {
         }
     }
 
-    /// What librbd's result means.
+    /// The meaning of librbd's result.
     fn outcome(&self, result: isize) -> Result<(), StoreError> {
         let (offset, len) = self.range();
         match usize::try_from(result) {
@@ -83,7 +83,7 @@ impl Request {
 /// A request under way.
 pub(crate) struct Job {
     request: Request,
-    /// Its completion is in [`State::under_way`] under this number, unless the request was abandoned.
+    /// The number of its completion in [`State::under_way`], unless the request was abandoned.
     number: u64,
     image: Arc<Image>,
     flight: Arc<Flight>,
@@ -260,7 +260,7 @@ fn run(mut jobs: VecDeque<Box<Job>>) {
     }
 }
 
-/// What follows the end of a job: its next piece, or those that waited for room.
+/// The continuation of a job's end: its next piece, or the jobs that waited for room.
 fn finish(mut job: Box<Job>, result: isize) -> VecDeque<Box<Job>> {
     let outcome = job.request.outcome(result);
     if let (Ok(()), Some(rest)) = (&outcome, job.request.rest()) {

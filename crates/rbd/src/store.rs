@@ -18,10 +18,11 @@ use crate::{OpenError, RbdUrl, df};
 /// The granularity of requests. Ceph has none; disks have sectors.
 pub(crate) const GRANULARITY_BYTES: u32 = 512;
 
-/// What an OSD (BlueStore) writes without reading first.
+/// The bytes that an OSD (BlueStore) writes without reading first.
 const PHYSICAL_BYTES: u32 = 4096;
 
-/// What is worth to be freed: librbd's own default for clients that align their discards (`rbd_discard_granularity_bytes`).
+/// The smallest range worth freeing: librbd's own default for clients that align their discards
+/// (`rbd_discard_granularity_bytes`).
 const UNMAP_BYTES: u32 = 64 << 10;
 
 /// An open image as a store.
@@ -146,7 +147,7 @@ impl RbdStore {
         Ok(Self { url: url.clone(), facts, read_only, granularity_bytes, flight, length, errands, closed })
     }
 
-    /// The same store with requests exact to the byte, for blocks that are no whole number of sectors.
+    /// The store with requests exact to the byte, for blocks that are no whole number of sectors.
     #[must_use]
     pub fn exact(self) -> Self {
         Self { granularity_bytes: 1, ..self }

@@ -314,7 +314,7 @@ proptest! {
     }
 }
 
-/// What a request gives: whether it has succeeded, and what was read.
+/// The result of a request: whether it has succeeded, and the bytes read.
 fn step(store: &dyn Store, (what, first, sectors, fill): Drawn) -> (bool, Option<Vec<u8>>) {
     let (offset, len) = (first * 512, sectors * 512);
     let op = match what {

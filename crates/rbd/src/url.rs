@@ -44,13 +44,13 @@ pub struct RbdUrl {
 /// Why a text is no name of an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It does not begin with `rbd:`.
+    /// The name does not begin with `rbd:`.
     #[error("{0:?} does not begin with {SCHEME:?}")]
     Scheme(String),
-    /// It is longer than [`MAX_URL_LEN`].
+    /// The name is longer than [`MAX_URL_LEN`].
     #[error("an rbd: URL has up to {MAX_URL_LEN} bytes")]
     Length,
-    /// Its parts are not a pool and an image, perhaps with a namespace between them.
+    /// The parts of the name are not a pool and an image, perhaps with a namespace between them.
     #[error("{0:?} names no image; write {FORM}")]
     Parts(String),
     /// A part is empty.

@@ -1,4 +1,4 @@
-//! What a handler can ask of its reactor.
+//! The calls of a handler to its reactor.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -104,7 +104,7 @@ impl<'a> Context<'a> {
         self.sockets.set_low_water(connection, bytes);
     }
 
-    /// What the system knows of `connection`. `None` when it is gone, or when its stream is not TCP.
+    /// The system's information on `connection`. `None` when it is gone, or when its stream is not TCP.
     pub fn tcp_info(&self, connection: ConnectionId) -> Option<TcpInfo> {
         self.sockets.tcp_info(connection)
     }

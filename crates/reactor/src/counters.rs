@@ -1,4 +1,4 @@
-//! What an event loop does, counted.
+//! The counts of an event loop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,7 +50,8 @@ impl Counters {
     }
 }
 
-/// What an event loop has done since it was made. Each count is right by itself; together they may be of a moment apart.
+/// The counts of an event loop since it was made. Each count is right by itself; together they may be of a moment
+/// apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -60,11 +61,11 @@ pub struct Counts {
     pub system_calls: u64,
     /// Bytes from sockets.
     pub received_bytes: u64,
-    /// Of these, bytes that the system put where [`Handler::direct`](crate::Handler::direct) said.
+    /// The received bytes that the system put where [`Handler::direct`](crate::Handler::direct) said.
     pub direct_bytes: u64,
     /// Bytes that sockets took.
     pub sent_bytes: u64,
-    /// Of these, bytes that the system sent out of files.
+    /// The sent bytes that the system took out of files.
     pub file_bytes: u64,
     /// Datagrams from sockets.
     pub received_datagrams: u64,
@@ -77,7 +78,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What two event loops have done together.
+    /// The sums of the counts of two event loops.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl Counts {
         }
     }
 
-    /// What has been done since `earlier`.
+    /// The counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -11,7 +11,7 @@ use lunette_buffer::Buffer;
 pub struct FileRequest {
     /// The file or block device.
     pub file: Arc<File>,
-    /// What to do with it.
+    /// The operation.
     pub call: FileCall,
 }
 

@@ -83,7 +83,7 @@ impl<'a> Gather<'a> {
         self.bytes
     }
 
-    /// What lies in a file, behind the slices.
+    /// The file part behind the slices.
     pub fn file(&self) -> Option<&FileSlice> {
         self.file.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What a user of the reactor implements.
+//! The trait for a user of the reactor.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -63,8 +63,8 @@ pub trait Handler {
         let _ = (cx, connection, stream);
     }
 
-    /// What [`Context::submit_file`] was given has ended: the request with its buffer, and the bytes that a read or write has
-    /// moved, which may be fewer than asked for.
+    /// Reports the end of a request of [`Context::submit_file`]: the request with its buffer, and the bytes that a read
+    /// or write has moved, which may be fewer than asked for.
     fn file_done(&mut self, cx: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
         let _ = (cx, tag, request, result);
     }

@@ -9,7 +9,7 @@ use crate::backend::MAX_SENDS;
 /// One list for each connection that is sent on together.
 pub(crate) struct Lists {
     lists: Box<[Gather<'static>]>,
-    /// Those that may not be empty.
+    /// The lists that may not be empty.
     used: usize,
 }
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// What the threads of a [`ThreadPool`] do. A type of its own spares the allocation that a [`Job`] is.
+/// The work of the threads of a [`ThreadPool`]. A type of its own spares the allocation that a [`Job`] is.
 pub trait Work: Send + 'static {
     /// Does it, on one of the threads.
     fn run(self);
@@ -49,7 +49,7 @@ struct Shared<W> {
 struct Queue<W> {
     /// The jobs of each flow that has any.
     flows: HashMap<Flow, VecDeque<W>>,
-    /// Each of these flows once, the next one first.
+    /// The flows that wait, each once, the next one first.
     turns: VecDeque<Flow>,
     /// Memory of flows that have none any more, for the next.
     spare: Vec<VecDeque<W>>,

@@ -40,12 +40,12 @@ pub struct Reactor {
     last_active: Instant,
 }
 
-/// What a [`Reactor::step`] came to.
+/// The result of a [`Reactor::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// There was something to do.
+    /// Whether the step had work.
     pub active: bool,
-    /// There is something to do at the same moment still: step again.
+    /// Whether work is left at the same moment: step again.
     pub again: bool,
     /// The next moment at which there is something to do, unless bytes or a [`Waker`] come before.
     pub next: Option<Instant>,
@@ -56,7 +56,7 @@ pub struct Step {
 /// How an event loop runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopConfig {
-    /// What it runs on.
+    /// The backend of the reactor.
     pub io: IoBackend,
     /// How long it looks for more, again and again, before it sleeps. Zero: not at all. It saves the time of a wake-up, and
     /// takes all of a core meanwhile.
@@ -113,12 +113,12 @@ impl Reactor {
         })
     }
 
-    /// What it runs on: never [`IoBackend::Auto`].
+    /// The backend of the reactor: never [`IoBackend::Auto`].
     pub fn backend(&mut self) -> IoBackend {
         self.sockets.backend().kind()
     }
 
-    /// What it has done so far, for other threads to look at.
+    /// The counts of the reactor so far, for other threads.
     pub fn counts(&self) -> CountsView {
         CountsView(Arc::clone(&self.sockets.counters))
     }
@@ -416,7 +416,7 @@ mod tests {
         (near, listener.accept().unwrap().0)
     }
 
-    /// One of each kind that the system allows.
+    /// A reactor of each kind that the system allows.
     fn reactors() -> impl Iterator<Item = Reactor> {
         [IoBackend::Epoll, IoBackend::Uring].into_iter().filter_map(|io| Reactor::with(io).ok())
     }

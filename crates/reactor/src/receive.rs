@@ -12,8 +12,8 @@ use crate::sockets::{ConnectionId, Phase};
 use crate::sys::{self, Moved};
 use crate::{Context, Reactor};
 
-/// As much of the receive buffer is used behind a large data segment, on the chance that another follows: enough for headers
-/// and digests, little to copy when it is data.
+/// The bytes of the receive buffer that are used behind a large data segment, on the chance that another follows:
+/// enough for headers and digests, little to copy when it is data.
 const BULK_BUFFER_BYTES: usize = 4096;
 /// Receives per connection and batch.
 const MAX_RECEIVES: usize = 16;

@@ -63,7 +63,7 @@ pub struct ListenerId(pub(crate) Key);
 /// How far the end of a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Both ways.
+    /// The two directions are open.
     Open,
     /// Sends what is left; drops what comes in.
     Draining,
@@ -90,14 +90,14 @@ pub(crate) struct Connection {
     low_water: u32,
     /// Has its place in the list of connections to look at after the batch.
     touched: bool,
-    /// What epoll was told to watch for.
+    /// The events for which epoll watches.
     pub(crate) interest: EventFlags,
-    /// What a ring has of it.
+    /// The requests that a ring has of the socket.
     pub(crate) armed: Armed,
     /// Receives to go until a ring may receive by itself again; see [`is_direct`](Self::is_direct).
     direct_left: u8,
-    /// What a ring received after the handler had paused the connection. A ring is asked to stop at the end of a batch, so
-    /// this is at most what one batch brought.
+    /// The bytes that a ring received after the handler had paused the connection. A ring is asked to stop at the end
+    /// of a batch, so this is at most what one batch brought.
     pub(crate) stash: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What threads share, from `std`, or from `loom` when it explores the orders in which threads can run.
+//! The types that threads share, from `std`, or from `loom` when it explores the orders in which threads can run.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

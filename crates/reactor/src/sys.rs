@@ -44,14 +44,14 @@ pub(crate) fn set_no_delay(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// What came of one attempt to accept.
+/// The result of one attempt to accept.
 pub(crate) enum Accepted {
     Connection {
         stream: TcpStream,
         peer: SocketAddr,
         local: SocketAddr,
     },
-    /// This connection is lost; the next may be fine.
+    /// The connection is lost; the next may be fine.
     Lost,
     /// No thread waits.
     None,
@@ -73,7 +73,7 @@ pub(crate) fn accept(listener: &TcpListener) -> Accepted {
     }
 }
 
-/// The same of a connection that a ring accepted.
+/// The result for a connection that a ring accepted.
 pub(crate) fn accepted(result: io::Result<OwnedFd>) -> Accepted {
     match result {
         Ok(socket) => {
@@ -106,7 +106,7 @@ fn refused(error: Errno) -> Accepted {
     }
 }
 
-/// What came of one attempt to send or receive.
+/// The result of one attempt to send or receive.
 #[derive(Debug)]
 pub(crate) enum Moved {
     Bytes(usize),

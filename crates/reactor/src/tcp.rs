@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect as begin_to_co
 
 use crate::sys;
 
-/// What a connection asks of the system. What is `None` stays as the system has it.
+/// The options of a TCP connection. What is `None` stays as the system has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TcpOptions {
     /// The congestion control of what is sent here (`TCP_CONGESTION` of tcp(7)); the peer chooses its own.
@@ -98,7 +98,7 @@ fn check_buffer(asked: u32, doubled: usize, setting: &str) -> io::Result<()> {
     Err(io::Error::other(format!("a socket buffer of {asked} bytes: the system gives {got}; raise {setting}")))
 }
 
-/// What the system knows of a TCP connection (`TCP_INFO` of tcp(7)). What an older system does not tell is 0.
+/// The system's information on a TCP connection (`TCP_INFO` of tcp(7)). What an older system does not tell is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
     /// The smoothed round trip time.

@@ -1,4 +1,4 @@
-//! What a thread does once for many requests.
+//! The work that a thread does once for many requests.
 //!
 //! Waking another thread and writing to a socket cost a system call each, and on a busy machine a change of threads. A thread that submits or ends many
 //! requests in a row does so in a [`Turn`]. What they lead to is put off by [`at_turn_end`] and done once, for all of them.
@@ -14,7 +14,7 @@ pub trait TurnEnd: Send + Sync {
 }
 
 thread_local! {
-    /// What was put off by the turn of this thread; `None` outside of one.
+    /// The work that the turn of this thread has put off; `None` outside of one.
     static PUT_OFF: RefCell<Option<Vec<Arc<dyn TurnEnd>>>> = const { RefCell::new(None) };
 }
 
@@ -50,7 +50,7 @@ thread_local! {
 pub struct Turn {
     /// Whether this is the outermost turn of the thread.
     is_outermost: bool,
-    /// It belongs to a thread.
+    /// The mark that binds this value to a thread.
     _thread: PhantomData<*const ()>,
 }
 

@@ -8,20 +8,20 @@ use crate::datagram::Address;
 use crate::slab::Slab;
 use crate::sockets::ConnectionId;
 
-/// What a handler has asked for a virtual connection.
+/// The request of a handler for a virtual connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VirtualRequest {
-    /// It begins, and leads there.
+    /// The connection begins, and leads there.
     Connect(Address),
-    /// There may be something to send.
+    /// The connection may have something to send.
     Send,
     /// Nothing more is received until it is resumed.
     Pause,
-    /// It receives again.
+    /// The connection receives again.
     Resume,
-    /// It ends now.
+    /// The connection ends now.
     Close,
-    /// It ends when everything is sent.
+    /// The connection ends when everything is sent.
     CloseAfterSend,
 }
 

@@ -64,7 +64,7 @@ pub enum Management {
     Implicit = 1,
     /// Only initiators change access states, by SET TARGET PORT GROUPS.
     Explicit = 2,
-    /// Both change access states.
+    /// The initiators and the target change access states.
     Both = 3,
 }
 

@@ -86,7 +86,7 @@ impl FieldPointer {
         Self { area: PointedArea::Data, byte, bit: None }
     }
 
-    /// This field, with `bit` (0 to 7) as its most significant bit.
+    /// The pointer with `bit` (0 to 7) as its most significant bit.
     #[must_use]
     pub const fn bit(self, bit: u8) -> Self {
         Self { bit: Some(bit & 7), ..self }

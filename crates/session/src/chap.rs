@@ -37,7 +37,7 @@ impl Secret {
         self.0.len() < Self::RECOMMENDED_BYTES
     }
 
-    /// Its bytes, for keys that are derived from it.
+    /// The bytes of the secret, for keys that are derived from it.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -51,9 +51,9 @@ impl Secret {
 /// The CHAP secrets that a login has proven to both sides: what only they know. A transport binds its keys to them.
 #[derive(Debug, Clone, Default)]
 pub struct ProvenSecrets {
-    /// Of the initiator; `None` when no proof was asked for.
+    /// The secret of the initiator; `None` when no proof was asked for.
     pub initiator: Option<Secret>,
-    /// Of the target, when the initiator asked for a proof, too.
+    /// The secret of the target, when the initiator asked for a proof, too.
     pub target: Option<Secret>,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Secret {
 pub struct Credentials {
     /// CHAP_N.
     pub user: String,
-    /// What the response is computed with.
+    /// The secret behind the response.
     pub secret: Secret,
 }
 
@@ -174,7 +174,7 @@ impl Authenticated {
         self.user.as_deref()
     }
 
-    /// What it has proven, and what we have.
+    /// The secrets that both sides have proven.
     pub(crate) fn secrets(&self) -> &ProvenSecrets {
         &self.secrets
     }
@@ -203,7 +203,7 @@ pub(crate) struct Challenge {
     pub(crate) bytes: [u8; CHALLENGE_BYTES],
 }
 
-/// What the initiator sends to have us prove ourselves.
+/// The initiator's challenge to us.
 pub(crate) struct Counter {
     pub(crate) identifier: u8,
     pub(crate) challenge: Vec<u8>,

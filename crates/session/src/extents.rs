@@ -144,7 +144,7 @@ impl Extents {
         if self.first.start == 0 { self.first.end } else { 0 }
     }
 
-    /// What is in the set, in order.
+    /// The ranges of the set, in order.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &Range<u32>> {
         [&self.first].into_iter().filter(|first| !first.is_empty()).chain(&self.rest)
     }

@@ -15,7 +15,7 @@ impl Held {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What is left.
+    /// The rest of the bytes.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }

@@ -11,7 +11,8 @@ pub const MAX_LOGIN_REQUESTS: u32 = 64;
 /// Bytes of one key list, over all PDUs that carry it (RFC 7143 section 6.1 asks for at least 8192).
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// The same during a login, where the peer may be anyone. The longest honest list holds two binary values of CHAP, 2 KiB each.
+/// Bytes of text during a login, where the peer may be anyone. The longest honest list holds two binary values of CHAP,
+/// 2 KiB each.
 pub const MAX_LOGIN_TEXT_BYTES: usize = 16 * 1024;
 
 /// Bytes that one unfinished login may keep: a list in the making, a data segment, answers, and what the initiator has sent ahead
@@ -41,11 +42,11 @@ pub const MAX_LOCAL_NAME_BYTES: usize = 255;
 /// Commands that an initiator may have in flight: MaxCmdSN − ExpCmdSN + 1 on an idle session that is new.
 pub const COMMAND_WINDOW: u32 = 128;
 
-/// The same of a session that uses all that it has, as long as its commands hold less than half of its share of the buffers: 4 KiB
-/// requests fill 1 Gb/s over 67 ms.
+/// The window of a session that uses all of it, while its commands hold less than half of its share of the buffers: 4
+/// KiB requests fill 1 Gb/s over 67 ms.
 pub const MAX_COMMAND_WINDOW: u32 = 2048;
 
-/// The same at recovery level 1 and above, where the status of each is kept until it is acknowledged.
+/// The largest window at recovery level 1 and above, where the status of each command is kept until it is acknowledged.
 pub const MAX_RECOVERY_COMMAND_WINDOW: u32 = 512;
 const _: () = assert!(2 * MAX_RECOVERY_COMMAND_WINDOW as usize <= MAX_RETAINED_STATUSES);
 
@@ -80,10 +81,10 @@ pub const MAX_OUTBOX_PDUS: usize = 4096;
 /// Bytes of echoed pings and text in the outbox from which on a connection reads nothing more.
 pub const MAX_OUTBOX_OWNED_BYTES: usize = 256 << 10;
 
-/// The same of a discovery session, which may be anyone's. Honest initiators ask for one thing at a time.
+/// PDUs in the outbox of a discovery session, which may be anyone's. Honest initiators ask for one thing at a time.
 pub const MAX_DISCOVERY_OUTBOX_PDUS: usize = 128;
 
-/// The same of its bytes.
+/// Bytes in the outbox of a discovery session.
 pub const MAX_DISCOVERY_OUTBOX_BYTES: usize = 32 << 10;
 
 /// Bytes that a discovery session may send ahead of what is answered. A connection that sends more is closed.
@@ -96,7 +97,7 @@ pub const MAX_RETAINED_STATUSES: usize = 1024;
 /// Bytes of sent data that a target keeps for the same time, on one connection. Of more, the oldest cannot be sent again.
 pub const MAX_RETAINED_BYTES: usize = 64 << 20;
 
-/// The same of echoes, text and the like.
+/// Retained bytes of echoes, text and the like.
 pub const MAX_RETAINED_OWNED_BYTES: usize = 256 << 10;
 
 /// How long nothing of a task's data may come before it is asked for again, where damage may cost whole PDUs: the R2T or the
@@ -122,7 +123,7 @@ pub const ASK_RETAINED_BYTES: usize = 4 << 20;
 /// data is rarely here as a whole.
 pub const MAX_AT_ONCE_BYTES: u32 = 16 * 1024;
 
-/// What is left of a data segment must be this long to be received straight into its place. Below, one large receive that
+/// The rest of a data segment that is long enough to be received straight into its place. Below, one large receive that
 /// holds many PDUs is cheaper.
 pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
 
@@ -174,7 +175,8 @@ pub const MAX_COMMANDS: usize = 2048;
 /// Requests other than commands (task management, pings, text, logout) that wait for their answer.
 pub const MAX_REQUESTS: usize = MAX_DRIVER_REQUESTS + 2 * MAX_SESSION_CONNECTIONS as usize + MAX_REASSIGNMENTS;
 
-/// Of these, what the driver may ask for. The rest is for our own pings and the logouts: one of each on every connection.
+/// Requests that the driver may ask for. The rest is for our own pings and the logouts: one of each on every
+/// connection.
 pub const MAX_DRIVER_REQUESTS: usize = 62;
 
 /// Tasks of lost connections that are being reassigned at once: fewer than the immediate requests that targets take.

@@ -36,7 +36,7 @@ impl Distance {
         self.left == 0
     }
 
-    /// Of `len` bytes, those that come before the next marker.
+    /// The part of `len` bytes before the next marker.
     fn before_marker(self, len: usize) -> usize {
         len.min(self.left as usize)
     }
@@ -89,7 +89,7 @@ pub(crate) enum PointerError {
     Outside(u32),
 }
 
-/// What a marker says, in a stream whose PDUs have at most `max_pdu_len` bytes.
+/// The content of a marker, in a stream whose PDUs have at most `max_pdu_len` bytes.
 fn pointer(marker: [u8; MARKER_LEN], max_pdu_len: usize) -> Result<u32, PointerError> {
     let both = u64::from_be_bytes(marker);
     // The two lowest bits are reserved and taken as 0.

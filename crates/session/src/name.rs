@@ -9,7 +9,7 @@ use crate::limits::{MAX_LOCAL_NAME_BYTES, MAX_NAME_BYTES};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It would be one in lower case.
+    /// The name would be valid in lower case.
     #[error(
         "{name:?} has capitals; write {lower:?}, which is its normal form (RFC 3722). Initiators that write capitals find it all the same"
     )]
@@ -19,10 +19,10 @@ pub enum NameError {
         /// The name in normal form.
         lower: String,
     },
-    /// It has no type, or characters that names do not have.
+    /// The name has no type, or characters that names do not have.
     #[error("{0:?} is not an iSCSI name; write one such as iqn.2026-11.org.example:disk1")]
     NotAName(String),
-    /// It is longer than names may be.
+    /// The name is longer than names may be.
     #[error("an iSCSI name has at most {MAX_NAME_BYTES} bytes, and this has {0}")]
     TooLong(usize),
 }

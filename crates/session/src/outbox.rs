@@ -72,7 +72,7 @@ impl Part {
         (is_headers && self.ended_pdus > 0).then(|| self.head_len / u32::from(self.ended_pdus))
     }
 
-    /// What is in memory of its segment, or where it lies in a file.
+    /// The part of its segment in memory, or its place in a file.
     #[inline]
     fn segment(&self) -> PayloadRef<'_> {
         match &self.segment {
@@ -90,7 +90,7 @@ pub(crate) struct Outbox {
     inline: Inline,
     /// Headers without data that follow each other may be one part.
     joins_headers: bool,
-    /// What follows the queue, while more is written.
+    /// The bytes behind the queue, while more is written.
     sheet: Option<Sheet>,
     /// Bytes of the first part that the socket has already taken.
     front_sent: usize,
@@ -296,7 +296,7 @@ impl Outbox {
         std::mem::take(&mut self.queued_pdus)
     }
 
-    /// What is to be sent, in order; nothing is empty.
+    /// The pieces to be sent, in order; none is empty.
     #[inline]
     pub(crate) fn pieces(&self) -> Pieces<'_> {
         let sheet = self.sheet.as_ref().map(Sheet::bytes);
@@ -310,7 +310,7 @@ impl Outbox {
         }
     }
 
-    /// The same, where nothing is in files.
+    /// The slices to be sent, where nothing is in files.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces().map(|piece| match piece {
             PayloadRef::Bytes(bytes) => bytes,
@@ -449,10 +449,10 @@ pub(crate) struct Pieces<'a> {
     parts: vec_deque::Iter<'a, Part>,
     /// Heads and tails that are still to come.
     inline: &'a [u8],
-    /// What follows the bytes that came last, and how long the tail behind it is.
+    /// The segment behind the last bytes, and the length of the tail behind it.
     segment: Option<PayloadRef<'a>>,
     tail_len: u8,
-    /// What comes behind all parts.
+    /// The bytes behind all parts.
     sheet: Option<&'a [u8]>,
     /// Bytes that have been sent.
     skip: usize,

@@ -18,12 +18,13 @@ pub struct OutgoingPdu {
     pub block_len: u16,
 }
 
-/// What a transport that keeps PDUs apart has taken, and its peer has not acknowledged: all from the first PDU on of which something is missing.
+/// The PDUs that a transport which keeps PDUs apart has taken, and its peer has not acknowledged: all from the first
+/// PDU on with a missing byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unacknowledged {
     /// Bytes of these PDUs.
     pub bytes: usize,
-    /// Of that, bytes of data segments.
+    /// The bytes of data segments in it.
     pub data_bytes: usize,
 }
 

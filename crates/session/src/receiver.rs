@@ -35,7 +35,7 @@ pub(crate) struct FrontPdu<'a> {
     head: &'a [u8],
     /// The data segment with its pad and its digest, if it is here to its last byte.
     segment: Option<&'a [u8]>,
-    /// What was received behind it; behind the header when the data segment is not here.
+    /// The bytes received behind it; behind the header when the data segment is not here.
     rest: &'a [u8],
 }
 
@@ -95,7 +95,7 @@ impl Receiver {
         }
     }
 
-    /// What holds from the next header on.
+    /// Sets the digests and the longest data segment from the next header on.
     pub(crate) fn configure(&mut self, header_digest: bool, data_digest: bool, max_segment_len: u32) {
         self.header_digest = header_digest;
         self.data_digest = data_digest;
@@ -107,7 +107,7 @@ impl Receiver {
         self.max_segment_len = max_segment_len as usize;
     }
 
-    /// What has been received since this was asked last.
+    /// The traffic received since the last call.
     pub(crate) fn take_traffic(&mut self) -> Traffic {
         std::mem::take(&mut self.traffic)
     }

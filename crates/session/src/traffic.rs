@@ -1,4 +1,4 @@
-//! What a connection has moved, counted.
+//! The counts of a connection's traffic.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,13 +29,13 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// What has been moved since `earlier`.
+    /// The traffic since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.zip(earlier, u64::saturating_sub)
     }
 
-    /// What two have moved together.
+    /// The sum of two traffics.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         self.zip(other, u64::saturating_add)
@@ -108,7 +108,7 @@ impl SharedTraffic {
         add(&self.data_digest_errors, moved.data_digest_errors);
     }
 
-    /// What was added so far.
+    /// The sum so far.
     pub fn read(&self) -> Traffic {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Traffic {

@@ -60,7 +60,7 @@ pub struct FileStore {
     /// The file system reads from its page cache alone when it is asked to; false from its first refusal on.
     reads_cached: AtomicBool,
     identity: FileIdentity,
-    /// What was made since the store was opened or kept last.
+    /// The space and files that were made since the store was opened or kept last.
     made: Mutex<Vec<Made>>,
     tentative: AtomicBool,
 }

@@ -91,7 +91,7 @@ impl MemoryStore {
         (len_bytes <= Self::MAX_LEN_BYTES).then(|| Self { len_bytes, granularity_bytes: SECTOR_LEN, groups: groups() })
     }
 
-    /// The same store with requests exact to the byte, for blocks that are no whole number of sectors.
+    /// The store with requests exact to the byte, for blocks that are no whole number of sectors.
     #[must_use]
     pub fn exact(self) -> Self {
         Self { granularity_bytes: 1, ..self }

@@ -235,7 +235,7 @@ pub struct Outcome {
     pub result: Result<(), StoreError>,
     /// The buffer of a read or write.
     pub buffer: Option<Buffer>,
-    /// What a read has found, in place of its buffer. Only where the buffer [allowed](Buffer::allow_loan) it.
+    /// The bytes of a read, in place of its buffer. Only where the buffer [allowed](Buffer::allow_loan) it.
     pub loan: Option<Loan>,
 }
 

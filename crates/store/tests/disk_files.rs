@@ -1,4 +1,4 @@
-//! What happens to files and devices below a disk: lengths, locks, full file systems, and what a refused opening leaves.
+//! Events of files and devices below a disk: lengths, locks, full file systems, and the rest of a refused opening.
 
 #![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
 

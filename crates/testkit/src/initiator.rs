@@ -36,7 +36,7 @@ pub struct ScriptedInitiator {
     pub isid: Isid,
     /// The session that its login asks to join, and then the one that it belongs to.
     pub tsih: Tsih,
-    /// Its connection ID in the session.
+    /// The connection ID in the session.
     pub cid: Cid,
     /// The number of the next command. Connections of one session share it: a test deals them out.
     pub cmd_sn: SerialNumber,

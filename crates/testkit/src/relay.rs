@@ -23,7 +23,7 @@ pub struct Relay {
 struct Shared {
     /// Where bytes are passed on to. Without one, connections are accepted and closed.
     target: Mutex<Option<SocketAddr>>,
-    /// Both ends of the open connections, by their number.
+    /// The two ends of the open connections, by their number.
     open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
     accepted: AtomicU64,
     /// Bytes from clients, and to them.
@@ -39,7 +39,7 @@ struct Shared {
     goes_on: Condvar,
 }
 
-/// What is not passed on.
+/// The bytes that are not passed on.
 #[derive(Default)]
 struct Held {
     /// Nothing is taken from the clients of connections before this one.

@@ -67,7 +67,7 @@ impl Answer {
 type Change<T> = Box<dyn Fn(&mut T) + Send + Sync>;
 type ChangeCommand = Box<dyn Fn(&ScsiCommand, &mut Answer) + Send + Sync>;
 
-/// What a target answers in place of the truth. The default changes nothing.
+/// The lies of a target in place of the truth. The default changes nothing.
 pub struct Script {
     /// Changes login responses.
     pub login: Change<LoginAnswer>,

@@ -51,7 +51,7 @@ const DRAIN_GAIN: f64 = 0.5;
 pub struct InFlight<const KINDS: usize> {
     bounds: RangeInclusive<usize>,
     limit: usize,
-    /// What the limit is, or grows to.
+    /// The limit, or the value to which it grows.
     goal: usize,
     kinds: [Kind; KINDS],
     round: Round,
@@ -73,7 +73,7 @@ enum Phase {
     Measuring,
 }
 
-/// What is known of one kind of request.
+/// The facts about one kind of request.
 #[derive(Debug, Clone, Default)]
 struct Kind {
     /// The shortest since the queues were last drained.
@@ -82,7 +82,7 @@ struct Kind {
     latency_of_round: Option<Duration>,
     /// Requests per second in the last rounds.
     rates: VecDeque<f64>,
-    /// Those of this round.
+    /// The requests of this round that have ended.
     ended: u32,
 }
 

@@ -7,7 +7,7 @@ use crate::path::{Path, Target};
 use crate::settings::{Settings, Transfer};
 use crate::tcp;
 
-/// What keeps a session from more throughput.
+/// The limit of a session's throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// The line is full.
@@ -37,7 +37,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What the model says of a session, with the terms it is made of.
+/// The model's prediction for a session, with the terms it is made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
     /// Bytes of data per second.
@@ -46,7 +46,7 @@ pub struct Prediction {
     pub limit: Limit,
     /// The time of one request that is alone.
     pub request_time: Duration,
-    /// Of that, the time that its bytes need on the line.
+    /// The part of that time which its bytes need on the line.
     pub serialisation: Duration,
     /// Round trips of one request.
     pub trips: u32,

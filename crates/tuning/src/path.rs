@@ -1,4 +1,4 @@
-//! What lies between an initiator and a target, and what the target contributes.
+//! The path between an initiator and a target, and the target's contribution.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl Path {
     }
 }
 
-/// What a target contributes to the time of a command, and what it allows.
+/// The contribution of a target to the time of a command, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
     /// Commands that a session may have in flight (MaxCmdSN - ExpCmdSN + 1).

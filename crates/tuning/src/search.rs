@@ -10,7 +10,7 @@ const GOOD_ENOUGH: f64 = 0.98;
 /// The spare requests in flight for each one that the closed form asks for: responses do not come evenly.
 const SPARE: f64 = 1.5;
 
-/// What the search may use.
+/// The bounds of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of a block of the device. Requests are whole blocks.
@@ -23,9 +23,9 @@ pub struct Bounds {
     pub max_connections: u32,
     /// Bytes of requests in flight.
     pub max_in_flight_bytes: u64,
-    /// Both ends agree to InitialR2T=No.
+    /// Whether both ends agree to InitialR2T=No.
     pub may_send_unsolicited: bool,
-    /// Both ends agree to ImmediateData=Yes.
+    /// Whether both ends agree to ImmediateData=Yes.
     pub may_send_immediate: bool,
     /// FirstBurstLength that the target takes.
     pub max_first_burst_len: u64,
@@ -40,7 +40,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// What two ends of this project agree on.
+    /// The agreement of two ends of this project.
     fn default() -> Self {
         Self {
             block_len: 512,
@@ -72,7 +72,8 @@ impl Bounds {
         (len - len % block_len).max(block_len)
     }
 
-    /// What costs nothing: data goes unsolicited where that is allowed, and bursts are as long as both ends take.
+    /// The settings that cost nothing: data goes unsolicited where that is allowed, and bursts are as long as both ends
+    /// take.
     pub(crate) fn keys(&self) -> Settings {
         Settings {
             initial_r2t: !self.may_send_unsolicited,

@@ -1,4 +1,4 @@
-//! What a user can set: the session's parameters and what is kept in flight.
+//! The settings of a user: the session's parameters and the load in flight.
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What one TCP connection carries under loss.
+//! The rate of one TCP connection under loss.
 
 use crate::path::{CongestionControl, Path};
 

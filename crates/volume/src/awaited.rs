@@ -19,7 +19,7 @@ use crate::shared::Shared;
 struct Waiting {
     request: Arc<Request>,
     piece: Range<u64>,
-    /// What to say when the key does not come.
+    /// The error when the key does not come.
     error: OpenError,
     epoch: u32,
     since: Instant,

@@ -1,10 +1,10 @@
-//! What an open volume has done so far.
+//! The counts of an open volume so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lunette_quanta::Reason;
 
-/// What an open volume has done since it was opened, in quanta unless a field says otherwise.
+/// The counts of an open volume since it was opened, in quanta unless a field says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Sealed for writes.

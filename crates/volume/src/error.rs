@@ -9,10 +9,10 @@ use crate::AnchorError;
 /// Why a volume cannot be found, made, opened or kept in order.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// There is no header of a volume on the unit, nor a damaged one.
+    /// The unit has no header of a volume, not even a damaged one.
     #[error("there is no encrypted volume on this unit; check which unit it is, or format it")]
     NoVolume,
-    /// There is a header, and it cannot be used; the other copy cannot, either.
+    /// The header cannot be used, and neither can its other copy.
     #[error("no copy of the volume's header can be used: {0}")]
     Header(#[from] HeaderError),
     /// The unit was to be formatted, and has a volume already.
@@ -45,13 +45,13 @@ pub enum VolumeError {
         size: u64,
         /// Bytes of the unit's block.
         block_len: u32,
-        /// What would fit.
+        /// The placement that would fit.
         remedy: &'static str,
     },
     /// The unit, or the volume as it was opened, refuses writes.
     #[error("the volume is read only")]
     ReadOnly,
-    /// Both tails of the journal of a packed volume are damaged.
+    /// The two tails of the journal of a packed volume are damaged.
     #[error(
         "both tails of the volume's journal are damaged, so the quanta that were written last cannot be told from older ones; recover the volume with force"
     )]

@@ -1,4 +1,4 @@
-//! What a unit holds.
+//! The content of a unit.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ impl Found {
         &self.bytes[self.header.copy() as usize]
     }
 
-    /// What each copy of the header holds.
+    /// The content of each copy of the header.
     pub fn copies(&self) -> &[Result<Header, HeaderError>; 2] {
         &self.copies
     }

@@ -162,7 +162,7 @@ impl Volume {
         *self.shared.header()
     }
 
-    /// What the volume has done so far.
+    /// The counts of the volume so far.
     pub fn counts(&self) -> Counts {
         self.shared.tally.counts()
     }

@@ -229,7 +229,7 @@ pub(crate) fn block_len(layout: &Layout) -> u64 {
     }
 }
 
-/// The same failure for several requests.
+/// Copies of one failure for several requests.
 pub(crate) fn shared_failure(error: StoreError) -> impl Fn() -> StoreError {
     let (kind, error) = match error {
         StoreError::NoSpace => (Kind::NoSpace, None),

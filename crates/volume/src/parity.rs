@@ -31,7 +31,7 @@ pub(crate) struct ParityUnit {
     volume: Arc<OnceLock<Weak<Shared>>>,
 }
 
-/// What the thread is to do.
+/// The work for the thread.
 enum Job {
     /// A request that changes the quanta of the range.
     Change(Op, Range<u64>, Completion),
@@ -41,15 +41,15 @@ enum Job {
     Scrub(u64, Sender<Result<GroupState, StoreError>>),
 }
 
-/// What a scrub found of a group.
+/// The state of a group, as a scrub found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GroupState {
     Whole,
-    /// This many data EDUs were repaired.
+    /// The scrub repaired this many data EDUs.
     Repaired(u64),
     /// All data EDUs are intact, and the parity was not theirs. It is now.
     Encoded,
-    /// This many data EDUs are damaged, and stay so.
+    /// The group has this many damaged data EDUs, which stay so.
     Lost(u64),
 }
 

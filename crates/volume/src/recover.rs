@@ -14,7 +14,7 @@ use crate::shared::Place;
 use crate::unit::{Unit, doing};
 use crate::{Anchor, Found, OpenOptions, Volume, VolumeError};
 
-/// What to do about a journal whose two tails are damaged, or that has lost records that had been flushed.
+/// The choice for a journal whose two tails are damaged, or that has lost records that had been flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TailLoss {
     /// Leave the volume as it is, and say so.
@@ -26,7 +26,7 @@ pub enum TailLoss {
     Force,
 }
 
-/// What [`recover`] has done.
+/// The work of [`recover`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
     /// Quanta that were moved from the journal to their places.

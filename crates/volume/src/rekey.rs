@@ -17,7 +17,7 @@ use crate::{Progress, Volume, VolumeError};
 /// Quanta that are rewritten together, and that no other request changes meanwhile.
 const REWRITTEN_TOGETHER: u64 = 64;
 
-/// What [`rekey`] has done.
+/// The work of [`rekey`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rekeyed {
     /// Quanta that were sealed with the newest key.

@@ -12,7 +12,7 @@ use lunette_store::{Completion, CompletionSink, Outcome, StoreError};
 use crate::ranges::ClaimId;
 use crate::shared::Shared;
 
-/// What a request is about.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Read,

@@ -4,7 +4,7 @@ use crate::parity::GroupState;
 use crate::unit::doing;
 use crate::{Progress, Volume, VolumeError};
 
-/// What [`scrub`] has found and done.
+/// The findings and repairs of [`scrub`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scrubbed {
     /// Parity groups of the volume.

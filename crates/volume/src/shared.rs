@@ -1,4 +1,4 @@
-//! What the parts of an open volume share.
+//! The state that the parts of an open volume share.
 
 use std::io;
 use std::ops::Range;
@@ -27,7 +27,7 @@ static ZEROES: [u8; 16 << 10] = [0; 16 << 10];
 /// An open volume, which its handle and its requests hold.
 pub(crate) struct Shared {
     pub(crate) inner: Arc<dyn Store>,
-    /// That the unit is kept with parity; it is `inner` then.
+    /// The unit with parity, if it has one; it is `inner` then.
     pub(crate) parity: Option<Arc<ParityUnit>>,
     pub(crate) place: Place,
     pub(crate) size: QuantumSize,
@@ -226,7 +226,7 @@ impl Shared {
         }
     }
 
-    /// What to seal some quanta of a request with.
+    /// The values to seal some quanta of a request with.
     pub(crate) fn sealing(&self, position: u64) -> Result<Sealing, StoreError> {
         let seed = random_seed().map_err(io::Error::other)?;
         Ok(Sealing { position, version: self.versions.next(), seed })

@@ -28,7 +28,7 @@ static ZEROES: [u8; MAX_QUANTUM_LEN] = [0; MAX_QUANTUM_LEN];
 /// Bad quanta that a [`Report`] lists; the others are only counted.
 pub const MAX_BAD: usize = 1000;
 
-/// What is wrong with a quantum.
+/// The fault of a quantum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     /// The unit failed to read it.
@@ -37,7 +37,7 @@ pub enum Verdict {
     Damaged,
     /// All zeroes in a volume without holes.
     Hole,
-    /// There is no key of its epoch. Without keys: an epoch that the header does not know.
+    /// No key of the quantum's epoch is known. Without keys: an epoch that the header does not know.
     UnknownEpoch,
     /// Wrong tag. Only seen with keys.
     NotAuthentic,
@@ -48,26 +48,27 @@ pub enum Verdict {
 /// A quantum that is not whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bad {
-    /// Its number in the volume.
+    /// The number of the quantum in the volume.
     pub position: u64,
-    /// What is wrong with it.
+    /// The fault of the quantum.
     pub verdict: Verdict,
 }
 
-/// What is in the journal of a packed volume.
+/// The content of the journal of a packed volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalState {
     /// Nothing that is needed.
     Empty,
     /// Content of this many quanta, which the next client to open the volume takes from there.
     Quanta(u64),
-    /// This many records that had been flushed are damaged or gone. The quanta were verified as the other records have them.
+    /// The journal has lost this many records that had been flushed, or they are damaged. The quanta were verified as
+    /// the other records have them.
     RecordsLost(u64),
-    /// Both tails are damaged. The quanta were verified as they are in their places.
+    /// The journal's two tails are damaged. The quanta were verified as they are in their places.
     TailLost,
 }
 
-/// What [`verify`] has found.
+/// The findings of [`verify`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Quanta of the volume.
@@ -76,7 +77,8 @@ pub struct Report {
     pub intact: u64,
     /// Quanta without content, in a volume that may have such.
     pub holes: u64,
-    /// Of the quanta that are whole, those that are not of the newest epoch of the keys, or without keys of the header: [`rekey`](crate::rekey) rewrites them.
+    /// The whole quanta that are not of the newest epoch of the keys, or without keys of the header:
+    /// [`rekey`](crate::rekey) rewrites them.
     pub older_epochs: u64,
     /// Quanta that are not whole, by what is wrong with them.
     pub bad: BTreeMap<Verdict, u64>,

@@ -15,7 +15,7 @@ use crate::ranges::ClaimId;
 use crate::request::Request;
 use crate::shared::Shared;
 
-/// What the thread is to do.
+/// The work for the thread.
 pub(crate) enum Job {
     /// Go on with a request at this quantum.
     Go(Arc<Request>, u64),

@@ -41,7 +41,7 @@ const MAX_CALLS: usize = 300;
 /// Memory for the data of tasks with odd tags.
 const PLACE_LEN: usize = 4096;
 
-/// What is above: it counts what it is given.
+/// The layer above: it counts what it is given.
 struct Above {
     place: Box<[u8; PLACE_LEN]>,
     takes: bool,

@@ -54,7 +54,7 @@ fn fill(random: &mut Random, bytes: &mut [u8]) {
     bytes.fill_with(|| random.byte());
 }
 
-/// What is wanted encrypted.
+/// The encryption that is wanted.
 fn seal(number: u32) -> Seal {
     if number & 2 == 0 { Seal::Headers } else { Seal::Everything }
 }
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// What the server answers is never longer than what it got.
+    /// The answer of the server, which is never longer than what it got.
     fn answer(&mut self, bytes: &[u8], from: &Address) -> Option<Vec<u8>> {
         let random = &mut self.random;
         let entropy = &mut |bytes: &mut [u8]| fill(random, bytes);

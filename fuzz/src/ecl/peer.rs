@@ -14,7 +14,7 @@ use crate::input::Input;
 const ITS_NUMBER: u32 = 7;
 const OUR_NUMBER: u32 = 9;
 
-/// What an input may change of a packet: bits of a byte. Without, the fields are those of an honest peer.
+/// The changes of an input to a packet: bits of a byte. Without, the fields are those of an honest peer.
 mod changes {
     pub(super) const NUMBER: u8 = 1;
     pub(super) const ACKNOWLEDGED: u8 = 2;
@@ -33,7 +33,7 @@ pub(super) struct Peer {
     next_number: u64,
     /// Where its honest stream goes on.
     stream_end: u64,
-    /// What it has heard of last.
+    /// The largest number it has heard of.
     largest: u64,
     /// The last number and credit of the association.
     numbers: Option<u64>,
@@ -50,12 +50,12 @@ fn secret() -> ExchangeSecret {
     ExchangeSecret::new(&[3; 64], b"of a fuzzer")
 }
 
-/// What both sides know after the login.
+/// The common knowledge of both sides after the login.
 pub(super) fn binding() -> Binding {
     Binding::new("iqn.2026-11.example:i", "iqn.2026-11.lunette:disk", None, None)
 }
 
-/// What the handshake has given to the end under test.
+/// The result of the handshake for the end under test.
 pub(super) fn established(role: Role) -> Established {
     Established {
         peer_seal: Seal::Headers,

@@ -1,4 +1,4 @@
-//! What the initiator has sent, as the toy must know it.
+//! The PDUs of the initiator, as the toy must know them.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use lunette_pdu::{Ahs, BHS_LEN, Bhs, InitiatorPdu, InitiatorTaskTag};
 use lunette_session::keys::{Digest, Parameters};
 use lunette_testkit::Format;
 
-/// What the initiator has sent, PDU by PDU, as far as it can be told.
+/// The PDUs of the initiator, one by one, as far as they can be told.
 #[derive(Default)]
 pub(super) struct Inbound {
     bytes: Vec<u8>,
     /// Bytes of the login requests that were answered.
     pub(super) login_len: usize,
-    /// Their keys.
+    /// The keys of the login.
     pub(super) keys: Vec<u8>,
-    /// What was negotiated, once the login has ended.
+    /// The negotiated parameters, once the login has ended.
     parameters: Option<Parameters>,
     /// The longest data segment that the target ever wanted to declare.
     pub(super) longest_segment: u32,

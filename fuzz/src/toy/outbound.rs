@@ -1,4 +1,4 @@
-//! What the target has sent, held against the standard.
+//! The PDUs of the target, held against the standard.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use lunette_testkit::Format;
 use super::inbound::{Inbound, format};
 use crate::marked::{self, Stream};
 
-/// What the target has sent, checked PDU by PDU.
+/// The PDUs of the target, checked one by one.
 #[derive(Default)]
 pub(super) struct Outbound {
     buffered: Vec<u8>,
@@ -25,13 +25,13 @@ pub(super) struct Outbound {
     pub(super) exp_cmd_sn: Option<SerialNumber>,
     max_cmd_sn: Option<SerialNumber>,
     pub(super) r2ts: Vec<R2t>,
-    /// What was asked for under each.
+    /// The data that was asked for under each tag.
     transfer_tags: HashMap<u32, (InitiatorTaskTag, u32, u32, u32)>,
     pub(super) opcodes: HashSet<Opcode>,
     /// Bytes of the login.
     login_len: usize,
     markers: Option<Stream>,
-    /// What was sent after the login, without markers.
+    /// The bytes sent after the login, without markers.
     pub(super) transcript: Vec<u8>,
 }
 
@@ -182,7 +182,7 @@ impl Outbound {
     }
 }
 
-/// What the target's answers say, and the longest segment that the initiator has declared.
+/// The agreement by the target's answers, and the longest segment that the initiator has declared.
 fn agreed(requests: &[u8], answers: &[u8]) -> Parameters {
     let mut parameters = heard(answers);
     // Seen from the target's side.

@@ -12,7 +12,7 @@ use super::{TARGET, block_cdb, command, login_request};
 /// The most bytes that it reads at once: a few of its reads leave no buffers to others.
 const READ_BLOCKS: u32 = 8192;
 
-/// Its connection. It looks at no answer.
+/// A rival with its connection. It looks at no answer.
 pub(crate) struct Rival {
     wire: UnixStream,
     next_cmd_sn: SerialNumber,

@@ -38,7 +38,7 @@ pub(crate) struct Server {
     pub(super) now: Instant,
     /// When it wants to be stepped again.
     pub(super) next: Option<Instant>,
-    /// It has ended with a stop.
+    /// Whether it has ended with a stop.
     pub(super) stopped: bool,
 }
 

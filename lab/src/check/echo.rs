@@ -12,11 +12,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv
 pub(crate) const PACKET_BYTES: u32 = 28;
 const ECHO_REPLY: u8 = 0;
 const ECHO: u8 = 8;
-/// As many as end in this time, within these bounds.
+/// The time that the exchanges of a check fill, within these bounds.
 const TIME: Duration = Duration::from_secs(1);
 const FEWEST: u32 = 3;
 const MOST: u32 = 50;
-/// What an answer may take longer than it should.
+/// The time that an answer may take longer than it should.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Measures round trips one after another, from the calling thread's network namespace.

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const CHUNK: usize = 256 << 10;
 /// Fills the rate without pacing, and every system has it.
 const CONGESTION_CONTROL: &str = "cubic";
-/// What other connections would learn from this one.
+/// The setting that keeps other connections from learning from this one.
 const NO_METRICS: &str = "net.ipv4.tcp_no_metrics_save";
 
 /// Payload per second that arrives at the far end, with windows of up to that many bytes. It is measured for `least` at

@@ -27,7 +27,7 @@ const MOST_PER_SECOND: u64 = 100_000;
 const BURST: u64 = 32;
 /// The receiver's memory: a packet takes less than a kibibyte of it.
 const RECEIVE_BUFFER: usize = (MOST as usize) << 10;
-/// What a packet may take longer than it should.
+/// The time that a packet may take longer than it should.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Deviations from the mean that are unlikely by chance.
 const DEVIATIONS: f64 = 5.0;

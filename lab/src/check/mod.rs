@@ -1,4 +1,4 @@
-//! What the emulator measures of itself before it is used: its errors on this machine, now.
+//! The emulator's measurements of itself before it is used: its errors on this machine, now.
 //!
 //! Round trips and throughput are measured over a link like the one asked for, but without loss, jitter and reordering
 //! and with a queue for any TCP, so that they show the emulator and not the link. Losses are counted on the link asked
@@ -23,11 +23,11 @@ pub(crate) use losses::Losses;
 pub(crate) const LEAST_SHARE: f64 = 0.97;
 /// IP and TCP headers with time stamps.
 const TCP_HEADERS: u16 = 52;
-/// What the queue holds for the throughput, in round trips and in bytes.
+/// The queue for the throughput, in round trips and in bytes.
 const QUEUE_ROUND_TRIPS: u64 = 4;
 const LEAST_QUEUE_BYTES: u64 = 4 << 20;
 
-/// What was measured.
+/// The measurements.
 #[derive(Serialize)]
 pub(crate) struct Check {
     pub(crate) idle: Idle,
@@ -45,7 +45,7 @@ pub(crate) struct Idle {
     pub(crate) most_ms: f64,
 }
 
-/// What one TCP connection carries that always has something to send, from the command's end.
+/// The throughput of one TCP connection that always has something to send, from the command's end.
 #[derive(Serialize)]
 pub(crate) struct Throughput {
     /// Payload in bits per second.
@@ -82,7 +82,7 @@ pub(crate) fn run(pair: &Pair, link: &EachWay<Settings>, mtu: u16) -> Result<Che
     Ok(Check { idle, tcp, loss })
 }
 
-/// The same direction without what is random, and with a queue for any TCP.
+/// The direction without randomness, and with a queue for any TCP.
 fn clean(settings: &Settings, link: &EachWay<Settings>) -> Settings {
     let bytes_per_round_trip = bytes_per(round_trip(link), settings);
     Settings {
@@ -98,7 +98,7 @@ fn round_trip(link: &EachWay<Settings>) -> Nanos {
     link.there.delay + link.back.delay
 }
 
-/// What the line sends in that time.
+/// The bytes that the line sends in that time.
 fn bytes_per(time: Nanos, settings: &Settings) -> u64 {
     settings.bits_per_second.map_or(0, |rate| (u128::from(rate) * u128::from(time) / 8_000_000_000) as u64)
 }

@@ -1,4 +1,4 @@
-//! What the paper claims, and whether the measurements say so.
+//! The claims of the paper, and whether the measurements support them.
 
 use super::figures::figure;
 use super::paper::Claim;
@@ -10,9 +10,9 @@ use super::report::Report;
 use super::spec::{BESIDE, Data, Wire};
 use crate::experiment::Table;
 
-/// What counts as the paper's gain: half of its 63%.
+/// The threshold of the paper's gain: half of its 63%.
 const GAIN: f64 = 1.3;
-/// What counts as equal.
+/// The threshold of equality.
 const EQUAL: f64 = 0.1;
 
 /// A verdict with its figures. `None` where cells are missing.
@@ -153,7 +153,7 @@ impl Report<'_> {
         Some((quanta < tunnel, text))
     }
 
-    /// What the paper did not claim: loss, and other flows.
+    /// The results beyond the paper: loss, and other flows.
     pub(super) fn beyond(&self) -> Table {
         let mut table = Table::new(["question", "answer"]);
         for (round_trip_ms, loss_percent) in LOSSES {

@@ -194,7 +194,7 @@ impl Report<'_> {
         Plot { panels: panels.into(), x_label: "bytes of a quantum", y_label: "MB/s", scale: Scale::FromZero }
     }
 
-    /// What encryption costs.
+    /// The cost of encryption.
     pub(super) fn encryption(&self) -> Table {
         let kinds = BOTH.into_iter().flat_map(|on| BOTH.map(|write| (on, write)));
         let heads = kinds.clone().map(|(on, write)| format!("{}, {}", kind(write), offloads(on)));
@@ -206,7 +206,7 @@ impl Report<'_> {
         table
     }
 
-    /// What loss does over a distance.
+    /// The effect of loss over a distance.
     pub(super) fn distant(&self) -> Table {
         let heads = DISTANT.map(|system| format!("{}, MB/s", system.name));
         let mut table = Table::new(
@@ -242,7 +242,7 @@ impl Report<'_> {
         Plot { panels: panels.into(), x_label: "round trip and loss", y_label: "MB/s", scale: Scale::FromZero }
     }
 
-    /// What shares a bottleneck with one TCP connection.
+    /// The sharing of a bottleneck with one TCP connection.
     pub(super) fn shared(&self) -> Table {
         let mut table = Table::new(["beside one TCP connection", "RTT, ms", "its own, MB/s", "TCP's, MB/s", "ratio"]);
         for (round_trip_ms, system) in SHARED_MS.into_iter().flat_map(|ms| SHARING.map(|system| (ms, system))) {

@@ -50,7 +50,7 @@ pub(super) const QUANTA_CARRIERS: [(&str, Carrier); 2] =
 pub(super) const ISCSI_QUANTA: System = system("iSCSI with encrypted quanta", TCP, Data::Encrypted);
 pub(super) const TUNNEL: System = system("iSCSI inside WireGuard", Carrier::WireGuard, Data::Plain);
 pub(super) const ECL_QUANTA: System = system("ECL with encrypted quanta", Carrier::Ecl, Data::Encrypted);
-/// What encryption costs, at [`JUMBO`].
+/// The systems that show the cost of encryption, at [`JUMBO`].
 pub(super) const ENCRYPTION: [System; 7] = [
     ISCSI,
     ISCSI_QUANTA,
@@ -62,7 +62,7 @@ pub(super) const ENCRYPTION: [System; 7] = [
 ];
 
 pub(super) const ECL_BBR: System = system("ECL with BBR", Carrier::EclBbr, Data::Plain);
-/// What loss does.
+/// The systems that show the effect of loss.
 pub(super) const DISTANT: [System; 6] = [
     ISCSI,
     system("iSCSI, 8 connections", Carrier::Iscsi { connections: 8 }, Data::Plain),
@@ -73,7 +73,7 @@ pub(super) const DISTANT: [System; 6] = [
 ];
 pub(super) const LOSSES: [(u32, f64); 4] = [(10, 0.1), (10, 1.0), (50, 0.1), (50, 1.0)];
 
-/// What shares a bottleneck with one TCP connection.
+/// The systems that share a bottleneck with one TCP connection.
 pub(super) const SHARING: [System; 3] = [ISCSI, ECL_LONG, ECL_BBR];
 pub(super) const SHARED_MS: [u32; 2] = [10, 50];
 

@@ -1,4 +1,4 @@
-//! What one cell asks for, and the command lines that measure it.
+//! The request of one cell, and the command lines that measure it.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use crate::experiment::commands::{BLOCK_LEN, MB_PER_S, NAME, PORT, json, number,
 use crate::experiment::{Cell, Figures, Programs};
 use crate::net::STATIONS;
 
-/// What the other one of two clients carries, of cells with two.
+/// The rate of the other one of two clients, of cells with two.
 pub(super) const BESIDE: &str = "beside_mb_per_s";
 /// CPU time of the client for 1,000 bytes of payload.
 pub(super) const CLIENT_NS_PER_KB: &str = "client_ns_per_kb";
 /// Bytes of payload while CPU times were counted.
 pub(super) const BYTES: &str = "payload_bytes";
 
-/// What is read and written. It is written before it is read, so that no read is of a hole.
+/// The part of the disk that is read and written. It is written before it is read, so that no read is of a hole.
 const DISK_MIB: u64 = 32;
 /// Bytes of a request of plain disks, and of disks of quanta: sixteen blocks of 4 KiB each.
 const REQUEST_LEN: u64 = 64 << 10;
@@ -38,35 +38,35 @@ pub(super) struct Spec {
     pub(super) write: bool,
 }
 
-/// What joins both ends.
+/// The link between both ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire {
     /// A pair of Ethernet interfaces, as fast as the machine.
     Ethernet { mtu: u16, offloads: bool },
     /// An emulated link.
     Distance { round_trip_ms: u32, loss_percent: f64 },
-    /// The same, with a TCP connection that reads beside the measured one.
+    /// A shared link, with a TCP connection that reads beside the measured one.
     Shared { round_trip_ms: u32 },
 }
 
-/// What carries the commands.
+/// The carrier of the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carrier {
     /// Nothing: a file in memory is read at the near end.
     Local,
     /// iSCSI over TCP, with that many connections.
     Iscsi { connections: u8 },
-    /// The same between tgt and libiscsi, which only reads.
+    /// Plain iSCSI between tgt and libiscsi, which only reads.
     Tgt,
     /// iSCSI over TCP inside `WireGuard`, as a program (wireguard-go) provides it.
     WireGuard,
     /// The Effective Cross Layer over UDP.
     Ecl,
-    /// The same, with parity packets when packets are lost.
+    /// ECL with parity packets when packets are lost.
     EclParity,
-    /// The same, with the congestion control BBR.
+    /// ECL with the congestion control BBR.
     EclBbr,
-    /// The same, with both.
+    /// ECL with parity and BBR.
     EclBbrParity,
     /// The Effective Cross Layer over Ethernet.
     Frames,
@@ -78,7 +78,7 @@ impl Carrier {
     }
 }
 
-/// What is carried.
+/// The data that is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Data {
     /// A plain disk, in PDUs as long as both sides like.
@@ -124,7 +124,7 @@ impl Spec {
         }
     }
 
-    /// What it needs that is no part of this project.
+    /// The program of others that it needs.
     pub(super) fn program(&self) -> Option<[&'static str; 2]> {
         match self.carrier {
             Carrier::Tgt => Some(["tgtd", "iscsi-perf"]),
@@ -263,7 +263,7 @@ impl Spec {
 
 /// The network inside the tunnel.
 const TUNNEL: &str = "198.19.0";
-/// What the tunnel adds to packets, with IPv6 below.
+/// The bytes that the tunnel adds to packets, with IPv6 below.
 const TUNNEL_LEN: u16 = 80;
 
 /// Makes that end of the tunnel, near (0) or far (1): lines of the shell up to what follows them. The far end comes first, and makes the keys.

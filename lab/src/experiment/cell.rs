@@ -33,7 +33,7 @@ pub(crate) const CLIENT_CPU: &str = "client_cpu_s";
 /// Runnable processes on average over the minute before: what else the machine did.
 pub(crate) const LOAD: &str = "load";
 
-/// What a run has found, by name; the unit is part of the name.
+/// The findings of a run, by name; the unit is part of the name.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
 /// One measurement. Its text is the command that does it by hand.
@@ -59,12 +59,12 @@ pub(crate) struct Cell {
 /// The programs that cells run.
 pub(crate) struct Programs {
     lunette: PathBuf,
-    /// Their folders, to be searched first, and those of the system.
+    /// The folders of the programs, to be searched first, and those of the system.
     path: OsString,
 }
 
 impl Programs {
-    /// Those beside `lunette`, which is beside this program unless its path is given.
+    /// The programs beside `lunette`, which is beside this program unless its path is given.
     pub(crate) fn find(lunette: Option<&Path>) -> Result<Self> {
         let own = env::current_exe().context("this program has no path")?;
         let beside = own.parent().context("this program is in no folder")?;
@@ -86,13 +86,13 @@ impl Programs {
         env::split_paths(&self.path).any(|folder| folder.join(name).is_file())
     }
 
-    /// What tells one build of `lunette` from another.
+    /// The mark of a build of `lunette`.
     pub(crate) fn build(&self) -> Result<String> {
         build_of("lunette", &self.lunette)
     }
 }
 
-/// What tells one build of a program from another: its length and its CRC32C.
+/// The mark of a build of a program: its length and its CRC32C.
 pub(super) fn build_of(name: &str, path: &Path) -> Result<String> {
     let program = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(format!("{name} of {} bytes, CRC32C {:08x}", program.len(), lunette_crc32c::crc32c(&program)))
@@ -133,7 +133,7 @@ impl Cell {
         Ok(figures)
     }
 
-    /// What a line of the shell prints at the near end of a new link, and figures of that.
+    /// The output of a line of the shell at the near end of a new link, and figures of that.
     fn exchange(
         &self,
         prepare: Option<&str>,
@@ -162,7 +162,7 @@ impl Cell {
         Ok((output, figures))
     }
 
-    /// What a line of the shell prints at the near end.
+    /// The output of a line of the shell at the near end.
     fn near(exchange: &Exchange, line: &str, found: &str, programs: &Programs) -> Result<String> {
         let mut command = Command::new("timeout");
         command.args([MAX_SECONDS, "sh", "-c", line]).env("PATH", &programs.path).env("FOUND", found);
@@ -199,7 +199,7 @@ fn hurry(pair: &Pair) {
     }
 }
 
-/// As a user would type it.
+/// The command line as a user would type it.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(find) = &self.find {

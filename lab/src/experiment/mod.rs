@@ -1,4 +1,4 @@
-//! What the experiments share: many runs of `lunette-lab link`, and reports of what they found.
+//! The common part of the experiments: many runs of `lunette-lab link`, and reports of their findings.
 //!
 //! A [`Cell`] is one command line of `lunette-lab link`: the link, the server at its far end, the client at its near end. So each
 //! figure of a report comes with the command that measures it again. [`campaign`] runs cells and keeps their figures in

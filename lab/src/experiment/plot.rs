@@ -19,7 +19,7 @@ pub(crate) struct Plot {
 pub(crate) enum Scale {
     /// Logarithms, in whole decades.
     Decades,
-    /// As they are, from zero.
+    /// The values as they are, from zero.
     FromZero,
 }
 
@@ -69,9 +69,9 @@ const PANEL: (u32, u32) = (440, 380);
 const FONT: &str = "sans-serif";
 const TEXT: i32 = 13;
 const MARK: i32 = 4;
-/// What the scale from zero has above the largest value: room for the names.
+/// The room of a scale from zero above the largest value, for the names.
 const HEADROOM: f64 = 1.35;
-/// What the names take of a panel, at most: its width, and for each its height.
+/// The room of names in a panel, at most: its width, and for each its height.
 const NAMES_WIDTH: f64 = 0.4;
 const NAME_HEIGHT: f64 = 0.06;
 /// When no value is below, the scale does not begin at 1.

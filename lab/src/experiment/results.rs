@@ -16,13 +16,13 @@ use super::{Figures, Programs, machine};
 /// The figures of all runs so far, by the command that measured them.
 pub(crate) struct Results {
     runs: HashMap<String, Vec<Figures>>,
-    /// What measured them. `None` until something has.
+    /// The machine and the programs that measured them. `None` until something has.
     origin: Option<Origin>,
     /// `None` for results that are only read.
     file: Option<File>,
 }
 
-/// What measures: runs of another machine or another build have no median with these.
+/// The origin of a measurement: runs of another machine or another build have no median with these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Origin {
@@ -34,12 +34,12 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// This machine, with these programs.
+    /// The origin for this machine, with these programs.
     pub(crate) fn here(programs: &Programs) -> Result<Self> {
         Ok(Self { machine: machine::describe(), build: Some(programs.build()?) })
     }
 
-    /// This machine, with this program alone.
+    /// The origin for this machine, with this program alone.
     pub(crate) fn of_this_program() -> Result<Self> {
         let this = env::current_exe().context("this program has no path")?;
         Ok(Self { machine: machine::describe(), build: Some(build_of("lunette-lab", &this)?) })

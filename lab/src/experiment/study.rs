@@ -1,4 +1,4 @@
-//! What all experiments do alike: their options, and the way from results to a report.
+//! The common part of all experiments: their options, and the way from results to a report.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(crate) enum Size {
     Smallest,
 }
 
-/// What a campaign has found, ready to be written.
+/// The findings of a campaign, ready to be written.
 pub(crate) trait Report {
     /// The page in Markdown.
     fn page(&self) -> Result<String>;

@@ -1,4 +1,4 @@
-//! What is on its way: packets and the times at which they arrive.
+//! The packets on their way, and the times at which they arrive.
 
 use std::collections::VecDeque;
 

@@ -25,7 +25,7 @@ impl LossModel {
         Self { good_to_bad: 0.0, bad_to_good: 1.0, lost_in_bad: 1.0, lost_in_good: share }
     }
 
-    /// That share of all packets is lost, in bursts of that many packets on average.
+    /// A loss of that share of all packets, in bursts of that many packets on average.
     ///
     /// Gilbert's model: the bad state loses all packets and the good state none. `None` if there is no such
     /// model, because a burst is shorter than a packet or the gaps between bursts would be.

@@ -29,7 +29,7 @@ enum Stream {
     Reordering,
 }
 
-/// What one direction does with packets.
+/// The settings of one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     /// `None` is a line that takes no time for a packet, and has no queue.
@@ -55,7 +55,7 @@ pub(crate) struct Reordering {
     pub(crate) longer: Nanos,
 }
 
-/// What happened to the packets of one direction.
+/// The counts of packets in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Counts {
     pub(crate) offered: u64,

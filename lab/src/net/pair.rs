@@ -22,7 +22,7 @@ const DEVICE_QUEUE: u32 = 50_000;
 pub(crate) struct Pair {
     /// Where the command runs.
     pub(crate) near: End,
-    /// What the command reaches.
+    /// The end that the command reaches.
     pub(crate) far: End,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Relay {
     thread: Option<JoinHandle<Relayed>>,
 }
 
-/// What a relay did.
+/// The report of a relay.
 pub(crate) struct Relayed {
     pub(crate) ways: EachWay<OneWay>,
     /// CPU time, with that of the system for it: packets are received by the other end within the relay's writes.
@@ -47,7 +47,7 @@ pub(crate) struct Relayed {
     pub(crate) elapsed: Duration,
 }
 
-/// What a relay did in one direction.
+/// The report of a relay on one direction.
 pub(crate) struct OneWay {
     pub(crate) counts: Counts,
     /// Packets that arrived, and that the system at their end refused.

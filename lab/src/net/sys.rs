@@ -22,12 +22,12 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// What the calling thread, or for processes its children, get for themselves.
+/// The namespaces that the calling thread, or for processes its children, get for themselves.
 #[derive(Clone, Copy)]
 pub(crate) enum Unshared {
     Network,
     Mounts,
-    /// Of children alone. No thread can start afterwards in this process.
+    /// The processes of children alone. No thread can start afterwards in this process.
     Processes,
 }
 
@@ -82,12 +82,12 @@ struct EthtoolRequest {
     rest: [u8; 16],
 }
 
-/// What an interface does for the system.
+/// The work that an interface does for the system.
 #[derive(Clone, Copy)]
 pub(crate) enum Offload {
-    /// It computes and verifies checksums.
+    /// Checksums are computed and verified by it.
     Checksums,
-    /// It segments and joins packets: TSO, GSO and GRO.
+    /// Packets are segmented and joined by it: TSO, GSO and GRO.
     Segments,
 }
 
@@ -131,11 +131,11 @@ pub(crate) fn stay_on_any() -> io::Result<()> {
     rustix::thread::sched_setaffinity(None, &set).map_err(Into::into)
 }
 
-/// What may be on the way on a TCP connection.
+/// The bytes that may be on the way on a TCP connection.
 pub(crate) struct TcpWindows {
-    /// What the peer's last acknowledgement allows, in bytes.
+    /// The allowance of the peer's last acknowledgement, in bytes.
     pub(crate) sent: u32,
-    /// What this end allows its peer.
+    /// The allowance of this end for its peer.
     pub(crate) received: u32,
 }
 

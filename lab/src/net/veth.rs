@@ -12,7 +12,7 @@ use super::sys::{self, Offload};
 
 /// The MAC addresses of both ends, near and far: locally administered ones.
 pub(crate) const STATIONS: [&str; 2] = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
-/// What an interface with a rate lets pass at once, in bytes: longer than the longest packet before it is segmented.
+/// The burst of an interface with a rate, in bytes: longer than the longest packet before it is segmented.
 const BURST: u32 = 256 << 10;
 /// The longest time that a packet waits for its turn.
 const QUEUE: &str = "100ms";
@@ -21,11 +21,11 @@ const QUEUE: &str = "100ms";
 pub(crate) struct Ethernet {
     /// Bytes of the longest IP packet.
     pub(crate) mtu: u16,
-    /// They segment and join what they carry.
+    /// Whether the interfaces segment and join what they carry.
     pub(crate) segments: bool,
-    /// They stand for its checksums, which nothing computes then, because nothing damages a packet.
+    /// Whether the interfaces stand for its checksums, which nothing computes then, because nothing damages a packet.
     pub(crate) checksums: bool,
-    /// Their rates, in bits of Ethernet frames; without one they are as fast as the machine.
+    /// The rates of the interfaces, in bits of Ethernet frames; without one they are as fast as the machine.
     pub(crate) bits_per_second: Option<EachWay<u64>>,
 }
 

@@ -22,7 +22,7 @@ const START: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(10);
-/// What /proc counts CPU time in: `USER_HZ` is 100 on Linux.
+/// The unit in which /proc counts CPU time: `USER_HZ` is 100 on Linux.
 const MS_PER_TICK: u64 = 10;
 /// The state of a socket that listens, in /proc/net/tcp.
 const LISTENS: &str = "0A";

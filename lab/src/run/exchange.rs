@@ -11,7 +11,7 @@ use crate::options::Options;
 use super::children::{self, Group};
 use super::report::Traffic;
 
-/// Both ends of a link, the relay between them, and the server that `--serve` asks for.
+/// The two ends of a link, the relay between them, and the server that `--serve` asks for.
 ///
 /// Dropping it ends them in the order of the fields: the server can say goodbye over the link.
 pub(crate) struct Exchange {

@@ -1,4 +1,4 @@
-//! What the tool says: the link, its errors, and what passed over it.
+//! The output of the tool: the link, its errors, and its traffic.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ struct Command {
     traffic: Option<Traffic>,
 }
 
-/// What passed over the link.
+/// The traffic over the link.
 #[derive(Serialize)]
 pub(crate) struct Traffic {
     there: WayCounts,

@@ -20,16 +20,16 @@ pub(super) struct Cell {
     pub(super) caches: Caches,
 }
 
-/// What is done: the whole of a path, or one of its parts by itself.
+/// The work of a cell: the whole of a path, or a part of it by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Work {
     /// The initiator receives Data-In, the last with the status.
     DataIn,
-    /// The same with markers in the stream.
+    /// Data-In with markers in the stream.
     DataInMarked,
-    /// The same, the last bytes first.
+    /// Data-In with the last bytes first.
     DataInReversed,
-    /// The same in an order without order.
+    /// Data-In in a random order.
     DataInShuffled,
     /// The initiator receives an R2T and sends what it asks for.
     Solicited,
@@ -41,9 +41,9 @@ pub(super) enum Work {
     TargetDataIn,
     /// The data of Data-In goes from its segments to its buffer.
     Copy,
-    /// The same, and then the digest of each PDU's data.
+    /// A copy, and then the digest of each PDU's data.
     CopyThenDigest,
-    /// The same, digested on the way.
+    /// A copy that digests on the way.
     CopyWithDigest,
     /// The digests of data in its buffer.
     Digest,
@@ -54,7 +54,7 @@ pub(super) enum Work {
 /// How digests are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Digest {
-    /// As the crate chooses, by the CPU and the length.
+    /// The kernel that the crate chooses, by the CPU and the length.
     Shipping,
     Sarwate,
     Slicing8,

@@ -45,7 +45,7 @@ pub(super) fn end() -> u64 {
     }
 }
 
-/// What the counter counts in a second.
+/// The counts of the counter in a second.
 pub(super) fn cycles_per_second() -> f64 {
     let (clock, first) = (Instant::now(), begin());
     while clock.elapsed() < CALIBRATION {}

@@ -19,7 +19,7 @@ const SEGMENT_PAYLOAD: f64 = 1448.0;
 const PDU_OVERHEAD: f64 = 48.0 + 4.0 + 4.0;
 const LINE_BITS_PER_SECOND: f64 = 10e9;
 
-/// What the figures are made of.
+/// The data of the figures.
 pub(super) struct Figures<'a> {
     pub(super) paper: &'a Paper,
     pub(super) numbers: Numbers<'a>,
@@ -28,7 +28,7 @@ pub(super) struct Figures<'a> {
 
 /// A figure on the page.
 pub(super) struct Figure {
-    /// Its place in `report.md`, and the name of its plot.
+    /// The place of the figure in `report.md`, and the name of its plot.
     pub(super) name: &'static str,
     pub(super) table: Table,
     pub(super) plot: Option<Plot>,

@@ -1,4 +1,4 @@
-//! What a measurement prepares, and what it does then.
+//! The preparation of a measurement, and its work.
 
 use std::hint::black_box;
 
@@ -51,7 +51,7 @@ enum Action {
     Part(Work, Buffer),
 }
 
-/// What a job leaves, to be looked at when nothing is measured any more.
+/// The result of a job, to be read when nothing is measured any more.
 pub(super) enum Outcome {
     Nothing,
     Read(iscsi_initiator::Event),
@@ -158,13 +158,13 @@ impl Bench {
         Ok(Job { lane: 0, packets, data: vec![lines], action: Action::Part(work, place) })
     }
 
-    /// What is measured. Not inlined, so that callgrind can toggle on its name.
+    /// The measured part. Not inlined, so that callgrind can toggle on its name.
     #[inline(never)]
     pub(super) fn counted(&mut self, job: &mut Job) -> Outcome {
         self.do_job(job)
     }
 
-    /// The same, where callgrind does not see it.
+    /// The measured part, where callgrind does not see it.
     #[inline]
     pub(super) fn do_job(&mut self, job: &mut Job) -> Outcome {
         let lane = job.lane;

@@ -51,12 +51,12 @@ pub(crate) struct Options {
     /// Count the cell's instructions and misses under callgrind instead
     #[arg(long, requires = "cell")]
     count: bool,
-    /// What is run under callgrind
+    /// Kind of work to run under callgrind
     #[arg(long, requires = "cell", hide = true)]
     under_callgrind: bool,
 }
 
-/// Forty commands, so many times, in one process.
+/// Forty commands, this many times, in one process.
 const TIMES: usize = 5;
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! What follows from the measurements: the cost of a PDU, and its parts.
+//! The conclusions from the measurements: the cost of a PDU, and its parts.
 
 use std::cell::Cell as Counter;
 
@@ -66,7 +66,7 @@ impl<'a> Numbers<'a> {
         self.spread(Run::Counts(cell), name).map(|count| count.median)
     }
 
-    /// What is left of the cycles of a PDU without its header's digest and `part`, which digests (and copies) the data of the command.
+    /// The cycles of a PDU without its header's digest and `part`, which digests (and copies) the data of the command.
     pub(super) fn protocol(&self, work: Work, part: Work, len: usize, caches: Caches) -> Option<f64> {
         let cell = Cell { work, digest: Digest::Shipping, len, caches };
         let data = self.median(Cell { work: part, caches: Caches::Warm, ..cell })?;
@@ -74,13 +74,13 @@ impl<'a> Numbers<'a> {
         Some((self.median(cell)? - data) / cell.pdus() as f64 - headers)
     }
 
-    /// The same for reads, each from its beginning to its end.
+    /// The cycles of reads, each from its beginning to its end.
     pub(super) fn read_protocol(&self, len: usize, caches: Caches) -> Option<f64> {
         let state = if caches == Caches::Cold { Caches::ColdState } else { caches };
         Some(self.protocol(Work::DataIn, Work::CopyWithDigest, len, state)? * len.div_ceil(PDU_LEN) as f64)
     }
 
-    /// The same for a count of callgrind. Misses of the parts depend on the caches, too.
+    /// The rest of a count of callgrind. Misses of the parts depend on the caches, too.
     pub(super) fn protocol_count(&self, name: &str, work: Work, part: Work, len: usize, caches: Caches) -> Option<f64> {
         let cell = Cell { work, digest: COUNTED, len, caches };
         let data = self.count(name, Cell { work: part, ..cell })?;

@@ -1,4 +1,5 @@
-//! What has come in TCP segments, as a network card leaves it in memory: each frame in a slot of its own, headers of the layers below first.
+//! The received TCP segments, as a network card leaves them in memory: each frame in a slot of its own, headers of the
+//! layers below first.
 
 use anyhow::{Context, Result};
 use lunette_buffer::{Buffer, Pool};
@@ -29,7 +30,7 @@ impl Packets {
         Ok(Self { memory, len: bytes.len() })
     }
 
-    /// What the segments carry, in order.
+    /// The payloads of the segments, in order.
     #[inline]
     pub(super) fn payloads(&self) -> impl Iterator<Item = &[u8]> {
         let lens = (0..self.len).step_by(PAYLOAD_LEN).map(|from| (self.len - from).min(PAYLOAD_LEN));

@@ -24,7 +24,7 @@ const MARKER_INTERVAL: u32 = 2048;
 const TARGET: &str = "iqn.2026-11.example:disk";
 const NOW: Time = Time::new(Duration::from_secs(1));
 
-/// What a session agrees on beside the parameters of the paper.
+/// The options of a session beside the parameters of the paper.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Extras {
     /// Writes send their data unasked, up to FirstBurstLength of 64 KB.
@@ -32,7 +32,7 @@ pub(super) struct Extras {
     pub(super) markers: bool,
 }
 
-/// Both ends. A connection is called by the number of its turn, from 0.
+/// The two ends. A connection is called by the number of its turn, from 0.
 pub(super) struct Pair {
     initiator: Session,
     cids: Vec<Cid>,
@@ -83,13 +83,13 @@ impl Pair {
         self.cids.iter().position(|cid| self.initiator.has_output(*cid))
     }
 
-    /// What the initiator makes of received bytes.
+    /// The initiator's event for received bytes.
     #[inline]
     pub(super) fn initiator_event(&mut self, lane: usize, input: &mut &[u8]) -> Option<iscsi_initiator::Event> {
         self.initiator.next_event(self.cids[lane], input, NOW)
     }
 
-    /// What the target makes of received bytes.
+    /// The target's event for received bytes.
     #[inline]
     pub(super) fn target_event(&mut self, lane: usize, input: &mut &[u8]) -> Option<iscsi_target::Event<usize>> {
         self.sessions.get_mut(self.key)?.next_event(lane, input, NOW)
@@ -128,7 +128,7 @@ impl Pair {
         total
     }
 
-    /// The same at the target.
+    /// Sends at the target.
     #[inline]
     pub(super) fn send_by_target(&mut self, lane: usize, mut look: impl FnMut(&[u8])) -> usize {
         let mut total = 0;

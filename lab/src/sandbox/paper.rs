@@ -31,7 +31,7 @@ pub(super) struct Machine {
     pub(super) hertz: f64,
 }
 
-/// What a Data-In PDU of 8 KB with status costs without digest and copy.
+/// The cost of a Data-In PDU of 8 KB with status without digest and copy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Protocol {

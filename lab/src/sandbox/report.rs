@@ -19,7 +19,7 @@ use crate::experiment::{self, LOAD, Results, Spread, Table};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
-/// What the paper's own ratio of both digests would be at the least.
+/// The least value of the paper's own ratio of both digests.
 const LEAST_GAIN_OF_SLICING: f64 = 2.5;
 
 pub(super) struct Report<'a> {
@@ -34,7 +34,7 @@ pub(super) struct Report<'a> {
 #[derive(Serialize)]
 struct Claim {
     what: &'static str,
-    /// As the paper has it.
+    /// The value in the paper.
     paper: String,
     ours: String,
     holds: Option<bool>,
@@ -194,7 +194,7 @@ impl experiment::Report for Report<'_> {
     }
 }
 
-/// What should hold on any CPU.
+/// The claims that should hold on any CPU.
 fn claims(figures: &Figures) -> Vec<Claim> {
     let Figures { numbers, paper, size } = figures;
     let ratio = |of: &dyn Fn(Digest) -> Option<f64>| Some(of(Digest::Sarwate)? / of(Digest::Slicing8)?);

@@ -101,7 +101,7 @@ fn parts(size: Size) -> Vec<Cell> {
     cells
 }
 
-/// What the initiator receives, and the parts that are no protocol.
+/// The cells of the initiator's receive path, and the parts that are no protocol.
 fn data_in(size: Size) -> Vec<Cell> {
     let mut cells = Vec::new();
     for len in size.short_lens().iter().chain(size.long_lens()).copied() {
@@ -141,7 +141,7 @@ fn others(digest: Digest) -> Vec<Cell> {
     cells
 }
 
-/// What is counted by callgrind.
+/// The cells that callgrind counts.
 fn counted(size: Size) -> Vec<Cell> {
     let mut cells = Vec::new();
     let lens: &[usize] = if size == Size::Smallest { &[] } else { size.short_lens() };

@@ -1,4 +1,4 @@
-//! What is measured on a path.
+//! The measurements of a path.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ const DISK: &str = "mem:256M";
 /// The defaults of `lunette cp`.
 const DEFAULTS: &str = "--bs 256K";
 
-/// What open-iscsi 2.1 offers unless it is configured, and the queue depth of its disks. Requests of 64 KiB are what the
-/// systems of `wan`'s paper sent at most.
+/// The offer of open-iscsi 2.1 unless it is configured, and the queue depth of its disks. Requests of 64 KiB are what
+/// the systems of `wan`'s paper sent at most.
 const OPEN_ISCSI_KEYS: &str = "?initial_r2t=no&immediate_data=yes&first_burst_length=262144&max_burst_length=16776192\
                                &max_recv_data_segment_length=262144&max_outstanding_r2t=1&max_connections=1";
 const OPEN_ISCSI_LOAD: &str = "--bs 64K --depth 32";
@@ -176,7 +176,7 @@ impl Contest {
         named.into_iter().chain(self.grid.iter().map(|(_, cell)| cell)).cloned()
     }
 
-    /// What the verdicts compare: the named ones, and those of the grid that were best in the first round.
+    /// The cells that the verdicts compare: the named ones, and those of the grid that were best in the first round.
     pub(super) fn compared(&self, results: &Results) -> Vec<Cell> {
         const CANDIDATES: usize = 2;
         let mut best: Vec<(f64, &Cell)> =

@@ -11,12 +11,12 @@ use crate::experiment::{Results, Spread, Table};
 
 /// A ratio below 1 that two runs of the same settings have, too.
 const NOISE: f64 = 0.05;
-/// Of the exhaustive best, on most of the drawn paths.
+/// The share of the exhaustive best that is reached on most of the drawn paths.
 const OF_BEST: f64 = 0.9;
 /// On the fixed path: how many times as much as open-iscsi's defaults.
 const OF_OPEN_ISCSI: f64 = 3.0;
 
-/// What was found on one path, in 10^6 bytes per second.
+/// The findings on one path, in 10^6 bytes per second.
 #[derive(Serialize)]
 struct Row {
     route: Route,

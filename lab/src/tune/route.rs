@@ -19,7 +19,7 @@ pub(super) struct Route {
     pub(super) round_trip_ms: u32,
     /// Thousandths of a percent.
     pub(super) loss_millipercent: u32,
-    /// Of the packets that are lost.
+    /// The seed of the lost packets.
     pub(super) seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the paper could not measure, from `extras.toml`.
+//! The cells that the paper could not measure, from `extras.toml`.
 
 use anyhow::{Context, Result};
 use lunette_tuning::{CongestionControl, Settings, Transfer};

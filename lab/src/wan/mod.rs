@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     options.study.publish("wan", &Report::new(&paper, &extras, options.study.size(), &results)?)
 }
 
-/// What a campaign of that size measures for the tables.
+/// The measurements for the tables in a campaign of that size.
 fn of_tables(paper: &Paper, size: Size) -> Vec<Spec> {
     let burst_bytes = paper.parameters.burst_bytes;
     let mut specs: Vec<Spec> = chosen(paper, size).iter().map(|cell| Spec::of_paper(burst_bytes, cell)).collect();
@@ -80,7 +80,7 @@ fn of_tables(paper: &Paper, size: Size) -> Vec<Spec> {
     specs
 }
 
-/// What a campaign of that size measures beyond the paper.
+/// The measurements beyond the paper in a campaign of that size.
 fn beyond(extras: &Extras, size: Size) -> Vec<Spec> {
     if size == Size::Full { extras.specs() } else { Vec::new() }
 }

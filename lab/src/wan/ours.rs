@@ -23,20 +23,20 @@ const REFILLED: f64 = 1.0 / 3.0;
 pub(super) const LOADS: [Load; 3] = [Load::Solicited, Load::Unsolicited, Load::Reads];
 pub(super) const LINKS: [LinkKind; 2] = [LinkKind::Oc3, LinkKind::Lan];
 
-/// What the closed form knows of this machine.
+/// The facts about this machine for the closed form.
 pub(super) struct Terms {
     commands: Vec<CommandTerms>,
     /// By how much round trips are longer than the link's, by its round trip in ms.
     longer: Vec<(u32, Duration)>,
 }
 
-/// What commands cost.
+/// The cost of commands.
 pub(super) struct CommandTerms {
     pub(super) link: LinkKind,
     pub(super) load: Load,
-    /// Of one that is alone, without what its bytes take on the line.
+    /// The latency of a command that is alone, without the time of its bytes on the line.
     pub(super) latency: Duration,
-    /// Of each, when there are many.
+    /// The cost of each command, when many are under way.
     pub(super) cost: Duration,
 }
 

@@ -11,7 +11,7 @@ struct Papers {
     wan: Paper,
 }
 
-/// What the paper has printed.
+/// The numbers that the paper has printed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paper {
@@ -26,7 +26,7 @@ pub(super) struct Paper {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Missed {
-    /// Whose cells: "paper" or "ours".
+    /// The author of the cells: "paper" or "ours".
     whose: Whose,
     /// Tables, loads, KiB of requests, windows, round trips; each list has all when it is empty.
     #[serde(default)]
@@ -96,7 +96,7 @@ pub(super) enum LinkKind {
     Lan,
 }
 
-/// What a cell transfers.
+/// The load of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Load {
@@ -147,7 +147,7 @@ pub(super) struct PaperCell {
     pub(super) request_len: u64,
     pub(super) window: u32,
     pub(super) round_trip_ms: u32,
-    /// What the paper printed.
+    /// The rate that the paper printed.
     pub(super) mb_per_s: f64,
 }
 
@@ -201,7 +201,7 @@ impl Load {
         matches!(self, Self::StreamThere | Self::StreamBack)
     }
 
-    /// As tables and plots name it.
+    /// The name in tables and plots.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::StreamThere => "I → T",

@@ -13,7 +13,7 @@ use lunette_tuning::{Settings, Transfer};
 
 use super::paper::{LinkKind, Load, PaperCell, Parameters};
 
-/// What the closed form gives for a cell of the paper, in MB/s.
+/// The rate of the closed form for a cell of the paper, in MB/s.
 pub(super) fn mb_per_s(parameters: &Parameters, cell: &PaperCell) -> f64 {
     let line = match cell.link {
         LinkKind::Oc3 => parameters.oc3_mb_per_s,

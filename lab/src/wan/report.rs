@@ -320,13 +320,13 @@ impl Row {
         self.paper_form_mb_per_s / self.cell.mb_per_s - 1.0
     }
 
-    /// One of the cells of Tables 3 to 5 that have a delay.
+    /// Whether the cell is in Tables 3 to 5 and has a delay.
     fn is_distant(&self) -> bool {
         (3..=5).contains(&self.cell.table) && self.cell.round_trip_ms > 0
     }
 }
 
-/// What was asked, but for the distance.
+/// The request, but for the distance.
 pub(super) fn name(cell: &PaperCell) -> String {
     let size = format!("{} KB × {}", cell.request_len >> 10, cell.window);
     match (cell.load.is_stream(), cell.link) {

@@ -1,4 +1,4 @@
-//! What one cell asks for, as the model takes it, and the command lines that measure it.
+//! The request of one cell, as the model takes it, and the command lines that measure it.
 
 use anyhow::{Result, anyhow};
 use lunette_tuning::{CongestionControl, Path, Settings, Transfer};
@@ -10,7 +10,7 @@ use crate::experiment::commands::{BLOCK_LEN, MB_PER_S, NAME, PORT, json, number,
 use crate::experiment::{Cell, Figures};
 use crate::units::Rate;
 
-/// What the receiver allows to be on the way, of streams.
+/// The name of the bytes that the receiver allows to be on the way, of streams.
 pub(super) const WINDOW: &str = "window_bytes";
 /// PDUs that a client receives for each request.
 pub(super) const PDUS: &str = "received_pdus_per_request";
@@ -47,7 +47,7 @@ pub(super) struct Spec {
     pub(super) seconds: Option<u32>,
 }
 
-/// What passes over the link.
+/// The traffic over the link.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// One TCP connection.
@@ -74,7 +74,7 @@ pub(super) enum Client {
 }
 
 impl Spec {
-    /// What a cell of the paper asks for.
+    /// The request of a cell of the paper.
     pub(super) fn of_paper(burst_bytes: u64, cell: &PaperCell) -> Self {
         let work = match cell.load {
             Load::StreamThere => Work::Stream { there: true },

@@ -1,4 +1,4 @@
-//! What the paper claims, and whether the measurements say so.
+//! The claims of the paper, and whether the measurements support them.
 
 use super::figures::figure;
 use super::layers::{BUSY, ENDS};
@@ -10,7 +10,7 @@ use super::rewrite::{DIGEST_ERRORS, LATER, MIXED};
 use super::spec::{Blocks, Spec, With};
 use crate::experiment::Table;
 
-/// What counts as a gain of CPU time: less makes no difference.
+/// The threshold of a gain of CPU time: less makes no difference.
 const GAIN: f64 = 0.95;
 
 /// A verdict with its figures. `None` where cells are missing.

@@ -20,14 +20,14 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use super::socket;
 use crate::experiment::commands::{BLOCK_LEN, NAME};
 
-/// What is received at once, as much as the reactor that ships takes.
+/// The bytes received at once, as many as the reactor that ships takes.
 const RECEIVED: usize = 256 << 10;
 /// Slices of one send.
 const MAX_SLICES: usize = 64;
 /// Commands that a disk may refuse after a login, each with a unit attention.
 const MAX_ATTENTIONS: usize = 8;
 
-/// What a session without digests offers.
+/// The offer of a session without digests.
 pub(super) fn plain_offer() -> Offer {
     const NONE: Choices = Choices(0b01);
     Offer { header_digest: NONE, data_digest: NONE, ..Offer::default() }
@@ -84,7 +84,7 @@ pub(super) struct Client {
     pub(super) stream: TcpStream,
     began: Instant,
     received: Box<[u8]>,
-    /// What the session has not consumed of it.
+    /// The part of it that the session has not consumed.
     rest: Range<usize>,
 }
 

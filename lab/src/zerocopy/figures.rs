@@ -166,7 +166,7 @@ impl Report<'_> {
         table
     }
 
-    /// What ships, beside the laboratory's client.
+    /// The product, beside the laboratory's client.
     pub(super) fn shipping(&self) -> Table {
         let mut table = Table::new(["8 KB, MTU 1500, checksum offload", "`lunette bench`, µs of its process", "MB/s"]);
         for spec in plan::shipping() {

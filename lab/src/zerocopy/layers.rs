@@ -24,7 +24,7 @@ pub(super) const PROGRAM: &str = "perf";
 /// The layers of the paper, and what is between them, as figures name them.
 pub(super) const LAYERS: [&str; 10] =
     ["iscsi", "scsi", "digest", "copy", "checksum", "driver", "tcp_ip", "memory", "event_loop", "system"];
-/// Both ends, in the order of their CPUs.
+/// The two ends, in the order of their CPUs.
 pub(super) const ENDS: [&str; 2] = ["client", "server"];
 /// The part of an end's CPU that was not idle, in a figure's name.
 pub(super) const BUSY: &str = "busy";
@@ -36,7 +36,8 @@ pub(super) fn figure(end: &str, layer: &str) -> String {
 
 /// Work on packets, in the place of whatever a CPU did before.
 const ON_PACKETS: [&str; 2] = ["net_rx_action", "net_tx_action"];
-/// What stands for a network card that writes to memory: the copy that a pair of interfaces makes of bytes that were sent without one.
+/// The function in the place of a network card that writes to memory: the copy that a pair of interfaces makes of bytes
+/// that were sent without one.
 const CARD: &str = "skb_copy_ubufs";
 
 #[derive(Deserialize)]
@@ -70,7 +71,8 @@ impl Table {
     }
 }
 
-/// What `perf` runs while it samples: it says when that begins and ends, so that requests are counted for the same time.
+/// The command that `perf` runs while it samples: it says when that begins and ends, so that requests are counted for
+/// the same time.
 fn marked(seconds: f64) -> String {
     format!("echo >&2; sleep {seconds}; echo >&2")
 }
@@ -122,7 +124,8 @@ pub(super) fn shares(mut samples: File) -> Result<Figures> {
     counted(&script)
 }
 
-/// The same, of what `perf script` has printed: a line for each sample, the functions that were active, and an empty line.
+/// The figures from the output of `perf script`: a line for each sample, the functions that were active, and an empty
+/// line.
 fn counted(script: &str) -> Result<Figures> {
     let mut all = [0_u32; ENDS.len()];
     let mut layers: [BTreeMap<&str, u32>; ENDS.len()] = Default::default();

@@ -58,9 +58,9 @@ pub(crate) struct Options {
 pub(super) enum Way {
     /// The data lies in memory, and the system copies it
     Memory,
-    /// It is read from a file to memory for each request, and the system copies it
+    /// Data is read from a file to memory for each request, and the system copies it
     Read,
-    /// It leaves from the pages of a file: sendfile(2)
+    /// Data leaves from the pages of a file: sendfile(2)
     Pages,
     /// The system sends the memory itself: MSG_ZEROCOPY
     Flag,
@@ -198,7 +198,7 @@ impl Clock {
         samples_end || self.is_without_samples() && self.began.elapsed() >= self.time
     }
 
-    /// There are no samples, or perf has given up.
+    /// Whether samples are missing, or perf has given up.
     fn is_without_samples(&self) -> bool {
         self.sampling.as_ref().is_none_or(thread::JoinHandle::is_finished)
     }

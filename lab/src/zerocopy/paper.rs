@@ -1,4 +1,4 @@
-//! What the paper has printed and claimed, from the data file of all papers.
+//! The numbers and claims of the paper, from the data file of all papers.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -38,7 +38,7 @@ pub(super) struct PaperRow {
     pub(super) values: [f64; 6],
 }
 
-/// What the paper says, and why it is so or not.
+/// The statement of the paper, and why it holds or not.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Claim {

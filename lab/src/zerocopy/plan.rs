@@ -6,7 +6,7 @@ use crate::experiment::Size;
 
 /// The figures' lengths of requests.
 pub(super) const LENS: [u32; 10] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144];
-/// That of the tables.
+/// The length of requests in the tables.
 pub(super) const TABLE_LEN: u32 = 8192;
 pub(super) const LONGEST: u32 = 262_144;
 pub(super) const MTUS: [u16; 2] = [1500, 9000];
@@ -33,7 +33,7 @@ pub(super) fn ways() -> Vec<Spec> {
     WAYS.into_iter().flat_map(|way| WAY_LENS.map(|len| Spec::File { way, len })).collect()
 }
 
-/// What ships, beside the laboratory's client.
+/// The cells of the product, beside the laboratory's client.
 pub(super) fn shipping() -> Vec<Spec> {
     BOTH.map(|write| Spec::Shipping { write, len: TABLE_LEN }).into()
 }

@@ -108,7 +108,7 @@ fn pattern(at: usize) -> u8 {
     (at / PAGE + 1) as u8
 }
 
-/// What takes the stream.
+/// The receiver of the stream.
 struct Receiver {
     stream: TcpStream,
     /// Where payloads are shown, unless they are copied.

@@ -35,9 +35,9 @@ const PAUSE: Duration = Duration::from_micros(5);
 
 /// Writes that were read back.
 pub(super) const WRITES: &str = "writes";
-/// Of these, blocks that were stored in whole as they became later.
+/// The name of blocks that were stored in whole as they became later.
 pub(super) const LATER: &str = "later";
-/// Of these, blocks that were stored as a mixture.
+/// The name of blocks that were stored as a mixture.
 pub(super) const MIXED: &str = "mixed";
 /// Data segments that the target has refused for their digest, and that were sent again from a copy.
 pub(super) const DIGEST_ERRORS: &str = "digest_errors";
@@ -88,7 +88,7 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// What blocks are made of.
+/// The content of blocks.
 enum Content {
     /// The number of their generation, in each word.
     Words,
@@ -96,7 +96,7 @@ enum Content {
     Edus(Codec),
 }
 
-/// What a block that was read back is.
+/// The content of a block that was read back.
 #[derive(Debug, PartialEq)]
 enum Found {
     /// All of it is of one generation.
@@ -203,7 +203,7 @@ impl Shared {
     }
 }
 
-/// What the writing thread knows of a block.
+/// The knowledge of the writing thread about a block.
 #[derive(Default)]
 struct Block {
     generation: u64,

@@ -78,7 +78,7 @@ pub(super) struct Window {
     len: usize,
 }
 
-/// What became of a request to show pages.
+/// The fate of a request to show pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shown {
     /// Bytes that are shown, in whole pages.

@@ -1,4 +1,4 @@
-//! What one cell asks for, and the command lines that measure it.
+//! The request of one cell, and the command lines that measure it.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub(super) enum Spec {
     Load { write: bool, len: u32, mtu: u16, with: With },
     /// Writes of a file's bytes, as fast as the machine.
     File { way: Way, len: u32 },
-    /// What ships, in the place of the laboratory's client.
+    /// The product, in the place of the laboratory's client.
     Shipping { write: bool, len: u32 },
     /// Payloads that are received.
     Remap { mtu: u16, len: u32, copy: bool },
@@ -31,15 +31,15 @@ pub(super) enum Spec {
     Rewrite { pages: bool, blocks: Blocks, seconds: u32 },
 }
 
-/// What helps the CPU, as the paper adds it up.
+/// The help for the CPU, as the paper adds it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum With {
     Nothing,
     /// The interfaces stand for checksums.
     Checksums,
-    /// And data is sent from the pages of a file: by the initiator for writes, by the target for reads.
+    /// Data is also sent from the pages of a file: by the initiator for writes, by the target for reads.
     ZeroCopy,
-    /// And the interfaces segment and join packets.
+    /// The interfaces also segment and join packets.
     Segments,
 }
 
@@ -56,7 +56,7 @@ impl With {
     }
 }
 
-/// What is in the blocks that are rewritten.
+/// The content of the blocks that are rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocks {
     /// Plain data, without digests.

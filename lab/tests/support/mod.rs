@@ -1,4 +1,4 @@
-//! What the tests of the tool share.
+//! The common part of the tests of the tool.
 
 use std::fs;
 use std::io::{self, Write};

@@ -9,7 +9,7 @@ use crate::network::Network;
 use crate::oracle::{Kind, Submission, User};
 use crate::store::Stores;
 
-/// What a session tells that is of interest here.
+/// The news of a session that is of interest here.
 pub(super) fn news(client: usize, event: &SessionEvent) -> Option<Told> {
     match event {
         SessionEvent::Connected { .. } => Some(Told::Connected(client)),

@@ -17,7 +17,7 @@ const REGISTER_AND_IGNORE_EXISTING_KEY: u8 = 0x06;
 const WRITE_EXCLUSIVE: u8 = 0x01;
 const PARAMETER_LEN: usize = 24;
 
-/// What is known of the reservation of a unit.
+/// The knowledge about the reservation of a unit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reservation {
     holder: Option<usize>,

@@ -1,4 +1,4 @@
-//! What a fault does to datagrams.
+//! The effect of a fault on datagrams.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::env::Env;
 use crate::fault::{Fault, FaultKind};
 use crate::wire::Side;
 
-/// What the system tells of a port that is not there.
+/// The system's report on a port that does not exist.
 pub(super) fn refused() -> DatagramFailure {
     DatagramFailure::Network(io::ErrorKind::ConnectionRefused.into())
 }

@@ -13,7 +13,7 @@ pub(super) const RESERVATION: &str = "reservation";
 
 pub(super) struct Gateway {
     pub(super) machine: Machine,
-    /// Counts the starts: what an earlier process has asked for comes to nobody.
+    /// Counts the starts: answers to an earlier process are dropped.
     pub(super) life: u64,
     pub(super) is_dead: bool,
     /// SIGSTOP: what comes waits.
@@ -23,7 +23,7 @@ pub(super) struct Gateway {
     pub(super) clients: u64,
 }
 
-/// What commands find.
+/// The state that commands find.
 #[derive(Default)]
 pub(super) struct Device {
     pub(super) published: Option<Publication>,
@@ -47,7 +47,7 @@ pub(super) struct Image {
 /// The entry with the reservation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reservation {
-    /// Who may write; 0: all.
+    /// The initiator that may write; 0: all.
     pub(super) lets: u64,
     /// The number of the write that has made it.
     pub(super) number: Written,

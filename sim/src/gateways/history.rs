@@ -1,4 +1,5 @@
-//! What initiators have asked and been told of one register (a block, or the reservation), and whether one order of all of it explains that.
+//! The history of one register (a block, or the reservation) as initiators saw it, and the check whether one order
+//! explains it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

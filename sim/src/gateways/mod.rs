@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use world::World;
 
-/// What happened in runs.
+/// The counts of runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GatewayTally {
     /// Runs.
@@ -55,7 +55,7 @@ impl GatewayTally {
 /// The end of a run.
 #[derive(Debug, Clone)]
 pub struct GatewayRun {
-    /// What happened in it.
+    /// The counts of the run.
     pub tally: GatewayTally,
     /// The rule that it broke.
     pub failure: Option<String>,

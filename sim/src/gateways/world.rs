@@ -51,11 +51,11 @@ enum Happening {
     Published(usize, u64, Action),
     /// A command of an initiator has reached a gateway.
     Command(usize, CommandId),
-    /// Its data is there: it goes to the image.
+    /// The data of a command is there: it goes to the image.
     Submit(usize, u64, CommandId),
-    /// It has reached the OSD.
+    /// The command has reached the OSD.
     Image(usize, u64, CommandId, Image),
-    /// It is over, as far as the gateway is concerned.
+    /// The command is over, as far as the gateway is concerned.
     Ended(usize, u64, CommandId, Option<Written>),
     /// The image of this client is given up by its own gateway if it is not closed by now.
     CloseLimit(usize, u64, Arc<str>),
@@ -75,7 +75,7 @@ struct Command {
     began: Duration,
     /// `None` for the reservation.
     block: Option<usize>,
-    /// What it writes; 0 for a read.
+    /// The value that it writes; 0 for a read.
     write: Written,
     /// Whom a reservation lets write.
     lets: u64,
@@ -89,7 +89,7 @@ struct Command {
     client: Option<Arc<str>>,
     /// Another copy of the write was sent before. What became of that is not known.
     is_again: bool,
-    /// It was answered, and a copy that was sent before may still be carried out.
+    /// Whether a copy that was sent before its answer may still be carried out.
     has_copies: bool,
 }
 
@@ -591,7 +591,7 @@ impl World {
             return self.happen(200_000, 2_000_000, Happening::Unanswered(id));
         };
         let again = Command { gateway, is_again: true, ..command.clone() };
-        // What the first gateway answers from now on reaches nobody.
+        // No initiator gets later answers of the first gateway.
         self.commands.get_mut(&id).expect("it is there").is_over = true;
         self.tally.sent_again += 1;
         self.next += 1;
@@ -647,7 +647,7 @@ impl World {
         let command = &self.commands[&id];
         let (block, write) = (command.block.unwrap_or(0), Some(command.write).filter(|write| *write != 0));
         let content = self.cluster.access(&image.client, image.map, block, write);
-        // An OSD may learn of the blocklist with the first request of the next owner. Until then nobody can tell a late write from an early one.
+        // An OSD may learn of the blocklist with the first request of the next owner. Until then a late write looks like an early one.
         let is_late = self.cluster.has_listed(&image.client);
         if content.is_some() && !is_late && command.is_excluded == Some(self.reservations_begun) {
             self.failure = Some(format!("write {id} has landed, which a reservation excludes"));
@@ -711,13 +711,13 @@ impl World {
         }
         if block.is_none() && write != 0 {
             self.reservations_open.remove(&id);
-            // With others beside it, what holds in the end is not known: nobody counts as excluded.
+            // With others beside it, the final value is not known: no initiator counts as excluded.
             self.certain = if is_alone == Some(self.reservations_begun) { lets } else { 0 };
         }
     }
 
-    /// A command that is answered with an error, or given up. A refused write to the image was never there; for a reservation nobody knows. Nor does anybody
-    /// for a write of which another copy was sent before: it is sent again.
+    /// Refuses a command: it is answered with an error, or given up. A refused write to the image was never there. Of a
+    /// reservation, and of a write with an earlier copy, which is sent again, that is unknown.
     fn refuse(&mut self, id: CommandId) {
         let Some(command) = self.commands.get_mut(&id).filter(|command| !command.is_over) else { return };
         if command.is_again {
@@ -786,7 +786,7 @@ impl World {
         gateway.is_stopped = false;
         gateway.is_cut_off = false;
         if gateway.is_dead {
-            // Nothing of what it had under way is still on its way to the object. Whether it has arrived, nobody knows.
+            // Nothing of what it had under way is still on its way to the object. Whether it has arrived is unknown.
             let open = self.reservations_open.len();
             self.reservations_open.retain(|id| self.commands[id].gateway != at);
             self.certain = if self.reservations_open.len() == open { self.certain } else { 0 };

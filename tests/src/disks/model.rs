@@ -1,4 +1,4 @@
-//! What the blocks of a disk may hold.
+//! The possible contents of a disk's blocks.
 
 /// Bytes of a block of the model, and of the requests: a page of the system.
 pub(super) const PAGE: u64 = 4096;
@@ -9,10 +9,10 @@ pub(super) struct Model {
     pages: Vec<Page>,
 }
 
-/// What a page may hold.
+/// The possible contents of a page.
 #[derive(Debug, Clone)]
 struct Page {
-    /// As long as the file system keeps what it has taken: one number, or several after a request that failed.
+    /// The content while the file system keeps what it has taken: one number, or several after a request that failed.
     now: Vec<u64>,
     /// When the file system forgets what was not flushed.
     flushed: Vec<u64>,

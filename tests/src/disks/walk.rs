@@ -38,7 +38,7 @@ struct Walk {
     ground: Ground,
     initiator: ScriptedInitiator,
     model: Model,
-    /// What is written next, so that no two pages hold the same.
+    /// The next number to write, so that no two pages hold the same.
     next_number: u64,
     /// Commands may fail with other errors than those of lengths.
     may_fail: bool,

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// What happens to the active gateway, or to the cluster.
+/// The fault of the active gateway, or of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Kind {
     /// `lunette gateway move`.
@@ -22,7 +22,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Self; 6] = [Self::Move, Self::Stop, Self::Kill, Self::Hang, Self::Partition, Self::Osd];
 
-    /// What happens, in the report.
+    /// The fault in the words of the report.
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::Move => "the disk is moved",

@@ -11,12 +11,13 @@ use crate::process::wait_until;
 use crate::server::{DEFAULT_TARGET, lunette};
 use crate::tool::{Ran, run_at_most};
 
-/// What the load sends in a fraction of a second: as much shows that requests are answered, for 16 of 4 KiB are under way.
+/// The bytes that the load sends in a fraction of a second: they show that requests are answered, for 16 of 4 KiB are
+/// under way.
 const FLOW_BYTES: usize = 512 << 10;
 
 pub(super) struct Load(JoinHandle<Ran>);
 
-/// What a load that has found nothing wrong tells.
+/// The report of a load that has found nothing wrong.
 pub(super) struct Verified {
     pub(super) requests: u64,
     pub(super) longest: Duration,

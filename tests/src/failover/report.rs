@@ -1,4 +1,4 @@
-//! What the rounds took.
+//! The times of the rounds.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     first: u64,
-    /// What is attacked.
+    /// Side that is attacked.
     #[arg(long, value_enum, default_value_t = Side::Both)]
     side: Side,
     /// Make only the walk of this seed, and show all that happens in it; needs a side.

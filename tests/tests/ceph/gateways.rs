@@ -235,7 +235,7 @@ fn a_gateway_that_was_stopped_and_wakes_up_writes_nothing() {
     second.server.stop();
 }
 
-/// Its initiators still reach it, and what it wanted to write arrives when another gateway has long had the disk.
+/// The initiators of the gateway still reach it, and its late writes arrive when another gateway has long had the disk.
 #[test]
 fn a_gateway_that_loses_the_cluster_writes_nothing_late() {
     let ceph = Ceph::shared();

@@ -28,7 +28,7 @@ impl Events {
         Self(lunette().args(["ctl", "events", "--api", &socket]).stdout(Stdio::from(output)).spawn().unwrap())
     }
 
-    /// What was told so far, once it holds `text`.
+    /// The text that was told so far, once it holds `text`.
     fn until(place: &Configured, text: &str) -> Option<String> {
         wait_until(LIMIT, || fs::read_to_string(place.file("events")).ok().filter(|told| told.contains(text)))
     }
@@ -55,7 +55,7 @@ struct Proxy {
     server: Server,
     remote: Server,
     api: Api,
-    /// What has left the server, and where it was read.
+    /// The texts that have left the server, and where they were read.
     told: Vec<(String, String)>,
 }
 

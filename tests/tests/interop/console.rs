@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const TARGET: &str = "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]";
 const TOKEN: &str = "0123456789abcdef0123456789";
 
-/// What curl prints: the status of the answer and its redirection, and then its body.
+/// The output of curl: the status of the answer and its redirection, and then its body.
 fn curl(arguments: &[&str]) -> String {
     run("curl", [&["-sk", "--write-out", "\n%{http_code} %{redirect_url}"], arguments].concat()).succeeded().to_owned()
 }

@@ -1,4 +1,4 @@
-//! The control plane of a running server: what is not lost by a slip, which machines and tokens may do what, and files that nobody means.
+//! The control plane of a running server: protection against slips, the rights of machines and tokens, and unexpected files.
 
 use std::fs;
 use std::process::Output;

@@ -20,7 +20,7 @@ fn ctl(place: &Configured, arguments: &[&str]) -> Output {
     lunette().args(["ctl", "--api", &socket]).args(arguments).output().unwrap()
 }
 
-/// What a command prints that must succeed.
+/// The output of a command that must succeed.
 fn done(place: &Configured, arguments: &[&str]) -> String {
     let output = ctl(place, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

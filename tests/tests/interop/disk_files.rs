@@ -1,4 +1,5 @@
-//! What happens to files below disks while they are served, as initiators, the log and the next start show it. `docs/disks.md` has the table.
+//! The fate of files below disks while they are served, as initiators, the log and the next start show it.
+//! `docs/disks.md` has the table.
 
 use std::fs::{self, File};
 use std::path::Path;

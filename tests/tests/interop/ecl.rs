@@ -56,7 +56,7 @@ fn block(count: u64) -> Vec<u8> {
     (0..BLOCK_LEN as u64 / 8).flat_map(|place| (count ^ place << 56).to_be_bytes()).collect()
 }
 
-/// Increments the count in block 7 so many times, against all others.
+/// Increments the count in block 7 this many times, against all others.
 fn increment(url: &str) {
     let disk = wait(Disk::connect(url)).unwrap();
     let mut done = 0;
@@ -234,7 +234,7 @@ fn two_ends_that_want_different_things_encrypted_agree_on_the_stronger() {
     }
 }
 
-/// What a server answers to a packet of an association that it does not know.
+/// The answer of a server to a packet of an association that it does not know.
 fn reset_of(server: &Server) -> Vec<u8> {
     let rest = server.url(1).strip_prefix("ecl://").unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

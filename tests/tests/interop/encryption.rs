@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// Bytes of the images: whole quanta of every size.
 const IMAGE_BYTES: usize = 6 << 20;
 
-/// What no server may ever see.
+/// The plain text that no server may ever see.
 const SECRET: &[u8] = b"the plain text that only owners of the keys can read";
 
 fn on(arguments: &[&str]) -> Ran {

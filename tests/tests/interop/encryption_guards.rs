@@ -1,4 +1,5 @@
-//! What `lunette` refuses for the sake of encrypted disks: plain text over them, and a second use of one at the same time.
+//! The refusals of `lunette` for the sake of encrypted disks: plain text over them, and a second use of one at the same
+//! time.
 
 use std::fs;
 use std::process::Stdio;

@@ -10,7 +10,7 @@ use lunette_tests::{Configured, Server, lunette, run};
 const TARGET: &str = "iqn.2008-09.org.example:imported";
 const SECRET: &str = "secret-of-alice";
 
-/// What `tgt-admin` reads, for a disk of 8 MiB in this folder.
+/// The input of `tgt-admin`, for a disk of 8 MiB in this folder.
 fn targets_conf(place: &Configured) -> String {
     File::create(place.file("disk")).unwrap().set_len(8 << 20).unwrap();
     format!(
@@ -87,10 +87,10 @@ const FOREIGN: &[&str] = &[
     "# Debian's own\n\tInclude {dir}/conf.d/*.conf\n",
 ];
 
-/// What a target is, one fact in a line, in no order.
+/// The facts about a target, one in a line, in no order.
 type Facts = std::collections::BTreeSet<String>;
 
-/// What `tgt-admin` would ask `tgtadm` for.
+/// The facts that `tgt-admin` would ask `tgtadm` for.
 fn facts_of_tgt_admin(file: &Path) -> Facts {
     // Nothing answers at this control port: all is printed, and nothing asked for.
     let printed = run("tgt-admin", ["-p", "-e", "-C", "7919", "-c", file.to_str().unwrap()]);
@@ -139,7 +139,7 @@ fn facts_of_tgt_admin(file: &Path) -> Facts {
     facts
 }
 
-/// What is served with an imported configuration.
+/// The facts that are served with an imported configuration.
 fn facts_of_ours(text: &str) -> Facts {
     let configuration: toml::Table = text.parse().unwrap();
     let mut facts = Facts::new();

@@ -149,7 +149,7 @@ fn pykmips_client_is_served() {
     }
 }
 
-/// What our client does with any key server.
+/// The operations of our client with any key server.
 fn our_client_works(place: &Place, url: &str, files: &str) {
     let tls = ["--tls", files];
     let on = |arguments: &[&str]| keys(&[arguments, &tls].concat());

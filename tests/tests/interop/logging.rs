@@ -1,4 +1,4 @@
-//! What the log of a server tells of logins, as lines and as fields of the journal, and what it never tells.
+//! The log of a server on logins, as lines and as fields of the journal, and the secrets that it never tells.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -33,7 +33,7 @@ const READ_CAPACITY: OpCode = OpCode::SERVICE_ACTION_IN_16;
 /// Text that controls terminals: ANSI escapes, C1 controls, a line break, the direction of writing, no width.
 const NASTY: &str = "x\u{1b}[2J\r\n\u{9b}31m\u{202e}\u{2066}\u{200b}\u{2028}y";
 
-/// The same without the characters that iSCSI text cannot have.
+/// A nasty text without the characters that iSCSI text cannot have.
 const NASTY_TEXT: &str = "x\u{202e}\u{2066}\u{200b}\u{2028}\u{feff}y";
 
 // Script

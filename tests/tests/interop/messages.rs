@@ -1,5 +1,5 @@
-//! What a command says when it ends badly: a table of mistakes, each with the exit code and the words that name the object, the reason and the
-//! remedy.
+//! The messages of commands that end badly: a table of mistakes, each with the exit code and the words that name the
+//! object, the reason and the remedy.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ const DISK: i32 = 5;
 const TRANSFER: i32 = 6;
 const OTHER: i32 = 1;
 
-/// What no message may show.
+/// The secret that no message may show.
 const SECRET: &str = "hush-hush-hush";
 
 /// A mistake: the arguments, the exit code, and the words of the message. `{dir}` is the folder of the files below, `{closed}` an address where

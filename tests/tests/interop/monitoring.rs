@@ -83,7 +83,7 @@ impl Prometheus {
         Self(child, address)
     }
 
-    /// What an expression finds.
+    /// The result of an expression.
     fn query(&self, expression: &str) -> Option<Value> {
         let body = get(self.1, &format!("/api/v1/query?query={}", encoded(expression)))?;
         let answer: Value = serde_json::from_str(&body).ok()?;

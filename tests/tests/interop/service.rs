@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 const TARGET: &str = "iqn.2026-11.org.example:db";
 
-/// What a service is told to send its messages to.
+/// The receiver of a service's messages.
 struct Manager {
     socket: UnixDatagram,
     _folder: tempfile::TempDir,

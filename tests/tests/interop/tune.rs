@@ -174,7 +174,7 @@ fn bytes_are_bounded() {
     assert!(moved <= f64::from(64 << 20), "{report}");
 }
 
-/// What LIO agrees to unless it is told otherwise.
+/// The agreement of LIO unless it is told otherwise.
 const LIO_LIKE: &str = r#"
 [[portal]]
 address = "127.0.0.1:0"

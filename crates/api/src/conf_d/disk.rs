@@ -23,7 +23,7 @@ impl DiskFolder {
         Self(path.into())
     }
 
-    /// Its path.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -6,7 +6,7 @@ use crate::objects::{Document, Key, Kind};
 
 type Files = BTreeMap<String, String>;
 
-/// What a folder was told and may not have on stable storage.
+/// An operation that a folder was told of and may not have on stable storage.
 #[derive(Debug, Clone)]
 enum Pending {
     Link(String, String),

@@ -43,7 +43,7 @@ struct Stranger {
 pub(crate) struct Connection {
     peer: String,
     is_proven: AtomicBool,
-    /// Its place at a port of TCP.
+    /// The connection's place at a port of TCP.
     place: Option<Place>,
 }
 

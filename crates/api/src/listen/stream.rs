@@ -16,11 +16,11 @@ use crate::limits::{SEND_STEP_BYTES, SEND_TIMEOUT};
 pub(super) struct Bounded<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// What may still come and go before the client has proven that it has a token.
+    /// The bytes that may still come and go before the client has proven that it has a token.
     budget: usize,
     /// Runs while the stream does not take what is to be sent.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// What it has taken since.
+    /// The bytes that the client has taken since.
     taken: usize,
 }
 
@@ -39,7 +39,7 @@ impl<S> Bounded<S> {
         Ok(())
     }
 
-    /// What became of sending: as long as it is pending, the time runs.
+    /// Passes the outcome of sending on: as long as it is pending, the time runs.
     fn in_time<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if sent.is_ready() {
             return sent;

@@ -54,7 +54,7 @@ pub(crate) async fn read_events(
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(ALIVE)))
 }
 
-/// What a reader is told that has missed events.
+/// The event for a reader that has missed others.
 fn lost(count: u64) -> Event {
     let text = format!("{count} events were left out: this reader was more than {MAX_EVENTS_BEHIND} behind");
     Event { kind: "lost".into(), text, target: None, initiator: None }

@@ -31,11 +31,11 @@ pub(crate) struct Portal(Document);
 /// An entry of a list.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Entry {
-    /// What names it.
+    /// The name of the object.
     name: String,
     /// The file that it stands in.
     origin: Origin,
-    /// Its ETag.
+    /// The ETag of the object.
     #[schema(example = "\"8f1d2c3b4a596877\"")]
     etag: String,
     /// All of it.

@@ -47,7 +47,7 @@ pub(crate) enum HostOrPlan {
     Plan(Plan),
 }
 
-/// What a target has of these parts.
+/// Finds the parts of a target.
 fn of_target<T>(catalog: &Catalog, target: &str, find: impl FnOnce(&Document) -> T) -> Result<T, Problem> {
     let key = key(Kind::Target, target)?;
     let document = catalog.find(&key).ok_or_else(|| Problem::not_found(&key.to_string()))?;

@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! The status of the server.
 
 use std::fmt::Write as _;
 

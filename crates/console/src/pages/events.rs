@@ -1,4 +1,4 @@
-//! What happens, as it happens.
+//! The page of events as they happen.
 
 use axum::extract::State;
 use maud::{Markup, html};

@@ -1,4 +1,4 @@
-//! What is the same on all pages.
+//! The frame of all pages.
 
 use std::fs;
 use std::sync::LazyLock;

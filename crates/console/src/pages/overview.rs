@@ -38,7 +38,7 @@ fn summary(view: &View) -> Markup {
     }
 }
 
-/// What `console.js` fills with the numbers.
+/// The places that `console.js` fills with numbers.
 fn charts() -> Markup {
     html! {
         section id="charts" data-numbers="/console/numbers" aria-labelledby="charts-title" {

@@ -72,7 +72,7 @@ fn show(session: &Session) -> Markup {
     }
 }
 
-/// What `console.js` fills with the difference between two readings.
+/// A place that `console.js` fills with the difference between two readings.
 fn rate(key: &str, name: &str) -> Markup {
     html! { div { dt { (key) } dd data-rate=(name) { "…" } } }
 }

@@ -142,7 +142,7 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// Also when a test has failed.
+    /// Ends the browser, even when a test has failed.
     fn drop(&mut self) {
         let _ = self.driver.kill();
         let _ = self.driver.wait();

@@ -23,7 +23,7 @@ pub(crate) const TOKEN: &str = "a-token-that-no-page-may-show";
 /// A password of a disk.
 pub(crate) const PASSWORD: &str = "a-password-that-no-page-may-show";
 
-/// What a page would run that does not escape.
+/// A text that a page would run if it did not escape it.
 pub(crate) const HOSTILE: &str = "\"'><script>alert(1)</script>{x}";
 
 pub(crate) const TARGET: &str = "iqn.2026-11.org.example:db";
@@ -40,7 +40,7 @@ pub(crate) struct Fake {
     is_used: AtomicBool,
     /// The changes, plans and ends of sessions.
     calls: Mutex<Vec<&'static str>>,
-    /// What texts of others say.
+    /// The texts of others.
     text: &'static str,
 }
 
@@ -97,7 +97,7 @@ impl Fake {
         console.front(routes, access)
     }
 
-    /// What was asked since the last time.
+    /// The calls since the last time.
     pub(crate) fn take_calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }

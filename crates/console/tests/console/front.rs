@@ -1,4 +1,4 @@
-//! What is refused, and the login.
+//! Tests of refusals and of the login.
 
 use axum::http::{StatusCode, header};
 use lunette_api::Access;

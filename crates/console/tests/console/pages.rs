@@ -1,4 +1,4 @@
-//! What is on the pages.
+//! Tests of the contents of pages.
 
 use axum::http::StatusCode;
 use lunette_api::{Access, Server};

@@ -25,7 +25,7 @@ pub const SIZES: [usize; 7] = [48, 512, 4 << 10, 8 << 10, 64 << 10, 1 << 20, 64 
 /// Measurements of the paper on a 1.7 GHz Pentium M, in cycles per byte (FAST '05, sections 3, 5.2 and 6.1; the copy from and to memory).
 pub const PAPER_CYCLES_PER_BYTE: [(&str, f64); 3] = [("sarwate", 6.55), ("slicing8", 2.15), ("copy", 2.15)];
 
-/// What to measure, and how long.
+/// The object and the duration of a measurement.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The lengths of messages in bytes.

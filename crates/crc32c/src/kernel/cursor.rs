@@ -5,12 +5,13 @@
 
 use core::marker::PhantomData;
 
-/// What happens to the bytes beside their digest. A type parameter of the kernels, so each form is compiled separately.
+/// The destination of the bytes beside their digest. A type parameter of the kernels, so each form is compiled
+/// separately.
 pub(super) trait To: Copy {
     /// The vectors by which a part is copied [ahead](Ahead) of its digest.
     type Vector: Word;
 
-    /// What happens to the bytes of a part that has been copied ahead.
+    /// The destination of the bytes of a part that has been copied ahead.
     type Copied: To;
 
     /// Whether parts are copied ahead of their digest.

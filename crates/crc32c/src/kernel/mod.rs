@@ -60,7 +60,7 @@ mod crc32cx;
 #[cfg(target_arch = "aarch64")]
 mod pmull;
 
-/// What a kernel's module provides.
+/// The functions of a kernel's module.
 trait Algorithm {
     /// The name that users call it by.
     const NAME: &'static str;

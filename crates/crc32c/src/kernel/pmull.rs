@@ -13,7 +13,7 @@ use crate::cpu::Features;
 /// Folding with streams.
 pub(super) struct Pmull;
 
-/// The same with EOR3.
+/// The kernel with EOR3.
 pub(super) struct PmullEor3;
 
 impl Algorithm for Pmull {

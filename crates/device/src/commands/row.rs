@@ -102,7 +102,7 @@ pub(crate) enum RangeRule {
     ToEnd,
 }
 
-/// What a command requires of the unit, its store or the target port to be supported.
+/// A feature of the unit, its store or the target port that a command requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requirement {
     Nothing,
@@ -139,7 +139,7 @@ const LOCAL: [OpCode; 5] =
     [OpCode::RELEASE_6, OpCode::RELEASE_10, OpCode::RESERVE_6, OpCode::RESERVE_10, OpCode::SANITIZE];
 
 impl Row {
-    /// As what the command is counted.
+    /// The kind as which the command is counted.
     pub(crate) fn kind(&self) -> CommandKind {
         match (self.opcode, self.range) {
             (OpCode::UNMAP, _) => CommandKind::Unmap,

@@ -231,7 +231,7 @@ fn a_unit_of_several_servers_moves_to_the_group_that_is_to_be_active() {
     for (descriptors, at) in [
         (&[(NON_OPTIMIZED, 2)][..], 4),
         (&[(ACTIVE, 1), (ACTIVE, 2)], 8),
-        // Somebody has to have it.
+        // One group has to have it.
         (&[(STANDBY, 1)], 4),
         (&[(STANDBY, 2), (STANDBY, 1)], 8),
     ] {

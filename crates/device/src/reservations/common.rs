@@ -35,7 +35,7 @@ pub(crate) const NAME: &str = "reservations";
 
 const VERSION: u8 = 1;
 
-/// What a change leads to at each server.
+/// The consequences of a change at each server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct News {
     /// Unit attentions to establish.
@@ -60,13 +60,14 @@ pub(super) struct Common {
 }
 
 impl News {
-    /// What the change of `by` leads to. With `aborts`, the tasks of preempted nexuses end.
+    /// The consequences of the change of `by`. With `aborts`, the tasks of preempted nexuses end.
     fn of(by: &ItNexus, change: &ReservationChange, aborts: bool) -> Self {
         let aborted = change.preempted.iter().filter(|nexus| aborts && ***nexus != *by);
         Self { attentions: change.attentions.clone(), aborted: aborted.cloned().collect() }
     }
 
-    /// What a server does that has missed changes: who is not registered any more has lost its registration and its tasks, for all that can be known.
+    /// The consequences for a server that has missed changes: every registration that vanished counts as preempted,
+    /// with its tasks aborted.
     fn between(before: &Reservations, after: &Reservations) -> Self {
         let mut news = Self::default();
         for nexus in before.registrations.keys().filter(|nexus| !after.registrations.contains_key(*nexus)) {
@@ -87,7 +88,7 @@ impl News {
 }
 
 impl Common {
-    /// What has happened since the value of version `seen`, when `before` was what held.
+    /// The changes since the value of version `seen`, when `before` was in force.
     pub(super) fn news_since(&self, seen: u64, before: &Reservations) -> News {
         if self.log.omitted > seen {
             return News::between(before, &self.reservations);

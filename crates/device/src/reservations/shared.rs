@@ -29,7 +29,7 @@ struct State {
     stored: bool,
 }
 
-/// What the gateway of the unit has published last.
+/// The last value that the gateway of the unit has published.
 #[derive(Default)]
 struct Published {
     /// The version of the value; 0 before the first one.
@@ -38,7 +38,8 @@ struct Published {
     log: ChangeLog,
 }
 
-/// What a request comes to on a unit that several servers offer, as long as the value has the version that this server knows.
+/// The decision on a request to a unit that several servers offer, valid while the value has the version that this
+/// server knows.
 pub(crate) struct Decision {
     /// The version.
     pub(crate) base: u64,
@@ -86,8 +87,8 @@ impl SharedReservations {
         Ok((change, self.save(&mut state)))
     }
 
-    /// What a request of `nexus` comes to on a unit that several servers offer. Nothing changes before the gateway has published it. With `aborts`, the tasks of
-    /// preempted nexuses end.
+    /// Decides on a request of `nexus` to a unit that several servers offer. Nothing changes before the gateway has
+    /// published it. With `aborts`, the tasks of preempted nexuses end.
     pub(crate) fn decide(
         &self,
         nexus: &Arc<ItNexus>,

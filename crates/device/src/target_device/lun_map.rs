@@ -47,7 +47,8 @@ impl LunMap {
         Self { places: Places::All, read_only }
     }
 
-    /// These logical units, by their numbers in the device, and no others. With `read_only`, writes to all of them are refused.
+    /// A view of these logical units, by their numbers in the device, and no others. With `read_only`, writes to all of
+    /// them are refused.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl fmt::Debug for Nexus {
 
 /// A logical unit, as a nexus sees it.
 pub(crate) struct Seen<'a> {
-    /// Its number in the device.
+    /// The number of the unit in the device.
     pub(crate) lun: Lun,
     pub(crate) unit: &'a Arc<LogicalUnit>,
     pub(crate) access: PortAccess,

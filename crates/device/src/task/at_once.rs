@@ -52,7 +52,7 @@ struct Known {
     writes: bool,
 }
 
-/// What the transfer of an admitted command needs.
+/// The values that the transfer of an admitted command needs.
 struct Transfer<'a> {
     itl: &'a ItlNexus,
     extent: Extent,

@@ -48,7 +48,7 @@ pub struct LogicalUnitConfig {
     /// The most bytes per second that a sanitize operation overwrites, so that it leaves bandwidth of the medium to
     /// commands; at least [`MIN_SANITIZE_RATE`].
     pub sanitize_rate: Option<u64>,
-    /// What the unit does with quanta, which needs blocks of the length of an EDU.
+    /// The options for quanta, which need blocks of the length of an EDU.
     pub quanta: QuantaOptions,
     /// Accepts 32-byte CDBs. SBC-4 requires most of them only on media with type 2 protection information, and some
     /// initiators do not expect CDBs of this length in REPORT SUPPORTED OPERATION CODES.

@@ -102,9 +102,10 @@ pub(crate) struct Counters {
 #[derive(Debug, Default)]
 struct Book {
     nexuses: Vec<(Arc<str>, Arc<NexusCounters>)>,
-    /// What nexuses that are gone have counted.
+    /// The counts of nexuses that are gone.
     gone: UnitCounts,
-    /// The same by initiator, for as many as are remembered; all others are under the empty name.
+    /// The bytes of nexuses that are gone, by initiator, for as many as are remembered; all others are under the empty
+    /// name.
     gone_initiators: BTreeMap<Arc<str>, InitiatorBytes>,
     /// The numbers at the last reset by LOG SELECT.
     zero: UnitCounts,

@@ -33,7 +33,7 @@ pub(crate) struct ItlNexus {
     pub(crate) prevents_removal: AtomicBool,
     /// Third-party copies that were requested through this nexus.
     pub(crate) copy_records: CopyRecords,
-    /// What the commands of the nexus have done to the unit.
+    /// The counts of the nexus's commands on the unit.
     pub(crate) counters: Arc<NexusCounters>,
 }
 

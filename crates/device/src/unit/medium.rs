@@ -13,7 +13,7 @@ pub(crate) enum MediumUse {
     Writes,
 }
 
-/// What keeps commands from the medium, in one atomic word: zero when nothing does.
+/// The reasons that keep commands from the medium, in one atomic word: zero when there is none.
 #[derive(Debug)]
 pub(crate) struct MediumState(AtomicU8);
 

@@ -20,7 +20,7 @@ use crate::limits::{DOUBT_TIME, SCRUB_BYTES};
 /// The slowest scrub, in bytes per second: one request per second.
 pub const MIN_SCRUB_RATE: u64 = SCRUB_BYTES as u64;
 
-/// What a unit does with quanta. All of it needs blocks of the length of an EDU, and all of it is off by default.
+/// The options of a unit for quanta. All of it needs blocks of the length of an EDU, and all of it is off by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuantaOptions {
     /// Refuses to write blocks that are damaged.
@@ -39,7 +39,7 @@ impl QuantaOptions {
     }
 }
 
-/// What a unit has found out about its quanta since it was created.
+/// The findings of a unit about its quanta since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuantaCounts {
     /// Commands that were refused because a block that they were to write is damaged.

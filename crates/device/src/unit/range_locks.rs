@@ -104,7 +104,7 @@ impl RangeLocks {
         (self.exclusive.load(Ordering::SeqCst) == 0).then_some(passage)
     }
 
-    /// Those that were passing have ended, unless others have begun: then the last of these comes here.
+    /// Notes that a passage has ended without another one under way; the last of several comes here.
     #[cold]
     fn passed(&self) {
         let granted = {

@@ -1,4 +1,4 @@
-//! What is counted of commands, for metrics.
+//! Tests of the counts of commands, for metrics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

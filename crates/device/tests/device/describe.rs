@@ -1,4 +1,4 @@
-//! What the device reports about itself.
+//! Tests of the device's descriptions of itself.
 
 use std::sync::Arc;
 

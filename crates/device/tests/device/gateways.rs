@@ -249,14 +249,14 @@ fn a_server_that_was_away_learns_of_what_is_gone() {
         gateways.change(|state| state.deaf = vec![1]);
         let other = attach(&first, B, 1);
         for _ in 0..changes {
-            // Each of them tells somebody something.
+            // Each of them has news for a nexus.
             done(&first, &first.nexus, 0, 0, [0, 7]);
             done(&first, &other, 0, 0, [0, 9]);
             done(&first, &first.nexus, CLEAR, 0, [7, 0]);
             assert_eq!(attention(&first, &other), Some(AdditionalSense::RESERVATIONS_PREEMPTED));
         }
         gateways.change(|state| state.deaf.clear());
-        // It is as if it was preempted when nobody can say any more how it came to it.
+        // The registration counts as preempted when its history is lost.
         let expected = if changes == 1 {
             AdditionalSense::RESERVATIONS_PREEMPTED
         } else {
@@ -319,7 +319,7 @@ fn mode_parameters_are_those_of_all_servers() {
     assert_eq!(page(&second), page(&first));
     let protected = (SenseKey::DATA_PROTECT, AdditionalSense::SOFTWARE_WRITE_PROTECTED);
     assert_eq!(code(second.refused(WRITE, &[0; 512])), protected);
-    // Again: nothing changes, and nobody is told.
+    // Again: nothing changes, and no nexus is told.
     assert_eq!(select(&second).status, Status::GOOD);
     assert_eq!(attention(&first, &first.nexus), None);
     // A reset reaches one server, so it changes nothing that they have in common.

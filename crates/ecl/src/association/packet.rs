@@ -4,7 +4,7 @@ use crate::header::HEADER_LEN;
 use crate::limits::MAX_DATAGRAM_LEN;
 use crate::outgoing::{Cut, Outgoing, Slices};
 
-/// What fills probes.
+/// The filling of probes.
 static ZEROES: [u8; MAX_DATAGRAM_LEN] = [0; MAX_DATAGRAM_LEN];
 
 /// A packet that waits for the socket.
@@ -21,7 +21,7 @@ pub(super) enum Body {
     Cut(Cut),
     /// Made for the packet.
     Bytes(Box<[u8]>),
-    /// So many zeroes.
+    /// A run of zeroes of this length.
     Zeroes(usize),
 }
 

@@ -1,4 +1,4 @@
-//! What a datagram brings.
+//! The effects of a received datagram.
 
 use lunette_pdu::BHS_LEN;
 use lunette_session::Time;
@@ -16,7 +16,7 @@ use crate::path::{Address, PathMtu};
 use crate::recovery::ack_payload::AckRanges;
 use crate::recovery::{Arrival, Outcome};
 
-/// What a datagram was.
+/// The meaning of a datagram.
 #[derive(Debug)]
 pub enum Received<'a> {
     /// Nothing that goes further than the association.
@@ -39,7 +39,7 @@ impl StreamPacket<'_> {
         &self.bytes[HEADER_LEN - BHS_AT..]
     }
 
-    /// What the packet has of the stream.
+    /// The bytes of the stream in the packet.
     fn stream_bytes(&self) -> &[u8] {
         if self.header.begins_pdu() { self.bytes } else { self.payload() }
     }

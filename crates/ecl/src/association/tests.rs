@@ -14,11 +14,11 @@ use super::*;
 use crate::handshake::{Answer, Client, Listener, Received as Shaken, ResetSecret, Terms};
 use crate::header::{Flags, Header, PacketType, ParityPosition};
 
-/// What the network does to datagrams.
+/// The faults of the network.
 #[derive(Debug, Clone, Copy)]
 struct Network {
     delay_us: u64,
-    /// One in so many is lost, repeated, delayed by as much again, damaged; 0: none.
+    /// One in this number is lost, repeated, delayed by as much again, damaged; 0: none.
     lose: u32,
     repeat: u32,
     delay: u32,
@@ -35,11 +35,11 @@ struct Sink {
     stream: Vec<u8>,
     /// By task tag, which stands in the header, and offset.
     places: BTreeMap<u32, Vec<u8>>,
-    /// It does not take bytes now.
+    /// Whether the upper layer takes no bytes now.
     busy: bool,
-    /// It takes no bytes after a header that it was given alone, until it is asked to go on.
+    /// Whether the upper layer takes no bytes after a header that it was given alone, until it is asked to go on.
     pauses_after_headers: bool,
-    /// It finds what was placed in the wrong place.
+    /// Whether the upper layer finds that data was placed in the wrong place.
     refuses_places: bool,
     placed: usize,
 }
@@ -93,7 +93,7 @@ struct World {
     under_way: BTreeMap<(Time, u64), (usize, Address, Vec<u8>)>,
     sent: u64,
     pushed: [Vec<u8>; 2],
-    /// Of the PDUs that are pushed.
+    /// The block length of pushed PDUs.
     block_len: u16,
 }
 
@@ -354,7 +354,7 @@ fn parity_changes_no_byte_whatever_the_network_does() {
     }
 }
 
-/// What a packet says that ends the association is its last word.
+/// A packet that ends the association brings no bytes with it.
 #[test]
 fn a_packet_that_ends_the_association_brings_no_bytes() {
     for packet_type in [PacketType::Stream, PacketType::Parity] {

@@ -1,4 +1,4 @@
-//! What the stream belongs to.
+//! The owner of the stream.
 
 use lunette_pdu::BHS_LEN;
 

@@ -23,7 +23,7 @@ proptest! {
         prop_assert!(!close.text().contains(char::is_control));
     }
 
-    /// What a peer has written can be shown, and said again.
+    /// A peer's payload can be shown and written again.
     #[test]
     fn any_payload_is_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300), fits in any::<bool>()) {
         if fits && let Some(text) = bytes.len().checked_sub(FIXED_LEN) {

@@ -26,7 +26,7 @@ const TOKEN_USED: Duration = Duration::from_secs(TOKEN_LIFETIME.as_secs() / 2);
 #[error("no answer to the handshake in {} s", HANDSHAKE_TIMEOUT.as_secs())]
 pub struct NoAnswer;
 
-/// What a datagram was to the handshake.
+/// The meaning of a datagram to the handshake.
 #[derive(Debug)]
 pub enum Received {
     /// Nothing that belongs to it. Whoever sent it, the handshake goes on.
@@ -70,7 +70,7 @@ impl Client {
         Self { private, key, number, seal, token: None, begun: now, due: now, wait: FIRST_WAIT, sent: None }
     }
 
-    /// The same for a client that wants so much encrypted.
+    /// A handshake of a client that wants this encryption.
     #[must_use]
     pub fn with_seal(self, seal: Seal) -> Self {
         Self { seal, ..self }

@@ -16,8 +16,8 @@ pub(super) type PrivateKey = Zeroizing<[u8; KEY_LEN]>;
 
 const PATTERN: &str = "Noise_NN_25519_ChaChaPoly_SHA256";
 
-/// What both sides hash before the first message, followed by the version, the client's number and what it wants encrypted. With it and the client's
-/// key all of Initial is covered but its token.
+/// The prologue that both sides hash before the first message, followed by the version, the client's number and the
+/// encryption that it wants. With it and the client's key all of Initial is covered but its token.
 const PROLOGUE: &[u8] = b"Effective Cross Layer";
 
 /// The public key that belongs to `private`: the client's first message.

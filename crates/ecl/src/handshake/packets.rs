@@ -38,9 +38,9 @@ pub(super) struct Initial {
     pub(super) key: EphemeralKey,
     /// The client's number for the association.
     pub(super) number: u32,
-    /// What Retry gave, or zeroes.
+    /// The token of Retry, or zeroes.
     pub(super) token: Token,
-    /// What the client wants encrypted.
+    /// The encryption that the client wants.
     pub(super) seal: Seal,
 }
 
@@ -62,13 +62,13 @@ pub(super) struct Accept {
     pub(super) message: [u8; ACCEPT_MESSAGE_LEN],
 }
 
-/// What the server says in the second message, encrypted.
+/// The parameters of the server in the second message, encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parameters {
     /// The server's number for the association.
     pub(super) number: u32,
     pub(super) reset_token: ResetToken,
-    /// What the server wants encrypted.
+    /// The encryption that the server wants.
     pub(super) seal: Seal,
 }
 
@@ -138,7 +138,7 @@ impl Parameters {
     }
 }
 
-/// What a peer wants encrypted; `None` for bytes that this version does not have.
+/// The encryption that a peer wants; `None` for bytes that this version does not have.
 fn seal_of(byte: u8) -> Option<Seal> {
     [Seal::Headers, Seal::Everything].into_iter().find(|seal| *seal as u8 == byte)
 }

@@ -18,7 +18,7 @@ pub struct ResetToken([u8; Self::LEN]);
 pub struct ResetSecret(Zeroizing<[u8; 32]>);
 
 impl ResetToken {
-    /// Its length: a Reset has it in the place of the header check.
+    /// The length of a token: a Reset has it in the place of the header check.
     pub const LEN: usize = CHECK_LEN;
 
     pub(super) const fn new(bytes: [u8; Self::LEN]) -> Self {

@@ -12,7 +12,7 @@ use crate::path::Address;
 use crate::protection::Seal;
 use crate::{Entropy, Role};
 
-/// What a server sends for a datagram that belongs to no association.
+/// The answer of a server to a datagram that belongs to no association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing.
@@ -28,7 +28,7 @@ pub enum Answer {
 pub struct Terms {
     /// The source address is believed without a token.
     pub trusted: bool,
-    /// What the server wants encrypted.
+    /// The encryption that the server wants.
     pub seal: Seal,
 }
 
@@ -41,7 +41,7 @@ pub struct Accepted {
     pub address: Address,
 }
 
-/// What a server does with datagrams of addresses and associations that it does not know.
+/// The part of a server that handles datagrams of unknown addresses and associations.
 ///
 /// Its driver shows it each Initial ([`answer`](Self::answer)), and each packet of an association that is not in the driver's table
 /// ([`claim`](Self::claim)). The table grows only by what `claim` returns: until then a handshake costs the server an entry in a table of
@@ -58,7 +58,8 @@ impl Listener {
         Self { tokens: TokenSecrets::new(now, entropy), resets, unfinished: Unfinished::default() }
     }
 
-    /// What to answer to a datagram whose header says [Initial](crate::header::PacketType::Initial). `is_taken` says whether the driver's table has an association of that number.
+    /// Answers a datagram whose header says [Initial](crate::header::PacketType::Initial). `is_taken` says whether the
+    /// driver's table has an association of that number.
     pub fn answer(
         &mut self,
         now: Time,

@@ -16,9 +16,9 @@ pub(super) struct Pending {
     pub(super) source: Address,
     pub(super) initial: Initial,
     pub(super) secret: ExchangeSecret,
-    /// What was answered, and is answered again when the Initial comes again.
+    /// The answer, which is sent again when the Initial comes again.
     pub(super) accept: [u8; ACCEPT_LEN],
-    /// It was answered again.
+    /// Whether the answer was sent again.
     pub(super) is_repeated: bool,
     /// When it was accepted.
     pub(super) since: Time,
@@ -52,7 +52,7 @@ impl Unfinished {
         self.pending.get(self.by_number.get(&number)?).map(|(_, pending)| pending)
     }
 
-    /// What the same Initial from the same address was answered with. Its token may differ: a client may have got two.
+    /// The earlier answer to the same Initial from the same address. Its token may differ: a client may have got two.
     pub(super) fn accept_again(&mut self, source: &Address, initial: &Initial) -> Option<[u8; ACCEPT_LEN]> {
         let (_, pending) = self.pending.get_mut(self.by_client.get(&(*source, initial.key))?)?;
         if (pending.initial.number, pending.initial.seal) != (initial.number, initial.seal) {

@@ -121,7 +121,7 @@ enum Step {
     Send {
         payload_len: u32,
     },
-    /// Of the packets under way, this one arrives, and stays under way when it is duplicated.
+    /// The packet of this index arrives, and stays under way when it is duplicated.
     Arrive {
         index: prop::sample::Index,
         duplicated: bool,

@@ -10,7 +10,7 @@ const MEASURED_PACKETS: u32 = 4096;
 /// Packets without loss that are assumed before there are any: one early loss says little.
 const ASSUMED_PACKETS: u32 = 256;
 
-/// A group has so many packets that a quarter of one is lost on average: then two of a group are lost in one group of forty.
+/// The length of a group, at which a quarter of a packet is lost on average: then two of a group are lost in one group of forty.
 const GROUPS_PER_LOSS: u32 = 4;
 
 /// When nothing follows, a group may end early as long as parity takes no more than that many times the share of the lost packets: the answers
@@ -52,7 +52,7 @@ impl Grouping {
         }
     }
 
-    /// So many packets in all were taken for lost and were late.
+    /// Notes how many packets in all were taken for lost and were late.
     pub fn on_late(&mut self, late: u64) {
         let more = late - self.late;
         self.lost = self.lost.saturating_sub(u32::try_from(more).unwrap_or(u32::MAX));

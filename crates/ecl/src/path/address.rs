@@ -34,7 +34,7 @@ pub enum Address {
     Ethernet([u8; 6]),
 }
 
-/// What a packet's source address was.
+/// The meaning of a packet's source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The peer's address, or one that does not matter: the packet is taken.
@@ -106,7 +106,7 @@ impl Address {
         bytes
     }
 
-    /// The same host, perhaps at another port.
+    /// Whether both addresses belong to one host, perhaps at different ports.
     pub fn same_host(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Udp(one), Self::Udp(other)) => one.ip().to_canonical() == other.ip().to_canonical(),

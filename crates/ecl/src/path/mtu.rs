@@ -29,7 +29,7 @@ pub const RAISE_AFTER: Duration = Duration::from_mins(10);
 /// Lost packets that make a black hole, when shorter ones pass.
 pub const BLACK_HOLE_LOSSES: usize = 3;
 
-/// What has become of the length that the path carries.
+/// A change of the length that the path carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Packets may be so long.
@@ -59,12 +59,12 @@ pub struct PathMtu {
     black_hole: BlackHole,
 }
 
-/// What is probed next.
+/// The next probe.
 #[derive(Debug, Clone, Copy)]
 enum Search {
     /// A length that probably passes.
     Candidate(usize),
-    /// What lies in the middle between what passes and what does not.
+    /// The middle between a length that passes and one that does not.
     Halving,
     /// Nothing until then.
     Settled(Time),

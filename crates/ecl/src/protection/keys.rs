@@ -15,7 +15,7 @@ const KEY_LEN: usize = 16;
 /// Where the payload check stands.
 const PAYLOAD_CHECK_AT: usize = 44;
 
-/// What the check of an unsealed header covers: all of it but the check itself.
+/// The length that the check of an unsealed header covers: all of it but the check itself.
 const COVERED_LEN: usize = HEADER_LEN - CHECK_LEN;
 
 /// The keys of one direction of an association.
@@ -105,7 +105,7 @@ impl Keys {
         Ok(header)
     }
 
-    /// [`open`](Self::open) without a look at the payload check of an unsealed packet: for a caller who copies the payload to its place, and computes
+    /// [`open`](Self::open) without the payload check of an unsealed packet: for a caller that copies the payload to its place, and computes
     /// its CRC32C on the way. It must be that of the header, or what was copied does not count.
     ///
     /// # Errors

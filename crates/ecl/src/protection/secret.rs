@@ -1,4 +1,4 @@
-//! What the handshake and the login give, and the keys that follow from it.
+//! The secrets of handshake and login, and the keys that follow from them.
 
 use hkdf::Hkdf;
 use sha2::{Digest, Sha256};
@@ -16,11 +16,11 @@ const BINDING: &[u8] = b"lunette ecl 1, binding";
 /// HKDF gives up to 255 hashes.
 const FITS: &str = "32 bytes are within the bounds of HKDF";
 
-/// What the two sides of a handshake know, and no other machine.
+/// The secret that the two sides of a handshake share with no other machine.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct ExchangeSecret([u8; 32]);
 
-/// What both sides know after the login: who they are, and the CHAP secrets that were proven.
+/// The common knowledge of both sides after the login: their names, and the CHAP secrets that were proven.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Binding([u8; 32]);
 

@@ -34,7 +34,7 @@ fn sealed(keys: &Keys, flags: Flags, number: u64, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The same packet under both protections.
+/// The flags of a packet under each protection.
 const BOTH: [Flags; 2] = [Flags(0), Flags::SEALED];
 
 proptest! {
@@ -94,7 +94,7 @@ fn one_wrong_bit_anywhere_is_refused() {
     }
 }
 
-/// The caller who digests payloads on the way to their place relies on this.
+/// A caller that digests payloads on the way to their place relies on this.
 #[test]
 fn the_header_alone_says_what_the_payload_must_be() {
     let (client, server) = pair();
@@ -104,7 +104,7 @@ fn the_header_alone_says_what_the_payload_must_be() {
     assert_eq!(header.payload_check, crc32c(b"payload"));
 }
 
-/// Of a packet that is sent from several places only the header is at hand.
+/// A header is checked without its payload, as for a packet that is sent from several places.
 #[test]
 fn a_header_is_checked_without_its_payload() {
     let (client, server) = pair();
@@ -222,7 +222,7 @@ fn at(ms: u64) -> Time {
     Time::new(Duration::from_millis(ms))
 }
 
-/// Both ends of an association whose login has just passed.
+/// The two ends of an association whose login has just passed.
 struct Ends {
     client: Protection,
     server: Protection,
@@ -329,7 +329,8 @@ fn the_cipher_is_aegis_128l() {
     assert_eq!(hex(&tag), "abe0ece80c24868a226a35d16bdae37a");
 }
 
-/// Both packets were computed by a program that shares no code with this crate: AEGIS-128L, HKDF and the tables of `docs/ecl.md` in plain Python.
+/// Packets equal those of a program that shares no code with this crate: AEGIS-128L, HKDF and the tables of
+/// `docs/ecl.md` in plain Python.
 #[test]
 fn packets_are_those_of_the_specification() {
     let payload = b"a payload of 23 bytes..";

@@ -25,13 +25,13 @@ pub enum AckPayloadError {
     /// Ends before it begins, touches the range before it, or is beyond the largest number of the header.
     #[error("range {index} ({first} to {last}) is not below {bound}")]
     Order {
-        /// Its place in the payload.
+        /// The index of the range in the payload.
         index: usize,
-        /// Its first number.
+        /// The first number of the range.
         first: u64,
-        /// Its last number.
+        /// The last number of the range.
         last: u64,
-        /// What it must end below.
+        /// The number below which the range must end.
         bound: u64,
     },
 }

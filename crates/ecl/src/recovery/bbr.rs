@@ -58,7 +58,7 @@ enum State {
     ProbeRoundTrip { until: Option<(Time, u64)> },
 }
 
-/// With a bound, the time between tries: at most so many round trips, which is how often CUBIC has a loss on short paths, and no more than 2
+/// With a bound, the time between tries: at most this many round trips, which is how often CUBIC has a loss on short paths, and no more than 2
 /// to 3 s (draft-ietf-ccwg-bbr, "Time Scale for Bandwidth Probing").
 const TRY_ROUNDS: u32 = 62;
 const TRY_TIME: Duration = Duration::from_secs(2);
@@ -89,7 +89,7 @@ pub struct Bbr {
     is_bounded: bool,
     /// Packets that left before so much had arrived say nothing of the rate: few were in flight to measure the round trip.
     few_until: u64,
-    /// What was sent before took another path.
+    /// The time of the change of path: earlier packets took another one.
     path_since: Option<Time>,
     /// Nothing was in flight, and nothing was acknowledged since: the queue is gone without a probe.
     is_restarted: bool,
@@ -98,7 +98,7 @@ pub struct Bbr {
 }
 
 impl Bbr {
-    /// Of a path of which nothing is known. `seed` is any number that others do not have.
+    /// A controller for a path of which nothing is known. `seed` is any number that others do not have.
     pub fn new(datagram_len: usize, seed: u64) -> Self {
         Self {
             datagram_len: datagram_len as u64,
@@ -192,7 +192,7 @@ impl Bbr {
         self.lost_in_phase = true;
     }
 
-    /// So many bytes were lost, the last of which were sent at `sent_at`.
+    /// Notes lost bytes, the last of which were sent at `sent_at`.
     pub fn on_lost(&mut self, bytes: u64, sent_at: Time) {
         if self.path_since.is_some_and(|since| sent_at < since) {
             return;
@@ -211,7 +211,7 @@ impl Bbr {
         self.window = self.least();
     }
 
-    /// Packets were acknowledged; so many bytes are still in flight. `latest` is the round trip of one of them.
+    /// Packets were acknowledged; this many bytes are still in flight. `latest` is the round trip of one of them.
     pub fn on_acknowledged(&mut self, sample: &Sample, latest: Duration, in_flight: u64, now: Time) {
         if matches!(self.state, State::ProbeRoundTrip { .. }) {
             self.few_until = sample.delivered.saturating_add(in_flight);

@@ -1,5 +1,5 @@
-//! What may be in flight before a path loses too much of it: the long-term bound of BBR, version 3 (draft-ietf-ccwg-bbr, "Probing for
-//! Bandwidth In ProbeBW").
+//! The bound on bytes in flight beyond which a path loses too much: the long-term bound of BBR, version 3
+//! (draft-ietf-ccwg-bbr, "Probing for Bandwidth In ProbeBW").
 //!
 //! A path that loses a few packets whatever is sent is no reason to send less. One that loses more than 2% of what was in flight has a queue
 //! that overflows: then no more than 0.7 of that may be in flight, and the sender leaves room below that bound, which a connection beside it
@@ -8,13 +8,13 @@
 
 use std::num::NonZeroU64;
 
-/// A round trip lost too much when it lost more than one in so many bytes in flight: 2% (BBR.LossThresh).
+/// A round trip lost too much when it lost more than one in this many bytes in flight: 2% (BBR.LossThresh).
 const LOSS_DIVISOR: u64 = 50;
 
-/// What remains of that, in tenths (BBR.Beta).
+/// The rest of the bound after a loss, in tenths (BBR.Beta).
 const BETA_TENTHS: u64 = 7;
 
-/// What is in flight between the tries, in percent of the bound: 1 − BBR.Headroom.
+/// The bytes in flight between the tries, in percent of the bound: 1 − BBR.Headroom.
 const HEADROOM_PERCENT: u64 = 85;
 
 /// Round trips of one try in which the bound is raised: by 31 datagrams together. The draft goes on until packets are lost. In simulation, with a
@@ -29,7 +29,7 @@ pub struct Bound {
     in_flight: u64,
     /// Bytes that were lost in the round trip.
     lost: u64,
-    /// These were too many.
+    /// Whether the bytes in flight were too many.
     is_exceeded: bool,
     /// The sender had too little to send.
     is_limited: bool,

@@ -46,12 +46,12 @@ pub const fn initial_window(datagram_len: u64) -> u64 {
 #[derive(Debug, Clone, Copy)]
 pub struct Cubic {
     datagram_len: f64,
-    /// As how many connections it shares a path whose queue is short.
+    /// The number of connections as which it shares a path whose queue is short.
     flows: f64,
     state: State,
     /// When the window was last made smaller. Losses of packets sent before belong to the same event.
     decreased_at: Option<Time>,
-    /// What to return to when all losses of the last event turn out to be packets that were late.
+    /// The state to return to when all losses of the last event turn out to be packets that were late.
     undo: Option<Undo>,
     acknowledged_at: Time,
 }
@@ -78,7 +78,7 @@ struct Avoidance {
     reno: f64,
     /// cwnd_prior: from here on Reno's window grows by a whole datagram for each flow.
     prior: f64,
-    /// As how many connections.
+    /// The number of connections.
     flows: f64,
 }
 

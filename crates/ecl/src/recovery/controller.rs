@@ -17,7 +17,7 @@ pub enum CongestionControl {
     /// RFC 9438: losses make the window smaller. It shares a path with TCP.
     #[default]
     Cubic,
-    /// A model of the path: losses change nothing up to 2% of the packets. It fills paths that lose so many.
+    /// A model of the path: losses change nothing up to 2% of the packets. It fills paths that lose as many.
     Bbr,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Controller {
     Bbr(Bbr),
 }
 
-/// What an acknowledgement brought, as both rules need it.
+/// The news of an acknowledgement, as both rules need them.
 pub(super) struct News<'a> {
     /// Bytes that filled the window.
     pub(super) growth_bytes: u64,

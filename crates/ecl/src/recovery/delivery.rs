@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_session::Time;
 
-/// What has arrived so far.
+/// The amount that has arrived so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Delivery {
     /// Bytes that were acknowledged.
@@ -14,7 +14,7 @@ pub struct Delivery {
     first_sent_at: Time,
     /// The sender had too little to send: samples of packets that were sent before so much has arrived say nothing of the path.
     limited_until: Option<u64>,
-    /// What was sent before took another path.
+    /// The time of the change of path: earlier packets took another one.
     path_since: Option<Time>,
 }
 
@@ -34,7 +34,7 @@ pub struct Arrived {
     sent_at: Time,
 }
 
-/// What an acknowledgement says of the path.
+/// The statement of an acknowledgement about the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// The rate at which packets arrived, where it could be measured.
@@ -86,7 +86,7 @@ impl Delivery {
         self.path_since.is_none_or(|since| sent_at >= since)
     }
 
-    /// The sender has nothing more to send for now, with so many bytes in flight.
+    /// The sender has nothing more to send for now, with this many bytes in flight.
     pub fn on_nothing_to_send(&mut self, bytes_in_flight: u64) {
         self.limited_until = Some(self.delivered + bytes_in_flight);
     }

@@ -1,4 +1,4 @@
-//! What the headers of the peer say about packets of this side.
+//! The statements of the peer's headers about packets of this side.
 
 use super::ranges::Span;
 use crate::header::Acknowledged;

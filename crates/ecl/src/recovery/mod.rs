@@ -72,12 +72,13 @@ const PERSISTENT_TIMEOUTS: u32 = 3;
 const PACING_GAIN: f64 = 1.25;
 const SLOW_START_GAIN: f64 = 2.0;
 
-/// What [`Recovery`] must know of its path.
+/// The facts about its path that [`Recovery`] must know.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// The length of the path's datagrams, as far as it is known.
     pub datagram_len: usize,
-    /// As how many connections the association uses a path whose queue is short ([`congestion`]). [`FLOWS`] by default.
+    /// The number of connections as which the association uses a path whose queue is short ([`congestion`]). [`FLOWS`]
+    /// by default.
     pub flows: u8,
     /// How much may be in flight.
     pub control: CongestionControl,
@@ -96,7 +97,7 @@ pub struct NeverSent(pub u64);
 /// Whether packets may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// This many bytes may leave now.
+    /// The number of bytes that may leave now.
     Bytes(usize),
     /// The pacer lets them out at this time.
     At(Time),
@@ -104,7 +105,7 @@ pub enum Allowance {
     WindowFull,
 }
 
-/// What [`Recovery::on_timeout`] asks for.
+/// The request of [`Recovery::on_timeout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timeout {
     /// Nothing but what the outcomes say.
@@ -187,7 +188,7 @@ pub struct Recovery<C> {
 }
 
 impl<C> Recovery<C> {
-    /// Of an association that has neither sent nor received.
+    /// The state of an association that has neither sent nor received.
     pub fn new(config: Config, now: Time) -> Self {
         Self {
             received: Received::default(),
@@ -212,7 +213,7 @@ impl<C> Recovery<C> {
         self.received.receive(packet, now)
     }
 
-    /// What the next header says of received packets.
+    /// The statement of the next header about received packets.
     pub fn acknowledged(&self, now: Time) -> Acknowledged {
         self.received.acknowledged(now)
     }
@@ -272,7 +273,7 @@ impl<C> Recovery<C> {
         self.sent.on_sent(packet, now);
     }
 
-    /// There is nothing more to send for now, though the window and the pacer would allow it.
+    /// Notes that nothing more is to be sent for now, though the window and the pacer would allow it.
     pub fn on_nothing_to_send(&mut self) {
         self.sent.on_nothing_to_send();
     }

@@ -2,7 +2,7 @@
 
 use super::ranges::Span;
 
-/// At least so many packets are between two numbers that are skipped, and at most [`SKIP_RANDOM`] more.
+/// At least this many packets are between two numbers that are skipped, and at most [`SKIP_RANDOM`] more.
 const SKIP_LEAST: u64 = 256;
 const SKIP_RANDOM: u64 = 4096;
 

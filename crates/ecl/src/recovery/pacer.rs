@@ -8,7 +8,7 @@ use lunette_session::Time;
 
 use super::rtt::GRANULARITY;
 
-/// What leaves at once at most: the longest batch that the kernel takes in one call (`UDP_SEGMENT`).
+/// The longest burst: the longest batch that the kernel takes in one call (`UDP_SEGMENT`).
 pub const MAX_BURST_BYTES: u64 = 1 << 16;
 
 /// A bucket of bytes that fills at the rate of the path.
@@ -48,7 +48,7 @@ impl Pacer {
         Self { tokens: burst as f64, filled_at: now }
     }
 
-    /// Of `wanted` bytes, how many may leave now, and at least `least` of them; or when they may.
+    /// The share of `wanted` bytes that may leave now, at least `least` of them; or the time at which they may.
     ///
     /// # Errors
     ///

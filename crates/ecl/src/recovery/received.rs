@@ -1,4 +1,4 @@
-//! What was received, and when the peer is told.
+//! The received packets, and the time at which the peer is told.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::header::{Acknowledged, NOTHING_ACKNOWLEDGED};
 /// max_ack_delay).
 pub const ACK_DELAY: Duration = Duration::from_millis(5);
 
-/// So many packets that want an acknowledgement make one due (RFC 9000 section 13.2.2).
+/// Packets that want an acknowledgement and make one due (RFC 9000 section 13.2.2).
 const PACKETS_PER_ACK: u32 = 2;
 
 /// The bits of a header reach back over this many numbers before the largest one.
@@ -25,7 +25,7 @@ const RANGES_REPEATED: usize = 8;
 /// A packet that has arrived and is authentic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number.
+    /// The number of the packet.
     pub packet_number: u64,
     /// Whether its type is acknowledged ([`PacketType::is_acknowledged`](crate::header::PacketType::is_acknowledged)).
     pub is_acknowledged: bool,
@@ -99,7 +99,7 @@ impl Received {
         true
     }
 
-    /// What the next header says.
+    /// The statement of the next header.
     pub fn acknowledged(&self, now: Time) -> Acknowledged {
         let Some(largest) = self.ranges.largest() else {
             return Acknowledged::NOTHING;

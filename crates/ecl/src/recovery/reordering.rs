@@ -14,7 +14,7 @@ const EIGHTHS: u32 = 9;
 /// Two round trips are proof of a loss.
 const MAX_EIGHTHS: u32 = 16;
 
-/// After so many events of loss without a late packet the thresholds are what they were (RFC 8985 section 6.2).
+/// After this many events of loss without a late packet the thresholds are what they were (RFC 8985 section 6.2).
 const FORGOTTEN_AFTER: u32 = 16;
 
 /// The thresholds of loss, which rise when packets that were taken for lost were only late (as RFC 8985's reordering window
@@ -55,12 +55,12 @@ impl Reordering {
         }
     }
 
-    /// So many numbers before an acknowledged one a packet is lost.
+    /// The distance in numbers before an acknowledged packet at which a packet is lost.
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// So long after it was sent a packet is lost, when a later one was acknowledged.
+    /// The time after which a packet is lost, when a later one was acknowledged.
     pub fn delay(&self, round_trip: Duration) -> Duration {
         (round_trip * self.eighths / 8).max(super::rtt::GRANULARITY)
     }

@@ -1,4 +1,4 @@
-//! What was sent, and what became of it (RFC 9002 section 6.1).
+//! The sent packets, and their fate (RFC 9002 section 6.1).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,22 +19,22 @@ const REMEMBERED_OTHERS: usize = 32;
 /// A packet of a type that is acknowledged, as it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentPacket<C> {
-    /// Its number, from [`Recovery::next_packet_number`](super::Recovery::next_packet_number).
+    /// The packet's number, from [`Recovery::next_packet_number`](super::Recovery::next_packet_number).
     pub packet_number: u64,
     /// The length of its datagram.
     pub bytes: usize,
     /// Whether it asks if the path carries its length. The loss of such a packet says nothing about congestion (RFC 8899 section 3).
     pub is_path_probe: bool,
-    /// What it carried. It comes back in an [`Outcome`], once.
+    /// The content of the packet. It comes back in an [`Outcome`], once.
     pub content: C,
 }
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<C> {
     /// The peer has it.
     Acknowledged(C),
-    /// It is taken for lost: its content must be sent again in a packet with another number.
+    /// The packet is taken for lost: its content must be sent again in a packet with another number.
     Lost(C),
 }
 
@@ -76,13 +76,13 @@ struct Loss {
 /// Which acknowledged packets let the window grow.
 #[derive(Debug, Clone, Copy)]
 pub struct Growth {
-    /// Those sent after the last decrease,
+    /// The time of the last decrease, after which packets were sent,
     pub sent_after: Option<Time>,
     /// and with a smaller number than this: later ones did not fill the window (RFC 9002 section 7.8).
     pub below: u64,
 }
 
-/// What an acknowledgement brought.
+/// The news of an acknowledgement.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Newly {
     /// Packets that were in flight.
@@ -97,11 +97,11 @@ pub struct Newly {
     pub late_sent_at: Option<Time>,
     /// Bytes of packets that were in flight.
     pub bytes: u64,
-    /// Of these the one that left last.
+    /// The newly acknowledged packet that left last.
     pub arrived: Option<Arrived>,
 }
 
-/// What was taken for lost.
+/// The packets that were taken for lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Packets, without [path probes](SentPacket::is_path_probe).
@@ -231,13 +231,13 @@ impl<C> Sent<C> {
         losses
     }
 
-    /// What an acknowledgement says of the path. `shortest` is the shortest round trip.
+    /// The statement of an acknowledgement about the path. `shortest` is the shortest round trip.
     pub fn sample(&mut self, newly: &Newly, shortest: Duration, now: Time) -> Option<Sample> {
         let arrived = newly.arrived?;
         Some(self.delivery.sample(arrived, newly.bytes, shortest, now))
     }
 
-    /// There is nothing more to send for now.
+    /// Notes that nothing more is to be sent for now.
     pub fn on_nothing_to_send(&mut self) {
         self.delivery.on_nothing_to_send(self.bytes_in_flight);
     }

@@ -131,7 +131,7 @@ impl Machine {
         true
     }
 
-    /// Applies for an image that nobody has.
+    /// Applies for an image that no gateway has.
     fn want(&self, next: &mut Value) -> bool {
         let is_free = next.owner.is_none() && next.wanted.is_none() && next.has(self.me);
         if !is_free || self.requests.is_leaving() || self.has_failed || self.now < self.image_lane.not_before {

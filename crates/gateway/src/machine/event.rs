@@ -1,4 +1,4 @@
-//! What happens to a gateway, and what it asks for.
+//! Events of a gateway, and the actions that it asks for.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum Event {
     Stored(Stored),
     /// A notify of another gateway, which waits for an [`Action::Acknowledge`] with this number.
     Notified {
-        /// Its number.
+        /// The number of the request.
         id: u64,
         /// The version of the value that the other one knows.
         version: u64,
@@ -39,7 +39,7 @@ pub enum Event {
     Closed,
     /// The image takes nothing from this gateway any more: its client is on the blocklist.
     ImageLost,
-    /// What was published is what commands find.
+    /// The commands find the published value.
     Published,
     /// A request of the device server or of the administrator.
     Asked(RequestId, Request),
@@ -69,7 +69,7 @@ pub enum Request {
     Update {
         /// The version that was published when the entry was made.
         base: u64,
-        /// Its name.
+        /// The name of the entry.
         name: Arc<str>,
         /// The new entry.
         entry: Option<Entry>,
@@ -86,14 +86,14 @@ pub enum Request {
 /// The end of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is done.
+    /// The request is done.
     Done,
     /// The value has changed since the update was made; make it again.
     Changed,
     /// The value would become too long.
     TooLong,
-    /// It cannot be done: no gateway of this group is running, it cannot open the image, or this gateway is ending. An update of whose store nothing is known
-    /// ends so too: it may be done all the same.
+    /// The request cannot be done: no gateway of this group is running, it cannot open the image, or this gateway is
+    /// ending. An update of whose store nothing is known ends so too: it may be done all the same.
     Refused,
 }
 
@@ -108,7 +108,7 @@ pub enum Access {
     Transitioning,
 }
 
-/// What the device server has to know.
+/// The value that the device server has to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
     /// The common value.
@@ -138,14 +138,14 @@ pub enum Action {
     },
     /// Acknowledge a notify of another gateway.
     Acknowledge {
-        /// Its number.
+        /// The number of the notify.
         id: u64,
-        /// Who acknowledges it.
+        /// The member that acknowledges it.
         member: Member,
     },
     /// Put a client on the blocklist.
     Blocklist {
-        /// Its address.
+        /// The address of the client.
         client: Arc<str>,
     },
     /// Open the image, without its lock.

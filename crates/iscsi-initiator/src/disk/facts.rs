@@ -1,4 +1,4 @@
-//! What a disk tells about itself.
+//! The facts that a disk tells about itself.
 
 use lunette_scsi::answers::{self, BlockLimits, Capacity, Inquiry, Provisioning};
 use lunette_scsi::mode::PageCode as ModePageCode;

@@ -50,7 +50,7 @@ const TOLERANCE: u32 = 32;
 /// Holds of one stretch that may end without their answers.
 const MAX_LATE_HOLDS: u32 = 2;
 
-/// What arrived in a batch or in a stretch.
+/// The arrivals of a batch or of a stretch.
 #[derive(Default)]
 struct Arrivals {
     answers: u32,

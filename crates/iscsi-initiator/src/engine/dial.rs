@@ -18,10 +18,10 @@ pub(crate) trait Dialer: Send + Sync {
     fn dial(&self, portal: Portal, options: &Options, report: Report);
 }
 
-/// What an attempt to connect reports to.
+/// The receiver of the outcome of an attempt to connect.
 pub(crate) type Report = Box<dyn FnOnce(io::Result<Wire>) + Send>;
 
-/// What an attempt comes to.
+/// The result of an attempt.
 pub(crate) enum Wire {
     /// A connection.
     Tcp(TcpStream),

@@ -43,14 +43,14 @@ pub(crate) struct SessionKey(Key);
 pub(crate) struct RequestId(pub(crate) u64);
 
 impl RequestId {
-    /// That of no request.
+    /// The number of no request.
     pub(crate) const NONE: Self = Self(u64::MAX);
 }
 
 /// Takes the result of an operation that is not a SCSI command to its caller.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
 
-/// What other threads send to the event loop.
+/// The messages of other threads to the event loop.
 pub(crate) enum Message {
     Open {
         portal: Portal,
@@ -274,7 +274,7 @@ pub(super) struct Env<'a, 'b> {
     pub(super) host: &'a Host,
 }
 
-/// What an event loop has from outside.
+/// The outside of an event loop.
 pub(crate) struct Host {
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) entropy: RandomBytes,
@@ -645,7 +645,7 @@ impl Upper for Engine {
 }
 
 impl Engine {
-    /// What runs on a reactor: the engine, and below it what carries connections in datagrams.
+    /// Builds the handler of a reactor: the engine, and below it the layer that carries connections in datagrams.
     pub(crate) fn on_endpoint(self, datagrams: DatagramConfig) -> Endpoint<Self> {
         let (epoch, entropy) = (self.epoch, Arc::clone(&self.host.entropy));
         let fill = move |bytes: &mut [u8]| entropy(bytes).expect("the system has random numbers");

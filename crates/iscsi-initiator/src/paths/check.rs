@@ -1,4 +1,4 @@
-//! What lies behind a path: which disk, and in which state.
+//! The disk and the state behind a path.
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ const PAGE_LEN: u16 = 1024;
 /// The longest REPORT TARGET PORT GROUPS data that is asked for.
 const GROUPS_LEN: u32 = 4096;
 
-/// What distinguishes a logical unit from all others: its designators, or its serial number when it has none. Equal identities agree in both.
+/// The identity of a logical unit: its designators, or its serial number when it has none. Equal identities agree in
+/// both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     designations: Vec<Designation>,

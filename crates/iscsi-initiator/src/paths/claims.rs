@@ -56,7 +56,7 @@ struct Segment {
     end: u64,
     /// The first write in the line of its blocks.
     first: Order,
-    /// Those behind it.
+    /// The orders behind it.
     others: VecDeque<Order>,
 }
 
@@ -265,7 +265,7 @@ mod tests {
         assert!(!claims.claim(2, keys[2], &(0..8)));
     }
 
-    /// What [`Claims`] are to do, block by block.
+    /// The model of [`Claims`], block by block.
     #[derive(Default)]
     struct Model(Vec<(Order, Range<u64>, bool, PathSet)>);
 

@@ -1,4 +1,4 @@
-//! What a command does to the blocks of its disk.
+//! The effect of a command on the blocks of its disk.
 
 use std::ops::Range;
 

@@ -40,7 +40,7 @@ use crate::limits::{
     PROVEN_AFTER, STATES_INTERVAL, STATES_PAUSE, TIMEOUT_TICK,
 };
 
-/// What the driver is to do.
+/// The actions of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// Send a request over a path. It has this much time left.
@@ -75,9 +75,9 @@ pub(super) enum Clearing {
 /// Why a request ends that no path has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its time is over.
+    /// The time of the request is over.
     TimedOut,
-    /// There was no path for as long as the disk waits for one.
+    /// No path existed for as long as the disk waits for one.
     NoPath,
 }
 
@@ -90,22 +90,22 @@ pub(super) enum Ended {
     NotActive(AccessState),
     /// The session was lost.
     Lost,
-    /// It was given up, and may run yet.
+    /// The request was given up, and may still run.
     GivenUp,
 }
 
-/// What becomes of a request after an attempt.
+/// The fate of a request after an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate<T> {
-    /// It goes over another path; an action follows.
+    /// The request goes over another path; an action follows.
     Stays,
-    /// It ends with the outcome of the attempt.
+    /// The request ends with the outcome of the attempt.
     Over(T),
     /// The attempt was lost, and the request must not run twice.
     InDoubt(T),
 }
 
-/// What the driver has found behind a path.
+/// The facts that the driver has found behind a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
     /// The target portal group tag of the login.
@@ -120,7 +120,7 @@ enum Link {
     Connecting,
     /// Logged in and checked. Another path is asked whether the power-on that this one has heard of is one.
     Proving(Found),
-    /// It carries requests.
+    /// The path carries requests.
     Up,
     /// To be connected again at this time.
     Down {
@@ -139,7 +139,7 @@ struct Path {
     in_flight: usize,
     /// When a request ended last, or the first one was sent.
     moved_at: Time,
-    /// What was sent in lives before this one cannot run any more.
+    /// The generation before which no sent command can still run.
     cleared_before: u64,
     /// When it may be cleared over another path.
     clear_at: Time,
@@ -218,7 +218,7 @@ struct Entry<T> {
     deadline: Time,
     stage: Stage,
     attempts: u32,
-    /// Its place among all, in the order of submission.
+    /// The request's place among all, in the order of submission.
     order: u64,
 }
 
@@ -293,7 +293,7 @@ impl<T> Machine<T> {
         self.paths[path].life
     }
 
-    /// What was found behind a path when it was last there.
+    /// The facts found behind a path when it was last there.
     pub(super) fn found(&self, path: usize) -> Found {
         self.paths[path].found
     }

@@ -37,7 +37,8 @@ pub(crate) struct Multipath {
     state: Mutex<State>,
 }
 
-/// What a path is made from. Its ISID stays the same, so that each login reinstates the nexus of the one before.
+/// The data from which a path is made. Its ISID stays the same, so that each login reinstates the nexus of the one
+/// before.
 struct Route {
     portal: Portal,
     isid: Isid,
@@ -53,7 +54,7 @@ struct State {
     /// The disk behind each path, as it said itself when the path was made last.
     identities: Vec<Option<Identity>>,
     management: Option<Management>,
-    /// What the nexuses of all paths are registered with (PERSISTENT RESERVE OUT).
+    /// The registration of the nexuses of all paths (PERSISTENT RESERVE OUT).
     registration: Registration,
     /// Told of the ends of the first attempts to connect.
     first_attempts: Vec<Option<Filler<()>>>,
@@ -561,7 +562,7 @@ impl Sink for Multipath {
     }
 }
 
-/// What the end of an attempt means for its request.
+/// The meaning of the end of an attempt for its request.
 fn judge(result: &Result<Reply, Error>) -> Ended {
     match result {
         Ok(reply) if reply.sense.is_empty() => Ended::Answered,

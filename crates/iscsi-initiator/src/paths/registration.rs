@@ -23,7 +23,7 @@ const APTPL: u8 = 0x01;
 /// The longest READ KEYS data that is asked for, in bytes: 1023 keys.
 const KEYS_LEN: u16 = 8192;
 
-/// What the nexuses of a disk are registered with.
+/// The registration of the nexuses of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Registration {
     /// Zero when they are not.

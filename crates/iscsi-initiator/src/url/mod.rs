@@ -42,11 +42,11 @@ const TARGET_PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_TARGET_PASSWORD";
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Url {
-    /// What carries the session: `iscsi://` is TCP, `ecl://` and `ecl+eth://` the Effective Cross Layer.
+    /// The transport of the session: `iscsi://` is TCP, `ecl://` and `ecl+eth://` the Effective Cross Layer.
     pub transport: Transport,
-    /// As in [`Portal::host`].
+    /// The host, as in [`Portal::host`].
     pub host: String,
-    /// As in [`Portal::port`].
+    /// The port, as in [`Portal::port`].
     pub port: u16,
     /// The iSCSI name of the target, as it is sent; if absent, the URL names a portal.
     pub target: Option<String>,
@@ -73,9 +73,9 @@ pub struct Url {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Paths {
-    /// Those that discovery gives: this many, or all up to [`MAX_PATHS`](crate::limits::MAX_PATHS).
+    /// The portals that discovery gives: this many, or all up to [`MAX_PATHS`](crate::limits::MAX_PATHS).
     Discovered(Option<usize>),
-    /// These, besides that of the URL.
+    /// The portals besides that of the URL.
     Portals(Vec<Portal>),
 }
 
@@ -334,13 +334,13 @@ impl fmt::Display for Url {
     }
 }
 
-/// What is wrong with a URL that is right with another password.
+/// The mistake in a URL that is right with another password.
 const UNENCODED: &str = "the password has a character that has to be written as '%' and two hexadecimal digits: write %2F for '/', %3F for '?', %26 for '&' and %25 for '%'";
 
-/// What to do with a URL that asks for several paths where there is one session.
+/// The remedy for a URL that asks for several paths where there is one session.
 const ONE_PATH: &str = "leave out paths and portals";
 
-/// What to do with a URL that names keys.
+/// The remedy for a URL that names keys.
 #[cfg(feature = "encryption")]
 const KEYED: &str = "open it with lunette_initiator::encryption, or leave out keys";
 #[cfg(not(feature = "encryption"))]

@@ -7,19 +7,19 @@ use std::borrow::Cow;
 
 use crate::options::check_bracketed;
 
-/// What stands where a password is not shown. It is no password itself: [`Url::parse`](super::Url::parse) refuses it.
+/// The text in the place of a password. It is no password itself: [`Url::parse`](super::Url::parse) refuses it.
 pub const REDACTED: &str = "***";
 
 /// The parameter of iSCSI URLs that is a password.
 const TARGET_PASSWORD: &str = "target_password=";
 
-/// What begins the name of an image in Ceph.
+/// The beginning of the name of an image in Ceph.
 const RBD: &str = "rbd:";
 
-/// What URLs of disks begin with, even where their slashes are missing.
+/// The beginnings of URLs of disks, even where their slashes are missing.
 const SCHEMES: [&str; 4] = ["iscsi:", "ecl:", "ecl+eth:", "iser:"];
 
-/// What begins a user's key in such a name, as QEMU writes it. Here it is a mistake.
+/// The beginnings of a user's key in such a name, as QEMU writes it. Here it is a mistake.
 const RBD_KEYS: [&str; 3] = [":key=", "?key=", "&key="];
 
 /// `text` with [`REDACTED`] in the place of each password of the URLs in it: behind `USER%`, and in `target_password`. Also the keys in names of
@@ -104,7 +104,7 @@ fn has_zone(authority: &str) -> bool {
     inside.is_some_and(|(host, _)| check_bracketed(host).is_ok())
 }
 
-/// What follows a value. An ampersand behind which there is no parameter belongs to the value, by mistake.
+/// The text behind a value. An ampersand behind which there is no parameter belongs to the value, by mistake.
 fn next_parameter(value: &str) -> &str {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
     let begins = |rest: &str| rest.split_once('=').is_some_and(|(name, _)| name.chars().all(is_name));

@@ -1,4 +1,4 @@
-//! What happens when connections are lost.
+//! Tests of lost connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What both sides count of what they move.
+//! Tests of the counts of both sides.
 
 use lunette_initiator::{Disk, Session, wait};
 use lunette_scsi::Lun;
@@ -10,7 +10,7 @@ use crate::fixture::{TARGET, Target, blocks, event_loop, options, portal};
 /// Short enough to be copied, and longer than what goes without an R2T.
 const BLOCKS: usize = 16;
 
-/// What initiator and target have counted for one write and one read of 16 blocks.
+/// The counts of initiator and target for one write and one read of 16 blocks.
 fn counted(digests: bool) -> (Traffic, Traffic) {
     let (target, initiator) = (Target::new(), event_loop());
     let mut options = options();

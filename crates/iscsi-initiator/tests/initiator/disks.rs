@@ -1,4 +1,4 @@
-//! What a disk can do.
+//! Tests of the operations of a disk.
 
 use std::io::{IoSlice, IoSliceMut};
 

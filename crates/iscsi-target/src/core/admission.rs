@@ -96,7 +96,7 @@ impl Core {
         self.touch(id);
     }
 
-    /// What is served may have changed during the login.
+    /// Checks a login again, because the served targets may have changed during it.
     fn recheck(&mut self, id: ConnectionId, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
         let directory = Arc::clone(self.lifecycle.directory());
         let began_with = self.connections.get(id).and_then(|conn| conn.login.as_ref()?.directory());

@@ -1,4 +1,4 @@
-//! What the events of connections come to.
+//! The effects of the events of connections.
 
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::{CloseReason, Event, LoginEvent};
@@ -7,11 +7,11 @@ use super::Core;
 use super::connections::Next;
 use super::watchdog::MAX_EVENTS;
 
-/// What [`Core::pump`] has done.
+/// The result of [`Core::pump`].
 pub(super) struct Pumped {
     /// Bytes that are left for later, for answers are to leave first.
     pub(super) left: usize,
-    /// There were events.
+    /// Whether events came.
     pub(super) moved: bool,
 }
 

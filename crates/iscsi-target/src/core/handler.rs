@@ -1,4 +1,4 @@
-//! What the reactor brings to a core.
+//! The calls of the reactor to a core.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

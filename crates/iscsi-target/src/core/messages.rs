@@ -1,4 +1,4 @@
-//! What a core does when others tell it something, and what it tells them.
+//! The work of a core on messages of others, and its own messages.
 
 use std::net::TcpStream;
 

@@ -51,7 +51,7 @@ pub(crate) use tasks::Timing;
 use tasks::{Barriers, FileWork, TaskRunner};
 use watchdog::{Verdict, Watchdog};
 
-/// What a core needs to start.
+/// The values that a core needs to start.
 pub(crate) struct CoreConfig {
     pub(crate) mailbox: Mailbox<CoreMessage>,
     pub(crate) affinity: Arc<SessionAffinity>,

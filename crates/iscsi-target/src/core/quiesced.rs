@@ -1,4 +1,4 @@
-//! What happens when stores are done with what was aborted.
+//! The continuation when stores are done with aborted tasks.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::mesh::{CoreMessage, RemoteBarrier};
 use super::tasks::TaskKey;
 use crate::control::{Listening, UpdateAnswer};
 
-/// What a barrier holds back.
+/// The work that a barrier holds back.
 pub(super) enum OnQuiesced {
     /// Connections are told that their tasks were ended by a function that another one has asked for, which may be on
     /// another core.

@@ -32,7 +32,7 @@ impl Core {
         cx.close_after_send(id);
     }
 
-    /// What was not sent is lost with the socket.
+    /// Parks a connection; unsent bytes are lost with the socket.
     fn park(&mut self, id: ConnectionId) {
         if let Some((conn, mut protocol)) = self.connections.link(id) {
             conn.permit = None;

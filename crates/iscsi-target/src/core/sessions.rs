@@ -1,4 +1,4 @@
-//! What an administrator asks about sessions. Each core answers for its own.
+//! The questions of an administrator about sessions. Each core answers for its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

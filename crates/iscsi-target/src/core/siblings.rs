@@ -1,4 +1,4 @@
-//! What the connections of one session have to do with each other.
+//! The relations between the connections of one session.
 
 use std::sync::Arc;
 

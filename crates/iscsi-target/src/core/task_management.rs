@@ -133,7 +133,7 @@ impl Core {
         self.mesh.send_to_others(|| CoreMessage::Reset(Arc::clone(device)));
     }
 
-    /// The same where the connection was gone before the answer.
+    /// Ends the resets whose connection was gone before the answer.
     pub(super) fn end_reset_targets(&mut self) {
         while let Some(device) = self.due_resets.pop() {
             self.drop_target(None, &device);
@@ -170,7 +170,7 @@ fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus)
     }
 }
 
-/// What a reset ends on other cores.
+/// The tasks that a reset ends on other cores.
 fn scope_elsewhere(request: &TaskManagement, device: Arc<TargetDevice>, nexus: &Nexus) -> Option<AbortScope> {
     match request.function {
         Function::LOGICAL_UNIT_RESET => nexus.unit(request.lun.0).map(AbortScope::Unit),

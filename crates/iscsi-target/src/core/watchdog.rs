@@ -13,7 +13,7 @@ const MAX_IDLE_ROUNDS: u32 = 64;
 /// Events that one connection may bring in one call. All PDUs of the longest receive (256 KiB) are a tenth of it.
 pub(super) const MAX_EVENTS: u32 = 1 << 16;
 
-/// What follows a round that has not settled everything.
+/// The consequence of a round that has not settled everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Another round.

@@ -71,7 +71,7 @@ struct Request {
     flags: u8,
     /// Bytes that the header announces beyond those that the CDB names, or short of them.
     excess: i32,
-    /// Of the data of a write, how much comes with the command, in eighths.
+    /// The part of a write's data that comes with the command, in eighths.
     immediate: u8,
     beyond_the_disk: bool,
     ordered: bool,
@@ -162,7 +162,7 @@ impl Request {
     }
 }
 
-/// What an initiator keeps beside its connection.
+/// The state of an initiator beside its connection.
 struct Side {
     initiator: Initiator,
     format: Format,
@@ -264,14 +264,14 @@ fn disk() -> MemoryStore {
     MemoryStore::new(u64::from(DISK_BLOCKS) * BLOCK_LEN as u64).unwrap()
 }
 
-/// What lies on the disk, by a command that is too long to be answered at once.
+/// The content of the disk, by a command that is too long to be answered at once.
 fn content(side: &mut Side) -> Vec<u8> {
     // The unit attention of the nexus may still be pending.
     side.initiator.test_unit_ready(0);
     side.initiator.read(0, 0, DISK_BLOCKS as u16).good()
 }
 
-/// What is counted of each kind of command, all but the times: commands, those that succeeded, those that were timed; and bytes and errors.
+/// The counts of each kind of command without the times: commands, successes, timed ones; and bytes and errors.
 fn counted(device: &TargetDevice) -> (Vec<[u64; 3]>, [u64; 2], Vec<u64>, u64) {
     let counts = device.units()[0].1.counts();
     let of_kind = |kind| [counts.commands(kind), counts.succeeded(kind), counts.latencies(kind).iter().sum()];

@@ -38,7 +38,7 @@ impl Served {
         Self { target: Target::of(devices.clone(), |_| {}), devices }
     }
 
-    /// What is served already.
+    /// The update that serves the present targets.
     fn same(&self) -> Update {
         Update {
             portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }],

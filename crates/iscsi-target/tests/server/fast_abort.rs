@@ -25,7 +25,7 @@ fn hang(initiator: &mut Initiator) {
     }
 }
 
-/// What the target does with what was sent before is done: it comes to the second echo in another batch.
+/// Waits until the target has handled earlier PDUs: it comes to the second echo in another batch.
 fn settle(initiator: &mut Initiator) {
     initiator.round_trip();
     initiator.round_trip();

@@ -165,7 +165,7 @@ fn short_commands_are_served_while_many_initiators_hold_all_that_they_can() {
     drop(hoarders);
 }
 
-/// What one hostile session does, and what it offers in its login. It may give further connections that stay open.
+/// The acts of one hostile session, and the offer of its login. It may give further connections that stay open.
 struct Abuse {
     name: &'static str,
     keys: &'static [(&'static str, &'static str)],

@@ -17,7 +17,7 @@ fn target(buffer_bytes: usize) -> (Target, Arc<Trace>) {
     (Target::of(vec![device], |config| (config.cores, config.buffer_bytes) = (1, buffer_bytes)), trace)
 }
 
-/// What lies at the place of a read, in a version of it.
+/// The content at the place of a read, in a version of it.
 fn content(at: usize, version: u8) -> Vec<u8> {
     blocks(BLOCKS, (2 * at) as u8 + version)
 }

@@ -1,4 +1,4 @@
-//! What is gone leaves nothing behind.
+//! Tests that objects that are gone leave nothing behind.
 
 use lunette_pdu::TaskManagementFunction as Function;
 

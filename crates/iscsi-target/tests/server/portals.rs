@@ -48,7 +48,7 @@ fn portal(address: &str) -> PortalConfig {
     PortalConfig { address: address.parse().unwrap(), group: 1 }
 }
 
-/// What [`Target::of`] listens on.
+/// The portal of [`Target::of`].
 fn first() -> PortalConfig {
     portal("127.0.0.1:0")
 }

@@ -20,7 +20,7 @@ fn target(store: Arc<dyn Store>) -> Target {
     Target::of(vec![device(TARGET, vec![store])], recover)
 }
 
-/// The same where one core has all buffers.
+/// A target whose single core has all buffers.
 fn on_one_core(store: Arc<dyn Store>) -> Target {
     let change = |config: &mut ServerConfig| {
         recover(config);

@@ -5,7 +5,7 @@
 use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory};
 
 const BUFFERS: usize = 32 << 20;
-/// What one connection may hold.
+/// The share of one connection.
 const SHARE: usize = BUFFERS / 4;
 const READ_BLOCKS: u16 = 2048;
 const READ_LEN: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What a store reports reaches the initiator as sense data.
+//! Tests that failures of stores reach the initiator as sense data.
 
 use std::io;
 use std::sync::Arc;

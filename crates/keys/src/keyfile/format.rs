@@ -25,7 +25,7 @@ const VERSION: u32 = 1;
 /// Where the authenticated bytes end.
 const MAC_MEMBER: &str = ",\n  \"mac\": \"";
 
-/// What follows the digits of the authentication code.
+/// The text behind the digits of the authentication code.
 const END: &str = "\"\n}\n";
 
 /// The length of a wrapped key in bytes.

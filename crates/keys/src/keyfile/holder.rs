@@ -7,7 +7,7 @@ use crate::passphrase::{Argon2Cost, SALT_LEN};
 use crate::seal;
 use crate::secret::{Key, Passphrase, random};
 
-/// What opens a key file.
+/// The secret that opens a key file.
 #[derive(Debug, Clone, Copy)]
 pub enum Secret<'a> {
     /// A passphrase.
@@ -16,7 +16,7 @@ pub enum Secret<'a> {
     Kmip {
         /// The object's unique identifier.
         object: &'a str,
-        /// Its key.
+        /// The key of the holder.
         key: &'a Key,
     },
 }
@@ -28,7 +28,7 @@ pub enum NewHolder<'a> {
     Passphrase {
         /// The passphrase.
         passphrase: &'a Passphrase,
-        /// What each guess costs.
+        /// The cost of each guess.
         cost: Argon2Cost,
     },
     /// Whoever gets an object from a key server.
@@ -37,7 +37,7 @@ pub enum NewHolder<'a> {
         server: &'a str,
         /// The object's unique identifier.
         object: &'a str,
-        /// Its key.
+        /// The key of the holder.
         key: &'a Key,
     },
 }
@@ -82,7 +82,7 @@ fn kmip_key(volume: &[u8; 16], key: &Key) -> Key {
     seal::derive(key, volume, "lunette key file 1: holder")
 }
 
-/// What is authenticated with a wrapped volume key. Strings have their length in two bytes before them.
+/// The associated data of a wrapped volume key. Strings have their length in two bytes before them.
 fn place(volume: &[u8; 16], name: &str, lock: &Lock) -> Vec<u8> {
     let mut place = b"lunette key file 1: volume key".to_vec();
     place.extend_from_slice(volume);

@@ -31,7 +31,7 @@ impl EpochKey {
         self.epoch
     }
 
-    /// What the key is for.
+    /// The cipher of the key.
     pub fn cipher(&self) -> Cipher {
         self.cipher
     }
@@ -235,7 +235,7 @@ fn wrap(wrapping: &Key, volume: &[u8; 16], key: &EpochKey) -> WrappedKey {
     Hex(sealed.try_into().expect("a wrapped key has one length"))
 }
 
-/// What is authenticated with a wrapped data key.
+/// The associated data of a wrapped data key.
 fn place(volume: &[u8; 16], epoch: u32, cipher: Cipher) -> Vec<u8> {
     let mut place = b"lunette key file 1: data key".to_vec();
     place.extend_from_slice(volume);

@@ -39,7 +39,7 @@ macro_rules! enumeration {
 }
 
 enumeration! {
-    /// What a request asks for.
+    /// The operation that a request asks for.
     Operation {
         Create = 1, "Create";
         Register = 3, "Register";
@@ -57,7 +57,7 @@ enumeration! {
 }
 
 enumeration! {
-    /// What an object is.
+    /// The type of an object.
     ObjectType {
         SymmetricKey = 2, "Symmetric Key";
         SecretData = 7, "Secret Data";
@@ -132,7 +132,7 @@ enumeration! {
 }
 
 enumeration! {
-    /// What a Query asks about. Values above those that this server answers are answered with nothing.
+    /// The subject of a Query. Values above those that this server answers are answered with nothing.
     QueryFunction {
         Operations = 1, "Query Operations";
         Objects = 2, "Query Objects";
@@ -159,7 +159,7 @@ enumeration! {
 }
 
 enumeration! {
-    /// What a name is.
+    /// The type of a name.
     NameType {
         UninterpretedTextString = 1, "Uninterpreted Text String";
         Uri = 2, "URI";

@@ -7,7 +7,7 @@ use super::limits::MAX_MATERIAL_BYTES;
 use super::{KeyFormat, ObjectType, Refusal, ResultReason};
 use crate::ttlv::{Item, Tag, Value};
 
-/// What an object is, with what its type says besides the attributes.
+/// The kind of an object, with the values that its type has besides the attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A key of this algorithm (a number of the standard; 3 is AES) and of this length in bits.
@@ -26,7 +26,7 @@ pub enum Kind {
 /// An object with its secret bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ManagedObject {
-    /// What it is.
+    /// The kind of the object.
     pub kind: Kind,
     /// The secret.
     pub material: Zeroizing<Vec<u8>>,

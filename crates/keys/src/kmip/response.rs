@@ -7,7 +7,7 @@ use super::object::ManagedObject;
 use super::{ObjectType, Operation, Refusal};
 use crate::ttlv::{Item, Tag};
 
-/// What a request that succeeded is answered with.
+/// The answer to a request that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields are the standard's")]
 pub enum Response {
@@ -15,7 +15,7 @@ pub enum Response {
     Created { object_type: ObjectType, id: String },
     /// The object's identifier, for Register, Activate, Revoke and Destroy.
     Done { operation: Operation, id: String },
-    /// What was found. The count is of all, before Maximum Items (from KMIP 1.3 on).
+    /// The objects that were found. The count is of all, before Maximum Items (from KMIP 1.3 on).
     Located { located_items: Option<i32>, ids: Vec<String> },
     /// The object.
     Object { id: String, object: ManagedObject },
@@ -23,7 +23,7 @@ pub enum Response {
     Attributes { id: String, attributes: Vec<Attribute> },
     /// The attribute that was added or removed.
     Attribute { operation: Operation, id: String, attribute: Attribute },
-    /// What the server can do.
+    /// The abilities of the server.
     Query { operations: Vec<u32>, object_types: Vec<u32>, vendor: Option<String> },
     /// The versions that both sides know, the preferred one first.
     Versions(Vec<Version>),

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// The longest text of a client that an entry quotes, in bytes.
 const MAX_QUOTED_BYTES: usize = 256;
 
-/// What happened. An entry never holds a secret: it has no field for one.
+/// The record of an event. An entry never holds a secret: it has no field for one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditEntry {
     /// Seconds since 1970.

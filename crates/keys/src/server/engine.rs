@@ -23,7 +23,7 @@ pub struct Engine {
     objects: BTreeMap<String, Object>,
 }
 
-/// What a request leads to. The change is in force when it was given to [`Engine::apply`].
+/// The consequences of a request. The change is in force when it was given to [`Engine::apply`].
 pub struct Outcome {
     /// The answer.
     pub response: Response,
@@ -39,12 +39,12 @@ impl From<Response> for Outcome {
     }
 }
 
-/// What a client may do with an object.
+/// The right of a client to an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Right {
-    /// Its users and its owner may.
+    /// The right of the users and of the owner.
     Use,
-    /// Its owner alone may.
+    /// The right of the owner alone.
     Own,
 }
 

@@ -54,7 +54,7 @@ struct Trust {
     generation: u64,
 }
 
-/// What changes when a file is replaced: inode, size and time of change.
+/// The values that change when a file is replaced: inode, size and time of change.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
 #[derive(Default)]

@@ -22,7 +22,7 @@ pub trait Keep {
     fn keep(&mut self, changed: Option<&Object>, forgotten: Option<&str>) -> Result<(), String>;
 }
 
-/// Who sends a request.
+/// The client that sends a request.
 #[derive(Debug, Clone)]
 pub struct Client {
     /// The name in the certificate.

@@ -33,7 +33,7 @@ const CACHE_BYTES: usize = 4 << 20;
 /// The longest sealed object in bytes: twice its secret, and its attributes.
 const MAX_SEALED_BYTES: usize = 128 << 10;
 
-/// What the master key is made from.
+/// The secret from which the master key is made.
 #[derive(Debug, Clone, Copy)]
 pub enum Master<'a> {
     /// 32 bytes.

@@ -16,7 +16,7 @@ pub enum KeySourceError {
     KeyFile {
         /// Where the key file is.
         place: String,
-        /// What is wrong.
+        /// The mistake.
         #[source]
         error: KeyFileError,
     },
@@ -31,7 +31,7 @@ pub enum KeySourceError {
     NoSecret {
         /// Where the key file is.
         place: String,
-        /// What would open it.
+        /// The means that would open it.
         remedy: &'static str,
     },
     /// A key server demands a certificate, and none is given.
@@ -47,7 +47,7 @@ pub enum KeySourceError {
     Ring {
         /// Where the key file is.
         place: String,
-        /// What is wrong.
+        /// The mistake.
         reason: String,
     },
 }

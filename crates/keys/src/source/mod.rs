@@ -41,7 +41,7 @@ pub use published::publish;
 pub struct KeySource {
     /// Where the key file is.
     pub place: KeyPlace,
-    /// What opens it.
+    /// The means that open the file.
     pub opening: Opening,
 }
 

@@ -1,4 +1,4 @@
-//! What opens a key file.
+//! The means that open a key file.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,7 +7,8 @@ use crate::client::ClientError;
 use crate::keyfile::{HolderKind, KeyFile, KeyFileError, Secret, Unlocked};
 use crate::secret::{Key, Passphrase};
 
-/// What opens a key file: a passphrase, or a key server to which a certificate gives access. The passphrase counts when both are given.
+/// The means that open a key file: a passphrase, or a key server to which a certificate gives access. The passphrase
+/// counts when both are given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opening {
     /// Where the passphrase of a holder is.
@@ -36,7 +37,7 @@ pub enum Opener {
         server: String,
         /// The object's unique identifier.
         object: String,
-        /// Its key.
+        /// The key of the client.
         key: Key,
     },
 }

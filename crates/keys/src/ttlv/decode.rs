@@ -20,7 +20,7 @@ pub enum TtlvError {
     /// Structures are nested too deep.
     #[error("the structure at byte {0} is nested too deep")]
     TooDeep(usize),
-    /// There are too many items.
+    /// The message has too many items.
     #[error("the message has more than {MAX_ITEMS} items")]
     TooMany,
     /// The type is none of TTLV's.

@@ -9,7 +9,7 @@ use super::Tag;
 /// A tagged value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// What the value means.
+    /// The meaning of the value.
     pub tag: Tag,
     /// The value.
     pub value: Value,
@@ -26,7 +26,7 @@ pub enum Value {
     LongInteger(i64),
     /// A number in two's complement, of a multiple of eight bytes.
     BigInteger(Vec<u8>),
-    /// One of the values that the standard lists for the tag.
+    /// An entry of the standard's list of values for the tag.
     Enumeration(u32),
     /// True or false.
     Boolean(bool),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a value means: 24 bits, of which the first eight are 0x42 for the standard's own tags.
+/// The meaning of a value: 24 bits, of which the first eight are 0x42 for the standard's own tags.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u32);
 

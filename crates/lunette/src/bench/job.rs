@@ -151,7 +151,7 @@ struct State {
     busy: Vec<bool>,
     tally: Tally,
     started: Instant,
-    /// What a job with a warm-up counts.
+    /// The counts of a job with a warm-up.
     rounds: Rounds,
     /// Finds the depth, unless it is given.
     measured: Option<InFlight<KINDS>>,

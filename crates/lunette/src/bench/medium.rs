@@ -1,4 +1,4 @@
-//! What a job puts its load on: a remote disk as it is, or the plain text of an encrypted one.
+//! The disk under a job's load: a remote disk as it is, or the plain text of an encrypted one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use lunette_store::{CompletionSink, Op, Outcome, Store};
 use super::job::{Ended, Job, JobError};
 use crate::io::PoolIo;
 
-/// What a job puts its load on. Requests end on the thread of the event loop, which sends the next ones.
+/// The disk under a job's load. Requests end on the thread of the event loop, which sends the next ones.
 pub(crate) enum Medium {
     /// A remote disk.
     Disk(Disk),

@@ -87,7 +87,7 @@ impl Mode {
 pub(crate) struct Arguments {
     #[command(flatten)]
     remote: Remote,
-    /// What to do
+    /// The load
     #[arg(long, value_enum, default_value_t = Mode::RandRead)]
     rw: Mode,
     /// Bytes of a request
@@ -111,7 +111,7 @@ pub(crate) struct Arguments {
     /// Work on the first SIZE bytes only
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// The same seed gives the same offsets and data
+    /// Seed of the offsets and data: equal seeds give equal loads
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object
@@ -188,7 +188,7 @@ fn recoveries(disks: &[Disk]) -> Result<BTreeMap<String, u64>, Failure> {
 struct Opened {
     event_loop: Initiator,
     disk: Disk,
-    /// What the disk holds, when it is encrypted.
+    /// The plain text of the disk, when it is encrypted.
     volume: Option<Arc<dyn Store>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a configuration names, and this machine has not.
+//! The objects that a configuration names and this machine lacks.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +19,7 @@ use crate::system;
 /// Why something that is named cannot be used.
 pub(crate) type Lack = (Severity, String);
 
-/// What a configuration may name. A test has a machine of its own.
+/// The objects that a configuration may name. A test has a machine of its own.
 pub(crate) trait Machine {
     /// Whether a portal can be opened at this address.
     fn listen(&self, address: SocketAddr) -> Result<(), Lack>;
@@ -102,7 +102,7 @@ fn is_in_use(error: &OpenError) -> bool {
     matches!(error, OpenError::InUse { .. })
 }
 
-/// What all of a configuration lacks.
+/// All objects that a configuration names and the machine lacks.
 pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mistake)> {
     let mut found = Lacks(Vec::new());
     let key = |name| vec![Step::Key(name)];
@@ -154,7 +154,8 @@ fn disk(entry: &LunEntry, machine: &dyn Machine) -> Result<(), Lack> {
     machine.disk(&DiskConfig::from(entry))
 }
 
-/// What stands in the way of a change now. `changes`: all that are made together. `is_open`: whether the server has a disk open already.
+/// The obstacle to a change now. `changes`: all that are made together. `is_open`: whether the server has a disk open
+/// already.
 pub(crate) fn obstacle(
     change: &Change,
     changes: &[Change],

@@ -50,13 +50,13 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What a mistake leads to.
+/// The consequence of a mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
     /// Nothing: it is no mistake.
     Note,
-    /// What it is about is not served.
+    /// The object in question is not served.
     Degraded,
     /// The whole file is refused.
     Error,
@@ -137,7 +137,7 @@ impl<'i, T: serde::de::DeserializeOwned> Named<'i, T> {
         mistakes.map(|found| print::located(&self.name, self.text, Severity::Error, found))
     }
 
-    /// Of a file whose name does not tell what it holds, and which has no other mistake.
+    /// The fault of a file whose name does not tell its content, and which has no other mistake.
     fn wrong_name(&self) -> Option<Located> {
         let file = Path::new(&self.name).file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let why = Objects::default().add_file(file, self.text).err().filter(|_| self.reading.mistakes.is_empty())?;

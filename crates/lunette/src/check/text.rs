@@ -62,7 +62,7 @@ fn found(error: &toml::de::Error) -> Found {
     Found { span: error.span(), text: error.message().to_owned() }
 }
 
-/// What was left out: the table and the key of an entry, or an element of a list.
+/// The omission: the table and the key of an entry, or an element of a list.
 type LeftOut = Option<(Range<usize>, String)>;
 
 fn covers(part: &Range<usize>, span: &Range<usize>) -> bool {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{Config, Listen};
 use crate::failure::Failure;
 
-/// What stands before the name of an interface.
+/// The prefix of the name of an interface.
 const ETHERNET: &str = "eth:";
 
 /// The longest name of an interface (`IFNAMSIZ` of Linux, less its end).
@@ -82,7 +82,7 @@ impl TryFrom<String> for Place {
     }
 }
 
-/// What is encrypted after the login.
+/// The traffic to encrypt after the login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protect {
@@ -99,7 +99,7 @@ pub(crate) enum CongestionControl {
     /// Losses make it less, as with most TCP connections.
     #[default]
     Cubic,
-    /// As much as the path was seen to carry, whatever it loses.
+    /// The rate that the path was seen to carry, whatever it loses.
     Bbr,
 }
 
@@ -130,7 +130,8 @@ pub(crate) fn carriage(config: &Config, state: Option<&Arc<dyn StateStore>>) -> 
     Ok(carriage)
 }
 
-/// What Reset packets are made with: what an earlier process has left in `state`, else random bytes, which the next one will find there.
+/// The secret behind Reset packets: the one that an earlier process has left in `state`, else random bytes, which the
+/// next process will find there.
 fn reset_secret(state: &dyn StateStore) -> Result<ResetSecret, StateError> {
     let kept: Option<[u8; 32]> = state.load(RESET_SECRET)?.and_then(|bytes| bytes.try_into().ok());
     if let Some(secret) = kept {

@@ -18,7 +18,7 @@ use crate::disk::Place;
 pub(crate) struct Gateways {
     /// The target port group of this one, which is the group of its portals, too.
     pub(crate) group: u16,
-    /// Those of all.
+    /// The groups of all gateways.
     pub(crate) groups: Vec<u16>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct HostEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MappedLun {
-    /// Its number in the target.
+    /// The number of the LUN in the target.
     #[schema(maximum = 16383)]
     pub(crate) number: u16,
     /// The number that the host uses; without it, the same.

@@ -1,4 +1,4 @@
-//! What no single key shows: contradictions within a configuration.
+//! Contradictions within a configuration, which no single key shows.
 
 use std::collections::BTreeSet;
 

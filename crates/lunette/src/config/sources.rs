@@ -26,12 +26,12 @@ pub(crate) struct Files {
     strict: bool,
 }
 
-/// What the files say, part by part.
+/// The content of the files, part by part.
 #[derive(Clone)]
 pub(crate) struct Sources {
     /// The main file alone.
     main: Config,
-    /// Its targets, as they stand there.
+    /// The targets of the main file, as they stand there.
     targets: Vec<Document>,
     objects: Objects,
 }
@@ -102,7 +102,7 @@ impl Files {
 }
 
 impl Sources {
-    /// The same main file with these objects.
+    /// The sources with this main file and these objects.
     pub(crate) fn with(&self, objects: Objects) -> Self {
         Self { objects, ..self.clone() }
     }

@@ -1,4 +1,4 @@
-//! What the API sees instead of passwords, and how it gives them back.
+//! The marks that the API shows instead of passwords, and the way back.
 //!
 //! The URL of a disk may hold passwords (`iscsi://USER%PASSWORD@HOST/…`). No client of the API is shown them: it reads, and may write again, a URL with
 //! `***` in their place. A disk that is written so keeps the password that it has.

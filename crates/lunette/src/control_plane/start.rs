@@ -26,7 +26,7 @@ const PRIVATE_KEY: Content = Content { name: "a private key in PEM", max_bytes: 
 /// A place at which the control plane can be reached.
 #[derive(Debug, Clone)]
 pub(crate) enum Door {
-    /// Of the API.
+    /// A place of the API.
     Api(Place),
     /// For metrics alone.
     Metrics(SocketAddr),
@@ -36,12 +36,12 @@ pub(crate) enum Door {
 #[derive(Default)]
 pub(crate) struct Places {
     pub(crate) open: Vec<Listener>,
-    /// Those that cannot be opened, and why.
+    /// The places that cannot be opened, and the reasons.
     pub(crate) closed: Vec<(Door, String)>,
 }
 
 impl Door {
-    /// Its name in the list of what is not served.
+    /// The name of the door in the list of troubles.
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Self::Api(place) => Subject::Api(place.to_string()),

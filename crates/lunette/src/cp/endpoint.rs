@@ -82,20 +82,20 @@ pub(crate) struct Disk {
     pub(crate) blank: bool,
     /// A text for the journal that differs between disks, and changes when a source does.
     pub(crate) identity: String,
-    /// What becomes of the file when the copy fails.
+    /// The fate of the file when the copy fails.
     pub(crate) unfinished: Unfinished,
     /// The store, when it is an encrypted volume, which is closed when all is done.
     pub(super) volume: Option<Arc<Volume>>,
 }
 
-/// What a copy that fails does to the file at the destination, which is no copy then.
+/// The fate of the file at the destination after a copy that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unfinished {
-    /// It is no file that was opened for a whole copy.
+    /// The destination is no file that was opened for a whole copy.
     Stays,
-    /// It was there before. It is emptied, as it was at the beginning.
+    /// The file existed before. It is emptied, as it was at the beginning.
     Emptied,
-    /// It was created for the copy, at this path.
+    /// The file was created for the copy, at this path.
     Removed(PathBuf),
 }
 
@@ -110,7 +110,7 @@ impl Disk {
         done.unwrap_or("; DST is no whole copy")
     }
 
-    /// What becomes of a volume at the destination: a volume as it is may take the place of another one.
+    /// The fate of a volume at the destination: a volume as it is may replace another one.
     pub(crate) fn on_volumes(&self) -> Volumes {
         match volume_on(&self.name, &self.store) {
             Ok(Some(_)) => Volumes::Overwritten,
@@ -144,13 +144,13 @@ impl fmt::Debug for Disk {
 pub(crate) enum Role {
     /// Data is read from it.
     Source,
-    /// It becomes a copy. A file is emptied first, then has this many bytes.
+    /// The file becomes a copy. A file is emptied first, then has this many bytes.
     Fresh(u64),
     /// A copy of this many bytes continues.
     Resumed(u64),
 }
 
-/// What becomes of an encrypted volume at a destination that is given without its keys.
+/// The fate of an encrypted volume at a destination that is given without its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Volumes {
     /// The copy is refused.

@@ -34,7 +34,7 @@ pub(crate) enum CopyError {
     Stream { action: &'static str, offset: u64, error: std::io::Error },
 }
 
-/// What a user can do about the error of a disk, as the end of a message.
+/// The remedy for the error of a disk, as the end of a message.
 fn remedy_of(error: &StoreError) -> &'static str {
     match error {
         StoreError::NoSpace => "; free space there, or choose another place",

@@ -21,7 +21,7 @@ impl CopyIo {
         Ok(Self { threads: PoolIo::start()?, writes_here: false })
     }
 
-    /// What suits a copy. A thread that encrypts has other work.
+    /// The I/O that suits a copy. A thread that encrypts has other work.
     pub(super) fn between(source: &Disk, destination: &Disk) -> Result<Self, Failure> {
         let writes_here = source.volume.is_none() && destination.volume.is_none();
         Ok(Self { writes_here, ..Self::on_threads()? })

@@ -64,7 +64,7 @@ pub(super) struct Remove {
 pub(super) struct Resize {
     #[arg(value_name = "targets/IQN/luns/NUMBER")]
     path: ObjectPath,
-    /// Such as 20G
+    /// The new length, such as 20G
     #[arg(value_name = "SIZE")]
     size: String,
     #[command(flatten)]
@@ -162,7 +162,7 @@ fn missing(path: &ObjectPath) -> Failure {
     Failure::configuration(format!("{path} is not there; add it with `lunette ctl add`"))
 }
 
-/// What was added, and that nothing may use it yet, where that is so.
+/// The text after an addition: the object, and a warning that nothing may use it yet, where that is so.
 fn added(path: &ObjectPath, object: &Value) -> String {
     let is_closed = path.is_target() && object["allow"].as_array().is_some_and(Vec::is_empty);
     let is_closed = is_closed && object["host"].as_array().is_none_or(Vec::is_empty);

@@ -27,7 +27,7 @@ impl Server {
         fitting.take(MAX_WORDS).try_for_each(output::line)
     }
 
-    /// What is in a list, by this key.
+    /// The words in a list, by this key.
     fn below(&self, begin: &str, list: &[&str], key: &str) -> Result<Vec<String>, Failure> {
         let entries = self.get(&client::path(list))?.value;
         let name = |entry: &Value| match &entry[key] {

@@ -72,7 +72,7 @@ impl FromStr for Url {
 }
 
 impl To {
-    /// What the options say.
+    /// The server that the options name.
     pub(super) fn endpoint(&self) -> Result<Endpoint, Failure> {
         let Some(Url { host, port }) = &self.server else {
             return match &self.api {

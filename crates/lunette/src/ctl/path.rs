@@ -33,7 +33,7 @@ impl ObjectPath {
         matches!(self.0.as_slice(), [targets, _] if targets == "targets")
     }
 
-    /// What a list is a list of.
+    /// The kind of a list's entries.
     pub(super) fn last(&self) -> &str {
         self.0.last().map_or("", String::as_str)
     }

@@ -74,7 +74,7 @@ pub(super) fn list(kind: &str, value: &Value) -> String {
     table(columns, entries)
 }
 
-/// What is not served as the configuration says: a line for each.
+/// The objects that are not served as the configuration says: a line for each.
 pub(super) fn troubles(value: &Value) -> String {
     let mut all = String::new();
     for trouble in value.as_array().into_iter().flatten() {
@@ -97,7 +97,7 @@ pub(super) fn object(value: &Value) -> String {
     toml::to_string(&known.collect::<BTreeMap<_, _>>()).unwrap_or_else(|_| value.to_string())
 }
 
-/// What changes, and who notices it.
+/// The changes, and the sessions that notice them.
 pub(super) fn plan(value: &Value) -> String {
     let changes = value["changes"].as_array().map_or(&[][..], Vec::as_slice);
     if changes.is_empty() {
@@ -121,7 +121,7 @@ pub(super) fn plan(value: &Value) -> String {
     all
 }
 
-/// Who has changed what: a line for each entry, and one for each object.
+/// The audit log: a line for each entry, and one for each object.
 pub(super) fn audit(value: &Value) -> String {
     let mut all = String::new();
     for entry in value.as_array().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What is seen of one file: its length, and what is wrong with it.
+//! The check of one file: its length, and its troubles.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -9,7 +9,7 @@ use lunette_store::{FileIdentity, FileStore, Store, whole_blocks};
 
 use super::Served;
 
-/// What may be wrong with a file until someone mends it, and what to do.
+/// The troubles that a file may have until it is mended, with the remedies.
 const TROUBLES: [(Cause, &str); 4] = [
     (
         Cause::FileShorter,

@@ -26,7 +26,7 @@ pub(super) struct Reader {
     known: BTreeSet<PathBuf>,
     bytes: usize,
     depth: usize,
-    /// What could not be included: where, and why.
+    /// The files that could not be included: where, and why.
     pub(super) problems: Vec<(String, String)>,
 }
 
@@ -129,7 +129,7 @@ fn without_comments<'a>(line: &'a str, is_comment: &mut bool) -> Option<&'a str>
     Some(line[..end].trim_end())
 }
 
-/// What a line includes, in Apache's form. The word may be in capitals.
+/// The files that a line includes, in Apache's form. The word may be in capitals.
 fn included(line: &str) -> Option<&str> {
     let (word, rest) = line.split_once(|c: char| c.is_whitespace() || c == '"')?;
     let is_include = ["include", "includeoptional"].iter().any(|known| word.eq_ignore_ascii_case(known));

@@ -40,7 +40,7 @@ struct StorageObject {
     name: String,
     plugin: String,
     dev: Option<String>,
-    /// Of a TCMU backstore: its handler, and what that one serves.
+    /// The handler of a TCMU backstore, and the configuration that it serves.
     config: Option<String>,
     size: Option<u64>,
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What an import has come to: a draft, its secrets, and what has no equivalent.
+//! The result of an import: a draft, its secrets, and the parts without an equivalent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write as _};

@@ -16,7 +16,7 @@ use super::tree::{self, Statement};
 /// The first LUN of a disk: LUN 0 is tgt's controller.
 const FIRST_LUN: u16 = 1;
 
-/// What serves as a disk when it is not said.
+/// The default device type, a disk.
 const DISK: &str = "disk";
 
 /// Settings that change nothing that an initiator could rely on, or that ours has anyway.

@@ -1,4 +1,4 @@
-//! What opens a key file, and what a new holder will open it with.
+//! The secrets that open a key file, and those of a new holder.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! What the system says of this process (proc(5)).
+//! The system's figures of this process (proc(5)).
 
 use std::fs;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// As it is now; what the system does not tell is zero.
+    /// The figures of now; values that the system does not tell are zero.
     pub(super) fn read() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         let mut process = Self::of(&text("/proc/self/stat"), &text("/proc/stat"));

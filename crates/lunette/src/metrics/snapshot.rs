@@ -28,7 +28,7 @@ pub(crate) struct Snapshot {
     pub(super) process: Process,
 }
 
-/// What a metric tells of a session. Sessions with the same labels are counted together.
+/// The labels of a session in a metric. Sessions with the same labels are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SessionLabels {
     /// Empty in a discovery session.

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Type {
     Counter,

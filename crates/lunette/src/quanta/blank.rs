@@ -38,7 +38,7 @@ pub(super) fn is_blank(disk: &dyn Store) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// What has space, as offsets and lengths.
+/// The allocated ranges, as offsets and lengths.
 fn allocated(disk: &dyn Store, len: u64) -> Result<Vec<(u64, u64)>, StoreError> {
     let (mut runs, mut at) = (Vec::new(), 0);
     for _ in 0..MAX_QUERIES {

@@ -66,7 +66,7 @@ impl HeaderReport {
         self.rows().into_iter().map(|(name, value)| format!("{name:<14}{value}")).collect()
     }
 
-    /// What a person sees, with its name.
+    /// The values for people, with their names.
     pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = vec![
             ("volume", self.volume.clone()),

@@ -140,7 +140,7 @@ fn name(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What is said of records that are missing.
+/// The text on records that are missing.
 pub(super) fn missing(records: u64) -> Option<String> {
     (records > 0).then(|| {
         format!(

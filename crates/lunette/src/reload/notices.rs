@@ -1,4 +1,4 @@
-//! What open sessions notice of a change: `docs/configuration.md` has the table for people.
+//! The effects of a change on open sessions: `docs/configuration.md` has the table for people.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const MAP_CHANGED: &str = "unit attentions REPORTED LUNS DATA HAS CHANGED, INQUI
 const PORTAL_GONE: &str = "stays, and cannot come back through this portal";
 const NEGOTIATES: &str = "is asked to negotiate, if max_recv_data_segment_length is another";
 
-/// What a session notices when `change` turns `old` into `new`.
+/// The effects on a session when `change` turns `old` into `new`.
 pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &SessionStatus) -> Option<&'static str> {
     if let Change::PortalRemoved(portal) = change {
         return session.portals.iter().any(|local| is_at(portal.address, *local)).then_some(PORTAL_GONE);
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// What the session notices of all that changes between two tables of target `iqn.a`.
+    /// The effects on the session of all changes between two tables of target `iqn.a`.
     fn between(old: &str, new: &str, session: &SessionStatus) -> Vec<&'static str> {
         let config = |rest: &str| parse(&format!("[[target]]\nname = \"iqn.b\"\n{rest}")).unwrap();
         let (old, new) = (config(old), config(new));

@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
     pub(super) served: Served,
     pub(super) spares: Spares,
-    /// What stays as it was, because it cannot be changed.
+    /// The values that stay as they were, because they cannot be changed.
     pub(super) unchanged: Vec<(Subject, Cause, String)>,
     refusal: Refusal,
     units: Vec<UnitChange>,
@@ -38,7 +38,7 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
     All,
-    /// Those of what a client changes at these targets: it is told at once.
+    /// The log of a client's changes at these targets, which is told at once.
     Of(Vec<String>),
     None,
 }

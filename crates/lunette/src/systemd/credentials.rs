@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer};
 
-/// What a value begins with that names a credential, and no path.
+/// The prefix of a value that names a credential instead of a path.
 pub(crate) const PREFIX: &str = "credential:";
 
 /// The path of a file that holds a secret: `credential:NAME`, or the path itself.
@@ -20,7 +20,7 @@ pub(crate) fn read_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pa
     path(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
-/// The same, for a key that may be left out.
+/// Reads a key that may be left out.
 pub(crate) fn read_optional_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     read_path(deserializer).map(Some)
 }

@@ -1,4 +1,5 @@
-//! What the service manager is told while the server runs: a line of status, and that all event loops turn (`WatchdogSec`).
+//! The reports to the service manager while the server runs: a line of status, and that all event loops turn
+//! (`WatchdogSec`).
 
 use std::env;
 use std::fmt;
@@ -14,13 +15,13 @@ use super::notify;
 /// How often the status may change.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is served, as `systemctl status` shows it.
+/// The served objects, as `systemctl status` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Status {
     units: usize,
     targets: usize,
     sessions: usize,
-    /// What is not served as configured.
+    /// The objects that are not served as configured.
     troubles: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Those of `LISTEN_FDS`, which must be streams.
+    /// The sockets of `LISTEN_FDS`, which must be streams.
     pub(crate) fn passed() -> Result<Self, Failure> {
         let mut passed = ListenFd::from_env();
         let mut sockets = Self::default();

@@ -69,7 +69,7 @@ fn settings_of(offer: &Offer) -> Settings {
     }
 }
 
-/// What becomes of an offer at this target.
+/// The result of an offer at this target.
 fn within(bounds: &Bounds, offer: Settings) -> Settings {
     Settings {
         connections: offer.connections.min(bounds.max_connections),
@@ -105,7 +105,7 @@ fn cp_depth(bounds: &Bounds, request_len: u64) -> u32 {
     affordable.clamp(1, MAX_CP_DEPTH)
 }
 
-/// What `lunette cp` does when it is told nothing.
+/// The settings of `lunette cp` without options.
 pub(super) fn defaults(bounds: &Bounds) -> Candidate {
     let request_len = bounds.request_len.unwrap_or(bounds.whole_blocks(DEFAULT_REQUEST.min(bounds.max_request_len)));
     let settings = within(bounds, plain());

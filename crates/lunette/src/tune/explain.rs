@@ -1,4 +1,4 @@
-//! What limits a session, in a sentence.
+//! The limit of a session, in a sentence.
 
 use indicatif::BinaryBytes;
 use lunette_tuning::{Limit, Path, Prediction, Settings};

@@ -1,4 +1,4 @@
-//! What a measurement has found so far, and its report.
+//! The findings of a measurement so far, and their report.
 
 #![expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
 
@@ -22,14 +22,14 @@ use crate::failure::Failure;
 use crate::info::negotiated::Negotiated;
 use crate::output;
 
-/// What is known so far. The parts come in this order.
+/// The findings so far. The parts come in this order.
 #[derive(Default)]
 pub(super) struct Findings {
     pub(super) facts: Option<IdleFacts>,
     pub(super) survey: Option<Survey>,
     pub(super) defaults: Option<Candidate>,
     pub(super) tuner: Option<Tuner>,
-    /// What each trial of the tuner found.
+    /// The results of the tuner's trials.
     pub(super) outcomes: Vec<Option<Outcome>>,
 }
 
@@ -52,7 +52,7 @@ struct Report {
     error: Option<String>,
     path: PathRow,
     target: TargetRow,
-    /// What limits the settings of today, or the defaults, in three lines.
+    /// The limits of the settings of today, or of the defaults, in three lines.
     limits: Vec<String>,
     trials: Vec<TrialRow>,
     verdict: Option<VerdictRow>,
@@ -67,7 +67,7 @@ struct PathRow {
     /// Under the load of the defaults.
     loaded_round_trip_us: Option<f64>,
     mtu: u32,
-    /// What the fastest trial showed, with headers.
+    /// The rate of the fastest trial, with headers.
     bytes_per_second: Option<f64>,
     /// The loss that explains why one connection carries less than several; 0 when nothing needs it.
     inferred_loss: f64,
@@ -261,7 +261,7 @@ fn with_depth(verdict: &Verdict, defaults: Option<&Outcome>) -> Candidate {
 /// The share of what the model expects that a limit of the model explains.
 const EXPLAINED: f64 = 0.7;
 
-/// What a trial carried, what limits it, and what the path carries.
+/// The rate of a trial, its limit, and the rate of the path.
 fn limits(path: &Path, survey: &Survey, trial: &Trial, outcome: &Outcome, trials: &[Trial]) -> Vec<String> {
     let row = SettingsRow::new(&trial.candidate);
     let depth = u32::try_from(outcome.read.depth).unwrap_or(u32::MAX);

@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments, url: &Url) -> Result<(), Failure> {
     }
 }
 
-/// What the worker has come to; `is_known` says that there is something to report.
+/// Takes the worker's result; `is_known` says that a report exists.
 fn conclude(
     ended: Result<Result<(), Failure>, RecvTimeoutError>,
     time: Duration,
@@ -97,7 +97,7 @@ fn lock(findings: &Mutex<Findings>) -> MutexGuard<'_, Findings> {
 
 struct Worker {
     subject: Subject,
-    /// What the user has, if the URL or the arguments say so.
+    /// The settings of today, if the URL or the arguments say them.
     today: Option<Today>,
     fixed_request: Option<u64>,
     scratch: Option<Scratch>,
@@ -243,7 +243,7 @@ impl Worker {
         1 + u32::from(self.subject.scratch.is_some())
     }
 
-    /// What each direction of each trial may take.
+    /// The budget of each direction of each trial.
     fn budget(&self, opening: Duration, round_trip: Duration) -> Budget {
         let left = self.time.saturating_sub(self.started.elapsed());
         let share = (left / USUAL_TRIALS).saturating_sub(opening) / self.directions();

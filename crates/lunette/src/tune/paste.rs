@@ -9,13 +9,13 @@ use crate::output;
 /// The longest FirstBurstLength and MaxBurstLength of RFC 7143 sections 13.13 and 13.14: a number of 24 bits.
 const MAX_DATA_LENGTH: u64 = (1 << 24) - 1;
 
-/// What open-iscsi allows (`cmds_max`): a power of two up to this.
+/// The limit of open-iscsi (`cmds_max`): a power of two up to this.
 const MAX_CMDS: u32 = 2048;
 
 /// Lines for one program.
 #[derive(Serialize)]
 pub(super) struct Lines {
-    /// What to do with the lines.
+    /// The heading that says where to put the lines.
     title: &'static str,
     lines: Vec<String>,
 }

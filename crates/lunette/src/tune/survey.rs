@@ -1,4 +1,4 @@
-//! What is known before the first trial: round trips of an idle path, what the target agrees to, and its time per command.
+//! The facts before the first trial: round trips of an idle path, the target's agreement, and its time per command.
 
 #![expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^52")]
 
@@ -23,7 +23,7 @@ const MAX_CONNECTIONS: u32 = 8;
 /// The most requests of `lunette cp` in flight.
 pub(super) const MAX_CP_DEPTH: u32 = 256;
 
-/// The same of `lunette bench`.
+/// The largest depth of `lunette bench`.
 const MAX_BENCH_DEPTH: u32 = 4096;
 
 /// Bytes of requests in flight: half of what the client has for buffers.
@@ -44,13 +44,13 @@ const SHORT_COMMANDS: u32 = 64;
 /// A load of short commands shows its cost when its latency is this many times that of one alone: they wait for each other.
 const QUEUEING: f64 = 2.0;
 
-/// What the tuner must know, and what only people want to know.
+/// The facts for the tuner, and those for people alone.
 pub(super) struct Surveyed {
     pub(super) survey: Survey,
     pub(super) facts: IdleFacts,
 }
 
-/// What was measured without load, and what the target agreed to.
+/// The measurements without load, and the target's agreement.
 #[derive(Debug, Clone)]
 pub(super) struct IdleFacts {
     pub(super) parameters: Parameters,
@@ -73,7 +73,7 @@ pub(super) struct IdleFacts {
     pub(super) congestion: Option<String>,
 }
 
-/// What is offered to see how far the target goes: our defaults, but for more connections and longer bursts.
+/// The offer that explores the target's bounds: our defaults, but for more connections and longer bursts.
 fn generous() -> Candidate {
     let bounds = Bounds::default();
     let settings = Settings {
@@ -210,7 +210,7 @@ fn short_commands(disk: &Disk, budget: Budget) -> Result<(f64, u32), Error> {
     Ok((tally.reads as f64 / tally.elapsed.as_secs_f64(), depth))
 }
 
-/// What target and initiator agree to at most, in loads of this many bytes.
+/// The most to which target and initiator agree, in loads of this many bytes.
 fn bounds(subject: &Subject, disk: &Disk, agreed: &Parameters, fixed_len: Option<u64>, load_bytes: u64) -> Bounds {
     let facts = disk.facts();
     let block_len = u64::from(facts.block_len());

@@ -1,4 +1,4 @@
-//! What this system does with TCP, by its own account.
+//! The system's own account of its TCP settings.
 
 use std::fs;
 

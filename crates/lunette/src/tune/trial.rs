@@ -35,14 +35,14 @@ pub(super) struct Subject {
     pub(super) scratch: Option<Range<u64>>,
 }
 
-/// What a trial may take, for each direction.
+/// The budget of a trial, for each direction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     pub(super) time: Duration,
     pub(super) bytes: u64,
 }
 
-/// What a trial found.
+/// The result of a trial.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     pub(super) read: Load,

@@ -283,7 +283,7 @@ impl Write for Broken {
     }
 }
 
-/// The same request without end, one for each timeout.
+/// An endless repetition of one request, one for each timeout.
 struct Endless(Vec<u8>);
 
 impl Read for Endless {

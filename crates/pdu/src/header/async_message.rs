@@ -63,11 +63,11 @@ pub struct AsyncMessage {
     pub event: AsyncEvent,
     /// The code of a vendor-specific event; reserved for other events.
     pub vcode: u8,
-    /// Its meaning depends on the event: see the constants of [`AsyncEvent`].
+    /// A parameter whose meaning depends on the event: see the constants of [`AsyncEvent`].
     pub parameter1: u16,
-    /// Its meaning depends on the event: see the constants of [`AsyncEvent`].
+    /// A parameter whose meaning depends on the event: see the constants of [`AsyncEvent`].
     pub parameter2: u16,
-    /// Its meaning depends on the event: see the constants of [`AsyncEvent`].
+    /// A parameter whose meaning depends on the event: see the constants of [`AsyncEvent`].
     pub parameter3: u16,
     /// Bytes of sense and event data.
     pub data_segment_len: usize,

@@ -45,7 +45,7 @@ pub struct LogoutRequest {
     pub itt: InitiatorTaskTag,
     /// The connection to end. Ignored when the session is to end.
     pub cid: Cid,
-    /// This request's command number.
+    /// The command number of this request.
     pub cmd_sn: SerialNumber,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,

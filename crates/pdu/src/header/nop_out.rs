@@ -32,7 +32,7 @@ pub struct NopOut {
     pub itt: InitiatorTaskTag,
     /// The tag of the ping that this answers; otherwise reserved.
     pub ttt: TargetTransferTag,
-    /// This request's command number, or the next one when `itt` is reserved.
+    /// The command number of this request, or the next one when `itt` is reserved.
     pub cmd_sn: SerialNumber,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,

@@ -57,7 +57,7 @@ pub struct TaskManagementRequest {
     pub itt: InitiatorTaskTag,
     /// The task to abort, reassign or ask about; reserved for other functions.
     pub referenced_task_tag: InitiatorTaskTag,
-    /// This request's command number.
+    /// The command number of this request.
     pub cmd_sn: SerialNumber,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,

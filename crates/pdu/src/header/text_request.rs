@@ -35,7 +35,7 @@ pub struct TextRequest {
     pub itt: InitiatorTaskTag,
     /// The tag from the response that this request continues, or reserved to begin or reset a negotiation.
     pub ttt: TargetTransferTag,
-    /// This request's command number.
+    /// The command number of this request.
     pub cmd_sn: SerialNumber,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,

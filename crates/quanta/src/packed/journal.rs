@@ -1,4 +1,4 @@
-//! What the journal of an open volume holds, and which of its bytes are free.
+//! The content of the journal of an open volume, and its free bytes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::slot::SLOT_LEN;
 pub struct Ticket {
     /// Where the record is to be written, from the beginning of the journal.
     pub offset: u64,
-    /// Its shape.
+    /// The shape of the journal.
     pub shape: Shape,
     pub(crate) sequence: u64,
 }
@@ -23,10 +23,10 @@ pub struct Ticket {
 /// Why the journal has no place for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
-    /// There is no room: make a checkpoint first.
+    /// The journal has no room: make a checkpoint first.
     #[error("the journal is full until a checkpoint has moved its quanta out")]
     Full,
-    /// There is no sequence number left that a reader would take.
+    /// No sequence number is left that a reader would take.
     #[error("the journal's sequence numbers are used up; format a volume and copy the content of this one to it")]
     NumbersUsedUp,
 }
@@ -34,7 +34,7 @@ pub enum ReserveError {
 /// A quantum whose newest content is in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Live {
-    /// Its slot; all zero for an unmapped quantum.
+    /// The slot of the quantum; all zero for an unmapped quantum.
     pub slot: [u8; SLOT_LEN],
     /// Where its ciphertext is, from the beginning of the journal; `None` for an unmapped quantum.
     pub data_offset: Option<u64>,
@@ -66,14 +66,14 @@ pub struct Journal {
     head: u64,
     /// Number and offset of the records from `tail` on, in order.
     records: VecDeque<(u64, u64)>,
-    /// Those of them that are being written.
+    /// The records that are being written.
     under_way: BTreeSet<u64>,
     live: BTreeMap<u64, Live>,
     /// Numbers from `tail` on without a whole record, each range by its first one.
     gaps: BTreeMap<u64, Range<u64>>,
     /// Numbers without a whole record when the journal was opened.
     missing: u64,
-    /// Those of them that had been flushed.
+    /// The missing records that had been flushed.
     lost: u64,
     /// All records up to this number are known to be on stable storage.
     flushed: u64,
@@ -141,7 +141,7 @@ impl Journal {
         self.missing
     }
 
-    /// Those of the [missing](Self::missing) records that had been flushed.
+    /// The [missing](Self::missing) records that had been flushed.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -317,7 +317,8 @@ impl Journal {
         self.last_ended() >= self.tail
     }
 
-    /// What a checkpoint has to move out: all that was written before the first record that is still under way.
+    /// The records that a checkpoint has to move out: all that were written before the first record that is still under
+    /// way.
     pub fn checkpoint(&self) -> Checkpoint {
         let mut checkpoint = self.begin_checkpoint();
         self.gather(&mut checkpoint, usize::MAX);

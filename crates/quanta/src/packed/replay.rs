@@ -1,4 +1,4 @@
-//! What a power cut has left in the journal.
+//! The journal after a power cut.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::slot::SLOT_LEN;
 pub struct Move {
     /// The quantum.
     pub position: u64,
-    /// Its slot; all zero for an unmapped quantum.
+    /// The slot of the quantum; all zero for an unmapped quantum.
     pub slot: [u8; SLOT_LEN],
     /// Where its ciphertext is, from the beginning of the journal; `None` for an unmapped quantum, whose ciphertext becomes zeroes.
     pub data_offset: Option<u64>,
@@ -23,7 +23,7 @@ pub struct Move {
 /// Why a journal cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// Both tails are unreadable, so records cannot be told from those that were moved out long ago.
+    /// The journal's two tails are unreadable, so records cannot be told from those that were moved out long ago.
     #[error("both tails of the journal are damaged; quanta that were written last may be older than they were")]
     TailLost,
     /// Records that were flushed are not whole any more: they are damaged, or were taken away.

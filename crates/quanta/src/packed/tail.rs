@@ -35,11 +35,11 @@ const CRC_AT: usize = 60;
 pub struct Tail {
     /// Where, from the beginning of the journal.
     pub offset: u64,
-    /// What; zeroes fill the block.
+    /// The content; zeroes fill the block.
     pub bytes: [u8; TAIL_LEN],
 }
 
-/// What a tail says.
+/// The content of a tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Content {
     /// The lowest sequence number that is needed.

@@ -4,15 +4,15 @@ use lunette_quanta::packed::record::{self, Shape};
 use lunette_quanta::packed::{Checkpoint, Journal, Layout, Move, Tail, replay};
 use lunette_quanta::{Cipher, Codec, DataKey, Holes, KeyRing, QuantumSize, SLOT_LEN, Sealing, Seed, VolumeId};
 
-/// What a disk writes as a whole or not at all.
+/// The length that a disk writes as a whole or not at all.
 pub(crate) const SECTOR_LEN: usize = 512;
 pub(crate) const VOLUME: VolumeId = VolumeId([7; 16]);
 /// A disk with a volatile cache.
 #[derive(Clone)]
 pub(crate) struct Disk {
-    /// What reads return.
+    /// The bytes that reads return.
     pub(crate) bytes: Vec<u8>,
-    /// What a power cut leaves for certain.
+    /// The bytes that a power cut leaves for certain.
     stable: Vec<u8>,
     /// Sectors written since the last flush, in order.
     pending: Vec<(usize, [u8; SECTOR_LEN])>,

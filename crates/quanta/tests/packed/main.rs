@@ -30,7 +30,7 @@ enum Step {
     Reopen,
 }
 
-/// What each quantum may be after a power cut.
+/// The content that each quantum may have after a power cut.
 #[derive(Clone)]
 struct Allowed(Vec<BTreeSet<u8>>);
 

@@ -22,7 +22,7 @@ pub(super) type Publish = Box<dyn FnMut(&Publication, Box<dyn FnOnce() + Send>) 
 
 pub(super) type Answered = Box<dyn FnOnce(Answer) + Send>;
 
-/// What the thread of a gateway is told.
+/// The messages to the thread of a gateway.
 pub(super) enum Told {
     Event(Event),
     Notified { id: u64, cookie: u64, version: u64, from: Option<Member> },
@@ -333,7 +333,7 @@ impl Watcher for Teller {
     }
 }
 
-/// What a notify and its acknowledgement carry: version, group and incarnation, big-endian; group 0 for nobody.
+/// The payload of a notify and of its acknowledgement: version, group and incarnation, big-endian; group 0 for none.
 pub(super) fn payload(version: u64, member: Option<Member>) -> Vec<u8> {
     let Member { group, incarnation } = member.unwrap_or(Member { group: 0, incarnation: 0 });
     [&version.to_be_bytes()[..], &group.to_be_bytes(), &incarnation.to_be_bytes()].concat()

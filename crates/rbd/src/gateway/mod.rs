@@ -133,7 +133,7 @@ fn store(object: &SharedObject, expected: u64, value: &Value) -> io::Result<bool
     object.replace(&header, &value.encode().map_err(io::Error::other)?)
 }
 
-/// What the object of an image's gateways says; `None` when it never had any. Waits for the cluster.
+/// The value of the object of an image's gateways; `None` when it never had any. Waits for the cluster.
 ///
 /// # Errors
 ///

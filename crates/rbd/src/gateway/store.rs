@@ -12,7 +12,7 @@ use crate::{OpenError, RbdStore, RbdUrl};
 pub struct GatewayStore {
     url: RbdUrl,
     image: RwLock<Option<Arc<RbdStore>>>,
-    /// What holds without the image: the geometry but for its length, which is the last known one.
+    /// The geometry without the image; its length is the last known one.
     geometry: Geometry,
     capabilities: Capabilities,
     len_bytes: AtomicU64,

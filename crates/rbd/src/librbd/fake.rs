@@ -55,7 +55,7 @@ enum What {
     Flush,
 }
 
-/// What a completion points to.
+/// The state behind a completion.
 struct Completion {
     callback: EndedCallback,
     argument: *mut c_void,
@@ -255,7 +255,7 @@ unsafe extern "C" fn rados_conf_get(cluster: Handle, name: *const c_char, into: 
     let value = CString::new(set.unwrap_or_else(|| "2".into())).unwrap();
     let bytes = value.as_bytes_with_nul();
     assert!(bytes.len() <= len);
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: there is room for this many bytes.
     unsafe { into.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
     0
 }

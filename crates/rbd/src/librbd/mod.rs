@@ -106,7 +106,7 @@ struct Parts {
     watch: Option<Watch>,
 }
 
-/// What is told of changes to an image, for as long as `handle` is registered.
+/// The receiver of changes to an image, for as long as `handle` is registered.
 struct Watch {
     handle: u64,
     told: *mut Told,
@@ -131,10 +131,10 @@ unsafe impl Send for Watch {}
 // SAFETY: as above.
 unsafe impl Sync for Watch {}
 
-/// What does not change while an image is open.
+/// The facts that do not change while an image is open.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
-    /// Its number in the pool, which a new image of the same name does not have.
+    /// The id of the image in the pool, which a new image of the same name does not have.
     pub(crate) id: String,
     pub(crate) len_bytes: u64,
     /// Whether the allocation is known without asking for each object.
@@ -172,7 +172,7 @@ impl Connection {
 
     fn get(&self, name: &'static str) -> Result<CString, OpenError> {
         let (option, mut value) = (text(name)?, [0_u8; MAX_VALUE_BYTES]);
-        // SAFETY: the handle is valid, the name lives beyond the call, and there is room for so many bytes.
+        // SAFETY: the handle is valid, the name lives beyond the call, and there is room for this many bytes.
         let got = unsafe {
             (self.table.rados_conf_get)(self.handle, option.as_ptr(), value.as_mut_ptr().cast(), value.len())
         };
@@ -326,7 +326,7 @@ impl OpenImage {
         check(unsafe { (table.rbd_config_image_list)(self.handle, options.as_mut_ptr(), &raw mut count) })
             .map_err(OpenError::Image)?;
         let filled = options.iter().take(usize::try_from(count).unwrap_or(0));
-        // SAFETY: librbd has filled so many options with texts, which live until the clean-up below.
+        // SAFETY: librbd has filled this many options with texts, which live until the clean-up below.
         let cache = filled.map(|option| unsafe { (CStr::from_ptr(option.name), CStr::from_ptr(option.value)) });
         let found = cache.into_iter().find(|(name, value)| !no_cache(name, value));
         let found = found.map(|(name, _)| name.to_string_lossy().into_owned());
@@ -362,7 +362,7 @@ impl OpenImage {
 
     fn id(&self) -> io::Result<String> {
         let mut id = [0_u8; 64];
-        // SAFETY: the image is open, and there is room for so many bytes of its number.
+        // SAFETY: the image is open, and there is room for this many bytes of its number.
         check(unsafe { (self.table().rbd_get_id)(self.handle, id.as_mut_ptr().cast(), id.len()) })?;
         let id = id.split(|byte| *byte == 0).next().unwrap_or(&[]);
         Ok(String::from_utf8_lossy(id).into_owned())
@@ -575,7 +575,7 @@ impl Parts {
     }
 }
 
-/// What a request asks of librbd.
+/// The request to librbd.
 enum Kind {
     Read,
     Write,
@@ -613,7 +613,7 @@ unsafe extern "C" fn changed(argument: *mut c_void) {
     told();
 }
 
-/// What `rbd_diff_iterate2` finds.
+/// The extents that `rbd_diff_iterate2` finds.
 struct Extents<'a> {
     found: &'a mut dyn FnMut(u64, u64) -> bool,
     /// Whether the rest is not wanted.

@@ -16,7 +16,7 @@ use crate::{OpenError, RbdUrl};
 /// `MAX_ERRNO`: a comparison that finds a difference gives a number beyond all errors.
 const MAX_ERRNO: c_int = 4095;
 
-/// What a watch tells.
+/// The receiver of a watch's news.
 pub(crate) trait Watcher: Send + Sync {
     /// A notify, which waits for [`SharedObject::acknowledge`].
     fn notified(&self, id: u64, cookie: u64, payload: &[u8]);
@@ -51,7 +51,7 @@ impl SharedObject {
     /// The bytes of the object, up to `limit`; none when it is empty or not there.
     pub(crate) fn read(&self, limit: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0_u8; limit];
-        // SAFETY: the pool is open, the name lives beyond the call, and there is room for so many bytes.
+        // SAFETY: the pool is open, the name lives beyond the call, and there is room for this many bytes.
         let code = unsafe {
             (self.table.rados_read)(self.pool.handle, self.name.as_ptr(), bytes.as_mut_ptr().cast(), limit, 0)
         };
@@ -166,7 +166,7 @@ impl SharedObject {
         });
         let (mut acks, mut acks_len, mut timeouts, mut timeouts_len) = (null_mut::<NotifyAck>(), 0, null_mut(), 0);
         let payloads = ended.and_then(|()| {
-            // SAFETY: the reply has so many bytes, and the places for the lists are ours.
+            // SAFETY: the reply has this many bytes, and the places for the lists are ours.
             check(unsafe {
                 (table.rados_decode_notify_response)(
                     reply,
@@ -177,7 +177,7 @@ impl SharedObject {
                     &raw mut timeouts_len,
                 )
             })?;
-            // SAFETY: librados has written so many acknowledgements there; an empty list may have no address.
+            // SAFETY: librados has written this many acknowledgements there; an empty list may have no address.
             let acks = if acks.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(acks, acks_len) } };
             Ok(acks.iter().map(payload_of).collect())
         });
@@ -225,7 +225,7 @@ fn payload_of(ack: &NotifyAck) -> Vec<u8> {
     if ack.payload.is_null() {
         return Vec::new();
     }
-    // SAFETY: librados has written so many bytes there.
+    // SAFETY: librados has written this many bytes there.
     unsafe { std::slice::from_raw_parts(ack.payload.cast::<u8>(), ack.payload_len as usize) }.to_vec()
 }
 
@@ -243,7 +243,7 @@ unsafe extern "C" fn notified(
     let payload = if payload.is_null() {
         &[]
     } else {
-        // SAFETY: librados gives so many bytes, which live beyond the call.
+        // SAFETY: librados gives this many bytes, which live beyond the call.
         unsafe { std::slice::from_raw_parts(payload.cast::<u8>(), payload_len) }
     };
     watcher.notified(id, cookie, payload);

@@ -13,7 +13,7 @@ pub(super) struct Presence {
     changed: Condvar,
 }
 
-/// One of those that are counted, until it is dropped.
+/// A count of present calls, until it is dropped.
 pub(super) struct Present<'a>(&'a Presence);
 
 /// The connections of this process.

@@ -57,7 +57,7 @@ pub enum LibraryError {
     Absent {
         /// The library.
         library: &'static str,
-        /// What the system says.
+        /// The error of the system.
         reason: String,
     },
     /// A library has not all the functions that are needed.
@@ -112,7 +112,7 @@ macro_rules! table {
 }
 
 table! {
-    /// What images need. The libraries stay loaded until the process ends.
+    /// The functions for images. The libraries stay loaded until the process ends.
     Table:
     "librados.so.2" {
         fn rados_create(*mut Handle, *const c_char) -> c_int;
@@ -155,7 +155,7 @@ table! {
 }
 
 table! {
-    /// What gateways need beside it.
+    /// The functions for gateways.
     #[allow(clippy::struct_field_names, reason = "the names are those of the functions")]
     ObjectTable:
     "librados.so.2" {

@@ -30,7 +30,7 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// What a completion names: the system filled `len` bytes of `buffer`. `None` when that cannot be.
+    /// Takes the buffer that a completion names: the system filled `len` bytes of `buffer`. `None` when that cannot be.
     ///
     /// # Safety
     ///
@@ -92,7 +92,7 @@ impl Buffers {
         Arc::clone(&self.memory)
     }
 
-    /// What was received.
+    /// The bytes that were received.
     pub(crate) fn bytes(&self, chunk: &Chunk) -> &[u8] {
         // SAFETY: the buffer is inside of the allocation, initialized, and not the system's while the chunk exists.
         unsafe { std::slice::from_raw_parts(self.memory.buffer(chunk.buffer), chunk.len) }

@@ -22,7 +22,7 @@ use crate::waker::Waker;
 /// Events taken from the system at once.
 const MAX_EVENTS: usize = 256;
 
-/// What an event belongs to, as it is packed into the 64 bits that epoll keeps.
+/// The owner of an event, as it is packed into the 64 bits that epoll keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Waker,

@@ -63,7 +63,8 @@ pub(super) fn is_valid(request: &FileRequest) -> bool {
     offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok())
 }
 
-/// What is handed in. It names the memory of the request's buffer, which stays where it is when the request is moved.
+/// The entry for the ring. It names the memory of the request's buffer, which stays where it is when the request is
+/// moved.
 pub(super) fn entry(request: &mut FileRequest) -> squeue::Entry {
     let fd = Fd(request.file.as_raw_fd());
     match &mut request.call {

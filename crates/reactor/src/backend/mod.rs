@@ -54,7 +54,7 @@ impl fmt::Display for IoBackend {
     }
 }
 
-/// What a wait brought.
+/// The result of a wait.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Connections wait at a listener.
@@ -71,7 +71,7 @@ pub(crate) enum Event {
     FileDone { tag: u64, request: FileRequest, result: io::Result<usize> },
 }
 
-/// What the ring waits for on a socket beside bytes.
+/// The condition on a socket for which the ring waits beside bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Poll {
     /// Bytes, which are then received by a call.
@@ -82,13 +82,13 @@ pub(crate) enum Poll {
     Failure,
 }
 
-/// What leaves on one connection.
+/// The bytes that leave on one connection.
 pub(crate) struct Outgoing<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     pub(crate) list: &'a Gather<'a>,
 }
 
-/// What came of each of the sends, in their places.
+/// The results of the sends, in their places.
 pub(crate) type SendResults = [Option<Moved>; MAX_SENDS];
 
 /// Nothing was sent.

@@ -61,7 +61,7 @@ impl QueueLens {
 /// The group of the ring's buffers; there is one.
 const BUFFER_GROUP: u16 = 0;
 
-/// What a completion belongs to, as it is packed into the 64 bits that the ring keeps.
+/// The owner of a completion, as it is packed into the 64 bits that the ring keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Ignored,
@@ -128,12 +128,12 @@ pub(crate) struct Armed {
 /// How far the armed receive of a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Receiving {
-    /// There is none, and none of its bytes is under way to us.
+    /// No receive is armed, and none of its bytes is under way to us.
     #[default]
     No,
-    /// It brings bytes as they come.
+    /// The receive brings bytes as they come.
     Yes,
-    /// It was asked to end; bytes that it took before may still come.
+    /// The receive was asked to end; bytes that it took before may still come.
     Ending,
 }
 

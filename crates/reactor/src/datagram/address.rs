@@ -30,7 +30,7 @@ pub struct Mac(pub [u8; 6]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoMac;
 
-/// Both ends of a datagram's way: what an answer needs to take the same way back.
+/// The two ends of a datagram's way: an answer needs them to take the same way back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DatagramPath {
     /// Our end. On a datagram to be sent an unspecified IP address lets the system choose, and its port counts for nothing: it is

@@ -21,7 +21,7 @@ pub(super) const SLOT_BYTES: usize = 64 << 10;
 /// Messages sent by one call.
 const SENT_MESSAGES: usize = 64;
 
-/// What is known of the messages that one call received, each in its place; `None` for one that is not for us.
+/// The facts about the messages that one call received, each in its place; `None` for one that is not for us.
 pub(super) type Messages = ArrayVec<Option<MessageInfo>, RECEIVED_MESSAGES>;
 
 /// Receives what lies ready on a socket whose own address is `local`, each message into a slot of [`SLOT_BYTES`] of `buffer`: no more messages than
@@ -79,7 +79,7 @@ pub(super) struct Ends {
     pub(super) peer: Option<Address>,
 }
 
-/// What left by one call.
+/// The datagrams that left by one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) messages: usize,

@@ -20,11 +20,11 @@ pub struct CarriedDatagram {
     pub socket: DatagramSocketId,
     /// From where to where.
     pub path: DatagramPath,
-    /// What is in it.
+    /// The bytes of the message.
     pub bytes: Vec<u8>,
 }
 
-/// What the caller has brought, and what it has still to take.
+/// The bytes that the caller has brought, and those that it has still to take.
 #[derive(Default)]
 pub(crate) struct Carried {
     sent: Vec<CarriedDatagram>,

@@ -1,4 +1,4 @@
-//! What the user of a datagram socket chooses, and what the system made of it.
+//! The options of a datagram socket, and the system's answer to them.
 
 use super::FrameWord;
 
@@ -11,14 +11,15 @@ pub struct DatagramConfig {
     pub receive_buffer_bytes: Option<u32>,
     /// Bytes that wait to leave (`SO_SNDBUF` of socket(7)); `None`: as many as the system gives.
     pub send_buffer_bytes: Option<u32>,
-    /// What all frames have that an Ethernet socket is to receive; `None`: it receives all of its interface. Sockets of UDP take no notice.
+    /// The word that all frames have that an Ethernet socket is to receive; `None`: it receives all of its interface.
+    /// Sockets of UDP take no notice.
     pub only: Option<FrameWord>,
 }
 
 /// Whether UDP joins datagrams of one length: `UDP_SEGMENT` and `UDP_GRO` of udp(7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Offloads {
-    /// As far as the system has them. Without them it costs more CPU time, and that is all.
+    /// The offloads are on, as far as the system has them. Without them it costs more CPU time, and that is all.
     #[default]
     On,
     /// Each datagram passes the system by itself, for comparisons.

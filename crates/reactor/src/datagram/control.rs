@@ -1,4 +1,4 @@
-//! What goes along with a message: control messages of cmsg(3), as the kernel has them, byte for byte.
+//! The company of a message: control messages of cmsg(3), as the kernel has them, byte for byte.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ pub(super) struct Control {
     len: usize,
 }
 
-/// What the control messages of a received message say.
+/// The content of the control messages of a received message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     /// The address of ours that it came to.
@@ -78,7 +78,7 @@ impl Control {
         self.len += aligned(len);
     }
 
-    /// What the first `len` bytes say, which the system wrote.
+    /// The content of the first `len` bytes, which the system wrote.
     pub(super) fn said(&self, len: usize) -> Said {
         let mut said = Said::default();
         let mut rest = &self.bytes[..len.min(CONTROL_BYTES)];

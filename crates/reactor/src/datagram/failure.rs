@@ -1,4 +1,4 @@
-//! What the system says of datagrams that did not leave or did not arrive.
+//! The system's reports on datagrams that did not leave or did not arrive.
 
 use std::io;
 
@@ -8,7 +8,8 @@ use super::DatagramPath;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DatagramFailure {
-    /// It is longer than the MTU of the interface allows, or than UDP. A hint for the search of the path's MTU.
+    /// The datagram is longer than the MTU of the interface allows, or than UDP. A hint for the search of the path's
+    /// MTU.
     TooLong {
         /// Where it should have gone.
         path: DatagramPath,

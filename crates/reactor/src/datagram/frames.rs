@@ -11,7 +11,7 @@ use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter
 pub struct FrameWord {
     /// Where they stand. A datagram that does not reach so far does not have them.
     pub at: u32,
-    /// What they are, as a number in network byte order.
+    /// The bytes of the word, as a number in network byte order.
     pub word: u32,
 }
 

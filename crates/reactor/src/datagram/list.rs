@@ -51,7 +51,7 @@ impl<'a> DatagramList<'a> {
         Self::default()
     }
 
-    /// This list without its datagrams, for slices of what lives for another time. It keeps its memory.
+    /// The list without its datagrams, for slices of another lifetime. It keeps its memory.
     pub(crate) fn emptied<'b>(mut self) -> DatagramList<'b> {
         self.slices.clear();
         self.datagrams.clear();

@@ -35,7 +35,7 @@ const ECT_0: libc::c_int = super::Ecn::Ect0 as libc::c_int;
 pub(super) struct Opened {
     pub(super) fd: OwnedFd,
     pub(super) ends: Ends,
-    /// It may send neighbours as one.
+    /// Whether the socket may send neighbours as one.
     pub(super) joins: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What one call into the system has brought, datagram by datagram.
+//! The datagrams of one call into the system.
 
 use super::DatagramPath;
 
@@ -7,9 +7,9 @@ use super::DatagramPath;
 pub struct Datagram<'a> {
     /// Where it came from, and the address of ours that it came to.
     pub path: &'a DatagramPath,
-    /// What the network has done to its ECN field.
+    /// The ECN field as the network has left it.
     pub ecn: Ecn,
-    /// Its bytes. They may be changed: the buffer is the reactor's.
+    /// The bytes of the datagram. They may be changed: the buffer is the reactor's.
     pub bytes: &'a mut [u8],
 }
 
@@ -34,7 +34,7 @@ impl Ecn {
     }
 }
 
-/// What is known of a message beside its bytes.
+/// The facts about a message beside its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MessageInfo {
     pub(crate) path: DatagramPath,

@@ -26,13 +26,13 @@ pub(crate) struct DatagramSocket {
     /// How many messages the last receive has brought, and how long they were on average.
     last_messages: usize,
     last_len: usize,
-    /// What epoll was told to watch for.
+    /// The events for which epoll watches.
     pub(crate) interest: EventFlags,
-    /// What a ring has of it.
+    /// The requests that a ring has of the socket.
     pub(crate) armed: Armed,
 }
 
-/// What came of a list.
+/// The result of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Datagrams that left or have failed.

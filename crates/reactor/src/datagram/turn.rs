@@ -1,4 +1,4 @@
-//! What a turn of the loop does for its datagram sockets.
+//! The work of a turn of the loop for its datagram sockets.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -33,7 +33,7 @@ pub(crate) struct DatagramMemory {
     flushed: Vec<Key>,
 }
 
-/// What a wait brought for a datagram socket.
+/// The result of a wait for a datagram socket.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) readable: bool,

@@ -21,7 +21,7 @@ fn with_ring() -> Option<Reactor> {
     (reactor.backend() == IoBackend::Uring).then_some(reactor)
 }
 
-/// What comes of `calls`, each begun when the one before has ended.
+/// The results of `calls`, each begun when the one before has ended.
 fn run_all(calls: Vec<(&Arc<File>, FileCall)>) -> Option<Vec<(FileRequest, io::Result<usize>)>> {
     let mut reactor = with_ring()?;
     let mut left = calls.into_iter().map(|(file, call)| FileRequest { file: Arc::clone(file), call });

@@ -25,7 +25,7 @@ use lunette_reactor::{
     Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Waker,
 };
 
-/// What the handler under test was told.
+/// The calls to the handler under test.
 enum Event<'a> {
     Accepted(ConnectionId),
     Received(ConnectionId, &'a [u8]),
@@ -38,7 +38,7 @@ enum Event<'a> {
     Timeout,
 }
 
-/// What the handler under test keeps.
+/// The state of the handler under test.
 #[derive(Default)]
 struct State {
     out: HashMap<ConnectionId, Vec<u8>>,

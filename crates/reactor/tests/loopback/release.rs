@@ -38,7 +38,7 @@ fn a_released_connection_lives_on_in_another_reactor() {
     });
 }
 
-/// What a peer sends last.
+/// The last bytes of a peer.
 const END: &[u8] = b"the very end";
 
 /// Receives on one reactor, which releases the connection when it has seen `first_len` bytes, and then on another one, which

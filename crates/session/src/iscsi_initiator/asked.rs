@@ -1,4 +1,4 @@
-//! What was lost and asked for again, until it comes.
+//! The lost PDUs that were asked for again, until they come.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Asked {
         (self.at, self.put_off) = (now, true);
     }
 
-    /// It is too early to ask again.
+    /// Delays the next request, because it is too early to ask again.
     pub(crate) fn later(&mut self, now: Time) {
         (self.at, self.put_off) = (now, false);
     }

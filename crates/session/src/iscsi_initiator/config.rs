@@ -1,4 +1,4 @@
-//! What a session logs in with.
+//! The configuration of a session's login.
 
 use lunette_pdu::Isid;
 
@@ -35,8 +35,9 @@ pub struct SessionConfig {
     pub isid: Isid,
     /// Without one, only `AuthMethod=None` is offered.
     pub chap: Option<ChapIdentity>,
-    /// What is offered in the negotiation; where the rule of a key leaves the choice to the target, what it must stay within.
-    /// Recovery levels above 2 do not exist and are not offered. Level 2 needs a `time2retain_s` above 0 to save anything.
+    /// The offer in the negotiation; where the rule of a key leaves the choice to the target, the bound of that choice.
+    /// Recovery levels above 2 do not exist and are not offered. Level 2 needs a `time2retain_s` above 0 to save
+    /// anything.
     pub offer: Offer,
     /// How long to wait for what.
     pub timers: Timers,

@@ -47,7 +47,7 @@ pub(super) struct Connection {
     timers: Timers,
     deadline: Option<(Time, SessionError)>,
     last_received: Time,
-    /// Its end is one of the session: it leads, or has carried commands.
+    /// Whether its end is one of the session: it leads, or has carried commands.
     carries_session: bool,
     /// Another one had its number before.
     is_successor: bool,
@@ -146,14 +146,15 @@ impl Connection {
         Some((full, Context { cid: self.cid, shared, sender, events, now: self.last_received }))
     }
 
-    /// The same, while requests may be sent.
+    /// The full feature phase, while requests may be sent.
     pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
         let (full, context) = self.split(shared)?;
         let takes = full.takes_requests() && !context.shared.logging_out;
         takes.then_some((full, context))
     }
 
-    /// The same for what another connection leaves behind. It is no work of this one, so its events go elsewhere.
+    /// The full feature phase, for the work that another connection leaves behind. It is no work of this one, so its
+    /// events go elsewhere.
     pub(super) fn for_recovery<'a>(
         &'a mut self,
         shared: &'a mut Shared,

@@ -30,7 +30,7 @@ pub enum SessionError {
     /// The target refused one of our PDUs in a way that leaves its task undecided.
     #[error("the target rejected a {opcode}: {reason}")]
     Rejected {
-        /// What it refused.
+        /// The opcode that the target refused.
         opcode: Opcode,
         /// Why.
         reason: RejectReason,
@@ -38,7 +38,7 @@ pub enum SessionError {
     /// A digest is wrong: bytes were damaged on their way (RFC 7143 section 7.8). Another connection may fare better.
     #[error("bytes were damaged on their way: {0}")]
     Damaged(&'static str),
-    /// What was lost on its way did not come again (recovery level 1 and above).
+    /// A PDU that was lost on its way did not come again (recovery level 1 and above).
     #[error("the target does not send again what was lost: {0}")]
     Unrecovered(&'static str),
     /// LostConnections level 2: no other connection could go on with what was under way on a lost one.
@@ -49,7 +49,7 @@ pub enum SessionError {
     Protocol {
         /// Where the rule stands.
         section: &'static str,
-        /// What was wrong.
+        /// The fault.
         what: String,
     },
 }
@@ -64,14 +64,14 @@ pub enum LoginError {
     /// The target did not prove to know its secret.
     #[error("the target failed to authenticate itself")]
     TargetAuthentication,
-    /// Both directions of CHAP are configured with one secret, so a peer that can make us answer a challenge can pass for the
-    /// target (RFC 7143 section 9.2.1).
+    /// CHAP is configured with one secret for both directions, so a peer that can make us answer a challenge can pass
+    /// for the target (RFC 7143 section 9.2.1).
     #[error("the CHAP secrets of initiator and target are the same")]
     SameSecret,
     /// The target and we have no method, algorithm or value in common.
     #[error("nothing in common for {0}")]
     Incompatible(String),
-    /// It took too long.
+    /// The login took too long.
     #[error("the login was not finished in time")]
     Timeout,
 }

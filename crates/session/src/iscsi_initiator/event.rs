@@ -1,4 +1,4 @@
-//! What a session tells its driver, and what the driver gives it.
+//! The events of a session for its driver, and the driver's input.
 
 use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_pdu::{AsyncMessage, Cid, LunField, Residual, TaskAttribute, TaskManagementResponseCode};
@@ -27,7 +27,7 @@ pub struct Command {
     pub attribute: TaskAttribute,
     /// From 1, the most urgent, to 15; 0 for none (SAM-5 8.7). It is sent when iSCSIProtocolLevel 2 was agreed on.
     pub priority: u8,
-    /// What is sent to the target.
+    /// The data to be sent to the target.
     pub data_out: Option<SharedBuffer>,
     /// Where Data-In goes; its length is what the target may send. With `data_out` too, the command is bidirectional.
     pub data_in: Option<Buffer>,
@@ -58,13 +58,13 @@ pub struct Response {
     pub response: u8,
     /// SAM-5 status code; valid when `response` is 0.
     pub status: u8,
-    /// What SAM-5 5.3.2 adds to some statuses; 0 adds nothing, as without iSCSIProtocolLevel 2.
+    /// The addition of SAM-5 5.3.2 to some statuses; 0 adds nothing, as without iSCSIProtocolLevel 2.
     pub status_qualifier: u16,
     /// Sense data; empty when there is none.
     pub sense: Vec<u8>,
-    /// Of the only direction, or of Data-Out of a bidirectional command.
+    /// The residual of the only direction, or of Data-Out of a bidirectional command.
     pub residual: Option<Residual>,
-    /// Of Data-In of a bidirectional command.
+    /// The residual of Data-In of a bidirectional command.
     pub read_residual: Option<Residual>,
     /// Bytes of `data_in` that were received, from its start.
     pub data_in_len: usize,
@@ -100,14 +100,14 @@ pub enum Event {
         user: u64,
         /// The target's answer.
         response: TaskManagementResponseCode,
-        /// What QUERY ASYNCHRONOUS EVENT has found (SAM-5 7.8); zeros otherwise.
+        /// The finding of QUERY ASYNCHRONOUS EVENT (SAM-5 7.8); zeros otherwise.
         information: [u8; 3],
     },
     /// The answer to [`Session::ping`](super::Session::ping).
     Pong {
         /// The driver's name for the request.
         user: u64,
-        /// What came back is what was sent.
+        /// Whether the echo equals the sent data.
         intact: bool,
     },
     /// The whole answer to [`Session::text`](super::Session::text).

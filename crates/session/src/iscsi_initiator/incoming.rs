@@ -42,7 +42,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The same at a recovery level above 0. What was lost comes later than in its order, so no order is kept.
+    /// Accepts a Data-In at a recovery level above 0. What was lost comes later than in its order, so no order is kept.
     pub(crate) fn accept_anywhere(&mut self, pdu: &DataIn, room: u64) -> Result<(), SessionError> {
         let range = range(pdu, room)?;
         if self.again {
@@ -81,7 +81,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// What has come may be sent once more: another connection goes on.
+    /// Allows that PDUs which have come are sent once more: another connection goes on.
     pub(crate) fn comes_again(&mut self) {
         self.again = true;
     }
@@ -91,7 +91,7 @@ impl Incoming {
         self.arrived.len_bytes()
     }
 
-    /// Of these, those from the start that have no gap between them.
+    /// The bytes from the start that have no gap between them.
     pub(crate) fn front(&self) -> u32 {
         self.arrived.front()
     }

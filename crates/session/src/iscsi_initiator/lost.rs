@@ -19,11 +19,11 @@ pub(crate) const NOBODY: Cid = Cid(u16::MAX);
 /// How far the recovery of a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It has to be logged out.
+    /// The connection has to be logged out.
     Lost,
     /// The logout is under way, or the login that stands for it.
     LoggingOut,
-    /// Its tasks can be taken over.
+    /// The connection's tasks can be taken over.
     LoggedOut,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Lost {
     pub(crate) stage: Stage,
     /// The next StatSN that was expected on it (RFC 7143 sections 11.12.9 and 11.14.4).
     pub(crate) exp_stat_sn: SerialNumber,
-    /// What was under way on it, in the order of submission; some of it may have ended since.
+    /// The tasks that were under way on it, in the order of submission; some may have ended since.
     tasks: Vec<TaskTag>,
     requests: Vec<TaskTag>,
     /// Nothing is done about it before.
@@ -43,7 +43,7 @@ pub(crate) struct Lost {
     until: Time,
 }
 
-/// What the target says to a step of a recovery.
+/// The answer of the target to a step of a recovery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
     LoggedOut {
@@ -99,7 +99,7 @@ impl LostConnections {
         });
     }
 
-    /// These tasks have no connection any more.
+    /// Parks tasks that have no connection any more.
     pub(crate) fn park(&mut self, cid: Cid, tasks: &[TaskTag]) {
         if let Some(lost) = self.get_mut(cid) {
             lost.tasks.extend(tasks);
@@ -154,7 +154,7 @@ impl LostConnections {
         self.lost.retain(|lost| lost.cid != cid);
     }
 
-    /// Those that something can be done about, in the order of their loss.
+    /// The connections that can be recovered now, in the order of their loss.
     pub(crate) fn due(&self, stage: Stage) -> Vec<Cid> {
         let due = self.lost.iter().filter(|lost| lost.stage == stage && lost.pause.is_none());
         due.map(|lost| lost.cid).collect()

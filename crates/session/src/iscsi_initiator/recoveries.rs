@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-/// What was lost on the way and recovered since the session began. All zero at recovery level 0.
+/// The counts of losses on the way and recoveries since the session began. All zero at recovery level 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recoveries {
     /// Headers of the target with a wrong digest, behind which a marker named the next one (RFC 3720 appendix A).

@@ -13,7 +13,7 @@ use crate::Time;
 pub(crate) struct Underway {
     /// Where it was sent: its answer comes there (RFC 7143 section 4.2.5.1).
     pub(crate) cid: Cid,
-    /// Its number among the commands, or that of its last part; an immediate one has none.
+    /// The number of the request among the commands, or that of its last part; an immediate one has none.
     pub(crate) cmd_sn: Option<SerialNumber>,
     pub(crate) request: Request,
     /// From recovery level 1 on, its last PDU: the target may have to get it again.
@@ -67,14 +67,14 @@ impl Underway {
     }
 }
 
-/// What waits for an answer.
+/// A request that waits for an answer.
 pub(crate) enum Request {
     TaskManagement {
         user: u64,
         function: TaskManagementFunction,
         lun: LunField,
         referenced: Option<TaskTag>,
-        /// Its place among all requests of the session: it concerns the tasks before it.
+        /// The request's place among all requests of the session: it concerns the tasks before it.
         order: u64,
         /// The command that a QUERY TASK asks for was not acknowledged when that was sent.
         may_be_lost: bool,
@@ -98,7 +98,7 @@ pub(crate) enum Request {
     },
     Text(TextExchange),
     Logout {
-        /// Of all connections.
+        /// Whether the logout is of all connections.
         session: bool,
     },
 }

@@ -29,7 +29,7 @@ pub(crate) struct Sender {
     exp_stat_sn: SerialNumber,
     /// In order: unsolicited data follows the order of its commands (RFC 7143 section 4.2.5.2).
     sequences: VecDeque<Sequence>,
-    /// Of tasks that send nothing for now.
+    /// The sequences of tasks that send nothing for now.
     muted: Vec<Sequence>,
 }
 
@@ -48,7 +48,7 @@ impl Sender {
         self.exp_stat_sn = next;
     }
 
-    /// What came before this number does not matter any more.
+    /// Forgets everything before this number.
     pub(crate) fn skip_to(&mut self, stat_sn: SerialNumber) {
         self.exp_stat_sn = stat_sn;
     }

@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// What was negotiated on a connection, once it is in full feature phase.
+    /// The negotiated parameters of a connection, once it is in full feature phase.
     pub fn parameters(&self, cid: Cid) -> Option<&Parameters> {
         self.connection(cid)?.full_feature().map(FullFeature::parameters)
     }
@@ -132,7 +132,7 @@ impl Session {
         self.shared.tsih
     }
 
-    /// What has been lost and recovered so far, by kind.
+    /// The losses and recoveries so far, by kind.
     pub fn recoveries(&self) -> &Recoveries {
         &self.shared.recoveries
     }
@@ -149,8 +149,9 @@ impl Session {
         completed.or(event)
     }
 
-    /// As [`next_event`](Self::next_event), but for commands that have ended at the target: `ended` is told of each on the way, and takes the memory out
-    /// of the command where it is. No [`Event::Completed`] is made.
+    /// Gives the next event as [`next_event`](Self::next_event) does, but for commands that have ended at the target:
+    /// `ended` is told of each on the way, and takes the memory out of the command where it is. No [`Event::Completed`]
+    /// is made.
     #[inline]
     pub fn next_other_event(
         &mut self,
@@ -225,7 +226,7 @@ impl Session {
         })
     }
 
-    /// What an event of a connection means to the others.
+    /// Notes the meaning of a connection's event for the others.
     fn note(&mut self, cid: Cid, event: &Event, now: Time) {
         match event {
             Event::Closed { why, .. } => self.closed(cid, why, now),
@@ -309,12 +310,13 @@ impl Session {
         connection.take_pdu(shared)
     }
 
-    /// What is ready to be sent, in order.
+    /// The bytes that are ready to be sent, in order.
     pub fn slices(&self, cid: Cid) -> impl Iterator<Item = &[u8]> {
         self.connection(cid).into_iter().flat_map(Connection::slices)
     }
 
-    /// The same with the buffers that its data lies in, for a driver that may keep them. Nothing of it lies in files.
+    /// The pieces with the buffers that their data lies in, for a driver that may keep them. Nothing of it lies in
+    /// files.
     #[inline]
     pub fn pieces(&self, cid: Cid) -> impl Iterator<Item = PayloadRef<'_>> {
         self.connection(cid).map_or_else(Pieces::default, Connection::pieces)
@@ -327,7 +329,7 @@ impl Session {
         }
     }
 
-    /// What has been moved on the connection since this was asked last.
+    /// The traffic of the connection since the last call.
     pub fn take_traffic(&mut self, cid: Cid) -> Traffic {
         self.connection_mut(cid).map(|(connection, _)| connection.take_traffic()).unwrap_or_default()
     }
@@ -377,7 +379,8 @@ impl Session {
         self.try_submit(&mut command, now).ok_or(command)
     }
 
-    /// As [`submit`](Self::submit), for a command that stays where it is when it cannot be sent: it is taken with its memory when it is sent.
+    /// Submits a command as [`submit`](Self::submit) does, but leaves it where it is when it cannot be sent: it is
+    /// taken with its memory when it is sent.
     pub fn try_submit(&mut self, command: &mut Command, _now: Time) -> Option<TaskTag> {
         if self.shared.room() == 0 {
             return None;

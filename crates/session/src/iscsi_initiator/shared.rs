@@ -1,4 +1,4 @@
-//! What the connections of a session share.
+//! The state that the connections of a session share.
 
 use std::collections::VecDeque;
 
@@ -32,9 +32,9 @@ pub(crate) struct Shared {
     pub(crate) alias: Option<String>,
     pub(crate) portal_group: Option<u16>,
     last_order: u64,
-    /// What its login has proven.
+    /// The secrets that its login has proven.
     pub(crate) secrets: ProvenSecrets,
-    /// What the leading connection negotiated.
+    /// The parameters that the leading connection negotiated.
     pub(crate) parameters: Parameters,
     /// Commands under way on each connection, by CID.
     loads: Vec<u32>,
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) over: Option<SessionError>,
     pub(crate) lost: LostConnections,
     pub(crate) recoveries: Recoveries,
-    /// What the target waits for, from recovery level 1 on.
+    /// The PDU for which the target waits, from recovery level 1 on.
     pub(super) unacknowledged: Option<Unacknowledged>,
     pub(super) withdrawn: Withdrawn,
     /// The last requests that were sent again without being asked for: they may be answered twice.

@@ -14,7 +14,7 @@ use crate::limits::MAX_HELD_STATUS_BYTES;
 
 const WHAT: &str = "a response";
 
-/// What waits for its turn, and what is missing before it.
+/// The PDUs that wait for their turn, and the missing ones before them.
 pub(crate) struct Statuses<T> {
     ahead: VecDeque<Slot<T>>,
     held_bytes: usize,
@@ -60,14 +60,14 @@ impl<T> Statuses<T> {
         }
     }
 
-    /// What was asked for has come damaged. False when that place is not missing.
+    /// Notes that a requested PDU has come damaged. False when that place is not missing.
     pub(crate) fn damaged(&mut self, place: usize, now: Time) -> Result<bool, SessionError> {
         let Some(Slot::Missing(asked)) = self.ahead.get_mut(place) else { return Ok(false) };
         asked.after_damage(WHAT, now)?;
         Ok(true)
     }
 
-    /// What is due, if it is here.
+    /// The PDU that is due, if it is here.
     pub(crate) fn first(&self) -> Option<&T> {
         if let Some(Slot::Here { item, .. }) = self.ahead.front() { Some(item) } else { None }
     }

@@ -1,11 +1,11 @@
-//! What is under way, found by its initiator task tag without a hash: the tag is slot and generation.
+//! The tasks under way, found by their initiator task tag without a hash: the tag is slot and generation.
 
 use lunette_pdu::InitiatorTaskTag;
 
 use super::event::TaskTag;
 
 impl TaskTag {
-    /// As it stands on the wire.
+    /// The tag as it stands on the wire.
     pub(crate) fn itt(self) -> InitiatorTaskTag {
         InitiatorTaskTag(u32::from(self.slot) << 16 | u32::from(self.generation))
     }

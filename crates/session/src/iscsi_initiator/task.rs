@@ -26,7 +26,7 @@ pub(crate) struct Task {
     /// The connection that it is allegiant to: all its PDUs go there (RFC 7143 section 4.2.2).
     pub(crate) cid: Cid,
     pub(crate) cmd_sn: SerialNumber,
-    /// Its place among all requests of the session.
+    /// The task's place among all requests of the session.
     pub(crate) order: u64,
     /// DataSN of the next Data-In, R2TSN of the next R2T: one numbering for both (RFC 7143 section 11.8.2).
     next_sn: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Task {
     unsolicited: bool,
     /// R2Ts whose Data-Out is not at its end.
     open_r2ts: u32,
-    /// It is to be aborted, and sends no data.
+    /// Whether the task is to be aborted, and sends no data.
     muted: bool,
     /// The target has said that it does not have it.
     unknown: bool,
@@ -45,9 +45,10 @@ pub(crate) struct Task {
     resumes: bool,
     /// How often it came to the target damaged.
     pub(crate) retries: u32,
-    /// It was sent again on its connection, or data of it was asked for again: the target may have had that already.
+    /// Whether it was sent again on its connection, or data of it was asked for again: the target may have had that
+    /// already.
     pub(crate) is_retried: bool,
-    /// What of its PDUs was lost on the way; mostly nothing.
+    /// The lost PDUs of the task; mostly none.
     lost: Option<Box<Lost>>,
 }
 
@@ -250,7 +251,7 @@ impl Task {
         self.muted
     }
 
-    /// It ends as soon as nothing under way may have aborted it.
+    /// Lets the task end as soon as nothing under way may have aborted it.
     pub(crate) fn set_unknown(&mut self) {
         self.unknown = true;
     }

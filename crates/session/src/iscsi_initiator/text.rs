@@ -27,7 +27,7 @@ impl TextExchange {
         Self { user, list: list.to_vec(), outgoing, assembler, pdus: 0 }
     }
 
-    /// The same from its beginning.
+    /// The text from its beginning.
     pub(crate) fn again(self, segment_len: u32) -> Self {
         Self::new(self.user, &self.list, segment_len)
     }

@@ -165,7 +165,7 @@ impl Connection {
         self.progress = Progress::default();
     }
 
-    /// Its session goes on without it: its tasks leave the command window.
+    /// Ends the connection while its session goes on: its tasks leave the command window.
     pub(super) fn end(&mut self, window: &mut CommandWindow) {
         if let Phase::FullFeature(mut full) | Phase::Suspended(mut full) =
             std::mem::replace(&mut self.phase, Phase::Closed)
@@ -234,7 +234,7 @@ impl<'a> ConnectionMut<'a> {
         Some((full, Context { window: self.window, sender, events }))
     }
 
-    /// The same, also when the tasks wait for another connection. Tells whether they do.
+    /// The full feature phase, also when the tasks wait for another connection. Tells whether they do.
     fn alive(&mut self) -> Option<(&mut FullFeature, Context<'_>, bool)> {
         let Connection { phase, sender, events, .. } = &mut *self.connection;
         let (full, is_suspended) = match phase {

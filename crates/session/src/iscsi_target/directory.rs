@@ -1,4 +1,5 @@
-//! What a connection may know of the targets behind its portal. A snapshot: a changed configuration makes a new one.
+//! The knowledge of a connection about the targets behind its portal. A snapshot: a changed configuration makes a new
+//! one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub struct Directory {
 /// One iSCSI target node.
 #[derive(Debug)]
 pub struct TargetNode {
-    /// Its iSCSI name, lower case.
+    /// The target's iSCSI name, lower case.
     pub name: String,
     /// TargetAlias, for people.
     pub alias: Option<String>,
@@ -35,7 +36,7 @@ pub struct TargetNode {
     pub hosts: Vec<Arc<Host>>,
     /// Where it can be reached.
     pub portals: Vec<Portal>,
-    /// What it agrees to in a negotiation.
+    /// The target's offer in a negotiation.
     pub offer: Offer,
     /// Where it is served instead, when it is not served here any more.
     pub moved: Option<Moved>,
@@ -58,11 +59,11 @@ pub struct Portal {
     pub address: SocketAddr,
     /// Target portal group tag.
     pub group: u16,
-    /// What carries its sessions. All portals of a group have the same.
+    /// The transport of its sessions. All portals of a group have the same.
     pub transport: Transport,
 }
 
-/// What carries PDUs.
+/// The transport of PDUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
     /// A stream of bytes, which is TCP.
@@ -127,7 +128,7 @@ impl TargetNode {
         host_of(&self.hosts, initiator, peer)
     }
 
-    /// The same, with the target.
+    /// The admission to a target, with the target.
     pub fn admit(self: &Arc<Self>, initiator: &str, peer: IpAddr) -> Option<Admission> {
         let host = Arc::clone(self.host_of(initiator, peer)?);
         Some(Admission { target: Arc::clone(self), host })
@@ -145,7 +146,7 @@ impl TargetNode {
 pub struct Admission {
     /// The target.
     pub target: Arc<TargetNode>,
-    /// One of its hosts.
+    /// The host of the target that fits.
     pub host: Arc<Host>,
 }
 

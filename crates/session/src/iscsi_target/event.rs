@@ -1,4 +1,4 @@
-//! What a connection tells its driver, and what the driver answers with.
+//! The events of a connection for its driver, and the driver's answers.
 
 use std::time::Duration;
 
@@ -29,20 +29,20 @@ pub enum Event<H> {
     Command(Command),
     /// All data that was wanted is here and verified. The task may run.
     DataOut {
-        /// Whose data.
+        /// The task of the data.
         task: TaskTag,
         /// The buffer given to `want_data`. When the initiator announced less than its length, only the first bytes are its.
         buffer: Buffer,
     },
     /// The task has ended without the device: its data could not be used, or it is gone with its connection. Forget it.
     Aborted(TaskTag),
-    /// This connection has taken over a task of one that was lost.
+    /// The connection has taken over a task of one that was lost.
     Moved {
-        /// That connection.
+        /// The connection that has lost the task.
         from: H,
-        /// As the task was called there.
+        /// The name of the task there.
         old: TaskTag,
-        /// As it is called from now on.
+        /// The name of the task from now on.
         new: TaskTag,
     },
     /// Do what it says, then answer with [`done`](super::Session::done), or with [`answer`](super::Session::answer) when there is
@@ -57,7 +57,7 @@ pub enum Event<H> {
     Logout {
         /// Consumed by the answer.
         ticket: LogoutTicket,
-        /// It may be this one, which then ends by itself.
+        /// The connection to end; it may be the one of the event, which then ends by itself.
         connection: H,
     },
     /// The connection has failed, or the initiator has logged out of it for recovery. Send what is ready, and close its socket; its tasks
@@ -72,7 +72,7 @@ pub enum Event<H> {
     Close(CloseReason),
 }
 
-/// What a connection tells its session.
+/// The messages of a connection to its session.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Command(Command),
@@ -88,10 +88,10 @@ pub(crate) enum Signal {
     Resume(Option<Cid>),
     /// The initiator logs out of the connection of that number.
     Logout(Cid),
-    /// The same for recovery.
+    /// A logout for recovery.
     LogoutForRecovery {
         cid: Cid,
-        /// What the initiator has received there: its ExpStatSN.
+        /// The number up to which the initiator has received there: its ExpStatSN.
         received: SerialNumber,
     },
     Close(CloseReason),
@@ -106,7 +106,7 @@ pub struct TaskManagementTicket<H> {
 }
 
 impl<H: Copy> TaskManagementTicket<H> {
-    /// What is asked for.
+    /// The request.
     pub fn request(&self) -> &TaskManagement {
         &self.request
     }
@@ -124,9 +124,9 @@ pub struct LogoutTicket(pub(crate) ());
 /// Where a command stands in the order of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandOrder {
-    /// Its number; of an immediate command, that of the next one.
+    /// The command's number; of an immediate command, that of the next one.
     pub cmd_sn: SerialNumber,
-    /// It uses up no number.
+    /// Whether the command is immediate and uses up no number.
     pub immediate: bool,
 }
 
@@ -142,7 +142,7 @@ impl CommandOrder {
 pub struct Command {
     /// Names the task from now on.
     pub task: TaskTag,
-    /// Its place among the commands of the session.
+    /// The command's place among the commands of the session.
     pub order: CommandOrder,
     /// The LUN as it stands in the header.
     pub lun: LunField,
@@ -167,14 +167,15 @@ pub struct Command {
 pub struct Response {
     /// SAM-5 status code.
     pub status: u8,
-    /// What SAM-5 5.3.2 adds to BUSY, TASK SET FULL and others; 0 adds nothing. It is sent with iSCSIProtocolLevel 2.
+    /// The addition of SAM-5 5.3.2 to BUSY, TASK SET FULL and others; 0 adds nothing. It is sent with
+    /// iSCSIProtocolLevel 2.
     pub status_qualifier: u16,
     /// Sense data; empty when there is none.
     pub sense: Vec<u8>,
     /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow. Of a file, only where
     /// [`super::Connection::sends_files`].
     pub data_in: Payload,
-    /// What the driver knows of the digests of that data, if anything.
+    /// The driver's knowledge of the digests of that data, if any.
     pub digests: Option<KnownDigests>,
     /// The length of the blocks that the data is made of, of a unit whose blocks are worth nothing in parts; else 0. Data segments are cut
     /// between blocks where that is possible.
@@ -205,7 +206,7 @@ pub struct KnownDigests {
 pub struct TaskManagement {
     /// Names the request in the answer.
     pub itt: InitiatorTaskTag,
-    /// What to do.
+    /// The function.
     pub function: TaskManagementFunction,
     /// The logical unit; not used by target resets and I_T NEXUS RESET.
     pub lun: LunField,
@@ -214,10 +215,10 @@ pub struct TaskManagement {
     pub referenced: Option<TaskTag>,
     /// The initiator's name for the task, for ABORT TASK, QUERY TASK and TASK REASSIGN.
     pub referenced_itt: InitiatorTaskTag,
-    /// What the initiator has received of it, for TASK REASSIGN.
+    /// The DataSN up to which the initiator has received it, for TASK REASSIGN.
     pub exp_data_sn: u32,
-    /// Of the tasks of this session, only those that this covers ([`CommandOrder::is_covered_by`]) are concerned; `None`: all
-    /// of them.
+    /// The bound of the tasks of this session that are concerned ([`CommandOrder::is_covered_by`]); `None`: all of
+    /// them.
     pub before: Option<SerialNumber>,
 }
 
@@ -269,10 +270,10 @@ pub enum CloseReason {
     /// Data that was announced or asked for does not come.
     #[error("the data of a command stopped coming")]
     DataTimeout,
-    /// What was sent is not taken.
+    /// The initiator does not take the sent bytes.
     #[error("the initiator does not read what is sent to it")]
     NotReading,
-    /// What other connections of the session wait for is not acknowledged.
+    /// The initiator does not acknowledge PDUs for which other connections of the session wait.
     #[error("the initiator does not acknowledge what was sent to it")]
     NotAcknowledged,
     /// We asked for a logout and it did not come.

@@ -13,7 +13,7 @@ use crate::name::is_same_name;
 /// A session belongs to one host of its target ([`TargetNode::host_of`](super::TargetNode::host_of)).
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// Its name, unique within the target.
+    /// The host's name, unique within the target.
     pub name: Arc<str>,
     /// The iSCSI names of its initiators; `None`: any.
     pub initiators: Option<Vec<String>>,

@@ -46,7 +46,7 @@ fn refuse<T>(status: LoginStatus, why: impl Into<String>) -> Result<T, Refusal> 
     Err(Refusal::new(status, why))
 }
 
-/// What to do after a login request.
+/// The step after a login request.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Send this; the login goes on.
@@ -82,8 +82,8 @@ pub(crate) struct Login {
     requests: u32,
     keys: usize,
     thread: Option<Thread>,
-    /// What the initiator has received on the connection that this one replaces: the first request says so (RFC 7143 section
-    /// 11.12.9).
+    /// The number up to which the initiator has received on the connection that this one replaces: the first request
+    /// says so (RFC 7143 section 11.12.9).
     exp_stat_sn: SerialNumber,
     stage: Option<Stage>,
     assembler: TextAssembler,
@@ -309,7 +309,7 @@ impl Login {
         Some((response, text))
     }
 
-    /// What the login came to, for the connection that goes on from here.
+    /// The result of the login, for the connection that goes on from here.
     pub(crate) fn take_result(&mut self) -> Option<(Cid, Parameters)> {
         let cid = self.thread?.cid;
         self.negotiation.take().map(|negotiation| (cid, self.parameters(&negotiation)))

@@ -28,7 +28,7 @@ pub struct SessionInfo {
     /// The CHAP user that its first login proved to be; `None` when no proof was asked for. All of the session's connections belong
     /// to that user.
     pub chap_user: Option<String>,
-    /// What both sides have proven to know in that login.
+    /// The secrets that both sides have proven in that login.
     pub secrets: ProvenSecrets,
     /// The initiator's part of the session's name.
     pub isid: Isid,
@@ -74,11 +74,11 @@ impl SessionInfo {
 /// The state of a connection in its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It is served under this CID, or its login waits to be answered.
+    /// The connection is served under this CID, or its login waits to be answered.
     Served(Cid),
-    /// It is lost and its tasks wait. The CID is its own until it is logged out.
+    /// The connection is lost and its tasks wait. The CID is its own until it is logged out.
     Suspended(Option<Cid>),
-    /// It has ended. What is ready is still sent.
+    /// The connection has ended. What is ready is still sent.
     Over,
 }
 
@@ -105,11 +105,11 @@ pub struct Session<H> {
     info: Arc<SessionInfo>,
     window: CommandWindow,
     counted_places: u32,
-    /// Of those that are suspended, the first lost comes first.
+    /// The connections; suspended ones stand in the order of their loss.
     members: Vec<Member<H>>,
     timers: Timers,
     fences: Vec<Fence<H>>,
-    /// What the connections do not tell by themselves.
+    /// The events that the connections do not tell by themselves.
     events: VecDeque<(H, Event<H>)>,
     touched: Vec<H>,
     /// The initiator was asked to log out of the session: a connection that is lost takes its tasks along.

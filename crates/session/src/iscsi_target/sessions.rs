@@ -22,7 +22,7 @@ pub struct AdmitRequest {
     pub initiator_name: String,
     /// The CHAP user that the initiator proved to be; `None` when no proof was asked for.
     pub chap_user: Option<String>,
-    /// What both sides have proven to know.
+    /// The secrets that both sides have proven.
     pub secrets: ProvenSecrets,
     /// From the login's header.
     pub isid: Isid,
@@ -38,10 +38,10 @@ pub struct AdmitRequest {
     pub portal_group: u16,
     /// The first command number of a new session.
     pub cmd_sn: SerialNumber,
-    /// What the initiator has received on the connection of that number, when the login takes its place (RFC 7143 section
-    /// 11.12.9).
+    /// The number up to which the initiator has received on the connection of that number, when the login takes its
+    /// place (RFC 7143 section 11.12.9).
     pub exp_stat_sn: SerialNumber,
-    /// As negotiated.
+    /// The negotiated parameters.
     pub parameters: Parameters,
 }
 
@@ -57,7 +57,7 @@ impl AdmitRequest {
     }
 }
 
-/// What an admitted login has to do with others.
+/// The relations of an admitted login to others.
 #[derive(Debug)]
 pub struct Admitted<H> {
     /// Takes the connection into its session, by [`Sessions::enter`].
@@ -93,10 +93,10 @@ pub struct SessionKey {
 /// The sessions of a daemon. `H` is how the driver calls a connection.
 pub struct Sessions<H> {
     slots: Vec<Option<Box<Session<H>>>>,
-    /// Those that have not ended. One that has is kept until its last connection is [removed](Session::remove).
+    /// The sessions that have not ended. One that has is kept until its last connection is [removed](Session::remove).
     by_tsih: HashMap<Tsih, SessionKey>,
     last_tsih: u16,
-    /// That of all numbers by `sharers`.
+    /// The remainder of all numbers by `sharers`.
     remainder: u16,
     sharers: u16,
     /// Places in command windows beyond those that every session has: the sum of what the sessions have [counted](Session::count_places).
@@ -110,8 +110,8 @@ impl<H: Copy + PartialEq> Default for Sessions<H> {
 }
 
 impl<H: Copy + PartialEq> Sessions<H> {
-    /// One of `sharers` tables of a daemon: the `remainder` of a TSIH by `sharers` tells the table that the session
-    /// is in. There may be [`MAX_SESSION_TABLES`].
+    /// A table that is one of `sharers` tables of a daemon: the `remainder` of a TSIH by `sharers` tells the table that
+    /// the session is in. There may be [`MAX_SESSION_TABLES`].
     pub fn sharing(remainder: usize, sharers: usize) -> Self {
         debug_assert!(remainder < sharers && sharers <= MAX_SESSION_TABLES);
         let (remainder, sharers) = (remainder as u16, sharers as u16);
@@ -124,7 +124,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
         self.slots.get(key.index)?.as_deref().filter(|session| session.info().tsih == key.tsih)
     }
 
-    /// The same, to work with.
+    /// The session, for changes.
     #[inline]
     pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session<H>> {
         self.slots.get_mut(key.index)?.as_deref_mut().filter(|session| session.info().tsih == key.tsih)

@@ -49,7 +49,7 @@ pub(crate) struct Part {
     pub(crate) declared: Option<Declared>,
 }
 
-/// What an exchange has changed.
+/// The keys that an exchange has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Declared {
     /// The initiator's new MaxRecvDataSegmentLength.
@@ -252,7 +252,7 @@ impl Exchange {
 
 /// Targets that an initiator has asked for and that are yet to be named.
 struct TargetList {
-    /// As it was when the list was begun, so that nothing is named twice.
+    /// The directory as it was when the list was begun, so that nothing is named twice.
     directory: Arc<Directory>,
     initiator: String,
     group: u16,

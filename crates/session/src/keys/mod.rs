@@ -41,7 +41,7 @@ impl Digest {
 /// How the tasks of an aborted set report (RFC 7143 section 13.23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TaskReporting {
-    /// As RFC 3720 had it.
+    /// The level of RFC 3720.
     #[default]
     Rfc3720,
     /// With response fences.
@@ -50,7 +50,7 @@ pub enum TaskReporting {
     FastAbort,
 }
 
-/// What a connection and its session work with, once negotiated.
+/// The negotiated values with which a connection and its session work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parameters {
@@ -94,7 +94,7 @@ pub struct Parameters {
     pub if_marker: bool,
     /// From the end of a marker to the beginning of the next one, initiator to target, in 4-byte words; 0 when none was agreed on.
     pub of_mark_int: u32,
-    /// The same, target to initiator.
+    /// The marker interval from target to initiator.
     pub if_mark_int: u32,
 }
 
@@ -128,7 +128,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// What holds on a connection of `session`: the connection's own values, and those of the session.
+    /// The parameters of a connection of `session`: the connection's own values, and those of the session.
     #[must_use]
     pub fn within(&self, session: &Self) -> Self {
         Self {
@@ -206,7 +206,7 @@ pub struct Offer {
 }
 
 impl Default for Offer {
-    /// What a Lunette target agrees to when its configuration says nothing else.
+    /// The offer of a Lunette target when its configuration says nothing else.
     fn default() -> Self {
         Self {
             header_digest: Choices(0b11),
@@ -232,7 +232,8 @@ impl Default for Offer {
 }
 
 impl Offer {
-    /// What a Lunette initiator offers when its caller says nothing else: everything that saves round trips, no digests.
+    /// The offer of a Lunette initiator when its caller says nothing else: everything that saves round trips, no
+    /// digests.
     pub fn initiator() -> Self {
         Self {
             header_digest: Choices(0b01),

@@ -5,7 +5,7 @@ use lunette_pdu::text;
 use super::table::{KEYS, Row, Rule, Scope, TIME2RETAIN, row};
 use super::{Offer, Parameters, markers};
 
-/// What goes back for one offered key.
+/// The answer to one offered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Send `key=value`.
@@ -42,7 +42,7 @@ impl Negotiation {
         Self { offer, agreed, offered: 0, leading }
     }
 
-    /// What has been agreed so far; keys that neither side offered have their defaults.
+    /// The agreement so far; keys that neither side offered have their defaults.
     pub fn agreed(&self) -> &Parameters {
         &self.agreed
     }

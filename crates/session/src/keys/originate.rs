@@ -19,9 +19,9 @@ pub enum OfferError {
     OutsideTheRule {
         /// The key.
         key: &'static str,
-        /// What we offered.
+        /// The value that we offered.
         offer: String,
-        /// What came back.
+        /// The value that came back.
         answer: String,
     },
     /// The peer takes none of our values, and we cannot do without.
@@ -46,7 +46,7 @@ pub struct Originator {
     answered: u32,
 }
 
-/// What this version can do, whatever its user would agree to.
+/// The offer as far as this version can keep it, whatever its user would agree to.
 fn within_reach(offer: &Offer) -> Offer {
     // RFC 7143 section 13.19: of sequences in order, only the last one may be asked for again.
     let one_by_one = offer.error_recovery_level > 0 && offer.data_sequence_in_order;
@@ -120,7 +120,7 @@ impl Originator {
         })
     }
 
-    /// What has been agreed. A key that was offered and not answered keeps its default.
+    /// The agreement. A key that was offered and not answered keeps its default.
     ///
     /// # Errors
     ///

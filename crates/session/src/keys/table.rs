@@ -47,11 +47,11 @@ pub enum Scope {
 
 /// One key.
 pub struct Row {
-    /// As it stands on the wire.
+    /// The key as it stands on the wire.
     pub key: &'static str,
     /// How offers combine, with the legal range.
     pub rule: Rule,
-    /// What it holds for.
+    /// The scope of the key.
     pub scope: Scope,
     /// May be negotiated again in the full feature phase.
     pub full_feature: bool,

@@ -44,7 +44,7 @@ impl MarkedOutbox {
         matches!(self.markers, Markers::On(_))
     }
 
-    /// As [`Outbox::push_header`].
+    /// Pushes a header, as [`Outbox::push_header`] does.
     #[inline]
     pub(crate) fn push_header(&mut self, bhs: [u8; BHS_LEN]) {
         let queued = self.outbox.parts();
@@ -52,13 +52,13 @@ impl MarkedOutbox {
         self.pushed(queued);
     }
 
-    /// As [`Outbox::push`], of a segment of whose CRC32C and blocks nothing is known.
+    /// Pushes a segment of whose CRC32C and blocks nothing is known, as [`Outbox::push`] does.
     #[inline]
     pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload) {
         self.push_blocks(bhs, segment, None, 0);
     }
 
-    /// As [`Outbox::push`].
+    /// Pushes a segment, as [`Outbox::push`] does.
     #[inline]
     pub(crate) fn push_blocks(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
         let queued = self.outbox.parts();
@@ -66,7 +66,7 @@ impl MarkedOutbox {
         self.pushed(queued);
     }
 
-    /// As [`Outbox::push_with_ahs`].
+    /// Pushes a PDU with additional headers, as [`Outbox::push_with_ahs`] does.
     pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Payload) {
         let queued = self.outbox.parts();
         self.outbox.push_with_ahs(bhs, ahs, segment);

@@ -63,13 +63,13 @@ impl MarkedReceiver {
         }
     }
 
-    /// As [`Receiver::front_pdu`]. There is none where markers may stand in it.
+    /// The PDU at the front, as [`Receiver::front_pdu`] gives it. There is none where markers may stand in it.
     #[inline]
     pub(crate) fn front_pdu<'a>(&self, input: &'a [u8]) -> Option<FrontPdu<'a>> {
         if matches!(self.markers, Markers::Off) { self.receiver.front_pdu(input) } else { None }
     }
 
-    /// As [`Receiver::header`].
+    /// Reads a header, as [`Receiver::header`] does.
     #[inline]
     pub(crate) fn header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
         match self.markers {
@@ -78,7 +78,7 @@ impl MarkedReceiver {
         }
     }
 
-    /// As [`Receiver::data`].
+    /// Reads data, as [`Receiver::data`] does.
     #[inline]
     pub(crate) fn data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
         match self.markers {
@@ -87,7 +87,7 @@ impl MarkedReceiver {
         }
     }
 
-    /// As [`Receiver::direct`], up to the next marker.
+    /// The place for direct data, as [`Receiver::direct`] gives it, up to the next marker.
     pub(crate) fn direct<'a>(&self, place: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let mut rest = self.receiver.direct(place)?;
         if let Markers::On(stream) = &self.markers {
@@ -97,7 +97,7 @@ impl MarkedReceiver {
         (rest.len() >= DIRECT_RECEIVE_BYTES).then_some(rest)
     }
 
-    /// As [`Receiver::direct_filled`].
+    /// Notes directly received data, as [`Receiver::direct_filled`] does.
     pub(crate) fn direct_filled(&mut self, place: &[u8], len: usize) {
         self.receiver.direct_filled(place, len);
         if let Markers::On(stream) = &mut self.markers {
@@ -150,7 +150,7 @@ impl MarkedReceiver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     In,
-    /// It does not: bytes are dropped up to a marker.
+    /// The position is lost: bytes are dropped up to a marker.
     Lost,
     /// A marker has named the place, this number of bytes ahead.
     Named(u32),
@@ -266,7 +266,7 @@ mod tests {
         wire
     }
 
-    /// Both ends of a connection behind a login that carried `login_text` bytes.
+    /// The two ends of a connection behind a login that carried `login_text` bytes.
     fn connection(login_text: usize, interval: u32, resync: bool) -> (MarkedOutbox, MarkedReceiver) {
         let (mut outbox, mut receiver) = (MarkedOutbox::default(), MarkedReceiver::from(Receiver::new(8192)));
         push(&mut outbox, 1, login_text);
@@ -278,7 +278,7 @@ mod tests {
         (outbox, receiver)
     }
 
-    /// What a receiver makes of a stream that comes in pieces of `step`.
+    /// The result of a receiver for a stream that comes in pieces of `step`.
     fn receive(receiver: &mut MarkedReceiver, wire: &[u8], step: usize) -> Result<Received, FrameError> {
         let (mut received, mut place) = (Vec::new(), vec![0; 1 << 20]);
         for mut input in wire.chunks(step.min(wire.len())) {

@@ -18,7 +18,7 @@ impl Sheet {
         Self { buffer, filled: 0, pdus: 0 }
     }
 
-    /// What is ready to be sent.
+    /// The bytes that are ready to be sent.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[..self.filled]
     }
@@ -68,7 +68,7 @@ impl Sheet {
         len
     }
 
-    /// The same bytes as a part of the queue: other PDUs follow.
+    /// The bytes as a part of the queue: other PDUs follow.
     pub(super) fn into_part(self) -> Part {
         let Self { mut buffer, filled, pdus } = self;
         buffer.truncate(filled);

@@ -223,7 +223,7 @@ fn headers_leave_as_one_slice_and_count_one_by_one() {
     assert!(outbox.inline.capacity() < 100 * one);
 }
 
-/// What is done with an outbox that has a sheet.
+/// The operations on an outbox that has a sheet.
 #[derive(Debug, Clone)]
 enum Action {
     Push(Vec<u8>),

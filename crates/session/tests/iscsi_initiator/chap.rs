@@ -100,7 +100,7 @@ fn at_algorithms(mutual: bool) -> (ScriptedTarget, LoginResponse) {
 
 const CHALLENGE: [u8; 16] = [0xa7; 16];
 
-/// The same after the initiator's proof, which is right; with what it sent.
+/// A login after the initiator's proof, which is right; with the request that carried it.
 fn at_proof(challenge: &str) -> (ScriptedTarget, LoginResponse, Vec<(String, String)>) {
     let (mut target, response) = at_algorithms(true);
     target.answer_login(response, &[("CHAP_A", "5"), ("CHAP_I", "17"), ("CHAP_C", challenge)]);

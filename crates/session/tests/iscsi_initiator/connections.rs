@@ -26,7 +26,7 @@ fn data_of(user: u64) -> Vec<u8> {
     pattern(SLOT as usize).iter().map(|byte| byte ^ user as u8).collect()
 }
 
-/// What the initiator knows of its commands.
+/// The initiator's knowledge of its commands.
 #[derive(Default)]
 struct Oracle {
     open: HashMap<u64, bool>,

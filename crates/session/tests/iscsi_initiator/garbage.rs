@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::harness::{Pair, ScriptedTarget, config, node, pattern, read, write};
 
-/// What a target sends over a login, reads, writes and a logout, and the session that hears it.
+/// Plays a login, reads, writes and a logout of a target to a session.
 fn play(digests: u8, flip: Option<(usize, u8)>, piece: usize) {
     let offer = Offer { header_digest: Choices(digests), data_digest: Choices(digests), ..Offer::default() };
     let config = SessionConfig { offer, ..config() };

@@ -21,7 +21,7 @@ fn read_lie(section: &str, says: &str, lie: impl FnOnce(&mut ScriptedTarget, Ini
     assert_eq!(target.session.into_unfinished().len(), 1);
 }
 
-/// The same for a write of 20,000 bytes, none of which goes unasked.
+/// A lie about a write of 20,000 bytes, none of which goes unasked.
 fn write_lie(section: &str, says: &str, lie: impl FnOnce(&mut ScriptedTarget, InitiatorTaskTag)) {
     let mut target = ScriptedTarget::asked_only();
     let (_, itt) = target.write(20_000);

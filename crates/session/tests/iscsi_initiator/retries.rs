@@ -174,7 +174,7 @@ fn what_the_target_waits_for_moves_on() {
     assert!(target.sent.is_empty() && target.events.is_empty(), "{:?} {:?}", target.sent, target.events);
 }
 
-/// It is pinged instead, and given up when that is not answered.
+/// A silent target is pinged, and given up when the ping is not answered.
 #[test]
 fn nothing_is_sent_again_to_a_target_that_is_silent() {
     let mut target = ScriptedTarget::recovering();
@@ -334,7 +334,7 @@ fn manage(target: &mut ScriptedTarget) -> TaskManagementRequest {
     target.task_management_request()
 }
 
-/// It may never have come.
+/// A task management function may never have come, so it is sent again.
 #[test]
 fn a_task_management_function_is_sent_again_but_not_for_ever() {
     let mut target = ScriptedTarget::recovering();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::harness::{ScriptedTarget, Sent, config, pattern};
 
-/// What both sides agree on.
+/// The agreement of both sides.
 #[derive(Debug, Clone)]
 struct Terms {
     digests: [bool; 2],
@@ -28,7 +28,7 @@ struct Task {
     ended: bool,
 }
 
-/// What the target does next about one of the commands.
+/// The target's next answer to a command.
 #[derive(Debug, Clone)]
 enum Say {
     /// Sends this much of the data, or asks for it.

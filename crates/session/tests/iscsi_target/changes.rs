@@ -21,7 +21,7 @@ fn directory(targets: Vec<TargetNode>) -> Directory {
     Directory { targets: targets.into_iter().map(Arc::new).collect(), discovery: Authentication::None }
 }
 
-/// What a connection asks its driver to admit.
+/// The request of a connection to its driver for admission.
 fn admit_request(connection: &mut LoginConnection, keys: &[(&str, &str)]) -> AdmitRequest {
     let data = text(&[&[("InitiatorName", INITIATOR)], keys].concat());
     let request = lunette_pdu::LoginRequest { data_segment_len: data.len(), ..login_request() };

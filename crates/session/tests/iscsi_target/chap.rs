@@ -38,7 +38,7 @@ fn names(more: &[(&str, &str)]) -> Vec<u8> {
     text(&[&[("InitiatorName", INITIATOR), ("TargetName", TARGET)], more].concat())
 }
 
-/// What a response says, key by key.
+/// The content of a response, key by key.
 struct Said(Vec<(String, String)>);
 
 impl Said {
@@ -188,7 +188,7 @@ fn base64_is_read_as_well_as_hexadecimal() {
     }
 }
 
-/// What an initiator answers to a challenge.
+/// The answer of an initiator to a challenge.
 type Answer<'a> = Box<dyn Fn(&Challenge) -> Vec<(&'a str, String)> + 'a>;
 
 #[test]

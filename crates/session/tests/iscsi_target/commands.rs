@@ -149,7 +149,7 @@ fn fill_window(peer: &mut Peer, window: u32) {
     peer.driver.fit_window();
 }
 
-/// The same of an initiator so far away that all the answers are under way at one time, until the window grows no more.
+/// Grows the window by an initiator so far away that all answers are under way at one time, until it grows no more.
 fn grow_window(peer: &mut Peer) -> u32 {
     let mut window = COMMAND_WINDOW;
     loop {

@@ -32,7 +32,7 @@ impl Peer {
         assert_eq!(self.driver.closed, None);
     }
 
-    /// The same, of a command with immediate data. It uses up a number for the initiator.
+    /// Sends a command with damaged immediate data. It uses up a number for the initiator.
     fn damaged_command(&mut self, request: ScsiCommand, data: &[u8]) -> ScsiCommand {
         let request = ScsiCommand { cmd_sn: self.cmd_sn, data_segment_len: data.len(), ..request };
         if !request.immediate {

@@ -21,7 +21,7 @@ fn writing(task_reporting: &'static str) -> (Peer, R2t) {
     (peer, r2t)
 }
 
-/// The same, and it was aborted.
+/// A peer with an R2T whose command was aborted.
 fn aborted(task_reporting: &'static str) -> (Peer, R2t, LunField) {
     let (peer, r2t) = writing(task_reporting);
     let Command { task, lun, .. } = peer.driver.commands[0];
@@ -34,7 +34,7 @@ fn tell(peer: &mut Peer, lun: LunField, before: SerialNumber) {
     peer.driver.in_session(|session, handle| session.tasks_terminated(handle, None, lun, before));
 }
 
-/// The same for all tasks so far.
+/// Tells all tasks so far.
 fn tell_all(peer: &mut Peer, lun: LunField) {
     let before = peer.cmd_sn;
     tell(peer, lun, before);

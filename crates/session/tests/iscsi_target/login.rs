@@ -257,7 +257,7 @@ fn what_is_wrong_with_a_first_request_gets_its_status() {
     }
 }
 
-/// What changes, the second request with its keys, and the status.
+/// A change: its name, the second request with its keys, and the status.
 type Change = (&'static str, LoginRequest, &'static [(&'static str, &'static str)], LoginStatus);
 
 #[test]
@@ -367,7 +367,7 @@ fn values_of_unknown_keys_are_not_kept() {
     }
 }
 
-/// What a peer does in the middle of a login.
+/// The act of a peer in the middle of a login.
 type Hoard = fn(&mut Peer);
 
 #[test]

@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Play {
     peer: Peer,
     next_itt: u32,
-    /// What is still to be sent, by sequence.
+    /// The data that is still to be sent, by sequence.
     sequences: Vec<Vec<DataOut>>,
     writes: HashMap<u32, Vec<u8>>,
     answered: HashSet<u32>,
@@ -203,7 +203,7 @@ impl Play {
         self.seen_data = self.peer.driver.data_out.len();
     }
 
-    /// Both sides do what is left to do.
+    /// Lets both sides finish their work.
     fn end(mut self) {
         self.peer.reads = true;
         for _ in 0..10_000 {

@@ -80,14 +80,14 @@ fn log_out_cid(over: &mut Peer, cid: Cid, received: SerialNumber) -> LogoutRespo
     over.logout_response().0.response
 }
 
-/// The same, and the driver of the lost connection hears of it.
+/// Logs a lost connection out, of which its driver hears.
 fn log_out(lost: &mut Peer, over: &mut Peer, received: SerialNumber) {
     assert_eq!(log_out_cid(over, lost.cid, received), LogoutResponseCode::CLOSED);
     lost.collect();
     assert!(lost.driver.detached);
 }
 
-/// What TASK REASSIGN of a task is answered with; a request that finds none waits for the driver, which ends none.
+/// The answer to TASK REASSIGN of a task; a request that finds none waits for the driver, which ends none.
 fn ask_for(to: &mut Peer, itt: u32, exp_data_sn: u32) -> TaskManagementResponseCode {
     let request = task_management(0x7000_0001, TaskManagementFunction::TASK_REASSIGN);
     to.task_management(TaskManagementRequest { referenced_task_tag: InitiatorTaskTag(itt), exp_data_sn, ..request });

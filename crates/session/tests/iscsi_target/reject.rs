@@ -1,4 +1,4 @@
-//! What is rejected, and whether the connection stands it (RFC 7143 sections 7.8 and 11.17).
+//! Rejected PDUs, and whether the connection survives (RFC 7143 sections 7.8 and 11.17).
 
 use lunette_pdu::{BHS_LEN, InitiatorTaskTag, RejectReason, SnackType};
 

@@ -1,4 +1,4 @@
-//! What RFC 7144 adds, and that it needs iSCSIProtocolLevel 2.
+//! The additions of RFC 7144, which need iSCSIProtocolLevel 2.
 
 use lunette_pdu::{
     InitiatorTaskTag, LunField, ScsiCommand, TaskManagementFunction as Function, TaskManagementRequest,

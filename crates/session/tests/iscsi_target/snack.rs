@@ -45,7 +45,7 @@ fn r_data_snack(itt: u32, tag: u32) -> SnackRequest {
 }
 
 impl Peer {
-    /// What comes after this is out of order, and the test looks at it.
+    /// Sends a request whose answers come out of order, so the test checks them itself.
     fn ask(&mut self, request: SnackRequest, exp_stat_sn: SerialNumber) {
         self.checker.strict = false;
         self.send(SnackRequest { exp_stat_sn, ..request }.emit(), &[]);

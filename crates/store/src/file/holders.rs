@@ -1,4 +1,4 @@
-//! Who uses a file or block device, for error messages.
+//! The users of a file or block device, for error messages.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,7 +9,7 @@ use rustix::fs::{major, minor};
 /// The processes that a message names.
 const MAX_NAMED: usize = 3;
 
-/// What uses the file or block device at `path`, as far as this process may know it: `known` is a process that the
+/// The user of the file or block device at `path`, as far as this process may know it: `known` is a process that the
 /// system has named.
 pub(super) fn describe(path: &Path, known: Option<i32>) -> Option<String> {
     if let Some(pid) = known {

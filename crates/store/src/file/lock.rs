@@ -24,7 +24,7 @@ const READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
 
-/// What a writable disk does, and what it does not leave to others.
+/// The operations of a writable disk, which it does not leave to others.
 const USED: [i64; 3] = [READ, WRITE, RESIZE];
 const UNSHARED: [i64; 2] = [WRITE, RESIZE];
 

@@ -1,4 +1,4 @@
-//! What opening or extending a file has made on the file system, as long as it can be taken back.
+//! The files and space that opening or extending a file has made, as long as they can be taken back.
 
 use std::fs::{self, File};
 use std::io;

@@ -61,7 +61,7 @@ pub enum OpenError {
     MissingFolder {
         /// The path as given.
         path: PathBuf,
-        /// Its folder.
+        /// The folder of the file.
         folder: PathBuf,
     },
     /// The file system is mounted read only.
@@ -102,7 +102,7 @@ pub enum OpenError {
     InUse {
         /// The path as given.
         path: PathBuf,
-        /// What uses it, where that is known.
+        /// The user of the file, where it is known.
         holder: Option<String>,
     },
     /// A system call failed.
@@ -123,7 +123,7 @@ pub(crate) struct Opened {
     pub(crate) capabilities: Capabilities,
     /// No read and no write waits for a medium.
     pub(crate) in_memory: bool,
-    /// What opening has made, in this order.
+    /// The files and space that opening has made, in this order.
     pub(crate) made: Vec<Made>,
 }
 

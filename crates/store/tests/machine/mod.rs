@@ -90,7 +90,7 @@ impl Mount {
         Self { folder, device: None }
     }
 
-    /// It turns read-only when it finds an error.
+    /// A file system that turns read-only when it finds an error.
     pub(crate) fn ext4(len: u64) -> Self {
         let (folder, device) = (tempfile::tempdir().unwrap(), LoopDevice::of_len(len));
         run("mkfs.ext4", &["-q", "-m", "0", text(device.path())]);

@@ -40,7 +40,7 @@ impl ScriptedInitiator {
         Self::attach_after(portal, port, Outcome::POWER_ON)
     }
 
-    /// The same for a nexus that comes back.
+    /// A session for a nexus that comes back.
     pub fn attach_again(portal: impl Into<SocketAddr>, port: Port) -> Self {
         Self::attach_after(portal, port, Outcome::NEXUS_LOSS)
     }

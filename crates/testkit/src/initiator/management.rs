@@ -105,7 +105,7 @@ impl ScriptedInitiator {
         self.reassign_from(from, itt, 0)
     }
 
-    /// The same when data of it has been received.
+    /// Reassigns a task of which data has been received.
     pub fn reassign_from(
         &mut self,
         from: &mut Self,

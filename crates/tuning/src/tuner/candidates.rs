@@ -116,7 +116,7 @@ fn is_limited_by_buffers(survey: &Survey, trial: &Trial) -> bool {
     trial.rates.is_some_and(|rates| rates.most() > BUFFER_LIMIT * at_most)
 }
 
-/// The same settings with the buffers that the system does not give by itself.
+/// The settings with the buffers that the system does not give by itself.
 fn greater_buffers(survey: &Survey, best: &Trial, with_writes: bool) -> Vec<Candidate> {
     let now = best.candidate;
     let send = survey.greater_send_buffer_bytes.filter(|_| with_writes);

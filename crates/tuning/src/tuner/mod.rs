@@ -37,7 +37,7 @@ const WORTH_IT: f64 = 1.03;
 /// The share of the best rate that is good enough to spare connections and memory.
 const GOOD_ENOUGH: f64 = 0.97;
 
-/// What a session is opened with, and the load on it.
+/// The settings of a session, and the load on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// The keys of the login, the requests and their number.
@@ -52,29 +52,29 @@ pub struct Candidate {
     pub receive_buffer_bytes: Option<u32>,
 }
 
-/// What is known before the first trial.
+/// The facts before the first trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Survey {
     /// The path. Its rate and loss are estimated from the trials.
     pub path: Path,
     /// The target.
     pub target: Target,
-    /// What target and initiator agree to at most.
+    /// The most to which target and initiator agree.
     pub bounds: Bounds,
     /// Congestion controls that may be tried. They count for writes alone, because the target sends what is read.
     pub congestion: Vec<CongestionControl>,
     /// The send buffer that a connection may ask for, if that is more than the system lets it grow to.
     pub greater_send_buffer_bytes: Option<u32>,
-    /// The same of the receive buffer.
+    /// The greater receive buffer.
     pub greater_receive_buffer_bytes: Option<u32>,
 }
 
 /// Why a candidate is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// What the initiator does by itself.
+    /// The initiator's own settings.
     Defaults,
-    /// What the user has.
+    /// The user's settings.
     Today,
     /// To see what the path carries.
     Wide,
@@ -91,9 +91,9 @@ pub enum Stage {
 pub struct Trial {
     /// Why it was made.
     pub stage: Stage,
-    /// What was measured.
+    /// The candidate that was measured.
     pub candidate: Candidate,
-    /// What it carried; `None` when the candidate could not be measured.
+    /// The rates of the candidate; `None` when it could not be measured.
     pub rates: Option<Rates>,
 }
 
@@ -106,16 +106,16 @@ pub enum Evidence {
     Searched,
 }
 
-/// What the trials say.
+/// The conclusion from the trials.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
     /// The settings to use: the defaults, unless others are faster.
     pub candidate: Candidate,
     /// Whether these are the defaults.
     pub is_defaults: bool,
-    /// What the defaults carried.
+    /// The rates of the defaults.
     pub before: Rates,
-    /// What the settings carried.
+    /// The rates of the settings.
     pub after: Rates,
     /// How sure that is.
     pub evidence: Evidence,
@@ -128,7 +128,7 @@ pub struct Tuner {
     defaults: Candidate,
     today: Option<Candidate>,
     trials: Vec<Trial>,
-    /// What is being measured.
+    /// The candidate that is being measured.
     pending: Option<(Stage, Candidate)>,
     /// Segments were lost, or came out of order.
     loss_shows: bool,
@@ -142,8 +142,8 @@ impl Tuner {
         Self { survey, defaults, today, trials: Vec::new(), pending: None, loss_shows: false, champion: None }
     }
 
-    /// What to measure next, when the driver can afford this many more trials. `None`: nothing. The same as before until it is
-    /// [recorded](Self::record).
+    /// The next candidate to measure, when the driver can afford this many more trials. `None`: nothing. The same as
+    /// before until it is [recorded](Self::record).
     pub fn next(&mut self, affordable: usize) -> Option<Candidate> {
         if self.pending.is_none() {
             self.pending = self.choose(affordable.min(MAX_TRIALS.saturating_sub(self.trials.len())));
@@ -173,7 +173,7 @@ impl Tuner {
         self.loss_shows = true;
     }
 
-    /// What is known besides the trials; [`saw_command_window`](Self::saw_command_window) keeps it up to date.
+    /// The facts besides the trials; [`saw_command_window`](Self::saw_command_window) keeps them up to date.
     pub fn survey(&self) -> &Survey {
         &self.survey
     }
@@ -221,13 +221,14 @@ impl Tuner {
         next.map(|candidate| (Stage::Neighbour, candidate))
     }
 
-    /// What the model finds for the path as it is known.
+    /// The model's choice for the path as it is known.
     fn model(&self) -> Candidate {
         let settings = recommend(&self.path(), &self.survey.target, &self.survey.bounds);
         Candidate { settings, finds_depth: false, ..self.defaults }
     }
 
-    /// What the proof compares with the defaults. Under loss these may be the best by luck, so the next best is given its chance.
+    /// The candidate that the proof compares with the defaults. Under loss these may be the best by luck, so the next
+    /// best is given its chance.
     fn challenger(&self) -> Option<Candidate> {
         let best = self.best()?.candidate;
         if best != self.defaults {
@@ -273,7 +274,7 @@ impl Tuner {
         self.trials.iter().filter(|trial| trial.stage == Stage::Proof)
     }
 
-    /// What the trials say so far; `None` as long as not even the defaults are measured.
+    /// The conclusion from the trials so far; `None` as long as not even the defaults are measured.
     pub fn verdict(&self) -> Option<Verdict> {
         let first = self.trials.first()?.rates?;
         let sides = |side: usize| self.proof().skip(side).step_by(2).map(|trial| trial.rates);

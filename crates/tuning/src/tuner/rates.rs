@@ -1,4 +1,4 @@
-//! What a trial measures.
+//! The result of a trial.
 
 /// Bytes of data per second that a candidate carried.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

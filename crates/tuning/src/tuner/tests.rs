@@ -25,7 +25,7 @@ impl Simulation {
         predict(&Path { congestion, ..self.path }, &self.target, &candidate.settings, transfer).bytes_per_second
     }
 
-    /// What a candidate carries without noise.
+    /// The rates of a candidate without noise.
     fn truth(&self, candidate: &Candidate, with_writes: bool) -> Rates {
         let write = with_writes.then(|| self.carried(candidate, Transfer::Write));
         Rates { read: self.carried(candidate, Transfer::Read), write }
@@ -78,7 +78,8 @@ fn run(simulation: &mut Simulation, with_writes: bool, affordable: usize) -> Tun
     run_until_lost(simulation, with_writes, affordable, usize::MAX)
 }
 
-/// The same, but the target is lost in the middle of the trial after `lost_after` others, which the tuner does not expect.
+/// Runs the tuner until the target is lost in the middle of the trial after `lost_after` others, which the tuner does
+/// not expect.
 fn run_until_lost(simulation: &mut Simulation, with_writes: bool, affordable: usize, lost_after: usize) -> Tuner {
     let mut tuner = Tuner::new(survey(&simulation.path, &simulation.target), defaults(), None);
     while let Some(candidate) = tuner.next(affordable - tuner.trials().len()) {

@@ -21,7 +21,7 @@ const HEADER_LEN: u64 = 4096;
 /// Bytes of zeroes that a new file is filled with at once.
 const ZEROES_LEN: usize = 64 << 10;
 
-/// What the file holds.
+/// The content of the file.
 const ANCHOR: Content =
     Content { name: "an anchor", max_bytes: (HEADER_LEN + MAX_ANCHORED_QUANTA * ENTRY_LEN) as usize };
 

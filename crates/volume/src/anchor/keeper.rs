@@ -23,7 +23,7 @@ pub(crate) struct Keeper {
 struct Job {
     anchor: Arc<Anchor>,
     unit: Arc<dyn Store>,
-    /// What the request has come to, when the flush succeeds.
+    /// The outcome of the request, when the flush succeeds.
     outcome: Outcome,
     done: Completion,
 }

@@ -36,7 +36,7 @@ pub enum AnchorError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was to be done with it.
+        /// The operation that failed.
         what: &'static str,
         /// The system's error.
         #[source]

@@ -85,7 +85,7 @@ struct Piece {
     read: Mutex<Read>,
 }
 
-/// What was read: for each source, its ciphertexts and its slots.
+/// The read bytes: for each source, its ciphertexts and its slots.
 struct Read {
     buffers: Vec<[Option<Buffer>; 2]>,
     failed: Option<StoreError>,

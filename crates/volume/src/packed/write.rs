@@ -96,7 +96,7 @@ impl Packed {
         Some((Record { volume, ticket, parts: sealed }, buffer))
     }
 
-    /// As much from the front of the queue as one record holds: at least one quantum.
+    /// The front of the queue, as much as one record holds: at least one quantum.
     fn gather(&self, state: &State) -> (Vec<Part>, Shape) {
         let mut parts = Vec::new();
         let mut shape = Shape { sealed: 0, holes: 0 };

@@ -1,4 +1,4 @@
-//! What the thread of a unit with parity does: changes of EDUs with their parity, and repairs.
+//! The work of the thread of a unit with parity: changes of EDUs with their parity, and repairs.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};

@@ -130,7 +130,7 @@ pub(crate) fn write(store: &dyn Store, offset: u64, bytes: &[u8], fua: bool) -> 
     execute(store, Op::Write { offset, from, fua }).result
 }
 
-/// What is read, and the buffer if the read has failed.
+/// The bytes of a read, and the buffer if the read has failed.
 pub(crate) fn read(store: &dyn Store, offset: u64, len: usize) -> Result<Vec<u8>, (StoreError, Vec<u8>)> {
     let mut into = Pool::new(usize::MAX).take(len).unwrap();
     into.fill(0xee);

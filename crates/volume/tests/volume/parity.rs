@@ -110,7 +110,7 @@ fn an_erased_quantum_is_repaired_where_there_are_no_holes() {
     assert_eq!(read(&volume, 0, 6 * LEN).ok(), Some(content(6)));
 }
 
-/// What a client that stopped between data and parity leaves.
+/// A client that stopped between data and parity leaves stale parity, which gives no wrong bytes.
 #[test]
 fn stale_parity_gives_no_wrong_bytes_and_a_scrub_encodes_it_again() {
     for parity in [1, 2, 3] {

@@ -15,14 +15,14 @@ use lunette_volume::{Anchor, FormatOptions, OpenOptions, Volume, find, format, s
 
 use crate::common::{Kind, VOLUME, flush, keys, read, write};
 
-/// What a sector of a disk is: it is written as a whole or not at all.
+/// The length of a sector, which a disk writes as a whole or not at all.
 const SECTOR_LEN: usize = 512;
 const SEEDS: u64 = 2;
 
 /// For each quantum of the load, the fills that a power cut may leave.
 type Allowed = Vec<BTreeSet<u8>>;
 
-/// What a power cut has left.
+/// The unit after a power cut.
 struct Cut {
     disk: PowerLoss,
     allowed: Allowed,
@@ -61,7 +61,7 @@ impl Campaign {
         Self::formatted(kind, &options, QUANTA + 8, seed, piece_len)
     }
 
-    /// A unit of so many EDUs that was formatted with these options and is cut from now on.
+    /// A unit of this many EDUs that was formatted with these options and is cut from now on.
     fn formatted(
         kind: Kind,
         options: &FormatOptions,

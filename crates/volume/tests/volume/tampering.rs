@@ -1,4 +1,4 @@
-//! What a hostile unit can do: a table of attack, placement and outcome.
+//! The attacks of a hostile unit: a table of attack, placement and outcome.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn with_crc((data, mut slot): Edu, position: u64) -> Edu {
     (data, slot)
 }
 
-/// What an attacker has: the EDUs of the present, of the past and of another volume.
+/// The means of an attacker: the EDUs of the present, of the past and of another volume.
 struct Loot {
     present: Edu,
     other: Edu,
@@ -91,7 +91,7 @@ struct Loot {
     foreign: Edu,
 }
 
-/// What an attacker does.
+/// The act of an attacker.
 #[derive(Clone, Copy)]
 enum Attack {
     /// Something to one quantum.
@@ -281,12 +281,12 @@ fn the_table_of_attacks() {
     assert_eq!(found, EXPECTED);
 }
 
-/// What is done to a packed volume before it is recovered.
+/// The damage to a packed volume before it is recovered.
 #[derive(Clone, Copy, PartialEq)]
 enum Past {
     /// The journal is put back as it was.
     Journal,
-    /// And its tails, and what is in the places of the quanta, are erased.
+    /// The journal, its tails, and the places of the quanta are erased.
     JournalWithoutTails,
 }
 

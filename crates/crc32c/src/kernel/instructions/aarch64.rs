@@ -61,7 +61,7 @@ pub(super) unsafe fn multiply(a: u64, b: u64) -> Lane {
     vreinterpretq_u64_p128(vmull_p64(a, b))
 }
 
-/// Both words.
+/// The two words of a lane.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(super) unsafe fn words(lane: Lane) -> [u64; 2] {

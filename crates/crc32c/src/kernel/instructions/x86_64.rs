@@ -61,7 +61,7 @@ pub(super) unsafe fn multiply(a: u64, b: u64) -> Lane {
     unsafe { _mm_clmulepi64_si128::<0x00>(lane(a), lane(b)) }
 }
 
-/// Both words.
+/// The two words of a lane.
 #[inline(always)]
 pub(super) unsafe fn words(lane: Lane) -> [u64; 2] {
     // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! What commands ask the gateway of a shared unit.
+//! The questions of commands to the gateway of a shared unit.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ pub(crate) const NAME: &str = "mode-pages";
 
 const VERSION: u8 = 1;
 
-/// What the gateway of the unit has published last.
+/// The last value that the gateway of the unit has published.
 #[derive(Default)]
 pub(super) struct Published {
     /// The version of the value; 0 before the first one.
@@ -40,8 +40,8 @@ pub(crate) struct ModeChange {
 pub(crate) struct UnknownEntry;
 
 impl ModeState {
-    /// What a MODE SELECT of `nexus` comes to: the version of the value with which it was decided, and the entry with the change; `None` when nothing changes. Nothing
-    /// changes before the gateway has published it.
+    /// Decides on a MODE SELECT of `nexus`: gives the version of the value on which the decision rests, and the changed
+    /// entry; `None` when nothing changes. Nothing changes before the gateway has published it.
     ///
     /// # Errors
     ///

@@ -13,18 +13,18 @@ enum Stage {
     Login,
     /// The login has passed, and the client has shown the bound keys.
     Bound,
-    /// The same, and this end waits for acknowledgements of what it sent last.
+    /// The association is finishing: this end also waits for acknowledgements of its last packets.
     Finishing,
-    /// It has ended.
+    /// The association has ended.
     Over,
 }
 
 const ALIVE: [Stage; 3] = [Stage::Login, Stage::Bound, Stage::Finishing];
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// Its number counts as received.
+    /// The packet's number counts as received.
     Taken,
     /// Nothing is left of it.
     Dropped,
@@ -133,7 +133,7 @@ fn fate(stage: Stage, change: impl Fn(&mut Header)) -> Fate {
     fate_of(&mut server(stage, Seal::Headers), &mut packet(stage, &header, &PAYLOAD))
 }
 
-/// The same for a header that cannot be said in words: its bytes are changed before the check is made.
+/// The fate of a header that no words describe: its bytes are changed before the check is made.
 fn fate_of_bytes(stage: Stage, change: impl Fn(&mut [u8])) -> Fate {
     let mut packet = packet(stage, &next(PacketType::Probe), &[]);
     change(&mut packet);

@@ -15,10 +15,11 @@ fn plain_initial() -> Initial {
     Initial::parse(&initial(&mut client(), at(0))).unwrap()
 }
 
-/// What, when the token was given and used (ms), where it was used, what was changed, and whether it is taken.
+/// A row: the case, when the token was given and used (ms), where it was used, the change to it, and whether it is
+/// taken.
 type Row = (&'static str, u64, u64, Address, fn(Initial) -> Initial, bool);
 
-/// And a server that takes no token keeps nothing.
+/// A server that takes no token keeps nothing.
 #[test]
 fn each_rule_of_the_token_is_checked() {
     let port = Address::Udp(([192, 0, 2, 1], 4001).into());

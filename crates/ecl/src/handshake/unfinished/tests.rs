@@ -15,7 +15,7 @@ fn pending(client: u32, ms: u64) -> Pending {
     }
 }
 
-/// The same handshakes by all three orders.
+/// Asserts that all three orders hold the same handshakes.
 fn assert_is_whole(unfinished: &Unfinished) {
     assert_eq!(unfinished.by_number.len(), unfinished.pending.len());
     assert_eq!(unfinished.by_client.len(), unfinished.pending.len());

@@ -92,8 +92,8 @@ fn a_longer_length_is_tried_after_ten_minutes() {
     assert_eq!((path.datagram_len(), path.next_timeout()), (8972, None));
 }
 
-/// What comes of packets of a path of 8972 bytes that now carries 3000: `l`, `s` and `m` are a long, a short and a middling packet, capital letters
-/// those that are acknowledged.
+/// The fate of packets on a path of 8972 bytes that now carries 3000: `l`, `s` and `m` are a long, a short and a
+/// middling packet, capital letters acknowledged ones.
 #[test]
 fn a_black_hole_is_three_long_packets_that_vanish_while_short_ones_pass() {
     let rows = [
@@ -144,7 +144,7 @@ fn packets_that_were_lost_before_a_long_one_passed_are_no_black_hole() {
     assert_eq!(path.on_acknowledged(at(0), 21, 200), None);
 }
 
-/// What was sent before the path changed proves nothing of it.
+/// Packets sent before the path changed prove nothing about it.
 #[test]
 fn older_long_packets_that_pass_do_not_hide_a_black_hole() {
     let mut path = settled(8972, 8972);
@@ -248,13 +248,13 @@ fn what_the_interface_takes_holds_at_once() {
 /// A sender of long and short packets over a path that loses some and drops the long ones after a while.
 struct Flow {
     path: PathMtu,
-    /// What the path carries.
+    /// The length that the path carries.
     mtu: usize,
     now: u64,
     next: u64,
     in_flight: VecDeque<(u64, usize, bool)>,
     random: u64,
-    /// One of so many packets is lost.
+    /// The number of packets of which one is lost.
     loss: u64,
 }
 

@@ -194,7 +194,7 @@ fn the_last_acknowledgements_are_known_by_their_time() {
     assert_eq!((sent.other_sent_at(1), sent.other_sent_at(33)), (None, Some(ms(8))));
 }
 
-/// What happens to the packets in flight of a [`Sent`].
+/// An event for the packets in flight of a [`Sent`].
 #[derive(Debug, Clone)]
 enum Act {
     /// The next number, and others skipped before it.

@@ -13,10 +13,10 @@ use super::ack_payload::{AckRanges, MAX_ACK_PAYLOAD_LEN};
 use super::pacer::MAX_BURST_BYTES;
 use super::{Allowance, Arrival, Config, CongestionControl, Outcome, Recovery, SentPacket, Timeout, Told};
 
-/// What one sender is to do.
+/// The task of one sender.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
-    /// As how many connections it shares the bottleneck.
+    /// The number of connections as which it shares the bottleneck.
     flows: u8,
     control: CongestionControl,
     /// Chunks to send. Each fills a datagram.

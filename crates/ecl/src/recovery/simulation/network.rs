@@ -10,7 +10,7 @@ use rand_pcg::rand_core::Rng;
 
 use crate::header::Acknowledged;
 
-/// What the packets of all pairs go through.
+/// The path that the packets of all pairs take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Path {
     pub(super) datagram_len: usize,
@@ -18,7 +18,7 @@ pub(super) struct Path {
     /// One way.
     pub(super) delay: Duration,
     pub(super) queue_bytes: u64,
-    /// Of a million packets, in both directions.
+    /// The losses among a million packets, in each direction.
     pub(super) lost: u64,
     pub(super) reordered: u64,
     pub(super) duplicated: u64,

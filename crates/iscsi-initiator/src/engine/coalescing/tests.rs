@@ -19,7 +19,7 @@ enum Target {
     OneByOne { service_us: f64, round_trip_us: f64 },
     /// All at the same time, each after as long as chance has it.
     Parallel { least_us: f64, most_us: f64 },
-    /// It begins when nothing is left of the last batch, and sends its answers together.
+    /// The target begins when nothing is left of the last batch, and sends its answers together.
     Batches { command_us: f64 },
 }
 
@@ -28,7 +28,7 @@ enum Target {
 enum Caller {
     /// The next command when one is answered.
     Steady,
-    /// As many when all are answered.
+    /// The target takes as many commands when all are answered.
     Bursts,
 }
 

@@ -165,7 +165,7 @@ impl SessionDriver {
         self.options.datagrams
     }
 
-    /// What the login has proven.
+    /// The names and secrets that the login has proven.
     pub(in crate::engine) fn binding(&self, id: ConnectionId) -> Option<Binding> {
         let Phase::Active(active) = &self.phase else { return None };
         active.connections.iter().find(|connection| connection.id == id && connection.logged_in)?;

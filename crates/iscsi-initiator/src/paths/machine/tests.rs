@@ -504,7 +504,7 @@ fn the_portal_group_that_a_path_has_moved_to_does_not_reinstate_the_nexus_that_i
     assert!(matches!(actions[..], [Action::Clear { path: 0, way: Clearing::Reset { .. } }]), "{actions:?}");
 }
 
-/// What is under way over a path, or was when it was lost.
+/// A command that is under way over a path, or was when the path was lost.
 struct Copy {
     request: Key,
     path: usize,
@@ -518,7 +518,7 @@ struct Copy {
     has_ended: bool,
 }
 
-/// What the caller knows of a request.
+/// The caller's knowledge of a request.
 struct Told {
     blocks: Option<Range<u64>>,
     repeat: Repeat,
@@ -528,7 +528,7 @@ struct Told {
     is_flush: bool,
     /// The incarnation of the target that has answered it, and the power-ons that were counted then.
     answered_by: Option<(u64, u64)>,
-    /// Of a flush: the writes that were answered before it.
+    /// The writes that were answered before a flush.
     covers: Vec<usize>,
     is_durable: bool,
 }

@@ -1,4 +1,4 @@
-//! What connections hold of the buffers, and which of them may hold more.
+//! The share of the buffers that connections hold, and the connections that may hold more.
 //!
 //! What a connection holds counts for its initiator and its target too, on this core, so that neither many sessions of one
 //! initiator nor all initiators of one target leave the others without. An initiator may use at most as much as remains free, and a
@@ -77,7 +77,8 @@ impl Account {
         len <= free && self.is_within_share(pool) && own <= free && initiator <= free && target <= target_factor * free
     }
 
-    /// What the connection holds, and the most that it may while others hold what they do: what it takes it does not leave free.
+    /// The buffers that the connection holds, and the most that it may hold while others keep theirs: its own buffers
+    /// are not free.
     pub(super) fn share(&self, pool: &Pool) -> BufferShare {
         let free = pool.budget_bytes().saturating_sub(pool.used_bytes());
         let most_bytes =
@@ -149,7 +150,7 @@ impl Drop for Reservation {
     }
 }
 
-/// What a buffer takes from the pool, which gives out pages by powers of two.
+/// The bytes that a buffer takes from the pool, which gives out pages by powers of two.
 fn pooled_len(len: usize) -> usize {
     len.max(PAGE_LEN).next_power_of_two()
 }

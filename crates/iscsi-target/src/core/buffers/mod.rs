@@ -64,7 +64,7 @@ impl BufferQueue {
         if !self.waiting.is_empty() || !account.may_begin(&self.pool, len) { None } else { self.pool.take(len) }
     }
 
-    /// The same for data from a store, which may lend it: a long one gets its memory when it is first looked at.
+    /// Takes a buffer for data from a store, which may lend it: a long one gets its memory at the first access.
     pub(super) fn take_lendable(&self, reservation: &mut Reservation, len: usize) -> Option<Buffer> {
         self.give(reservation, len, if len >= MIN_LENDABLE_LEN { Pool::reserve } else { Pool::take })
     }
@@ -103,7 +103,7 @@ impl BufferQueue {
         !self.no_account.may_begin(&self.pool, len) || account.is_within_share(&self.pool)
     }
 
-    /// What a connection holds of the buffers, and the most that it may.
+    /// The buffers that a connection holds, and the most that it may hold.
     pub(super) fn share_of(&self, account: &Account) -> BufferShare {
         account.share(&self.pool)
     }

@@ -27,7 +27,7 @@ pub(in crate::core) struct Conn {
     pub(in crate::core) key: Option<SessionKey>,
     pub(in crate::core) peer: SocketAddr,
     pub(in crate::core) came: Came,
-    /// What is known of that session, until the connection is over.
+    /// The facts about that session, until the connection is over.
     pub(in crate::core) session: Option<Arc<SessionInfo>>,
     pub(in crate::core) device: Option<Arc<TargetDevice>>,
     /// The nexus of the session, which all its connections share.
@@ -35,12 +35,12 @@ pub(in crate::core) struct Conn {
     pub(in crate::core) tasks: TaskKeys,
     /// The bytes of buffers that its tasks and answers hold.
     pub(in crate::core) account: Rc<Account>,
-    /// Of that, what its answers hold.
+    /// The bytes of it that answers hold.
     pub(in crate::core) answers: Reservation,
     /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it had not
     /// seen when it last sent something.
     pub(in crate::core) under_way: UnderWay,
-    /// As many of them use its part of the command window.
+    /// The commands that use its part of the command window.
     pub(super) window_used: usize,
     pub(in crate::core) touched: bool,
     pub(in crate::core) watched_for: Option<Time>,
@@ -123,7 +123,7 @@ impl Conn {
         sessions.get(self.key?)?.connection(id)
     }
 
-    /// The same, to work with.
+    /// The protocol of the connection, for changes.
     #[inline]
     pub(super) fn protocol_mut<'a>(&self, id: ConnectionId, sessions: &'a mut Sessions) -> Option<ConnectionMut<'a>> {
         sessions.get_mut(self.key?)?.connection_mut(id)

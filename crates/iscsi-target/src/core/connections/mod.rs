@@ -43,7 +43,7 @@ pub(super) struct Connections {
     pace: Pace,
 }
 
-/// What a connection comes to next.
+/// The next state of a connection.
 pub(super) enum Next {
     Login(LoginEvent),
     Session(Event<ConnectionId>),
@@ -54,7 +54,7 @@ pub(super) enum Next {
 }
 
 impl Connections {
-    /// Those of core number `core` of `cores`: the numbers of sessions tell their core.
+    /// The connections of core number `core` of `cores`: the numbers of sessions tell their core.
     pub(super) fn new(core: usize, cores: usize) -> Self {
         Self {
             table: ConnectionTable::default(),
@@ -484,7 +484,8 @@ impl Connections {
         Some(pdu)
     }
 
-    /// What the transport of a connection keeps of the PDUs that it has taken. `buffers_are_short`: tasks wait for what it may have given back.
+    /// Notes how much the transport of a connection keeps of the PDUs that it has taken. `buffers_are_short`: tasks
+    /// wait for what it may have given back.
     pub(super) fn set_unacknowledged(&mut self, id: ConnectionId, kept: Unacknowledged, buffers_are_short: bool) {
         let Some((conn, mut protocol)) = self.link(id) else { return };
         protocol.set_unacknowledged(kept);

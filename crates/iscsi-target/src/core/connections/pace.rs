@@ -7,7 +7,7 @@
 /// Fewer commands are not worth a send of their own.
 const MIN_COMMANDS: usize = 4;
 
-/// What came in since answers last left.
+/// The commands that came in since answers last left.
 #[derive(Default)]
 pub(super) struct Pace {
     commands: usize,
@@ -28,7 +28,7 @@ pub(in crate::core) struct UnderWay {
 }
 
 impl UnderWay {
-    /// There are so many now.
+    /// Notes the number of commands.
     pub(super) fn note(&mut self, commands: usize, pace: &Pace) {
         if self.batch != pace.batches {
             self.batch = pace.batches;
@@ -38,7 +38,7 @@ impl UnderWay {
         self.most = self.most.max(commands);
     }
 
-    /// As it was noted last.
+    /// The number as it was noted last.
     pub(super) fn now(&self) -> usize {
         self.now
     }

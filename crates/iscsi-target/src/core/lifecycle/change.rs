@@ -13,7 +13,7 @@ use super::{Lifecycle, Removed};
 use crate::config::{BindError, TargetConfig, lun_maps, node};
 use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
 
-/// What an update has changed, for the sessions of each core.
+/// The changes of an update, for the sessions of each core.
 #[derive(Clone)]
 pub(crate) struct ConfigChange {
     pub(in crate::core) directory: Arc<Directory>,
@@ -117,7 +117,7 @@ impl Lifecycle {
     }
 }
 
-/// What is served may be sanitized.
+/// Keeps the devices whose units may be sanitized.
 fn keep(devices: &[Arc<TargetDevice>]) {
     for (_, unit) in devices.iter().flat_map(|device| device.units()) {
         unit.cancel_removal();

@@ -30,7 +30,7 @@ pub(super) struct DatagramPortals {
     retired: Vec<OpenPortal>,
     /// How sockets are opened.
     sockets: DatagramConfig,
-    /// What the endpoint was not told yet.
+    /// The changes that the endpoint does not know yet.
     changes: VecDeque<SocketChange>,
     /// The next look at interfaces that are down or gone.
     look_at: Option<Instant>,
@@ -38,7 +38,7 @@ pub(super) struct DatagramPortals {
 
 struct OpenPortal {
     socket: DatagramSocketId,
-    /// As it was configured.
+    /// The place as it was configured.
     place: DatagramPlace,
     group: u16,
     portal: DatagramPortal,
@@ -61,9 +61,9 @@ pub enum DatagramPortal {
     Udp(SocketAddr),
     /// The interface, and its MAC address.
     Ethernet {
-        /// Its name.
+        /// The name of the interface.
         interface: String,
-        /// What peers reach it by.
+        /// The address by which peers reach it.
         mac: Mac,
     },
 }

@@ -1,4 +1,4 @@
-//! What a core serves, from the start over changes and removals to the stop.
+//! The objects that a core serves, from the start over changes and removals to the stop.
 
 mod change;
 mod datagram_portals;
@@ -29,8 +29,8 @@ pub(crate) use removals::Removed;
 pub(super) use stop::StopStep;
 use stop::Stopping;
 
-/// What a core serves, and what of it ends: stores that are removed, and the core itself. The core asks at the end of each batch
-/// what is to be done next.
+/// The objects that a core serves, and the endings: removed stores, and the core itself. The core asks at the end of
+/// each batch what is to be done next.
 pub(super) struct Lifecycle {
     portals: Portals,
     devices: Vec<Arc<TargetDevice>>,

@@ -138,7 +138,7 @@ impl Portals {
         Ok(())
     }
 
-    /// Those of the Effective Cross Layer.
+    /// The portals of the Effective Cross Layer.
     pub(super) fn datagrams_mut(&mut self) -> &mut DatagramPortals {
         &mut self.datagrams
     }

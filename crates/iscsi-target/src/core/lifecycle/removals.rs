@@ -1,4 +1,4 @@
-//! What is not served any more: its commands end, then its stores are flushed and closed.
+//! The removal of objects: their commands end, then their stores are flushed and closed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use lunette_store::{Outcome, Store};
 
 use super::Lifecycle;
 
-/// What is removed, and the flushes that have not ended.
+/// The removed objects, and the flushes that have not ended.
 #[derive(Default)]
 pub(super) struct Removals {
     waiting: Vec<Removal>,
@@ -20,7 +20,7 @@ struct Removal {
     others: usize,
 }
 
-/// What is not served any more.
+/// An object that is not served any more.
 #[derive(Clone)]
 pub(crate) enum Removed {
     Target(Arc<TargetDevice>),

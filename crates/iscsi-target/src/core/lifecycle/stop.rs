@@ -36,7 +36,7 @@ impl Stopping {
     }
 }
 
-/// What the core does next to stop.
+/// The next step of the core's stop.
 pub(in crate::core) enum StopStep {
     /// Wait.
     Nothing,

@@ -26,7 +26,7 @@ struct Table {
     discovery: usize,
 }
 
-/// What makes two normal sessions the same nexus.
+/// The names that make two normal sessions the same nexus.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Name {
     /// In lower case, as that of the target is.

@@ -1,4 +1,4 @@
-//! What cores tell each other.
+//! The messages between cores.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) enum CoreMessage {
     Take(Box<Arrival>),
     /// End these tasks, and answer when no store works for them any more.
     Abort { answer_to: RemoteBarrier, scope: AbortScope },
-    /// The same for a login, whose initiator may have closed connections before it: look at them first.
+    /// Aborts tasks for a login, whose initiator may have closed connections before it: check these first.
     AbortLost { answer_to: RemoteBarrier, scope: AbortScope },
     /// The tasks are gone; these nexuses `lost` tasks by it.
     Aborted { barrier: BarrierKey, lost: Vec<NexusId> },

@@ -1,4 +1,4 @@
-//! What the cores of a server have to do with each other: messages, and the core on which each session lives.
+//! The relations between the cores of a server: messages, and the core on which each session lives.
 
 mod affinity;
 mod limit;

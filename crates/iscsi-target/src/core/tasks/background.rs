@@ -36,7 +36,7 @@ pub(in crate::core) struct Aborting {
 
 struct Working {
     task: BackgroundTask,
-    /// What completes is its turn, not its store.
+    /// Whether the work waits for its turn, not for its store.
     waits_for_others: bool,
 }
 
@@ -112,7 +112,7 @@ impl Background {
         }
     }
 
-    /// What tasks want to end since the last call.
+    /// The tasks that want to end since the last call.
     pub(super) fn take_aborting(&mut self) -> Vec<Aborting> {
         std::mem::take(&mut self.aborting)
     }

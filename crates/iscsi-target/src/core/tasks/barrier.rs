@@ -1,4 +1,4 @@
-//! What waits until stores are done with tasks that were aborted.
+//! The work that waits until stores are done with aborted tasks.
 //!
 //! A write that a store has begun cannot be called back. An initiator that is told that it is gone (by a task management response, or
 //! by a new login) may write the same blocks again at once; the old write must not land after that.
@@ -56,7 +56,7 @@ impl<T> Barriers<T> {
         }
     }
 
-    /// What happens when the barrier passes.
+    /// The work to do when the barrier passes.
     pub(in crate::core) fn get_mut(&mut self, key: BarrierKey) -> Option<&mut T> {
         self.waiting.get_mut(&key).map(|(_, then)| then)
     }

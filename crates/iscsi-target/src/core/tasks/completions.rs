@@ -1,4 +1,4 @@
-//! What stores report, on its way from any thread to the reactor's.
+//! The reports of stores, on their way from any thread to the reactor's.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};

@@ -9,7 +9,7 @@ use lunette_store::{Completion, FileIo, FileOp, FileOpKind};
 
 use crate::limits::MAX_INLINE_FILE_BYTES;
 
-/// What the threads do.
+/// The work of the threads.
 pub(crate) enum FileWork {
     /// For a store.
     Op(FileOp, Completion),
@@ -32,7 +32,7 @@ pub(super) struct Files {
     has_ring: bool,
     /// For the ring, at the end of the batch.
     queued: RefCell<Vec<(FileRequest, Pending)>>,
-    /// Those that the ring has.
+    /// The operations that the ring has.
     under_way: Slab<Pending>,
 }
 
@@ -53,12 +53,12 @@ impl Files {
         Self { pool, has_ring, queued: RefCell::default(), under_way: Slab::default() }
     }
 
-    /// What is done for the initiator of this flow.
+    /// The operations for the initiator of this flow.
     pub(super) fn of(&self, flow: Flow) -> FlowFiles<'_> {
         FlowFiles { files: self, flow }
     }
 
-    /// What is done for no initiator.
+    /// The operations for no initiator.
     pub(super) fn own(&self) -> FlowFiles<'_> {
         self.of(Flow::default())
     }

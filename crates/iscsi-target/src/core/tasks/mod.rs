@@ -39,7 +39,7 @@ pub(super) use waits::SlowCommand;
 
 pub(super) type TaskKey = Key;
 
-/// What a task that was driven leaves to the core.
+/// The effect of a driven task on the core.
 pub(super) enum Effect {
     /// The task ended before what it waited for came.
     Stale,
@@ -75,7 +75,7 @@ pub(super) struct TaskRunner {
 pub(crate) struct Timing {
     /// Time stands still within a batch, for a caller steps the cores.
     pub(crate) stands_still: bool,
-    /// What is known of a command that takes longer is logged.
+    /// The duration from which on a command is logged.
     pub(crate) slow_command: Duration,
 }
 
@@ -358,7 +358,7 @@ impl TaskRunner {
         self.background.step_all(now, stops, &self.files, buffers);
     }
 
-    /// What background work wants to end since the last call.
+    /// The tasks that background work wants to end since the last call.
     pub(super) fn take_aborting(&mut self) -> Vec<Aborting> {
         self.background.take_aborting()
     }

@@ -14,10 +14,10 @@ use super::barrier::BarrierKey;
 use super::waits::{SlowCommand, Waits};
 use crate::core::buffers::{Account, Reservation};
 
-/// What a task waits for.
+/// The condition for which a task waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// Its place in the task set.
+    /// The task's place in the task set.
     Order,
     /// A buffer of its own.
     Buffer { len: usize },
@@ -25,7 +25,7 @@ pub(super) enum Waiting {
     DataBuffer { len: usize },
     /// The command's data.
     Data,
-    /// Its store, or work on a thread.
+    /// The task's store, or work on a thread.
     Store,
     /// Other tasks.
     Turn,
@@ -51,19 +51,19 @@ pub(in crate::core) struct RunningTask {
     pub(super) waits: Waits,
     /// When its command was decoded.
     pub(super) begun: Instant,
-    /// It has ended tasks of others (PREEMPT AND ABORT).
+    /// Whether the task has ended tasks of others (PREEMPT AND ABORT).
     pub(super) aborted_others: bool,
     /// The buffers that it has been given.
     pub(super) reservation: Reservation,
-    /// It was aborted, and its store still works on it.
+    /// The rest of an aborted task on which its store still works.
     pub(super) orphan: Option<Box<Orphan>>,
 }
 
-/// What is known of a task that was aborted while its store works on it.
+/// The facts about an aborted task while its store works on it.
 pub(super) struct Orphan {
     /// The session that it belonged to.
     pub(super) session: Option<Arc<SessionInfo>>,
-    /// What waits for the store to be done with it.
+    /// The barriers that wait for the store to be done with it.
     pub(super) barriers: Vec<BarrierKey>,
 }
 
@@ -151,18 +151,18 @@ impl RunningTask {
         }
     }
 
-    /// What is told of the task when it has taken that long.
+    /// The report on the task when it has taken that long.
     pub(super) fn slow(&self, took: Duration) -> SlowCommand {
         SlowCommand { lun: self.lun, opcode: self.opcode, took, waits: self.waits }
     }
 
-    /// What it has waited for has come.
+    /// Notes that the condition for which the task waited has come.
     pub(super) fn waited_until(&mut self, now: Instant) {
         self.waits.add(self.waiting, self.waiting_since, now);
         self.waiting_since = now;
     }
 
-    /// Its initiator's turns at the file threads.
+    /// The turns of the task's initiator at the file threads.
     pub(super) fn flow(&self) -> Flow {
         self.reservation.account().flow()
     }

@@ -11,13 +11,13 @@ use super::running::Waiting;
 pub(in crate::core) struct Waits {
     /// Commands before it in the session, which came later.
     pub(in crate::core) window: Duration,
-    /// Its place in the task set, and ranges of blocks that other commands work on.
+    /// The time for its place in the task set, and for ranges of blocks on which other commands work.
     pub(in crate::core) order: Duration,
     /// A buffer.
     pub(in crate::core) buffer: Duration,
     /// Data of the initiator.
     pub(in crate::core) network: Duration,
-    /// Its store, or work on a thread.
+    /// The time for its store, or for work on a thread.
     pub(in crate::core) store: Duration,
 }
 

@@ -61,7 +61,7 @@ impl Target {
         Self::of(vec![device(TARGET, stores)], |_| {})
     }
 
-    /// The same with one store, whose answers can be held back.
+    /// A target with one store, whose answers can be held back.
     pub(crate) fn over_delay() -> (Self, Arc<Delay>) {
         let delay = Arc::new(Delay::new(memory()));
         (Self::over(vec![delay.clone()]), delay)

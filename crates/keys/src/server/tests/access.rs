@@ -1,4 +1,4 @@
-//! Who may do what, and what is found and refused.
+//! Tests of the rights of clients, and of searches and refusals.
 
 use super::*;
 use crate::kmip::{Operation, QueryFunction};

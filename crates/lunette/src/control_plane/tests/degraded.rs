@@ -7,7 +7,7 @@ use lunette_scsi::{AdditionalSense, Lun, SenseKey};
 
 use super::*;
 
-/// What TEST UNIT READY answers, behind unit attentions.
+/// The answer to TEST UNIT READY, behind unit attentions.
 fn readiness(session: &Session, lun: u16) -> Option<(SenseKey, AdditionalSense)> {
     loop {
         let outcome = wait(session.execute(Request::new(Lun::new(lun).unwrap(), [0; 16])));

@@ -159,7 +159,7 @@ fn update([s0, s1, s2, s3, s4, s5]: States, message: __m512i) -> States {
     ]
 }
 
-/// The same step, for a `message` that is made from the states: it enters behind the round.
+/// The step for a `message` that is made from the states: it enters behind the round.
 #[inline]
 #[target_feature(enable = "avx512f,vaes")]
 fn update_late([s0, s1, s2, s3, s4, s5]: States, message: __m512i) -> States {

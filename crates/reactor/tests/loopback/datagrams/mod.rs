@@ -27,14 +27,14 @@ struct Got {
     bytes: Vec<u8>,
 }
 
-/// What the handler under test was told.
+/// The calls to the handler under test.
 enum Event {
     Datagrams(DatagramSocketId, Vec<Got>),
     Sent(DatagramSocketId, usize),
     Failed(DatagramSocketId, DatagramFailure),
 }
 
-/// What the handler under test keeps: the datagrams that each socket has to send.
+/// The state of the handler under test: the datagrams that each socket has to send.
 #[derive(Default)]
 struct State {
     out: HashMap<DatagramSocketId, VecDeque<(DatagramPath, Vec<u8>)>>,

@@ -1,4 +1,4 @@
-//! What needs a network of its own: an MTU that datagrams exceed, and a link that is slower than we are.
+//! Tests that need a network of their own: an MTU that datagrams exceed, and a slow link.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};

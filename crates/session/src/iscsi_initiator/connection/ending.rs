@@ -28,7 +28,7 @@ impl Connection {
         }
     }
 
-    /// It does not leave, for there is no other connection any more.
+    /// Keeps the connection from leaving, for the session has no other one any more.
     pub(in crate::iscsi_initiator) fn stay(&mut self) {
         if let Phase::FullFeature(full) = &mut self.phase {
             full.stay();

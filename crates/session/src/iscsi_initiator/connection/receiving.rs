@@ -13,15 +13,15 @@ use crate::iscsi_initiator::table::Table;
 use crate::iscsi_initiator::task::Task;
 use crate::receiver::{FrameError, Stage};
 
-/// What the data segment of the header that has just been read is for.
+/// The purpose of the data segment of the header that has just been read.
 pub(in crate::iscsi_initiator) enum Expect {
     /// Nothing.
     Nothing,
-    /// It is collected, and handled with its header.
+    /// The segment is collected, and handled with its header.
     Segment(TargetPdu),
     /// Data of a task.
     Data(DataIn),
-    /// The same at a recovery level above 0: only what arrives undamaged counts.
+    /// The Data-In at a recovery level above 0: only undamaged bytes count.
     Recoverable(DataIn),
 }
 
@@ -90,7 +90,7 @@ impl Connection {
         }
     }
 
-    /// Whatever comes is a sign of life.
+    /// Takes any PDU for a sign of life.
     #[inline]
     pub(in crate::iscsi_initiator) fn heard(&mut self, now: Time) {
         self.last_received = now;

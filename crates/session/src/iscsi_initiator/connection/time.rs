@@ -1,4 +1,4 @@
-//! What the silence of the target means, and what is done about it.
+//! The meaning of the target's silence, and the reaction to it.
 
 use super::{Connection, Phase};
 use crate::Time;

@@ -209,7 +209,7 @@ impl FullFeature {
     }
 }
 
-/// What the target makes us answer must not pile up.
+/// Refuses to let answers that the target demands pile up.
 pub(super) fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError> {
     if context.sender.outbox.pdus() > MAX_UNREAD_PDUS {
         return Err(broken("11.19", "the target asks for answers and reads none"));

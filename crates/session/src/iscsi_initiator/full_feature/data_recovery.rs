@@ -102,7 +102,7 @@ impl FullFeature {
         self.deal_with_waiting(context)
     }
 
-    /// What a status says about the Data-In before it. Whether it has to wait for some.
+    /// Checks the statement of a status about the Data-In before it. Whether it has to wait for some.
     pub(super) fn is_whole(&mut self, pdu: &TargetPdu, context: &mut Context<'_>) -> Result<bool, SessionError> {
         let (itt, exp_data_sn) = match pdu {
             TargetPdu::ScsiResponse(pdu) => (pdu.itt, pdu.exp_data_sn),

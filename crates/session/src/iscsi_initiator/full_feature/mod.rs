@@ -32,7 +32,7 @@ use crate::keys::Parameters;
 pub(super) use self::commands::{Ended, data_in_ended, scsi_response};
 pub(super) use self::task_management::manage_tasks;
 
-/// What a connection works on.
+/// The state on which a connection works.
 pub(super) struct Context<'a> {
     pub(super) cid: Cid,
     pub(super) shared: &'a mut Shared,
@@ -106,7 +106,7 @@ impl FullFeature {
         self.announced
     }
 
-    /// What the end of the stream means.
+    /// The meaning of the stream's end.
     pub(super) fn lost(&self) -> SessionError {
         if self.dropping { SessionError::Dropped } else { SessionError::Disconnected }
     }

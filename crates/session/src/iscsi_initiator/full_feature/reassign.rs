@@ -1,4 +1,4 @@
-//! What takes the place of a lost connection's PDUs (RFC 7143 sections 7.2.2, 11.5.1 and 11.14).
+//! The replacement of a lost connection's PDUs (RFC 7143 sections 7.2.2, 11.5.1 and 11.14).
 
 use lunette_pdu::{
     Cid, LogoutReason, LogoutRequest, LunField, NopOut, SerialNumber, TargetTransferTag, TaskManagementFunction,

@@ -18,7 +18,7 @@ use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::statuses::Statuses;
 use crate::limits::MAX_STATUSES_AHEAD;
 
-/// What a connection knows of losses.
+/// The knowledge of a connection about losses.
 #[derive(Default)]
 pub(super) struct Recovery {
     pub(super) statuses: Statuses<Held>,
@@ -70,9 +70,9 @@ pub(super) struct Held {
     dealt_with: bool,
 }
 
-/// What a PDU says about status numbers.
+/// The status number of a PDU.
 enum Number {
-    /// It has this one.
+    /// The PDU has this number.
     Own(SerialNumber),
     /// The next PDU that has one will have this.
     Next(SerialNumber),

@@ -65,7 +65,7 @@ pub(in crate::iscsi_initiator) fn manage_tasks(
     true
 }
 
-/// What a target says to a function for a task that it does not have.
+/// The answer of a target to a function for a task that it does not have.
 fn answer_of_none(function: TaskManagementFunction) -> TaskManagementResponseCode {
     match function {
         TaskManagementFunction::QUERY_TASK => TaskManagementResponseCode::FUNCTION_COMPLETE,
@@ -73,7 +73,7 @@ fn answer_of_none(function: TaskManagementFunction) -> TaskManagementResponseCod
     }
 }
 
-/// What a function that ends many tasks concerns.
+/// The scope of a function that ends many tasks.
 enum Scope {
     Unit,
     All,

@@ -20,7 +20,7 @@ use crate::{Entropy, ProvenSecrets};
 /// The tag of all requests of a login. Nothing else is under way yet.
 const LOGIN_TAG: InitiatorTaskTag = InitiatorTaskTag(0);
 
-/// What follows from a login response.
+/// The step after a login response.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Send this. ExpStatSN is the connection's to fill in.
@@ -31,7 +31,7 @@ pub(crate) enum Step {
     Done(Box<Outcome>),
 }
 
-/// What a login comes to.
+/// The result of a login.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) tsih: Tsih,
@@ -242,7 +242,7 @@ impl Login {
         Ok(self.send(&reply))
     }
 
-    /// What the target says of itself.
+    /// Takes the target's description of itself.
     fn describe(&mut self, pairs: &Keys<'_>) -> Result<(), SessionError> {
         if let Some(alias) = pairs.value("TargetAlias") {
             self.alias = Some(text::printable(alias).into_owned());

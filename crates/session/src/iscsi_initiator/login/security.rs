@@ -24,7 +24,7 @@ impl Trusted {
     }
 }
 
-/// What the target must answer to our own challenge.
+/// The expected answer of the target to our own challenge.
 #[derive(Debug)]
 struct Expected {
     response: Vec<u8>,
@@ -62,7 +62,8 @@ impl Security {
         Self { identity, entropy, state: State::Offered }
     }
 
-    /// What the first request offers. With CHAP, a target that asks for no proof is welcome unless it must prove itself.
+    /// The methods that the first request offers. With CHAP, a target that asks for no proof is welcome unless it must
+    /// prove itself.
     pub(super) fn methods(&self) -> &'static str {
         match &self.identity {
             None => "None",

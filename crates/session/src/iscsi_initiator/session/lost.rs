@@ -1,4 +1,5 @@
-//! What the session does about lost connections at recovery level 2. The stages are in [`recovery`](super::super::lost).
+//! The reaction of the session to lost connections at recovery level 2. The stages are in
+//! [`recovery`](super::super::lost).
 
 use std::time::Duration;
 

@@ -20,21 +20,21 @@ const WHAT: &str = "an acknowledgement";
 pub(in crate::iscsi_initiator) struct Unacknowledged {
     cmd_sn: SerialNumber,
     asked: Asked,
-    /// What the commands before it had got when it was asked for last.
+    /// The progress of the commands before it at the last request.
     before: Progress,
 }
 
 /// How far commands have come. Any two moments between which one of them got something differ in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Progress {
-    /// Those that have not ended.
+    /// The commands that have not ended.
     commands: usize,
     /// PDUs with data, or asking for data, that have come for them.
     pdus: u64,
 }
 
 impl Progress {
-    /// That of the commands before `cmd_sn`. None is added to them, as their numbers have been given out.
+    /// The progress of the commands before `cmd_sn`. None is added to them, as their numbers have been given out.
     fn before(cmd_sn: SerialNumber, tasks: &Table<Task>) -> Self {
         let tasks = tasks.iter().map(|(_, task)| task).filter(|task| task.cmd_sn.is_before(cmd_sn));
         let none = Self { commands: 0, pdus: 0 };

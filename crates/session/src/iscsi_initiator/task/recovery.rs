@@ -1,4 +1,4 @@
-//! What of a command's Data-In PDUs and R2Ts was lost on the way (RFC 7143 sections 7.1.4.1, 7.8 and 7.9).
+//! The lost Data-In PDUs and R2Ts of a command (RFC 7143 sections 7.1.4.1, 7.8 and 7.9).
 //!
 //! Both are numbered in one sequence, so a gap in the numbers tells of either.
 
@@ -12,7 +12,7 @@ use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::keys::Parameters;
 use crate::limits::{MAX_DATA_ACKS, MAX_OPEN_RECOVERY_R2TS};
 
-/// What does not come again.
+/// The name of data that does not come again.
 pub(crate) const DATA: &str = "data";
 
 const STATUS_CHECK_CONDITION: u8 = 0x02;
@@ -70,7 +70,7 @@ impl Task {
         }
     }
 
-    /// It is sent once more, from its beginning.
+    /// Sends the command once more, from its beginning.
     pub(crate) fn restart(&mut self) {
         self.next_sn = 0;
         (self.unsolicited, self.open_r2ts) = (false, 0);
@@ -107,7 +107,7 @@ impl Task {
         self.lost.as_ref().is_some_and(|lost| lost.numbers.missing(number..number.saturating_add(1)).next().is_none())
     }
 
-    /// What was lost has come. True when this number was.
+    /// Notes that a lost PDU has come. True when this number was.
     fn found(&mut self, number: u32) -> Result<bool, SessionError> {
         if !self.is_lost(number) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! What the initiator says that it has received, and what is kept for as long as it has not said so.
+//! The acknowledgements of the initiator, and the PDUs that are kept until then.
 
 use lunette_pdu::SerialNumber;
 

@@ -1,4 +1,4 @@
-//! What the initiator is told or asked to do by itself, not in answer to a request (RFC 7143 section 11.9), and the logout.
+//! Messages to the initiator that are no answer to a request (RFC 7143 section 11.9), and the logout.
 
 use std::time::Duration;
 

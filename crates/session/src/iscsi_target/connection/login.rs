@@ -24,7 +24,7 @@ use crate::markers::MarkedReceiver;
 use crate::receiver::{Receiver, Stage};
 use crate::{Entropy, OutgoingPdu, Time, Timers, Traffic};
 
-/// What a connection needs to know of where it came in.
+/// The facts about the portal that a connection needs.
 #[derive(Clone)]
 pub struct ConnectionConfig {
     /// The targets, as they are now.
@@ -56,7 +56,7 @@ pub struct LoginConnection {
     sender: Sender,
     /// `None` when the connection is over.
     login: Option<Box<Login>>,
-    /// Whose data segment is being received.
+    /// The request whose data segment is being received.
     request: Option<LoginRequest>,
     segment: Vec<u8>,
     events: VecDeque<LoginEvent>,
@@ -65,7 +65,7 @@ pub struct LoginConnection {
     timers: Timers,
     began: Time,
     deadline: Time,
-    /// Of a login that is over.
+    /// The claims of a login that is over.
     claims: LoginClaims,
 }
 
@@ -129,12 +129,12 @@ impl LoginConnection {
         !is_full && self.login.as_ref().is_some_and(|login| login.waiting().is_none())
     }
 
-    /// What is ready to be sent, in order.
+    /// The bytes that are ready to be sent, in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.sender.outbox.slices()
     }
 
-    /// The same, as a [`Connection`] gives it.
+    /// The pieces to be sent, as a [`Connection`] gives them.
     pub fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         self.sender.outbox.pieces()
     }
@@ -144,7 +144,7 @@ impl LoginConnection {
         self.sender.outbox.sent(len);
     }
 
-    /// As a [`Connection`] gives it.
+    /// The next PDU, as a [`Connection`] gives it.
     pub fn take_pdu(&mut self) -> Option<OutgoingPdu> {
         self.sender.outbox.take_pdu()
     }
@@ -159,7 +159,7 @@ impl LoginConnection {
         !self.sender.outbox.is_empty()
     }
 
-    /// What has been moved since this was asked last.
+    /// The traffic since the last call.
     pub fn take_traffic(&mut self) -> Traffic {
         Traffic { sent_pdus: self.sender.outbox.take_queued_pdus(), ..self.receiver.take_traffic() }
     }

@@ -8,7 +8,7 @@ use crate::Time;
 use crate::iscsi_target::event::CloseReason;
 use crate::limits::MIN_PROGRESS_BYTES;
 
-/// What has moved since the last look.
+/// The movement since the last check.
 #[derive(Default)]
 pub(super) struct Progress {
     /// The next look. There is none while nothing could stand still.

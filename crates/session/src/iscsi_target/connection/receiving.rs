@@ -9,7 +9,7 @@ use crate::iscsi_target::full_feature::Context;
 use crate::limits::{COMMAND_GAP_TIMEOUT, DATA_OUT_TIMEOUT};
 use crate::receiver::{FrameError, Stage};
 
-/// What the data segment of the header that has just been read is for.
+/// The purpose of the data segment of the header that has just been read.
 pub(crate) enum Expect {
     /// Nothing; it is dropped.
     Nothing,
@@ -19,7 +19,7 @@ pub(crate) enum Expect {
     Ping(NopOut),
     /// Bytes `offset..offset + len` of a task.
     Data { task: TaskTag, offset: u32, len: u32 },
-    /// The same, but they cannot be taken now. They will be asked for again.
+    /// The bytes cannot be taken now. They will be asked for again.
     Lost { task: TaskTag, offset: u32, len: u32 },
     /// Immediate data of a command that does not count before its data is verified.
     Command(ScsiCommand),

@@ -15,9 +15,9 @@ use crate::receiver::Stage;
 pub(crate) struct KnownTask {
     /// Names the task while the driver has it; `None` when it has ended, and the initiator may not know.
     pub(crate) tag: Option<TaskTag>,
-    /// Its place among the commands of the session.
+    /// The task's place among the commands of the session.
     pub(crate) order: CommandOrder,
-    /// Its logical unit: a request that names the task and another one does not mean it.
+    /// The task's logical unit: a request that names the task and another one does not mean it.
     pub(crate) lun: LunField,
 }
 

@@ -8,12 +8,12 @@ use crate::limits::{MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_O
 use crate::{OutgoingPdu, Traffic, Unacknowledged};
 
 impl Connection {
-    /// What is ready to be sent, in order.
+    /// The bytes that are ready to be sent, in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.sender.outbox.slices()
     }
 
-    /// The same, for a driver that has given data in files: see [`sends_files`](Self::sends_files).
+    /// The pieces to be sent, for a driver that has given data in files: see [`sends_files`](Self::sends_files).
     pub fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         self.sender.outbox.pieces()
     }
@@ -39,7 +39,8 @@ impl Connection {
         self.sender.take_pdu()
     }
 
-    /// What such a transport keeps of the PDUs that it has taken, because the peer has not acknowledged it. It counts as not sent.
+    /// Notes how much such a transport keeps of the PDUs that it has taken, because the peer has not acknowledged it.
+    /// It counts as not sent.
     pub fn set_unacknowledged(&mut self, unacknowledged: Unacknowledged) {
         let acknowledged_bytes = self.sender.set_unacknowledged(unacknowledged);
         self.progress.sent(acknowledged_bytes);
@@ -60,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// What has been moved since this was asked last.
+    /// The traffic since the last call.
     pub fn take_traffic(&mut self) -> Traffic {
         Traffic { sent_pdus: self.sender.outbox.take_queued_pdus(), ..self.receiver.take_traffic() }
     }

@@ -1,4 +1,4 @@
-//! What the driver does with tasks, and the ends of those that were aborted.
+//! The driver's calls for tasks, and the ends of those that were aborted.
 
 use lunette_buffer::Buffer;
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TaskManagementResponseCode};
@@ -90,7 +90,7 @@ impl ConnectionMut<'_> {
         }
     }
 
-    /// That data is not waited for any more. What comes of it is dropped.
+    /// Stops waiting for that data. What comes of it is dropped.
     pub(crate) fn forget_data(&mut self, lun: Option<LunField>) {
         if let Some((full, _)) = self.full() {
             full.forget_data(lun);

@@ -1,4 +1,4 @@
-//! What is due at its time: the end of a wait, or a ping to an initiator that is silent.
+//! The work that is due at its time: the end of a wait, or a ping to an initiator that is silent.
 
 use super::{Connection, ConnectionMut, Phase};
 use crate::Time;
@@ -23,7 +23,7 @@ impl Connection {
             .min()
     }
 
-    /// Whatever comes is a sign of life; it also answers a ping. A logout that we asked for still has to come.
+    /// Takes any PDU for a sign of life, which also answers a ping. A logout that we asked for still has to come.
     pub(super) fn heard(&mut self, now: Time) {
         self.last_received = now;
         self.deadline.take_if(|(_, reason)| *reason == CloseReason::PingTimeout);

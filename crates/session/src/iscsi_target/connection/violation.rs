@@ -1,4 +1,4 @@
-//! What breaks the protocol's rules, and what it costs.
+//! Violations of the protocol's rules, and their price.
 
 use lunette_pdu::RejectReason;
 

@@ -196,7 +196,7 @@ impl FullFeature {
         }
     }
 
-    /// The same, when there is no way to send it now.
+    /// Keeps an R2T or a task that cannot be sent now.
     pub(crate) fn keep_released(&mut self, tag: TaskTag) {
         if let Some(task) = self.tasks.get_mut(tag) {
             task.is_fenced = false;
@@ -238,7 +238,7 @@ impl FullFeature {
     }
 }
 
-/// What additional header segments say about a command.
+/// The statement of additional header segments about a command.
 struct Extension {
     cdb_rest: Box<[u8]>,
     bidi_read_length: Option<u32>,

@@ -18,22 +18,22 @@ use crate::iscsi_target::tasks::window::{Arrival, Waiters};
 /// When a request is to be dealt with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It is the next one, or needs no turn.
+    /// The command is the next one, or needs no turn.
     Now,
     /// Others come first: [`FullFeature::hold`] it.
     Later,
-    /// It is ignored without an answer.
+    /// The command is ignored without an answer.
     Never,
 }
 
-/// What waits.
+/// The kinds of PDUs that wait.
 pub(super) enum Waiting {
     Command(Command),
     TaskManagement(TaskManagementRequest),
     Logout(LogoutRequest),
     /// Verified, at recovery level 1 and above.
     Ping(NopOut, Vec<u8>),
-    /// The same.
+    /// A text request with its text.
     Text(TextRequest, Vec<u8>),
     /// The PDU that stands at the front of the stream.
     Stream,
@@ -44,7 +44,7 @@ pub(super) struct Early {
     waiting: Waiting,
     /// When it came: what has just come is seen by [`FullFeature::deliver`] before anything else.
     since: Option<Time>,
-    /// It uses up no number: it waits for those before its own.
+    /// Whether it is immediate: it uses up no number, and waits for those before its own.
     immediate: bool,
 }
 
@@ -75,7 +75,7 @@ impl FullFeature {
         }
     }
 
-    /// Those that waited for what has just arrived come after it.
+    /// Resumes the PDUs that waited for the one that has just arrived.
     pub(super) fn resume_waiters(&mut self, cx: &mut Context<'_>) {
         let waiters = std::mem::replace(&mut self.waiters, Waiters::None);
         self.resume(waiters, cx);

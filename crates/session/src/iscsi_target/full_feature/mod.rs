@@ -37,9 +37,9 @@ use super::text::TextExchanges;
 use super::transport::answer::Answer;
 use crate::keys::Parameters;
 
-/// What the full feature phase of a connection works on beside its own state.
+/// The state on which the full feature phase of a connection works beside its own.
 pub(crate) struct Context<'a> {
-    /// That of the session.
+    /// The window of the session.
     pub(crate) window: &'a mut CommandWindow,
     pub(crate) sender: &'a mut Sender,
     pub(crate) events: &'a mut VecDeque<Signal>,
@@ -70,7 +70,7 @@ pub(crate) struct FullFeature {
     receive_limit: ReceiveLimit,
     terminations: Vec<Termination>,
     last_ping: u32,
-    /// What came before its turn.
+    /// The PDUs that came before their turn.
     early: Vec<Early>,
     /// The connections that waited for the request that is being dealt with.
     waiters: Waiters,
@@ -78,7 +78,7 @@ pub(crate) struct FullFeature {
     brought_data: Option<TaskTag>,
     /// A logout that the driver has to answer, and how this connection ends when it is the one that the logout names.
     logout: Option<(LogoutRequest, CloseReason)>,
-    /// It has been answered, and this connection ends with it.
+    /// The logout that has been answered, and with which this connection ends.
     logged_out: Option<CloseReason>,
 }
 

@@ -8,8 +8,8 @@ use crate::iscsi_target::event::Signal;
 use crate::iscsi_target::transport::answer::Unsendable;
 
 impl FullFeature {
-    /// What was not sent or has been acknowledged is a protocol error; what is not kept any more is refused (RFC 7143
-    /// sections 7.8 and 11.16). Neither costs the connection.
+    /// Handles a SNACK: a number that was not sent or has been acknowledged is a protocol error; a PDU that is not kept
+    /// any more is refused (RFC 7143 sections 7.8 and 11.16). Neither costs the connection.
     pub(super) fn snack(&mut self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<Expect, Violation> {
         match snack.snack_type {
             _ if cx.sender.retained().is_none() => {

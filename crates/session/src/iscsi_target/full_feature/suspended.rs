@@ -12,20 +12,20 @@ use crate::iscsi_target::transport::answer::{Answer, Answered};
 /// A task on its way from a suspended connection to another one of its session.
 pub(crate) struct MovedTask {
     state: Moved,
-    /// Its data, when the driver has yet to hear that it is complete.
+    /// The task's data, when the driver has yet to hear that it is complete.
     complete: Option<Buffer>,
     tag: Option<TaskTag>,
 }
 
 enum Moved {
-    /// It has not been answered.
+    /// The task has not been answered.
     Task(Box<Task>),
-    /// It has, and the initiator has not acknowledged that.
+    /// The task has been answered, and the initiator has not acknowledged that.
     Answered(Box<Answer>),
 }
 
 impl MovedTask {
-    /// As it was called on the connection that has lost it, until its answer was sent.
+    /// The task's name on the connection that has lost it, until its answer was sent.
     pub(crate) fn name(&self) -> Option<TaskTag> {
         self.tag
     }

@@ -155,7 +155,7 @@ impl FullFeature {
         !silenced.is_empty()
     }
 
-    /// The same for tasks that a request on another connection covers.
+    /// Silences the tasks that a request on another connection covers.
     pub(crate) fn silence_covered(&mut self, lun: Option<LunField>, before: SerialNumber, cx: &mut Context<'_>) {
         self.silence(|task| lun.is_none_or(|lun| lun == task.lun) && task.order.is_covered_by(before), cx);
     }

@@ -67,7 +67,7 @@ impl FullFeature {
         Ok(())
     }
 
-    /// What an exchange has declared holds for all PDUs after its last response.
+    /// Puts declared keys in force for all PDUs after the exchange's last response.
     fn commit(&mut self, declared: Declared, stat_sn: SerialNumber) {
         if let Some(theirs) = declared.theirs {
             self.parameters.send_data_segment_len = theirs;

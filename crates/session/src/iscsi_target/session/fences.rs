@@ -26,12 +26,12 @@ pub(super) struct Fence<H> {
 
 enum Answer {
     TaskManagement(TaskManagement),
-    /// Of a task. `fenced`: what follows waits too.
+    /// The response of a task. `fenced`: what follows waits too.
     Response {
         task: TaskTag,
         fenced: bool,
     },
-    /// It has been sent; what follows waits for its acknowledgement.
+    /// The response has been sent; later ones wait for its acknowledgement.
     Sent,
 }
 
@@ -45,7 +45,7 @@ struct OwedData {
 /// The tasks of a session that a task management request covers.
 #[derive(Clone, Copy)]
 pub(super) struct Covered {
-    /// Of that logical unit; `None`: of all.
+    /// The logical unit concerned; `None`: all.
     pub(super) lun: Option<LunField>,
     /// Sent before this request.
     pub(super) before: SerialNumber,
@@ -155,7 +155,7 @@ impl<H: Copy + PartialEq> Session<H> {
         self.fences.push(fence);
     }
 
-    /// What the initiator has yet to acknowledge on these connections.
+    /// The numbers that the initiator has yet to acknowledge on these connections.
     fn unacknowledged(&mut self, concerned: impl Fn(H) -> bool) -> Vec<(H, SerialNumber)> {
         let connections: Vec<H> = self.connections().filter(|other| concerned(*other)).collect();
         let mut behind = Vec::new();
@@ -290,7 +290,7 @@ impl<H: Copy + PartialEq> Session<H> {
         (!sent.behind.is_empty()).then_some(sent)
     }
 
-    /// That data is not waited for any more; what comes of it is dropped.
+    /// Stops waiting for that data; its later PDUs are dropped.
     fn forget_data(&mut self, lun: Option<LunField>) {
         self.for_each_served(|protocol| protocol.forget_data(lun));
     }

@@ -19,7 +19,7 @@ pub(super) enum Whereabouts<H> {
     },
     /// On a connection that is served.
     Served,
-    /// It is no command, or there is none of that name.
+    /// The task is no command, or none has that name.
     Request,
     Nowhere,
 }
@@ -79,7 +79,7 @@ impl<H: Copy + PartialEq> Session<H> {
         Some(Event::Logout { ticket: LogoutTicket(()), connection })
     }
 
-    /// The same to go on with its tasks on another connection.
+    /// Logs a connection out so that its tasks go on over another one.
     pub(super) fn log_out_for_recovery(
         &mut self,
         by: H,

@@ -10,8 +10,8 @@ use crate::iscsi_target::connection::{Connection, KnownTask};
 use crate::iscsi_target::event::{Event, TaskManagement, TaskManagementTicket};
 
 impl<H: Copy + PartialEq> Session<H> {
-    /// What the request asks for is done. Everything that it has ended is at rest: no store works for it any more. The answer to
-    /// such a request goes out once the initiator has received what was sent before it.
+    /// Notes that the request's work is done. Everything that it has ended is at rest: no store works for it any more.
+    /// The answer to such a request goes out once the initiator has received what was sent before it.
     pub fn done(&mut self, connection: H, ticket: TaskManagementTicket<H>, now: Time) {
         let request = *ticket.request();
         match request.function {

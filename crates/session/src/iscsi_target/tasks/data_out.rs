@@ -108,7 +108,7 @@ impl Sequence {
     }
 }
 
-/// What holds for the data of a session.
+/// The rules for the data of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataRules {
     /// DataPDUInOrder.
@@ -125,7 +125,7 @@ pub(crate) struct Solicitation {
     pub(crate) len: u32,
 }
 
-/// Of one task, some of which have ended.
+/// The sequences of one task, some of which have ended.
 pub(crate) type Sequences = VecDeque<Option<Sequence>>;
 
 /// The data of one task on its way.
@@ -135,7 +135,7 @@ pub(crate) struct Collector {
     buffer: Option<Buffer>,
     /// Bytes that are wanted: the buffer's length, or less when the initiator announced less.
     wanted: u32,
-    /// Of these, the bytes that have arrived and been verified.
+    /// The bytes that have arrived and been verified.
     verified: u32,
     /// Bytes whose header has been accepted.
     arrived: Extents,
@@ -272,7 +272,8 @@ impl Collector {
         lacks.map_or(Ok(()), |range| self.ask_for_missing(range))
     }
 
-    /// What has not come of this range will not come any more, except what was asked for once more meanwhile.
+    /// Asks for the bytes of this range that will not come any more, except those that were asked for once more
+    /// meanwhile.
     fn ask_for_missing(&mut self, range: Range<u32>) -> Result<(), DataOutError> {
         // All gaps at once: one after the other would be the square of them.
         let (offset, len) = (range.start, range.len());
@@ -356,16 +357,16 @@ impl Collector {
         self.buffer.as_mut().and_then(|buffer| buffer.get_mut(range)).unwrap_or_default()
     }
 
-    /// These bytes have arrived and been verified.
+    /// Notes that these bytes have arrived and been verified.
     pub(crate) fn verified(&mut self, offset: u32, len: u32) {
         self.arriving = false;
         self.verified += self.wanted_part(offset, len).len() as u32;
     }
 
-    /// These bytes of a header that was accepted did not arrive whole: instead of `verified`, when the task can go on. Bytes
-    /// that never arrived may be reported too, when their sequence will not bring them any more. `solicit` asks for them
-    /// again: a recovery R2T (RFC 7143 section 7.7) is an R2T like any other, with the next R2TSN and a tag of its own. An
-    /// error means that the task cannot go on.
+    /// Notes that these bytes of an accepted header did not arrive whole: instead of `verified`, when the task can go
+    /// on. Bytes that never arrived may be reported too, when their sequence will not bring them any more. `solicit`
+    /// asks for them again: a recovery R2T (RFC 7143 section 7.7) is an R2T like any other, with the next R2TSN and a
+    /// tag of its own. An error means that the task cannot go on.
     pub(crate) fn lost(&mut self, offset: u32, len: u32) -> Result<(), DataOutError> {
         let range = offset..offset.saturating_add(len);
         let place = |why| DataOutError::Range { offset, len: len as usize, why };
@@ -384,7 +385,8 @@ impl Collector {
         self.asked = self.arrived.clone();
     }
 
-    /// The same when these bytes were arriving. When they cannot be told from the others, all of them come again.
+    /// Interrupts the task while these bytes were arriving. When they cannot be told from the others, all of them come
+    /// again.
     pub(crate) fn interrupt_within(&mut self, offset: u32, len: u32) {
         if self.arrived.remove(&(offset..offset.saturating_add(len))).is_err() {
             self.arrived = Extents::default();

@@ -10,7 +10,7 @@ use super::data_out::{Collector, Sequences};
 use crate::iscsi_target::event::{CommandOrder, Response, TaskTag};
 use crate::limits::{MAX_COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
 
-/// What a task waits for.
+/// The condition for which a task waits.
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// The driver has not said whether it wants data.
@@ -19,8 +19,8 @@ pub(crate) enum Phase {
     Collecting,
     /// The device.
     Running,
-    /// It has ended for the device; data that was announced or asked for is still under way. The response, if there is one,
-    /// goes out when the last of it has come.
+    /// The task has ended for the device; data that was announced or asked for is still under way. The response, if
+    /// there is one, goes out when the last of it has come.
     Draining(Option<Response>),
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct Task {
     pub(crate) bidirectional: bool,
     pub(crate) data: Collector,
     pub(crate) phase: Phase,
-    /// It waited for data when it was last looked for progress.
+    /// Whether it waited for data at the last check of progress.
     pub(crate) has_waited: bool,
     /// PDUs that were queued when its last R2T was: the initiator knows of it when they have left.
     pub(crate) asked_at_pdu: u64,
-    /// It has ended, and its response waits for what the initiator has yet to acknowledge.
+    /// Whether it has ended, and its response waits for the initiator's acknowledgements.
     pub(crate) is_fenced: bool,
 }
 

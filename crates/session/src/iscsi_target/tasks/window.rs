@@ -11,7 +11,7 @@ use lunette_pdu::{Cid, SerialNumber};
 use crate::Time;
 use crate::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_RECOVERY_COMMAND_WINDOW, UNUSED_WINDOW_TIME};
 
-/// What the commands of one connection hold of the buffers, and the most that they may.
+/// The buffers that the commands of one connection hold, and the most that they may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferShare {
     /// Bytes that they hold.
@@ -37,14 +37,14 @@ impl BufferShare {
     }
 }
 
-/// What becomes of a non-immediate command.
+/// The fate of a non-immediate command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is the next one: deliver it. Others may have waited for it.
+    /// The command is the next one: deliver it. Others may have waited for it.
     Next(Waiters),
-    /// It is inside the window, but commands before it have not arrived.
+    /// The command is inside the window, but commands before it have not arrived.
     Early,
-    /// It is outside the window or has been received before: RFC 7143 wants it ignored without an answer.
+    /// The command is outside the window or has been received before: RFC 7143 wants it ignored without an answer.
     Ignored,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Arrival {
 pub(crate) enum Waiters {
     /// None.
     None,
-    /// This connection holds the next command.
+    /// The connection of this CID holds the next command.
     One(Cid),
     /// A connection holds a task management request that is due; which one is not recorded.
     Any,
@@ -83,8 +83,8 @@ pub(crate) struct CommandWindow {
     next_look: Option<Time>,
     /// Tasks that have arrived through the window and not ended.
     active: u32,
-    /// What has been received early, by the last bits of its number. Empty until a command overtakes another for the first
-    /// time; then a power of two of slots, at least as many as numbers that may arrive.
+    /// The commands that were received early, by the last bits of their numbers. Empty until a command overtakes
+    /// another for the first time; then a power of two of slots, at least as many as numbers that may arrive.
     early: Vec<Option<Early>>,
     /// How many of these there are.
     early_len: u32,
@@ -127,7 +127,7 @@ impl CommandWindow {
         self.max_cmd_sn
     }
 
-    /// Places beyond those that every session has: there may come to be tasks for so many before [`fit`](Self::fit) is called again.
+    /// Places beyond those that every session has: this many tasks may be added before [`fit`](Self::fit) is called again.
     pub(crate) fn extra_places(&self) -> u32 {
         self.width.max(self.active.saturating_add(self.open_numbers())) - COMMAND_WINDOW
     }
@@ -341,7 +341,7 @@ impl CommandWindow {
         self.active += 1;
     }
 
-    /// Such a task has ended; the window opens by one.
+    /// Notes the end of such a task; the window opens by one.
     pub(crate) fn task_ended(&mut self) {
         self.active = self.active.saturating_sub(1);
         self.advance();

@@ -28,7 +28,7 @@ const FAILED_RETRANSMISSION_REQUEST: [u8; 18] = [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 
 /// ExpCmdSN and MaxCmdSN, as they are now.
 type CommandNumbers = (SerialNumber, SerialNumber);
 
-/// What the answer needs to know of its task.
+/// The facts about its task that the answer needs.
 pub(crate) struct Answered {
     itt: InitiatorTaskTag,
     lun: LunField,
@@ -84,7 +84,7 @@ impl Cut {
         }
     }
 
-    /// The same with whole blocks only, if one fits.
+    /// The range with whole blocks only, if one fits.
     fn at_blocks(self, block_len: usize) -> Self {
         let whole_blocks = |len| len - len % block_len;
         match (whole_blocks(self.segment_len), whole_blocks(self.burst_len)) {
@@ -101,11 +101,11 @@ struct Mark {
     offset: usize,
 }
 
-/// What one Data-In PDU carries.
+/// The content of one Data-In PDU.
 struct Piece {
     at: Mark,
     len: usize,
-    /// It ends its sequence.
+    /// Whether it ends its sequence.
     final_: bool,
     /// Nothing follows.
     last: bool,
@@ -158,18 +158,18 @@ pub(crate) struct Answer {
     end_data_sn: u32,
     /// Sequences end with the A bit.
     asks: bool,
-    /// Of the last R-Data SNACK; 0 when there was none.
+    /// The tag of the last R-Data SNACK; 0 when there was none.
     snack_tag: u32,
 }
 
 /// Why an answer's data cannot be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsendable {
-    /// It was not sent, or has been acknowledged.
+    /// The data was not sent, or has been acknowledged.
     OutOfRange,
-    /// It is not kept any more.
+    /// The data is not kept any more.
     Forgotten,
-    /// Its known digest is wrong.
+    /// The known digest of the data is wrong.
     Damaged,
 }
 
@@ -345,8 +345,8 @@ impl Answer {
         Ok(())
     }
 
-    /// It will be sent on a connection with these parameters. When its data is not kept any more, that is the answer (RFC 7143
-    /// section 11.4.7.2).
+    /// Cuts the answer for a connection with these parameters. When its data is not kept any more, that is the answer
+    /// (RFC 7143 section 11.4.7.2).
     pub(crate) fn recut(&mut self, parameters: &Parameters) {
         self.cut = Cut::new(parameters, self.digests.as_ref(), self.block_len);
         self.snack_tag = 0;
@@ -475,7 +475,7 @@ impl Answer {
     }
 }
 
-/// What was moved against what was announced.
+/// The residual of a transfer against its announced length.
 fn residual(transfer_len: u64, announced: u32) -> Residual {
     let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     match transfer_len.cmp(&u64::from(announced)) {

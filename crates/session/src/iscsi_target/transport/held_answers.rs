@@ -1,4 +1,4 @@
-//! What the answers of one connection hold of the pool until they are sent, or until the initiator has acknowledged them when they may
+//! The share of the pool that the answers of one connection hold until they are sent, or acknowledged when they may
 //! have to be sent again.
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! What has been sent and not acknowledged, in the order of StatSN (RFC 7143 section 4.2.2.2): at recovery level 1 and above
-//! the initiator may ask for it again.
+//! The sent PDUs without an acknowledgement, in the order of StatSN (RFC 7143 section 4.2.2.2): at recovery level 1 and
+//! above the initiator may ask for them again.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ enum Entry {
     Pdu { bhs: [u8; BHS_LEN], segment: Payload },
     /// The answer to a command, and the bytes of data that it counts for.
     Answer { answer: Answer, data_len: usize },
-    /// It cannot be sent again.
+    /// The PDU cannot be sent again.
     Forgotten,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct Retained {
     /// The StatSN of the first entry.
     first: SerialNumber,
     entries: VecDeque<Entry>,
-    /// Of answers.
+    /// The bytes of answers.
     data_bytes: usize,
-    /// Of segments that were made for their PDU.
+    /// The bytes of segments that were made for their PDU.
     owned_bytes: usize,
 }
 
@@ -139,7 +139,7 @@ impl Retained {
         })
     }
 
-    /// The same, taken out: nothing of it can be asked for here any more.
+    /// Takes the answer out: nothing of it can be asked for here any more.
     pub(crate) fn take(&mut self, itt: InitiatorTaskTag) -> Option<Answer> {
         let is_its = |entry: &Entry| matches!(entry, Entry::Answer { answer, .. } if answer.itt() == itt);
         let at = self.entries.iter().rposition(is_its)?;
@@ -164,7 +164,7 @@ impl Retained {
         })
     }
 
-    /// These answers are not for the initiator any more.
+    /// Drops answers that are not for the initiator any more.
     pub(crate) fn drop_answers(&mut self, concerned: impl Fn(&Answer) -> bool) {
         for entry in &mut self.entries {
             if let Entry::Answer { answer, data_len } = entry

@@ -17,7 +17,7 @@ pub(crate) struct Sender {
     /// At recovery level 1 and above.
     retained: Option<Box<Retained>>,
     answers: HeldAnswers,
-    /// Of a transport that keeps PDUs apart.
+    /// The unacknowledged PDUs of a transport that keeps PDUs apart.
     unacknowledged: Unacknowledged,
 }
 
@@ -48,12 +48,12 @@ impl Sender {
         self.retained.as_ref().map_or(0, |retained| retained.data_bytes())
     }
 
-    /// What may have to be sent again, to look at.
+    /// The PDUs that may have to be sent again.
     pub(crate) fn retains(&self) -> Option<&Retained> {
         self.retained.as_deref()
     }
 
-    /// What may have to be sent again; `None` at recovery level 0.
+    /// The PDUs that may have to be sent again; `None` at recovery level 0.
     pub(crate) fn retained(&mut self) -> Option<&mut Retained> {
         self.retained.as_deref_mut()
     }

@@ -1,4 +1,4 @@
-//! What the target says of a recovery: refusals, notices, and broken rules.
+//! The target's answers to a recovery: refusals, notices, and broken rules.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ pub(crate) struct Lane {
     pub(crate) gone: bool,
 }
 
-/// What the device has to do.
+/// The work of the device.
 struct Job {
     lane: usize,
     command: iscsi_target::Command,
@@ -55,7 +55,7 @@ pub(crate) struct MultiPair {
     pub(crate) events: VecDeque<Event>,
     /// The device leaves its jobs alone.
     pub(crate) idle: bool,
-    /// Of the last command that the device has run.
+    /// The rest of the CDB of the last command that the device has run.
     pub(crate) last_cdb_rest: Box<[u8]>,
 }
 

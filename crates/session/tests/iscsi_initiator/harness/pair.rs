@@ -20,13 +20,13 @@ pub(crate) struct Pair {
     pub(crate) cid: Cid,
     /// Longest piece that a socket hands over.
     pub(crate) piece: usize,
-    /// What damages data segments: those to the target, and those to the initiator.
+    /// The damage to data segments: those to the target, and those to the initiator.
     pub(crate) storms: Option<[Storm; 2]>,
     /// Damages one byte of what the target sends: which, and the bits that flip.
     pub(crate) flip: Option<(usize, u8)>,
     /// Bytes that the target has sent.
     pub(crate) sent_by_target: usize,
-    /// The same for what the initiator sends.
+    /// The flipped bit in the initiator's bytes.
     pub(crate) flip_to_target: Option<(usize, u8)>,
     pub(crate) sent_by_initiator: usize,
 }
@@ -75,7 +75,7 @@ impl Pair {
         self.ends.target(LANE)
     }
 
-    /// Both sides do what they can.
+    /// Runs both sides as far as they can go.
     pub(crate) fn run(&mut self) {
         while self.step() {}
     }

@@ -38,17 +38,17 @@ pub(crate) struct ScriptedSession {
     pub(crate) events: VecDeque<Event>,
     users: u64,
     times: (u32, u32),
-    /// That the target agrees to.
+    /// The recovery level to which the target agrees.
     level: u32,
 }
 
 impl ScriptedSession {
-    /// So many connections, all logged in.
+    /// A session of this number of connections, all logged in.
     pub(crate) fn new(connections: u32, time2wait_s: u32, time2retain_s: u32) -> Self {
         Self::at_level(2, connections, (time2wait_s, time2retain_s))
     }
 
-    /// The same at another recovery level.
+    /// A session at another recovery level.
     pub(crate) fn at_level(level: u32, connections: u32, times: (u32, u32)) -> Self {
         let (time2wait_s, time2retain_s) = times;
         let offer = Offer {
@@ -156,7 +156,7 @@ impl ScriptedSession {
         self.wires[wire].sent.pop_front().unwrap_or_else(|| panic!("nothing was sent on {wire}; events: {events:?}"))
     }
 
-    /// What [`next`](Self::next) will give.
+    /// The PDU that [`next`](Self::next) will give.
     pub(crate) fn peek(&self, wire: usize) -> InitiatorPdu {
         self.wires[wire].sent.front().unwrap_or_else(|| panic!("nothing was sent on {wire}")).pdu
     }
@@ -176,7 +176,7 @@ impl ScriptedSession {
         self.submit(write(&self.pool, self.users, 0, &pattern(len as usize)))
     }
 
-    /// As many bytes go out as come in.
+    /// Begins a command that sends as many bytes as it receives.
     pub(crate) fn exchange(&mut self, len: u32) -> (usize, TaskTag, ScsiCommand) {
         self.users += 1;
         self.submit(exchange(&self.pool, self.users, 0, len, &pattern(len as usize), len))

@@ -1,4 +1,4 @@
-//! What sessions and targets are made of.
+//! The makers of sessions and targets.
 
 use std::sync::Arc;
 use std::time::Duration;

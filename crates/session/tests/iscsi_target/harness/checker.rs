@@ -1,4 +1,4 @@
-//! What every PDU of a target must obey, whatever the test is about.
+//! The rules for every PDU of a target, in every test.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ impl std::fmt::Debug for Received {
     }
 }
 
-/// What has been sent for one task.
+/// The PDUs that were sent for one task.
 #[derive(Default)]
 struct TaskView {
     data_in: u32,

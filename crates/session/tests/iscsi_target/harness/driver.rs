@@ -38,7 +38,7 @@ pub(crate) struct Driver {
     /// Until it is in a session.
     login: Option<LoginConnection>,
     session: Option<SessionKey>,
-    /// Those of all connections of a test.
+    /// The sessions of all connections of a test.
     pub(crate) sessions: Rc<RefCell<Sessions<u32>>>,
     pub(crate) pool: Pool,
     pub(crate) now: Time,
@@ -124,7 +124,7 @@ impl Driver {
         self.fit_window_within(|_| BufferShare { held_bytes: 0, most_bytes: 1 << 20 });
     }
 
-    /// The same within these shares of the session's connections.
+    /// Fits the window within these shares of the session's connections.
     pub(crate) fn fit_window_within(&self, share_of: impl Fn(u32) -> BufferShare) {
         let key = self.session.expect("it is in a session");
         let used_again = self.sessions.borrow_mut().fit_window(key, |handle| Some(share_of(handle)));
@@ -383,7 +383,7 @@ impl Driver {
         }
     }
 
-    /// What a task management request asks for is done.
+    /// Tells that the work of a task management request is done.
     pub(crate) fn done(&mut self, itt: InitiatorTaskTag) {
         let now = self.now;
         if let Some(ticket) = self.ticket(itt) {

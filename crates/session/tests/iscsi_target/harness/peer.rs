@@ -20,7 +20,7 @@ use super::setup::{INITIATOR, Setup, TARGET};
 
 pub(crate) struct Peer {
     pub(crate) driver: Driver,
-    /// As its login says.
+    /// The CID of its login.
     pub(crate) cid: Cid,
     pub(crate) checker: Checker,
     /// The CmdSN of the next non-immediate request.
@@ -29,7 +29,7 @@ pub(crate) struct Peer {
     pub(crate) reads: bool,
     /// Bytes that the network takes from the target in one go.
     pub(crate) out_piece: usize,
-    /// What the initiator says that it expects; `None`: the next StatSN, so that all is acknowledged.
+    /// The number that the initiator says that it expects; `None`: the next StatSN, so that all is acknowledged.
     pub(crate) holds_back: Option<SerialNumber>,
     received: VecDeque<Received>,
     /// Everything that the target has sent.

@@ -1,4 +1,4 @@
-//! What a connection is made of.
+//! The makers of connections.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
     pub(crate) peer: IpAddr,
     pub(crate) timers: Timers,
     pub(crate) first_cmd_sn: u32,
-    /// What the initiator offers when [`Peer::logged_in`](super::Peer::logged_in) logs in for the test.
+    /// The offer of the initiator when [`Peer::logged_in`](super::Peer::logged_in) logs in for the test.
     pub(crate) keys: Vec<(&'static str, &'static str)>,
 }
 
