@@ -59,7 +59,7 @@ pub struct Client {
 /// A condition on an object that must hold before it is changed.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Condition<'a> {
-    /// Nothing.
+    /// No condition.
     #[default]
     Always,
     /// The object has this ETag; `*` for any, when the object only has to exist.

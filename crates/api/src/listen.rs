@@ -134,7 +134,7 @@ pub trait Site {
     fn front(&self, routes: Router, access: Access) -> Router;
 }
 
-/// No pages.
+/// A site without pages.
 impl Site for () {
     fn pages(&self, _: Access) -> Router {
         Router::new()

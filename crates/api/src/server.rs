@@ -26,7 +26,8 @@ pub trait Server: Send + Sync + 'static {
     /// Why it cannot be made.
     fn plan(&self, order: Order) -> Result<Plan, Problem>;
 
-    /// Makes a change, as a whole or not at all, and keeps it over a restart. One that takes away what sessions use is refused, unless it is forced.
+    /// Makes a change, as a whole or not at all, and keeps it over a restart. One that takes away what sessions use is
+    /// refused, unless it is forced.
     ///
     /// # Errors
     ///
@@ -77,8 +78,8 @@ pub trait Server: Send + Sync + 'static {
     fn schemas(&self) -> Vec<(String, RefOr<Schema>)>;
 }
 
-/// A change: from what is served to the objects that `conf.d` is to hold, or why not. It is made while no other change can come between. A password that the
-/// catalog does not show stays as it is when what stands for it stays.
+/// A change from the served objects to those that `conf.d` is to hold, or the reason against it. No other change comes
+/// between. `***` in a document keeps the stored password.
 pub type Edit = Box<dyn FnOnce(&Catalog) -> Result<Objects, Problem> + Send>;
 
 /// A change that a client asks for.
@@ -286,7 +287,8 @@ pub struct Event {
     pub initiator: Option<String>,
 }
 
-/// The way of events from the server to those who read them. Senders never wait: a reader that is too far behind misses events.
+/// The way of events from the server to those who read them. Senders never wait: a reader that is too far behind misses
+/// events.
 #[derive(Debug, Clone)]
 pub struct Events(broadcast::Sender<Event>);
 

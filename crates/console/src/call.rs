@@ -114,7 +114,7 @@ impl Call {
         self
     }
 
-    /// Asks before.
+    /// Asks this question before the call is made.
     pub(crate) fn confirm(mut self, question: String) -> Self {
         self.confirm = Some(question);
         self

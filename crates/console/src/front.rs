@@ -209,7 +209,7 @@ async fn begin(State(front): State<Front>, request: Request) -> Response {
     (status, pages::login(Some(why))).into_response()
 }
 
-/// Logs out.
+/// Logs the browser out.
 async fn end(State(front): State<Front>, headers: HeaderMap) -> Response {
     if let Some(cookie) = cookie(&headers) {
         front.logins.end(cookie);

@@ -6,8 +6,8 @@
 //! ctl` would send it.
 //!
 //! - [`Console`] is what `lunette-api` serves beside its routes.
-//! - `pages` are behind the same check of tokens as the API, and `front` stands before both: it refuses requests that pages of other sites have made, and turns the cookie of a login into the token that
-//!   the API asks for.
+//! - `pages` are behind the API's check of tokens. `front` stands before both: it refuses requests that pages of other
+//!   sites have made, and turns the cookie of a login into the API's token.
 //! - `call` writes a request of the API as a button or a form, beside the line of `lunette ctl` that does the same.
 //! - `numbers` reads the text of `/metrics` for the charts.
 //! - `assets` has the files of the browser, among them htmx and uPlot with their licences.

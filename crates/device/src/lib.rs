@@ -88,6 +88,18 @@
 //! - `reservations`, `port_groups`, `sanitize`: pure state machines
 //! - `nexus`, `persist`, `extent`, `environment`, `wait`, `limits`: names and small parts
 //!
+//! # Choices
+//!
+//! - **Access states (ALUA)** belong to the target device, one for each LUN and target port group. Transitions are
+//!   indivisible: SET TARGET PORT GROUPS ends when the new states are in force. Each nexus holds its own state on each
+//!   unit in one word, which is all that admission reads. Initiators cannot take ports offline, because no command would
+//!   bring them back.
+//! - **Third-party copy** ends with its command, IMMED or not, and stops between pieces when it is aborted. It reaches
+//!   only the units that its own nexus may READ or WRITE, and checks that before each piece. ROD tokens are point in
+//!   time copies, which end when their blocks change.
+//! - **Atomic commands** (COMPARE AND WRITE, ORWRITE, XDWRITEREAD, WRITE ATOMIC) have their range of blocks to
+//!   themselves; all other medium access shares its range.
+//!
 //! # Adding a command
 //!
 //! One row in `commands/opcodes/table.rs` and one handler in `commands/`. The row says what admission checks and what REPORT

@@ -7,11 +7,11 @@
 //! connection](lunette_reactor::Context::open_virtual) of the upper handler. The upper handler accepts, reads, writes
 //! and closes virtual connections like all others, so its sessions and tasks are the same for both transports.
 //!
-//! The upper handler has four more things to do for virtual connections: it gives [PDUs](Upper::take_pdu) instead of slices, says when it
-//! [takes](Upper::takes) bytes, gives data [places](Upper::place_early) ahead of its turn, and says when a login has
-//! [bound](Upper::binding) both sides.
+//! The upper handler has four more duties for virtual connections. It gives [PDUs](Upper::take_pdu) instead of slices,
+//! says when it [takes](Upper::takes) bytes, gives early data its [place](Upper::place_early), and says when a login
+//! has [bound](Upper::binding) both sides.
 //!
-//! An endpoint answers Initial packets at the datagram sockets that the upper handler has opened, and begins an association when the
+//! An endpoint answers Initial packets at the datagram sockets of the upper handler. It begins an association when the
 //! upper handler asks for a virtual connection.
 
 #![forbid(unsafe_code)]

@@ -5,25 +5,26 @@
 //! The layer does for iSCSI what TCP does: it carries the PDUs of one session in each direction, in order, once, and
 //! undamaged. It differs in three ways:
 //!
-//! - **One header.** Each packet begins with 128 bytes ([`header`]), of which the last 48 are the basic header segment of the PDU
-//!   whose bytes it carries. So transport, placement and storage speak in one header, and a packet says by itself where its bytes
-//!   belong.
-//! - **Placement before delivery.** The bytes of data PDUs go to their place in whatever order packets come; only headers wait for
-//!   their turn. These are the two words of RFC 5041: data is *placed* out of order, and PDUs are *delivered* in order.
+//! - **One header.** Each packet begins with 128 bytes ([`header`]), of which the last 48 are the basic header segment
+//!   of the PDU whose bytes it carries. So transport, placement and storage speak in one header, and a packet says by
+//!   itself where its bytes belong.
+//! - **Placement before delivery.** The bytes of data PDUs go to their place in whatever order packets come; only
+//!   headers wait for their turn. These are the two words of RFC 5041: data is *placed* out of order, and PDUs are
+//!   *delivered* in order.
 //! - **Security is not a layer below.** The first packets agree on keys, and each later header is authenticated. See
 //!   [`protection`].
 //!
-//! Sequencing, loss detection and congestion control are those of RFC 9000, 9002 and 9438 where iSCSI has no need of its own.
-//! `docs/ecl.md` has the header as a table, and every state and timer.
+//! Sequencing, loss detection and congestion control are those of RFC 9000, 9002 and 9438 where iSCSI has no need of
+//! its own. `docs/ecl.md` has the header as a table, and every state and timer.
 //!
 //! # The contract
 //!
-//! An [`Association`](association::Association) takes datagrams and gives stream bytes in order; it takes PDUs and gives
-//! datagrams; it says when it wants to be called. It has no socket, clock, thread or randomness of its own.
+//! An [`Association`](association::Association) takes datagrams and gives stream bytes in order; it takes PDUs and
+//! gives datagrams; it says when it wants to be called. It has no socket, clock, thread or randomness of its own.
 //!
-//! # The rooms
+//! # The modules
 //!
-//! | module | what it knows |
+//! | module | subject |
 //! |---|---|
 //! | [`header`] | the bytes of a packet's header |
 //! | [`protection`] | keys, and what they do to a packet |
@@ -49,7 +50,8 @@ pub mod path;
 pub mod protection;
 pub mod recovery;
 
-/// The random bytes that a driver brings: fills the slice. The system's random source, or in a simulator a generator with a seed.
+/// The random bytes that a driver brings: fills the slice. The system's random source, or in a simulator a generator
+/// with a seed.
 pub type Entropy<'a> = dyn FnMut(&mut [u8]) + 'a;
 
 /// Which end of an association this is. The client begins it.

@@ -54,7 +54,7 @@ pub const MAX_CLOSE_TEXT_LEN: usize = 256;
 
 /// Early packets before the login has passed, when the peer may be anyone.
 pub const MAX_EARLY_PACKETS_OF_LOGIN: usize = 64;
-/// See [`MAX_EARLY_PACKETS_OF_LOGIN`].
+/// Early bytes before the login has passed: see [`MAX_EARLY_PACKETS_OF_LOGIN`].
 pub const MAX_EARLY_BYTES_OF_LOGIN: usize = 64 * 1024;
 
 /// Credit that one end gives: twice as much could not be told apart in 32 bits of [`CREDIT_UNIT`](crate::header::CREDIT_UNIT)s.

@@ -38,7 +38,7 @@ pub struct Member {
 /// The gateway that may write to the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Which gateway.
+    /// The gateway that owns the disk.
     pub member: Member,
     /// The address of the client with which it writes: what the blocklist needs.
     pub client: Arc<str>,
@@ -66,7 +66,7 @@ pub struct Value {
     pub owner: Option<Owner>,
     /// The gateway that should become the owner.
     pub wanted: Option<u16>,
-    /// By name.
+    /// The entries by name.
     pub entries: BTreeMap<Arc<str>, Entry>,
 }
 

@@ -8,8 +8,8 @@
 //! # The pieces
 //!
 //! - [`Initiator`] is a thread with an event loop and a pool of buffers. It serves any number of sessions.
-//! - [`Session`] is a session with one target: raw commands ([`Session::execute`], [`Session::submit`]), task management,
-//!   pings, text.
+//! - [`Session`] is a session with one target: raw commands ([`Session::execute`], [`Session::submit`]), task
+//!   management, pings, text.
 //! - [`Disk`] is a logical unit that is a disk: reads and writes in blocks, flush, unmap, zeroes, compare and write.
 #![cfg_attr(feature = "store", doc = "- [`RemoteStore`] is a disk behind the trait [`store::Store`].")]
 //!   [`Disk::of_url`] opens one over several paths.
@@ -28,32 +28,34 @@
 //! }
 //! ```
 //!
-//! This crate is the only dependency that a user needs: types of the crates below that appear in its interface are exported here,
-//! and [`scsi`] makes CDBs and reads what comes back.
+//! This crate is the only dependency that a user needs. It exports the types of lower crates that appear in its
+//! interface, and [`scsi`], which makes CDBs and parses their answers.
 //!
 //! # Features
 //!
-//! `store` adds `RemoteStore`, a disk behind the trait of all stores of Lunette, and exports the crate of that trait as `store`.
-//! `encryption` adds `encryption`, which opens encrypted disks with the keys that their URLs name.
+//! `store` adds `RemoteStore`, a disk behind the trait of all stores of Lunette, and exports the crate of that trait as
+//! `store`. `encryption` adds `encryption`, which opens encrypted disks with the keys that their URLs name.
 //!
 //! # When things go wrong
 //!
-//! - **Memory** given to a request belongs to the session until the request ends. Dropping a future aborts the task; the
-//!   network never writes into memory that its owner has taken back.
+//! - **Memory** given to a request belongs to the session until the request ends. Dropping a future aborts the task;
+//!   the network never writes into memory that its owner has taken back.
 //! - **A dropped future** aborts its request, or closes the session that was being opened. A transfer of several
-//!   requests ([`Disk::write`]) may then be done in part. A session whose [`close`](Session::close) is dropped closes all the same.
-//! - **The event loop** ends with its last handle, or when a completion or a listener panics. What waits for it then ends with
-//!   [`Error::Closed`].
-//! - **Time:** a request that takes longer than [`Options::request_timeout`] is aborted (ABORT TASK, then LOGICAL UNIT RESET,
-//!   then a new connection) and ends with [`Error::TimedOut`].
+//!   requests ([`Disk::write`]) may then be done in part. A session whose [`close`](Session::close) is dropped closes
+//!   all the same.
+//! - **The event loop** ends with its last handle, or when a completion or a listener panics. What waits for it then
+//!   ends with [`Error::Closed`].
+//! - **Time:** a request that takes longer than [`Options::request_timeout`] is aborted (ABORT TASK, then LOGICAL UNIT
+//!   RESET, then a new connection) and ends with [`Error::TimedOut`].
 //! - **Loss:** a lost connection is replaced for as long as [`Options::reconnect_for`]; requests that may run twice
-//!   ([`Repeat::Always`]) are sent again in their order, others end with [`Error::InDoubt`]. A target that restarts may have
-//!   lost writes that were acknowledged and not flushed: write what must be there with FUA, or [`Disk::flush`] it, and compare
-//!   [`Disk::power_ons`]. `RemoteStore` does so: its flush fails with [`Error::CacheLost`] when such writes are in doubt.
-//! - **Short transfers:** GOOD status with a residual ends the operations of [`Disk`] and `RemoteStore` with [`Error::Short`] or
-//!   [`Error::Excess`]. A raw command ends well; [`Outcome::check_whole`] tells.
-//! - **A target that breaks the rules** ends the session with [`Error::Session`], which names the rule. Nothing is sent to it
-//!   again.
+//!   ([`Repeat::Always`]) are sent again in their order, others end with [`Error::InDoubt`]. A target that restarts may
+//!   have lost writes that were acknowledged and not flushed: write what must be there with FUA, or [`Disk::flush`] it,
+//!   and compare [`Disk::power_ons`]. `RemoteStore` does so: its flush fails with [`Error::CacheLost`] when such writes
+//!   are in doubt.
+//! - **Short transfers:** GOOD status with a residual ends the operations of [`Disk`] and `RemoteStore` with
+//!   [`Error::Short`] or [`Error::Excess`]. A raw command ends well; [`Outcome::check_whole`] tells.
+//! - **A target that breaks the rules** ends the session with [`Error::Session`], which names the rule. Nothing is sent
+//!   to it again.
 
 #![forbid(unsafe_code)]
 

@@ -36,7 +36,7 @@ pub(crate) const MAX_REPEATS: u32 = 16;
 /// [`MAX_BUSY_PAUSE`].
 pub(crate) const FIRST_BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// See [`FIRST_BUSY_PAUSE`].
+/// The longest pause after a busy status: see [`FIRST_BUSY_PAUSE`].
 pub(crate) const MAX_BUSY_PAUSE: Duration = Duration::from_secs(2);
 
 /// The longest pause that a target may ask for with a status qualifier.
@@ -45,7 +45,7 @@ pub(crate) const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The first pause before a new connection is tried; it doubles up to [`MAX_RECONNECT_PAUSE`].
 pub(crate) const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// See [`FIRST_RECONNECT_PAUSE`].
+/// The longest pause before a login: see [`FIRST_RECONNECT_PAUSE`].
 pub(crate) const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(5);
 
 /// A connection that was logged in for this long has proved itself, even if it was idle. Shorter ones count as failures, so that a

@@ -24,7 +24,7 @@ pub struct SteppedLoop {
 
 /// An attempt to connect, which its owner ends one way or the other.
 pub struct Dial {
-    /// Where to.
+    /// The portal to dial.
     pub portal: Portal,
     report: Report,
 }

@@ -46,7 +46,7 @@ pub enum DatagramPlace {
 pub struct TargetConfig {
     /// The device with its logical units. Its name is the iSCSI name.
     pub device: Arc<TargetDevice>,
-    /// TargetAlias.
+    /// The value of TargetAlias.
     pub alias: Option<String>,
     /// How initiators prove themselves.
     pub authentication: Authentication,

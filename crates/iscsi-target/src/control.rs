@@ -52,7 +52,7 @@ pub struct Listening {
 
 /// A logical unit whose store grows, or gets shorter.
 pub struct Growth {
-    /// Which unit.
+    /// The unit.
     pub unit: Arc<LogicalUnit>,
     /// Lets its store serve the new length. Called on the server's thread, so it must not wait for anything.
     pub grow: Box<dyn FnOnce() + Send>,

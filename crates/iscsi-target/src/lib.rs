@@ -5,15 +5,15 @@
 //! The crates below know nothing of each other: `reactor` moves bytes, `session` speaks iSCSI, `device` speaks SCSI,
 //! `store` keeps blocks. This crate passes the results of one to the next.
 //!
-//! [`Server::bind`] opens the portals, [`Server::run`] serves until a [`Stopper`] asks for an orderly end: initiators are
-//! asked to log out, running tasks end, stores are flushed.
+//! [`Server::bind`] opens the portals. [`Server::run`] serves until a [`Stopper`] asks for an orderly end: initiators
+//! log out, running tasks end, stores are flushed.
 //!
 //! [`Control`] changes what is served while it runs.
 //!
 //! # Embedding
 //!
-//! This crate is the only dependency that a program needs to serve disks of its own. It implements [`store::Store`], or takes
-//! [`store::FileStore`] or [`store::MemoryStore`], and puts it below a [`LogicalUnit`] of a [`TargetDevice`]:
+//! This crate is the only dependency that a program needs to serve disks of its own. It implements [`store::Store`], or
+//! takes [`store::FileStore`] or [`store::MemoryStore`], and puts it below a [`LogicalUnit`] of a [`TargetDevice`]:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -35,15 +35,16 @@
 //!
 //! # A command's way
 //!
-//! Bytes from a socket go to the connection's state machine. A command that comes out of it becomes a device task. The task
-//! asks for one thing after the other: a buffer (from the pool, or it waits), the command's data (from the connection), a
-//! request to the store (which ends through the completion queue, on whatever thread). Its response goes back to the
-//! connection, and from there to the socket. All of this happens on the reactor's thread; only stores use others.
+//! Bytes from a socket go to the connection's state machine, whose commands become device tasks. A task asks for one
+//! thing after the other: a buffer from the pool, the command's data from the connection, and a request to the store,
+//! which ends through the completion queue on any thread. Its response goes back to the connection, and from there to
+//! the socket. All of this happens on the reactor's thread; only stores use others.
 //!
 //! # Cores
 //!
-//! [`ServerConfig::cores`] event loops run on as many threads. Each has sessions, tasks, buffers and timers of its own; a session
-//! lives on one of them with all its connections. The few things that concern several travel as messages (`core::mesh`).
+//! [`ServerConfig::cores`] event loops run on as many threads. Each has sessions, tasks, buffers and timers of its own;
+//! a session lives on one of them with all its connections. The few things that concern several travel as messages
+//! (`core::mesh`).
 
 #![forbid(unsafe_code)]
 

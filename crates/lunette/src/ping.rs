@@ -23,7 +23,7 @@ refuses, 6 an answer did not come, 7 an answer differs.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     remote: Remote,
-    /// How many
+    /// Number of pings
     #[arg(long, short = 'c', default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,
     /// Milliseconds between two

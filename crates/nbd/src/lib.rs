@@ -13,13 +13,13 @@
 //!
 //! A connection has two threads. The reading thread parses the header ([`wire`]), and `Export::plan` turns it into a
 //! store's request or an error. Before any memory is taken the connection's `Window` must have room; otherwise reading
-//! stops until replies have been written. Requests that have come together are submitted in one [turn](lunette_reactor::Turn),
-//! so that a store with a thread of its own is woken once for all of them. The store ends the request on any thread and puts the reply into the
-//! `Outbox`. The writing thread is woken once for all replies of a turn, and sends all that are there together. Replies may overtake each
-//! other, as the protocol allows.
+//! stops until replies have been written. Requests that come together are submitted in one
+//! [turn](lunette_reactor::Turn), which wakes a store with its own thread only once. The store ends the request on any
+//! thread and puts the reply into the `Outbox`. The writing thread is woken once for all replies of a turn, and sends
+//! all that are there together. Replies may overtake each other, as the protocol allows.
 //!
-//! A store that [answers at once](lunette_store::Store::answers_at_once) does so on the reading thread, which sends such replies before it waits, as
-//! far as the socket takes them: from request to reply no other thread is woken.
+//! A store that [answers at once](lunette_store::Store::answers_at_once) does so on the reading thread. That thread
+//! sends such replies before it waits, as far as the socket takes them. No other thread is woken from request to reply.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -78,7 +78,7 @@ pub mod command {
     pub const BLOCK_STATUS: u16 = 7;
 }
 
-/// Command flags.
+/// The flags of commands.
 pub mod flag {
     #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
     pub const FUA: u16 = 1 << 0;

@@ -64,7 +64,7 @@ pub enum Placement {
 /// The sizes of a parity group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
-    /// Data EDUs.
+    /// The number of data EDUs in a group.
     pub data: u16,
     /// Parity EDUs: as many damaged EDUs of the group can be repaired.
     pub parity: u16,

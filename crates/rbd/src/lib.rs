@@ -5,8 +5,8 @@
 //! [`RbdStore`] is an open image and a [`Store`](lunette_store::Store); [`RbdUrl`] is its name, as users write it. The
 //! crate knows nothing of SCSI or NBD.
 //!
-//! librados and librbd are loaded when the first image is opened, so that a machine without Ceph needs neither. All unsafe code is in `librbd`, which puts
-//! handles around them that are safe to use.
+//! librados and librbd are loaded when the first image is opened, so that a machine without Ceph needs neither. All
+//! unsafe code is in `librbd`, which puts handles around them that are safe to use.
 //!
 //! ```no_run
 //! use lunette_buffer::Pool;
@@ -23,12 +23,13 @@
 //!
 //! # The life of a request
 //!
-//! A request becomes a job, which librbd gets at once, or when there is room among the [`MAX_REQUESTS`](limits::MAX_REQUESTS). librbd ends it on a thread of its
-//! own, where the request's completion is called, and a job that has waited begins. A job has its buffer and a counted reference to the image: both
-//! live until librbd is done with them, also when the store is dropped before. What librbd offers only as calls that wait (the allocation, the length) a thread of the
-//! store does, one after the other.
+//! A request becomes a job. librbd gets the job at once, or when there is room among the
+//! [`MAX_REQUESTS`](limits::MAX_REQUESTS). librbd ends it on a thread of its own, which calls the request's completion
+//! and begins a waiting job. A job has its buffer and a counted reference to the image. Both live until librbd is done
+//! with them, even when the store is dropped before. A thread of the store makes the calls that librbd offers only as
+//! waiting ones (allocation, length), one after the other.
 //!
-//! While the cluster does not answer, requests wait. Nothing else does: no call to the store waits for the cluster, except those that say so.
+//! While the cluster does not answer, requests wait. No call to the store does, except those that say so.
 //!
 
 //! [`Gateway`] drives the machine of `lunette-gateway`, by which several processes offer one image.

@@ -142,7 +142,7 @@ fn run(reactor: &mut Reactor, end: &mut End) -> Duration {
     now().saturating_sub(before)
 }
 
-/// `None`: TCP.
+/// Measures the transfer of messages; without offloads, over TCP.
 fn measure(io: IoBackend, len: usize, offloads: Option<Offloads>, wanted: &str) -> Result<(), std::io::Error> {
     let name = offloads.map_or("TCP".into(), |offloads| format!("offloads {offloads:?}"));
     let name = format!("{:<9} {len:>5} {name:<13}", io.to_string());

@@ -20,27 +20,27 @@ pub struct FileRequest {
 pub enum FileCall {
     /// pread(2), of as much as the buffer holds. What the system has in memory is copied in the call that hands it in.
     Read {
-        /// File offset.
+        /// The offset in the file.
         offset: u64,
-        /// Destination.
+        /// The destination buffer.
         into: Buffer,
     },
     /// pwrite(2), of all of the buffer.
     Write {
-        /// File offset.
+        /// The offset in the file.
         offset: u64,
-        /// Source.
+        /// The source buffer.
         from: Buffer,
     },
     /// fallocate(2): makes a range read as zero, and keeps the length of the file.
     Zero {
-        /// File offset.
+        /// The offset in the file.
         offset: u64,
         /// How many bytes.
         len: u64,
         /// Free the space (`FALLOC_FL_PUNCH_HOLE`) or keep it (`FALLOC_FL_ZERO_RANGE`).
         punch: bool,
     },
-    /// fdatasync(2).
+    /// A flush by fdatasync(2).
     Sync,
 }

@@ -7,14 +7,14 @@
 //!
 //! # The contract
 //!
-//! The seam is written in completions, not in readiness: the handler says where bytes should go and which bytes may leave,
-//! and is told how many did. Behind it runs epoll or io_uring ([`IoBackend`]); a handler cannot tell which.
+//! The seam is completions, not readiness: the handler says where bytes should go and which bytes may leave, and learns
+//! how many did. Behind it runs epoll or io_uring ([`IoBackend`]); a handler cannot tell which.
 //!
 //! A [`Reactor`] turns in *batches*. One batch is:
 //!
 //! 1. wait for events, a [`Waker`] or the next timeout; nothing wakes an idle reactor;
-//! 2. accept connections, receive bytes and datagrams, and end requests on files: [`Handler::accepted`], [`Handler::direct`],
-//!    [`Handler::received`], [`Handler::datagrams`], [`Handler::file_done`];
+//! 2. accept connections, receive bytes and datagrams, and end requests on files: [`Handler::accepted`],
+//!    [`Handler::direct`], [`Handler::received`], [`Handler::datagrams`], [`Handler::file_done`];
 //! 3. [`Handler::woken`] when a waker was used, [`Handler::timeout`] when one is due;
 //! 4. [`Handler::batch_end`];
 //! 5. for each connection marked by [`Context::send`]: [`Handler::gather`], one vectored send, [`Handler::sent`], until
@@ -27,26 +27,28 @@
 //! What one socket may receive or send per batch is bounded, so none starves another. An idle socket
 //! holds no memory: bytes are received into buffers of the reactor, or where [`Handler::direct`] says.
 //!
-//! A [`ConnectionId`] or [`DatagramSocketId`] is never given out twice. Calls with the id of a socket that is gone do nothing.
+//! A [`ConnectionId`] or [`DatagramSocketId`] is never given out twice. Calls with the id of a socket that is gone do
+//! nothing.
 //!
 //! # Datagrams
 //!
-//! [`Context::bind_udp`] and [`Context::connect_udp`] open sockets of UDP, [`Context::bind_ethernet`] opens one on an interface, below IP.
-//! All have the same calls:
+//! [`Context::bind_udp`] and [`Context::connect_udp`] open sockets of UDP, [`Context::bind_ethernet`] opens one on an
+//! interface, below IP. All have the same calls:
 //!
-//! - [`Handler::datagrams`] gets all that one call into the system brought, in the order in which it came. The bytes lie in a buffer of the
-//!   reactor and may be changed there, to be decrypted in place. Each datagram has its [`DatagramPath`], on which an answer takes the
-//!   same way back.
-//! - [`Handler::gather_datagrams`] appends datagrams to a [`DatagramList`], each as slices that are not copied. Neighbours of equal length
-//!   on one path pass the system as one, if it can ([`Offloads`]).
+//! - [`Handler::datagrams`] gets all that one call into the system brought, in the order in which it came. The bytes
+//!   lie in a buffer of the reactor and may be changed there, to be decrypted in place. Each datagram has its
+//!   [`DatagramPath`], on which an answer takes the same way back.
+//! - [`Handler::gather_datagrams`] appends datagrams to a [`DatagramList`], each as slices that are not copied.
+//!   Neighbours of equal length on one path pass the system as one, if it can ([`Offloads`]).
 //! - A datagram is sent or it has [failed](DatagramFailure). A failure ends neither the socket nor the list.
 //!
-//! UDP is sent with "don't fragment" and without regard to what the system believes of the path's MTU (`IP_PMTUDISC_PROBE` of ip(7)),
-//! and with ECT(0) in the ECN field: the handler finds the MTU, for which [`interface_mtu`] is a beginning, and answers to congestion.
+//! UDP is sent with "don't fragment", regardless of the system's idea of the path's MTU (`IP_PMTUDISC_PROBE` of ip(7)),
+//! and with ECT(0) in the ECN field. The handler finds the MTU, beginning with [`interface_mtu`], and reacts to
+//! congestion.
 //!
-//! On Ethernet a datagram is the payload of one frame of EtherType 0x88B5. There are no ports, so every such socket of an interface
-//! gets every frame for it; there are no offloads and no ECN. A frame that is shorter than Ethernet allows comes with the padding that a
-//! network card has added.
+//! On Ethernet a datagram is the payload of one frame of EtherType 0x88B5. There are no ports, so every such socket of
+//! an interface gets every frame for it; there are no offloads and no ECN. A frame that is shorter than Ethernet allows
+//! comes with the padding that a network card has added.
 //!
 //! # An echo server
 //!

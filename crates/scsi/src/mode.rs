@@ -19,7 +19,7 @@ impl PageCode {
     pub const POWER_CONDITION: Self = Self(0x1a);
     /// Informational Exceptions Control.
     pub const INFORMATIONAL_EXCEPTIONS: Self = Self(0x1c);
-    /// All pages.
+    /// The code for all pages.
     pub const ALL: Self = Self(0x3f);
 }
 

@@ -97,12 +97,12 @@ pub fn inquiry(page: Option<crate::vpd::PageCode>, allocation_len: u16) -> CdbBy
     padded(&[OpCode::INQUIRY.0, evpd, code, high, low])
 }
 
-/// READ CAPACITY(10).
+/// The CDB of READ CAPACITY(10).
 pub fn read_capacity_10() -> CdbBytes {
     padded(&[OpCode::READ_CAPACITY_10.0])
 }
 
-/// READ CAPACITY(16).
+/// The CDB of READ CAPACITY(16).
 pub fn read_capacity_16(allocation_len: u32) -> CdbBytes {
     service_action_in(ServiceAction::READ_CAPACITY_16, 0, allocation_len)
 }

@@ -151,7 +151,7 @@ impl SenseData {
         Self { field: Some(field), ..Self::illegal_request(code) }
     }
 
-    /// Adds INFORMATION.
+    /// Adds the INFORMATION field.
     #[must_use]
     pub const fn with_information(self, information: u64) -> Self {
         Self { information: Some(information), ..self }

@@ -66,7 +66,7 @@ impl fmt::Debug for Secret {
 /// A name and its secret.
 #[derive(Debug, Clone)]
 pub struct Credentials {
-    /// CHAP_N.
+    /// The name in CHAP_N.
     pub user: String,
     /// The secret behind the response.
     pub secret: Secret,
@@ -78,7 +78,7 @@ pub enum Authentication {
     /// Anyone may log in.
     #[default]
     None,
-    /// CHAP.
+    /// The initiator has to prove its identity by CHAP.
     Chap {
         /// The users that may log in.
         initiators: Vec<Credentials>,

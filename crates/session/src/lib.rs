@@ -11,14 +11,16 @@
 //! A [`iscsi_target::LoginConnection`] takes bytes and gives events and bytes. When its login has passed, it enters a
 //! [`iscsi_target::Session`], which owns it from then on as a [`iscsi_target::Connection`]:
 //!
-//! - **bytes in:** [`iscsi_target::Session::next_event`] consumes bytes from the front of the slice it is given and stops at
-//!   every event, because an event may decide where the following bytes belong. Call it until it returns `None`. If bytes are
-//!   left over then, the connection waits for the caller (a buffer, a decision, or room in its outbox):
-//!   [`iscsi_target::Connection::hold`] them and stop reading from the socket while [`iscsi_target::Connection::wants_input`] is false.
-//!   A large data segment can skip that way: [`iscsi_target::Connection::direct`] is the place it should be received into.
+//! - **bytes in:** [`iscsi_target::Session::next_event`] consumes bytes from the front of the slice it is given and
+//!   stops at every event, because an event may decide where the following bytes belong. Call it until it returns
+//!   `None`. If bytes are left over then, the connection waits for the caller (a buffer, a decision, or room in its
+//!   outbox): [`iscsi_target::Connection::hold`] them and stop reading from the socket while
+//!   [`iscsi_target::Connection::wants_input`] is false. A large data segment can skip that way:
+//!   [`iscsi_target::Connection::direct`] is the place it should be received into.
 //! - **bytes out:** [`iscsi_target::Connection::slices`] are ready to be sent, in order; report with
 //!   [`iscsi_target::Connection::sent`].
-//! - **time:** [`iscsi_target::Session::next_timeout`] says when [`iscsi_target::ConnectionMut::time_has_come`] wants to be called.
+//! - **time:** [`iscsi_target::Session::next_timeout`] says when [`iscsi_target::ConnectionMut::time_has_come`] wants
+//!   to be called.
 //!
 //! After each call that changes the machine, drain events and bytes before the next one.
 //!
@@ -27,14 +29,15 @@
 //! # Many connections, one session
 //!
 //! What belongs to the session (CmdSN order and window, its parameters, its name) is in [`iscsi_target::Session`] and
-//! [`iscsi_initiator::Session`], which own their connections. What belongs to a connection (StatSN, the PDU stream) is in the
-//! connection.
+//! [`iscsi_initiator::Session`], which own their connections. What belongs to a connection (StatSN, the PDU stream) is
+//! in the connection.
 //!
-//! The target's session decides what its connections have to do with each other: the order of commands, response fences, task
-//! management over several connections, which connections end together, and with ErrorRecoveryLevel 2 (RFC 7143 sections 7.1.4.3
-//! and 7.2.2) the tasks that outlive the connection that brought them. The driver does what its [`iscsi_target::Event`]s say, and
-//! then asks the connections that the session has [touched](iscsi_target::Session::take_touched) for theirs. What a driver has to
-//! answer comes with a ticket, which the answer consumes. It tells the session of what happens outside:
+//! The target's session decides everything between its connections: the order of commands, response fences, task
+//! management over several connections, and which connections end together. With ErrorRecoveryLevel 2 (RFC 7143
+//! sections 7.1.4.3 and 7.2.2) it also keeps the tasks that outlive their connection. The driver does what its
+//! [`iscsi_target::Event`]s say, and then asks the connections that the session has
+//! [touched](iscsi_target::Session::take_touched) for theirs. What a driver has to answer comes with a ticket, which
+//! the answer consumes. It tells the session of what happens outside:
 //!
 //! | outside | the driver calls |
 //! |---|---|
@@ -47,7 +50,8 @@
 //!
 //! # A driver
 //!
-//! The target's side without its sockets: what is done with bytes that have come. Its device knows commands without data only.
+//! The target's side without its sockets: what is done with bytes that have come. Its device knows commands without
+//! data only.
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -120,9 +124,10 @@
 //!
 //! # Tasks and transport
 //!
-//! Of the target's side, `iscsi_target::tasks` is what any transport would need: tasks, the data that they collect, and the order of
-//! commands. `iscsi_target::transport`, with the crate's `receiver`, `outbox` and `markers`, is what TCP needs: PDUs, digests, StatSN, and
-//! what is kept to be sent again. Tasks import nothing of the transport. `iscsi_target::full_feature` and `connection` join the two.
+//! Of the target's side, `iscsi_target::tasks` is what any transport would need: tasks, the data that they collect, and
+//! the order of commands. `iscsi_target::transport`, with the crate's `receiver`, `outbox` and `markers`, is what TCP
+//! needs: PDUs, digests, StatSN, and what is kept to be sent again. Tasks import nothing of the transport.
+//! `iscsi_target::full_feature` and `connection` join the two.
 
 #![forbid(unsafe_code)]
 

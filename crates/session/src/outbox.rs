@@ -24,7 +24,7 @@ pub(crate) struct Part {
     pub(crate) head_len: u32,
     pub(crate) segment: Payload,
     pub(crate) tail_len: u8,
-    /// See [`OutgoingPdu::block_len`].
+    /// The block length, as in [`OutgoingPdu::block_len`].
     block_len: u16,
     /// PDUs that end with it: none when another part of the same PDU follows.
     pub(crate) ended_pdus: u16,

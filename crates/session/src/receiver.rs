@@ -1,7 +1,7 @@
 //! The byte stream, cut into headers and data segments.
 //!
-//! A header is collected (it is short); a data segment is not: its bytes go straight to the place that the header's owner
-//! names, digested on the way, so no PDU is ever held as a whole.
+//! A header is collected (it is short); a data segment is not: its bytes go straight to the place that the header's
+//! owner names, digested on the way, so no PDU is ever held as a whole.
 
 use lunette_crc32c::{Crc32c, crc32c, from_wire};
 use lunette_pdu::{BHS_LEN, Bhs, DIGEST_LEN, MAX_AHS_LEN, pad_len};
@@ -102,7 +102,7 @@ impl Receiver {
         self.max_segment_len = max_segment_len as usize;
     }
 
-    /// Segments of the headers that come may be so long.
+    /// Sets the longest data segment accepted from the next header on.
     pub(crate) fn limit_segments(&mut self, max_segment_len: u32) {
         self.max_segment_len = max_segment_len as usize;
     }
@@ -154,7 +154,8 @@ impl Receiver {
         self.traffic.copied(data_len, false);
     }
 
-    /// The PDU at the front of `input`, if it begins there and its header is here. Nothing is taken: [`header`](Self::header) may still be asked.
+    /// The PDU at the front of `input`, if it begins there and its header is here. Nothing is taken:
+    /// [`header`](Self::header) may still be asked.
     #[inline]
     pub(crate) fn front_pdu<'a>(&self, input: &'a [u8]) -> Option<FrontPdu<'a>> {
         let head_len = BHS_LEN + if self.header_digest { DIGEST_LEN } else { 0 };
@@ -172,8 +173,8 @@ impl Receiver {
         (bhs.ahs_len() == 0).then_some(FrontPdu { head, segment, rest })
     }
 
-    /// Takes a PDU from the front of `input`, as [`header`](Self::header) takes its header. If it is not whole, its data segment is received by
-    /// [`data`](Self::data), else by [`whole_data`](Self::whole_data).
+    /// Takes a PDU from the front of `input`, as [`header`](Self::header) takes its header. If it is not whole, its
+    /// data segment is received by [`data`](Self::data), else by [`whole_data`](Self::whole_data).
     #[inline]
     pub(crate) fn take_front<'a>(&mut self, pdu: &FrontPdu<'a>, input: &mut &'a [u8]) -> Result<(), FrameError> {
         *input = pdu.rest;
@@ -237,9 +238,9 @@ impl Receiver {
         self.digest = Crc32c::new();
     }
 
-    /// Takes bytes of the data segment from the front of `input`. The segment's first bytes go to `place`; what does not fit
-    /// there is digested and dropped. True when the segment is complete and verified. The next header follows then, and after a
-    /// wrong data digest, too.
+    /// Takes bytes of the data segment from the front of `input`. The segment's first bytes go to `place`; what does
+    /// not fit there is digested and dropped. True when the segment is complete and verified. The next header follows
+    /// then, and after a wrong data digest, too.
     #[expect(clippy::inline_always, reason = "a call would cost a tenth of it")]
     #[inline(always)]
     pub(crate) fn data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
@@ -259,8 +260,8 @@ impl Receiver {
         Ok(true)
     }
 
-    /// The part of `place` that the rest of this segment can be received into without passing through `input`, when that is
-    /// worth a receive of its own.
+    /// The part of `place` that the rest of this segment can be received into without passing through `input`, when
+    /// that is worth a receive of its own.
     pub(crate) fn direct<'a>(&self, place: &'a mut [u8]) -> Option<&'a mut [u8]> {
         if self.stage != Stage::Data {
             return None;
@@ -285,8 +286,8 @@ impl Receiver {
         self.segment_filled
     }
 
-    /// The next `len` bytes of the data segment are in their place already. False when the segment has not as many left, or when they had to be
-    /// digested.
+    /// The next `len` bytes of the data segment are in their place already. False when the segment has not as many
+    /// left, or when they had to be digested.
     pub(crate) fn skip_placed(&mut self, len: usize) -> bool {
         let left = self.bhs().data_segment_len().saturating_sub(self.segment_filled);
         let fits = self.stage == Stage::Data && !self.data_digest && len <= left;
@@ -401,7 +402,8 @@ fn take<'a>(input: &mut &'a [u8], at_most: usize) -> &'a [u8] {
     taken
 }
 
-/// A fuzzer cannot guess digests; it sees through them. One is wrong to it, too.
+/// Under `cfg(fuzzing)` every digest matches except all-ones, so fuzzers reach the code behind the check and its
+/// failure path.
 fn matches(computed: u32, wire: &[u8]) -> bool {
     (cfg!(fuzzing) && wire != [0xff; DIGEST_LEN])
         || <[u8; DIGEST_LEN]>::try_from(wire).is_ok_and(|wire| from_wire(wire) == computed)

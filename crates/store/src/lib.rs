@@ -7,21 +7,20 @@
 //!
 //! # Contract
 //!
-//! A request is *submitted* with a [`Completion`] and ends exactly once through it, on any thread, perhaps before `submit`
-//! returns. A store does not block the caller: file operations go to the [`FileIo`] that the caller passes, because only the
-//! caller knows whether that is a pool of threads or a ring.
+//! A request is *submitted* with a [`Completion`] and ends exactly once through it, on any thread, perhaps before
+//! `submit` returns. A store does not block the caller. File operations go to the [`FileIo`] that the caller passes, a
+//! pool of threads or a ring.
 //!
 //! - The caller checks a range against the geometry. A store checks it again, and answers [`StoreError::OutOfRange`].
 //! - Every later read sees an acknowledged write.
-//! - An acknowledged flush, or write with `fua`, is on stable storage. A power cut may lose other acknowledged writes when
-//!   [`Capabilities::volatile_cache`] says so, and never otherwise.
+//! - An acknowledged flush, or write with `fua`, is on stable storage. A power cut may lose other acknowledged writes
+//!   when [`Capabilities::volatile_cache`] says so, and never otherwise.
 //! - After a flush has failed, every later flush and write with `fua` fails, until the store is opened again.
-//! - Requests that overlap in time may run in any order. A caller that needs an order waits for the first request to end
-//!   before it submits the second.
+//! - Requests that overlap in time may run in any order. A caller that needs an order waits for the first request to
+//!   end before it submits the second.
 //!
-//! A store that has bytes in memory may lend them to a read that
-//! [allows](lunette_buffer::Buffer::allow_loan) it, instead of copying them. Lent bytes do not change while they are held,
-//! whatever is written later.
+//! A store that has bytes in memory may lend them to a read that [allows](lunette_buffer::Buffer::allow_loan) it,
+//! instead of copying them. Lent bytes do not change while they are held, whatever is written later.
 //!
 //! Filters implement the same trait over another store, so a test can stack delays, faults and traces.
 //!
@@ -97,27 +96,30 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Whether [`submit`](Self::submit) makes use of the `FileIo` that it is given. To a store that does not, a request may be submitted later, where the
-    /// submitter's is no longer at hand.
+    /// Whether [`submit`](Self::submit) makes use of the `FileIo` that it is given. To a store that does not, a request
+    /// may be submitted later, where the submitter's is no longer at hand.
     fn needs_file_io(&self) -> bool {
         true
     }
 
-    /// Whether [`read_at_once`](Self::read_at_once), or [`write_at_once`](Self::write_at_once), may do something, so that it is worth to try it first.
+    /// Whether [`read_at_once`](Self::read_at_once), or [`write_at_once`](Self::write_at_once), may do something, so
+    /// that it is worth to try it first.
     fn answers_at_once(&self, kind: OpKind) -> bool {
         let _ = kind;
         false
     }
 
-    /// Fills `into` from `offset` within the call. When that is not possible, the result is false and the bytes of `into` are unspecified; a request may
-    /// be submitted then. A store that has failed says why in the outcome of that request.
+    /// Fills `into` from `offset` within the call. When that is not possible, the result is false and the bytes of
+    /// `into` are unspecified; a request may be submitted then. A store that has failed says why in the outcome of that
+    /// request.
     fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
         let _ = (offset, into);
         false
     }
 
-    /// Writes `from` at `offset` within the call, with `fua` to stable storage. When that is not possible, the result is false and the bytes at `offset`
-    /// are the old ones, the new ones, or some of each; a request may be submitted then.
+    /// Writes `from` at `offset` within the call, with `fua` to stable storage. When that is not possible, the result
+    /// is false and the bytes at `offset` are the old ones, the new ones, or some of each; a request may be submitted
+    /// then.
     fn write_at_once(&self, offset: u64, from: &[u8], fua: bool) -> bool {
         let _ = (offset, from, fua);
         false

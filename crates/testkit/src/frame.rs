@@ -8,9 +8,9 @@ use lunette_pdu::{BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, TargetPdu, pad_len};
 /// The digests that a connection has negotiated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Format {
-    /// HeaderDigest=CRC32C.
+    /// Whether HeaderDigest=CRC32C was negotiated.
     pub header_digest: bool,
-    /// DataDigest=CRC32C.
+    /// Whether DataDigest=CRC32C was negotiated.
     pub data_digest: bool,
 }
 

@@ -18,13 +18,14 @@
 //! as long as that is less than each of the limits that do not depend on `W`:
 //!
 //! - the **line**: its rate, less what headers of iSCSI, TCP and IP take of it;
-//! - **TCP**: what the buffers of the sockets, and the congestion window under loss, let be on the way in one round trip, times the
+//! - **TCP**: the bytes that socket buffers and the congestion window under loss allow in one round trip, times the
 //!   number of connections;
 //! - the **target**: the commands that it answers in a second.
 //!
-//! `trips` is 1 for reads and for writes whose data is all unsolicited. Each round of R2Ts adds 1: a round asks for at most
-//! MaxBurstLength × MaxOutstandingR2T bytes (RFC 7143 sections 13.13 and 13.17). A target sends the first R2T when the command arrives, so
-//! up to a round trip of it passes while the unsolicited data is on the line, and does not count. [`predict`] computes it and names the limit that holds.
+//! `trips` is 1 for reads and for writes whose data is all unsolicited. Each round of R2Ts adds 1: a round asks for at
+//! most MaxBurstLength × MaxOutstandingR2T bytes (RFC 7143 sections 13.13 and 13.17). A target sends the first R2T when
+//! the command arrives. Up to a round trip of it passes while the unsolicited data is on the line, and does not count.
+//! [`predict`] computes it and names the limit that holds.
 //!
 //! # Example
 //!

@@ -20,7 +20,7 @@ pub(crate) enum What {
     Write {
         fua: bool,
     },
-    /// Make holes.
+    /// The quanta become holes.
     Holes {
         fua: bool,
         /// Whether the unit is to free the space of a native volume by an unmap rather than zero it.

@@ -33,7 +33,7 @@ pub const MAX_BAD: usize = 1000;
 pub enum Verdict {
     /// The unit failed to read it.
     Unreadable,
-    /// Wrong CRC.
+    /// The CRC is wrong.
     Damaged,
     /// All zeroes in a volume without holes.
     Hole,

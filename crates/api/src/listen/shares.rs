@@ -34,7 +34,7 @@ struct Stranger {
     id: u64,
     source: IpAddr,
     since: Instant,
-    /// Ends it.
+    /// The signal that ends the connection.
     end: Arc<Notify>,
 }
 

@@ -1,4 +1,4 @@
-//! Targets.
+//! The pages of targets.
 
 use axum::extract::{Path, Query, State};
 use lunette_api::edits::Part;

@@ -129,7 +129,7 @@ impl Fake {
         sessions.len() < before
     }
 
-    /// Something happens.
+    /// Sends an event to all readers.
     pub(crate) fn happen(&self) {
         self.events.send(Event {
             kind: "change".into(),

@@ -15,7 +15,7 @@ use crate::{Entropy, Role};
 /// The answer of a server to a datagram that belongs to no association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing.
+    /// No answer: the datagram is dropped.
     Drop,
     /// Another Initial is wanted, with this token. The server keeps nothing.
     Retry([u8; RETRY_LEN]),

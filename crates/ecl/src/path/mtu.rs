@@ -225,7 +225,7 @@ fn bounded(len: usize) -> usize {
 /// [`MIN_DATAGRAM_LEN`]; of a long one that was lost is suspected that it was too long, until one as long, and sent later, has passed.
 #[derive(Debug, Default)]
 struct BlackHole {
-    /// Suspects.
+    /// Lost long packets, which suggest a black hole.
     lost: usize,
     /// The number of the first one.
     first: u64,

@@ -19,7 +19,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// None yet.
+    /// A counter without probes yet.
     pub const fn new(now: Time) -> Self {
         Self { count: 0, last_at: now, silent_since: now }
     }

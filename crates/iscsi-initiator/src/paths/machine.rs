@@ -2,23 +2,25 @@
 //!
 //! The rules:
 //!
-//! - A request goes over a path in the best access state (active/optimized before active/non-optimized) with the fewest requests under
-//!   way; equal paths take turns.
+//! - A request goes over a path in the best access state (active/optimized before active/non-optimized) with the fewest
+//!   requests under way; equal paths take turns.
 //! - A request that a port in standby or unavailable state refused did not run, and goes over another path.
-//! - A request whose path was lost may have run. [`Repeat::Always`] requests go over another path; all others end in doubt.
-//! - Writes of the same blocks take turns, and wait for copies that a lost path may still carry ([`Claims`]). Such a path is
-//!   *cleared* by a login that reinstates its nexus, which ends its tasks (RFC 7143 section 6.3.5): its own next one, or one through
-//!   another portal of its portal group. When a write waits and there is no such portal, LOGICAL UNIT RESET over another path ends them.
-//! - A write that was given up over a path that is there may still run, too. ABORT TASK SET over that path ends it, when a write waits; a path
-//!   that does not answer that is closed.
-//! - LOGICAL UNIT RESET ends the requests of our other paths as well, and no target says so to those. ABORT TASK SET on each of them makes their
-//!   sessions send again what was ended.
-//! - A new nexus that hears of a power-on carries nothing before another path has shown that its own nexus outlived it; else the power-on
-//!   counts ([`Action::PowerOn`]). A disk that was not written has nothing to lose.
-//! - A path on which no request ends for a while is closed when another path reports that its port does not have the disk any more: what stands between
-//!   that port and the disk may be cut, while the port still answers pings.
-//! - A path that is lost again before it has answered a request is made again later and later. Else a request that each path loses would be sent
-//!   [`MAX_REPEATS`] times within a second.
+//! - A request whose path was lost may have run. [`Repeat::Always`] requests go over another path; all others end in
+//!   doubt.
+//! - Writes of the same blocks take turns, and wait for copies that a lost path may still carry ([`Claims`]). Such a
+//!   path is *cleared* by a login that reinstates its nexus, which ends its tasks (RFC 7143 section 6.3.5): its own
+//!   next one, or one through another portal of its portal group. When a write waits and there is no such portal,
+//!   LOGICAL UNIT RESET over another path ends them.
+//! - A write that was given up over a path that is there may still run, too. ABORT TASK SET over that path ends it,
+//!   when a write waits; a path that does not answer that is closed.
+//! - LOGICAL UNIT RESET ends the requests of our other paths as well, and no target says so to those. ABORT TASK SET on
+//!   each of them makes their sessions send again what was ended.
+//! - A new nexus that hears of a power-on carries nothing before another path has shown that its own nexus outlived it;
+//!   else the power-on counts ([`Action::PowerOn`]). A disk that was not written has nothing to lose.
+//! - A path on which no request ends for a while is closed when another path reports that its port does not have the
+//!   disk any more: what stands between that port and the disk may be cut, while the port still answers pings.
+//! - A path that is lost again before it has answered a request is made again later and later. Else a request that each
+//!   path loses would be sent [`MAX_REPEATS`] times within a second.
 //! - A request ends exactly once.
 
 #[cfg(test)]
@@ -53,7 +55,8 @@ pub(super) enum Action {
     Close { path: usize },
     /// Count a power-on: what the disk had in its cache may be lost.
     PowerOn,
-    /// Have the disk answer any command over `witness`, whose nexus has outlived the power-on that `path` has heard of in this life if it does.
+    /// Send TEST UNIT READY over `witness`. An answer shows that its nexus survived, so the POWER ON of `path` only
+    /// announced a new nexus.
     Testify { path: usize, life: u64, witness: usize },
     /// Ask for the access states of all target port groups.
     AskStates { path: usize },
@@ -132,7 +135,8 @@ struct Path {
     link: Link,
     /// The number of the last login.
     life: u64,
-    /// Attempts to connect, and lives, that have ended since it last proved itself: by a request that was answered, or by a life of [`PROVEN_AFTER`].
+    /// Attempts to connect, and lives, that have ended since it last proved itself: by a request that was answered, or
+    /// by a life of [`PROVEN_AFTER`].
     failures: u32,
     up_since: Time,
     found: Found,
@@ -144,7 +148,8 @@ struct Path {
     /// When it may be cleared over another path.
     clear_at: Time,
     clearing: Option<Clearing>,
-    /// Whether something was lost or given up since the action that clears it was asked for, which may have come before that.
+    /// Whether something was lost or given up since the action that clears it was asked for, which may have come before
+    /// that.
     lost_meanwhile: bool,
     /// Whether a login through another portal could not reinstate its nexus since it was lost.
     is_not_reinstated: bool,
@@ -566,8 +571,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The answer about access states that came over a path, for all groups; `None` if there is none. A path whose state
-    /// cannot be known is tried.
+    /// The answer about access states that came over a path, for all groups; `None` if there is none. A path whose
+    /// state cannot be known is tried.
     pub(super) fn states(&mut self, path: usize, life: u64, groups: Option<&[PortGroup]>, now: Time) {
         if self.paths[path].life != life {
             return;
@@ -585,7 +590,8 @@ impl<T> Machine<T> {
         self.settle(now);
     }
 
-    /// Closes paths that stand still and whose ports, as `witness` has told, do not have the disk any more. Without an active path they may yet answer.
+    /// Closes paths that stand still and whose ports, as `witness` has told, do not have the disk any more. Without an
+    /// active path they may yet answer.
     fn leave_ports_without_disk(&mut self, witness: usize, now: Time) {
         if self.best().is_none() {
             return;
@@ -677,8 +683,8 @@ impl<T> Machine<T> {
         self.check_at = is_waiting.then(|| self.check_at.unwrap_or(now + TIMEOUT_TICK));
     }
 
-    /// Asks paths that are not active for their states: often while a request waits for one, another path stands still, or a group is in transition; seldom
-    /// otherwise.
+    /// Asks paths that are not active for their states: often while a request waits for one, another path stands still,
+    /// or a group is in transition; seldom otherwise.
     fn look_for_active_paths(&mut self, now: Time) {
         for path in 0..self.paths.len() {
             if self.paths[path].is_up() && self.paths[path].rank().is_none() && self.ask_time(path) <= now {

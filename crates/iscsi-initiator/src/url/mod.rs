@@ -56,11 +56,11 @@ pub struct Url {
     pub lun: Option<Lun>,
     /// The values that the login offers.
     pub offer: Offer,
-    /// See [`Options::coalesce`].
+    /// The option [`Options::coalesce`].
     pub coalesce: bool,
-    /// See [`Options::datagrams`].
+    /// The options [`Options::datagrams`].
     pub datagrams: DatagramOptions,
-    /// See [`Options::tcp`].
+    /// The options [`Options::tcp`].
     pub tcp: TcpOptions,
     /// The iSCSI name to log in with, if the URL gives one.
     pub initiator_name: Option<String>,

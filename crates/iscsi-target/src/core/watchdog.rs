@@ -16,7 +16,7 @@ pub(super) const MAX_EVENTS: u32 = 1 << 16;
 /// The consequence of a round that has not settled everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Another round.
+    /// Another round is allowed.
     GoOn,
     /// The next turn.
     Yield,

@@ -19,7 +19,7 @@ const TABLE: [(Cipher, &str, u8); 3] = [
 ];
 
 impl Cipher {
-    /// All ciphers.
+    /// The list of all ciphers.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.into_iter().map(|(cipher, ..)| cipher)
     }

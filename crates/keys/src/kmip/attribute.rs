@@ -21,7 +21,7 @@ pub struct Attribute {
 pub enum AttributeValue {
     /// A name.
     Name(String, NameType),
-    /// Text.
+    /// A text string.
     Text(String),
     /// A number or a mask.
     Integer(i32),

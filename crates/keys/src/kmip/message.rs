@@ -18,7 +18,7 @@ impl Version {
     /// The versions that this crate speaks, the preferred one first.
     pub const SUPPORTED: [Self; 5] = [Self::one(4), Self::one(3), Self::one(2), Self::one(1), Self::one(0)];
 
-    /// KMIP 1.`minor`.
+    /// The version KMIP 1.`minor`.
     pub const fn one(minor: i32) -> Self {
         Self { major: 1, minor }
     }

@@ -36,7 +36,7 @@ const MAX_SEALED_BYTES: usize = 128 << 10;
 /// The secret from which the master key is made.
 #[derive(Debug, Clone, Copy)]
 pub enum Master<'a> {
-    /// 32 bytes.
+    /// A key of 32 bytes.
     Key(&'a Key),
     /// A passphrase, and its cost when the store is new.
     Passphrase(&'a Passphrase, Argon2Cost),

@@ -36,7 +36,7 @@ pub enum Value {
     ByteString(Zeroizing<Vec<u8>>),
     /// Seconds since 1970.
     DateTime(i64),
-    /// Seconds.
+    /// An interval in seconds.
     Interval(u32),
 }
 
@@ -51,7 +51,7 @@ impl Item {
         Self::new(tag, Value::Structure(items))
     }
 
-    /// Text.
+    /// An item with a text string.
     pub fn text(tag: Tag, text: impl Into<String>) -> Self {
         Self::new(tag, Value::TextString(text.into()))
     }
@@ -66,7 +66,7 @@ impl Item {
         Self::new(tag, Value::Integer(value))
     }
 
-    /// Bytes.
+    /// An item with a byte string.
     pub fn bytes(tag: Tag, bytes: impl Into<Vec<u8>>) -> Self {
         Self::new(tag, Value::ByteString(Zeroizing::new(bytes.into())))
     }

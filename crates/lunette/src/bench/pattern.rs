@@ -58,7 +58,7 @@ impl Stamp {
 pub(super) enum Order {
     /// One after the other; the start follows the end.
     Sequential { next: u64 },
-    /// Uniformly random.
+    /// Offsets are uniformly random.
     Random,
 }
 

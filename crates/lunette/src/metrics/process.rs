@@ -11,7 +11,7 @@ pub(crate) struct Process {
     pub(super) virtual_bytes: u64,
     pub(super) open_descriptors: u64,
     pub(super) max_descriptors: Option<u64>,
-    /// Since 1970.
+    /// The start of the process, since 1970.
     pub(super) start_time: Duration,
 }
 

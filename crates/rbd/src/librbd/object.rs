@@ -38,7 +38,8 @@ struct ObjectWatch {
     watcher: *mut Box<dyn Watcher>,
 }
 
-// SAFETY: `watcher` is the only owner of something that is `Send` and `Sync`, and only librados's callbacks use it meanwhile.
+// SAFETY: `watcher` is the only owner of something that is `Send` and `Sync`, and only librados's callbacks use it
+// meanwhile.
 unsafe impl Send for ObjectWatch {}
 
 impl SharedObject {
@@ -63,7 +64,8 @@ impl SharedObject {
         Ok(bytes)
     }
 
-    /// Replaces the bytes if the object begins with `expected`; zeroes stand for what is beyond its end. Whether it did.
+    /// Replaces the bytes if the object begins with `expected`; zeroes stand for what is beyond its end. Whether it
+    /// did.
     pub(crate) fn replace(&self, expected: &[u8], bytes: &[u8]) -> io::Result<bool> {
         let mut compared = 0;
         let code = self.write(|table, operation| {
@@ -110,7 +112,8 @@ impl SharedObject {
         self.create()?;
         self.unwatch();
         let mut watch = ObjectWatch { cookie: 0, watcher: Box::into_raw(Box::new(watcher)) };
-        // SAFETY: the pool is open, the name lives beyond the call, the place for the cookie is ours, and the watcher lives until the watch has ended.
+        // SAFETY: the pool is open, the name lives beyond the call, the place for the cookie is ours, and the watcher
+        // lives until the watch has ended.
         let code = unsafe {
             (self.table.rados_watch3)(
                 self.pool.handle,
@@ -143,7 +146,8 @@ impl SharedObject {
         }
     }
 
-    /// Notifies all that watch the object, and waits until they have acknowledged it, or `timeout` is over: what the acknowledgements say.
+    /// Notifies all that watch the object, and waits until they have acknowledged it, or `timeout` is over: what the
+    /// acknowledgements say.
     pub(crate) fn notify(&self, payload: &[u8], timeout: Duration) -> io::Result<Vec<Vec<u8>>> {
         let (table, mut reply, mut reply_len) = (self.table, null_mut(), 0);
         let len = c_int::try_from(payload.len()).map_err(io::Error::other)?;
@@ -159,7 +163,7 @@ impl SharedObject {
                 &raw mut reply_len,
             )
         };
-        // That not all have answered in time is told by who has.
+        // A timeout is not an error here: the reply lists the watchers that acknowledged.
         let ended = check(code).or_else(|error| match error.raw_os_error() {
             Some(libc::ETIMEDOUT) if !reply.is_null() => Ok(()),
             _ => Err(error),
@@ -204,7 +208,8 @@ impl SharedObject {
         })
     }
 
-    /// Puts a client on the blocklist, for [`BLOCKLIST_S`]. Waits until the monitors have agreed and this connection has the map that says so.
+    /// Puts a client on the blocklist, for [`BLOCKLIST_S`]. Waits until the monitors have agreed and this connection
+    /// has the map that says so.
     pub(crate) fn blocklist(&self, client: &str) -> io::Result<()> {
         // librados 16 writes the time as a text, which the monitors refuse.
         let command = format!(

@@ -153,7 +153,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Sends once.
+    /// Sends with one system call.
     pub(super) fn send(&self, outgoing: &Outgoing<'_>) -> Moved {
         send_by_calls(outgoing, &self.counters)
     }

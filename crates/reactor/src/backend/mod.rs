@@ -78,7 +78,7 @@ pub(crate) enum Poll {
     In,
     /// Room for bytes.
     Out,
-    /// Failure alone.
+    /// Failures alone are polled for.
     Failure,
 }
 

@@ -20,7 +20,7 @@ pub enum DatagramFailure {
     NotSent {
         /// Where it should have gone.
         path: DatagramPath,
-        /// Why.
+        /// The reason of the system.
         error: io::Error,
     },
     /// The network has answered to an earlier datagram of a connected socket ([`io::ErrorKind::ConnectionRefused`] for a port

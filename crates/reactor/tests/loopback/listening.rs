@@ -1,4 +1,4 @@
-//! Listeners.
+//! Tests of listeners.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};

@@ -32,7 +32,7 @@ pub enum SessionError {
     Rejected {
         /// The opcode that the target refused.
         opcode: Opcode,
-        /// Why.
+        /// The reason of the target.
         reason: RejectReason,
     },
     /// A digest is wrong: bytes were damaged on their way (RFC 7143 section 7.8). Another connection may fare better.

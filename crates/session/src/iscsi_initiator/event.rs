@@ -89,7 +89,7 @@ pub enum Event {
     Completed {
         /// With its memory.
         command: Command,
-        /// How.
+        /// The response of the target.
         response: Response,
     },
     /// A command was ended by a task management function, without a response.
@@ -129,7 +129,7 @@ pub enum Event {
     Closed {
         /// The connection.
         cid: Cid,
-        /// Why.
+        /// The reason of the end.
         why: SessionError,
     },
 }

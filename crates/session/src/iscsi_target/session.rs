@@ -25,8 +25,8 @@ use crate::{ProvenSecrets, Time, Timers};
 pub struct SessionInfo {
     /// The initiator's iSCSI name.
     pub initiator_name: String,
-    /// The CHAP user that its first login proved to be; `None` when no proof was asked for. All of the session's connections belong
-    /// to that user.
+    /// The CHAP user that its first login proved to be; `None` when no proof was asked for. All of the session's
+    /// connections belong to that user.
     pub chap_user: Option<String>,
     /// The secrets that both sides have proven in that login.
     pub secrets: ProvenSecrets,
@@ -36,7 +36,8 @@ pub struct SessionInfo {
     pub tsih: Tsih,
     /// The target; `None` in a discovery session.
     pub target: Option<Arc<TargetNode>>,
-    /// The name of the initiator's host; `None` in a discovery session. All of the session's connections belong to that host.
+    /// The name of the initiator's host; `None` in a discovery session. All of the session's connections belong to that
+    /// host.
     pub host: Option<Arc<str>>,
     /// The portal group that the session uses.
     pub portal_group: u16,
@@ -56,16 +57,16 @@ impl SessionInfo {
         self.parameters.error_recovery_level >= 2
     }
 
-    /// How long the tasks of a lost connection wait for that (RFC 7143 sections 13.15 and 13.16): Time2Retain begins when
-    /// Time2Wait is over. With a Time2Retain of 0 they do not wait.
+    /// How long the tasks of a lost connection wait for that (RFC 7143 sections 13.15 and 13.16): Time2Retain begins
+    /// when Time2Wait is over. With a Time2Retain of 0 they do not wait.
     pub(crate) fn recovery_time(&self) -> Option<Duration> {
         let Parameters { time2wait_s, time2retain_s, .. } = &self.parameters;
         let time = Duration::from_secs(u64::from(*time2wait_s) + u64::from(*time2retain_s));
         (self.recovers_connections() && *time2retain_s > 0).then_some(time)
     }
 
-    /// Whether commands may come before others that have smaller numbers: over another connection, or because a damaged PDU
-    /// was discarded and comes again.
+    /// Whether commands may come before others that have smaller numbers: over another connection, or because a damaged
+    /// PDU was discarded and comes again.
     pub(crate) fn may_have_gaps(&self) -> bool {
         self.may_have_siblings() || self.parameters.error_recovery_level > 0
     }
@@ -158,8 +159,8 @@ impl<H: Copy + PartialEq> Session<H> {
 
     // Its command window.
 
-    /// Lets the command window follow its use, and the share of the connection that has used most of its own. It does not grow beyond `most_extra` extra places. Gives how many commands each connection may have under
-    /// way before the window is used again.
+    /// Resizes the command window from its use and from the fullest connection's buffer share, by at most `most_extra`
+    /// extra places. Returns the per-connection command count at which to call this again.
     pub(super) fn fit_window(&mut self, share_of: impl Fn(H) -> Option<BufferShare>, most_extra: u32) -> usize {
         let shares = self.members.iter().filter_map(|member| share_of(member.handle));
         let Some(share) = shares.reduce(BufferShare::fuller) else { return usize::MAX };
@@ -182,13 +183,13 @@ impl<H: Copy + PartialEq> Session<H> {
         self.window.fit_from() as usize / self.members.len().max(1)
     }
 
-    /// Places of the command window beyond those that every session has, as last counted. Until the window is fitted again there may be
-    /// fewer, but not more.
+    /// Places of the command window beyond those that every session has, as last counted. Until the window is fitted
+    /// again there may be fewer, but not more.
     pub(super) fn counted_places(&self) -> u32 {
         self.counted_places
     }
 
-    /// Counts them.
+    /// Counts the places that the window has promised.
     pub(super) fn count_places(&mut self) -> u32 {
         self.counted_places = self.window.extra_places();
         self.counted_places
@@ -200,8 +201,8 @@ impl<H: Copy + PartialEq> Session<H> {
         self.members.push(Member { handle, state: State::Served(cid), connection: None });
     }
 
-    /// Keeps a place for a connection whose login was let pass. Gives the connection that it replaces, unless the tasks of that one wait
-    /// to be taken over: then this is its logout for recovery (RFC 7143 section 6.3.4).
+    /// Keeps a place for a connection whose login was let pass. Gives the connection that it replaces, unless the tasks
+    /// of that one wait to be taken over: then this is its logout for recovery (RFC 7143 section 6.3.4).
     pub(super) fn join(&mut self, request: &AdmitRequest, handle: H, now: Time) -> Result<Option<H>, LoginStatus> {
         let is_new = self.members.iter().all(|member| member.state != State::Served(request.cid));
         if is_new && self.connections().count() >= self.most_connections() {
@@ -216,8 +217,8 @@ impl<H: Copy + PartialEq> Session<H> {
         Ok(replaced)
     }
 
-    /// Connections that may be served at one time. At recovery level 2 there is a second one in any case, to log out a first
-    /// one that was lost (RFC 7143 section 6.3.4).
+    /// Connections that may be served at one time. At recovery level 2 there is a second one in any case, to log out a
+    /// first one that was lost (RFC 7143 section 6.3.4).
     fn most_connections(&self) -> usize {
         let least = if self.info.recovers_connections() { 2 } else { 1 };
         self.info.parameters.max_connections.max(least) as usize
@@ -249,8 +250,8 @@ impl<H: Copy + PartialEq> Session<H> {
         }
     }
 
-    /// Connections that may have become able to go on, or have something to send: ask them for their next event. To be called after
-    /// whatever changes the session.
+    /// Connections that may have become able to go on, or have something to send: ask them for their next event. To be
+    /// called after whatever changes the session.
     #[inline]
     pub fn take_touched(&mut self) -> Vec<H> {
         std::mem::take(&mut self.touched)
@@ -354,14 +355,14 @@ impl<H: Copy + PartialEq> Session<H> {
         });
     }
 
-    /// Tells the initiator at once of a unit attention on a logical unit, with its `sense` data (RFC 7143 section 11.9). The
-    /// next command finds it too, so a peer that does not read is not told.
+    /// Tells the initiator at once of a unit attention on a logical unit, with its `sense` data (RFC 7143 section
+    /// 11.9). The next command finds it too, so a peer that does not read is not told.
     pub fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
         self.on_any_served(|protocol| protocol.scsi_event(lun, sense));
     }
 
-    /// The commands at the front of bytes that have come on a connection now, as long as they can be answered while they are read. What cannot is left for
-    /// [`next_event`](Self::next_event).
+    /// The commands at the front of bytes that have come on a connection now, as long as they can be answered while
+    /// they are read. What cannot is left for [`next_event`](Self::next_event).
     pub fn commands_at_once(&mut self, handle: H, now: Time) -> Option<CommandsAtOnce<'_>> {
         if !self.fences.is_empty() || !self.events.is_empty() {
             return None;
@@ -369,8 +370,8 @@ impl<H: Copy + PartialEq> Session<H> {
         self.connection_mut(handle)?.into_commands_at_once(now)
     }
 
-    /// Consumes bytes from the front of `input`, which came on a connection, up to the next event. `None`: everything is consumed, or
-    /// the connection waits for its driver; [hold](Connection::hold) what is left then.
+    /// Consumes bytes from the front of `input`, which came on a connection, up to the next event. `None`: everything
+    /// is consumed, or the connection waits for its driver; [hold](Connection::hold) what is left then.
     pub fn next_event(&mut self, handle: H, input: &mut &[u8], now: Time) -> Option<Event<H>> {
         loop {
             if !self.events.is_empty()

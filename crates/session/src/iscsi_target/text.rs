@@ -54,7 +54,7 @@ pub(crate) struct Part {
 pub(crate) struct Declared {
     /// The initiator's new MaxRecvDataSegmentLength.
     pub(crate) theirs: Option<u32>,
-    /// Ours.
+    /// The length that the target has declared.
     pub(crate) ours: Option<u32>,
 }
 

@@ -87,7 +87,7 @@ fn abort_task_names_a_task_that_lives() {
     peer.silence();
 }
 
-/// SAM-5 7.2.
+/// SAM-5 7.2 gives ABORT TASK one logical unit.
 #[test]
 fn abort_task_does_not_mean_a_task_of_another_logical_unit() {
     let mut peer = Peer::logged_in(Setup::default()).manual();

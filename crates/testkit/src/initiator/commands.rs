@@ -189,7 +189,7 @@ impl ScriptedInitiator {
         self.start(number, &cdb_10(0x28, lba, blocks), Vec::new(), u32::from(blocks) * BLOCK_LEN as u32, 0)
     }
 
-    /// READ (10).
+    /// Sends READ (10).
     pub fn read(&mut self, number: u16, lba: u32, blocks: u16) -> Outcome {
         let itt = self.start_read(number, lba, blocks);
         self.finish(itt)
@@ -212,7 +212,7 @@ impl ScriptedInitiator {
         self.try_start(number, &cdb_10(0x2a, lba, blocks), data, 0, immediate)
     }
 
-    /// WRITE (10).
+    /// Sends WRITE (10).
     pub fn write(&mut self, number: u16, lba: u32, data: Vec<u8>) -> Outcome {
         let itt = self.start_write(number, lba, data, 0);
         self.finish(itt)

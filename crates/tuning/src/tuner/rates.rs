@@ -3,7 +3,7 @@
 /// Bytes of data per second that a candidate carried.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rates {
-    /// Reads alone.
+    /// The rate of reads alone.
     pub read: f64,
     /// Writes alone; `None` when nothing may be written.
     pub write: Option<f64>,

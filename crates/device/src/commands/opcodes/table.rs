@@ -117,7 +117,7 @@ const WRITE: Row = Row {
 /// READ itself, which a store may answer at once; those below only resemble it.
 const READ_AT_ONCE: Row = Row { at_once: true, ..READ };
 
-/// WRITE itself.
+/// The row of a WRITE that may be answered at once.
 const WRITE_AT_ONCE: Row = Row { at_once: true, ..WRITE };
 
 const VERIFY: Row = Row { direction: Direction::Out, handler: |cx, slot| slot.begin(verify::verify(cx)), ..READ };

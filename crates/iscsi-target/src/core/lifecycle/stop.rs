@@ -38,7 +38,7 @@ impl Stopping {
 
 /// The next step of the core's stop.
 pub(in crate::core) enum StopStep {
-    /// Wait.
+    /// No step is due: the core waits.
     Nothing,
     /// Tell the first core that nothing is left here.
     TellFirst,

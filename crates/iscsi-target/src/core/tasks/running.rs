@@ -27,7 +27,7 @@ pub(super) enum Waiting {
     Data,
     /// The task's store, or work on a thread.
     Store,
-    /// Other tasks.
+    /// The end of other tasks, which gives it its turn.
     Turn,
     /// The end of the tasks that it aborted.
     Aborts,
@@ -46,7 +46,7 @@ pub(in crate::core) struct RunningTask {
     /// From 1, the most urgent, to 15; 0 is none.
     pub(super) priority: u8,
     pub(super) waiting: Waiting,
-    /// Since when.
+    /// The beginning of the wait.
     pub(super) waiting_since: Instant,
     pub(super) waits: Waits,
     /// When its command was decoded.

@@ -1,6 +1,9 @@
 //! The task set of a logical unit while it has tasks that are not SIMPLE (SAM-5 8.6), as a pure state machine.
 //!
-//! SIMPLE tasks alone need no order: they begin as they come, and no set is kept of them.
+//! SIMPLE tasks alone need no order: they begin as they come, and no set is kept of them. An ORDERED task begins when all
+//! older tasks of its nexus on the unit have ended, and holds the younger ones. A HEAD OF QUEUE task begins at once. A
+//! held task is not stepped, so it holds no buffer. When its data stands in the stream before the data of a task that it
+//! waits for, it ends with TASK SET FULL.
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use crate::kmip::{
     Version,
 };
 
-/// Noon.
+/// The time of the tests: noon.
 const NOW: i64 = 1_767_268_800;
 
 fn create() -> Request {

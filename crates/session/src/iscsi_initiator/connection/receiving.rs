@@ -15,7 +15,7 @@ use crate::receiver::{FrameError, Stage};
 
 /// The purpose of the data segment of the header that has just been read.
 pub(in crate::iscsi_initiator) enum Expect {
-    /// Nothing.
+    /// No data segment follows.
     Nothing,
     /// The segment is collected, and handled with its header.
     Segment(TargetPdu),

@@ -1,4 +1,4 @@
-//! Bytes out.
+//! The bytes that a connection sends.
 
 use super::{Connection, Phase};
 use crate::iscsi_initiator::shared::Shared;

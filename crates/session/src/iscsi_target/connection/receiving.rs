@@ -13,7 +13,7 @@ use crate::receiver::{FrameError, Stage};
 pub(crate) enum Expect {
     /// Nothing; it is dropped.
     Nothing,
-    /// Keys.
+    /// The keys of a text request.
     Text(TextRequest),
     /// An echo.
     Ping(NopOut),

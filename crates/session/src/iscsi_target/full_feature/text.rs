@@ -11,7 +11,7 @@ use crate::iscsi_target::text::{Asker, Declared, Part, TEXT_TAG};
 
 /// The longest data segment that we take.
 pub(crate) struct ReceiveLimit {
-    /// In force.
+    /// The length that is in force.
     current: u32,
     /// A shorter one comes into force when the initiator has acknowledged that status: until then, PDUs that it sent before it
     /// knew are on their way.

@@ -15,7 +15,7 @@ use crate::limits::{MAX_COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS}
 pub(crate) enum Phase {
     /// The driver has not said whether it wants data.
     Undecided,
-    /// Data.
+    /// The task waits for its data.
     Collecting,
     /// The device.
     Running,

@@ -51,7 +51,7 @@ pub(crate) enum Arrival {
 /// Connections that hold what is due now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiters {
-    /// None.
+    /// No connection holds anything that is due.
     None,
     /// The connection of this CID holds the next command.
     One(Cid),

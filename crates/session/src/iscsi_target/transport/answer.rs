@@ -107,7 +107,7 @@ struct Piece {
     len: usize,
     /// Whether it ends its sequence.
     final_: bool,
-    /// Nothing follows.
+    /// Whether it is the last PDU of the answer.
     last: bool,
 }
 

@@ -330,7 +330,7 @@ impl ScriptedSession {
         self.send(wire, pdu.emit(), &[]);
     }
 
-    /// GOOD.
+    /// Answers a command with GOOD.
     pub(crate) fn respond(&mut self, wire: usize, itt: InitiatorTaskTag) {
         let pdu = self.used(wire).scsi_response(itt);
         self.send(wire, pdu.emit(), &[]);

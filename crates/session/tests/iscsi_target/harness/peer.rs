@@ -178,7 +178,7 @@ impl Peer {
         self.checker.format.encode(&bhs, ahs, data)
     }
 
-    /// Any bytes.
+    /// Sends any bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.driver.feed(bytes);
         self.collect();

@@ -2,7 +2,7 @@
 
 use lunette_pdu::InitiatorTaskTag;
 
-/// No slot.
+/// The index that is no slot.
 const END: u16 = u16::MAX;
 
 /// A slot in the list of its bucket.
