@@ -7,9 +7,6 @@ use anyhow::{Context, Result};
 
 use crate::process::root;
 
-/// Folders with the output of Cargo, and files of others.
-const FOREIGN: [&str; 3] = ["target", "corpus", "node_modules"];
-
 /// A file, by its path below the root.
 pub(crate) struct File {
     pub(crate) path: String,
@@ -30,11 +27,12 @@ pub(crate) fn files(extension: &str) -> Result<Vec<File>> {
 }
 
 fn collect(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) -> Result<()> {
+    let has_manifest = folder.join("Cargo.toml").exists();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let entry = entry?;
         let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with('.') || FOREIGN.contains(&name.as_ref()) {
+        let is_output = has_manifest && name == "target";
+        if is_output || name.to_string_lossy().starts_with('.') {
             continue;
         }
         let path = entry.path();
