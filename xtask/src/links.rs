@@ -66,7 +66,7 @@ fn headings(text: &str) -> BTreeSet<String> {
         let kept = |char: &char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_');
         let anchor: String = heading.trim().to_lowercase().chars().filter(kept).collect();
         let anchor = anchor.replace(' ', "-");
-        let free = (1..).map(|n| format!("{anchor}-{n}")).find(|name| !anchors.contains(name));
+        let free = (1..text.len()).map(|n| format!("{anchor}-{n}")).find(|name| !anchors.contains(name));
         let is_new = anchors.insert(anchor);
         anchors.extend(free.filter(|_| !is_new));
     }
