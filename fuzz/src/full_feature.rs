@@ -63,7 +63,8 @@ struct Initiator {
     toy: Toy,
     format: Format,
     next_cmd_sn: SerialNumber,
-    /// The next PDU is changed before it is sent: bits of one byte flip, or the header digest is one that is never right.
+    /// The next PDU is changed before it is sent: bits of one byte flip, or the header digest is one that is never
+    /// right.
     spoil: Option<(u8, u8)>,
     /// The data segment of the next PDU that has one is damaged.
     damage: bool,

@@ -1,4 +1,5 @@
-//! The initiator's session with a peer made of the input at the other end, for the fuzz targets of its login and of its full feature phase.
+//! The initiator's session with a peer made of the input at the other end, for the fuzz targets of its login and of its
+//! full feature phase.
 
 use std::time::Duration;
 

@@ -47,8 +47,8 @@ struct Play {
     spoilt: bool,
 }
 
-/// Plays an input to its end. Gives the number of commands that completed, what the session sent after its login, and whether a
-/// PDU was damaged on its way.
+/// Plays an input to its end. Gives the number of commands that completed, what the session sent after its login, and
+/// whether a PDU was damaged on its way.
 pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
     let mut input = Input::new(data);
     let choice = input.byte();

@@ -1,7 +1,7 @@
 //! Bytes from a target into a session of the initiator that has not finished its login.
 //!
-//! The first byte chooses what the initiator wants. With its highest bit, the rest is what stands on the wire; without, it
-//! describes login responses: flags, status class, a length of two bytes and that number of bytes of text each.
+//! The first byte chooses what the initiator wants. With its highest bit, the rest is what stands on the wire; without,
+//! it describes login responses: flags, status class, a length of two bytes and that number of bytes of text each.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Parameter lists: any bytes, read as the list of one command after the other.
 //!
-//! Whatever the bytes, the parsers end in time and memory that the bytes bound, and a field that they call bad lies within
-//! the list.
+//! Whatever the bytes, the parsers end in time and memory that the bytes bound, and a field that they call bad lies
+//! within the list.
 
 use lunette_scsi::copy::CopyLimits;
 use lunette_scsi::copy::extended::{self, CopyListForm as CopyForm};

@@ -43,7 +43,8 @@ impl Stream {
         wire
     }
 
-    /// Takes the markers out of whole PDUs, and drops a part of one at the end. Gives the PDUs, and where each marker says that one begins.
+    /// Takes the markers out of whole PDUs, and drops a part of one at the end. Gives the PDUs, and where each marker
+    /// says that one begins.
     pub(crate) fn strip(&mut self, wire: &[u8]) -> (Vec<u8>, Vec<(usize, usize)>) {
         let (mut pdus, mut markers, mut rest) = (Vec::with_capacity(wire.len()), Vec::new(), wire);
         while !rest.is_empty() {

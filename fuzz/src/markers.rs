@@ -1,8 +1,8 @@
-//! The full feature phase of both sides with markers (RFC 3720 appendix A): the same inputs as without, behind two bytes that
-//! choose the interval and the recovery level.
+//! The full feature phase of both sides with markers (RFC 3720 appendix A): the same inputs as without, behind two
+//! bytes that choose the interval and the recovery level.
 //!
-//! Each marker that is sent must be right, and as long as no PDU is damaged, everything must be as without markers, whatever the
-//! markers that are received say.
+//! Each marker that is sent must be right, and as long as no PDU is damaged, everything must be as without markers,
+//! whatever the markers that are received say.
 
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 
@@ -19,8 +19,8 @@ fn recovery(input: &mut Input<'_>) -> Recovery {
     Recovery { marker_interval, level: u32::from(input.byte() % 2), all_are_tasks: true }
 }
 
-/// The target of the target's side. From recovery level 1 on, markers make a difference that is wanted: headers may be lost
-/// between them, so data that is overdue is asked for again.
+/// The target of the target's side. From recovery level 1 on, markers make a difference that is wanted: headers may be
+/// lost between them, so data that is overdue is asked for again.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let recovery = recovery(&mut input);

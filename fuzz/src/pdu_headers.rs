@@ -1,4 +1,5 @@
-//! Any 48 bytes, read as a header of either direction. What is accepted is written and read again, with the same result.
+//! Any 48 bytes, read as a header of either direction. What is accepted is written and read again, with the same
+//! result.
 
 use lunette_pdu::{BHS_LEN, Bhs, InitiatorPdu, Opcode, TargetPdu};
 

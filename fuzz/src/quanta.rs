@@ -230,7 +230,8 @@ pub mod parity {
         if index < stored.data { POSITION + index as u64 } else { PARITY_POSITION + (index - stored.data) as u64 }
     }
 
-    /// A genuine group and what an input does to it: bytes are changed, with a right CRC behind that or not, and EDUs become unreadable or holes.
+    /// A genuine group and what an input does to it: bytes are changed, with a right CRC behind that or not, and EDUs
+    /// become unreadable or holes.
     fn stored(group: Group, parity: &mut Parity, input: &mut Input<'_>) -> Stored {
         let data = 1 + usize::from(input.byte()) % usize::from(group.data);
         let mut edus = vec![0; (data + usize::from(group.parity)) * LEN];
@@ -305,7 +306,8 @@ pub mod parity {
         disturbed(random, seeds)
     }
 
-    /// A whole group, one with as much damage as it can have, one with more, one that cannot be read, and one with stale parity.
+    /// A whole group, one with as much damage as it can have, one with more, one that cannot be read, and one with
+    /// stale parity.
     pub fn seeds() -> Vec<(String, Vec<u8>)> {
         let start = [7, 3, 0, 7];
         let flips =

@@ -1,4 +1,5 @@
-//! The target as it ships on the other end of a stream: what it is sent is up to the input, and what it sends is checked.
+//! The target as it ships on the other end of a stream: what it is sent is up to the input, and what it sends is
+//! checked.
 
 mod inbound;
 mod outbound;
@@ -34,10 +35,12 @@ pub const TARGET: &str = "iqn.2026-11.lunette:disk";
 /// Pieces that the bytes of one call are cut into.
 const MAX_PIECES: usize = 64;
 
-/// Turns without a pause in which bytes move or the target has something to do. More would mean that it never comes to rest.
+/// Turns without a pause in which bytes move or the target has something to do. More would mean that it never comes to
+/// rest.
 const MAX_TURNS: usize = 10_000;
 
-/// An initiator that has not taken this number of bytes may have stopped the target's reading, at a place that markers move.
+/// An initiator that has not taken this number of bytes may have stopped the target's reading, at a place that markers
+/// move.
 const MAX_UNREAD_BYTES: usize = 128 << 10;
 
 /// A connection to the target.

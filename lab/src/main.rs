@@ -2,14 +2,15 @@
 //!
 //! `lunette-lab link` emulates a link between two network namespaces. From the bottom up:
 //!
-//! - `link`: one direction of the link as a state machine under virtual time. All that is random, counted or timed is here.
+//! - `link`: one direction of the link as a state machine under virtual time. All that is random, counted or timed is
+//!   here.
 //! - `net`: namespaces, TUN devices, and the relay, a thin loop that brings `link` packets and the time.
 //! - `check`: what the tool measures of itself before it runs a command.
 //! - `run`: the processes, the command, and the report.
 //! - `experiment`: many runs of `link`: cells, their results in a file, tables and plots.
 //!
-//! - `wan`, `ecl` and `zerocopy` are experiments over links, `tune` is a contest over them; `stream`, and `load`, `remap` and `rewrite` of `zerocopy`,
-//!   are tools that their cells run.
+//! - `wan`, `ecl` and `zerocopy` are experiments over links, `tune` is a contest over them; `stream`, and `load`,
+//!   `remap` and `rewrite` of `zerocopy`, are tools that their cells run.
 //!
 //! `sandbox` needs no link: it measures sessions in memory. `all` runs every experiment.
 

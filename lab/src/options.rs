@@ -60,13 +60,15 @@ pub(crate) struct Options {
     /// Setting of the network at both ends, like net.ipv4.tcp_congestion_control=cubic
     #[arg(long, value_name = "KEY=VALUE", value_parser = sysctl)]
     pub(crate) sysctl: Vec<(String, String)>,
-    /// Join the ends by a pair of Ethernet interfaces (veth), as fast as the machine is or as --rate says, in the place of an emulated link
+    /// Join the ends by a pair of Ethernet interfaces (veth), as fast as the machine is or as --rate says, in the place
+    /// of an emulated link
     #[arg(long, conflicts_with_all = ["rtt", "delay", "jitter", "loss", "gilbert_elliott", "reorder", "queue"])]
     pub(crate) veth: bool,
     /// Whether these segment and join what they carry (TSO, GSO, GRO) [default: on]
     #[arg(long, value_name = "on|off", requires = "veth")]
     pub(crate) offloads: Option<Switch>,
-    /// Whether they stand for the checksums of what they carry; without it the systems compute and verify them [default: on]
+    /// Whether they stand for the checksums of what they carry; without it the systems compute and verify them
+    /// [default: on]
     #[arg(long, value_name = "on|off", requires = "veth")]
     pub(crate) checksums: Option<Switch>,
     /// Receive packets on the CPU of their end, as with network cards; without it the sender's CPU does that

@@ -1,7 +1,7 @@
 //! `lunette-lab stream`: one TCP connection that always has something to send, to measure what TCP alone carries.
 //!
-//! The client says in nine bytes which side sends and for how long; the receiver measures. When the client sends, the server
-//! answers with what it has measured.
+//! The client says in nine bytes which side sends and for how long; the receiver measures. When the client sends, the
+//! server answers with what it has measured.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -20,7 +20,8 @@ fn campaign(folder: &Path, script: &str) -> Output {
     tool.output().expect("the tool runs")
 }
 
-/// The first server ends before it listens. The client fails when the first process, which is the tool, still has its relay.
+/// The first server ends before it listens. The client fails when the first process, which is the tool, still has its
+/// relay.
 #[test]
 fn a_server_that_does_not_start_costs_one_attempt() {
     const SCRIPT: &str = r#"#!/bin/sh

@@ -1,8 +1,8 @@
 //! Datagrams: lost, repeated, overtaken, damaged, forged, and of clients whose addresses change.
 //!
-//! The event loops of both sides have sockets through which nothing passes: what they send is taken here, travels under the virtual
-//! clock, and is brought to the other side when it arrives. Addresses are those of 127.0.0.0/8, in which the system connects sockets
-//! without a network.
+//! The event loops of both sides have sockets through which nothing passes: what they send is taken here, travels under
+//! the virtual clock, and is brought to the other side when it arrives. Addresses are those of 127.0.0.0/8, in which
+//! the system connects sockets without a network.
 
 mod attacker;
 mod strike;

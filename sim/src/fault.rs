@@ -45,7 +45,8 @@ pub enum FaultKind {
     Length,
     /// One direction loses everything for a while.
     Blocked,
-    /// All that one association sends and all that is sent to it is lost from now on: for the target, a client that has gone without a word.
+    /// All that one association sends and all that is sent to it is lost from now on: for the target, a client that has
+    /// gone without a word.
     Vanished,
     /// The path carries only shorter datagrams than before, and the network does not say so.
     Narrow,

@@ -1,19 +1,22 @@
-//! Initiators and a target as they ship, in one thread, under a virtual clock and over a network that breaks everything.
+//! Initiators and a target as they ship, in one thread, under a virtual clock and over a network that breaks
+//! everything.
 //!
-//! The target's cores and the initiators' event loop are those of `lunette-target` and `lunette-initiator`: they are stepped
-//! instead of run, over socket pairs whose other ends a simulated network holds, or with datagrams that it carries. A run is drawn from a seed, and one seed gives
-//! one run: parameters, load, network, faults, the order in which cores take their turns and all random numbers come from the
-//! same dice, and time is a number. An `oracle` knows every command and the writer of each block, and checks on the way:
+//! The target's cores and the initiators' event loop are those of `lunette-target` and `lunette-initiator`: they are
+//! stepped instead of run, over socket pairs whose other ends a simulated network holds, or with datagrams that it
+//! carries. A run is drawn from a seed, and one seed gives one run: parameters, load, network, faults, the order in
+//! which cores take their turns and all random numbers come from the same dice, and time is a number. An `oracle` knows
+//! every command and the writer of each block, and checks on the way:
 //!
-//! - a write runs once when it is answered GOOD, not at all when it is answered with an error, and twice at most when its
-//!   initiator may repeat it;
-//! - nothing of a command happens after its end: after its answer, after the login that follows the loss of its session; when a
-//!   task management function is answered, no store works for what it has ended;
+//! - a write runs once when it is answered GOOD, not at all when it is answered with an error, and twice at most when
+//!   its initiator may repeat it;
+//! - nothing of a command happens after its end: after its answer, after the login that follows the loss of its
+//!   session; when a task management function is answered, no store works for what it has ended;
 //! - a write does not run while another initiator holds a reservation, nor once its initiator is preempted;
 //! - every byte of data is that of its command, on both sides; a read finds the last acknowledged write or a later one;
-//! - neither side finds fault with the other, unless a byte was changed on its way, and neither logs a fault of its own;
-//! - everything comes to an end: no session, no task, no buffer is left, also when the target is stopped under load and started
-//!   again.
+//! - neither side finds fault with the other, unless a byte was changed on its way, and neither logs a fault of its
+//!   own;
+//! - everything comes to an end: no session, no task, no buffer is left, also when the target is stopped under load and
+//!   started again.
 //!
 //! `gateways` is another world of its own, in which several gateways to one disk fail over.
 

@@ -1,7 +1,7 @@
 //! The disks of the simulated target: blocks that name the command that wrote them.
 //!
-//! A block is written by one command as a whole, and its bytes follow from where it is and which command wrote it. So the
-//! medium keeps one number for each block, and every byte on either side can be checked.
+//! A block is written by one command as a whole, and its bytes follow from where it is and which command wrote it. So
+//! the medium keeps one number for each block, and every byte on either side can be checked.
 
 use crate::dice::mix;
 
@@ -31,7 +31,8 @@ impl Medium {
         self.writers[unit][first..first + blocks].fill(writer);
     }
 
-    /// The bytes of blocks from `first` on that were written by `writers`: the name of the writer, then what follows from it.
+    /// The bytes of blocks from `first` on that were written by `writers`: the name of the writer, then what follows
+    /// from it.
     pub(crate) fn fill(&self, unit: usize, first: usize, writers: &[Writer], bytes: &mut [u8]) {
         for (index, block) in bytes.chunks_mut(self.block_len).enumerate() {
             for (word, expected) in block.chunks_mut(WORD_LEN).zip(words(unit, first + index, writers[index])) {

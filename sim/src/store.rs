@@ -144,8 +144,8 @@ impl Stores {
         self.asked
     }
 
-    /// Whether no request is under way that began before that moment: in the unit, or in any, and for writes of the initiator,
-    /// or of all and reads too.
+    /// Whether no request is under way that began before that moment: in the unit, or in any, and for writes of the
+    /// initiator, or of all and reads too.
     pub(crate) fn is_clear_of(&self, moment: u64, unit: Option<usize>, of: Option<(usize, &Oracle)>) -> bool {
         let concerned =
             |request: &&Request| request.asked_before < moment && unit.is_none_or(|unit| unit == request.unit);

@@ -1,7 +1,8 @@
 //! Connections: two byte streams each, slow, cut to pieces, and broken by the faults.
 //!
-//! Each side has one end of a socket pair of the system, so its event loop works as it always does. The network holds the other
-//! ends: what it reads from one travels under the virtual clock, and is written to the other one when it arrives.
+//! Each side has one end of a socket pair of the system, so its event loop works as it always does. The network holds
+//! the other ends: what it reads from one travels under the virtual clock, and is written to the other one when it
+//! arrives.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -383,8 +384,8 @@ fn end(pipe: &mut Pipe, id: WireId, to: Side, env: &mut Env) {
     }
 }
 
-/// Walks over the PDUs that are sent, and finds the bytes of the parts that faults wait for, with the bits that flip. True
-/// when a login has ended here.
+/// Walks over the PDUs that are sent, and finds the bytes of the parts that faults wait for, with the bits that flip.
+/// True when a login has ended here.
 fn places_to_strike(
     pipe: &mut Pipe,
     armed: &mut Vec<Fault>,

@@ -32,7 +32,8 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Starts tgt, which supports digests, with a second portal on 127.0.0.2. With `chap` it authenticates the user and itself.
+    /// Starts tgt, which supports digests, with a second portal on 127.0.0.2. With `chap` it authenticates the user and
+    /// itself.
     pub fn tgt(mebibytes: u64, chap: bool) -> Self {
         // tgt compares bytes: the name has to come as it is here.
         const TARGET: &str = "iqn.2000-01.com.synology:DiskStation.Target-1.ABCDEF";

@@ -41,7 +41,8 @@ pub fn attach(server: &Server, keys: LoginKeys<'_>) -> ScriptedInitiator {
     initiator
 }
 
-/// Sends one login request, from the operational stage to the full feature phase, and receives the response with its keys.
+/// Sends one login request, from the operational stage to the full feature phase, and receives the response with its
+/// keys.
 pub fn login_request(initiator: &mut ScriptedInitiator, keys: LoginKeys<'_>) -> io::Result<(LoginResponse, String)> {
     let keys = [&[("InitiatorName", NAME)], keys].concat();
     initiator.login_step(Stage::LoginOperationalNegotiation, Some(Stage::FullFeaturePhase), &keys)

@@ -14,7 +14,8 @@ use crate::ceph::Ceph;
 use crate::configured::Configured;
 use crate::server::{Server, passing_socket};
 
-/// A network namespace with nothing but its loopback interface, and relays there at the addresses of a cluster. Needs root.
+/// A network namespace with nothing but its loopback interface, and relays there at the addresses of a cluster. Needs
+/// root.
 pub struct Island {
     /// The process that keeps the namespace.
     holder: Child,

@@ -1,7 +1,7 @@
 //! `cargo xtask ceph up|down`: a Ceph cluster on this machine, for tests of disks in Ceph.
 //!
-//! A monitor and an OSD that keeps its objects in memory, on the loopback interface, without authentication. All that they write is in one folder.
-//! Clusters in different folders know nothing of each other.
+//! A monitor and an OSD that keeps its objects in memory, on the loopback interface, without authentication. All that
+//! they write is in one folder. Clusters in different folders know nothing of each other.
 
 mod cluster;
 mod daemon;

@@ -1,6 +1,6 @@
-//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of a Data-In PDU, of data in other orders, and of
-//! commands at each recovery level, under callgrind. A count does not depend on the load of the machine, so it shows a regression
-//! where a stopwatch sees noise.
+//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of a Data-In PDU, of data in other
+//! orders, and of commands at each recovery level, under callgrind. A count does not depend on the load of the machine,
+//! so it shows a regression where a stopwatch sees noise.
 //!
 //! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
 
@@ -26,8 +26,8 @@ const LENGTHS: [u32; 3] = [48, 512, 4096];
 /// A count may be this many percent above its baseline, because compilers differ a little.
 const TOLERANCE_PERCENT: u64 = 5;
 
-/// Instruction counts: of the digest kernels and of I/Os on each side against `xtask/instructions.tsv`, of data in random order
-/// against data in order, of commands against those before there was error recovery.
+/// Instruction counts: of the digest kernels and of I/Os on each side against `xtask/instructions.tsv`, of data in
+/// random order against data in order, of commands against those before there was error recovery.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Write the counts to the baseline instead of comparing.
@@ -35,7 +35,8 @@ pub(crate) struct Arguments {
     pub(crate) update: bool,
 }
 
-/// How often I/Os are counted before one counts as worse. The least counts: beside other load the system may bring long data in more pieces.
+/// How often I/Os are counted before one counts as worse. The least counts: beside other load the system may bring long
+/// data in more pieces.
 const ATTEMPTS: usize = 3;
 
 type Counts = BTreeMap<String, u64>;

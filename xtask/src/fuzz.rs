@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: coverage-guided fuzzing on nightly. The replay of the same targets on the stable toolchain is a step
-//! of `cargo xtask test`.
+//! `cargo xtask fuzz`: coverage-guided fuzzing on nightly. The replay of the same targets on the stable toolchain is a
+//! step of `cargo xtask test`.
 
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
     target: Option<String>,
 }
 
-/// Runs cargo-fuzz on one target or on all; a failing target does not stop the others. New inputs go to `fuzz/artifacts`
-/// (crashes) and, beside the corpus that is kept in git, to `fuzz/target/corpus`.
+/// Runs cargo-fuzz on one target or on all; a failing target does not stop the others. New inputs go to
+/// `fuzz/artifacts` (crashes) and, beside the corpus that is kept in git, to `fuzz/target/corpus`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let targets = file_stems(&root().join("fuzz/fuzz_targets"))?;
     let chosen: Vec<&String> = match &arguments.target {

@@ -1,4 +1,5 @@
-//! The check of what ARCHITECTURE.md, docs/glossary.md and CONTRIBUTING.md say of the code: layers, paths and unsafe code.
+//! The check of what ARCHITECTURE.md, docs/glossary.md and CONTRIBUTING.md say of the code: layers, paths and unsafe
+//! code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

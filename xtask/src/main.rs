@@ -1,6 +1,6 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo xtask disks`,
-//! `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask api`, `cargo xtask package`.
+//! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`, `cargo
+//! xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo
+//! xtask disks`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask api`, `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 

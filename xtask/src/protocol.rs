@@ -1,4 +1,5 @@
-//! The check that docs/protocol.md, docs/limits.md, docs/disks.md and docs/ecl-rules.md name only files, tests and constants that exist.
+//! The check that docs/protocol.md, docs/limits.md, docs/disks.md and docs/ecl-rules.md name only files, tests and
+//! constants that exist.
 
 use std::collections::HashSet;
 use std::fs;
@@ -122,7 +123,8 @@ struct Definitions {
 }
 
 impl Definitions {
-    /// Whether a name from a document exists. Names of one word, such as keys and values of the protocol, may be anything.
+    /// Whether a name from a document exists. Names of one word, such as keys and values of the protocol, may be
+    /// anything.
     fn have(&self, name: &str) -> bool {
         if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
             return ["crates/session/src", ECL_SOURCES, "crates", ""]

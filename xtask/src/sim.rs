@@ -38,7 +38,8 @@ pub(crate) struct Arguments {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Shows all that happens in the run of this seed; needs a transport, and of TCP a level and a number of connections.
+    /// Shows all that happens in the run of this seed; needs a transport, and of TCP a level and a number of
+    /// connections.
     #[arg(long, value_name = "SEED")]
     trace: Option<u64>,
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask suite`: libiscsi's whole test suite over the kinds of disks that `lunette serve` has.
 //!
-//! Not every test runs on every disk: some need a removable medium, some a write-protected one. So the suite runs over a
-//! table of disks, each with its own server, and passes when no test fails anywhere and each runs somewhere.
+//! Not every test runs on every disk: some need a removable medium, some a write-protected one. So the suite runs over
+//! a table of disks, each with its own server, and passes when no test fails anywhere and each runs somewhere.
 
 mod disks;
 mod report;

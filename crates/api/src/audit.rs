@@ -1,7 +1,8 @@
 //! The audit log: each change with its client, time, origin and old values.
 //!
-//! One line of JSON for each change, appended to a file. The file is bounded: a full one gets the name `….1`, the one before it `….2`, and so on, up to
-//! [`KEPT_AUDIT_FILES`]. Objects are written as the API shows them, so without passwords.
+//! One line of JSON for each change, appended to a file. The file is bounded: a full one gets the name `….1`, the one
+//! before it `….2`, and so on, up to [`KEPT_AUDIT_FILES`]. Objects are written as the API shows them, so without
+//! passwords.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};

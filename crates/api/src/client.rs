@@ -114,7 +114,8 @@ impl Client {
         Ok(Self { server, runtime })
     }
 
-    /// Sends a request and waits for the whole answer. `path` begins with a slash; what is no part of its structure is percent-encoded.
+    /// Sends a request and waits for the whole answer. `path` begins with a slash; what is no part of its structure is
+    /// percent-encoded.
     ///
     /// # Errors
     ///
@@ -141,7 +142,8 @@ impl Client {
         })
     }
 
-    /// Reads server-sent events until the server ends or `take` says that it is enough. `take` gets the data of each event.
+    /// Reads server-sent events until the server ends or `take` says that it is enough. `take` gets the data of each
+    /// event.
     ///
     /// # Errors
     ///

@@ -200,8 +200,8 @@ fn is_open(target: &Document) -> bool {
     !target.contains_key("allow") && Part::Host.all(target).is_empty()
 }
 
-/// Lets in no initiator where all would be let in by omission: in a new target that names none, and in one that has lost its last host. A target that
-/// lets all in already, because its file says nothing of them, stays as it is.
+/// Lets in no initiator where all would be let in by omission: in a new target that names none, and in one that has
+/// lost its last host. A target that lets all in already, because its file says nothing of them, stays as it is.
 fn kept_closed(catalog: &Catalog, mut objects: Objects) -> Objects {
     for target in objects.of_mut(Kind::Target).filter(|target| is_open(target)) {
         let name = target.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -213,7 +213,8 @@ fn kept_closed(catalog: &Catalog, mut objects: Objects) -> Objects {
     objects
 }
 
-/// Refuses a change that its client may not make: of other targets than its own, or, for an operator, of anything but the length of a disk.
+/// Refuses a change that its client may not make: of other targets than its own, or, for an operator, of anything but
+/// the length of a disk.
 ///
 /// # Errors
 ///

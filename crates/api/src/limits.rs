@@ -53,7 +53,8 @@ pub const MAX_EVENTS_BEHIND: usize = 1024;
 /// Requests that wait for the server's answer at once, and change nothing.
 pub const MAX_BUSY_REQUESTS: usize = 4;
 
-/// Changes and plans that wait for the server at once. The server makes one after the other, and while it opens disks, all others are answered.
+/// Changes and plans that wait for the server at once. The server makes one after the other, and while it opens disks,
+/// all others are answered.
 pub const MAX_BUSY_CHANGES: usize = 2;
 
 /// The longest file of tokens.

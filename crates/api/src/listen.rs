@@ -280,8 +280,9 @@ fn pause(error: &io::Error) -> impl Future<Output = ()> {
     sleep(ACCEPT_PAUSE)
 }
 
-/// Answers the requests of one connection, which know it as an extension. Before a token has come, `budget` bytes may come and go, and an answer ends the
-/// connection: so none without a token is idle, and none is ended in the middle as long as there is room.
+/// Answers the requests of one connection, which know it as an extension. Before a token has come, `budget` bytes may
+/// come and go, and an answer ends the connection: so none without a token is idle, and none is ended in the middle as
+/// long as there is room.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,

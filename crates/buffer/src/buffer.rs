@@ -10,8 +10,8 @@ use crate::{Loan, Pool, Run, SharedBuffer};
 
 /// Writable bytes with one owner.
 ///
-/// A buffer from [`Pool::take`] has its memory; one from [`Pool::reserve`] takes it from the pool when its bytes are first
-/// accessed. No access copies bytes.
+/// A buffer from [`Pool::take`] has its memory; one from [`Pool::reserve`] takes it from the pool when its bytes are
+/// first accessed. No access copies bytes.
 ///
 /// The type is kept small, because buffers are moved often.
 pub struct Buffer {
@@ -23,7 +23,8 @@ pub struct Buffer {
 
 /// Where the bytes are.
 ///
-/// When its memory, or what was counted, has gone elsewhere, a [gone](Handle::gone) handle is left. A variant of its own would make all buffers larger.
+/// When its memory, or what was counted, has gone elsewhere, a [gone](Handle::gone) handle is left. A variant of its
+/// own would make all buffers larger.
 enum Place {
     Memory(Handle),
     /// In memory that `pool`, which has counted the bytes, gives when they are first accessed.
@@ -66,8 +67,8 @@ impl Buffer {
         self.len = self.len.min(u32::try_from(len).unwrap_or(u32::MAX));
     }
 
-    /// Changes the length to `len` bytes, if the buffer's size class has room for as many: after [`Self::truncate`] it has.
-    /// Bytes that are added may be those of an earlier user. False, and no change, when there is no room.
+    /// Changes the length to `len` bytes, if the buffer's size class has room for as many: after [`Self::truncate`] it
+    /// has. Bytes that are added may be those of an earlier user. False, and no change, when there is no room.
     pub fn resize(&mut self, len: usize) -> bool {
         let fits = len <= self.class_len();
         if fits {
@@ -76,8 +77,8 @@ impl Buffer {
         fits
     }
 
-    /// Lets a store answer a read into this buffer with a [`Loan`] instead of filling it. Call this only where the answer is
-    /// looked for in both places; without it a store always fills the buffer.
+    /// Lets a store answer a read into this buffer with a [`Loan`] instead of filling it. Call this only where the
+    /// answer is looked for in both places; without it a store always fills the buffer.
     pub fn allow_loan(&mut self) {
         self.allows_loan = true;
     }
@@ -87,8 +88,8 @@ impl Buffer {
     /// # Errors
     ///
     /// Returns the buffer when it does not [allow](Self::allow_loan) a loan, when it has memory already (see
-    /// [`Pool::reserve`]), when there are more than [`MAX_LOAN_RUNS`](crate::MAX_LOAN_RUNS), or when the runs keep more memory
-    /// than the buffer has counted, and counting the difference would use up more than half of the budget.
+    /// [`Pool::reserve`]), when there are more than [`MAX_LOAN_RUNS`](crate::MAX_LOAN_RUNS), or when the runs keep more
+    /// memory than the buffer has counted, and counting the difference would use up more than half of the budget.
     ///
     /// # Panics
     ///

@@ -5,17 +5,17 @@
 //!
 //! Sessions, devices, stores and the reactor hand these buffers on instead of copying data.
 //!
-//! A [`Buffer`] has one owner, which may write to it. [`Buffer::share`] turns it into a [`SharedBuffer`], which is read only
-//! and cheap to clone: several PDUs of one read carry pieces of the same bytes. When the last handle is dropped, the memory
-//! returns to its [`Pool`].
+//! A [`Buffer`] has one owner, which may write to it. [`Buffer::share`] turns it into a [`SharedBuffer`], which is read
+//! only and cheap to clone: several PDUs of one read carry pieces of the same bytes. When the last handle is dropped,
+//! the memory returns to its [`Pool`].
 //!
-//! A store that keeps its bytes in memory may lend them instead of copying them into a buffer: [`Buffer::lend`] trades the buffer
-//! for a [`Loan`]. The reader asks for that with [`Buffer::allow_loan`], so no access to a buffer ever copies bytes unseen.
-//! A store in a file may name the place of the bytes there, a [`FileSlice`]. A [`Payload`] is what a socket gets, wherever the
-//! bytes are.
+//! A store that keeps its bytes in memory may lend them instead of copying them into a buffer: [`Buffer::lend`] trades
+//! the buffer for a [`Loan`]. The reader asks for that with [`Buffer::allow_loan`], so no access to a buffer ever
+//! copies bytes unseen. A store in a file may name the place of the bytes there, a [`FileSlice`]. A [`Payload`] is what
+//! a socket gets, wherever the bytes are.
 //!
-//! The pool bounds the data in flight, and never allocates beyond its budget. [`Pool::take`] returns `None` when the budget is
-//! used up; the caller then waits until bytes return, and puts pressure on its peer.
+//! The pool bounds the data in flight, and never allocates beyond its budget. [`Pool::take`] returns `None` when the
+//! budget is used up; the caller then waits until bytes return, and puts pressure on its peer.
 //!
 //! ```
 //! use lunette_buffer::Pool;

@@ -18,8 +18,8 @@ pub struct Run {
     pub range: Range<usize>,
 }
 
-/// Read-only bytes that a store has lent instead of copying them ([`Buffer::lend`](crate::Buffer::lend)): a list of runs, held
-/// until the last handle is dropped. A clone costs a reference count.
+/// Read-only bytes that a store has lent instead of copying them ([`Buffer::lend`](crate::Buffer::lend)): a list of
+/// runs, held until the last handle is dropped. A clone costs a reference count.
 #[derive(Clone)]
 pub struct Loan {
     ledger: Ledger,
@@ -124,9 +124,9 @@ impl Placed {
 }
 
 impl Ledger {
-    /// A ledger of `runs`, which takes over the `counted_bytes` that the caller has counted, and counts what the runs keep
-    /// beyond them. `None` when there are too many runs, or when that would use up more than half of the budget; then the caller
-    /// still counts its bytes.
+    /// A ledger of `runs`, which takes over the `counted_bytes` that the caller has counted, and counts what the runs
+    /// keep beyond them. `None` when there are too many runs, or when that would use up more than half of the budget;
+    /// then the caller still counts its bytes.
     pub(crate) fn new(pool: &Pool, counted_bytes: usize, runs: impl Iterator<Item = Run>) -> Option<Self> {
         let mut entries = pool.idle_entries().unwrap_or_default();
         let list = Arc::get_mut(&mut entries).expect("an idle list has one owner");

@@ -50,8 +50,8 @@ impl Idle {
         Some(memory)
     }
 
-    /// Frees memory of other classes than this, the longest first, until at most `most` bytes are idle or no other class has
-    /// any.
+    /// Frees memory of other classes than this, the longest first, until at most `most` bytes are idle or no other
+    /// class has any.
     fn shrink(&mut self, class: usize, most: usize) {
         let mut others = (0..CLASSES).rev().filter(|other| *other != class);
         while self.bytes > most
@@ -68,9 +68,9 @@ impl Pool {
         Self::with(budget_bytes, false)
     }
 
-    /// Like [`new`](Self::new), but keeps freed memory for reuse, so that memory once needed is not allocated again. Used and
-    /// idle bytes together stay within the budget, except that 8 MiB may always be idle. The owner calls [`trim`](Self::trim)
-    /// from time to time, as [`Trimmer`](crate::Trimmer) says.
+    /// Like [`new`](Self::new), but keeps freed memory for reuse, so that memory once needed is not allocated again.
+    /// Used and idle bytes together stay within the budget, except that 8 MiB may always be idle. The owner calls
+    /// [`trim`](Self::trim) from time to time, as [`Trimmer`](crate::Trimmer) says.
     pub fn trimmed(budget_bytes: usize) -> Self {
         Self::with(budget_bytes, true)
     }
@@ -87,17 +87,17 @@ impl Pool {
         }))
     }
 
-    /// Sets what is called when [awaited](Self::await_return) bytes return, on the thread that returns them. Only the first
-    /// call to this has an effect.
+    /// Sets what is called when [awaited](Self::await_return) bytes return, on the thread that returns them. Only the
+    /// first call to this has an effect.
     pub fn when_back(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.when_back.set(Box::new(call));
     }
 
-    /// Asks for one [call](Self::when_back) when the next bytes return. The caller then tries once more to take its buffer,
-    /// because bytes that returned before this request cause no call.
+    /// Asks for one [call](Self::when_back) when the next bytes return. The caller then tries once more to take its
+    /// buffer, because bytes that returned before this request cause no call.
     pub fn await_return(&self) {
-        // Sequentially consistent with the counts of bytes: bytes that return either precede the caller's second try or see
-        // this flag.
+        // Sequentially consistent with the counts of bytes: bytes that return either precede the caller's second try or
+        // see this flag.
         self.0.awaited.swap(true, Ordering::SeqCst);
     }
 
@@ -109,12 +109,13 @@ impl Pool {
         Some(Buffer::new(self.clone().into_handle(class), len))
     }
 
-    /// Like [`take`](Self::take), but the buffer gets its memory when its bytes are first accessed. Until then it only counts
-    /// against the budget.
+    /// Like [`take`](Self::take), but the buffer gets its memory when its bytes are first accessed. Until then it only
+    /// counts against the budget.
     ///
-    /// For data that comes later: the memory is then what was given back last, which the processor's cache still holds. When
-    /// 32 buffers are filled in turns by reads of 256 KiB, every byte goes out to memory and back; when each is given back as
-    /// soon as it is full, nearly none does. Also for reads that a store may answer with a [loan](Buffer::allow_loan).
+    /// For data that comes later: the memory is then what was given back last, which the processor's cache still holds.
+    /// When 32 buffers are filled in turns by reads of 256 KiB, every byte goes out to memory and back; when each is
+    /// given back as soon as it is full, nearly none does. Also for reads that a store may answer with a
+    /// [loan](Buffer::allow_loan).
     pub fn reserve(&self, len: usize) -> Option<Buffer> {
         let class = self.count(len)?;
         Some(Buffer::reserved(self.clone(), class, len))
@@ -149,9 +150,9 @@ impl Pool {
         self.0.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class)))
     }
 
-    /// Has the present thread keep up to 64 KiB of memory that is given back there, one buffer, for the next one that is taken there. An event loop
-    /// that fills short buffers one by one then takes no lock for them. What is kept counts against no bound of idle memory. A thread does so
-    /// for one pool at a time.
+    /// Has the present thread keep up to 64 KiB of memory that is given back there, one buffer, for the next one that
+    /// is taken there. An event loop that fills short buffers one by one then takes no lock for them. What is kept
+    /// counts against no bound of idle memory. A thread does so for one pool at a time.
     pub fn keep_warm(&self) -> KeepsWarm {
         KeepsWarm::begin(self.clone())
     }

@@ -7,8 +7,8 @@ use crate::Pool;
 /// A [trimmed](Pool::trimmed) pool frees memory that it did not need for this long.
 pub const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A timer that trims a pool, for event loops, which know the time. While the pool has no surplus nothing is due, so that an idle
-/// loop sleeps.
+/// A timer that trims a pool, for event loops, which know the time. While the pool has no surplus nothing is due, so
+/// that an idle loop sleeps.
 #[derive(Debug)]
 pub struct Trimmer {
     pool: Pool,

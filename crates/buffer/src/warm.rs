@@ -21,7 +21,8 @@ struct Warm {
     memory: Option<Arc<Memory>>,
 }
 
-/// While it lives, its thread keeps the memory that was given back there last, up to 64 KiB of one pool, for the buffer that is taken there next.
+/// While it lives, its thread keeps the memory that was given back there last, up to 64 KiB of one pool, for the buffer
+/// that is taken there next.
 #[must_use = "the thread keeps memory until this is dropped"]
 pub struct KeepsWarm {
     /// The mark that binds this value to a thread.

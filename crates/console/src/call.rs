@@ -126,7 +126,8 @@ impl Call {
         self
     }
 
-    /// A button that sends it, beside its line. `id` is one of its own on the page, and the same whenever the page is loaded.
+    /// A button that sends it, beside its line. `id` is one of its own on the page, and the same whenever the page is
+    /// loaded.
     pub(crate) fn button(&self, id: &str, label: &str) -> Markup {
         html! { div.call { (self.bare_button(id, label, false)) (self.line()) } }
     }

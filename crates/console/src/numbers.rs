@@ -1,6 +1,7 @@
 //! The numbers of the charts, from the text that Prometheus reads (`lunette_lun_*`, docs/monitoring.md).
 //!
-//! All of them count from the start of the server. The browser has the differences, so that the server keeps nothing for it.
+//! All of them count from the start of the server. The browser has the differences, so that the server keeps nothing
+//! for it.
 
 use std::collections::BTreeMap;
 

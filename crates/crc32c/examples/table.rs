@@ -1,4 +1,5 @@
-//! Prints the benchmark's rows as JSON lines, then the choices and the ratios: `cargo run --release --features bench --example table`.
+//! Prints the benchmark's rows as JSON lines, then the choices and the ratios: `cargo run --release --features bench
+//! --example table`.
 
 use lunette_crc32c::bench::{Options, TOLERATED_LEAD, contests, ratios, run};
 

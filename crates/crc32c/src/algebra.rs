@@ -3,7 +3,8 @@
 use crate::gf2::{multiply, x_to_bytes};
 use crate::tables::{ByteTable, carry_over, skip};
 
-/// The CRC32C of two messages put together, from the CRC32C of each and the length in bytes of the second, in logarithmic time.
+/// The CRC32C of two messages put together, from the CRC32C of each and the length in bytes of the second, in
+/// logarithmic time.
 ///
 /// ```
 /// use lunette_crc32c::{combine, crc32c};

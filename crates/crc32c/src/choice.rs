@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::cpu::Features;
 use crate::kernel::{ENTRIES, Entry, Kernel, KernelError};
 
-/// Copies from this length on bypass the cache. The destination is then larger than one core's share of the caches, and reading it in only to
-/// overwrite it costs more than writing to memory.
+/// Copies from this length on bypass the cache. The destination is then larger than one core's share of the caches, and
+/// reading it in only to overwrite it costs more than writing to memory.
 pub(crate) const PAST_CACHE_FROM: usize = 16 << 20;
 
 /// Which kernels serve which lengths, on CPUs that have what these need, and what the plan needs.
@@ -37,11 +37,11 @@ mod at {
     pub(super) const PMULL_EOR3: usize = 6;
 }
 
-/// The plans, the best first; the first one whose extensions the CPU has is used. `lunette crc --bench` shows whether each choice is the best on
-/// the CPU at hand.
+/// The plans, the best first; the first one whose extensions the CPU has is used. `lunette crc --bench` shows whether
+/// each choice is the best on the CPU at hand.
 ///
-/// Short messages stay with the CRC instruction even where wide vectors exist: some CPUs take microseconds to power these up. From 1 KiB on there
-/// is a whole block for the multiplier.
+/// Short messages stay with the CRC instruction even where wide vectors exist: some CPUs take microseconds to power
+/// these up. From 1 KiB on there is a whole block for the multiplier.
 static PLANS: &[Plan] = &[
     #[cfg(target_arch = "x86_64")]
     Plan::kernels(at::CRC32Q, 256, at::VPCLMUL512),
@@ -121,9 +121,9 @@ pub fn unforce() {
     put_in_force(best());
 }
 
-/// The kernel that the environment variable `LUNETTE_CRC` names, if it is set. The first digest of a process uses that kernel when this CPU can
-/// run it, and otherwise makes the usual choice without a word; a command can report the error from here. Without the feature `std` there is no
-/// environment.
+/// The kernel that the environment variable `LUNETTE_CRC` names, if it is set. The first digest of a process uses that
+/// kernel when this CPU can run it, and otherwise makes the usual choice without a word; a command can report the error
+/// from here. Without the feature `std` there is no environment.
 pub fn requested() -> Option<Result<Kernel, KernelError>> {
     #[cfg(feature = "std")]
     return std::env::var_os("LUNETTE_CRC")
@@ -152,7 +152,8 @@ pub fn choices() -> impl Iterator<Item = Choice> {
 }
 
 impl Plan {
-    /// One kernel for messages from `long_from` bytes on, another one for shorter ones. Kernels are positions in [`ENTRIES`].
+    /// One kernel for messages from `long_from` bytes on, another one for shorter ones. Kernels are positions in
+    /// [`ENTRIES`].
     const fn kernels(short: usize, long_from: usize, long: usize) -> Self {
         Self { needs: Features::NONE, short: &ENTRIES[short], long_from, long: &ENTRIES[long] }
     }

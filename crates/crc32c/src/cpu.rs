@@ -22,7 +22,8 @@ impl Features {
     pub const VPCLMULQDQ: Self = Self(1 << 3);
     /// AVX-512F, and an operating system that keeps 512-bit registers.
     pub const AVX512F: Self = Self(1 << 4);
-    /// A multiplier that starts a PCLMULQDQ every cycle: Intel's from Broadwell on. Others start one every second cycle, or are slower still.
+    /// A multiplier that starts a PCLMULQDQ every cycle: Intel's from Broadwell on. Others start one every second
+    /// cycle, or are slower still.
     pub const FAST_PCLMULQDQ: Self = Self(1 << 8);
     /// ARM's CRC32 instructions, which include those for CRC32C.
     pub const CRC32: Self = Self(1 << 5);
@@ -46,9 +47,9 @@ impl Features {
     /// Set in the cache once the CPU has been asked.
     const ASKED: u16 = 1 << 15;
 
-    /// The extensions of this CPU that the environment variable `LUNETTE_CPU` leaves: those of the [`Tier`](crate::Tier) that it names, and all
-    /// if it is not set or names none. The CPU is asked once, and so is the environment. An operating system without the feature `std`
-    /// has no environment, and on ARM nothing to ask.
+    /// The extensions of this CPU that the environment variable `LUNETTE_CPU` leaves: those of the
+    /// [`Tier`](crate::Tier) that it names, and all if it is not set or names none. The CPU is asked once, and so is
+    /// the environment. An operating system without the feature `std` has no environment, and on ARM nothing to ask.
     #[inline]
     pub fn of_this_cpu() -> Self {
         static KNOWN: AtomicU16 = AtomicU16::new(0);

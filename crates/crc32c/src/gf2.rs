@@ -1,8 +1,9 @@
 //! Arithmetic on polynomials over GF(2), modulo the Castagnoli polynomial, all of it usable at compile time.
 //!
-//! A polynomial of degree below 32 is a `u32` in *reflected* order, the order of CRC32C's shift register: bit 31 is the coefficient of `x^0`,
-//! bit 0 that of `x^31`. Addition is XOR. A message of bytes is a polynomial too: the lowest bit of the first byte has the highest degree.
-//! Its register, started from `r` and fed `n` bytes `m`, becomes `r * x^(8n) + m * x^32` modulo the polynomial.
+//! A polynomial of degree below 32 is a `u32` in *reflected* order, the order of CRC32C's shift register: bit 31 is the
+//! coefficient of `x^0`, bit 0 that of `x^31`. Addition is XOR. A message of bytes is a polynomial too: the lowest bit
+//! of the first byte has the highest degree. Its register, started from `r` and fed `n` bytes `m`, becomes `r *
+//! x^(8n) + m * x^32` modulo the polynomial.
 
 /// The Castagnoli polynomial, reflected, without its term `x^32`.
 pub(crate) const POLYNOMIAL: u32 = 0x82F6_3B78;

@@ -44,14 +44,16 @@ impl Crc32c {
         unsafe { self.copy_raw(dst.as_mut_ptr(), src.as_ptr(), src.len()) };
     }
 
-    /// Copies `len` bytes from memory that others may write to at the same time, such as a shared mapping, and takes the bytes that were copied
-    /// into the digest.
+    /// Copies `len` bytes from memory that others may write to at the same time, such as a shared mapping, and takes
+    /// the bytes that were copied into the digest.
     ///
-    /// Each byte is read exactly once, by a volatile access, so the digest is that of the copy, whatever a racing writer does.
+    /// Each byte is read exactly once, by a volatile access, so the digest is that of the copy, whatever a racing
+    /// writer does.
     ///
     /// # Safety
     ///
-    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; `dst` has no other user meanwhile.
+    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; `dst` has no other user
+    /// meanwhile.
     #[inline]
     pub unsafe fn copy_raw(&mut self, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's promise.

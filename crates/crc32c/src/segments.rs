@@ -64,11 +64,11 @@ impl Crc32c {
         }
     }
 
-    /// Copies the bytes of one list of segments to the destinations of another, which may be cut differently, and digests those bytes whose C bit
-    /// is set on both sides.
+    /// Copies the bytes of one list of segments to the destinations of another, which may be cut differently, and
+    /// digests those bytes whose C bit is set on both sides.
     ///
-    /// A receiver sets the bits of its destinations, a sender those of its sources; on the other side all bits are set. Each digested byte is
-    /// read exactly once.
+    /// A receiver sets the bits of its destinations, a sender those of its sources; on the other side all bits are set.
+    /// Each digested byte is read exactly once.
     ///
     /// ```
     /// use lunette_crc32c::{Crc32c, Segment, SegmentMut};

@@ -5,8 +5,8 @@ use crate::gf2::{multiply, times_x, x_to};
 /// A table with an entry for each value of a byte.
 pub(crate) type ByteTable = [u32; 256];
 
-/// `SLICES[k][b]`: the change that byte `b` makes to the register when `k` more bytes follow it. Sarwate's table is the first, slicing-by-8 uses
-/// eight, and slicing-by-16 all.
+/// `SLICES[k][b]`: the change that byte `b` makes to the register when `k` more bytes follow it. Sarwate's table is the
+/// first, slicing-by-8 uses eight, and slicing-by-16 all.
 pub(crate) static SLICES: [ByteTable; 16] = {
     let mut tables = [[0; 256]; 16];
     let mut byte = 0;
@@ -70,7 +70,8 @@ mod tests {
     fn slices_are_products() {
         for (slice, table) in (0..).zip(&SLICES) {
             for byte in 0..=255u8 {
-                // A byte is eight coefficients, its lowest bit that of x^7; after it come `slice` bytes, and the register's 32 bits.
+                // A byte is eight coefficients, its lowest bit that of x^7; after it come `slice` bytes, and the
+                // register's 32 bits.
                 let expected = multiply(u32::from(byte), x_to(8 * slice + 8));
                 assert_eq!(table[usize::from(byte)], expected);
             }

@@ -6,7 +6,8 @@ use crate::cpu::Features;
 
 /// A set of extensions that many CPUs have in common, and no wider ones: CPUs of one tier use the same kernels.
 ///
-/// The environment variable `LUNETTE_CPU=NAME` hides from the kernels what this CPU has beyond a tier. It never adds an extension.
+/// The environment variable `LUNETTE_CPU=NAME` hides from the kernels what this CPU has beyond a tier. It never adds an
+/// extension.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tier {
     name: &'static str,
@@ -85,9 +86,9 @@ impl Tier {
     }
 }
 
-/// The tier that the environment variable `LUNETTE_CPU` names, if it is set. The kernels take it into account when this process first asks for
-/// [`Features::of_this_cpu`], and ignore an unknown name without a word; a command can report the error from here. Without the feature `std`
-/// there is no environment.
+/// The tier that the environment variable `LUNETTE_CPU` names, if it is set. The kernels take it into account when this
+/// process first asks for [`Features::of_this_cpu`], and ignore an unknown name without a word; a command can report
+/// the error from here. Without the feature `std` there is no environment.
 pub fn requested_tier() -> Option<Result<&'static Tier, UnknownTier>> {
     #[cfg(feature = "std")]
     return std::env::var_os("LUNETTE_CPU").map(|name| name.to_str().ok_or(UnknownTier).and_then(Tier::named));

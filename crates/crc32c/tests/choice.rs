@@ -31,7 +31,8 @@ fn a_kernel_can_be_forced() {
     assert_eq!(crc32c(&message), expected);
 }
 
-/// The variable is read at the first digest, so each value needs its own process: this test again, with the variable set.
+/// The variable is read at the first digest, so each value needs its own process: this test again, with the variable
+/// set.
 #[cfg(feature = "std")]
 #[test]
 fn the_environment_forces_a_kernel() {
@@ -62,8 +63,8 @@ fn what_the_environment_forced() {
     assert_eq!(crc32c(b"123456789"), 0xE306_9283);
 }
 
-/// Each tier hides what is beyond it, and adds nothing; an unknown one hides nothing. The variable is read once, so each value needs its own
-/// process.
+/// Each tier hides what is beyond it, and adds nothing; an unknown one hides nothing. The variable is read once, so
+/// each value needs its own process.
 #[cfg(feature = "std")]
 #[test]
 fn the_environment_hides_extensions() {

@@ -3,7 +3,8 @@
 use lunette_crc32c::{Crc32c, Features, Kernel, KernelError, copy, crc32c, requested_tier};
 use proptest::prelude::*;
 
-/// The definition: one step of the division for each bit. Returns the digests of all prefixes of `bytes`, from the empty one on.
+/// The definition: one step of the division for each bit. Returns the digests of all prefixes of `bytes`, from the
+/// empty one on.
 fn prefix_digests(bytes: &[u8]) -> Vec<u32> {
     let mut register = u32::MAX;
     let mut digests = vec![!register];
@@ -143,7 +144,8 @@ fn the_chosen_kernels_at_every_length_and_alignment() {
     every_length_at_every_alignment(&Way::chosen(), 0..64);
 }
 
-/// Lengths around every boundary in a kernel: blocks, steps, streams, the change to folding only, and the change of kernels.
+/// Lengths around every boundary in a kernel: blocks, steps, streams, the change to folding only, and the change of
+/// kernels.
 #[test]
 fn long_messages() {
     let bytes = noise((2 << 20) + 5000);

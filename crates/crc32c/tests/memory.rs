@@ -45,7 +45,8 @@ impl Drop for Guarded {
     }
 }
 
-/// Every length up to some steps of the widest kernel, and some blocks: each before the protected page behind it and behind the one before it.
+/// Every length up to some steps of the widest kernel, and some blocks: each before the protected page behind it and
+/// behind the one before it.
 #[test]
 fn nothing_outside_the_buffers_is_touched() {
     let (mut source, mut place) = (Guarded::new(3), Guarded::new(3));
@@ -76,8 +77,8 @@ fn nothing_outside_the_buffers_is_touched() {
     }
 }
 
-/// A writer never stops changing the source while it is copied. The digest must be that of the copy, whatever was copied; a kernel that read a
-/// byte once for the copy and again for the digest would fail.
+/// A writer never stops changing the source while it is copied. The digest must be that of the copy, whatever was
+/// copied; a kernel that read a byte once for the copy and again for the digest would fail.
 #[test]
 fn a_racing_writer_cannot_part_copy_and_digest() {
     const WORDS: usize = 1024;
@@ -103,7 +104,8 @@ fn a_racing_writer_cannot_part_copy_and_digest() {
                 let len = WORDS * 8 - copy % 97;
                 let mut place = vec![0; len];
                 let mut digest = Crc32c::new();
-                // SAFETY: `shared` has this many bytes; its writer uses atomic stores, and the copy reads them once and as volatile.
+                // SAFETY: `shared` has this many bytes; its writer uses atomic stores, and the copy reads them once and
+                // as volatile.
                 unsafe { kernel.copy_raw(&mut digest, place.as_mut_ptr(), shared.as_ptr().cast(), len) };
                 if digest.finish() != crc32c(&place) {
                     parted.push(kernel);

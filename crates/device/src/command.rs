@@ -34,8 +34,9 @@ pub struct Response {
     /// [`Command::data_in_len`]: the transport sends what fits and reports the overflow. Of a file, only after
     /// [`Step::File`](crate::Step::File).
     pub data_in: Payload,
-    /// Which blocks [`Self::data_in`] holds, of a unit with [`QuantaOptions::stored_digests`](crate::QuantaOptions::stored_digests): a transport
-    /// need not read them to compute their CRC32C. When its peer finds such a digest wrong, or the connection is lost, it calls
+    /// Which blocks [`Self::data_in`] holds, of a unit with
+    /// [`QuantaOptions::stored_digests`](crate::QuantaOptions::stored_digests): a transport need not read them to
+    /// compute their CRC32C. When its peer finds such a digest wrong, or the connection is lost, it calls
     /// [`TargetDevice::doubt_digests`](crate::TargetDevice::doubt_digests).
     pub digests: Option<StoredDigests>,
     /// The length of the blocks that [`Self::data_in`] holds, where each is a quantum with its slot; else 0.

@@ -1,4 +1,5 @@
-//! The numbers of a logical unit, as a reader gets them: how many commands, how long they took, what they moved, how they failed.
+//! The numbers of a logical unit, as a reader gets them: how many commands, how long they took, what they moved, how
+//! they failed.
 
 use std::time::Duration;
 
@@ -181,8 +182,9 @@ impl UnitCounts {
         self.get(Field::WRITTEN_BYTES)
     }
 
-    /// The latencies of commands: for each of [`LATENCY_BOUNDS`] how many took that long at most and longer than the bound before, and last how
-    /// many took longer than all. The latency of a command is the time from the moment at which it was decoded until its answer was queued.
+    /// The latencies of commands: for each of [`LATENCY_BOUNDS`] how many took that long at most and longer than the
+    /// bound before, and last how many took longer than all. The latency of a command is the time from the moment at
+    /// which it was decoded until its answer was queued.
     pub fn latencies(&self, kind: CommandKind) -> [u64; LATENCY_BUCKETS] {
         std::array::from_fn(|bucket| self.get(Field::latency(kind, bucket)))
     }

@@ -31,7 +31,8 @@ impl Gateway {
     }
 }
 
-/// A request to a gateway, as a condition to wait for: it is asked when a task waits for it, and holds when it is answered.
+/// A request to a gateway, as a condition to wait for: it is asked when a task waits for it, and holds when it is
+/// answered.
 pub(crate) struct Question {
     gateway: Arc<Gateway>,
     request: Mutex<Option<Request>>,

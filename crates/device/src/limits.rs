@@ -6,8 +6,8 @@ use lunette_scsi::copy::CopyLimits;
 /// Every such transfer fits into one buffer.
 pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
 
-/// The lengths that a logical block may have, in bytes: those of disks, and a quantum of 512 to 4096 bytes with the 64 bytes of
-/// its slot. SBC-4 sets no limit, and all of this crate works for any length up to 256 KiB.
+/// The lengths that a logical block may have, in bytes: those of disks, and a quantum of 512 to 4096 bytes with the 64
+/// bytes of its slot. SBC-4 sets no limit, and all of this crate works for any length up to 256 KiB.
 pub const BLOCK_SIZES: [u32; 6] = [512, 4096, 576, 1088, 2112, 4160];
 
 /// Blocks that one WRITE SAME may write on a unit that can free space (MAXIMUM WRITE SAME LENGTH): the most that the
@@ -38,11 +38,12 @@ pub(crate) const MAX_CHUNK_BYTES: usize = 256 << 10;
 /// Registrations for persistent reservations on one logical unit.
 pub const MAX_REGISTRATIONS: usize = 1024;
 
-/// Bytes of a PERSISTENT RESERVE OUT parameter list: TransportIDs of more initiator ports than can be registered at one time.
+/// Bytes of a PERSISTENT RESERVE OUT parameter list: TransportIDs of more initiator ports than can be registered at one
+/// time.
 pub(crate) const MAX_RESERVE_LIST_BYTES: u32 = 256 << 10;
 
-/// The last changes of the reservations that servers of a shared unit have in common, in number and in bytes. A server that has missed more learns of what is gone
-/// from the registrations that are.
+/// The last changes of the reservations that servers of a shared unit have in common, in number and in bytes. A server
+/// that has missed more learns of what is gone from the registrations that are.
 pub(crate) const MAX_COMMON_CHANGES: usize = 16;
 pub(crate) const MAX_COMMON_CHANGES_BYTES: usize = 128 << 10;
 
@@ -76,8 +77,8 @@ pub(crate) const SANITIZE_CHECKPOINT: std::time::Duration = std::time::Duration:
 /// Bytes that the scrub of a unit of quanta reads in one request.
 pub(crate) const SCRUB_BYTES: usize = 256 << 10;
 
-/// How long a unit of quanta checks what it reads after an initiator may have found a digest wrong: initiators are back within it and
-/// read again.
+/// How long a unit of quanta checks what it reads after an initiator may have found a digest wrong: initiators are back
+/// within it and read again.
 pub(crate) const DOUBT_TIME: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// Copies, by EXTENDED COPY and by token, that run on one logical unit at one time.

@@ -42,7 +42,8 @@ impl ItNexus {
         Self { initiator: name.initiator.to_lowercase().into(), port }
     }
 
-    /// Appends the nexus to a saved value: the RELATIVE TARGET PORT IDENTIFIER, and the names of both ports behind their lengths in two bytes.
+    /// Appends the nexus to a saved value: the RELATIVE TARGET PORT IDENTIFIER, and the names of both ports behind
+    /// their lengths in two bytes.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.port.relative.to_be_bytes());
         put_bytes(bytes, self.port.name.as_bytes());

@@ -131,12 +131,13 @@ impl PortGroups {
         Ok(changes.into_iter().collect())
     }
 
-    /// The group to which a SET TARGET PORT GROUPS moves a unit that one server at a time has; `None` when it has it already.
+    /// The group to which a SET TARGET PORT GROUPS moves a unit that one server at a time has; `None` when it has it
+    /// already.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::select`], and INVALID FIELD IN PARAMETER LIST for states that do not come of a move: the group that has the unit is active/optimized, and all
-    /// others are in standby.
+    /// Those of [`Self::select`], and INVALID FIELD IN PARAMETER LIST for states that do not come of a move: the group
+    /// that has the unit is active/optimized, and all others are in standby.
     pub(crate) fn select_owner(&self, lun: Lun, set: &[SetDescriptor]) -> Result<Option<u16>, SenseData> {
         self.select(lun, set)?;
         let is_owner =

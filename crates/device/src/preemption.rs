@@ -1,7 +1,8 @@
 //! The end of tasks that another server of a shared unit has preempted (PREEMPT AND ABORT).
 //!
-//! The other server answers its command when all servers know the new registrations. By then no task of a preempted nexus may go on here, so the gateway is told
-//! that they are known when the tasks have ended. That is background work of the unit, for there is no command here that could wait for it.
+//! The other server answers its command when all servers know the new registrations. By then no task of a preempted
+//! nexus may go on here, so the gateway is told that they are known when the tasks have ended. That is background work
+//! of the unit, for there is no command here that could wait for it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

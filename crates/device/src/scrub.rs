@@ -1,8 +1,8 @@
 //! The scrub: reads a unit of quanta in the background, again and again, and counts and logs what is damaged.
 //!
-//! It has one request at a time, and pauses after each for the time that its bytes take at the configured rate. So clients see at most one
-//! request of [`SCRUB_BYTES`] before theirs. Nothing of it is saved: after a restart it begins with the first block. It ends when nothing else
-//! holds the unit.
+//! It has one request at a time, and pauses after each for the time that its bytes take at the configured rate. So
+//! clients see at most one request of [`SCRUB_BYTES`] before theirs. Nothing of it is saved: after a restart it begins
+//! with the first block. It ends when nothing else holds the unit.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -90,8 +90,8 @@ impl Inventory {
         Seen { lun, unit, access, read_only: place.read_only }
     }
 
-    /// Lets a nexus see what its map says now. True when that is something else than before. A nexus whose host is gone keeps what it sees, until
-    /// the transport has let its initiator log out.
+    /// Lets a nexus see what its map says now. True when that is something else than before. A nexus whose host is gone
+    /// keeps what it sees, until the transport has let its initiator log out.
     fn remap(&self, nexus: &NexusState) -> bool {
         if nexus.host.as_ref().is_none_or(|host| !self.lun_maps.contains_key(host)) {
             return false;
@@ -195,11 +195,12 @@ impl TargetDevice {
         self.inventory().assign(lun, unit)
     }
 
-    /// Gives each host the logical units that it sees. A host that is not named sees none; nexuses of it that are attached already keep theirs.
+    /// Gives each host the logical units that it sees. A host that is not named sees none; nexuses of it that are
+    /// attached already keep theirs.
     ///
-    /// Attached nexuses see it from now on: REPORTED LUNS DATA HAS CHANGED on what they keep when numbers come or go, and MODE PARAMETERS
-    /// CHANGED where writes are refused, or are not any more. Commands in progress keep the unit that they began with. Returns the nexuses that
-    /// see something else than before.
+    /// Attached nexuses see it from now on: REPORTED LUNS DATA HAS CHANGED on what they keep when numbers come or go,
+    /// and MODE PARAMETERS CHANGED where writes are refused, or are not any more. Commands in progress keep the unit
+    /// that they began with. Returns the nexuses that see something else than before.
     pub fn set_lun_maps(&self, maps: LunMaps) -> Vec<NexusId> {
         let mut inventory = self.inventory();
         if inventory.lun_maps == maps {
@@ -254,8 +255,8 @@ impl TargetDevice {
         self.inventory().nexuses.len()
     }
 
-    /// Attaches an `I_T` nexus that sees all logical units. It finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED on each
-    /// of them.
+    /// Attaches an `I_T` nexus that sees all logical units. It finds the unit attention POWER ON, RESET, OR BUS DEVICE
+    /// RESET OCCURRED on each of them.
     pub fn attach(self: &Arc<Self>, name: NexusName) -> Nexus {
         self.attach_host(name, None)
     }
@@ -309,8 +310,8 @@ impl TargetDevice {
         }
     }
 
-    /// The logical units whose reads have [digests](crate::Response::digests) check what they read, for a minute from now: an initiator may
-    /// have found one wrong. It asks again, and gets MEDIUM ERROR for the block that is damaged.
+    /// The logical units whose reads have [digests](crate::Response::digests) check what they read, for a minute from
+    /// now: an initiator may have found one wrong. It asks again, and gets MEDIUM ERROR for the block that is damaged.
     pub fn doubt_digests(&self) {
         for unit in self.inventory().units.values() {
             if let Some(quanta) = unit.quanta() {

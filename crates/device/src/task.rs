@@ -51,8 +51,8 @@ impl TargetDevice {
         Task::new(Arc::clone(&nexus.device), Arc::clone(&nexus.state), command)
     }
 
-    /// The background work of the logical units: what an earlier process did not finish, and what never ends, as scrubs. Each piece of work is
-    /// returned once; the caller drives it to its end, or to its own.
+    /// The background work of the logical units: what an earlier process did not finish, and what never ends, as
+    /// scrubs. Each piece of work is returned once; the caller drives it to its end, or to its own.
     pub fn background(&self) -> Vec<BackgroundTask> {
         self.units()
             .iter()
@@ -119,7 +119,8 @@ impl Task {
         self.state = State::Ended(in_flight);
     }
 
-    /// Tells how long the command took, from the moment at which it was decoded until its answer was queued. Call it once, after the end.
+    /// Tells how long the command took, from the moment at which it was decoded until its answer was queued. Call it
+    /// once, after the end.
     pub fn took(&self, took: Duration) {
         if let State::Ended(Some(command)) = &self.state {
             command.took(took);

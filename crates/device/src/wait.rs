@@ -4,8 +4,8 @@ use lunette_store::{Completion, Outcome};
 
 /// A condition that other tasks bring about.
 pub trait Waitable: Send + Sync {
-    /// Completes `done`, with success and without a buffer, when the condition holds: during this call, or later on the thread
-    /// of another task.
+    /// Completes `done`, with success and without a buffer, when the condition holds: during this call, or later on the
+    /// thread of another task.
     ///
     /// When the waiting task is dropped first, `done` may be dropped unused.
     fn wait(&self, done: Completion);

@@ -6,7 +6,8 @@ use lunette_reactor::{ConnectionId, Context};
 
 use crate::Upper;
 
-/// Pieces up to this length are collected: PDUs without data. To copy one costs less than to call the upper handler for it.
+/// Pieces up to this length are collected: PDUs without data. To copy one costs less than to call the upper handler for
+/// it.
 const MAX_PIECE_LEN: usize = 256;
 
 /// Bytes that are collected at most, with those that the upper handler has left for later.

@@ -37,8 +37,8 @@ pub(crate) fn path_from(path: &DatagramPath, own: EthernetAddress) -> DatagramPa
     }
 }
 
-/// An address as handlers of streams know them, for what they count and log by peer. That of a station on an Ethernet is the link-local one
-/// that follows from its MAC address (RFC 4291 appendix A), whether the station speaks IP or not.
+/// An address as handlers of streams know them, for what they count and log by peer. That of a station on an Ethernet
+/// is the link-local one that follows from its MAC address (RFC 4291 appendix A), whether the station speaks IP or not.
 pub(crate) fn socket_address(address: &SocketAddress) -> SocketAddr {
     match address {
         SocketAddress::Udp(address) => *address,

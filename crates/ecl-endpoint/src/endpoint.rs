@@ -30,8 +30,8 @@ const DEFAULT_MTU: u32 = 1500;
 /// Entries of the timetable beyond two for each association that are not worth looking at.
 const MIN_TIDY: usize = 64;
 
-/// Bytes of datagrams that may wait in a socket while the event loop is busy. A socket's default holds three datagrams of 64 KiB, and what comes
-/// beyond is lost.
+/// Bytes of datagrams that may wait in a socket while the event loop is busy. A socket's default holds three datagrams
+/// of 64 KiB, and what comes beyond is lost.
 const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;
 
 /// How an endpoint runs.
@@ -39,7 +39,8 @@ const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;
 pub struct Config {
     /// The configuration of associations; the length of datagrams is that of their interface.
     pub association: AssociationConfig,
-    /// Which payloads are encrypted, unless the peer wants more; `None`: those of peers that are not on a loopback address.
+    /// Which payloads are encrypted, unless the peer wants more; `None`: those of peers that are not on a loopback
+    /// address.
     pub seal: Option<Seal>,
     /// How datagram sockets are opened.
     pub sockets: DatagramConfig,

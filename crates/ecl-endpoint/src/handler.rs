@@ -125,7 +125,8 @@ impl<H: Upper> Endpoint<H> {
         let number = if known {
             Some(number)
         } else if let Some(number) = self.peers.begun_at(socket) {
-            // A Reset names the association by the server's number. At an Ethernet interface, other packets are those of other sockets.
+            // A Reset names the association by the server's number. At an Ethernet interface, other packets are those
+            // of other sockets.
             header::is_reset(bytes).then_some(number)
         } else if self.dialed(cx, socket, path, bytes, now) {
             None

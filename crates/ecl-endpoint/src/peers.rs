@@ -15,7 +15,8 @@ pub(crate) struct Peer<P> {
     pub(crate) id: ConnectionId,
     pub(crate) socket: DatagramSocketId,
     pub(crate) path: DatagramPath,
-    /// Bytes that the upper handler was offered and left for later, and those that were collected to be offered together.
+    /// Bytes that the upper handler was offered and left for later, and those that were collected to be offered
+    /// together.
     pub(crate) rest: Vec<u8>,
     /// The upper handler has left the first of these in this batch.
     pub(crate) leaves: bool,
@@ -107,7 +108,8 @@ impl<P> Peers<P> {
         peers.find(|(_, peer)| peer.role == Role::Client && peer.socket == socket).map(|(number, _)| *number)
     }
 
-    /// The peers whose packets take this path: one host, and on Ethernet one station, may have several associations with this side.
+    /// The peers whose packets take this path: one host, and on Ethernet one station, may have several associations
+    /// with this side.
     pub(crate) fn on_path(
         &mut self,
         socket: DatagramSocketId,

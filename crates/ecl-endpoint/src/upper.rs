@@ -26,9 +26,11 @@ pub struct DatagramOptions {
 /// A change to a datagram socket at which associations begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketChange {
-    /// No more associations begin there ([`Upper::accepts_at`]). The endpoint closes it when those that there are have ended.
+    /// No more associations begin there ([`Upper::accepts_at`]). The endpoint closes it when those that there are have
+    /// ended.
     Retired(DatagramSocketId),
-    /// Another socket on an interface takes the place of the one before: associations follow, and the endpoint closes that one.
+    /// Another socket on an interface takes the place of the one before: associations follow, and the endpoint closes
+    /// that one.
     Replaced {
         /// The socket before.
         before: DatagramSocketId,

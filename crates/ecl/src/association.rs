@@ -2,15 +2,15 @@
 //!
 //! # How to drive it
 //!
-//! - **A datagram came:** [`receive`](Association::receive). When it gives a [`StreamPacket`], hand it to [`take`](Association::take) with the
-//!   [`Upper`] that the stream belongs to.
+//! - **A datagram came:** [`receive`](Association::receive). When it gives a [`StreamPacket`], hand it to
+//!   [`take`](Association::take) with the [`Upper`] that the stream belongs to.
 //! - **The upper layer can go on** after it could not: [`resume`](Association::resume).
 //! - **There are PDUs to send:** [`push`](Association::push) them while [`wants_pdus`](Association::wants_pdus).
 //! - **After a batch, and at [`next_timeout`](Association::next_timeout):** [`fill`](Association::fill), then send
 //!   each [`packet`](Association::packet) and report with [`sent`](Association::sent).
 //! - **The login has passed:** [`bind`](Association::bind).
-//! - **The end:** [`finish`](Association::finish) or [`close`](Association::close); [`why_over`](Association::why_over) says that it has
-//!   come, whichever side wanted it.
+//! - **The end:** [`finish`](Association::finish) or [`close`](Association::close); [`why_over`](Association::why_over)
+//!   says that it has come, whichever side wanted it.
 
 mod packet;
 mod receiving;
@@ -143,7 +143,8 @@ pub struct Association<P> {
     peer_credit: u64,
     /// Built, and not yet taken by the socket.
     ready: VecDeque<Packet>,
-    /// Bytes in their place whose header was delivered, and that the upper layer does not take yet: place, bytes before them, length.
+    /// Bytes in their place whose header was delivered, and that the upper layer does not take yet: place, bytes before
+    /// them, length.
     placed: Option<(P, usize, usize)>,
     /// A challenge of the peer that waits to be answered.
     response: Option<[u8; CHALLENGE_LEN]>,
@@ -258,8 +259,8 @@ impl<P> Association<P> {
         self.outgoing.queued_bytes()
     }
 
-    /// The login has passed: both sides know the same of each other, and derive their keys again. The server calls this when it has pushed its last
-    /// login response, and the client when it has delivered it.
+    /// The login has passed: both sides know the same of each other, and derive their keys again. The server calls this
+    /// when it has pushed its last login response, and the client when it has delivered it.
     pub fn bind(&mut self, binding: &Binding) {
         if self.login_end.is_none() {
             if self.incoming.has_gaps() {

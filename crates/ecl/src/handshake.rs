@@ -9,13 +9,15 @@
 //! the first protected packet            ---------->                               an association
 //! ```
 //!
-//! The two keys are the messages of `Noise_NN_25519_ChaChaPoly_SHA256`; the [exchange secret](crate::protection::ExchangeSecret) follows from them. The
-//! [`Client`] and the [`Listener`] of a server take datagrams and give datagrams; sockets, clock and random bytes belong to their drivers.
+//! The two keys are the messages of `Noise_NN_25519_ChaChaPoly_SHA256`; the [exchange
+//! secret](crate::protection::ExchangeSecret) follows from them. The [`Client`] and the [`Listener`] of a server take
+//! datagrams and give datagrams; sockets, clock and random bytes belong to their drivers.
 //!
 //! # Packets
 //!
-//! Their headers have the type, the association and the payload check; all other fields are what [`Header::new`](crate::header::Header::new) gives, with packet number 0. A packet
-//! that differs in one bit is dropped. The association is the receiver's number; the client does not know that of the server yet, so it is 0 in
+//! Their headers have the type, the association and the payload check; all other fields are what
+//! [`Header::new`](crate::header::Header::new) gives, with packet number 0. A packet that differs in one bit is
+//! dropped. The association is the receiver's number; the client does not know that of the server yet, so it is 0 in
 //! Initial. No association has the number 0.
 //!
 //! | Initial | bytes of the payload |
@@ -42,7 +44,8 @@
 //! | header, check | the [reset token](ResetToken) |
 //! | payload | none |
 //!
-//! A Reset is as short as the shortest packet. So it is never longer than what it answers, and two servers cannot answer each other's.
+//! A Reset is as short as the shortest packet. So it is never longer than what it answers, and two servers cannot
+//! answer each other's.
 
 use std::time::Duration;
 

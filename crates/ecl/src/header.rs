@@ -22,9 +22,9 @@
 //! | 64 | header check | authenticates bytes 0 to 63 and 80 to 127: module `protection` |
 //! | 80 | basic header segment | of the PDU that the payload belongs to (RFC 7143 section 11.2.1); zeroes where there is none |
 //!
-//! The stream of a direction is what a TCP connection without digests would carry: PDU after PDU, each with its basic header
-//! segment, additional ones, data and pad. A PDU that is longer than a packet may be travels in several, each with the same basic
-//! header segment. It counts in the stream once, in the packet whose PDU offset is 0.
+//! The stream of a direction is what a TCP connection without digests would carry: PDU after PDU, each with its basic
+//! header segment, additional ones, data and pad. A PDU that is longer than a packet may be travels in several, each
+//! with the same basic header segment. It counts in the stream once, in the packet whose PDU offset is 0.
 
 use lunette_pdu::BHS_LEN;
 
@@ -77,7 +77,8 @@ pub enum PacketType {
     PathResponse = 8,
     /// The sender has ended the association; the payload is a code and text.
     Close = 9,
-    /// The server knows no such association. In the place of the header check is a token that proves that it is the server.
+    /// The server knows no such association. In the place of the header check is a token that proves that it is the
+    /// server.
     Reset = 10,
     /// The sum of a group of stream packets: module [`parity`](crate::parity).
     Parity = 11,
@@ -285,8 +286,8 @@ impl Header {
         bytes
     }
 
-    /// Reads a header from the front of a packet. The check is not looked at, and a [sealed](Flags::SEALED) basic header segment is
-    /// ciphertext.
+    /// Reads a header from the front of a packet. The check is not looked at, and a [sealed](Flags::SEALED) basic
+    /// header segment is ciphertext.
     ///
     /// # Errors
     ///

@@ -52,8 +52,8 @@ pub enum Due<P> {
     Placed {
         /// The basic header segment, when it has not been delivered yet.
         bhs: Option<[u8; BHS_LEN]>,
-        /// The place that was given to [`Incoming::keep`]. The caller makes sure that it is the place where the session expects the bytes now:
-        /// else the peer has made it take bytes for received that are not there.
+        /// The place that was given to [`Incoming::keep`]. The caller makes sure that it is the place where the session
+        /// expects the bytes now: else the peer has made it take bytes for received that are not there.
         place: P,
         /// Bytes at the front of the place that were delivered before.
         skipped: usize,
@@ -218,8 +218,8 @@ impl<P> Incoming<P> {
         self.advance(header.stream_offset, &header.bhs, header.pdu_offset, payload_len)
     }
 
-    /// Moves on to the end of a packet that begins at or before the next byte. All packets of a PDU have the same basic header segment, and say the
-    /// truth about where their bytes stand: what they placed follows from that.
+    /// Moves on to the end of a packet that begins at or before the next byte. All packets of a PDU have the same basic
+    /// header segment, and say the truth about where their bytes stand: what they placed follows from that.
     fn advance(
         &mut self,
         offset: u64,

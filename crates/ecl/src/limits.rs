@@ -34,12 +34,12 @@ pub const FAREWELL_PROBES: u32 = 3;
 /// See [`FAREWELL_PROBES`]. A peer on a short path may be busy for as long.
 pub const LEAST_FAREWELL: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Packets under one key: packet numbers stay below it. RFC 10032 allows 2⁴⁸ messages even with random nonces; ours are counted. At
-/// ten million packets a second it is reached after 325 days, and the association ends.
+/// Packets under one key: packet numbers stay below it. RFC 10032 allows 2⁴⁸ messages even with random nonces; ours are
+/// counted. At ten million packets a second it is reached after 325 days, and the association ends.
 pub const MAX_PACKETS_PER_KEY: u64 = 1 << 48;
 
-/// Handshakes that a server has accepted and that no packet of the client has completed. One takes about 400 bytes. When there is another, the
-/// oldest is forgotten.
+/// Handshakes that a server has accepted and that no packet of the client has completed. One takes about 400 bytes.
+/// When there is another, the oldest is forgotten.
 pub const MAX_UNFINISHED_HANDSHAKES: usize = 1024;
 
 /// Unfinished handshakes of one host: an IPv4 or Ethernet address, or an IPv6 network of 64 bits. When it has another,
@@ -57,22 +57,25 @@ pub const MAX_EARLY_PACKETS_OF_LOGIN: usize = 64;
 /// Early bytes before the login has passed: see [`MAX_EARLY_PACKETS_OF_LOGIN`].
 pub const MAX_EARLY_BYTES_OF_LOGIN: usize = 64 * 1024;
 
-/// Credit that one end gives: twice as much could not be told apart in 32 bits of [`CREDIT_UNIT`](crate::header::CREDIT_UNIT)s.
+/// Credit that one end gives: twice as much could not be told apart in 32 bits of
+/// [`CREDIT_UNIT`](crate::header::CREDIT_UNIT)s.
 pub const MAX_CREDIT_BYTES: u64 = 1 << 41;
 
 /// Packets that are built and wait for the socket.
 pub const MAX_READY_PACKETS: usize = 128;
 
-/// Bytes of PDUs that an association takes before the peer has those before them: twice what 10 Gbit/s have under way in 50 ms.
+/// Bytes of PDUs that an association takes before the peer has those before them: twice what 10 Gbit/s have under way
+/// in 50 ms.
 pub const MAX_QUEUED_BYTES: u64 = 128 << 20;
 
 /// Packets of a group with parity.
 pub const MAX_PARITY_GROUP_PACKETS: u8 = 64;
 
-/// Packet numbers from one packet of a group to another: what is further away belongs to another group of the same number. Group numbers come round
-/// after 65,535 groups, and each takes two packet numbers at least.
+/// Packet numbers from one packet of a group to another: what is further away belongs to another group of the same
+/// number. Group numbers come round after 65,535 groups, and each takes two packet numbers at least.
 pub const MAX_PARITY_GROUP_SPAN: u64 = 1 << 16;
 const _: () = assert!(MAX_PARITY_GROUP_SPAN < 2 * (u16::MAX as u64 - 1));
 
-/// Groups with parity that a receiver sums. Each takes as much as the longest datagram; only paths that lose packets have any.
+/// Groups with parity that a receiver sums. Each takes as much as the longest datagram; only paths that lose packets
+/// have any.
 pub const MAX_PARITY_GROUPS: usize = 8;

@@ -1,14 +1,17 @@
 //! Parity of stream packets: a lost packet is rebuilt from the others of its group, without a round trip.
 //!
-//! A sender that loses packets puts its stream packets into *groups*: a group number and the position in it stand in the header. Behind each
-//! group goes one Parity packet, the sum of its packets: bit by bit, modulo 2, of the fields of the header that belong to the stream, and of the
-//! payloads. A receiver sums what comes. When all of a group but one have come, the sum is that one.
+//! A sender that loses packets puts its stream packets into *groups*: a group number and the position in it stand in
+//! the header. Behind each group goes one Parity packet, the sum of its packets: bit by bit, modulo 2, of the fields of
+//! the header that belong to the stream, and of the payloads. A receiver sums what comes. When all of a group but one
+//! have come, the sum is that one.
 //!
-//! - A payload counts in the sum with a byte of 1 behind it and zeroes behind that, so the length of the lost one is found.
-//! - The summed fields stand in the Parity packet's own header, so they are authenticated. The payload check is the sum of the payload checks: a
-//!   rebuilt packet whose payload does not fit its payload check is dropped, which proves what travelled as well as its own packet would have.
-//! - A rebuilt packet is not acknowledged. The sender takes it for lost, slows down, and sends it again: the data is there earlier, and the path
-//!   is shared as without parity.
+//! - A payload counts in the sum with a byte of 1 behind it and zeroes behind that, so the length of the lost one is
+//!   found.
+//! - The summed fields stand in the Parity packet's own header, so they are authenticated. The payload check is the sum
+//!   of the payload checks: a rebuilt packet whose payload does not fit its payload check is dropped, which proves what
+//!   travelled as well as its own packet would have.
+//! - A rebuilt packet is not acknowledged. The sender takes it for lost, slows down, and sends it again: the data is
+//!   there earlier, and the path is shared as without parity.
 
 use std::collections::VecDeque;
 
@@ -167,10 +170,11 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Takes a packet of a group that has not come before, authentic and undamaged; gives what was lost when it follows.
+    /// Takes a packet of a group that has not come before, authentic and undamaged; gives what was lost when it
+    /// follows.
     ///
-    /// Group numbers come round again, and packet numbers do not. A packet that was held back until its group's number is in use again would
-    /// make a sum that was never sent, so its packet number must fit the group, too.
+    /// Group numbers come round again, and packet numbers do not. A packet that was held back until its group's number
+    /// is in use again would make a sum that was never sent, so its packet number must fit the group, too.
     pub fn add(&mut self, header: &Header, payload: &[u8]) -> Option<Rebuilt> {
         let (number, packet_number) = (header.parity.group, header.packet_number);
         let is_ahead = self.groups.back().is_none_or(|newest| {

@@ -1,15 +1,17 @@
 //! Keys, and what they do to a packet.
 //!
-//! Each packet of an association but those of the [handshake](crate::handshake) is authenticated by the 16 bytes of its header check, with
-//! AEGIS-128L (RFC 10032). The nonce is the packet number under the direction's initialization vector, so it is never used twice.
+//! Each packet of an association but those of the [handshake](crate::handshake) is authenticated by the 16 bytes of its
+//! header check, with AEGIS-128L (RFC 10032). The nonce is the packet number under the direction's initialization
+//! vector, so it is never used twice.
 //!
 //! | | associated data | message | payload check |
 //! |---|---|---|---|
 //! | not sealed | bytes 0–63 and 80–127 of the header | none | CRC32C of the payload, which is authenticated as a part of the header |
 //! | [sealed](crate::header::Flags::SEALED) | bytes 0–63 of the header | BHS and payload, encrypted | 0 |
 //!
-//! A direction has two sets of keys in its life. The *login keys* come from the exchange of the handshake alone. The *bound keys* come from the
-//! exchange and a [`Binding`], which both sides compute when the login has passed; [`Protection`] says which packets use which.
+//! A direction has two sets of keys in its life. The *login keys* come from the exchange of the handshake alone. The
+//! *bound keys* come from the exchange and a [`Binding`], which both sides compute when the login has passed;
+//! [`Protection`] says which packets use which.
 //!
 //! Nothing here allocates.
 
@@ -26,14 +28,16 @@ mod secret;
 pub use keys::Keys;
 pub use secret::{Binding, ExchangeSecret};
 
-/// How long packets under the login keys are taken after the first one under bound keys came: packets that others have overtaken.
+/// How long packets under the login keys are taken after the first one under bound keys came: packets that others have
+/// overtaken.
 pub const LOGIN_KEYS_KEPT: Duration = Duration::from_secs(3);
 
-/// Which payloads are encrypted after the login, in which all are. Each end says in the handshake what it wants, and the stronger holds for both.
+/// Which payloads are encrypted after the login, in which all are. Each end says in the handshake what it wants, and
+/// the stronger holds for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Seal {
-    /// None: headers are authenticated, and the payload check is a part of the header. For quanta, which have tags of their own, and for networks
-    /// that are trusted.
+    /// None: headers are authenticated, and the payload check is a part of the header. For quanta, which have tags of
+    /// their own, and for networks that are trusted.
     #[default]
     Headers,
     /// All. Nothing else is taken from the peer.
@@ -77,13 +81,13 @@ pub struct PacketKeys {
 
 /// The keys that an association has at a time, and the change from login keys to bound keys.
 ///
-/// The server computes the bound keys before it sends the final response of the login, and the client when it has that response. So the client
-/// can use them at once ([`Protection::bind`]); the server first receives a packet under them, which shows that the client has them, and
-/// sends under the login keys until then. What it sends in the meantime must belong to the login: [`Protection::sends_bound`] says when
-/// other stream bytes may go.
+/// The server computes the bound keys before it sends the final response of the login, and the client when it has that
+/// response. So the client can use them at once ([`Protection::bind`]); the server first receives a packet under them,
+/// which shows that the client has them, and sends under the login keys until then. What it sends in the meantime must
+/// belong to the login: [`Protection::sends_bound`] says when other stream bytes may go.
 ///
-/// Login keys are known to a machine in the middle that relays CHAP. So from a packet under them that comes after [`Protection::bind`] the
-/// association takes nothing but what an Ack packet says of packets that were sent under them.
+/// Login keys are known to a machine in the middle that relays CHAP. So from a packet under them that comes after
+/// [`Protection::bind`] the association takes nothing but what an Ack packet says of packets that were sent under them.
 #[derive(Debug)]
 pub struct Protection {
     role: Role,

@@ -1,4 +1,5 @@
-//! Several gateways to one disk, as a state machine without I/O: which of them owns the disk, and the state that they share.
+//! Several gateways to one disk, as a state machine without I/O: which of them owns the disk, and the state that they
+//! share.
 //!
 //! Layer 0: over no other crate; under device, rbd.
 //!
@@ -29,7 +30,8 @@
 //!
 //! # Contract with the driver
 //!
-//! Each action of a line is ended by one event of that line, and none is asked for before the one before it has ended. Answers and acknowledgements need none.
+//! Each action of a line is ended by one event of that line, and none is asked for before the one before it has ended.
+//! Answers and acknowledgements need none.
 //!
 //! | action | ends with |
 //! |---|---|

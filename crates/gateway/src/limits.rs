@@ -26,7 +26,8 @@ pub const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// The time that a gateway has to acknowledge a notify. One that does not is removed.
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time without a sign of life after which the cluster ends the watch of a gateway. Until then each notify waits for a gateway that was killed.
+/// The time without a sign of life after which the cluster ends the watch of a gateway. Until then each notify waits
+/// for a gateway that was killed.
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time after which what has failed is tried again.

@@ -24,7 +24,8 @@ pub struct Machine {
     now: Duration,
     actions: VecDeque<Action>,
     watch: Watch,
-    /// Since when a member that does not acknowledge a notify is gone: a while after a watch that was lost is made again.
+    /// Since when a member that does not acknowledge a notify is gone: a while after a watch that was lost is made
+    /// again.
     absences_count_from: Duration,
     /// The value as it was last read or stored; `None` before the first time.
     value: Option<Arc<Value>>,
@@ -108,7 +109,8 @@ struct Asked {
     version: u64,
     /// The others, which have to acknowledge it.
     members: BTreeSet<Member>,
-    /// Whether a member that does not acknowledge it is gone. When an OSD stands still, all watches end, and each gateway makes its own again in its own time.
+    /// Whether a member that does not acknowledge it is gone. When an OSD stands still, all watches end, and each
+    /// gateway makes its own again in its own time.
     tells_absence: bool,
 }
 
@@ -297,7 +299,8 @@ impl Machine {
         let Some(value) = &self.value else { return };
         let was_member = std::mem::replace(&mut self.is_member, value.has(self.me));
         if was_member && !self.is_member {
-            // It has been removed. What others still wait for or hear of the member that it was is of no use to the one that it becomes.
+            // It has been removed. What others still wait for or hear of the member that it was is of no use to the one
+            // that it becomes.
             self.me.incarnation = self.me.incarnation.wrapping_add(1);
         }
         let holds = |wanted: Option<u16>, owner: Option<&Owner>| {

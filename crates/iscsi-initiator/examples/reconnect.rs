@@ -2,8 +2,9 @@
 //!
 //! `cargo run --example reconnect -- iscsi://HOST/TARGET/LUN`
 //!
-//! Stop the target while this runs, and start it again: the session logs in again by itself, and a read that was under way is sent
-//! again. Nothing of that is an error. A target that stays away for longer than `reconnect_for` ends the session.
+//! Stop the target while this runs, and start it again: the session logs in again by itself, and a read that was under
+//! way is sent again. Nothing of that is an error. A target that stays away for longer than `reconnect_for` ends the
+//! session.
 
 use std::env;
 use std::error::Error as StdError;
@@ -51,9 +52,10 @@ pub(crate) fn read(disk: &Disk) -> Result<String, Error> {
         Ok(data) => Ok(format!("{} bytes after {:?}", data.len(), start.elapsed())),
         // The disk answered, with an error; the session is well.
         Err(error) if error.is_an_answer() => Ok(format!("the disk refuses: {error}")),
-        // TimedOut: the target did not answer; the command was aborted, and the session goes on. InDoubt: the connection was lost
-        // while a command ran that must not run twice. Operations of `Disk` may, all but `compare_and_write`; a raw command
-        // may with `Repeat::Always`. Look at what the disk holds before such a command is tried again.
+        // TimedOut: the target did not answer; the command was aborted, and the session goes on. InDoubt: the
+        // connection was lost while a command ran that must not run twice. Operations of `Disk` may, all but
+        // `compare_and_write`; a raw command may with `Repeat::Always`. Look at what the disk holds before such a
+        // command is tried again.
         Err(error @ (Error::TimedOut { .. } | Error::InDoubt { .. })) => Ok(error.to_string()),
         // `Error::Lost` and all others: the session is over, and a new one needs a new `Session::connect`.
         Err(error) => Err(error),

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --example tokio -- iscsi://HOST/TARGET/LUN`
 //!
-//! Every operation is a plain future that the library's event loop wakes, so it runs on any executor without an adapter.
+//! Every operation is a plain future that the library's event loop wakes, so it runs on any executor without an
+//! adapter.
 
 use std::env;
 use std::error::Error;

@@ -15,8 +15,8 @@ pub(crate) fn detach(future: impl Future<Output = ()> + Send + 'static) {
 impl Wake for Detached {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(Arc::clone(&self));
-        // A wake-up from within the poll, on the same thread, would find the lock taken. There is none: a future that is
-        // completed while it is being polled finds its slot filled before it leaves its waker there.
+        // A wake-up from within the poll, on the same thread, would find the lock taken. There is none: a future that
+        // is completed while it is being polled finds its slot filled before it leaves its waker there.
         let mut future = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = future.as_mut()
             && running.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()

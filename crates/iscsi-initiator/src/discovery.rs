@@ -8,8 +8,8 @@ use crate::{Error, Initiator, Options, Portal, Session};
 pub struct TargetRecord {
     /// The iSCSI name of the target (TargetName).
     pub name: String,
-    /// The TargetAddress values as sent, `host[:port],portal-group-tag`. Empty if the target is reached through the portal that was
-    /// asked.
+    /// The TargetAddress values as sent, `host[:port],portal-group-tag`. Empty if the target is reached through the
+    /// portal that was asked.
     pub addresses: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Encrypted disks, opened with the keys that their names give.
 //!
-//! A disk holds a volume of quanta (`docs/quanta.md`), whose keys are elsewhere (`docs/keys.md`). [`connect`] does all of it for a URL;
-//! [`key_source`] and [`open`] are its parts, and work over any [`Store`]. All functions wait, so none is called on the thread of an
-//! event loop.
+//! A disk holds a volume of quanta (`docs/quanta.md`), whose keys are elsewhere (`docs/keys.md`). [`connect`] does all
+//! of it for a URL; [`key_source`] and [`open`] are its parts, and work over any [`Store`]. All functions wait, so none
+//! is called on the thread of an event loop.
 //!
 //! ```no_run
 //! use std::sync::Arc;

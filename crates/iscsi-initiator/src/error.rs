@@ -23,7 +23,8 @@ pub enum Error {
         /// The error of the system.
         source: Arc<io::Error>,
     },
-    /// The session could not be made, or has ended: the login failed, the target broke a rule, or it dropped the session.
+    /// The session could not be made, or has ended: the login failed, the target broke a rule, or it dropped the
+    /// session.
     #[error("{portal}: {why}")]
     Session {
         /// The portal, as `host:port`.
@@ -213,7 +214,8 @@ pub enum Error {
         /// The length of the buffer, in bytes.
         len: usize,
     },
-    /// The disk was powered on again after it had acknowledged writes and before it was told to flush them (SBC-5 4.16).
+    /// The disk was powered on again after it had acknowledged writes and before it was told to flush them (SBC-5
+    /// 4.16).
     #[error("the disk was reset with writes in its volatile cache; they may be lost")]
     CacheLost,
     /// The target did not do what a task management request asked for.
@@ -265,8 +267,8 @@ impl Error {
         matches!(self, Self::Connect { portal, .. } | Self::Session { portal, .. } if *portal == of.to_string())
     }
 
-    /// Whether a logical unit or its target answered with this error. Then the session works, and other logical units of the target
-    /// may be fine. All other errors are about the way there.
+    /// Whether a logical unit or its target answered with this error. Then the session works, and other logical units
+    /// of the target may be fine. All other errors are about the way there.
     pub fn is_an_answer(&self) -> bool {
         matches!(
             self,

@@ -48,21 +48,22 @@ pub(crate) const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause before a login: see [`FIRST_RECONNECT_PAUSE`].
 pub(crate) const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(5);
 
-/// A connection that was logged in for this long has proved itself, even if it was idle. Shorter ones count as failures, so that a
-/// target that drops every session at once is given up.
+/// A connection that was logged in for this long has proved itself, even if it was idle. Shorter ones count as
+/// failures, so that a target that drops every session at once is given up.
 pub(crate) const PROVEN_AFTER: Duration = MAX_RECONNECT_PAUSE;
 
 /// Paths of a disk.
 pub const MAX_PATHS: usize = 16;
 
-/// The time without a PDU after which a path of several is pinged, and the time limit for the answer: a silent path is lost after twice this time at most.
+/// The time without a PDU after which a path of several is pinged, and the time limit for the answer: a silent path is
+/// lost after twice this time at most.
 pub(crate) const PATH_PING: Duration = Duration::from_millis(1750);
 
 /// The time limit for making a TCP connection of a path of several.
 pub(crate) const PATH_CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The pause before a lost path is cleared over another one. What the network still carries when our end of the connection is closed, the
-/// target has by then.
+/// The pause before a lost path is cleared over another one. What the network still carries when our end of the
+/// connection is closed, the target has by then.
 pub(crate) const CLEAR_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before a path that is not active is asked for access states again, while a request waits for it.
@@ -74,7 +75,8 @@ pub(crate) const STATES_INTERVAL: Duration = Duration::from_secs(10);
 /// The time limit for a logout; then the connection is closed.
 pub(crate) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The interval at which the deadlines of requests are checked. Checking all of them more often would cost more than it is worth.
+/// The interval at which the deadlines of requests are checked. Checking all of them more often would cost more than it
+/// is worth.
 pub(crate) const TIMEOUT_TICK: Duration = Duration::from_millis(100);
 
 /// LUNs that the response to REPORT LUNS may list.

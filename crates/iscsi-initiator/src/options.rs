@@ -24,8 +24,8 @@ pub enum Transport {
     /// TCP (RFC 7143).
     #[default]
     Tcp,
-    /// The Effective Cross Layer, over UDP or, where the portal is on an Ethernet, below IP: one connection, without digests of iSCSI and without markers, because its packets are checked and its
-    /// headers authenticated.
+    /// The Effective Cross Layer, over UDP or, where the portal is on an Ethernet, below IP: one connection, without
+    /// digests of iSCSI and without markers, because its packets are checked and its headers authenticated.
     Ecl,
 }
 
@@ -52,8 +52,8 @@ const NO_DIGEST: Choices = Choices(0b01);
 /// A network portal of a target: host and TCP or UDP port, or a station on an Ethernet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Portal {
-    /// The host's name or address; IPv6 without brackets. Of a station on an Ethernet our interface and its MAC address,
-    /// `eth0/02:00:00:00:00:01`.
+    /// The host's name or address; IPv6 without brackets. Of a station on an Ethernet our interface and its MAC
+    /// address, `eth0/02:00:00:00:00:01`.
     pub host: String,
     /// The port; 0 for a station on an Ethernet.
     pub port: u16,
@@ -90,8 +90,8 @@ pub enum BadAddress {
 }
 
 impl Portal {
-    /// Parses `host`, `host:port`, `[v6]` or `[v6]:port`; without a port, it is [`DEFAULT_PORT`]. A portal group tag after a comma, as
-    /// in TargetAddress (RFC 7143 section 13.8), is ignored.
+    /// Parses `host`, `host:port`, `[v6]` or `[v6]:port`; without a port, it is [`DEFAULT_PORT`]. A portal group tag
+    /// after a comma, as in TargetAddress (RFC 7143 section 13.8), is ignored.
     ///
     /// # Errors
     ///
@@ -122,8 +122,8 @@ impl Portal {
         Ok(Self { host: host.into(), port })
     }
 
-    /// The portal of an address that the target behind `from` has told. A zone is known on this machine alone, so a link-local address has that of
-    /// the portal that told it.
+    /// The portal of an address that the target behind `from` has told. A zone is known on this machine alone, so a
+    /// link-local address has that of the portal that told it.
     pub(crate) fn told(text: &str, from: &Self) -> Result<Self, BadAddress> {
         let portal = Self::parse(text)?;
         let is_local = portal.host.parse::<Ipv6Addr>().is_ok_and(|address| address.is_unicast_link_local());
@@ -192,10 +192,10 @@ pub struct Options {
     pub chap: Option<ChapIdentity>,
     /// The values that the login offers for each key.
     ///
-    /// With `error_recovery_level` 2 and a `time2retain_s` above 0, a lost connection costs no command: it is replaced, and commands
-    /// under way continue. `max_connections` is the number of connections that the session makes if the target agrees, up to
-    /// [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS). A connection that cannot be made is left out until the session
-    /// reconnects; at recovery level 2 it is tried again.
+    /// With `error_recovery_level` 2 and a `time2retain_s` above 0, a lost connection costs no command: it is replaced,
+    /// and commands under way continue. `max_connections` is the number of connections that the session makes if the
+    /// target agrees, up to [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS). A connection that cannot be made is
+    /// left out until the session reconnects; at recovery level 2 it is tried again.
     pub offer: Offer,
     /// Time limits of the protocol: for the login, for pings, and for what is sent again.
     pub timers: Timers,
@@ -205,19 +205,21 @@ pub struct Options {
     pub tcp: TcpOptions,
     /// The time limit for making a TCP connection, for each address of the host.
     pub connect_timeout: Duration,
-    /// The time limit for one request, from its submission. Then its task is aborted. Time without a connection counts, too.
+    /// The time limit for one request, from its submission. Then its task is aborted. Time without a connection counts,
+    /// too.
     pub request_timeout: Duration,
-    /// The time limit for ABORT TASK. When it passes, the logical unit is reset; when it passes again, the connection is closed.
+    /// The time limit for ABORT TASK. When it passes, the logical unit is reset; when it passes again, the connection
+    /// is closed.
     pub abort_timeout: Duration,
-    /// When 16 commands and more are under way on the only connection, and their answers come one by one, several of them are let
-    /// come before they are dealt with, at most half of what is under way and for a millisecond. That saves CPU time, and is
-    /// given up when it costs answers: they are timed with and without it.
+    /// When 16 commands and more are under way on the only connection, and their answers come one by one, several of
+    /// them are let come before they are dealt with, at most half of what is under way and for a millisecond. That
+    /// saves CPU time, and is given up when it costs answers: they are timed with and without it.
     pub coalesce: bool,
     /// The time for which a lost session tries to log in again; zero: not at all. Then the session ends with
     /// [`Error::Lost`](crate::Error::Lost).
     pub reconnect_for: Duration,
-    /// ISID, the initiator's part of the session identifier; random if absent. A session that reinstates another one needs the
-    /// same (RFC 7143 section 6.3.5).
+    /// ISID, the initiator's part of the session identifier; random if absent. A session that reinstates another one
+    /// needs the same (RFC 7143 section 6.3.5).
     pub isid: Option<Isid>,
     /// The listener for connections, losses, asynchronous messages and unit attentions.
     pub listener: Option<Listener>,

@@ -93,8 +93,8 @@ impl Wake for Unpark {
 
 /// Runs a future to its end on this thread: the blocking form of every `async fn` in this crate.
 ///
-/// It must not be called on the event loop's thread, in a listener or a completion: that thread is the one that completes the
-/// future.
+/// It must not be called on the event loop's thread, in a listener or a completion: that thread is the one that
+/// completes the future.
 ///
 /// ```
 /// assert_eq!(lunette_initiator::wait(async { 1 + 1 }), 2);

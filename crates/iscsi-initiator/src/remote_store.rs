@@ -24,7 +24,8 @@ pub struct RemoteStore {
     unflushed: Arc<Unflushed>,
 }
 
-/// Writes that the disk may lose. Each is represented by the count of power-ons ([`Disk::power_ons`]) when it was acknowledged.
+/// Writes that the disk may lose. Each is represented by the count of power-ons ([`Disk::power_ons`]) when it was
+/// acknowledged.
 struct Unflushed {
     /// The lowest count of the writes that no flush covers yet.
     written: AtomicU64,
@@ -36,8 +37,8 @@ struct Unflushed {
 struct Flushing {
     /// The number of the last one.
     last: u64,
-    /// For each flush, the lowest count of the writes that it was the first to cover. Later flushes cover them, too, until one has
-    /// succeeded.
+    /// For each flush, the lowest count of the writes that it was the first to cover. Later flushes cover them, too,
+    /// until one has succeeded.
     written: Vec<(u64, u64)>,
 }
 
@@ -67,7 +68,8 @@ impl Unflushed {
         flush
     }
 
-    /// A flush has succeeded when the disk had been powered on `power_ons` times. False if the disk had lost a write that it covers.
+    /// A flush has succeeded when the disk had been powered on `power_ons` times. False if the disk had lost a write
+    /// that it covers.
     fn end(&self, flush: u64, power_ons: u64) -> bool {
         let mut flushing = self.flushing();
         if flushing.written.iter().any(|(of, written)| *of <= flush && *written != power_ons) {

@@ -38,8 +38,8 @@ pub struct Request {
     pub cdb_rest: Box<[u8]>,
     /// The task attribute: how the task is ordered among those of its task set.
     pub attribute: TaskAttribute,
-    /// The command priority, from 1, the most urgent, to 15; 0 for none (SAM-5 8.7). It is sent when iSCSIProtocolLevel 2 was
-    /// negotiated.
+    /// The command priority, from 1, the most urgent, to 15; 0 for none (SAM-5 8.7). It is sent when iSCSIProtocolLevel
+    /// 2 was negotiated.
     pub priority: u8,
     /// The bytes that are sent to the logical unit.
     pub data_out: Option<SharedBuffer>,
@@ -70,8 +70,8 @@ impl Request {
         }
     }
 
-    /// A command whose CDB is `cdb`, of any length up to [`MAX_CDB_BYTES`](crate::limits::MAX_CDB_BYTES), without data and never
-    /// repeated. A longer one ends with [`Error::TooMuch`] when it is submitted.
+    /// A command whose CDB is `cdb`, of any length up to [`MAX_CDB_BYTES`](crate::limits::MAX_CDB_BYTES), without data
+    /// and never repeated. A longer one ends with [`Error::TooMuch`] when it is submitted.
     pub fn from_cdb(lun: Lun, cdb: &[u8]) -> Self {
         let (first, rest) = cdb.split_at(cdb.len().min(16));
         let mut padded = [0; 16];
@@ -100,7 +100,8 @@ impl Request {
         self
     }
 
-    /// Limits the time from submission to the end, in place of [`Options::request_timeout`](crate::Options::request_timeout).
+    /// Limits the time from submission to the end, in place of
+    /// [`Options::request_timeout`](crate::Options::request_timeout).
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -160,7 +161,8 @@ pub struct Reply {
     pub sense: Vec<u8>,
     /// The number of bytes of the Data-In buffer that were filled, from its start.
     pub data_in_len: usize,
-    /// The residual: by how many bytes the transfer missed the announced length. For a bidirectional command, that of Data-Out.
+    /// The residual: by how many bytes the transfer missed the announced length. For a bidirectional command, that of
+    /// Data-Out.
     pub residual: Option<Residual>,
     /// The residual of Data-In of a bidirectional command.
     pub read_residual: Option<Residual>,

@@ -48,7 +48,8 @@ pub enum SessionEvent {
         /// Why the connection could not join.
         why: Error,
     },
-    /// A connection was lost, and the session goes on: at recovery level 2 the connection is replaced, and no command fails.
+    /// A connection was lost, and the session goes on: at recovery level 2 the connection is replaced, and no command
+    /// fails.
     ConnectionLost {
         /// The number of connections that the session has now.
         connections: usize,
@@ -97,8 +98,8 @@ pub(crate) struct Opened {
     pub(crate) portal_group: Option<u16>,
 }
 
-/// An event loop on a thread of its own, which serves any number of sessions. Clones are handles to the same; it ends with the last
-/// handle, those of sessions and disks included.
+/// An event loop on a thread of its own, which serves any number of sessions. Clones are handles to the same; it ends
+/// with the last handle, those of sessions and disks included.
 #[derive(Clone)]
 pub struct Initiator(Arc<Running>);
 
@@ -176,8 +177,8 @@ impl Initiator {
     }
 }
 
-/// The main function of the event loop's thread. The reactor is made on the thread that it runs on; `started` takes the queue to
-/// the thread that started it.
+/// The main function of the event loop's thread. The reactor is made on the thread that it runs on; `started` takes the
+/// queue to the thread that started it.
 fn run(
     config: LoopConfig,
     started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>,
@@ -237,7 +238,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`], [`Error::Session`] and [`Error::TooManyRedirects`]. A first attempt that fails is not repeated.
+    /// [`Error::Connect`], [`Error::Session`] and [`Error::TooManyRedirects`]. A first attempt that fails is not
+    /// repeated.
     pub async fn connect(
         initiator: &Initiator,
         portal: &Portal,
@@ -309,7 +311,8 @@ impl Session {
         from(self.0.initiator.pool(), len).ok_or(Error::NoBuffer { len })
     }
 
-    /// Sends a command; `completion` is told of its end. Neither allocates nor waits, so it is the fastest way to send one.
+    /// Sends a command; `completion` is told of its end. Neither allocates nor waits, so it is the fastest way to send
+    /// one.
     pub fn submit(&self, request: Request, completion: Completion) {
         self.push_request(request, completion);
     }
@@ -322,8 +325,8 @@ impl Session {
         id
     }
 
-    /// Sends a command at once, and gives a future of its end. Dropping the future aborts the task; the session keeps the buffers
-    /// until the target no longer uses them.
+    /// Sends a command at once, and gives a future of its end. Dropping the future aborts the task; the session keeps
+    /// the buffers until the target no longer uses them.
     pub fn execute(&self, request: Request) -> Pending {
         let slot = Slot::new();
         let sink: Arc<dyn Sink> = Arc::clone(&slot) as _;
@@ -349,7 +352,8 @@ impl Session {
         self.question(|done| Question::Text { pairs, done }).await
     }
 
-    /// Counts of what was lost in transit and recovered, by kind, since the session was opened; zero at recovery level 0.
+    /// Counts of what was lost in transit and recovered, by kind, since the session was opened; zero at recovery
+    /// level 0.
     ///
     /// # Errors
     ///

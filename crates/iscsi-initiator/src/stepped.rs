@@ -1,5 +1,5 @@
-//! An event loop that its caller runs step by step: the engine as it ships, under a clock and over streams of the caller's. The
-//! simulator drives the initiator this way.
+//! An event loop that its caller runs step by step: the engine as it ships, under a clock and over streams of the
+//! caller's. The simulator drives the initiator this way.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -15,8 +15,8 @@ use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report, Wire};
 use crate::session::Running;
 use crate::{Error, Initiator, Options, Portal};
 
-/// An event loop that runs when it is told to. Its sessions are opened and used by an [`Initiator`], whose futures must not be
-/// waited for by a thread that is to call [`step`](Self::step).
+/// An event loop that runs when it is told to. Its sessions are opened and used by an [`Initiator`], whose futures must
+/// not be waited for by a thread that is to call [`step`](Self::step).
 pub struct SteppedLoop {
     reactor: Reactor,
     endpoint: Endpoint<Engine>,
@@ -51,9 +51,9 @@ impl<F: Fn(Dial) + Send + Sync> Dialer for CallDialer<F> {
 }
 
 impl SteppedLoop {
-    /// An event loop with `buffer_bytes` for data in flight. `now` is the earliest moment that there will be, `dial` is told of
-    /// each connection that is to be made, and all random numbers come from `entropy`. Associations are as `datagrams` says, and their datagrams
-    /// are the caller's to carry.
+    /// An event loop with `buffer_bytes` for data in flight. `now` is the earliest moment that there will be, `dial` is
+    /// told of each connection that is to be made, and all random numbers come from `entropy`. Associations are as
+    /// `datagrams` says, and their datagrams are the caller's to carry.
     ///
     /// # Errors
     ///

@@ -35,9 +35,9 @@ impl PendingEvent {
 ///
 /// # Errors
 ///
-/// Those of every function are [`Error::TaskManagement`] when the target did not do it; [`Error::NotAgreed`] for functions of
-/// RFC 7144 without iSCSIProtocolLevel 2 (see [`Options::offer`](crate::Options::offer)); [`Error::Session`] when there is
-/// no connection now.
+/// Those of every function are [`Error::TaskManagement`] when the target did not do it; [`Error::NotAgreed`] for
+/// functions of RFC 7144 without iSCSIProtocolLevel 2 (see [`Options::offer`](crate::Options::offer));
+/// [`Error::Session`] when there is no connection now.
 impl Session {
     /// Sends a task management request that names no task. Functions of the target or the nexus ignore `lun`.
     ///
@@ -84,8 +84,8 @@ impl Session {
         self.done(Function::TARGET_WARM_RESET, Lun::ZERO).await
     }
 
-    /// I_T NEXUS RESET: the target ends the session with all its tasks, and forgets what it keeps for this session alone (SAM-5
-    /// 7.6, RFC 7144 section 6.3). A new session takes its place. Needs iSCSIProtocolLevel 2.
+    /// I_T NEXUS RESET: the target ends the session with all its tasks, and forgets what it keeps for this session
+    /// alone (SAM-5 7.6, RFC 7144 section 6.3). A new session takes its place. Needs iSCSIProtocolLevel 2.
     ///
     /// # Errors
     ///
@@ -104,8 +104,8 @@ impl Session {
         Ok(asked(function, self.managed(function, lun).await?)?.is_some())
     }
 
-    /// QUERY ASYNCHRONOUS EVENT: the unit attention or deferred error that waits for this session at a logical unit, and stays
-    /// there. Needs iSCSIProtocolLevel 2.
+    /// QUERY ASYNCHRONOUS EVENT: the unit attention or deferred error that waits for this session at a logical unit,
+    /// and stays there. Needs iSCSIProtocolLevel 2.
     ///
     /// # Errors
     ///

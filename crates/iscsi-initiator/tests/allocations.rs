@@ -1,8 +1,8 @@
-//! In a steady state neither side allocates: not the target, not the initiator, not for reads, not for writes, short or long, not
-//! for disks in memory and not for disks in files.
+//! In a steady state neither side allocates: not the target, not the initiator, not for reads, not for writes, short or
+//! long, not for disks in memory and not for disks in files.
 //!
-//! Both sides run in this process; the counting allocator sees them all. It is a test of its own, because others would be
-//! counted too.
+//! Both sides run in this process; the counting allocator sees them all. It is a test of its own, because others would
+//! be counted too.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -40,8 +40,8 @@ const MIN_COMMANDS: u64 = 500;
 const MAX_COMMANDS: u64 = 20_000;
 
 /// Once in a while more comes at once than ever before; that depends on the scheduler. Then buffers are made, of two
-/// allocations each, as many as there are commands and no more, and lists grow. An allocation for each command would be many
-/// times as many.
+/// allocations each, as many as there are commands and no more, and lists grow. An allocation for each command would be
+/// many times as many.
 const TOLERATED: u64 = 2 * 2 * DEPTH as u64 + 70;
 
 /// Commands of one run.
@@ -62,7 +62,8 @@ struct State {
     to_submit: u64,
     in_flight: usize,
     next_chunk: u64,
-    /// Memory that came back from writes. It goes out again as it is: shared memory cannot be filled, and need not be here.
+    /// Memory that came back from writes. It goes out again as it is: shared memory cannot be filled, and need not be
+    /// here.
     written: Vec<SharedBuffer>,
 }
 

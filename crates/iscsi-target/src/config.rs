@@ -50,7 +50,8 @@ pub struct TargetConfig {
     pub alias: Option<String>,
     /// How initiators prove themselves.
     pub authentication: Authentication,
-    /// The initiators that may see and use the target, and what they see of it. The names of hosts are unique. Without any, no initiator may.
+    /// The initiators that may see and use the target, and what they see of it. The names of hosts are unique. Without
+    /// any, no initiator may.
     pub hosts: Vec<HostConfig>,
     /// The target's offer in a negotiation.
     pub offer: Offer,
@@ -87,10 +88,11 @@ impl HostConfig {
 pub struct ServerConfig {
     /// Where to listen. All targets are reached through all portals.
     pub portals: Vec<PortalConfig>,
-    /// Sockets that listen already, of a service manager for example. The portal at the address of one uses it and opens none.
+    /// Sockets that listen already, of a service manager for example. The portal at the address of one uses it and
+    /// opens none.
     pub listeners: Vec<TcpListener>,
-    /// Where to answer associations of the Effective Cross Layer. Their groups are not those of [`portals`](Self::portals): a session
-    /// lives on the core of its portal.
+    /// Where to answer associations of the Effective Cross Layer. Their groups are not those of
+    /// [`portals`](Self::portals): a session lives on the core of its portal.
     pub datagram_portals: Vec<DatagramPortalConfig>,
     /// Leaves a portal closed that cannot be opened, and serves the others. The next update tries it again.
     pub leaves_closed: bool,
@@ -104,14 +106,15 @@ pub struct ServerConfig {
     pub timers: Timers,
     /// A command that takes longer is logged, with what it has waited for.
     pub slow_command: Duration,
-    /// Bytes of buffers for data in flight, of all cores together; [`MIN_BUFFER_BYTES`](crate::MIN_BUFFER_BYTES) for each at least.
+    /// Bytes of buffers for data in flight, of all cores together; [`MIN_BUFFER_BYTES`](crate::MIN_BUFFER_BYTES) for
+    /// each at least.
     pub buffer_bytes: usize,
     /// Threads for file operations, of all cores together; one for each at least.
     pub file_threads: usize,
     /// How the event loops run.
     pub event_loop: LoopConfig,
-    /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
-    /// Sessions are spread over them.
+    /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to
+    /// [`MAX_CORES`]. Sessions are spread over them.
     pub cores: usize,
     /// Is told of sessions that begin and end.
     pub observer: Option<SessionObserver>,

@@ -19,13 +19,13 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The targets and disks that a server is to serve from now on.
 ///
-/// Sessions that it does not concern see nothing of it. The others are told by unit attention and by asynchronous message,
-/// or are asked to log out: those of a target that goes, and of an initiator that its target admits no longer.
+/// Sessions that it does not concern see nothing of it. The others are told by unit attention and by asynchronous
+/// message, or are asked to log out: those of a target that goes, and of an initiator that its target admits no longer.
 pub struct Update {
     /// Where to listen. Portals that are open already stay open; sessions that came through one that goes stay too.
     pub portals: Vec<PortalConfig>,
-    /// Where to answer associations of the Effective Cross Layer. The same goes for these; the socket of one that goes is closed when the last of its
-    /// sessions has ended.
+    /// Where to answer associations of the Effective Cross Layer. The same goes for these; the socket of one that goes
+    /// is closed when the last of its sessions has ended.
     pub datagram_portals: Vec<DatagramPortalConfig>,
     /// Leaves a portal closed that cannot be opened, and applies the rest. The next update tries it again.
     pub leaves_closed: bool,
@@ -99,7 +99,8 @@ impl Control {
         Self { updates, waker }
     }
 
-    /// Applies an update as a whole, or not at all. Gives the addresses that are listened on then. Waits for the server's thread; what has to be waited for longer (logouts, flushes) goes on behind it.
+    /// Applies an update as a whole, or not at all. Gives the addresses that are listened on then. Waits for the
+    /// server's thread; what has to be waited for longer (logouts, flushes) goes on behind it.
     ///
     /// # Errors
     ///
@@ -108,7 +109,8 @@ impl Control {
         self.begin(update)?.wait()
     }
 
-    /// Begins an update, for callers that cannot wait here: [`apply`](Self::apply) on the server's own thread would never end.
+    /// Begins an update, for callers that cannot wait here: [`apply`](Self::apply) on the server's own thread would
+    /// never end.
     ///
     /// # Errors
     ///
@@ -121,7 +123,8 @@ impl Control {
         Ok(PendingUpdate(answered))
     }
 
-    /// Lets the stores of logical units serve another length, and tells initiators. All else stays as it is. Waits for the server's thread.
+    /// Lets the stores of logical units serve another length, and tells initiators. All else stays as it is. Waits for
+    /// the server's thread.
     ///
     /// # Errors
     ///
@@ -133,7 +136,8 @@ impl Control {
         PendingUpdate(answered).wait().map(drop)
     }
 
-    /// All sessions that are in the full feature phase or about to be, in the order of their targets, initiators and numbers. Waits for all cores.
+    /// All sessions that are in the full feature phase or about to be, in the order of their targets, initiators and
+    /// numbers. Waits for all cores.
     ///
     /// # Errors
     ///
@@ -144,8 +148,8 @@ impl Control {
         Ok(list)
     }
 
-    /// Asks the initiator of a session to log out, and ends the session when it does not within the grace period of a stop. Whether there is
-    /// such a session. Its initiator may log in again at once: rules keep it out, not this.
+    /// Asks the initiator of a session to log out, and ends the session when it does not within the grace period of a
+    /// stop. Whether there is such a session. Its initiator may log in again at once: rules keep it out, not this.
     ///
     /// # Errors
     ///

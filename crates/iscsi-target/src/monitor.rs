@@ -38,7 +38,8 @@ impl SharedDevices {
     }
 }
 
-/// How logins have ended, by target. A login whose target is not served counts for the empty name, so peers do not choose names.
+/// How logins have ended, by target. A login whose target is not served counts for the empty name, so peers do not
+/// choose names.
 #[derive(Default)]
 pub(crate) struct Logins(Mutex<BTreeMap<Arc<str>, LoginCounts>>);
 
@@ -165,7 +166,8 @@ impl Monitor {
         Self { cores: cores.into(), devices, logins, sessions, start: Instant::now() }
     }
 
-    /// The target devices that are served. Each knows the [numbers](lunette_device::LogicalUnit::counts) of its logical units.
+    /// The target devices that are served. Each knows the [numbers](lunette_device::LogicalUnit::counts) of its logical
+    /// units.
     pub fn devices(&self) -> Vec<Arc<TargetDevice>> {
         self.devices.get()
     }
@@ -244,7 +246,8 @@ fn cpu_time(thread: i32) -> Option<Duration> {
     Some(Duration::from_millis(ticks(&stat)?.saturating_mul(1000) / rustix::param::clock_ticks_per_second()))
 }
 
-/// utime and stime, the fourteenth and fifteenth field. The second one is a name in parentheses, which may contain anything.
+/// utime and stime, the fourteenth and fifteenth field. The second one is a name in parentheses, which may contain
+/// anything.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);

@@ -18,7 +18,8 @@ impl Pulse {
         Self(cores.map(core).collect())
     }
 
-    /// Whether every event loop has begun a batch since the last look. A loop without work waits, so each look wakes all of them for the next one.
+    /// Whether every event loop has begun a batch since the last look. A loop without work waits, so each look wakes
+    /// all of them for the next one.
     pub fn beats(&mut self) -> bool {
         // All of them, also when the first one stands still.
         self.0.iter_mut().map(Core::has_turned).filter(|turned| !turned).count() == 0

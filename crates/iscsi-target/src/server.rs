@@ -61,7 +61,8 @@ impl Server {
         Self::bind_at(config, Instant::now(), system_entropy(), false)
     }
 
-    /// [`bind`](Self::bind), with the moment from which time is counted and the source of random numbers. `is_stepped`: time stands still within a batch.
+    /// [`bind`](Self::bind), with the moment from which time is counted and the source of random numbers. `is_stepped`:
+    /// time stands still within a batch.
     pub(crate) fn bind_at(
         config: ServerConfig,
         epoch: Instant,

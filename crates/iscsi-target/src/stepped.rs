@@ -1,5 +1,5 @@
-//! A server that its caller runs step by step: the cores as they ship, on one thread, under a clock and over streams of the
-//! caller's. The simulator drives the target this way.
+//! A server that its caller runs step by step: the cores as they ship, on one thread, under a clock and over streams of
+//! the caller's. The simulator drives the target this way.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -18,8 +18,10 @@ use crate::{Control, Monitor, Stopper};
 
 /// A target that runs when it is told to, and no further than that.
 ///
-/// [`accept`](Self::accept) stands for a connection at the first portal, [`arrive`](Self::arrive) for a datagram at the first UDP port, whose
-/// answers are there to be [taken](Self::take_datagrams). [`step`](Self::step) lets one core do what it can do at one moment. Nothing waits, and nothing but the caller decides the order in which cores take their turns.
+/// [`accept`](Self::accept) stands for a connection at the first portal, [`arrive`](Self::arrive) for a datagram at the
+/// first UDP port, whose answers are there to be [taken](Self::take_datagrams). [`step`](Self::step) lets one core do
+/// what it can do at one moment. Nothing waits, and nothing but the caller decides the order in which cores take their
+/// turns.
 pub struct SteppedServer {
     cores: Vec<SteppedCore>,
     monitor: Monitor,

@@ -1,7 +1,9 @@
-//! A small certificate authority: certificates for one key server and its clients, and the list of those that are revoked.
+//! A small certificate authority: certificates for one key server and its clients, and the list of those that are
+//! revoked.
 //!
-//! All of it is in one folder: `ca-cert.pem` and `ca-key.pem`, `ca.json` with what was issued, `ca-crl.pem` with what was revoked, and a
-//! folder for each name with the files that its owner needs. Keys are ECDSA P-256, which every TLS library knows.
+//! All of it is in one folder: `ca-cert.pem` and `ca-key.pem`, `ca.json` with what was issued, `ca-crl.pem` with what
+//! was revoked, and a folder for each name with the files that its owner needs. Keys are ECDSA P-256, which every TLS
+//! library knows.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -129,8 +131,9 @@ impl Authority {
         &self.state.issued
     }
 
-    /// Issues a certificate with its key, and returns the folder with the files for its owner. A server has `hosts`, the names and
-    /// addresses by which clients reach it; a client has none. It is valid until `until`, in seconds since 1970.
+    /// Issues a certificate with its key, and returns the folder with the files for its owner. A server has `hosts`,
+    /// the names and addresses by which clients reach it; a client has none. It is valid until `until`, in seconds
+    /// since 1970.
     ///
     /// # Errors
     ///
@@ -229,8 +232,8 @@ impl Authority {
     }
 }
 
-/// The authority's subject and rights, without which it cannot sign. The subject depends on the key: with one name for all, a
-/// certificate of another authority would look forged instead of unknown.
+/// The authority's subject and rights, without which it cannot sign. The subject depends on the key: with one name for
+/// all, a certificate of another authority would look forged instead of unknown.
 fn authority_parameters(key: &KeyPair) -> CertificateParams {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.public_key_raw());
     let digits = hex::encode(&digest.as_ref()[..8]);

@@ -15,23 +15,23 @@
 //!
 //! # Parts
 //!
-//! - **Key files** ([`keyfile`]): one file for each volume. With a passphrase it needs no server. A holder can also be an
-//!   object of a key server.
+//! - **Key files** ([`keyfile`]): one file for each volume. With a passphrase it needs no server. A holder can also be
+//!   an object of a key server.
 //! - **Key sources** ([`source`]): from the words of a user (`keys=file:…`, `keys=kmip://…`) to the keys of a volume.
-//! - **Key server**: [`ttlv`] is the encoding of KMIP and [`kmip`] its messages, for both sides. [`server`] has the rules of
-//!   objects as a state machine, their store, and the listener with mutual TLS. [`client`] talks to this server and to those
-//!   of others. [`ca`] issues the certificates.
+//! - **Key server**: [`ttlv`] is the encoding of KMIP and [`kmip`] its messages, for both sides. [`server`] has the
+//!   rules of objects as a state machine, their store, and the listener with mutual TLS. [`client`] talks to this
+//!   server and to those of others. [`ca`] issues the certificates.
 //!
 //! # What is free of I/O
 //!
-//! [`keyfile::KeyFile`] and [`keyfile::Unlocked`] (bytes in, bytes out), [`ttlv`], [`kmip`] and [`server::Engine`]. The system's
-//! random generator is the exception: keys and nonces are drawn where they are needed.
+//! [`keyfile::KeyFile`] and [`keyfile::Unlocked`] (bytes in, bytes out), [`ttlv`], [`kmip`] and [`server::Engine`]. The
+//! system's random generator is the exception: keys and nonces are drawn where they are needed.
 //!
 //! # Secrets in memory
 //!
-//! Keys and passphrases are overwritten when they are dropped, their `Debug` shows no byte, and errors never quote them. A
-//! process that holds them should call [`protect_process`], which excludes all of its memory from core dumps: excluding single pages
-//! (`MADV_DONTDUMP`) needs `unsafe`, which this crate forbids.
+//! Keys and passphrases are overwritten when they are dropped, their `Debug` shows no byte, and errors never quote
+//! them. A process that holds them should call [`protect_process`], which excludes all of its memory from core dumps:
+//! excluding single pages (`MADV_DONTDUMP`) needs `unsafe`, which this crate forbids.
 
 #![forbid(unsafe_code)]
 

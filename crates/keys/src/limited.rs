@@ -25,8 +25,8 @@ impl Limited {
         self.until = Instant::now() + limit;
     }
 
-    /// Sends nothing more, and discards what still comes for at most `limit`. A socket that is closed while bytes are unread is reset,
-    /// and then the other side can lose what was sent last.
+    /// Sends nothing more, and discards what still comes for at most `limit`. A socket that is closed while bytes are
+    /// unread is reset, and then the other side can lose what was sent last.
     pub(crate) fn finish(&mut self, limit: Duration) {
         self.start(limit);
         // The socket may be closed already.

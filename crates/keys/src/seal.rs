@@ -1,8 +1,8 @@
 //! The three primitives of this crate, all of AWS-LC: AES-256-GCM-SIV, HKDF-SHA256 and HMAC-SHA256.
 //!
-//! AES-256-GCM-SIV wraps keys here, and not AES-KWP, because it authenticates what a key is for together with the key: a wrapped
-//! key that is moved to another place does not open there. Nonces are random; if one repeated, GCM-SIV would only show whether two
-//! equal plain texts were wrapped.
+//! AES-256-GCM-SIV wraps keys here, and not AES-KWP, because it authenticates what a key is for together with the key:
+//! a wrapped key that is moved to another place does not open there. Nonces are random; if one repeated, GCM-SIV would
+//! only show whether two equal plain texts were wrapped.
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::{hkdf, hmac};

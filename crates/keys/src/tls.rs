@@ -1,7 +1,7 @@
 //! TLS for both sides, with certificates on both: rustls over AWS-LC.
 //!
-//! AWS-LC, because it is the library of all other cryptography here, and because it agrees on keys with X25519MLKEM768: what is fetched
-//! from a key server today must stay secret when quantum computers exist.
+//! AWS-LC, because it is the library of all other cryptography here, and because it agrees on keys with X25519MLKEM768:
+//! what is fetched from a key server today must stay secret when quantum computers exist.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub enum TlsError {
 }
 
 impl TlsFiles {
-    /// Files in a folder: `ca-cert.pem`, and `server-cert.pem` with `server-key.pem`, or `client-cert.pem` with `client-key.pem`.
-    /// The list of revoked certificates, `ca-crl.pem`, is optional.
+    /// Files in a folder: `ca-cert.pem`, and `server-cert.pem` with `server-key.pem`, or `client-cert.pem` with
+    /// `client-key.pem`. The list of revoked certificates, `ca-crl.pem`, is optional.
     pub fn in_folder(folder: &Path) -> Self {
         Self { folder: folder.into() }
     }

@@ -114,7 +114,8 @@ impl ControlPlane {
         *self.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 
-    /// Makes a change. Other changes wait until it is made or refused, so nothing comes between the check of what is in use and the change.
+    /// Makes a change. Other changes wait until it is made or refused, so nothing comes between the check of what is in
+    /// use and the change.
     fn make(&self, reloader: &mut Reloader, edit: Edit, force: bool) -> Result<Plan, Problem> {
         let wanted = self.wanted(reloader, edit)?;
         let plan = self.explain(&wanted, reloader.config())?;

@@ -37,7 +37,8 @@ const WINDOW_BYTES: u64 = 64 << 20;
 /// The most requests in flight.
 const MAX_DEPTH: u16 = 256;
 
-/// Bytes of buffers that a copy takes at most when it measures how many requests it needs: enough for 10 Gb/s over 100 ms.
+/// Bytes of buffers that a copy takes at most when it measures how many requests it needs: enough for 10 Gb/s over 100
+/// ms.
 const MAX_MEASURED_BYTES: u64 = 256 << 20;
 
 const AFTER_HELP: &str = "\
@@ -69,7 +70,8 @@ pub(crate) struct Arguments {
     /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input; ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "SRC")]
     source: Place,
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output; ?keys=file:KEYS behind it encrypts for it
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output; ?keys=file:KEYS behind it encrypts
+    /// for it
     #[arg(value_name = "DST")]
     destination: Place,
     /// Requests in flight [default: as many as fill the path, measured on the way]
@@ -254,8 +256,8 @@ fn resume_at(old: &Entry, new: &Entry, journal: &Journal) -> Result<u64, Failure
     Err(Failure::Usage(format!("{path}: cannot go on: {end}; remove this file to start over")))
 }
 
-/// Aligns requests to blocks of `align` bytes. They are no longer than asked for, unless a block is. A buffer has room for
-/// either.
+/// Aligns requests to blocks of `align` bytes. They are no longer than asked for, unless a block is. A buffer has room
+/// for either.
 fn aligned(options: Options, align: u64) -> Options {
     Options { block: (options.block / align * align).max(align), ..options }
 }

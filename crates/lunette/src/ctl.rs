@@ -41,7 +41,8 @@ has a mistake.";
 
 /// Show and change what a running server serves
 ///
-/// The server must have been started with an API (--api unix:PATH, or the table api of its configuration file). What is changed holds at once, and after a restart.
+/// The server must have been started with an API (--api unix:PATH, or the table api of its configuration file). What is
+/// changed holds at once, and after a restart.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -70,7 +71,8 @@ enum Command {
     Add(change::Document),
     /// Change keys of an object; all others stay
     Set(change::Set),
-    /// Replace all of an object: keys that are not given go back to their defaults, and a target loses the LUNs and hosts that are not given
+    /// Replace all of an object: keys that are not given go back to their defaults, and a target loses the LUNs and
+    /// hosts that are not given
     Replace(change::Document),
     /// Remove an object; one that is not there is no failure
     Rm(change::Remove),

@@ -2,12 +2,12 @@
 
 use lunette_tuning::InFlight;
 
-/// Bytes that a command puts in flight before it has measured anything, if it finds the number of requests by itself: what a line of
-/// 155 Mb/s carries in 50 ms. TCP lets them out as fast as it trusts the path.
+/// Bytes that a command puts in flight before it has measured anything, if it finds the number of requests by itself:
+/// what a line of 155 Mb/s carries in 50 ms. TCP lets them out as fast as it trusts the path.
 const START_BYTES: usize = 1 << 20;
 
-/// Bytes that a command keeps in flight even on a path without delay: eight requests of 256 KiB, with which a copy within a machine was as fast as with
-/// more, and took less CPU time than with four.
+/// Bytes that a command keeps in flight even on a path without delay: eight requests of 256 KiB, with which a copy
+/// within a machine was as fast as with more, and took less CPU time than with four.
 const LEAST_BYTES: usize = 2 << 20;
 
 /// The number of requests in flight.
@@ -26,8 +26,8 @@ impl Depth {
         most
     }
 
-    /// The fewest requests of `request_len` bytes that the command keeps in flight. With fewer than four a core is idle that could prepare the next
-    /// request, even on a path without delay; short ones need twice as many.
+    /// The fewest requests of `request_len` bytes that the command keeps in flight. With fewer than four a core is idle
+    /// that could prepare the next request, even on a path without delay; short ones need twice as many.
     fn least(self, request_len: usize) -> usize {
         match self {
             Self::Given(depth) => depth,

@@ -18,7 +18,7 @@ use crate::volumes;
 /// An encrypted disk that is open.
 #[derive(Clone)]
 pub(crate) struct EncryptedStore {
-    /// Its plain text.
+    /// The plain text of the disk.
     pub(crate) volume: Arc<Volume>,
     /// The file or block device with its ciphertext, if it lies in one.
     pub(crate) file: Option<Arc<FileStore>>,

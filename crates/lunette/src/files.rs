@@ -35,7 +35,7 @@ struct Served {
     unit: Weak<LogicalUnit>,
     /// The system's watch on the file; `None` where it has none.
     watch: Option<i32>,
-    /// It has the ciphertext of an encrypted disk, whose own length stands in its header.
+    /// The file has the ciphertext of an encrypted disk, whose own length stands in its header.
     is_encrypted: bool,
     /// The bytes that are worth something together: a block, or of a ciphertext each byte.
     block_bytes: u32,
@@ -46,7 +46,7 @@ struct Served {
 }
 
 impl Served {
-    /// The whole blocks of so many bytes.
+    /// The whole blocks of this many bytes.
     fn blocks(&self, len_bytes: u64) -> u64 {
         len_bytes / u64::from(self.block_bytes.max(1))
     }

@@ -28,7 +28,8 @@ const BURST_LINES: u32 = 1000;
 /// The rate of lines about peers after such a burst.
 const LINES_PER_SECOND: u32 = 20;
 
-/// Logs to standard error; `RUST_LOG` chooses what (default: `info`). Where standard error is the journal of systemd, it gets fields instead of lines.
+/// Logs to standard error; `RUST_LOG` chooses what (default: `info`). Where standard error is the journal of systemd,
+/// it gets fields instead of lines.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::registry().with(filter);
@@ -47,8 +48,8 @@ fn lines<S: Subscriber + for<'span> LookupSpan<'span>>() -> impl Layer<S> {
         .with_writer(|| Stderr)
 }
 
-/// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the log, and without passwords of
-/// URLs.
+/// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the
+/// log, and without passwords of URLs.
 fn fields() -> impl for<'writer> FormatFields<'writer> {
     let field = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         let value = format!("{value:?}");

@@ -88,7 +88,8 @@ enum Command {
     Quanta(quanta::Arguments),
 }
 
-/// Ends the process with what is wrong with the arguments, or with the help that they ask for. Values are repeated, but no passwords of URLs.
+/// Ends the process with what is wrong with the arguments, or with the help that they ask for. Values are repeated, but
+/// no passwords of URLs.
 fn refuse(mut error: clap::Error) -> ! {
     if !error.use_stderr() {
         error.exit();
@@ -154,7 +155,8 @@ mod tests {
         has(one, other) || has(other, one)
     }
 
-    /// clap asks for no argument that conflicts with one that is there: then an option that requires it has no effect, and nothing is said.
+    /// clap asks for no argument that conflicts with one that is there: then an option that requires it has no effect,
+    /// and nothing is said.
     fn without_effect(command: &Clap, found: &mut Vec<String>, requiring: &mut usize) {
         for option in command.get_arguments() {
             let required = names_in(option, "requires");

@@ -1,6 +1,7 @@
 //! The repeated attempts to serve disks, portals, secrets and places of the API that could not be served.
 //!
-//! Disks are opened without a lock, because that may take long. The reloader then puts them in their places, unless the configuration has changed.
+//! Disks are opened without a lock, because that may take long. The reloader then puts them in their places, unless the
+//! configuration has changed.
 
 use std::thread;
 use std::time::Duration;
@@ -61,7 +62,8 @@ impl Absent {
     }
 }
 
-/// Tries what could not be served, until the process ends. `closed`: the doors of the control plane that could not be opened.
+/// Tries what could not be served, until the process ends. `closed`: the doors of the control plane that could not be
+/// opened.
 pub(crate) fn follow(control_plane: ControlPlane, mut closed: Vec<Door>) -> Result<(), Failure> {
     let health = control_plane.health().clone();
     let run = move || {

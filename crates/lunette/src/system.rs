@@ -12,8 +12,8 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// Raises the limit of open files. A session takes a descriptor, and the usual soft limit of 1,024 is less than a target
-/// needs.
+/// Raises the limit of open files. A session takes a descriptor, and the usual soft limit of 1,024 is less than a
+/// target needs.
 pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -49,7 +49,8 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
     Failure::Address(format!("cannot listen on {address}: {what}"))
 }
 
-/// Signals that end a process by default and ask for nothing. SIGXFSZ comes with a write beyond the limit of file sizes, which then fails with EFBIG.
+/// Signals that end a process by default and ask for nothing. SIGXFSZ comes with a write beyond the limit of file
+/// sizes, which then fails with EFBIG.
 const HARMLESS: [i32; 7] = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU, SIGXFSZ];
 
 /// Lets the process outlive signals that ask for nothing.
@@ -67,7 +68,8 @@ pub(crate) fn hold(signal: i32) -> io::Result<Held> {
 }
 
 impl Held {
-    /// Calls `answer` for each signal, past and future, on a separate thread, so that a slow answer does not delay a stop.
+    /// Calls `answer` for each signal, past and future, on a separate thread, so that a slow answer does not delay a
+    /// stop.
     pub(crate) fn answer_with(self, thread: &str, mut answer: impl FnMut() + Send + 'static) -> io::Result<()> {
         let Self(mut signals) = self;
         thread::Builder::new().name(thread.into()).spawn(move || signals.forever().for_each(|_| answer()))?;

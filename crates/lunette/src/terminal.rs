@@ -23,12 +23,15 @@ pub(crate) fn ask(yes: bool, what: &str) -> Result<(), Failure> {
     if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was destroyed".into())) }
 }
 
-/// The longest passphrase that is typed. The line never grows beyond it, so no copy of it stays where a shorter one was.
+/// The longest passphrase that is typed. The line never grows beyond it, so no copy of it stays where a shorter one
+/// was.
 const MAX_TYPED_BYTES: usize = 1024;
 
-/// Asks for the passphrase of a key file, without showing it. `None` when no person can be asked, or the answer is no passphrase.
+/// Asks for the passphrase of a key file, without showing it. `None` when no person can be asked, or the answer is no
+/// passphrase.
 ///
-/// Ctrl-C is no signal meanwhile, because a process that it ended would leave a terminal that shows nothing; it is an answer without passphrase.
+/// Ctrl-C is no signal meanwhile, because a process that it ended would leave a terminal that shows nothing; it is an
+/// answer without passphrase.
 pub(crate) fn passphrase(key_file: &str) -> Option<Passphrase> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -48,7 +51,8 @@ pub(crate) fn passphrase(key_file: &str) -> Option<Passphrase> {
     Passphrase::new(std::mem::take(&mut *line?))
 }
 
-/// Reads a line byte by byte, past the buffer of standard input, which would keep it. `None` when it is given up or too long.
+/// Reads a line byte by byte, past the buffer of standard input, which would keep it. `None` when it is given up or too
+/// long.
 fn read_line(mut read: impl FnMut(&mut [u8; 1]) -> Option<usize>) -> Option<Zeroizing<Vec<u8>>> {
     let mut line = Zeroizing::new(Vec::with_capacity(MAX_TYPED_BYTES));
     let mut byte = Zeroizing::new([0]);

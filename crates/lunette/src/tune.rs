@@ -1,7 +1,7 @@
 //! `lunette tune`: the settings that a path needs.
 //!
-//! With a URL they are measured (`measured`): a survey of the idle path, then the trials that `lunette_tuning::Tuner` asks for. With
-//! `--rtt` and `--rate` they are computed (`paper`).
+//! With a URL they are measured (`measured`): a survey of the idle path, then the trials that `lunette_tuning::Tuner`
+//! asks for. With `--rtt` and `--rate` they are computed (`paper`).
 
 mod candidates;
 mod explain;

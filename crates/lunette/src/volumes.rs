@@ -1,8 +1,10 @@
-//! The encrypted volumes that this process serves: their keys are fetched again, their counts are told, and they are closed at the end.
+//! The encrypted volumes that this process serves: their keys are fetched again, their counts are told, and they are
+//! closed at the end.
 //!
-//! Signals are about the process, so there is one list of them. New keys are looked for at intervals, on SIGHUP, and soon after a quantum was read that a key
-//! unknown here has sealed; that read waits for its key, at most [`MAX_KEY_WAIT`]. Only the key file's generation is read until there is a newer one: unlocking
-//! a key file takes time by design. When the keys cannot be had, the volume goes on with those that it has, and the log says why.
+//! Signals are about the process, so there is one list of them. New keys are looked for at intervals, on SIGHUP, and
+//! soon after a quantum was read that a key unknown here has sealed; that read waits for its key, at most
+//! [`MAX_KEY_WAIT`]. Only the key file's generation is read until there is a newer one: unlocking a key file takes time
+//! by design. When the keys cannot be had, the volume goes on with those that it has, and the log says why.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -19,7 +21,8 @@ const KEYS_INTERVAL: Duration = Duration::from_mins(1);
 /// The interval at which refused quanta are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time that a read waits for a key, until it is refused: less than the 30 s that Linux gives a SCSI command.
+/// The longest time that a read waits for a key, until it is refused: less than the 30 s that Linux gives a SCSI
+/// command.
 const MAX_KEY_WAIT: Duration = Duration::from_secs(20);
 
 /// The least time between two looks at a key file because of refused quanta.

@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
 
-/// A stream with a time limit for all that is read or written from [`start`](Self::start) on, however many calls it takes:
-/// with a limit for each call, a client could continue for ever with one byte at a time.
+/// A stream with a time limit for all that is read or written from [`start`](Self::start) on, however many calls it
+/// takes: with a limit for each call, a client could continue for ever with one byte at a time.
 ///
 /// The inner stream must return from time to time, with `WouldBlock` or `TimedOut`, as a socket with a timeout does.
 pub(crate) struct Limited<S> {

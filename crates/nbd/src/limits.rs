@@ -10,8 +10,8 @@ pub const MAX_CONNECTIONS: usize = 64;
 /// The time from the first byte of a connection to the transmission phase, however the bytes arrive.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time from a request's first byte to its last, not counting the wait for replies that hold its room. Between requests
-/// a client may be silent for any time.
+/// The time from a request's first byte to its last, not counting the wait for replies that hold its room. Between
+/// requests a client may be silent for any time.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The time from the first byte of a reply to its last.

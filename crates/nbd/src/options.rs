@@ -3,8 +3,8 @@
 use crate::limits::MAX_STRING_LEN;
 use crate::wire::{BASE_ALLOCATION, Fields};
 
-/// The data of `INFO` and `GO`. The kinds of information that the client lists do not matter: it gets all that there are,
-/// which the protocol allows.
+/// The data of `INFO` and `GO`. The kinds of information that the client lists do not matter: it gets all that there
+/// are, which the protocol allows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InfoRequest<'a> {
     pub(crate) export: &'a str,
@@ -32,8 +32,8 @@ pub(crate) struct ContextRequest<'a> {
     pub(crate) export: &'a str,
     /// Whether one of the queries is exactly `base:allocation`.
     pub(crate) names_allocation: bool,
-    /// Whether a list of contexts would hold `base:allocation`: the client names it, or all of `base:`, or sends no query
-    /// at all.
+    /// Whether a list of contexts would hold `base:allocation`: the client names it, or all of `base:`, or sends no
+    /// query at all.
     pub(crate) lists_allocation: bool,
 }
 

@@ -1,9 +1,10 @@
 //! Replies on their way to the client.
 //!
-//! Replies gather in the [`Outbox`] of their connection until a thread sends all that are there, with one system call for many of them. The reading
-//! thread sends before it waits for anything, as far as the socket takes them at once: what it has answered by itself needs no other thread. The
-//! writing thread sends what other threads have ended, and what the socket did not take; it is woken at the end of the
-//! [turn](lunette_reactor::Turn) of the thread that ends the requests.
+//! Replies gather in the [`Outbox`] of their connection until a thread sends all that are there, with one system call
+//! for many of them. The reading thread sends before it waits for anything, as far as the socket takes them at once:
+//! what it has answered by itself needs no other thread. The writing thread sends what other threads have ended, and
+//! what the socket did not take; it is woken at the end of the [turn](lunette_reactor::Turn) of the thread that ends
+//! the requests.
 
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,8 +21,8 @@ use crate::window::Window;
 /// Replies that are sent by one system call.
 const MAX_GATHER: usize = 64;
 
-/// Bytes of requests whose replies the reading thread sends before it answers more: their buffers are still in the processor's cache then, and the
-/// client has something to do.
+/// Bytes of requests whose replies the reading thread sends before it answers more: their buffers are still in the
+/// processor's cache then, and the client has something to do.
 const MAX_READY_BYTES: usize = 64 << 10;
 
 /// The replies of one connection, and the room that their requests hold.
@@ -56,7 +57,8 @@ pub(crate) struct Sending<W> {
 }
 
 impl Outbox {
-    /// Takes a reply. The writing thread hears of it at the end of this thread's turn at the latest, if it has not been sent by then.
+    /// Takes a reply. The writing thread hears of it at the end of this thread's turn at the latest, if it has not been
+    /// sent by then.
     pub(crate) fn add(self: &Arc<Self>, reply: Reply) {
         let mut state = self.state();
         state.ready_bytes += reply.held_bytes;
@@ -92,8 +94,8 @@ impl Outbox {
         }
     }
 
-    /// Sends replies until the [end](Self::end). After a failure it goes on without sending, so that requests under way come to their end, and lets
-    /// no more in.
+    /// Sends replies until the [end](Self::end). After a failure it goes on without sending, so that requests under way
+    /// come to their end, and lets no more in.
     pub(crate) fn write_replies(&self, sending: &Mutex<Sending<impl Output>>) {
         while self.wait_for_replies() {
             let mut sending = sending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +156,8 @@ impl Outbox {
         true
     }
 
-    /// Gives the room of replies back, and counts them. Their buffers return to the pool before the window gives their bytes to other requests.
+    /// Gives the room of replies back, and counts them. Their buffers return to the pool before the window gives their
+    /// bytes to other requests.
     fn discard(&self, replies: impl Iterator<Item = Reply>) -> usize {
         let (requests, bytes) =
             replies.fold((0, 0), |(requests, bytes), reply| (requests + 1, bytes + reply.held_bytes));

@@ -126,8 +126,8 @@ fn trim(capabilities: Capabilities, fua: bool) -> Plan {
     }
 }
 
-/// Plans WRITE ZEROES. `FAST_ZERO` prefers an error to zeroes that are written one by one. A store promises quick zeroes
-/// only where they may free the space.
+/// Plans WRITE ZEROES. `FAST_ZERO` prefers an error to zeroes that are written one by one. A store promises quick
+/// zeroes only where they may free the space.
 fn write_zeroes(flags: u16, capabilities: Capabilities, fua: bool) -> Result<Plan, Errno> {
     let may_unmap = flags & flag::NO_HOLE == 0;
     let fast = capabilities.write_zeroes && may_unmap;

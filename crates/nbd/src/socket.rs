@@ -134,7 +134,8 @@ pub trait Output: Write + Send {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when that is nothing, which is also what a writer says that cannot tell; the bytes are then written by a thread that may wait.
+    /// `WouldBlock` when that is nothing, which is also what a writer says that cannot tell; the bytes are then written
+    /// by a thread that may wait.
     fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         let _ = bytes;
         Err(io::ErrorKind::WouldBlock.into())

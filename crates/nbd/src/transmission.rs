@@ -92,7 +92,8 @@ impl<W: Output> Intake<'_, W> {
         Turn::part_ends();
     }
 
-    /// Waits until there is a part of a request, without a limit. False when the client has left, or takes no more replies.
+    /// Waits until there is a part of a request, without a limit. False when the client has left, or takes no more
+    /// replies.
     fn wait_for_request(&self, reader: &mut BufReader<Limited<impl Read>>) -> io::Result<bool> {
         if !reader.buffer().is_empty() {
             return Ok(true);
@@ -125,7 +126,8 @@ impl<W: Output> Intake<'_, W> {
         self.pool.take(len).or_else(one_more).expect("longer requests were refused")
     }
 
-    /// A buffer that gets its memory when it is filled: that of a reply that has just been sent, which is still in the cache.
+    /// A buffer that gets its memory when it is filled: that of a reply that has just been sent, which is still in the
+    /// cache.
     fn room(&self, len: u32) -> Buffer {
         self.pool.reserve(len as usize).unwrap_or_else(|| self.buffer(len))
     }

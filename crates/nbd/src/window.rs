@@ -4,7 +4,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{MAX_REQUEST_BYTES, MAX_REQUESTS};
 
-/// Counts requests and their bytes. The reading half waits here for room; the writing half gives it back after each reply.
+/// Counts requests and their bytes. The reading half waits here for room; the writing half gives it back after each
+/// reply.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     used: Mutex<Used>,
@@ -25,7 +26,8 @@ impl Window {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more request with a buffer of `bytes` fits. False when the window is closed. `before_wait` is called when it has to wait.
+    /// Waits until one more request with a buffer of `bytes` fits. False when the window is closed. `before_wait` is
+    /// called when it has to wait.
     pub(crate) fn enter(&self, bytes: usize, before_wait: impl FnOnce()) -> bool {
         let is_full =
             |used: &mut Used| !used.closed && (used.requests >= MAX_REQUESTS || used.bytes + bytes > MAX_REQUEST_BYTES);

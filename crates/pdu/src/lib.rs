@@ -62,8 +62,8 @@ pub const BHS_LEN: usize = 48;
 /// The length of a header or data digest, in bytes (RFC 7143, 11.2.3).
 pub const DIGEST_LEN: usize = 4;
 
-/// The most bytes that all additional header segments of a PDU take: `TotalAHSLength` counts up to 255 four-byte words (RFC
-/// 7143, 11.2.1.5).
+/// The most bytes that all additional header segments of a PDU take: `TotalAHSLength` counts up to 255 four-byte words
+/// (RFC 7143, 11.2.1.5).
 pub const MAX_AHS_LEN: usize = 255 * 4;
 
 /// The most bytes in a data segment, not counting its pad: `DataSegmentLength` has 24 bits (RFC 7143, 11.2.1.6).

@@ -7,7 +7,8 @@ pub const SENSE_LENGTH_LEN: usize = 2;
 /// Bytes of sense data in fixed format without additional bytes (SPC-4 4.5.3).
 pub const FIXED_SENSE_LEN: usize = 18;
 
-/// An additional sense code with its qualifier that the iSCSI layer itself reports, as (ASC, ASCQ) (RFC 7143, 11.4.7.2).
+/// An additional sense code with its qualifier that the iSCSI layer itself reports, as (ASC, ASCQ) (RFC 7143,
+/// 11.4.7.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IscsiCondition(pub u8, pub u8);
 

@@ -1,10 +1,11 @@
 //! How fast quanta are sealed and opened, beside `memcpy` of the same plain text:
 //! `cargo run --release -p lunette-quanta --example speed [CIPHER]`, pinned with `taskset -c 1`.
 //!
-//! Contestants take turns in each round. A figure in GB/s is the median of the rounds; a ratio is the median of the ratios within one round, because
-//! other work on the machine slows the contestants of one round alike. *Cold*: source and destination were last used far more than a cache's size
-//! of bytes ago, in an order that a prefetcher does not guess. *Warm*: the same two buffers each time. Nonces are made from one seed for each
-//! request; the system call that a client makes for a seed is not in the figures.
+//! Contestants take turns in each round. A figure in GB/s is the median of the rounds; a ratio is the median of the
+//! ratios within one round, because other work on the machine slows the contestants of one round alike. *Cold*: source
+//! and destination were last used far more than a cache's size of bytes ago, in an order that a prefetcher does not
+//! guess. *Warm*: the same two buffers each time. Nonces are made from one seed for each request; the system call that
+//! a client makes for a seed is not in the figures.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 

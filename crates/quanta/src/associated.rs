@@ -8,7 +8,8 @@ use crate::size::QuantumSize;
 /// Bytes of the associated data of a quantum.
 pub(crate) const LEN: usize = 48;
 
-/// Opens the associated data: what is sealed is a quantum, in the first version of the format. A header opens differently.
+/// Opens the associated data: what is sealed is a quantum, in the first version of the format. A header opens
+/// differently.
 const MAGIC: [u8; 8] = *b"LUNEDU01";
 
 /// The name of a volume: 16 random bytes from its creation.

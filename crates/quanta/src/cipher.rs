@@ -1,15 +1,18 @@
 //! The table of ciphers.
 //!
-//! A cipher is one row of [`TABLE`] and one implementation of [`Aead`]. Every cipher takes a key of 32 bytes and a nonce of 32 random bytes, and
-//! makes a tag of 16.
+//! A cipher is one row of [`TABLE`] and one implementation of [`Aead`]. Every cipher takes a key of 32 bytes and a
+//! nonce of 32 random bytes, and makes a tag of 16.
 //!
-//! Why nonces do not repeat: they are random, and nothing is counted from one request to the next, so the restored snapshot of a client repeats
-//! none as long as its system's generator does not (Linux reseeds it in a virtual machine that was restored). With 2^64 quanta written under one
-//! key, two of them have one nonce with a probability below 2^-128, because all 256 bits count:
+//! Why nonces do not repeat: they are random, and nothing is counted from one request to the next, so the restored
+//! snapshot of a client repeats none as long as its system's generator does not (Linux reseeds it in a virtual machine
+//! that was restored). With 2^64 quanta written under one key, two of them have one nonce with a probability below
+//! 2^-128, because all 256 bits count:
 //!
-//! - AEGIS-256 and AEGIS-256X4 have a nonce of 256 bits. A repeated nonce would harm the secrecy and the authenticity of the quanta that share it.
-//! - AES-256-GCM-SIV has a nonce of 96 bits. The other 160 random bits are part of its associated data, which its tag depends on, and its key stream
-//!   depends on the tag. A repeated nonce would only show that two quanta are the same in position, version and content.
+//! - AEGIS-256 and AEGIS-256X4 have a nonce of 256 bits. A repeated nonce would harm the secrecy and the authenticity
+//!   of the quanta that share it.
+//! - AES-256-GCM-SIV has a nonce of 96 bits. The other 160 random bits are part of its associated data, which its tag
+//!   depends on, and its key stream depends on the tag. A repeated nonce would only show that two quanta are the same
+//!   in position, version and content.
 
 mod aegis;
 mod gcm_siv;
@@ -91,7 +94,8 @@ pub(crate) trait Aead: Send + Sync {
         lanes::seal_each(self, lanes);
     }
 
-    /// Opens each of the lanes. `Err` is the number of the first that is not authentic; neither it nor those behind it hold plain text.
+    /// Opens each of the lanes. `Err` is the number of the first that is not authentic; neither it nor those behind it
+    /// hold plain text.
     fn open_lanes(&self, lanes: &mut [Lane<'_>]) -> Result<(), usize> {
         lanes::open_each(self, lanes)
     }

@@ -18,7 +18,8 @@ pub(crate) const MAX_ASSOCIATED_LEN: usize = AUTHENTICATED_LEN;
 /// Whether quanta of a volume may be without content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holes {
-    /// An EDU of zeroes reads as zeroes: it was never written, or was unmapped. A server can pretend that of any quantum.
+    /// An EDU of zeroes reads as zeroes: it was never written, or was unmapped. A server can pretend that of any
+    /// quantum.
     Allowed,
     /// Every quantum was sealed when the volume was formatted, and an EDU of zeroes is refused.
     Refused,
@@ -26,7 +27,8 @@ pub enum Holes {
 
 /// Thirty-two random bytes, from which the nonces of one request are made.
 ///
-/// They come from the system's generator, for this request: a seed is moved into the call that uses it up, and two calls never share one.
+/// They come from the system's generator, for this request: a seed is moved into the call that uses it up, and two
+/// calls never share one.
 pub struct Seed([u8; NONCE_LEN]);
 
 impl Seed {
@@ -35,7 +37,8 @@ impl Seed {
         Self(bytes)
     }
 
-    /// The nonce of quantum `index` of the request. The nonces of one request differ from each other, and each is as random as the seed.
+    /// The nonce of quantum `index` of the request. The nonces of one request differ from each other, and each is as
+    /// random as the seed.
     pub(crate) fn nonce(&self, index: usize) -> [u8; NONCE_LEN] {
         let mut nonce = self.0;
         let (counted, _) = nonce.split_first_chunk_mut::<8>().expect("a nonce is longer than 8 bytes");
@@ -53,7 +56,8 @@ impl Seed {
 pub struct Sealing {
     /// The position of the first quantum.
     pub position: u64,
-    /// The version of all of them: higher than any that the writer knows of these positions. Readers that keep no versions do not look at it.
+    /// The version of all of them: higher than any that the writer knows of these positions. Readers that keep no
+    /// versions do not look at it.
     pub version: u64,
     /// The randomness of their nonces.
     pub seed: Seed,
@@ -83,11 +87,11 @@ pub struct OpenRun<'a> {
 
 /// Seals and opens the quanta of one volume.
 ///
-/// Each call works on adjacent quanta, as many as its buffers hold, and allocates nothing. `data` is a run of ciphertexts, `slots` the run of
-/// their slots, and `edus` a run of both in turn, as a native volume has them.
+/// Each call works on adjacent quanta, as many as its buffers hold, and allocates nothing. `data` is a run of
+/// ciphertexts, `slots` the run of their slots, and `edus` a run of both in turn, as a native volume has them.
 ///
-/// An error names the first quantum that cannot be opened. Those before it are open; no plain text of it or of those behind it is in the buffer that
-/// the call was to fill, whose bytes there are unspecified.
+/// An error names the first quantum that cannot be opened. Those before it are open; no plain text of it or of those
+/// behind it is in the buffer that the call was to fill, whose bytes there are unspecified.
 ///
 /// # Panics
 ///
@@ -149,7 +153,8 @@ impl Codec {
         self.seal_runs(seed, [SealRun { position, version, plain, edus }]);
     }
 
-    /// Seals several runs with the randomness of one seed: short ones are sealed faster together than one after another.
+    /// Seals several runs with the randomness of one seed: short ones are sealed faster together than one after
+    /// another.
     pub fn seal_runs<'a>(&self, seed: Seed, runs: impl IntoIterator<Item = SealRun<'a>>) {
         let (len, edu_len) = (self.size.bytes(), self.size.edu_len());
         self.seal_quanta(
@@ -307,8 +312,8 @@ fn positions(first: u64) -> impl Iterator<Item = u64> {
 
 /// Opens quanta, those of one key together.
 ///
-/// A ciphertext that is opened into another place is checked behind the cipher, which has brought it into the cache; one that is opened where it stands must
-/// be checked before.
+/// A ciphertext that is opened into another place is checked behind the cipher, which has brought it into the cache;
+/// one that is opened where it stands must be checked before.
 struct Opener<'a> {
     codec: &'a Codec,
     associated: Associated,

@@ -103,14 +103,16 @@ pub struct Header {
     pub generation: u64,
 }
 
-/// Whether the bytes are those of a header, of whatever version, and undamaged: magic and CRC have their places for ever.
+/// Whether the bytes are those of a header, of whatever version, and undamaged: magic and CRC have their places for
+/// ever.
 pub(crate) fn is_whole(bytes: &[u8; HEADER_LEN]) -> bool {
     let slot = Slot::decode(&array(bytes, SLOT_AT));
     bytes[..MAGIC.len()] == MAGIC && slot.crc == lunette_crc32c::crc32c(&bytes[..SLOT_AT + CRC_AT])
 }
 
 impl Header {
-    /// Which copy holds this header: 0 or 1. A change writes the other copy than the one it replaces, so one is always whole.
+    /// Which copy holds this header: 0 or 1. A change writes the other copy than the one it replaces, so one is always
+    /// whole.
     pub fn copy(&self) -> u64 {
         self.generation % HEADER_COPIES
     }
@@ -155,7 +157,8 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`HeaderError::Field`] for a field out of its bounds, [`HeaderError::UnknownEpoch`] without a key of the newest epoch.
+    /// [`HeaderError::Field`] for a field out of its bounds, [`HeaderError::UnknownEpoch`] without a key of the newest
+    /// epoch.
     pub fn seal(&self, keys: &KeyRing, seed: &Seed) -> Result<[u8; HEADER_LEN], HeaderError> {
         self.check()?;
         let key = keys.get(self.newest_epoch).ok_or(HeaderError::UnknownEpoch(self.newest_epoch))?;

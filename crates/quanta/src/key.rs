@@ -54,7 +54,8 @@ pub enum KeyRingError {
 
 /// The keys of a volume, by epoch. The newest seals; all of them open.
 ///
-/// A clone shares the prepared keys and is cheap: when a key comes or goes, make another ring and replace the [`Codec`](crate::Codec) that uses it.
+/// A clone shares the prepared keys and is cheap: when a key comes or goes, make another ring and replace the
+/// [`Codec`](crate::Codec) that uses it.
 #[derive(Clone)]
 pub struct KeyRing {
     cipher: Cipher,

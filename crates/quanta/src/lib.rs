@@ -5,10 +5,11 @@
 //! The crate is the format of a volume as bytes, and the rules for reading and writing it. It has no I/O, clock or
 //! randomness. `docs/quanta.md` describes the format byte by byte, with the purpose of each part against an attacker.
 //!
-//! A volume is a run of *quanta*, all of one [`QuantumSize`]. Each is sealed into an *EDU* (encrypted data unit): the ciphertext, and a [`Slot`] of 64
-//! bytes with nonce, tag, version, key epoch and CRC. [`Codec`] seals and opens them; [`check`] tells without a key whether one is damaged. [`Parity`]
-//! repairs damaged ones without a key. A [`Header`] says what the volume is. Two placements bring EDUs onto a unit: [`Native`], whose block is the EDU, and [`packed`], for units
-//! with blocks of 512 or 4096 bytes.
+//! A volume is a run of *quanta*, all of one [`QuantumSize`]. Each is sealed into an *EDU* (encrypted data unit): the
+//! ciphertext, and a [`Slot`] of 64 bytes with nonce, tag, version, key epoch and CRC. [`Codec`] seals and opens them;
+//! [`check`] tells without a key whether one is damaged. [`Parity`] repairs damaged ones without a key. A [`Header`]
+//! says what the volume is. Two placements bring EDUs onto a unit: [`Native`], whose block is the EDU, and [`packed`],
+//! for units with blocks of 512 or 4096 bytes.
 //!
 //! The driver of this crate brings the keys, 32 random bytes for each request to seal, and the unit.
 // Only `cipher/aegis/wide.rs` has unsafe code: it loads and stores vectors.

@@ -21,11 +21,14 @@ pub const MIN_JOURNAL_LEN: u64 = 24 << 10;
 /// Entries of one record of the journal.
 pub const MAX_RECORD_ENTRIES: usize = 1024;
 
-/// The highest sequence number that a journal may contain. A program that writes a record every nanosecond gets there in 146 years.
+/// The highest sequence number that a journal may contain. A program that writes a record every nanosecond gets there
+/// in 146 years.
 pub const MAX_SEQUENCE: u64 = 1 << 62;
 
-/// The highest sequence number in a journal that is opened. No program gets there, so a higher one was made to leave no numbers for later records.
+/// The highest sequence number in a journal that is opened. No program gets there, so a higher one was made to leave no
+/// numbers for later records.
 pub const MAX_SEQUENCE_AT_OPEN: u64 = MAX_SEQUENCE / 2;
 
-/// Quanta whose content is in a journal that is opened. Without this bound 256 MiB of records of holes would be 3.7 million.
+/// Quanta whose content is in a journal that is opened. Without this bound 256 MiB of records of holes would be 3.7
+/// million.
 pub const MAX_QUANTA_AT_OPEN: usize = 1 << 19;

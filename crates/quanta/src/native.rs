@@ -1,7 +1,7 @@
 //! The native placement: a unit whose block is the EDU.
 //!
-//! The first two blocks are the copies of the header, filled up with zeroes; the block behind them is quantum 0. A volume with parity groups has the
-//! parity EDUs behind its last quantum.
+//! The first two blocks are the copies of the header, filled up with zeroes; the block behind them is quantum 0. A
+//! volume with parity groups has the parity EDUs behind its last quantum.
 
 use crate::header::{Group, HEADER_COPIES, HEADER_LEN, Header, is_whole};
 use crate::limits::MAX_QUANTA;
@@ -90,8 +90,8 @@ impl Native {
     }
 }
 
-/// Checks block `lba` of a native unit without a key: a copy of the header, or an EDU, whose position follows from the block. Zeroes are a header
-/// that was never written, or a hole.
+/// Checks block `lba` of a native unit without a key: a copy of the header, or an EDU, whose position follows from the
+/// block. Zeroes are a header that was never written, or a hole.
 ///
 /// # Panics
 ///
@@ -114,8 +114,8 @@ pub fn check_block(size: QuantumSize, lba: u64, block: &[u8]) -> Condition {
     }
 }
 
-/// The first block of `blocks`, adjacent blocks of a native unit from `first_lba` on, that is damaged. What follows the last whole block does not
-/// count.
+/// The first block of `blocks`, adjacent blocks of a native unit from `first_lba` on, that is damaged. What follows the
+/// last whole block does not count.
 pub fn first_damaged(size: QuantumSize, first_lba: u64, blocks: &[u8]) -> Option<u64> {
     let damaged = |(lba, block): &(u64, &[u8])| check_block(size, *lba, block) == Condition::Damaged;
     (first_lba..).zip(blocks.chunks_exact(size.edu_len())).find(damaged).map(|(lba, _)| lba)

@@ -1,25 +1,28 @@
 //! Parity: EDUs computed from those of a group, from which damaged ones can be repaired without a key.
 //!
-//! The code works on the *body* of each EDU: all of its bytes but the CRC, which follows from them and the position. A parity EDU is a body that the
-//! Reed-Solomon code made, and a CRC at the same place, by the same rule, for its own position. So whoever checks the EDUs of a unit checks parity
-//! EDUs in the same way, without knowing which they are, and a rotten parity EDU is told before it is used.
+//! The code works on the *body* of each EDU: all of its bytes but the CRC, which follows from them and the position. A
+//! parity EDU is a body that the Reed-Solomon code made, and a CRC at the same place, by the same rule, for its own
+//! position. So whoever checks the EDUs of a unit checks parity EDUs in the same way, without knowing which they are,
+//! and a rotten parity EDU is told before it is used.
 //!
 //! # What a repair is worth
 //!
-//! A group is *stale* when data EDUs were written and not all of its parity EDUs (the writer stopped in between). Then the code makes a body that was
-//! never written, and its CRC, which was computed here, proves nothing. Two things do:
+//! A group is *stale* when data EDUs were written and not all of its parity EDUs (the writer stopped in between). Then
+//! the code makes a body that was never written, and its CRC, which was computed here, proves nothing. Two things do:
 //!
 //! - The **tag**: with the key of the volume, a quantum that opens is one that was sealed for this position.
-//! - **Spares**: intact parity EDUs that the repair did not need. All of them must be what the repaired group encodes to, or nothing is repaired. The
-//!   repair is [confirmed](Repaired::confirmed) when the spares are at least half of the intact parity EDUs. The reason: let an interrupted write
-//!   have reached one data EDU and some of n intact parity EDUs. With the write, or without it, at most half of n (rounded up) EDUs are wrong. No
-//!   two groups that the code makes are so much alike that as many spares could agree with both. What several writes to several EDUs leave is
-//!   the sum of what each leaves, and ciphertexts are random, so these sums do not vanish in each of the hundreds of symbols of an EDU.
+//! - **Spares**: intact parity EDUs that the repair did not need. All of them must be what the repaired group encodes
+//!   to, or nothing is repaired. The repair is [confirmed](Repaired::confirmed) when the spares are at least half of
+//!   the intact parity EDUs. The reason: let an interrupted write have reached one data EDU and some of n intact parity
+//!   EDUs. With the write, or without it, at most half of n (rounded up) EDUs are wrong. No two groups that the code
+//!   makes are so much alike that as many spares could agree with both. What several writes to several EDUs leave is
+//!   the sum of what each leaves, and ciphertexts are random, so these sums do not vanish in each of the hundreds of
+//!   symbols of an EDU.
 //!
 //! Only whoever has the key may use a repair that is not confirmed, after the tag.
 //!
-//! A repaired EDU is the last one whose parity was written too. That is the last one whose write was acknowledged, or one whose write was
-//! under way when the writer stopped, before it or after it.
+//! A repaired EDU is the last one whose parity was written too. That is the last one whose write was acknowledged, or
+//! one whose write was under way when the writer stopped, before it or after it.
 
 use std::iter::zip;
 
@@ -123,12 +126,13 @@ impl RepairError {
 
 /// Encodes and repairs the groups of a volume.
 ///
-/// It has working memory of its own, less than four times the bytes of a group with its parity, and calls allocate nothing. A process that has one needs
-/// 9 MB more for the tables of the code, which the first one computes.
+/// It has working memory of its own, less than four times the bytes of a group with its parity, and calls allocate
+/// nothing. A process that has one needs 9 MB more for the tables of the code, which the first one computes.
 ///
 /// # Panics
 ///
-/// Methods panic when a part does not have whole EDUs, or not 1 to [`Group::data`] data EDUs and [`Group::parity`] parity EDUs: a mistake of the caller.
+/// Methods panic when a part does not have whole EDUs, or not 1 to [`Group::data`] data EDUs and [`Group::parity`]
+/// parity EDUs: a mistake of the caller.
 ///
 /// ```
 /// use lunette_quanta::{Group, Holes, Members, Parity, QuantumSize, Part};
@@ -183,7 +187,8 @@ impl Parity {
         self.group
     }
 
-    /// Makes the parity EDUs of a group, the first of which has `position`. The last group of a volume may have fewer data EDUs than the others.
+    /// Makes the parity EDUs of a group, the first of which has `position`. The last group of a volume may have fewer
+    /// data EDUs than the others.
     pub fn encode(&mut self, edus: &[u8], position: u64, parity: &mut [u8]) {
         let (size, bodies) = (self.size, bodies(self.group, self.size, &self.absent, edus));
         assert_eq!(parity.len(), usize::from(self.group.parity) * size.edu_len(), "{MISFIT}");
@@ -194,8 +199,9 @@ impl Parity {
         }
     }
 
-    /// Makes random bytes the parity EDUs of a group, the first of which has `position`: parity that no data has, so that nothing is repaired from it.
-    /// That is the parity of a group with a data EDU that is damaged for good. Any other would vouch for the damaged bytes, or for older ones.
+    /// Makes random bytes the parity EDUs of a group, the first of which has `position`: parity that no data has, so
+    /// that nothing is repaired from it. That is the parity of a group with a data EDU that is damaged for good. Any
+    /// other would vouch for the damaged bytes, or for older ones.
     pub fn void(&self, position: u64, random: &mut [u8]) {
         assert_eq!(random.len(), usize::from(self.group.parity) * self.size.edu_len(), "{MISFIT}");
         for (edu, position) in zip(random.chunks_exact_mut(self.size.edu_len()), position..) {
@@ -205,7 +211,8 @@ impl Parity {
         }
     }
 
-    /// Whether all EDUs of a group are intact and its parity is that of its data. When all data EDUs are intact, [`encode`](Self::encode) makes it so.
+    /// Whether all EDUs of a group are intact and its parity is that of its data. When all data EDUs are intact,
+    /// [`encode`](Self::encode) makes it so.
     pub fn agrees(&mut self, data: Part<&[u8]>, parity: Part<&[u8]>) -> bool {
         let damaged = [data, parity].map(|part| self.damaged(part.position, part.edus, part.unread).count());
         if damaged != [0, 0] {

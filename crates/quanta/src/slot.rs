@@ -95,9 +95,10 @@ pub fn check(position: u64, data: &[u8], slot: &[u8; SLOT_LEN]) -> Condition {
 
 /// The CRC32C of all bytes of an intact EDU, which depends on its position alone.
 ///
-/// A CRC that follows its own message makes the CRC of both a constant. Here the message begins with the position, which is not stored. So a
-/// server knows the data digest of an intact EDU without reading it: a digest made of these, with [`lunette_crc32c::combine`], goes with
-/// bytes that are sent from a file. It tells the receiver that the EDUs are intact and in their place, not which version they are.
+/// A CRC that follows its own message makes the CRC of both a constant. Here the message begins with the position,
+/// which is not stored. So a server knows the data digest of an intact EDU without reading it: a digest made of these,
+/// with [`lunette_crc32c::combine`], goes with bytes that are sent from a file. It tells the receiver that the EDUs are
+/// intact and in their place, not which version they are.
 ///
 /// ```
 /// use lunette_quanta::{QuantumSize, intact_digest, never_written_digest};

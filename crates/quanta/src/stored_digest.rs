@@ -7,9 +7,10 @@ use crate::size::QuantumSize;
 
 /// The CRC32C of adjacent blocks of a native unit, as it is when all of them are intact.
 ///
-/// The CRC in the slot of an EDU makes the CRC32C of the whole EDU a constant of its position ([`intact_digest`](crate::intact_digest)), so
-/// nothing of an EDU is read here but the beginning of its slot, which tells a hole from a sealed quantum. The copies of the header are read.
-/// When a block is damaged, the digest is not that of its bytes, and who compares the two finds that out.
+/// The CRC in the slot of an EDU makes the CRC32C of the whole EDU a constant of its position
+/// ([`intact_digest`](crate::intact_digest)), so nothing of an EDU is read here but the beginning of its slot, which
+/// tells a hole from a sealed quantum. The copies of the header are read. When a block is damaged, the digest is not
+/// that of its bytes, and who compares the two finds that out.
 ///
 /// ```
 /// use lunette_quanta::{QuantumSize, StoredDigest};
@@ -80,7 +81,8 @@ impl StoredDigest {
         if let Some(position) = self.lba.checked_sub(HEADER_COPIES) {
             let combiner = &COMBINERS[self.size as usize];
             self.crc = if self.sealed {
-                // The digest of the EDU is that of its position, carried over the EDU, and a constant: one carry does for both.
+                // The digest of the EDU is that of its position, carried over the EDU, and a constant: one carry does
+                // for both.
                 combiner.combine(self.crc ^ crc32c(&position.to_le_bytes()), CHECKED)
             } else {
                 combiner.combine(self.crc, HOLES[self.size as usize])

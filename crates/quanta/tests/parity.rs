@@ -62,7 +62,8 @@ fn damage(edus: &mut [u8], index: usize) {
     edus[index * LEN + index * 97 % LEN] ^= 1 << (index % 8);
 }
 
-/// Damages the EDUs of a group whose bits are set in `losses`: data EDUs first, then parity EDUs. Returns the number of each.
+/// Damages the EDUs of a group whose bits are set in `losses`: data EDUs first, then parity EDUs. Returns the number of
+/// each.
 fn lose(stored: &mut Stored, losses: u32, data: usize, parity: usize) -> (usize, usize) {
     (0..data).filter(|index| losses >> index & 1 == 1).for_each(|index| damage(&mut stored.edus, index));
     (0..parity).filter(|index| losses >> (data + index) & 1 == 1).for_each(|index| damage(&mut stored.parity, index));
@@ -159,7 +160,8 @@ fn interrupted(groups: &mut Groups, whole: &Stored, written: u32, parities: u32)
     stored
 }
 
-/// Damages data EDUs of an interrupted group, and checks what a repair says of the bytes it made. Returns whether it was confirmed.
+/// Damages data EDUs of an interrupted group, and checks what a repair says of the bytes it made. Returns whether it
+/// was confirmed.
 fn check_repair(groups: &mut Groups, interrupted: &Stored, written: u32, losses: u32) -> bool {
     let mut stored = interrupted.clone();
     let data = stored.edus.len() / LEN;

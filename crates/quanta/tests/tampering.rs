@@ -90,7 +90,8 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// An attack, what a server's scrub finds without a key, and what opening finds: the content, or the reason of the refusal.
+/// An attack, what a server's scrub finds without a key, and what opening finds: the content, or the reason of the
+/// refusal.
 type Attack = (&'static str, Condition, Result<u8, Reason>);
 
 fn attacks(cipher: Cipher, holes: Holes) -> Vec<Attack> {

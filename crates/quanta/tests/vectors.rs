@@ -1,4 +1,5 @@
-//! The format against vectors that another program made from its description (`vectors/make.py`), and a volume of the first version.
+//! The format against vectors that another program made from its description (`vectors/make.py`), and a volume of the
+//! first version.
 
 use lunette_quanta::{
     Cipher, Codec, DataKey, Group, HEADER_LEN, Header, HeaderError, Holes, KeyRing, Native, Parity, Placement,

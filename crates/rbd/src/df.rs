@@ -3,8 +3,8 @@
 /// The question to the monitors.
 pub(crate) const COMMAND: &str = r#"{"prefix": "df", "format": "json"}"#;
 
-/// The bytes that the pool has room for, from the answer: what is free, divided by what a byte of the pool takes. `None` when the monitors do not know, because
-/// no manager tells them.
+/// The bytes that the pool has room for, from the answer: what is free, divided by what a byte of the pool takes.
+/// `None` when the monitors do not know, because no manager tells them.
 pub(crate) fn free_bytes(answer: &[u8], pool: &str) -> Option<u64> {
     let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
     if answer["stats"]["total_bytes"].as_u64()? == 0 {

@@ -215,8 +215,9 @@ impl Flight {
         }
     }
 
-    /// Ends the requests under way, of whose end librbd tells nothing. Only for a client on the blocklist, of which nothing can land after the next owner's
-    /// first request. librbd keeps their buffers, and the image, until it ends them itself.
+    /// Ends the requests under way, of whose end librbd tells nothing. Only for a client on the blocklist, of which
+    /// nothing can land after the next owner's first request. librbd keeps their buffers, and the image, until it ends
+    /// them itself.
     pub(crate) fn abandon(&self) {
         self.shut_out();
         let under_way = std::mem::take(&mut self.lock().under_way);

@@ -27,13 +27,15 @@ const UNMAP_BYTES: u32 = 64 << 10;
 
 /// An open image as a store.
 ///
-/// A write that was answered is in the cluster, on as many OSDs as its pool wants (`min_size` at least), so there is no volatile cache, and a flush only
-/// waits for what is under way.
+/// A write that was answered is in the cluster, on as many OSDs as its pool wants (`min_size` at least), so there is no
+/// volatile cache, and a flush only waits for what is under way.
 ///
-/// For as long as a writable store is open, it holds the exclusive lock of an image that has that feature (images have it by default). Other
-/// clients can read the image meanwhile, and neither write to it nor open another writable store of it.
+/// For as long as a writable store is open, it holds the exclusive lock of an image that has that feature (images have
+/// it by default). Other clients can read the image meanwhile, and neither write to it nor open another writable store
+/// of it.
 ///
-/// A client that the cluster has put on its blocklist is shut out for good: all requests fail with [`StoreError::ShutOut`].
+/// A client that the cluster has put on its blocklist is shut out for good: all requests fail with
+/// [`StoreError::ShutOut`].
 ///
 /// Dropping the store closes it in the background. [`close`](Self::close) waits for that.
 pub struct RbdStore {
@@ -64,8 +66,8 @@ pub struct Closer {
 }
 
 impl Closer {
-    /// Closes the image when the requests that are under way have ended; later ones fail. Waits for it, for at most `limit`. What has not ended then goes on
-    /// in the background.
+    /// Closes the image when the requests that are under way have ended; later ones fail. Waits for it, for at most
+    /// `limit`. What has not ended then goes on in the background.
     ///
     /// # Errors
     ///
@@ -77,7 +79,8 @@ impl Closer {
         if self.closed.wait(limit) { Ok(()) } else { Err(NotClosed(limit)) }
     }
 
-    /// Ends the requests that librbd does not end, of an image that does not close. The client of the image must be on the blocklist.
+    /// Ends the requests that librbd does not end, of an image that does not close. The client of the image must be on
+    /// the blocklist.
     pub(crate) fn abandon(&self) {
         if let Some(flight) = self.flight.upgrade() {
             flight.abandon();
@@ -98,8 +101,8 @@ pub struct NotClosed(Duration);
 impl RbdStore {
     /// Connects to the cluster and opens an image; a snapshot is always read-only. Waits for the cluster.
     ///
-    /// An image whose last writer has died is locked until the cluster gives that one up, which takes up to half a minute. Then that writer is put on
-    /// the blocklist, so that nothing of it arrives any more.
+    /// An image whose last writer has died is locked until the cluster gives that one up, which takes up to half a
+    /// minute. Then that writer is put on the blocklist, so that nothing of it arrives any more.
     ///
     /// # Errors
     ///
@@ -108,12 +111,14 @@ impl RbdStore {
         Self::open_image(url, read_only, Image::open)
     }
 
-    /// Like [`open`](Self::open), writable but without its lock: [`take_over`](Self::take_over) takes it. Nothing may be written before.
+    /// Like [`open`](Self::open), writable but without its lock: [`take_over`](Self::take_over) takes it. Nothing may
+    /// be written before.
     pub(crate) fn open_unlocked(url: &RbdUrl) -> Result<Self, OpenError> {
         Self::open_image(url, false, |url, _, told| Image::open_unlocked(url, told))
     }
 
-    /// Takes the lock of the image over from another gateway, whose client may be `fenced`: on the blocklist. Waits for the cluster.
+    /// Takes the lock of the image over from another gateway, whose client may be `fenced`: on the blocklist. Waits for
+    /// the cluster.
     pub(crate) fn take_over(&self, fenced: Option<&str>) -> Result<(), OpenError> {
         let image = self.flight.0.image().map_err(|error| OpenError::Image(io::Error::other(error)))?;
         image.take_over(&self.url, fenced)
@@ -163,7 +168,8 @@ impl RbdStore {
         &self.facts.id
     }
 
-    /// The length of the image in bytes, as far as it is known. It may differ from what the store [serves](Self::serve_len).
+    /// The length of the image in bytes, as far as it is known. It may differ from what the store
+    /// [serves](Self::serve_len).
     pub fn current_len(&self) -> u64 {
         self.length.current()
     }
@@ -173,8 +179,8 @@ impl RbdStore {
         self.length.serve(len_bytes);
     }
 
-    /// Calls `told` with each new length of the image, in bytes, on a thread of the store. The store goes on with the length that it serves. False, and
-    /// without effect, when something is called already.
+    /// Calls `told` with each new length of the image, in bytes, on a thread of the store. The store goes on with the
+    /// length that it serves. False, and without effect, when something is called already.
     pub fn on_resize(&self, told: impl Fn(u64) + Send + Sync + 'static) -> bool {
         self.length.on_resize(Box::new(told))
     }
@@ -230,7 +236,8 @@ impl Store for RbdStore {
         }
     }
 
-    /// The space of the image's objects, and what the pool has room for. Unknown without the feature `fast-diff`, and in a cluster without a manager.
+    /// The space of the image's objects, and what the pool has room for. Unknown without the feature `fast-diff`, and
+    /// in a cluster without a manager.
     fn space(&self) -> io::Result<Option<Space>> {
         if !self.facts.fast_diff {
             return Ok(None);

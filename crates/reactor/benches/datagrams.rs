@@ -1,8 +1,9 @@
 //! Datagrams through the loopback interface with and without offloads, beside the same bytes through TCP:
 //! `cargo bench -p lunette-reactor --bench datagrams`, with `-- WORD` the lines that have the word, such as `Off`.
 //!
-//! The sender and the receiver are event loops of a thread each. The receiver says now and then what it has received, and the sender
-//! has no more than a window under way, so nothing is lost. CPU time is that of both threads, the sender's first.
+//! The sender and the receiver are event loops of a thread each. The receiver says now and then what it has received,
+//! and the sender has no more than a window under way, so nothing is lost. CPU time is that of both threads, the
+//! sender's first.
 
 #![expect(clippy::cast_precision_loss, reason = "figures of three digits")]
 

@@ -36,7 +36,8 @@ impl<'a> Context<'a> {
         self.sockets.listen(address)
     }
 
-    /// Accepts at a socket that listens already. Whoever else holds it goes on listening after [`close_listener`](Self::close_listener).
+    /// Accepts at a socket that listens already. Whoever else holds it goes on listening after
+    /// [`close_listener`](Self::close_listener).
     ///
     /// # Errors
     ///
@@ -59,17 +60,19 @@ impl<'a> Context<'a> {
         self.sockets.adopt(stream)
     }
 
-    /// Gives up a connection without closing it, so that another reactor can adopt it. Nothing more is received, and when nothing
-    /// is under way to the handler any more, [`Handler::released`](crate::Handler::released) gets the stream. What was received
-    /// before comes to [`Handler::received`](crate::Handler::received) first, also when the connection was paused.
+    /// Gives up a connection without closing it, so that another reactor can adopt it. Nothing more is received, and
+    /// when nothing is under way to the handler any more, [`Handler::released`](crate::Handler::released) gets the
+    /// stream. What was received before comes to [`Handler::received`](crate::Handler::received) first, also when the
+    /// connection was paused.
     ///
-    /// Until then the connection sends as always, and may end: then [`Handler::closed`](crate::Handler::closed) is called
-    /// instead. [`close`](Self::close) and [`close_after_send`](Self::close_after_send) take the wish back.
+    /// Until then the connection sends as always, and may end: then [`Handler::closed`](crate::Handler::closed) is
+    /// called instead. [`close`](Self::close) and [`close_after_send`](Self::close_after_send) take the wish back.
     pub fn release(&mut self, connection: ConnectionId) {
         self.sockets.release(connection);
     }
 
-    /// Says that [`Handler::gather`](crate::Handler::gather) has something for `connection`. It is asked after the batch.
+    /// Says that [`Handler::gather`](crate::Handler::gather) has something for `connection`. It is asked after the
+    /// batch.
     pub fn send(&mut self, connection: ConnectionId) {
         if connection.is_virtual() {
             return self.sockets.virtuals.request(connection, VirtualRequest::Send);
@@ -77,7 +80,8 @@ impl<'a> Context<'a> {
         self.sockets.send(connection);
     }
 
-    /// Receives nothing more from `connection` until [`resume`](Self::resume). The peer feels it once its window is full.
+    /// Receives nothing more from `connection` until [`resume`](Self::resume). The peer feels it once its window is
+    /// full.
     ///
     /// A paused connection still ends when it fails; that the peer closed it is noticed after it is resumed.
     pub fn pause(&mut self, connection: ConnectionId) {
@@ -95,9 +99,9 @@ impl<'a> Context<'a> {
         self.sockets.set_paused(connection, false);
     }
 
-    /// Hears of what `connection` has received only when `bytes` lie ready: a wish, to be woken less often. The end of the
-    /// connection, and memory that runs short, are told at once. It holds until it is changed; 1 is how connections begin. What
-    /// lies ready when it is lowered is heard of.
+    /// Hears of what `connection` has received only when `bytes` lie ready: a wish, to be woken less often. The end of
+    /// the connection, and memory that runs short, are told at once. It holds until it is changed; 1 is how connections
+    /// begin. What lies ready when it is lowered is heard of.
     ///
     /// The handler sees to it that it never waits for bytes that do not come.
     pub fn set_low_water(&mut self, connection: ConnectionId, bytes: u32) {
@@ -128,8 +132,8 @@ impl<'a> Context<'a> {
         self.sockets.close_after_send(connection);
     }
 
-    /// A connection that the reactor does not carry, for a transport that stands between it and the handler. What the handler asks
-    /// for it is what [`take_virtual_requests`](Self::take_virtual_requests) gives.
+    /// A connection that the reactor does not carry, for a transport that stands between it and the handler. What the
+    /// handler asks for it is what [`take_virtual_requests`](Self::take_virtual_requests) gives.
     pub fn open_virtual(&mut self) -> ConnectionId {
         self.sockets.virtuals.open()
     }
@@ -151,7 +155,8 @@ impl<'a> Context<'a> {
         self.sockets.virtuals.take_requests(into);
     }
 
-    /// Opens a UDP socket at `address`; port 0 lets the system choose. An IPv6 socket serves IPv6 alone. Gives the actual address.
+    /// Opens a UDP socket at `address`; port 0 lets the system choose. An IPv6 socket serves IPv6 alone. Gives the
+    /// actual address.
     ///
     /// # Errors
     ///
@@ -165,8 +170,8 @@ impl<'a> Context<'a> {
         datagrams.open_udp(backend, Some(address), None, config)
     }
 
-    /// Opens a UDP socket that is connected to `peer`, at an address and a port that the system chooses. It receives from `peer`
-    /// alone, and hears of ports there that no socket is bound to. Gives its own address.
+    /// Opens a UDP socket that is connected to `peer`, at an address and a port that the system chooses. It receives
+    /// from `peer` alone, and hears of ports there that no socket is bound to. Gives its own address.
     ///
     /// # Errors
     ///
@@ -180,8 +185,8 @@ impl<'a> Context<'a> {
         datagrams.open_udp(backend, None, Some(peer), config)
     }
 
-    /// Opens a socket for frames of EtherType 0x88B5 on `interface`, below IP. Its datagrams are the payloads of frames. Gives its own
-    /// address. Needs `CAP_NET_RAW`.
+    /// Opens a socket for frames of EtherType 0x88B5 on `interface`, below IP. Its datagrams are the payloads of
+    /// frames. Gives its own address. Needs `CAP_NET_RAW`.
     ///
     /// # Errors
     ///
@@ -195,8 +200,8 @@ impl<'a> Context<'a> {
         datagrams.open_ethernet(backend, ethernet::interface_index(interface)?, config)
     }
 
-    /// Opens a socket for frames of EtherType 0x88B5 on the interface that reaches `peer`. It receives from all stations. Gives its own
-    /// address. Needs `CAP_NET_RAW`.
+    /// Opens a socket for frames of EtherType 0x88B5 on the interface that reaches `peer`. It receives from all
+    /// stations. Gives its own address. Needs `CAP_NET_RAW`.
     ///
     /// # Errors
     ///
@@ -210,8 +215,8 @@ impl<'a> Context<'a> {
         datagrams.open_ethernet(backend, peer.interface, config)
     }
 
-    /// Says that [`Handler::gather_datagrams`](crate::Handler::gather_datagrams) has something for `socket`. It is asked after the
-    /// batch.
+    /// Says that [`Handler::gather_datagrams`](crate::Handler::gather_datagrams) has something for `socket`. It is
+    /// asked after the batch.
     pub fn send_datagrams(&mut self, socket: DatagramSocketId) {
         self.sockets.datagrams.send(socket);
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Not a read-modify-write of the memory: the loop's own thread is the only one that adds, so nothing is lost, and it
-    /// costs as little as a plain integer.
+    /// Not a read-modify-write of the memory: the loop's own thread is the only one that adds, so nothing is lost, and
+    /// it costs as little as a plain integer.
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
     }

@@ -33,8 +33,8 @@ impl<'a> Gather<'a> {
         (self.bytes, self.file) = (0, None);
     }
 
-    /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
-    /// next [`gather`](crate::Handler::gather).
+    /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by
+    /// the next [`gather`](crate::Handler::gather).
     #[inline]
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
         let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];

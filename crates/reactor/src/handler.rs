@@ -25,23 +25,23 @@ pub trait Handler {
     /// Where the next bytes should be put without a detour: the rest of a large data segment. `None` or an empty slice:
     /// into the reactor's buffer, to be seen by [`received`](Self::received).
     ///
-    /// What is received there ends in [`direct_received`](Self::direct_received) or the connection ends, before anything
-    /// else is called. It is a wish: bytes that the system received before it could be asked come through
+    /// What is received there ends in [`direct_received`](Self::direct_received) or the connection ends, before
+    /// anything else is called. It is a wish: bytes that the system received before it could be asked come through
     /// [`received`](Self::received).
     fn direct(&mut self, connection: ConnectionId) -> Option<&mut [u8]> {
         let _ = connection;
         None
     }
 
-    /// The first `len` bytes (at least one) of the slice that [`direct`](Self::direct) gave were received. What the same
-    /// receive has brought beyond the slice comes next, in [`received`](Self::received).
+    /// The first `len` bytes (at least one) of the slice that [`direct`](Self::direct) gave were received. What the
+    /// same receive has brought beyond the slice comes next, in [`received`](Self::received).
     fn direct_received(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize) {
         let _ = (cx, connection, len);
     }
 
-    /// `bytes` were received. Gives how many of them the handler has taken: all, even when it pauses the connection now, or
-    /// fewer, when something is to leave first. Then that leaves, behind a [`batch_end`](Self::batch_end), and the rest comes
-    /// again. So a peer need not wait for its first answers until there is the last one.
+    /// `bytes` were received. Gives how many of them the handler has taken: all, even when it pauses the connection
+    /// now, or fewer, when something is to leave first. Then that leaves, behind a [`batch_end`](Self::batch_end), and
+    /// the rest comes again. So a peer need not wait for its first answers until there is the last one.
     fn received(&mut self, cx: &mut Context<'_>, connection: ConnectionId, bytes: &[u8]) -> usize;
 
     /// Appends what is ready to leave on `connection`, in order, from the first byte that was not yet reported by
@@ -55,10 +55,12 @@ pub trait Handler {
     /// The first `len` bytes (at least one) of what was gathered left.
     fn sent(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize);
 
-    /// The connection has ended and its id is dead. Not called after [`Context::close`] or [`released`](Self::released).
+    /// The connection has ended and its id is dead. Not called after [`Context::close`] or
+    /// [`released`](Self::released).
     fn closed(&mut self, cx: &mut Context<'_>, connection: ConnectionId, why: Closed);
 
-    /// The connection that was given up by [`Context::release`] is the reactor's no longer, and its id is dead. What was gathered and not reported by [`sent`](Self::sent) has not left. The socket does not block.
+    /// The connection that was given up by [`Context::release`] is the reactor's no longer, and its id is dead. What
+    /// was gathered and not reported by [`sent`](Self::sent) has not left. The socket does not block.
     fn released(&mut self, cx: &mut Context<'_>, connection: ConnectionId, stream: TcpStream) {
         let _ = (cx, connection, stream);
     }
@@ -69,17 +71,18 @@ pub trait Handler {
         let _ = (cx, tag, request, result);
     }
 
-    /// `datagrams`, at least one, have come at `socket`: all that one call into the system brought. What the handler does not look
-    /// at is gone.
+    /// `datagrams`, at least one, have come at `socket`: all that one call into the system brought. What the handler
+    /// does not look at is gone.
     fn datagrams(&mut self, cx: &mut Context<'_>, socket: DatagramSocketId, datagrams: Datagrams<'_>) {
         let _ = (cx, socket, datagrams);
     }
 
     /// Appends datagrams that may leave at `socket`, in order, from the first that was not yet counted by
-    /// [`datagrams_sent`](Self::datagrams_sent). What was offered and is not counted there did not leave; the handler may offer it
-    /// again, or something else.
+    /// [`datagrams_sent`](Self::datagrams_sent). What was offered and is not counted there did not leave; the handler
+    /// may offer it again, or something else.
     ///
-    /// It borrows the handler for itself alone, so packets may be made, numbered and sealed when there is room for them.
+    /// It borrows the handler for itself alone, so packets may be made, numbered and sealed when there is room for
+    /// them.
     ///
     /// An empty list means that nothing is left. It may be asked at any time after [`Context::send_datagrams`].
     fn gather_datagrams<'a>(&'a mut self, socket: DatagramSocketId, list: &mut DatagramList<'a>) {
@@ -102,8 +105,8 @@ pub trait Handler {
         let _ = cx;
     }
 
-    /// The next moment at which [`timeout`](Self::timeout) wants to be called. Asked before each wait; `now` is the moment of
-    /// the last batch.
+    /// The next moment at which [`timeout`](Self::timeout) wants to be called. Asked before each wait; `now` is the
+    /// moment of the last batch.
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let _ = now;
         None

@@ -1,7 +1,7 @@
 //! The lists of what leaves together, made once.
 //!
-//! A list is long, and one built for each send would be moved about: 30% of the CPU time of an initiator whose target answers
-//! one request at a time.
+//! A list is long, and one built for each send would be moved about: 30% of the CPU time of an initiator whose target
+//! answers one request at a time.
 
 use crate::Gather;
 use crate::backend::MAX_SENDS;
@@ -24,8 +24,9 @@ impl Lists {
         self.used = count.min(self.lists.len());
         let (first, len) = (self.lists.as_mut_ptr().cast(), self.used);
         #[expect(unsafe_code, reason = "no other lifetime can be named where the lists are kept")]
-        // SAFETY: the types differ in the lifetime of what they borrow alone, and the lists are borrowed as `self` is. The next
-        // caller finds them empty, and nothing but this function looks at them, so no slice is seen after its time.
+        // SAFETY: the types differ in the lifetime of what they borrow alone, and the lists are borrowed as `self` is.
+        // The next caller finds them empty, and nothing but this function looks at them, so no slice is seen after its
+        // time.
         unsafe {
             std::slice::from_raw_parts_mut(first, len)
         }

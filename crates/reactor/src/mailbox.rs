@@ -1,7 +1,8 @@
 //! Messages between event loops.
 //!
-//! An event loop owns what it has: no other one looks at its connections. What concerns several loops travels as a message that
-//! the other loop reads between two batches. Messages of one sender arrive in the order in which they were sent.
+//! An event loop owns what it has: no other one looks at its connections. What concerns several loops travels as a
+//! message that the other loop reads between two batches. Messages of one sender arrive in the order in which they were
+//! sent.
 
 use crate::Waker;
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};

@@ -58,8 +58,8 @@ pub struct Step {
 pub struct LoopConfig {
     /// The backend of the reactor.
     pub io: IoBackend,
-    /// How long it looks for more, again and again, before it sleeps. Zero: not at all. It saves the time of a wake-up, and
-    /// takes all of a core meanwhile.
+    /// How long it looks for more, again and again, before it sleeps. Zero: not at all. It saves the time of a wake-up,
+    /// and takes all of a core meanwhile.
     pub busy_poll: Duration,
 }
 
@@ -83,8 +83,8 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// When the system has no descriptor left for it. With [`IoBackend::Uring`], also when it does not have or allow what
-    /// that needs.
+    /// When the system has no descriptor left for it. With [`IoBackend::Uring`], also when it does not have or allow
+    /// what that needs.
     pub fn with(config: impl Into<LoopConfig>) -> io::Result<Self> {
         let config = config.into();
         Self::over(|waker, counters| Backend::open(&config, waker, counters), config.busy_poll)
@@ -151,12 +151,13 @@ impl Reactor {
         self.sockets.adopt(stream)
     }
 
-    /// Runs until the handler calls [`Context::stop`]. Sockets stay open, and it may be run again, on the same thread: a
-    /// ring belongs to the thread that first ran it.
+    /// Runs until the handler calls [`Context::stop`]. Sockets stay open, and it may be run again, on the same thread:
+    /// a ring belongs to the thread that first ran it.
     ///
     /// # Errors
     ///
-    /// When the system refuses to wait for events or to watch a socket. Failures of single connections go to the handler.
+    /// When the system refuses to wait for events or to watch a socket. Failures of single connections go to the
+    /// handler.
     pub fn run(&mut self, handler: &mut impl Handler) -> io::Result<()> {
         while !self.sockets.take_stopped() {
             self.turn(handler)?;
@@ -203,8 +204,8 @@ impl Reactor {
         Ok(active)
     }
 
-    /// One batch that does not wait, at a moment of the caller's choice: for a clock that the caller moves, as a simulation
-    /// does. The clock must never go back, and begins no earlier than the reactor was made.
+    /// One batch that does not wait, at a moment of the caller's choice: for a clock that the caller moves, as a
+    /// simulation does. The clock must never go back, and begins no earlier than the reactor was made.
     ///
     /// # Errors
     ///

@@ -130,8 +130,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Ends a connection whose peer has closed its side. What its last bytes have led to leaves first, as far as there is room:
-    /// it may have closed one side alone, and they may have come together with the end.
+    /// Ends a connection whose peer has closed its side. What its last bytes have led to leaves first, as far as there
+    /// is room: it may have closed one side alone, and they may have come together with the end.
     fn end_of_input(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         handler.batch_end(&mut self.context());
         self.flush(handler)?;
@@ -159,8 +159,8 @@ impl Reactor {
                 self.peer_closed(key, handler)?;
             }
             Err(error) => match Errno::from_io_error(&error) {
-                // Asked to end, or out of buffers. Fall back to a plain receive, so that a connection that found no ring buffer
-                // still progresses in each batch.
+                // Asked to end, or out of buffers. Fall back to a plain receive, so that a connection that found no
+                // ring buffer still progresses in each batch.
                 Some(Errno::CANCELED | Errno::NOBUFS | Errno::INTR | Errno::AGAIN) => self.readable(key, handler)?,
                 _ => self.end(key, Closed::Error(error), handler),
             },

@@ -44,8 +44,8 @@ impl Reactor {
         }
     }
 
-    /// Gathers and sends once on each of `keys` that is not full and had not its turn. For each: how many bytes there were,
-    /// and what came of them.
+    /// Gathers and sends once on each of `keys` that is not full and had not its turn. For each: how many bytes there
+    /// were, and what came of them.
     fn send_once(
         &mut self,
         keys: &[Key],

@@ -16,8 +16,8 @@ use crate::sys;
 use crate::tcp::TcpInfo;
 use crate::virtual_connections::VirtualConnections;
 
-/// How long a connection lives after [`Context::close_after_send`](crate::Context::close_after_send): the time that a peer
-/// has to take what is left and to close its side.
+/// How long a connection lives after [`Context::close_after_send`](crate::Context::close_after_send): the time that a
+/// peer has to take what is left and to close its side.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a reactor that ran out of descriptors waits before it accepts again, if no connection closes earlier.
@@ -67,8 +67,8 @@ pub(crate) enum Phase {
     Open,
     /// Sends what is left; drops what comes in.
     Draining,
-    /// Everything was sent and the handler has let go. Closing now, with bytes of the peer unread, would make the system
-    /// send a reset that can overtake our last bytes; so what comes in is dropped until the peer closes.
+    /// Everything was sent and the handler has let go. Closing now, with bytes of the peer unread, would make the
+    /// system send a reset that can overtake our last bytes; so what comes in is dropped until the peer closes.
     Lingering,
 }
 
@@ -167,7 +167,8 @@ struct Listener {
 }
 
 impl Listener {
-    /// Refuses connections from now on, though a ring may hold the socket open. It would end a socket that is shared for the others, too.
+    /// Refuses connections from now on, though a ring may hold the socket open. It would end a socket that is shared
+    /// for the others, too.
     fn close(&self) {
         if self.armed {
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -386,7 +387,8 @@ impl Sockets {
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
-        // Hand the stream over anyway: the handler relies on getting it, and its next owner sees the error on first use.
+        // Hand the stream over anyway: the handler relies on getting it, and its next owner sees the error on first
+        // use.
         if let Err(error) = connection.stream.set_nonblocking(true) {
             tracing::warn!(%error, "a socket that is released may block");
         }

@@ -115,8 +115,8 @@ pub(crate) enum Moved {
     Failed(io::Error),
 }
 
-/// Receives once, into `first` (it may be empty) and then into `second`. Zero bytes mean that the peer closed, for `second`
-/// is never empty.
+/// Receives once, into `first` (it may be empty) and then into `second`. Zero bytes mean that the peer closed, for
+/// `second` is never empty.
 pub(crate) fn receive(stream: &TcpStream, first: &mut [u8], second: &mut [u8]) -> Moved {
     debug_assert!(!second.is_empty());
     if first.is_empty() {
@@ -175,8 +175,8 @@ pub fn is_in_page_cache(slice: &FileSlice) -> bool {
     result == 0 && counts[0] == pages
 }
 
-/// `SO_RCVLOWAT` of socket(7): poll, epoll and io_uring report received bytes once that many are there. The system lowers it when
-/// they do not fit into its memory.
+/// `SO_RCVLOWAT` of socket(7): poll, epoll and io_uring report received bytes once that many are there. The system
+/// lowers it when they do not fit into its memory.
 #[expect(unsafe_code, reason = "there is no wrapper for this option")]
 pub(crate) fn set_low_water(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);

@@ -15,21 +15,24 @@ use crate::sys;
 pub struct TcpOptions {
     /// The congestion control of what is sent here (`TCP_CONGESTION` of tcp(7)); the peer chooses its own.
     pub congestion_control: Option<String>,
-    /// Bytes of the send buffer (`SO_SNDBUF` of socket(7)), half of what the system sets aside. It does not grow any more.
+    /// Bytes of the send buffer (`SO_SNDBUF` of socket(7)), half of what the system sets aside. It does not grow any
+    /// more.
     pub send_buffer_bytes: Option<u32>,
-    /// Bytes of the receive buffer (`SO_RCVBUF` of socket(7)), half of what the system sets aside. It does not grow any more.
+    /// Bytes of the receive buffer (`SO_RCVBUF` of socket(7)), half of what the system sets aside. It does not grow any
+    /// more.
     pub receive_buffer_bytes: Option<u32>,
 }
 
 /// Connects to `address` within `timeout`. The stream is in non-blocking mode.
 ///
-/// The connection ends with a reset (`SO_LINGER` of socket(7), zero seconds), whoever closes it and why: what the system has not sent by then
-/// never leaves. So nothing that was given up reaches the peer later, and nothing may be closed before the peer has answered it.
+/// The connection ends with a reset (`SO_LINGER` of socket(7), zero seconds), whoever closes it and why: what the
+/// system has not sent by then never leaves. So nothing that was given up reaches the peer later, and nothing may be
+/// closed before the peer has answered it.
 ///
 /// # Errors
 ///
-/// What the system says. For a congestion control that it does not have or does not allow, and for buffers that it makes smaller
-/// than was asked, the error says which setting of the system decides that.
+/// What the system says. For a congestion control that it does not have or does not allow, and for buffers that it
+/// makes smaller than was asked, the error says which setting of the system decides that.
 pub fn connect(address: SocketAddr, timeout: Duration, options: &TcpOptions) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let stream = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;

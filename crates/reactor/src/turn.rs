@@ -1,7 +1,8 @@
 //! The work that a thread does once for many requests.
 //!
-//! Waking another thread and writing to a socket cost a system call each, and on a busy machine a change of threads. A thread that submits or ends many
-//! requests in a row does so in a [`Turn`]. What they lead to is put off by [`at_turn_end`] and done once, for all of them.
+//! Waking another thread and writing to a socket cost a system call each, and on a busy machine a change of threads. A
+//! thread that submits or ends many requests in a row does so in a [`Turn`]. What they lead to is put off by
+//! [`at_turn_end`] and done once, for all of them.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -20,7 +21,8 @@ thread_local! {
 
 /// A turn of the present thread, until it is dropped.
 ///
-/// A thread calls [`part_ends`](Self::part_ends) before it waits for anything: what it waits for may depend on what was put off.
+/// A thread calls [`part_ends`](Self::part_ends) before it waits for anything: what it waits for may depend on what was
+/// put off.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -88,7 +90,8 @@ impl Drop for Turn {
     }
 }
 
-/// Has `work` done at the end of the turn of this thread, once, however often it is asked for; outside of a turn it is done at once.
+/// Has `work` done at the end of the turn of this thread, once, however often it is asked for; outside of a turn it is
+/// done at once.
 pub fn at_turn_end(work: Arc<dyn TurnEnd>) {
     let now = PUT_OFF.with_borrow_mut(|put_off| match put_off {
         None => Some(work),

@@ -1,8 +1,8 @@
 //! Connections that the reactor does not carry.
 //!
-//! A transport over datagrams can stand between the reactor and a [`Handler`](crate::Handler), and carry connections for it. Such a *virtual
-//! connection* has an id like all others, and the handler asks its [`Context`](crate::Context) for the same things. What it asks for is kept here until
-//! the transport takes it.
+//! A transport over datagrams can stand between the reactor and a [`Handler`](crate::Handler), and carry connections
+//! for it. Such a *virtual connection* has an id like all others, and the handler asks its [`Context`](crate::Context)
+//! for the same things. What it asks for is kept here until the transport takes it.
 
 use crate::datagram::Address;
 use crate::slab::Slab;

@@ -70,8 +70,8 @@ impl Waker {
         self.0.state.swap(AWAKE, Ordering::AcqRel) == CALLED
     }
 
-    /// Takes the event out of the descriptor, so that it stops being readable. Whether the reactor was called is told by
-    /// [`was_called`](Self::was_called) alone: the write of a wake-up may come later than its state.
+    /// Takes the event out of the descriptor, so that it stops being readable. Whether the reactor was called is told
+    /// by [`was_called`](Self::was_called) alone: the write of a wake-up may come later than its state.
     pub(crate) fn clear_event(&self) {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
         #[cfg(loom)]

@@ -241,7 +241,8 @@ pub fn unit_name(data: &[u8]) -> Option<String> {
     best_name(&designations(data)?)
 }
 
-/// The name of the logical unit by `designations`: the first NAA, EUI-64 or T10 designator, in this order of preference.
+/// The name of the logical unit by `designations`: the first NAA, EUI-64 or T10 designator, in this order of
+/// preference.
 pub fn best_name(designations: &[Designation]) -> Option<String> {
     let mut found: [Option<String>; 3] = [None, None, None];
     for Designation { kind, code_set, bytes, .. } in designations.iter().filter(|one| one.is_of_unit()) {

@@ -8,8 +8,8 @@
 //!
 //! # Contract
 //!
-//! - No input panics. Bytes that cannot be decoded end in an error that names the bad field ([`FieldPointer`]), which the
-//!   device server puts into the sense data.
+//! - No input panics. Bytes that cannot be decoded end in an error that names the bad field ([`FieldPointer`]), which
+//!   the device server puts into the sense data.
 //! - Unknown codes are kept: [`OpCode`], [`AdditionalSense`] and [`Lun`] print what they hold.
 //! - Multi-byte fields are big-endian, as everywhere in SCSI.
 //! - Names are those of SAM-5, SPC-5 and SBC-4.

@@ -125,7 +125,8 @@ pub mod control {
     pub const SWP_AT: usize = 2;
     /// SWP: software write protection.
     pub const SWP: u8 = 0x08;
-    /// A task set for each nexus. QUEUE ALGORITHM MODIFIER 1: simple tasks run in any order. BUSY TIMEOUT PERIOD: not limited.
+    /// A task set for each nexus. QUEUE ALGORITHM MODIFIER 1: simple tasks run in any order. BUSY TIMEOUT PERIOD: not
+    /// limited.
     pub const DEFAULT: [u8; LEN] = [TST_PER_NEXUS, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
 }
 

@@ -249,7 +249,8 @@ pub fn read_reservation(generation: u32, reservation: Option<(u64, ReservationTy
 /// PERSISTENT RESERVE IN: REPORT CAPABILITIES data, of a device server that supports everything but REPLACE LOST
 /// RESERVATION.
 ///
-/// `compatible` is CRH: RESERVE and RELEASE are supported. `persistent` is `PTPL_C`: APTPL is supported. `active` is `PTPL_A`: APTPL is set.
+/// `compatible` is CRH: RESERVE and RELEASE are supported. `persistent` is `PTPL_C`: APTPL is supported. `active` is
+/// `PTPL_A`: APTPL is set.
 pub fn report_capabilities(compatible: bool, persistent: bool, active: bool) -> [u8; 8] {
     const CRH: u8 = 0x10;
     const SIP_ATP: u8 = 0x0c;

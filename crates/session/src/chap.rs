@@ -1,7 +1,7 @@
 //! CHAP (RFC 7143 section 9.2.1 and 12.1.3): algorithms, secrets, and the target's exchange.
 //!
-//! The exchange is a chain of states that consume themselves. [`Authenticated`] can be made only at its end, and a login
-//! needs one to leave the security stage, so a forgotten check does not compile.
+//! The exchange is a chain of states that consume themselves. [`Authenticated`] can be made only at its end, and a
+//! login needs one to leave the security stage, so a forgotten check does not compile.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ use sha3::Sha3_256;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// Bytes of a challenge that we send. RFC 7143 wants it as hard to guess as the response; 16 is the least that any algorithm
-/// here asks for.
+/// Bytes of a challenge that we send. RFC 7143 wants it as hard to guess as the response; 16 is the least that any
+/// algorithm here asks for.
 pub(crate) const CHALLENGE_BYTES: usize = 32;
 
 /// The longest challenge and response that a peer may send (RFC 7143 section 12.1.3).

@@ -25,8 +25,8 @@ impl Held {
         self.taken == self.bytes.len()
     }
 
-    /// Lets `advance` take bytes from the front of what is held, or of `input` when that is nothing. Gives what is left, and whether
-    /// there is more to do: what was held may end in the middle of something that goes on in `input`.
+    /// Lets `advance` take bytes from the front of what is held, or of `input` when that is nothing. Gives what is
+    /// left, and whether there is more to do: what was held may end in the middle of something that goes on in `input`.
     pub(crate) fn consume(self, input: &mut &[u8], advance: impl FnOnce(&mut &[u8]) -> bool) -> (bool, Self) {
         if self.is_empty() {
             return (advance(input), self);

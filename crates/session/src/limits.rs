@@ -15,16 +15,16 @@ pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// 2 KiB each.
 pub const MAX_LOGIN_TEXT_BYTES: usize = 16 * 1024;
 
-/// Bytes that one unfinished login may keep: a list in the making, a data segment, answers, and what the initiator has sent ahead
-/// of them. A connection on which there are more is closed.
+/// Bytes that one unfinished login may keep: a list in the making, a data segment, answers, and what the initiator has
+/// sent ahead of them. A connection on which there are more is closed.
 pub const MAX_LOGIN_BYTES: usize = 64 * 1024;
 const _: () = assert!(MAX_LOGIN_BYTES > MAX_LOGIN_TEXT_BYTES + LOGIN_DATA_SEGMENT_BYTES as usize);
 
 /// Bytes of the reason for which a login is refused: it may quote the initiator, and goes to the log.
 pub const MAX_REASON_BYTES: usize = 512;
 
-/// The longest data segment of a text response. More is sent when the initiator asks for it. libiscsi takes so much, and does not
-/// ask for more.
+/// The longest data segment of a text response. More is sent when the initiator asks for it. libiscsi takes so much,
+/// and does not ask for more.
 pub const MAX_TEXT_SEGMENT_BYTES: usize = 256 * 1024;
 
 /// Keys in one negotiation: over all requests of a login, or in one text request.
@@ -50,12 +50,13 @@ pub const MAX_COMMAND_WINDOW: u32 = 2048;
 pub const MAX_RECOVERY_COMMAND_WINDOW: u32 = 512;
 const _: () = assert!(2 * MAX_RECOVERY_COMMAND_WINDOW as usize <= MAX_RETAINED_STATUSES);
 
-/// A window of which less than a quarter has been used for this time becomes half as wide, down to [`COMMAND_WINDOW`]. It is looked at
-/// when a timer of a connection is due, so it may take as much longer as a silent connection waits for its ping.
+/// A window of which less than a quarter has been used for this time becomes half as wide, down to [`COMMAND_WINDOW`].
+/// It is looked at when a timer of a connection is due, so it may take as much longer as a silent connection waits for
+/// its ping.
 pub const UNUSED_WINDOW_TIME: Duration = Duration::from_secs(30);
 
-/// Places beyond [`COMMAND_WINDOW`] that all sessions of a table have together. One session has no more of them than it leaves free,
-/// so that the next one finds some.
+/// Places beyond [`COMMAND_WINDOW`] that all sessions of a table have together. One session has no more of them than it
+/// leaves free, so that the next one finds some.
 pub const MAX_EXTRA_COMMANDS: u32 = 65_536;
 
 /// Tasks of immediate commands beside the window. RFC 7143 section 4.2.2.1 lets a target refuse more.
@@ -64,12 +65,12 @@ pub const MAX_IMMEDIATE_TASKS: u32 = 16;
 /// Tasks that have ended for us while data for them is still under way.
 pub const MAX_DRAINING_TASKS: usize = 64;
 
-/// R2Ts outstanding for one task: all that the key can say (RFC 7143 section 13.17). Each asks for some of the task's buffer,
-/// so the pool bounds them.
+/// R2Ts outstanding for one task: all that the key can say (RFC 7143 section 13.17). Each asks for some of the task's
+/// buffer, so the pool bounds them.
 pub const MAX_OUTSTANDING_R2T: u32 = 65_535;
 
-/// Pieces with gaps between them that the data of one task may lie in while it comes out of order. Sixteen MiB by PDUs of 512
-/// bytes in random order come close to half of it.
+/// Pieces with gaps between them that the data of one task may lie in while it comes out of order. Sixteen MiB by PDUs
+/// of 512 bytes in random order come close to half of it.
 pub const MAX_EXTENTS: usize = 16_384;
 
 /// Task management requests of one connection that wait for their answer.
@@ -90,61 +91,63 @@ pub const MAX_DISCOVERY_OUTBOX_BYTES: usize = 32 << 10;
 /// Bytes that a discovery session may send ahead of what is answered. A connection that sends more is closed.
 pub const MAX_DISCOVERY_AHEAD_BYTES: usize = 64 << 10;
 
-/// Statuses that a target keeps until they are acknowledged, at recovery level 1 and above. There is one for each command of
-/// a full window, and for what else is said meanwhile.
+/// Statuses that a target keeps until they are acknowledged, at recovery level 1 and above. There is one for each
+/// command of a full window, and for what else is said meanwhile.
 pub const MAX_RETAINED_STATUSES: usize = 1024;
 
-/// Bytes of sent data that a target keeps for the same time, on one connection. Of more, the oldest cannot be sent again.
+/// Bytes of sent data that a target keeps for the same time, on one connection. Of more, the oldest cannot be sent
+/// again.
 pub const MAX_RETAINED_BYTES: usize = 64 << 20;
 
 /// Retained bytes of echoes, text and the like.
 pub const MAX_RETAINED_OWNED_BYTES: usize = 256 << 10;
 
-/// How long nothing of a task's data may come before it is asked for again, where damage may cost whole PDUs: the R2T or the
-/// data may have been among them.
+/// How long nothing of a task's data may come before it is asked for again, where damage may cost whole PDUs: the R2T
+/// or the data may have been among them.
 pub const DATA_OUT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes that a data phase moves at least within [`Timers::progress`](crate::Timers::progress), or all that are left: with the
-/// default, a line of 18 kbit/s is fast enough.
+/// Bytes that a data phase moves at least within [`Timers::progress`](crate::Timers::progress), or all that are left:
+/// with the default, a line of 18 kbit/s is fast enough.
 pub const MIN_PROGRESS_BYTES: usize = 64 * 1024;
 
-/// How long an initiator has to acknowledge what is kept for it while others wait for the buffers. It is a hundred round trips
-/// of a slow line: time to ask for what is missing.
+/// How long an initiator has to acknowledge what is kept for it while others wait for the buffers. It is a hundred
+/// round trips of a slow line: time to ask for what is missing.
 pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of pings and text that wait for commands before them, at recovery level 1 and above. More is dropped as if it had
-/// come damaged.
+/// Bytes of pings and text that wait for commands before them, at recovery level 1 and above. More is dropped as if it
+/// had come damaged.
 pub const MAX_EARLY_BYTES: usize = 256 * 1024;
 
-/// Bytes of sent data from which on an initiator is asked to acknowledge data before the status of its command (the A bit).
+/// Bytes of sent data from which on an initiator is asked to acknowledge data before the status of its command (the A
+/// bit).
 pub const ASK_RETAINED_BYTES: usize = 4 << 20;
 
-/// Bytes of data of a command that is answered while it is read. A longer read is worth a buffer of its own, which a store may lend; of a longer write the
-/// data is rarely here as a whole.
+/// Bytes of data of a command that is answered while it is read. A longer read is worth a buffer of its own, which a
+/// store may lend; of a longer write the data is rarely here as a whole.
 pub const MAX_AT_ONCE_BYTES: u32 = 16 * 1024;
 
 /// The rest of a data segment that is long enough to be received straight into its place. Below, one large receive that
 /// holds many PDUs is cheaper.
 pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
 
-/// The shortest marker interval that we agree to, in 4-byte words. RFC 3720 appendix A.3.2 knows intervals down to one word, at
-/// which a peer would make us keep many times the size of the data that waits to be sent: each marker cuts the list of what is
-/// ready, and a cut costs some 200 bytes.
+/// The shortest marker interval that we agree to, in 4-byte words. RFC 3720 appendix A.3.2 knows intervals down to one
+/// word, at which a peer would make us keep many times the size of the data that waits to be sent: each marker cuts the
+/// list of what is ready, and a cut costs some 200 bytes.
 pub const MIN_MARKER_INTERVAL_WORDS: u32 = 64;
 
 /// Connections of one session.
 pub const MAX_SESSION_CONNECTIONS: u32 = 64;
 
-/// Lost connections whose tasks wait to be taken over, of one session. A connection ends with its last task, so more of them
-/// than the session has connections tell of one that fails again and again: the first lost is given up.
+/// Lost connections whose tasks wait to be taken over, of one session. A connection ends with its last task, so more of
+/// them than the session has connections tell of one that fails again and again: the first lost is given up.
 pub const MAX_SESSION_SUSPENDED: usize = MAX_SESSION_CONNECTIONS as usize;
 
-/// How long a command may wait for those before it, which other connections of the session bring (RFC 7143 section 7.14: a
-/// gap that is not filled for a long time tells of a failed connection).
+/// How long a command may wait for those before it, which other connections of the session bring (RFC 7143 section
+/// 7.14: a gap that is not filled for a long time tells of a failed connection).
 pub const COMMAND_GAP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the answer to a task management function waits for data of the tasks that it ended, in sessions without FastAbort:
-/// initiators that keep to RFC 7143 send it at once, others never.
+/// How long the answer to a task management function waits for data of the tasks that it ended, in sessions without
+/// FastAbort: initiators that keep to RFC 7143 send it at once, others never.
 pub const DATA_OUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Addresses that a login is sent to. With the longest names they fit the data segment of one login response.
@@ -205,14 +208,15 @@ pub const MAX_TEXT_ANSWER_PDUS: u32 = 4096;
 
 // Recovery within a connection, the initiator's.
 
-/// Statuses that a connection knows of beyond the one that is due: a larger distance tells of a broken connection (RFC 7143
-/// section 4.2.2.2).
+/// Statuses that a connection knows of beyond the one that is due: a larger distance tells of a broken connection (RFC
+/// 7143 section 4.2.2.2).
 pub const MAX_STATUSES_AHEAD: usize = MAX_COMMANDS + MAX_REQUESTS;
 
 /// Bytes of responses that wait for one before them. What finds no room is asked for again.
 pub const MAX_HELD_STATUS_BYTES: usize = 1 << 20;
 
-/// How often the same thing is asked for without an answer, beyond the first time, before the next higher recovery begins.
+/// How often the same thing is asked for without an answer, beyond the first time, before the next higher recovery
+/// begins.
 pub const MAX_UNANSWERED_REQUESTS: u32 = 4;
 
 /// Acknowledgements of data that one command can owe.
@@ -224,8 +228,10 @@ pub const MAX_OPEN_RECOVERY_R2TS: u32 = 64;
 /// How often the same PDU may come damaged again.
 pub const MAX_DAMAGED_RESENDS: u32 = 32;
 
-/// Commands of an initiator that go over one connection in a row at most, when all connections of the session have work.
+/// Commands of an initiator that go over one connection in a row at most, when all connections of the session have
+/// work.
 pub const RUN_COMMANDS: u32 = 16;
 
-/// Commands with more data than this go to the connection with the fewest, each by itself: they fill a system call alone. In bytes.
+/// Commands with more data than this go to the connection with the fewest, each by itself: they fill a system call
+/// alone. In bytes.
 pub const RUN_DATA_BYTES: usize = 16 << 10;

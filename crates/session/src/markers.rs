@@ -1,11 +1,11 @@
 //! Fixed interval markers (RFC 3720 appendix A): where they stand in the stream, and what they say.
 //!
-//! A marker is 8 bytes: twice the number of bytes from its end to the next header, other markers not counted. So a pointer
-//! cannot lead backward nor into a marker. Markers stand at fixed distances from the first byte of the connection, as if there had
-//! been markers in the login too (appendix A.2). They are no part of any digest.
+//! A marker is 8 bytes: twice the number of bytes from its end to the next header, other markers not counted. So a
+//! pointer cannot lead backward nor into a marker. Markers stand at fixed distances from the first byte of the
+//! connection, as if there had been markers in the login too (appendix A.2). They are no part of any digest.
 //!
-//! [`MarkedOutbox`] and [`MarkedReceiver`] put them around an outbox and a receiver, which know nothing of markers. While there
-//! are none, both cost one comparison for each PDU.
+//! [`MarkedOutbox`] and [`MarkedReceiver`] put them around an outbox and a receiver, which know nothing of markers.
+//! While there are none, both cost one comparison for each PDU.
 
 mod outbox;
 mod receiver;

@@ -1,7 +1,8 @@
 //! iSCSI names (RFC 7143 section 4.2.7), and the texts that a login carries beside them.
 //!
-//! Nodes of this crate's users have names in normal form ([`check_name`]). Names of other nodes are taken and sent as they are
-//! ([`check_foreign_name`]), because many targets compare bytes. Comparisons on our side fold case ([`is_same_name`]), as RFC 3722 asks.
+//! Nodes of this crate's users have names in normal form ([`check_name`]). Names of other nodes are taken and sent as
+//! they are ([`check_foreign_name`]), because many targets compare bytes. Comparisons on our side fold case
+//! ([`is_same_name`]), as RFC 3722 asks.
 
 use crate::limits::{MAX_LOCAL_NAME_BYTES, MAX_NAME_BYTES};
 
@@ -27,8 +28,8 @@ pub enum NameError {
     TooLong(usize),
 }
 
-/// Checks that `name` has a type (`iqn.`, `eui.`, `naa.`) and a unique part of lower-case letters, digits, dash, dot and
-/// colon.
+/// Checks that `name` has a type (`iqn.`, `eui.`, `naa.`) and a unique part of lower-case letters, digits, dash, dot
+/// and colon.
 ///
 /// # Errors
 ///
@@ -78,7 +79,8 @@ pub fn folded_name(name: &str) -> String {
 #[error("{0:?} cannot be told in a login; write 1 to {MAX_LOCAL_NAME_BYTES} bytes without control characters")]
 pub struct LocalNameError(String);
 
-/// Checks a TargetAlias (RFC 7143 section 13.6) or a CHAP user (section 12.1.3). With another text no login could succeed.
+/// Checks a TargetAlias (RFC 7143 section 13.6) or a CHAP user (section 12.1.3). With another text no login could
+/// succeed.
 ///
 /// # Errors
 ///

@@ -15,10 +15,11 @@ use self::inline::Inline;
 use self::sheet::Sheet;
 use crate::OutgoingPdu;
 
-/// A PDU; or a part of it, when its data lies in several places; or several PDUs without data; or several that were written where they are sent from.
+/// A PDU; or a part of it, when its data lies in several places; or several PDUs without data; or several that were
+/// written where they are sent from.
 ///
-/// Its head (header with digest) and its tail (pad and digest) are [`Inline`] bytes of the outbox, those of the next part right behind them. So what lies
-/// between two segments is one slice.
+/// Its head (header with digest) and its tail (pad and digest) are [`Inline`] bytes of the outbox, those of the next
+/// part right behind them. So what lies between two segments is one slice.
 #[derive(Default)]
 pub(crate) struct Part {
     pub(crate) head_len: u32,
@@ -110,8 +111,9 @@ impl Outbox {
         self.digests = Digests { header: header_digest, data: data_digest };
     }
 
-    /// Where a data segment of `data_len` bytes is to be put that [`push_placed`](Self::push_placed) appends. When memory is needed, `memory` is asked for a
-    /// buffer of the length that it is given at least; `None` when it has none.
+    /// Where a data segment of `data_len` bytes is to be put that [`push_placed`](Self::push_placed) appends. When
+    /// memory is needed, `memory` is asked for a buffer of the length that it is given at least; `None` when it has
+    /// none.
     pub(crate) fn place(&mut self, data_len: usize, memory: impl FnOnce(usize) -> Option<Buffer>) -> Option<&mut [u8]> {
         let len = self.digests.pdu_len(data_len);
         if !self.sheet.as_ref().is_some_and(|sheet| sheet.has_room(len)) {
@@ -125,7 +127,8 @@ impl Outbox {
         Some(self.sheet.as_mut()?.place(data_len, self.digests))
     }
 
-    /// Appends the PDU whose data segment was put into its [`place`](Self::place) just now. The length in `bhs` is that of the segment.
+    /// Appends the PDU whose data segment was put into its [`place`](Self::place) just now. The length in `bhs` is that
+    /// of the segment.
     pub(crate) fn push_placed(&mut self, bhs: &[u8; BHS_LEN], data_len: usize) {
         let Some(sheet) = &mut self.sheet else {
             debug_assert!(false, "there was a place");
@@ -165,13 +168,15 @@ impl Outbox {
         self.sheet.take_if(|sheet| sheet.len() == 0);
     }
 
-    /// From now on, headers without data that follow each other may be one part: nothing looks at [parts](Self::append).
+    /// From now on, headers without data that follow each other may be one part: nothing looks at
+    /// [parts](Self::append).
     pub(crate) fn join_headers(&mut self) {
         self.joins_headers = true;
     }
 
-    /// Appends a PDU. The header's DataSegmentLength is that of `segment`. When the caller knows the segment's CRC32C, nothing reads the segment for
-    /// its digest, unless its length is no multiple of 4, because the digest covers the pad. For `block_len` see [`OutgoingPdu`].
+    /// Appends a PDU. The header's DataSegmentLength is that of `segment`. When the caller knows the segment's CRC32C,
+    /// nothing reads the segment for its digest, unless its length is no multiple of 4, because the digest covers the
+    /// pad. For `block_len` see [`OutgoingPdu`].
     #[inline]
     pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>, block_len: u16) {
         if matches!(segment, Payload::Empty) {
@@ -272,7 +277,8 @@ impl Outbox {
         self.queue.range(first..).map(Part::len).sum()
     }
 
-    /// Takes the parts from that number on out, with the bytes around their segments, for a decorator that [appends](Self::append) them again, cut.
+    /// Takes the parts from that number on out, with the bytes around their segments, for a decorator that
+    /// [appends](Self::append) them again, cut.
     pub(crate) fn cut_off(&mut self, first: usize, parts: &mut Vec<Part>, inline: &mut Vec<u8>) {
         parts.extend(self.queue.drain(first..));
         self.inline.cut_off(parts.iter().map(Part::inline_len).sum(), inline);
@@ -364,7 +370,8 @@ impl Outbox {
         }
     }
 
-    /// Takes the first PDU out, which is as good as sent. There are no digests and no markers, and [`sent`](Self::sent) is not used.
+    /// Takes the first PDU out, which is as good as sent. There are no digests and no markers, and [`sent`](Self::sent)
+    /// is not used.
     pub(crate) fn take_pdu(&mut self) -> Option<OutgoingPdu> {
         debug_assert!(self.sheet.is_none(), "a transport that takes PDUs has none that are written as bytes");
         debug_assert_eq!(self.front_sent, 0, "a transport takes bytes or PDUs");
@@ -443,7 +450,8 @@ impl Outbox {
     }
 }
 
-/// The pieces of parts that have not been sent. Nested iterators over lists of pieces were measured to cost a quarter more instructions.
+/// The pieces of parts that have not been sent. Nested iterators over lists of pieces were measured to cost a quarter
+/// more instructions.
 #[derive(Default)]
 pub(crate) struct Pieces<'a> {
     parts: vec_deque::Iter<'a, Part>,

@@ -14,7 +14,8 @@ pub struct OutgoingPdu {
     pub data: Payload,
     /// The runs that follow, where the data lies in several places.
     pub more: Vec<Payload>,
-    /// The length of the blocks that the data is made of, for a transport whose packets should not cut some; 0 where it is not known.
+    /// The length of the blocks that the data is made of, for a transport whose packets should not cut some; 0 where it
+    /// is not known.
     pub block_len: u16,
 }
 

@@ -1,7 +1,8 @@
 //! The reflection attack on CHAP, over all rules of a server (RFC 7143 section 9.2.1).
 //!
-//! A target that answers challenges with the secret of an initiator lets any peer that may challenge it log in as that initiator: the peer
-//! passes on the challenge that it got for the other login. The two logins may follow different rules, so all of them are compared.
+//! A target that answers challenges with the secret of an initiator lets any peer that may challenge it log in as that
+//! initiator: the peer passes on the challenge that it got for the other login. The two logins may follow different
+//! rules, so all of them are compared.
 
 use std::collections::HashMap;
 

@@ -15,8 +15,8 @@ pub struct Timers {
     pub ping_answer: Duration,
     /// The time after which a PDU that was lost is requested again, from recovery level 1 on.
     pub resend: Duration,
-    /// The interval at which the target checks whether data phases make progress. One that has stalled is ended at the second check,
-    /// so after twice this time at most; its connection at the third.
+    /// The interval at which the target checks whether data phases make progress. One that has stalled is ended at the
+    /// second check, so after twice this time at most; its connection at the third.
     pub progress: Duration,
 }
 

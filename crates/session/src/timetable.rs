@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use crate::Time;
 
-/// A heap of deadlines that may be early: a machine whose deadline has moved on is looked at once too often, and then watched for
-/// its new one. So nothing in the heap is moved while data flows.
+/// A heap of deadlines that may be early: a machine whose deadline has moved on is looked at once too often, and then
+/// watched for its new one. So nothing in the heap is moved while data flows.
 ///
 /// The driver keeps `watched_for` beside each machine, the machine's earliest entry, and forgets it when
 /// [`pop_due`](Self::pop_due) returns that entry. Other entries of the machine are out of date.

@@ -3,8 +3,8 @@
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// PDUs, and how their data came to its place. A connection counts in plain integers; its driver takes the counts once in
-/// a while ([`SharedTraffic`]).
+/// PDUs, and how their data came to its place. A connection counts in plain integers; its driver takes the counts once
+/// in a while ([`SharedTraffic`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {

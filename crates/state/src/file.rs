@@ -91,7 +91,8 @@ impl StateFile {
     }
 }
 
-/// Makes a file that others on the machine cannot read, whatever the umask says: it has keys of reservations and the secret of resets.
+/// Makes a file that others on the machine cannot read, whatever the umask says: it has keys of reservations and the
+/// secret of resets.
 fn make_private(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE).open(path)?;
     let metadata = file.metadata()?;

@@ -7,8 +7,8 @@
 //!
 //! # The contract
 //!
-//! [`StateStore::save`] returns when the value is on stable storage. A saved value is there after a crash or a power cut.
-//! When a save was cut short, either the new value is there as a whole or the old one still is.
+//! [`StateStore::save`] returns when the value is on stable storage. A saved value is there after a crash or a power
+//! cut. When a save was cut short, either the new value is there as a whole or the old one still is.
 //!
 //! ```
 //! use lunette_state::{StateFile, StateStore};
@@ -35,7 +35,8 @@ pub trait StateStore: Send + Sync {
     /// When the storage cannot be read.
     fn load(&self, name: &str) -> Result<Option<Vec<u8>>, StateError>;
 
-    /// Replaces the value of `name`, or removes it (`None`). Returns when the change is durable: this waits for the medium.
+    /// Replaces the value of `name`, or removes it (`None`). Returns when the change is durable: this waits for the
+    /// medium.
     ///
     /// # Errors
     ///

@@ -39,12 +39,13 @@ pub use open::{OpenError, OpenOptions};
 ///
 /// After a failed flush, every later flush and write with `fua` fails with
 /// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again or the failure is
-/// [accepted](Self::accept_loss): the system drops what it could not write and reports that once, so a later success would be
-/// false. Reads and other writes continue to work.
+/// [accepted](Self::accept_loss): the system drops what it could not write and reports that once, so a later success
+/// would be false. Reads and other writes continue to work.
 ///
-/// A file that has become shorter than the store serves is no longer read as zeroes there: a read that meets its end fails
-/// with [`StoreError::OutOfRange`](crate::StoreError::OutOfRange). A write beyond its end would make it longer again, so
-/// a program that serves a file compares [`current_len`](Self::current_len) often, and serves no more than that.
+/// A file that has become shorter than the store serves is no longer read as zeroes there: a read that meets its end
+/// fails with [`StoreError::OutOfRange`](crate::StoreError::OutOfRange). A write beyond its end would make it longer
+/// again, so a program that serves a file compares [`current_len`](Self::current_len) often, and serves no more than
+/// that.
 ///
 /// A file that the system keeps in memory (tmpfs) never waits for a medium, so its store answers reads and writes
 /// [at once](Store::answers_at_once).
@@ -68,9 +69,9 @@ pub struct FileStore {
 impl FileStore {
     /// Opens the file or block device at `path`.
     ///
-    /// A writable regular file is locked against other processes: by `flock`, and by the byte locks of QEMU. It must not be
-    /// shown by a loop device. A writable block device is opened exclusively, which fails while it is mounted, and has the
-    /// byte locks too. A file that is opened for reading shares with all.
+    /// A writable regular file is locked against other processes: by `flock`, and by the byte locks of QEMU. It must
+    /// not be shown by a loop device. A writable block device is opened exclusively, which fails while it is mounted,
+    /// and has the byte locks too. A file that is opened for reading shares with all.
     ///
     /// # Errors
     ///
@@ -182,8 +183,9 @@ impl FileStore {
         self.made().clear();
     }
 
-    /// Takes back what was made since the store was opened or kept: a file that was created is removed, one that was made
-    /// longer gets its old length, and space that was set aside is given back. For a store that nothing was written to since.
+    /// Takes back what was made since the store was opened or kept: a file that was created is removed, one that was
+    /// made longer gets its old length, and space that was set aside is given back. For a store that nothing was
+    /// written to since.
     pub fn take_back(&self) {
         let made = std::mem::take(&mut *self.made());
         self.undo(made);
@@ -202,8 +204,8 @@ impl FileStore {
         self.durable.has_failed()
     }
 
-    /// Lets flushes succeed again after a failed one, as a store does that is opened again. Whoever wrote must be told that
-    /// writes may be lost.
+    /// Lets flushes succeed again after a failed one, as a store does that is opened again. Whoever wrote must be told
+    /// that writes may be lost.
     pub fn accept_loss(&self) {
         self.durable.forget_failure();
     }

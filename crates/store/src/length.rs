@@ -1,9 +1,9 @@
 //! The rule for lengths of disks, wherever a length comes in.
 //!
 //! A disk consists of one or more whole blocks. A length that a person asks for must be such a length
-//! ([`check_asked_len`]). A length that is found below a disk (of a file, a device or an image) is never refused for its
-//! last, partial block: the disk has the [whole blocks](whole_blocks), at the start as well as later, and the bytes behind
-//! them are not served.
+//! ([`check_asked_len`]). A length that is found below a disk (of a file, a device or an image) is never refused for
+//! its last, partial block: the disk has the [whole blocks](whole_blocks), at the start as well as later, and the bytes
+//! behind them are not served.
 
 /// The bytes of the whole blocks that fit into `len_bytes`.
 pub fn whole_blocks(len_bytes: u64, block_bytes: u32) -> u64 {

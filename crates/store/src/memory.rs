@@ -58,8 +58,8 @@ fn zeroes() -> Arc<Memory> {
 /// Each chunk has its own lock, held for one copy: a write within a chunk is atomic for reads, and cores that work on
 /// different chunks do not contend.
 ///
-/// Long reads that allow it are not copied: the chunks are [lent](Buffer::lend), and a write to a lent chunk makes a new
-/// one. So lent bytes do not change, and a write to a chunk that is not lent costs nothing more.
+/// Long reads that allow it are not copied: the chunks are [lent](Buffer::lend), and a write to a lent chunk makes a
+/// new one. So lent bytes do not change, and a write to a chunk that is not lent costs nothing more.
 ///
 /// The store declares no volatile cache. Nothing in it survives a power cut, flushed or not, because the medium itself
 /// is lost, which WCE does not describe. With WCE an initiator would flush in the belief that it helped.

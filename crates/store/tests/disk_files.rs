@@ -213,7 +213,7 @@ fn a_quota_refuses_writes_until_it_is_raised() {
     write(&store, 32 * MIB, true).unwrap();
 }
 
-/// What a file system answers reaches the caller, and each request asks it again.
+/// The answer of a file system reaches the caller, and each request asks it again.
 #[test]
 fn each_error_of_a_file_system_has_its_kind_until_it_is_mended() {
     let file = FaultyFile::new(MIB);

@@ -1,4 +1,5 @@
-//! A blocking initiator with one connection. It sends what a test says, and answers nothing by itself but R2Ts and pings.
+//! A blocking initiator with one connection. It sends what a test says, and answers nothing by itself but R2Ts and
+//! pings.
 
 mod commands;
 mod login;
@@ -208,8 +209,8 @@ impl ScriptedInitiator {
         }
     }
 
-    /// When this returns, the target has dealt with all that was sent before, and nothing but its answers to that has come:
-    /// it takes PDUs in their order.
+    /// When this returns, the target has dealt with all that was sent before, and nothing but its answers to that has
+    /// come: it takes PDUs in their order.
     pub fn round_trip(&mut self) {
         let itt = self.next_itt();
         self.nop_out(requests::nop_out(itt.0), &[]);
@@ -237,7 +238,8 @@ impl ScriptedInitiator {
         self.wait_for(news_in)
     }
 
-    /// The next asynchronous message that is neither a unit attention nor the loss of another connection; it is for `event`.
+    /// The next asynchronous message that is neither a unit attention nor the loss of another connection; it is for
+    /// `event`.
     pub fn message(&mut self, event: AsyncEvent) -> AsyncMessage {
         let message = self.wait_for(message_in);
         assert_eq!(message.event, event);
@@ -260,7 +262,8 @@ impl ScriptedInitiator {
         })
     }
 
-    /// When this returns, the target has applied all that was asked of it before, and has not told this initiator of it.
+    /// When this returns, the target has applied all that was asked of it before, and has not told this initiator of
+    /// it.
     pub fn is_undisturbed(&mut self) {
         self.round_trip();
         assert_eq!(find_in(&self.others, &news_in), None);
@@ -290,8 +293,8 @@ impl ScriptedInitiator {
         });
     }
 
-    /// Reads until the target ends the connection, answers nothing, and returns what came before. `limit` is the longest
-    /// wait for a PDU or the end.
+    /// Reads until the target ends the connection, answers nothing, and returns what came before. `limit` is the
+    /// longest wait for a PDU or the end.
     pub fn wait_for_end_within(self, limit: Duration) -> Vec<Pdu> {
         self.read_to_end(limit, |_| {})
     }

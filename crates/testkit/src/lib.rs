@@ -5,14 +5,15 @@
 //! Other crates have this one as a dev-dependency only. It knows the bytes of the protocol and none of its state
 //! machines, so their mistakes cannot hide in it.
 //!
-//! * [`Format`] turns a header and its segments into the bytes of a PDU, and [`Frame`] is a PDU that was cut from a stream.
-//! * [`requests`] builds the PDUs of an initiator with a sensible value in every field, and [`Numbers`] those of a target. A
-//!   test changes the fields that it is about: `ScsiCommand { read: true, ..requests::command(7) }`. So a new field of a PDU
-//!   has one place.
-//! * [`ScriptedInitiator`] is a blocking connection to a target: it logs in, numbers its requests, answers R2Ts and pings,
-//!   and keeps what it receives.
-//! * [`ScriptedTarget`] is a correct target with one small disk, whose [`Script`] may change what it answers. It is a machine
-//!   without a socket ([`Connection::answer`]) and a listener ([`serve`]).
+//! * [`Format`] turns a header and its segments into the bytes of a PDU, and [`Frame`] is a PDU that was cut from a
+//!   stream.
+//! * [`requests`] builds the PDUs of an initiator with a sensible value in every field, and [`Numbers`] those of a
+//!   target. A test changes the fields that it is about: `ScsiCommand { read: true, ..requests::command(7) }`. So a new
+//!   field of a PDU has one place.
+//! * [`ScriptedInitiator`] is a blocking connection to a target: it logs in, numbers its requests, answers R2Ts and
+//!   pings, and keeps what it receives.
+//! * [`ScriptedTarget`] is a correct target with one small disk, whose [`Script`] may change what it answers. It is a
+//!   machine without a socket ([`Connection::answer`]) and a listener ([`serve`]).
 //! * [`Relay`] passes bytes between the two, and can hold them up, damage them and cut their connections.
 //!
 //! Peers that run inside a state machine's test, with no socket, use the first two.

@@ -164,7 +164,8 @@ impl Relay {
         lock(&self.shared.held).is_silent = true;
     }
 
-    /// Ends [`stall`](Self::stall) and [`fall_silent`](Self::fall_silent). What was held back is passed on, however late.
+    /// Ends [`stall`](Self::stall) and [`fall_silent`](Self::fall_silent). What was held back is passed on, however
+    /// late.
     pub fn go_on(&self) {
         *lock(&self.shared.held) = Held::default();
         self.shared.goes_on.notify_all();

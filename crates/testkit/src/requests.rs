@@ -1,7 +1,7 @@
 //! The PDUs of an initiator, with a sensible value in every field.
 //!
-//! CmdSN, ExpStatSN and the length of the data segment are zero: the peer that sends the PDU fills them in. Requests name
-//! LUN 0.
+//! CmdSN, ExpStatSN and the length of the data segment are zero: the peer that sends the PDU fills them in. Requests
+//! name LUN 0.
 
 use lunette_pdu::{
     Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LogoutReason, LogoutRequest, LunField, NopOut, R2t,

@@ -47,7 +47,8 @@ impl LoginAnswer {
 pub struct Answer {
     /// The data for the initiator. Data beyond the expected length is cut, and makes the true residual an overflow.
     pub data: Vec<u8>,
-    /// The number of bytes that the target takes. A write that takes less than all its bytes changes nothing on the disk.
+    /// The number of bytes that the target takes. A write that takes less than all its bytes changes nothing on the
+    /// disk.
     pub solicited: u32,
     /// The SAM-5 status.
     pub status: u8,

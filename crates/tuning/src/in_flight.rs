@@ -4,37 +4,42 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Requests in flight for each one that fills the path. One lot is on the path and one in the queue before its slowest line, when TCP
-/// fills that; the third is on its way while a packet that was lost comes again and holds up the end of the others. At 155 Mb/s and
-/// 50 ms a copy of 200 MiB takes 12.5 s with two lots, 12.0 s with three.
+/// Requests in flight for each one that fills the path. One lot is on the path and one in the queue before its slowest
+/// line, when TCP fills that; the third is on its way while a packet that was lost comes again and holds up the end of
+/// the others. At 155 Mb/s and 50 ms a copy of 200 MiB takes 12.5 s with two lots, 12.0 s with three.
 const GAIN: f64 = 3.0;
 
-/// Requests by which the limit grows for each one that ends, after the latency was measured. All of them at once would run over the queue
-/// before the line, and TCP would take the loss for a slow path.
+/// Requests by which the limit grows for each one that ends, after the latency was measured. All of them at once would
+/// run over the queue before the line, and TCP would take the loss for a slow path.
 const REFILL: usize = 2;
 
 /// Rounds whose best rate is taken for the path's.
 const RATE_ROUNDS: usize = 8;
 
-/// How long a shortest latency is believed. Then it is measured again with few requests in flight, which costs writes over 155 Mb/s and
-/// 50 ms half a second of the line.
+/// How long a shortest latency is believed. Then it is measured again with few requests in flight, which costs writes
+/// over 155 Mb/s and 50 ms half a second of the line.
 const LATENCY_LIFE: Duration = Duration::from_secs(30);
 
-/// The shortest round. On a path within a machine many requests end while others wait for a CPU; in a round as short as its latency, what ends in
-/// such a burst would be taken for the rate of the path, and more requests in flight only push each other's data out of the processor's caches: a copy
-/// from a target to a file in memory took a fifth more CPU time.
+/// The shortest round. On a path within a machine many requests end while others wait for a CPU; in a round as short as
+/// its latency, what ends in such a burst would be taken for the rate of the path, and more requests in flight only
+/// push each other's data out of the processor's caches: a copy from a target to a file in memory took a fifth more CPU
+/// time.
 const MIN_ROUND: Duration = Duration::from_millis(10);
 
-/// Requests in flight for each one that fills the path, while the latency is measured: the path is not full, so nothing queues.
+/// Requests in flight for each one that fills the path, while the latency is measured: the path is not full, so nothing
+/// queues.
 const DRAIN_GAIN: f64 = 0.5;
 
-/// Finds how many requests to keep in flight: about three times what fills the path, by the delay and the rate that they see.
+/// Finds how many requests to keep in flight: about three times what fills the path, by the delay and the rate that
+/// they see.
 ///
-/// By Little's law `rate × shortest latency` requests fill a path whose queues are empty. As long as they do not fill it, that product is
-/// their number, so a limit of three times the product grows from round to round. Once they fill it, the rate grows no more, the shortest
-/// latency stays what it was with few requests, and the limit stays at three times what fills the path.
+/// By Little's law `rate × shortest latency` requests fill a path whose queues are empty. As long as they do not fill
+/// it, that product is their number, so a limit of three times the product grows from round to round. Once they fill
+/// it, the rate grows no more, the shortest latency stays what it was with few requests, and the limit stays at three
+/// times what fills the path.
 ///
-/// Requests may be of several kinds (reads of a source and writes to a destination), of which each has its own latency and rate.
+/// Requests may be of several kinds (reads of a source and writes to a destination), of which each has its own latency
+/// and rate.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,8 +63,8 @@ pub struct InFlight<const KINDS: usize> {
     /// When the shortest latencies were last measured with few requests.
     drained: Duration,
     phase: Phase,
-    /// Whether the limit grows to the goal step by step, after a measurement and until a round ends with it there: a jump would send a
-    /// burst into the queues that have just been drained.
+    /// Whether the limit grows to the goal step by step, after a measurement and until a round ends with it there: a
+    /// jump would send a burst into the queues that have just been drained.
     refills: bool,
 }
 
@@ -102,8 +107,8 @@ impl<const KINDS: usize> InFlight<KINDS> {
         Self::starting_with(least, bounds)
     }
 
-    /// Begins with `start` requests in flight and keeps within `bounds`, of which the least must be at least 1. A start near the number
-    /// that fills the path saves the rounds in which the limit would grow to it.
+    /// Begins with `start` requests in flight and keeps within `bounds`, of which the least must be at least 1. A start
+    /// near the number that fills the path saves the rounds in which the limit would grow to it.
     pub fn starting_with(start: usize, bounds: RangeInclusive<usize>) -> Self {
         debug_assert!(*bounds.start() >= 1, "nothing in flight never ends");
         let start = start.clamp(*bounds.start(), *bounds.end());
@@ -133,7 +138,8 @@ impl<const KINDS: usize> InFlight<KINDS> {
         }
         self.round.ended += 1;
         self.limit = self.goal.min(self.limit + REFILL);
-        // Completions come in batches. A round that is shorter than a request of any kind would take a batch for the rate.
+        // Completions come in batches. A round that is shorter than a request of any kind would take a batch for the
+        // rate.
         if self.round.ended >= self.round.len && now.saturating_sub(self.round.began) >= self.least_round() {
             self.end_round(now);
         }

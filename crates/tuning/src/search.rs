@@ -91,10 +91,11 @@ impl Bounds {
 /// The shortest request that is tried when the load does not decide it.
 const MIN_REQUEST_LEN: u64 = 64 << 10;
 
-/// Finds the settings that the model predicts the most throughput for, in both directions. Of those within 2% of each other it takes
-/// the one with the fewest connections, then the fewest bytes in flight.
+/// Finds the settings that the model predicts the most throughput for, in both directions. Of those within 2% of each
+/// other it takes the one with the fewest connections, then the fewest bytes in flight.
 ///
-/// What costs nothing is always set: data goes unsolicited where that is allowed, and bursts are as long as both ends take.
+/// What costs nothing is always set: data goes unsolicited where that is allowed, and bursts are as long as both ends
+/// take.
 pub fn recommend(path: &Path, target: &Target, bounds: &Bounds) -> Settings {
     let candidates: Vec<(Settings, f64)> = request_lens(bounds)
         .flat_map(|request_len| connections(bounds).map(move |connections| (request_len, connections)))

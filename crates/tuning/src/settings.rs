@@ -75,7 +75,8 @@ impl Settings {
         }
     }
 
-    /// Bytes of TCP payload of one request in the direction of its data. A write whose command carries no data has a PDU more.
+    /// Bytes of TCP payload of one request in the direction of its data. A write whose command carries no data has a
+    /// PDU more.
     pub fn payload_len(&self, transfer: Transfer) -> u64 {
         let data_pdus = self.request_len.div_ceil(self.max_data_segment_len.max(1)).max(1);
         let command_pdus = u64::from(transfer == Transfer::Write && !self.immediate_data);

@@ -19,7 +19,8 @@ pub(crate) fn connection_rate(path: &Path) -> f64 {
     path.tcp_window as f64 / path.round_trip.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
-/// Bytes of payload per second that the congestion window of one connection lets pass under random loss. Infinite without loss.
+/// Bytes of payload per second that the congestion window of one connection lets pass under random loss. Infinite
+/// without loss.
 pub(crate) fn loss_rate(path: &Path) -> f64 {
     let round_trip = path.round_trip.as_secs_f64();
     if path.loss <= 0.0 || round_trip == 0.0 {
@@ -34,8 +35,8 @@ pub(crate) fn loss_rate(path: &Path) -> f64 {
     segments * path.segment_len() / round_trip
 }
 
-/// The loss under which the congestion window of one connection lets `rate` pass, in bytes of payload per second; 0 when even the
-/// least loss explains no such rate.
+/// The loss under which the congestion window of one connection lets `rate` pass, in bytes of payload per second; 0
+/// when even the least loss explains no such rate.
 pub(crate) fn loss_at(path: &Path, rate: f64) -> f64 {
     // The rate falls with the loss, so halving the interval of its logarithm finds it.
     let (mut least, mut most) = (LEAST_LOSS.ln(), 0.5_f64.ln());

@@ -1,8 +1,9 @@
 //! Reads of quanta whose key is not known yet, and wait for it.
 //!
-//! Another client may seal with a new key before this one has it. Where someone fetches keys for the volume while it is open, such a read waits until
-//! [`Volume::set_keys`] has brought its key, or [`Volume::refuse_waiting`] says that it has waited for long enough. It holds no buffer of the volume
-//! meanwhile, and then reads once more: its quanta may have changed.
+//! Another client may seal with a new key before this one has it. Where someone fetches keys for the volume while it is
+//! open, such a read waits until [`Volume::set_keys`] has brought its key, or [`Volume::refuse_waiting`] says that it
+//! has waited for long enough. It holds no buffer of the volume meanwhile, and then reads once more: its quanta may
+//! have changed.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,8 +37,8 @@ impl AwaitedKeys {
 }
 
 impl Shared {
-    /// Lets a piece that could not be opened wait for its key. False when it is to be refused at once: for another reason, where no one fetches keys, or
-    /// because too many wait.
+    /// Lets a piece that could not be opened wait for its key. False when it is to be refused at once: for another
+    /// reason, where no one fetches keys, or because too many wait.
     pub(crate) fn waits_for_key(&self, request: &Request, piece: &Range<u64>, error: OpenError) -> bool {
         let (Reason::UnknownEpoch(epoch), true) = (error.reason, self.await_keys) else { return false };
         let is_first = {
@@ -67,7 +68,8 @@ impl Shared {
 }
 
 impl Volume {
-    /// How many reads wait for a key, and since when the first of them. Only with [`OpenOptions::await_keys`](crate::OpenOptions::await_keys).
+    /// How many reads wait for a key, and since when the first of them. Only with
+    /// [`OpenOptions::await_keys`](crate::OpenOptions::await_keys).
     pub fn waiting_for_keys(&self) -> Option<(usize, Instant)> {
         let list = self.shared.awaited.list();
         Some((list.len(), list.iter().map(|waiting| waiting.since).min()?))

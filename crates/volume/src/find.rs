@@ -21,11 +21,13 @@ pub struct Found {
     bytes: [[u8; HEADER_LEN]; 2],
 }
 
-/// Reads the copies of a volume's header. No key is needed, so what they say is not verified: [`Volume::open`](crate::Volume::open) does that.
+/// Reads the copies of a volume's header. No key is needed, so what they say is not verified:
+/// [`Volume::open`](crate::Volume::open) does that.
 ///
 /// # Errors
 ///
-/// [`VolumeError::NoVolume`] when the unit holds none, [`VolumeError::Header`] when no copy is whole, [`VolumeError::Unit`].
+/// [`VolumeError::NoVolume`] when the unit holds none, [`VolumeError::Header`] when no copy is whole,
+/// [`VolumeError::Unit`].
 pub fn find(inner: &Arc<dyn Store>) -> Result<Found, VolumeError> {
     let geometry = inner.geometry();
     let granularity = u64::from(geometry.granularity_bytes);
@@ -98,8 +100,8 @@ impl Found {
         &self.header
     }
 
-    /// The header of the highest generation as it is sealed on the unit. A seal is made with a random nonce, so after another format the bytes are
-    /// others, whatever the volume's number.
+    /// The header of the highest generation as it is sealed on the unit. A seal is made with a random nonce, so after
+    /// another format the bytes are others, whatever the volume's number.
     pub fn sealed(&self) -> &[u8; HEADER_LEN] {
         &self.bytes[self.header.copy() as usize]
     }
@@ -113,8 +115,8 @@ impl Found {
     ///
     /// # Errors
     ///
-    /// [`VolumeError::OtherCipher`], and [`VolumeError::Header`] when no copy is authentic, or the newest one is sealed with a key that `keys`
-    /// does not have.
+    /// [`VolumeError::OtherCipher`], and [`VolumeError::Header`] when no copy is authentic, or the newest one is sealed
+    /// with a key that `keys` does not have.
     pub fn authenticate(&self, keys: &KeyRing) -> Result<Header, VolumeError> {
         let cipher = self.header.cipher;
         if keys.cipher() != cipher {

@@ -25,13 +25,17 @@ const SEALED_TOGETHER: u64 = 64;
 /// How a volume is to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct FormatOptions {
-    /// The size of the quanta. `None` takes 4096 bytes on blocks of 512 and 4096 bytes; a native unit's blocks have one size that fits.
+    /// The size of the quanta. `None` takes 4096 bytes on blocks of 512 and 4096 bytes; a native unit's blocks have one
+    /// size that fits.
     pub size: Option<QuantumSize>,
-    /// Whether quanta may be without content. [`Holes::Refused`] seals every quantum now, so that a server cannot pretend that one was never written.
+    /// Whether quanta may be without content. [`Holes::Refused`] seals every quantum now, so that a server cannot
+    /// pretend that one was never written.
     pub holes: Holes,
-    /// Bytes of the journal of a packed volume: 24 KiB to 256 MiB in steps of 4096. `None` takes 1/64 of the unit, at most 64 MiB.
+    /// Bytes of the journal of a packed volume: 24 KiB to 256 MiB in steps of 4096. `None` takes 1/64 of the unit, at
+    /// most 64 MiB.
     pub journal_bytes: Option<u64>,
-    /// Parity groups, from which damaged quanta are repaired. Only native volumes may have them. Writes of less than a group then read the rest of it.
+    /// Parity groups, from which damaged quanta are repaired. Only native volumes may have them. Writes of less than a
+    /// group then read the rest of it.
     pub parity: Option<Group>,
     /// Whether a volume that is there already may be destroyed.
     pub overwrite: bool,
@@ -43,14 +47,16 @@ impl Default for FormatOptions {
     }
 }
 
-/// Makes a volume on a unit: native where the unit's block has the length of an EDU, packed where it has 512 or 4096 bytes.
+/// Makes a volume on a unit: native where the unit's block has the length of an EDU, packed where it has 512 or 4096
+/// bytes.
 ///
-/// The whole unit is zeroed or sealed first, because bytes that were there before would be refused as damaged quanta. The headers come
-/// last, so what is interrupted is no volume.
+/// The whole unit is zeroed or sealed first, because bytes that were there before would be refused as damaged quanta.
+/// The headers come last, so what is interrupted is no volume.
 ///
 /// # Errors
 ///
-/// [`VolumeError::Exists`] unless [`FormatOptions::overwrite`] is set, errors of sizes that do not fit, [`VolumeError::Unit`].
+/// [`VolumeError::Exists`] unless [`FormatOptions::overwrite`] is set, errors of sizes that do not fit,
+/// [`VolumeError::Unit`].
 pub fn format(
     inner: &Arc<dyn Store>,
     volume: VolumeId,

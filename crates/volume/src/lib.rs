@@ -6,9 +6,10 @@
 //! volumes. The caller brings the keys as a [`KeyRing`](lunette_quanta::KeyRing). `docs/quanta.md` describes the
 //! format.
 //!
-//! [`find`] tells what a unit holds, [`format`](fn@format) makes a volume on it, and [`Volume`] is the open volume, a [`Store`](lunette_store::Store)
-//! whose granularity is the quantum. [`verify`], [`rekey`] and [`recover`] look after volumes. All functions of this crate wait for the unit, so none
-//! of them is called on the thread of an event loop. The requests to an open volume do not wait.
+//! [`find`] tells what a unit holds, [`format`](fn@format) makes a volume on it, and [`Volume`] is the open volume, a
+//! [`Store`](lunette_store::Store) whose granularity is the quantum. [`verify`], [`rekey`] and [`recover`] look after
+//! volumes. All functions of this crate wait for the unit, so none of them is called on the thread of an event loop.
+//! The requests to an open volume do not wait.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -36,11 +37,12 @@
 //!
 //! # What a reader of an open volume can rely on
 //!
-//! - What it reads was written to that place of this volume by an owner of its keys. A quantum that cannot be opened ends the request with
-//!   [`StoreError::Refused`](lunette_store::StoreError::Refused), which names its offset; the buffer is zeroed then. The contract of
-//!   `docs/quanta.md` says what is not noticed: deletion (unless the volume has no holes) and rollback. With an [`Anchor`]
-//!   ([`OpenOptions::anchor`]) both are.
-//! - A volume keeps the promises of the unit below it: with a volatile cache there, acknowledged writes are safe after a flush.
+//! - What it reads was written to that place of this volume by an owner of its keys. A quantum that cannot be opened
+//!   ends the request with [`StoreError::Refused`](lunette_store::StoreError::Refused), which names its offset; the
+//!   buffer is zeroed then. The contract of `docs/quanta.md` says what is not noticed: deletion (unless the volume has
+//!   no holes) and rollback. With an [`Anchor`] ([`OpenOptions::anchor`]) both are.
+//! - A volume keeps the promises of the unit below it: with a volatile cache there, acknowledged writes are safe after
+//!   a flush.
 //! - Reads are never answered with loans.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! Bounds on what an open volume holds.
 
-/// Bytes of the longest read or write that is made of the unit at once. Longer requests are cut into pieces of this length. It is the default of
-/// MaxBurstLength: tgt 1.0.85 sends more than a burst in one sequence when a longer read is answered.
+/// Bytes of the longest read or write that is made of the unit at once. Longer requests are cut into pieces of this
+/// length. It is the default of MaxBurstLength: tgt 1.0.85 sends more than a burst in one sequence when a longer read
+/// is answered.
 pub const MAX_PIECE_BYTES: usize = 256 << 10;
 
 /// Bytes of parity groups that are read or written at once: at least one of the largest.
@@ -10,11 +11,12 @@ pub const MAX_GROUP_BYTES: usize = 1 << 20;
 /// Bytes of buffers that requests of an open volume hold together, except those of records. Requests beyond it wait.
 pub const POOL_BYTES: usize = 64 << 20;
 
-/// Bytes of buffers for records of a packed volume, and for a note. They are apart from the others, so that reads under way never keep a record from being
-/// written.
+/// Bytes of buffers for records of a packed volume, and for a note. They are apart from the others, so that reads under
+/// way never keep a record from being written.
 pub const RECORD_POOL_BYTES: usize = (MAX_RECORDS_UNDER_WAY + 1) * MAX_PIECE_BYTES;
 
-/// Records of a packed volume that are written at the same time. Small writes that come meanwhile share the next record.
+/// Records of a packed volume that are written at the same time. Small writes that come meanwhile share the next
+/// record.
 pub const MAX_RECORDS_UNDER_WAY: usize = 4;
 
 /// Reads that wait for a key that is not known yet. More are refused at once.

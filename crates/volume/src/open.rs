@@ -32,24 +32,25 @@ use crate::{Anchor, Counts, Found, VolumeError, find};
 pub struct OpenOptions {
     /// Whether requests that change the volume are refused.
     pub read_only: bool,
-    /// The file of the volume's [`Anchor`], against which everything that is read is checked. It must be there. Requests then make no holes: zeroes are
-    /// sealed, and unmaps free no space.
+    /// The file of the volume's [`Anchor`], against which everything that is read is checked. It must be there.
+    /// Requests then make no holes: zeroes are sealed, and unmaps free no space.
     pub anchor: Option<PathBuf>,
-    /// Whether reads of quanta whose key is not known wait for it. Whoever says so calls [`Volume::set_keys`] when there are new keys, and
-    /// [`Volume::refuse_waiting`] when reads have waited for long enough.
+    /// Whether reads of quanta whose key is not known wait for it. Whoever says so calls [`Volume::set_keys`] when
+    /// there are new keys, and [`Volume::refuse_waiting`] when reads have waited for long enough.
     pub await_keys: bool,
 }
 
 /// An open volume: a store of plain text.
 ///
-/// Requests are whole quanta ([`Geometry::granularity_bytes`]). They are sealed on the thread that submits them and opened on the thread that ends the
-/// request below. What has to wait (for the journal, for buffers, for another request) goes on by a thread of the volume.
+/// Requests are whole quanta ([`Geometry::granularity_bytes`]). They are sealed on the thread that submits them and
+/// opened on the thread that ends the request below. What has to wait (for the journal, for buffers, for another
+/// request) goes on by a thread of the volume.
 ///
-/// Dropping the volume leaves it as a killed process would: requests under way end, and a packed volume keeps in its journal what is there, for
-/// the next [`open`](Self::open). [`close`](Self::close) leaves nothing to replay. Dropping waits for nothing, so it may happen on any thread; a
-/// checkpoint that is being made goes on, and [`stop`](Self::stop) waits for it. An anchor is given up at once; a request under way that would save it
-/// fails. Before the unit is opened again in the same process, the requests
-/// and the checkpoint under way have ended.
+/// Dropping the volume leaves it as a killed process would: requests under way end, and a packed volume keeps in its
+/// journal what is there, for the next [`open`](Self::open). [`close`](Self::close) leaves nothing to replay. Dropping
+/// waits for nothing, so it may happen on any thread; a checkpoint that is being made goes on, and [`stop`](Self::stop)
+/// waits for it. An anchor is given up at once; a request under way that would save it fails. Before the unit is opened
+/// again in the same process, the requests and the checkpoint under way have ended.
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
 }
@@ -57,13 +58,14 @@ pub struct Volume {
 impl Volume {
     /// Opens the volume that [`find`](crate::find) has found, and replays its journal in memory if it is packed.
     ///
-    /// When the newest of `keys` is newer than the volume's newest epoch, the header is changed to say so, unless the volume is opened
-    /// read-only. One client at a time may open a packed volume for writing: when a second one does, the first fails its next checkpoint, and
-    /// all changes after that. What both wrote until then may be lost.
+    /// When the newest of `keys` is newer than the volume's newest epoch, the header is changed to say so, unless the
+    /// volume is opened read-only. One client at a time may open a packed volume for writing: when a second one does,
+    /// the first fails its next checkpoint, and all changes after that. What both wrote until then may be lost.
     ///
     /// # Errors
     ///
-    /// [`VolumeError`]; [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`] are what [`recover`](crate::recover) is for.
+    /// [`VolumeError`]; [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`] are what [`recover`](crate::recover)
+    /// is for.
     pub fn open(
         inner: Arc<dyn Store>,
         found: &Found,
@@ -169,11 +171,13 @@ impl Volume {
 
     /// Takes other keys: what is written from now on is sealed with the newest of them. Requests go on meanwhile.
     ///
-    /// The header is written and flushed first when it does not know the newest epoch yet, so a client that finds it knows which keys to fetch.
+    /// The header is written and flushed first when it does not know the newest epoch yet, so a client that finds it
+    /// knows which keys to fetch.
     ///
     /// # Errors
     ///
-    /// [`VolumeError::OtherCipher`], [`VolumeError::OldKeys`], and failures to write the header; the volume keeps its keys then.
+    /// [`VolumeError::OtherCipher`], [`VolumeError::OldKeys`], and failures to write the header; the volume keeps its
+    /// keys then.
     pub fn set_keys(&self, keys: KeyRing) -> Result<(), VolumeError> {
         let _alone = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let epoch = keys.newest_epoch();
@@ -194,7 +198,8 @@ impl Volume {
         self.change_header(&keys, |header| Header { first_epoch: header.first_epoch.max(epoch), ..header })
     }
 
-    /// Changes the header, on the unit and here, unless the volume is read-only. What another client has written to it meanwhile counts.
+    /// Changes the header, on the unit and here, unless the volume is read-only. What another client has written to it
+    /// meanwhile counts.
     fn change_header(&self, keys: &KeyRing, change: impl Fn(Header) -> Header) -> Result<(), VolumeError> {
         let here = self.header();
         if keys.cipher() != here.cipher {
@@ -216,8 +221,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Flushes everything acknowledged so far, and moves what is in the journal to its places, so that the next [`open`](Self::open) finds it empty.
-    /// The volume can be used after that.
+    /// Flushes everything acknowledged so far, and moves what is in the journal to its places, so that the next
+    /// [`open`](Self::open) finds it empty. The volume can be used after that.
     ///
     /// # Errors
     ///
@@ -236,7 +241,8 @@ impl Volume {
         closed.map(drop).map_err(failed)
     }
 
-    /// Drops the volume, waits for a checkpoint that is being made, and notes in the journal what was flushed. When the requests under way have ended, too, the unit can be opened again.
+    /// Drops the volume, waits for a checkpoint that is being made, and notes in the journal what was flushed. When the
+    /// requests under way have ended, too, the unit can be opened again.
     ///
     /// It must not be called on the thread that ends the requests of the unit.
     pub fn stop(self) {
@@ -276,7 +282,8 @@ impl Volume {
         self.shared.begin(&Request::new(&self.shared, what, range, buffer, false, done), io);
     }
 
-    /// The end of a write that is safe when it is acknowledged: with an anchor, the anchor is saved first, which takes a flush.
+    /// The end of a write that is safe when it is acknowledged: with an anchor, the anchor is saved first, which takes
+    /// a flush.
     fn anchored(&self, done: Completion) -> Completion {
         if self.shared.keeper.is_none() {
             return done;
@@ -363,8 +370,8 @@ impl Store for Volume {
         }
     }
 
-    /// The promises of the unit, as far as they hold for a volume: space is freed only where holes are allowed and the unit zeroes what it
-    /// frees.
+    /// The promises of the unit, as far as they hold for a volume: space is freed only where holes are allowed and the
+    /// unit zeroes what it frees.
     fn capabilities(&self) -> Capabilities {
         let inner = self.shared.inner.capabilities();
         let holes = !self.shared.read_only && self.shared.makes_holes();

@@ -1,8 +1,8 @@
 //! A unit with parity groups: a store over the unit that keeps the parity of a native volume, and repairs damaged EDUs.
 //!
-//! It stands between the volume and the unit, and knows no key. Reads go to the unit at once; those that bring damaged EDUs, and all that changes EDUs, go
-//! to one thread. So writers of one group take turns, and whoever repairs a group has it to itself. What a repair does not confirm without a key is
-//! shown to the volume, which has the keys.
+//! It stands between the volume and the unit, and knows no key. Reads go to the unit at once; those that bring damaged
+//! EDUs, and all that changes EDUs, go to one thread. So writers of one group take turns, and whoever repairs a group
+//! has it to itself. What a repair does not confirm without a key is shown to the volume, which has the keys.
 
 mod group;
 

@@ -1,7 +1,7 @@
 //! Claims on ranges of quanta.
 //!
-//! Writes share a range, because overlapping writes may run in any order. Whatever reads and then writes or judges what it has read (rewriting with a newer
-//! key, reading a second time) has its range to itself. Reads claim nothing.
+//! Writes share a range, because overlapping writes may run in any order. Whatever reads and then writes or judges what
+//! it has read (rewriting with a newer key, reading a second time) has its range to itself. Reads claim nothing.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -40,8 +40,8 @@ impl<J> RangeClaims<J> {
         Self(Mutex::new(Claims { last: 0, granted: Vec::new(), waiting: VecDeque::new(), alone: 0 }))
     }
 
-    /// Claims a range, for itself or with others. When it has to wait, `later` gives what [`release`](Self::release) returns when the claim is
-    /// granted, and this returns `None`.
+    /// Claims a range, for itself or with others. When it has to wait, `later` gives what [`release`](Self::release)
+    /// returns when the claim is granted, and this returns `None`.
     pub(crate) fn claim(&self, range: Range<u64>, alone: bool, later: impl FnOnce(ClaimId) -> J) -> Option<ClaimId> {
         let mut claims = self.lock();
         claims.last += 1;

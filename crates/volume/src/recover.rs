@@ -20,9 +20,10 @@ pub enum TailLoss {
     /// Leave the volume as it is, and say so.
     #[default]
     Refuse,
-    /// Take every whole record. Where the tails are whole, that is what a replay does, and quanta of the lost records have their content from before these. Where
-    /// they are damaged, take every whole record of the journal, except quanta that are not authentic and those with a higher version in their place. Quanta that were
-    /// written last may be older than they were, and what was unmapped last may come back.
+    /// Take every whole record. Where the tails are whole, that is what a replay does, and quanta of the lost records
+    /// have their content from before these. Where they are damaged, take every whole record of the journal, except
+    /// quanta that are not authentic and those with a higher version in their place. Quanta that were written last may
+    /// be older than they were, and what was unmapped last may come back.
     Force,
 }
 
@@ -33,21 +34,25 @@ pub struct Recovered {
     pub moved: u64,
     /// Whether both tails were damaged, so that [`TailLoss::Force`] had to be used.
     pub tail_lost: bool,
-    /// Records that are not whole although a later one is, or although they had been flushed: their writes had failed or were not flushed before a power cut, or they are damaged, and then
-    /// the content that they had is lost. Which of these cannot be told. 0 when both tails were damaged, which leaves nothing to count from.
+    /// Records that are not whole although a later one is, or although they had been flushed: their writes had failed
+    /// or were not flushed before a power cut, or they are damaged, and then the content that they had is lost. Which
+    /// of these cannot be told. 0 when both tails were damaged, which leaves nothing to count from.
     pub missing_records: u64,
 }
 
-/// Opens a volume, moves what its journal holds to its places, and closes it. A native volume has no journal, so nothing is done.
+/// Opens a volume, moves what its journal holds to its places, and closes it. A native volume has no journal, so
+/// nothing is done.
 ///
 /// It is not needed before a volume is opened: that replays the journal, too. It leaves a journal that is empty.
 ///
-/// With an anchor, nothing older than it knows takes the place of what is there: such quanta of a journal whose tails are damaged stay where they are, and
-/// any other journal with such quanta is refused, because one that was flushed never has them. The anchor itself is only read.
+/// With an anchor, nothing older than it knows takes the place of what is there: such quanta of a journal whose tails
+/// are damaged stay where they are, and any other journal with such quanta is refused, because one that was flushed
+/// never has them. The anchor itself is only read.
 ///
 /// # Errors
 ///
-/// [`VolumeError::JournalRolledBack`], also when forced, [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`] unless forced, and what [`Volume::open`](crate::Volume::open) fails with.
+/// [`VolumeError::JournalRolledBack`], also when forced, [`VolumeError::TailLost`] and [`VolumeError::RecordsLost`]
+/// unless forced, and what [`Volume::open`](crate::Volume::open) fails with.
 pub fn recover(
     inner: &Arc<dyn Store>,
     found: &Found,
@@ -81,7 +86,8 @@ pub fn recover(
     }
 }
 
-/// Replays a journal without tails: every whole record counts that is newer than what is in its place, as versions tell.
+/// Replays a journal without tails: every whole record counts that is newer than what is in its place, as versions
+/// tell.
 fn force(
     inner: &Arc<dyn Store>,
     header: &Header,

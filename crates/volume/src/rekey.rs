@@ -32,13 +32,14 @@ pub struct Rekeyed {
     pub first_epoch: u32,
 }
 
-/// Rewrites every quantum that is not sealed with the newest key, from quantum `from` on. Others may use the volume meanwhile, through the
-/// same [`Volume`]; what another client writes at the same moment could be lost. Clients that still write with an older key must have got the newest
-/// one before.
+/// Rewrites every quantum that is not sealed with the newest key, from quantum `from` on. Others may use the volume
+/// meanwhile, through the same [`Volume`]; what another client writes at the same moment could be lost. Clients that
+/// still write with an older key must have got the newest one before.
 ///
-/// `progress` is called after each piece, and stops the work by [`ControlFlow::Break`]: [`Rekeyed::next`] is the `from` of the next
-/// call. Every quantum that is no hole is opened, also where its slot names the newest epoch. So a run from 0 to the end that was refused no quantum
-/// raises the header's oldest epoch, and older keys may be destroyed; one that began later does not.
+/// `progress` is called after each piece, and stops the work by [`ControlFlow::Break`]: [`Rekeyed::next`] is the `from`
+/// of the next call. Every quantum that is no hole is opened, also where its slot names the newest epoch. So a run from
+/// 0 to the end that was refused no quantum raises the header's oldest epoch, and older keys may be destroyed; one that
+/// began later does not.
 ///
 /// # Errors
 ///
@@ -130,7 +131,8 @@ fn rewrite_run(shared: &Arc<Shared>, unit: &Unit, newest: u32, run: Range<u64>) 
     Ok(true)
 }
 
-/// Makes a request of the volume and waits for it, and gives the oldest epoch that a read has opened. The caller has claimed the range.
+/// Makes a request of the volume and waits for it, and gives the oldest epoch that a read has opened. The caller has
+/// claimed the range.
 fn request(shared: &Arc<Shared>, what: What, range: Range<u64>, buffer: Buffer) -> Result<(Buffer, u32), StoreError> {
     let (tx, rx) = channel();
     // The receiver waits below.
@@ -143,7 +145,8 @@ fn request(shared: &Arc<Shared>, what: What, range: Range<u64>, buffer: Buffer) 
 
 /// The runs of quanta whose slots are alike: those of the newest epoch and those of others, holes left out.
 ///
-/// The slots only say what is read together. Quanta of the newest epoch are opened, too, because a slot that was read wrongly could hide an older one.
+/// The slots only say what is read together. Quanta of the newest epoch are opened, too, because a slot that was read
+/// wrongly could hide an older one.
 fn runs(shared: &Shared, unit: &Unit, newest: u32, piece: &Range<u64>) -> Result<Vec<Range<u64>>, StoreError> {
     let mut runs: Vec<(bool, Range<u64>)> = Vec::new();
     for (position, slot) in piece.clone().zip(shared.slots(unit, piece)?) {

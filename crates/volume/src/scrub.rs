@@ -17,8 +17,8 @@ pub struct Scrubbed {
     pub lost: u64,
 }
 
-/// Reads all parity groups of an open volume, repairs what is damaged, and encodes parity that an interrupted write has left behind. Others may use the
-/// volume meanwhile, through the same [`Volume`].
+/// Reads all parity groups of an open volume, repairs what is damaged, and encodes parity that an interrupted write has
+/// left behind. Others may use the volume meanwhile, through the same [`Volume`].
 ///
 /// Do it after a client was interrupted: until then, the groups that it was writing to cannot repair damage.
 ///

@@ -80,7 +80,8 @@ impl Shared {
     pub(crate) fn begin(&self, request: &Arc<Request>, io: &dyn FileIo) {
         if !request.alone && request.what != What::Read {
             let later = |id| Job::Claimed(Arc::clone(request), id);
-            // With an anchor, no others: the versions of overlapping writes must rise in the order in which the medium gets them.
+            // With an anchor, no others: the versions of overlapping writes must rise in the order in which the medium
+            // gets them.
             let alone = self.keeper.is_some();
             let Some(id) = self.claims.claim(request.range.clone(), alone, later) else { return };
             request.set_claim(id);
@@ -109,7 +110,8 @@ impl Shared {
         self.mailbox.push(Job::Go(request, next));
     }
 
-    /// Makes the requests of the unit for all pieces from quantum `next` on. `Err` says at which quantum buffers are lacking.
+    /// Makes the requests of the unit for all pieces from quantum `next` on. `Err` says at which quantum buffers are
+    /// lacking.
     fn pieces_from(&self, request: &Arc<Request>, mut next: u64, io: &dyn FileIo) -> Result<(), u64> {
         while next < request.range.end {
             let piece = next..request.range.end.min(next + self.piece_quanta(request));
@@ -191,7 +193,8 @@ impl Shared {
         }
     }
 
-    /// Has a piece read a second time, when a write that was under way can explain what the first read met: when all such have ended.
+    /// Has a piece read a second time, when a write that was under way can explain what the first read met: when all
+    /// such have ended.
     pub(crate) fn try_again(&self, request: &Request, piece: &Range<u64>) {
         let request = request.me();
         let again = |claim| Job::ReadAgain(Arc::clone(&request), piece.clone(), claim);
@@ -245,8 +248,8 @@ impl Shared {
         StoreError::Refused { offset: error.position * self.size.bytes() as u64, reason: error.into() }
     }
 
-    /// Seals the plain text of some quanta of a request by `seal`, which gets it in one or more pieces, each with the number of its first quantum
-    /// among them.
+    /// Seals the plain text of some quanta of a request by `seal`, which gets it in one or more pieces, each with the
+    /// number of its first quantum among them.
     pub(crate) fn seal_piece(
         &self,
         request: &Request,

@@ -1,8 +1,9 @@
 //! Short requests of a native volume, sealed and opened together.
 //!
-//! A cipher works on eight quanta side by side in little more time than on one or two, and the seed of a write costs a system call. So a request of a few
-//! quanta waits for others: until there are enough of them, or until the [turn](lunette_reactor::Turn) of its thread ends. Outside of a turn nothing waits,
-//! and neither does a write whose unit needs the submitter's [`FileIo`](lunette_store::FileIo).
+//! A cipher works on eight quanta side by side in little more time than on one or two, and the seed of a write costs a
+//! system call. So a request of a few quanta waits for others: until there are enough of them, or until the
+//! [turn](lunette_reactor::Turn) of its thread ends. Outside of a turn nothing waits, and neither does a write whose
+//! unit needs the submitter's [`FileIo`](lunette_store::FileIo).
 
 use std::io;
 use std::ops::Range;

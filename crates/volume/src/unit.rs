@@ -64,8 +64,8 @@ impl Unit {
         Ok(())
     }
 
-    /// Submits the requests that `next` gives until it gives none, [`TOOL_DEPTH`] at a time, and brings each end to `each`, in any order. Ends with
-    /// the first failure of either, when everything that was submitted has ended.
+    /// Submits the requests that `next` gives until it gives none, [`TOOL_DEPTH`] at a time, and brings each end to
+    /// `each`, in any order. Ends with the first failure of either, when everything that was submitted has ended.
     pub(crate) fn run<T: Send + 'static, E>(
         &self,
         mut next: impl FnMut() -> Result<Option<(T, Op)>, E>,

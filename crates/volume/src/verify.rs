@@ -17,7 +17,8 @@ use crate::packed::block_len;
 use crate::unit::Unit;
 use crate::{Anchor, Found, Progress, VolumeError};
 
-/// Quanta that are read together: with 4096 bytes each as much as tgt answers in one read without breaking MaxBurstLength.
+/// Quanta that are read together: with 4096 bytes each as much as tgt answers in one read without breaking
+/// MaxBurstLength.
 const READ_TOGETHER: u64 = 64;
 
 const MAX_QUANTUM_LEN: usize = QuantumSize::B4096.bytes();
@@ -73,7 +74,8 @@ pub enum JournalState {
 pub struct Report {
     /// Quanta of the volume.
     pub quanta: u64,
-    /// Quanta that are whole, by what was checked: with keys, that an owner of the volume made them; without, their CRCs.
+    /// Quanta that are whole, by what was checked: with keys, that an owner of the volume made them; without, their
+    /// CRCs.
     pub intact: u64,
     /// Quanta without content, in a volume that may have such.
     pub holes: u64,
@@ -86,9 +88,9 @@ pub struct Report {
     pub first_bad: Vec<Bad>,
     /// The journal; `None` for a native volume.
     pub journal: Option<JournalState>,
-    /// Records of the journal that are not whole although a later one is, or although they had been flushed ([`JournalState::RecordsLost`]). Of the former, the
-    /// writes had failed or were not flushed before a power cut, or they are damaged, and then the content that they had is lost. Which of these
-    /// cannot be told.
+    /// Records of the journal that are not whole although a later one is, or although they had been flushed
+    /// ([`JournalState::RecordsLost`]). Of the former, the writes had failed or were not flushed before a power cut, or
+    /// they are damaged, and then the content that they had is lost. Which of these cannot be told.
     pub missing_records: u64,
     /// Whether each copy of the header is whole, and with keys authentic. One of them may be stale; that is no fault.
     pub header_copies: [bool; 2],
@@ -103,9 +105,10 @@ impl Report {
 
 /// Reads a whole volume, and counts what is whole and what is not. Nothing is changed.
 ///
-/// Without keys it checks CRCs alone, which finds damage and quanta in the wrong place, not forgeries. It does not stop at what is bad. A packed volume
-/// that someone writes to at the same time shows quanta as bad that are not. With keys and an anchor it also finds quanta that are older than the anchor knows;
-/// the anchor remembers what is newer, which [`Anchor::save`] makes last.
+/// Without keys it checks CRCs alone, which finds damage and quanta in the wrong place, not forgeries. It does not stop
+/// at what is bad. A packed volume that someone writes to at the same time shows quanta as bad that are not. With keys
+/// and an anchor it also finds quanta that are older than the anchor knows; the anchor remembers what is newer, which
+/// [`Anchor::save`] makes last.
 ///
 /// # Errors
 ///

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A clock that gives each request a version higher than all that the writer knows.
 ///
-/// A version is the time in nanoseconds since 1970, or one more than the highest version that the writer has given or has seen in an authentic
-/// quantum, whichever is higher. So the versions of one client rise even when its clock goes back, and so do those of several clients
-/// that read what the others write.
+/// A version is the time in nanoseconds since 1970, or one more than the highest version that the writer has given or
+/// has seen in an authentic quantum, whichever is higher. So the versions of one client rise even when its clock goes
+/// back, and so do those of several clients that read what the others write.
 #[derive(Debug, Default)]
 pub(crate) struct Versions(AtomicU64);
 

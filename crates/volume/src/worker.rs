@@ -1,8 +1,9 @@
 //! The thread of an open volume, for all that cannot go on at once.
 //!
-//! A request that a caller submits goes on by the [`FileIo`](lunette_store::FileIo) of that caller. What follows from the end of a request has none, and must not
-//! block the thread that ends it. So it comes here: requests that found no buffer or whose range was claimed, second reads, records that waited
-//! for others, and checkpoints. The thread waits for the unit where it has to.
+//! A request that a caller submits goes on by the [`FileIo`](lunette_store::FileIo) of that caller. What follows from
+//! the end of a request has none, and must not block the thread that ends it. So it comes here: requests that found no
+//! buffer or whose range was claimed, second reads, records that waited for others, and checkpoints. The thread waits
+//! for the unit where it has to.
 
 use std::collections::VecDeque;
 use std::io;
@@ -97,7 +98,8 @@ impl Mailbox {
     }
 }
 
-/// Starts the thread. It ends when the volume is closed and its last request has ended: until then, one of them holds `shared`.
+/// Starts the thread. It ends when the volume is closed and its last request has ended: until then, one of them holds
+/// `shared`.
 pub(crate) fn start(mailbox: Arc<Mailbox>, shared: Weak<Shared>) -> io::Result<()> {
     let run = move || {
         while let Some(next) = mailbox.next() {

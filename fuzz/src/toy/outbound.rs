@@ -36,8 +36,8 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    /// Checks `bytes`, after which the target has nothing more to send at once. What it sends last may be cut off when the
-    /// connection has `ended`.
+    /// Checks `bytes`, after which the target has nothing more to send at once. What it sends last may be cut off when
+    /// the connection has `ended`.
     pub(super) fn take(&mut self, bytes: &[u8], received: &mut Inbound, ended: bool) {
         self.buffered.extend_from_slice(bytes);
         let buffered = std::mem::take(&mut self.buffered);

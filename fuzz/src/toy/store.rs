@@ -1,4 +1,5 @@
-//! A disk in memory whose second half takes its time, and whose first half answers every other short request within the call.
+//! A disk in memory whose second half takes its time, and whose first half answers every other short request within the
+//! call.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

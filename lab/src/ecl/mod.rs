@@ -25,7 +25,8 @@ use spec::Spec;
 
 /// The figures of a paper on the Effective Cross Layer, measured again.
 ///
-/// Writes ecl.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again.
+/// Writes ecl.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin
+/// again.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -266,8 +266,8 @@ const TUNNEL: &str = "198.19.0";
 /// The bytes that the tunnel adds to packets, with IPv6 below.
 const TUNNEL_LEN: u16 = 80;
 
-/// Makes that end of the tunnel, near (0) or far (1): lines of the shell up to what follows them. The far end comes first, and makes the keys.
-/// The program stays a child of the shell, so its CPU time counts.
+/// Makes that end of the tunnel, near (0) or far (1): lines of the shell up to what follows them. The far end comes
+/// first, and makes the keys. The program stays a child of the shell, so its CPU time counts.
 fn wireguard(end: usize, mtu: u16) -> String {
     let (device, other, last) = (format!("wg{end}"), 1 - end, end + 1);
     let keys = "mount -t tmpfs lab /run; umask 077; for n in 0 1; do wg genkey >/run/$n && wg pubkey </run/$n >/run/$n.pub; done; ";

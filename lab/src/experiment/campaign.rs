@@ -38,8 +38,8 @@ impl Failures {
     }
 }
 
-/// Runs each cell as often as `runs` says, in rounds over all cells, so that what changes on the machine meanwhile meets all
-/// of them. Runs that `results` has already are not repeated.
+/// Runs each cell as often as `runs` says, in rounds over all cells, so that what changes on the machine meanwhile
+/// meets all of them. Runs that `results` has already are not repeated.
 ///
 /// A cell that fails does not stop the others: it is one of the failures.
 ///

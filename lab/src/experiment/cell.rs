@@ -45,8 +45,8 @@ pub(crate) struct Cell {
     pub(crate) serve: String,
     /// The TCP port that the server listens on.
     pub(crate) port: u16,
-    /// A line for the shell that runs first, on such a link of its own. What it prints is `$FOUND` for the client, which so meets the same
-    /// losses as clients that have nothing to find.
+    /// A line for the shell that runs first, on such a link of its own. What it prints is `$FOUND` for the client,
+    /// which so meets the same losses as clients that have nothing to find.
     pub(crate) find: Option<String>,
     /// A line for the shell that runs at the near end before the client, and is not measured.
     pub(crate) prepare: Option<String>,

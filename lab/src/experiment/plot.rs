@@ -201,7 +201,8 @@ impl Plot {
         corners.min_by_key(values_in).unwrap_or(LowerLeft)
     }
 
-    /// From below the least value to above the largest one: decades are the same for all panels, and begin at 1 unless that is far away.
+    /// From below the least value to above the largest one: decades are the same for all panels, and begin at 1 unless
+    /// that is far away.
     fn y_range(&self, panel: &Panel) -> std::ops::Range<f64> {
         let most = panel.lines.iter().flat_map(|line| &line.values).flatten().copied().fold(0.0, f64::max);
         if self.scale == Scale::FromZero {

@@ -70,7 +70,8 @@ impl Study {
         self.results.clone().unwrap_or_else(|| Path::new("target/lab").join(name).with_extension("jsonl"))
     }
 
-    /// The results of the experiment of that name: those that are there, after `measure` has added what is missing, unless the options say not to.
+    /// The results of the experiment of that name: those that are there, after `measure` has added what is missing,
+    /// unless the options say not to.
     pub(crate) fn results(&self, name: &str, measure: impl FnOnce(&Path, Size) -> Result<Results>) -> Result<Results> {
         let file = self.file(name);
         if self.report { Results::read(&file) } else { measure(&file, self.size()) }

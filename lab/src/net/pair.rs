@@ -55,7 +55,8 @@ const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
 /// The list.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Adds a congestion control to those that the system allows to all its namespaces and users. It stays there: others may have begun to use it.
+/// Adds a congestion control to those that the system allows to all its namespaces and users. It stays there: others
+/// may have begun to use it.
 fn allow_congestion_control(name: &str) -> Result<()> {
     let allowed = fs::read_to_string(ALLOWED).with_context(|| format!("cannot read {ALLOWED}"))?;
     if allowed.split_whitespace().any(|known| known == name) {

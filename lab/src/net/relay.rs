@@ -24,10 +24,11 @@ const MOST_PER_TURN: usize = 64;
 /// A CPU that slept for long wakes up late, so long sleeps end earlier and the rest is spent awake.
 const LONG_SLEEP: Nanos = 1_000_000;
 const WAKES_EARLIER: Nanos = 150_000;
-/// A short sleep costs more CPU time than it lasts, so packets that follow each other closely are handed over in groups...
+/// A short sleep costs more CPU time than it lasts, so packets that follow each other closely are handed over in
+/// groups...
 const SHORTEST_SLEEP: Nanos = 50_000;
-/// ...unless these are the last ones: the end of a request or an answer, which something waits for. The last part of their time is
-/// waited for awake.
+/// ...unless these are the last ones: the end of a request or an answer, which something waits for. The last part of
+/// their time is waited for awake.
 const FEW_PACKETS: usize = 8;
 /// The longest lateness that is told apart: a minute.
 const MAX_LATENESS: Nanos = 60_000_000_000;

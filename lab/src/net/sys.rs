@@ -59,7 +59,8 @@ pub(crate) enum Urgency {
     Instrument = 2,
 }
 
-/// Runs the calling thread, and what it starts later, before all threads with an ordinary priority. Root needs CAP_SYS_NICE for it.
+/// Runs the calling thread, and what it starts later, before all threads with an ordinary priority. Root needs
+/// CAP_SYS_NICE for it.
 pub(crate) fn run_first(urgency: Urgency) -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: urgency as i32 };
     // SAFETY: the call reads the parameter and changes nothing but how the thread is scheduled.

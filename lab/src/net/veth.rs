@@ -59,8 +59,8 @@ impl Pair {
         Ok(Self { near, far })
     }
 
-    /// Makes the first CPU receive what comes to the near end, and the second one what comes to the far end. Without that, a packet is received by the
-    /// CPU that sends it.
+    /// Makes the first CPU receive what comes to the near end, and the second one what comes to the far end. Without
+    /// that, a packet is received by the CPU that sends it.
     pub(crate) fn receive_apart(&self) -> Result<()> {
         for (cpu, end) in [&self.near, &self.far].into_iter().enumerate() {
             end.namespace.run(move || {

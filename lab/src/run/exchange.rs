@@ -36,7 +36,8 @@ pub(crate) fn ends(options: &Options) -> Result<Pair> {
     Ok(pair)
 }
 
-/// Keeps what will start at the near end on the first CPU, and what will start at the far end on the second one, where there are two.
+/// Keeps what will start at the near end on the first CPU, and what will start at the far end on the second one, where
+/// there are two.
 fn pin(pair: &Pair) -> Result<()> {
     if thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
         for (cpu, end) in [&pair.near, &pair.far].into_iter().enumerate() {

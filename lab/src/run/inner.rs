@@ -102,7 +102,8 @@ impl Running {
     }
 }
 
-/// The first process of a namespace gets no signal that it does not handle: this ends it, or the command if there is one.
+/// The first process of a namespace gets no signal that it does not handle: this ends it, or the command if there is
+/// one.
 fn pass_signals_on(running: &Running) -> Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let running = running.clone();

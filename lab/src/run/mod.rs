@@ -1,8 +1,8 @@
 //! The processes around a link, and `lunette-lab link`.
 //!
-//! The process that was started ([`outer`]) does nothing but wait. Its child ([`inner`]) is the first process of a process
-//! namespace and does all of the work. The kernel ends it when its parent dies, however that happens, and with it every process
-//! of the namespace, so nothing outlives the tool: namespaces and devices have no other owner.
+//! The process that was started ([`outer`]) does nothing but wait. Its child ([`inner`]) is the first process of a
+//! process namespace and does all of the work. The kernel ends it when its parent dies, however that happens, and with
+//! it every process of the namespace, so nothing outlives the tool: namespaces and devices have no other owner.
 
 pub(crate) mod children;
 pub(crate) mod exchange;

@@ -15,7 +15,8 @@ pub(super) const INSTRUCTIONS: &str = "instructions";
 pub(super) const L1_MISSES: &str = "l1_misses";
 pub(super) const L2_MISSES: &str = "l2_misses";
 
-/// The caches of a core of AMD's fifth Zen generation, as far as callgrind knows caches: its last level stands for the second one.
+/// The caches of a core of AMD's fifth Zen generation, as far as callgrind knows caches: its last level stands for the
+/// second one.
 const CACHES: [&str; 4] = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=49152,12,64", "--LL=1048576,16,64"];
 
 /// The counts that callgrind collects of a run, on average of its commands.

@@ -53,8 +53,8 @@ pub(super) fn cycles_per_second() -> f64 {
     cycles as f64 / elapsed.as_secs_f64()
 }
 
-/// The core's cycles for each of the counter's, which goes at one rate whatever the core does: by additions that wait for each other and so take one
-/// cycle each.
+/// The core's cycles for each of the counter's, which goes at one rate whatever the core does: by additions that wait
+/// for each other and so take one cycle each.
 pub(super) fn core_cycles_per_cycle() -> f64 {
     const ADDITIONS: u64 = 100_000;
     let measure = || {
@@ -79,8 +79,8 @@ pub(super) fn core_cycles_per_cycle() -> f64 {
 
 /// The heap of this process, where the state of the sessions lies.
 ///
-/// Nothing here allocates or frees: a `free` may give the end of the heap back to the kernel after the map was read, and then those lines are no
-/// longer mapped.
+/// Nothing here allocates or frees: a `free` may give the end of the heap back to the kernel after the map was read,
+/// and then those lines are no longer mapped.
 pub(super) fn heap() -> Result<Lines> {
     let mut map = [0; MAP_LEN];
     let len = read_map(&mut map).context("cannot read the map of this process")?;

@@ -12,7 +12,8 @@ use super::spec::{LONGEST, ORDERS, OTHER_LENS, OTHERS, PDU_LEN, STATES};
 use crate::experiment::Table;
 use crate::experiment::plot::{Line, Look, Panel, Plot, Scale};
 
-/// Bytes of an Ethernet frame that carry no payload of TCP: preamble, headers, check and gap; IPv4; TCP with time stamps.
+/// Bytes of an Ethernet frame that carry no payload of TCP: preamble, headers, check and gap; IPv4; TCP with time
+/// stamps.
 const FRAME_OVERHEAD: f64 = 8.0 + 14.0 + 4.0 + 12.0 + 20.0 + 32.0;
 const SEGMENT_PAYLOAD: f64 = 1448.0;
 /// Bytes of a PDU that carry no data: its header and both digests.

@@ -304,7 +304,8 @@ fn shuffled(count: usize) -> Vec<usize> {
     order
 }
 
-/// Data-In PDUs, the n-th of which carries what `order[n]` says. Numbers and flags stay in the order of sending. All data segments are of one length.
+/// Data-In PDUs, the n-th of which carries what `order[n]` says. Numbers and flags stay in the order of sending. All
+/// data segments are of one length.
 fn reordered(bytes: &[u8], order: &[usize]) -> Result<Vec<u8>> {
     ensure!(bytes.len() == order.len() * PDU_LEN, "whole PDUs alone can change places");
     let pdus: Vec<&[u8]> = bytes.chunks(PDU_LEN).collect();

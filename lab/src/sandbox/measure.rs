@@ -47,8 +47,9 @@ pub(super) fn cycles(cell: &Cell, times: usize) -> Result<Figures> {
     ]))
 }
 
-/// Does the same once, to be counted by callgrind. Its caches cannot be emptied of the state alone; so all is put out of them, and then another
-/// session does the same, which brings back what is no state: constants, tables and the stack.
+/// Does the same once, to be counted by callgrind. Its caches cannot be emptied of the state alone; so all is put out
+/// of them, and then another session does the same, which brings back what is no state: constants, tables and the
+/// stack.
 pub(super) fn under_callgrind(cell: &Cell) -> Result<()> {
     cell.digest.put_in_force()?;
     let walk = Walk::new();
@@ -68,9 +69,9 @@ pub(super) fn under_callgrind(cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// A session with a command for each connection, about to be measured. Sessions grow with their first commands, so each connection has had one
-/// before. A session has one wave, because commands that are not answered add up, and one with many under way does not spread them
-/// round robin.
+/// A session with a command for each connection, about to be measured. Sessions grow with their first commands, so each
+/// connection has had one before. A session has one wave, because commands that are not answered add up, and one with
+/// many under way does not spread them round robin.
 fn wave(cell: &Cell) -> Result<(Bench, Vec<Job>)> {
     let mut bench = Bench::new(cell.work)?;
     for job in &mut prepared(&mut bench, cell)? {

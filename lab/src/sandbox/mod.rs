@@ -4,10 +4,12 @@
 //! runs ──> one process each, measured or counted ──> results (a file) ──> numbers ──> tables, plots
 //! ```
 //!
-//! - `pair`: one session with eight connections, both of its ends in memory. `packets`: bytes as they lie in TCP segments.
-//! - `job`: a command up to the moment at which it is measured, and then the calls of `lunette-session` that are. Parts of it by themselves
-//!   are the calls of `lunette-crc32c` that sessions make.
-//! - `cpu`: the time stamp counter and the caches. `measure`: cycles of one cell, in this process. `count`: the same under callgrind.
+//! - `pair`: one session with eight connections, both of its ends in memory. `packets`: bytes as they lie in TCP
+//!   segments.
+//! - `job`: a command up to the moment at which it is measured, and then the calls of `lunette-session` that are. Parts
+//!   of it by themselves are the calls of `lunette-crc32c` that sessions make.
+//! - `cpu`: the time stamp counter and the caches. `measure`: cycles of one cell, in this process. `count`: the same
+//!   under callgrind.
 //! - `cell`: the name of a measurement. `spec`: which of them a campaign makes.
 //! - `numbers`: protocol, digest and copy, as differences of measurements. `paper`: the paper's, from `papers.toml`.
 //! - `figures`: the paper's figures again. `report`: the page of `report.md`.
@@ -40,7 +42,8 @@ use spec::Run;
 
 /// Where the cycles of each PDU go: the figures of a paper on a software iSCSI implementation, measured again.
 ///
-/// Writes sandbox.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again. Needs valgrind.
+/// Writes sandbox.md and its plots. A run that was interrupted goes on where it was; remove the file of results to
+/// begin again. Needs valgrind.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -79,7 +82,8 @@ fn campaign(study: &Study) -> Result<ExitCode> {
     study.publish("sandbox", &Report::new(&paper, study.size(), &results))
 }
 
-/// Makes all measurements, in rounds over all of them, so that what changes on the machine meanwhile meets all. Counts are made once.
+/// Makes all measurements, in rounds over all of them, so that what changes on the machine meanwhile meets all. Counts
+/// are made once.
 fn measure_all(results: &mut Results, size: Size, runs: usize) -> Result<()> {
     let all = spec::runs(size);
     let wanted = |run: &Run| if matches!(run, Run::Counts(_)) { 1 } else { runs };

@@ -134,7 +134,8 @@ impl Paper {
 }
 
 impl Profile {
-    /// Cycles of protocol, digest and copy. Where the paper has no total, it follows from the protocol's cycles, which do not change with the length.
+    /// Cycles of protocol, digest and copy. Where the paper has no total, it follows from the protocol's cycles, which
+    /// do not change with the length.
     pub(super) fn parts(&self, protocol_cycles: f64) -> [f64; 3] {
         let percents = [self.protocol_percent, self.digest_percent, self.copy_percent];
         let total = self.cycles.unwrap_or(protocol_cycles * 100.0 / self.protocol_percent);

@@ -5,8 +5,8 @@ use std::fmt;
 use super::Size;
 use super::cell::{Caches, Cell, Digest, Work};
 
-/// The digest of counted cells: valgrind shows programs a CPU without AVX-512, so what ships is another one there. What is left for the protocol does
-/// not depend on it.
+/// The digest of counted cells: valgrind shows programs a CPU without AVX-512, so what ships is another one there. What
+/// is left for the protocol does not depend on it.
 pub(super) const COUNTED: Digest = Digest::Crc32q;
 /// The length of a PDU that everything is compared at.
 pub(super) const PDU_LEN: usize = 8 << 10;

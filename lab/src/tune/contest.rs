@@ -13,10 +13,11 @@ use crate::experiment::{Cell, Figures, Results, Spread};
 /// The figure of all cells: payload, in 10^6 bytes per second.
 pub(super) const MB_PER_S: &str = "mb_per_s";
 
-/// The longest time for which the requests in flight may occupy the path. More in flight than for a second is more than any path of
-/// the campaign holds; the closed form for loss may be off by half.
+/// The longest time for which the requests in flight may occupy the path. More in flight than for a second is more than
+/// any path of the campaign holds; the closed form for loss may be off by half.
 pub(super) const MAX_ROUND: Duration = Duration::from_secs(6);
-/// A measurement lasts at least this many rounds of the requests in flight: `lunette bench` counts whole ones after the warm-up.
+/// A measurement lasts at least this many rounds of the requests in flight: `lunette bench` counts whole ones after the
+/// warm-up.
 const ROUNDS: u32 = 3;
 /// MaxRecvDataSegmentLength of this project's initiator.
 const SEGMENT_LEN: u64 = 256 << 10;
@@ -124,7 +125,8 @@ pub(super) struct Contest {
     pub(super) route: Route,
     pub(super) defaults: Cell,
     pub(super) open_iscsi: Cell,
-    /// `lunette tune` finds settings on one link, and these are measured on another one, as the settings of all others are.
+    /// `lunette tune` finds settings on one link, and these are measured on another one, as the settings of all others
+    /// are.
     pub(super) tuner: Cell,
     grid: Vec<(Point, Cell)>,
     /// Points of the grid, with those that the path cannot carry in time.
@@ -223,7 +225,8 @@ fn read_bench(output: &str) -> Result<Figures> {
     Ok(Figures::from([(MB_PER_S.into(), rate * 1e3)]))
 }
 
-/// The rate, and the settings that it belongs to: connections, and length and number of requests as far as the tuner set them.
+/// The rate, and the settings that it belongs to: connections, and length and number of requests as far as the tuner
+/// set them.
 fn read_tuned(output: &str) -> Result<Figures> {
     let mut figures = read_bench(output)?;
     let words: Vec<&str> = output.lines().next().unwrap_or_default().split(['&', '=', ' ']).collect();
@@ -238,7 +241,8 @@ fn read_tuned(output: &str) -> Result<Figures> {
 mod tests {
     use super::*;
 
-    /// On the link of its search the settings met other losses than the grid's: equal ones seemed to carry .82 to .91 of the best.
+    /// On the link of its search the settings met other losses than the grid's: equal ones seemed to carry .82 to .91
+    /// of the best.
     #[test]
     fn the_tuners_settings_are_measured_on_a_link_like_the_others() {
         let contest = Contest::new(Route::FIXED, Size::Full);

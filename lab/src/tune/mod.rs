@@ -1,11 +1,14 @@
-//! `lunette-lab tune`: what `lunette tune URL` finds on paths that it has not seen, beside the best of an exhaustive search.
+//! `lunette-lab tune`: what `lunette tune URL` finds on paths that it has not seen, beside the best of an exhaustive
+//! search.
 //!
 //! - `route`: the paths: one that is fixed, and some that are drawn from a seed.
-//! - `contest`: what is measured on each path, as command lines: the defaults, open-iscsi's defaults, the tuner's settings, the grid.
+//! - `contest`: what is measured on each path, as command lines: the defaults, open-iscsi's defaults, the tuner's
+//!   settings, the grid.
 //! - `report`: the table and the verdicts.
 //!
-//! The rates are those of reads: they are what the tuner measures unless it is given a range to overwrite. Congestion control and bursts
-//! are not part of the grid, because with reads the target decides about the first and the second belong to writes.
+//! The rates are those of reads: they are what the tuner measures unless it is given a range to overwrite. Congestion
+//! control and bursts are not part of the grid, because with reads the target decides about the first and the second
+//! belong to writes.
 
 mod contest;
 mod report;

@@ -26,8 +26,8 @@ use spec::Spec;
 
 /// The tables of a paper on iSCSI over distances, measured again.
 ///
-/// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again. Only a full run measures
-/// what is beyond the paper.
+/// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin
+/// again. Only a full run measures what is beyond the paper.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! The closed form for this project's stack on this machine.
 //!
-//! It is `lunette_tuning::predict`, with what it needs to know of the machine measured by commands that are in no table: one command
-//! of 512 bytes at a time and 32 of them, each without distance, and pings over each distance.
+//! It is `lunette_tuning::predict`, with what it needs to know of the machine measured by commands that are in no
+//! table: one command of 512 bytes at a time and 32 of them, each without distance, and pings over each distance.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::experiment::{Results, Spread};
 const PROBE_LEN: u32 = 512;
 const ALONE: u32 = 1;
 const BUSY: u32 = 32;
-/// The part of a full socket buffer that has to be free before Linux wakes the sender (`sk_stream_is_writeable`). Its bytes are
-/// acknowledged one after another, at the rate of the line.
+/// The part of a full socket buffer that has to be free before Linux wakes the sender (`sk_stream_is_writeable`). Its
+/// bytes are acknowledged one after another, at the rate of the line.
 const REFILLED: f64 = 1.0 / 3.0;
 pub(super) const LOADS: [Load; 3] = [Load::Solicited, Load::Unsolicited, Load::Reads];
 pub(super) const LINKS: [LinkKind; 2] = [LinkKind::Oc3, LinkKind::Lan];

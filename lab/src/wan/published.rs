@@ -6,8 +6,9 @@
 //! S / speed of one request + k × (round trip + 2 × crossing) + host
 //! ```
 //!
-//! as long as that is less than what the link carries, than what the hosts manage for commands of that length, and, for writes, than
-//! what the target takes in one round trip. `k` is the number of round trips of a command; each goes through the emulator twice.
+//! as long as that is less than what the link carries, than what the hosts manage for commands of that length, and, for
+//! writes, than what the target takes in one round trip. `k` is the number of round trips of a command; each goes
+//! through the emulator twice.
 
 use lunette_tuning::{Settings, Transfer};
 

@@ -193,7 +193,8 @@ impl<'a> Report<'a> {
         Ok(text)
     }
 
-    /// A panel for each number of commands in flight, a colour for each length of requests. On the LAN lengths are the ticks.
+    /// A panel for each number of commands in flight, a colour for each length of requests. On the LAN lengths are the
+    /// ticks.
     fn plot(&self, table: &PaperTable) -> Plot {
         let rows: Vec<&Row> = self.cells.iter().filter(|row| row.cell.table == table.number).collect();
         let mut windows: Vec<u32> = rows.iter().map(|row| row.cell.window).collect();

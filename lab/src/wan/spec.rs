@@ -25,8 +25,9 @@ pub(super) const LAN: &str = "975.29M";
 const LARGE_WINDOW: u64 = 10 << 20;
 /// Round trips from which on TCP needs seconds to find the rate.
 const LONG_MS: u32 = 20;
-/// Rounds of as many commands as are in flight that a measurement has at least. `lunette bench` counts whole ones, but some of the data of
-/// the first one may have passed before: with two rounds of 8 MB writes seemed to carry 14% more than the line does.
+/// Rounds of as many commands as are in flight that a measurement has at least. `lunette bench` counts whole ones, but
+/// some of the data of the first one may have passed before: with two rounds of 8 MB writes seemed to carry 14% more
+/// than the line does.
 const ROUNDS: u32 = 8;
 /// The paper has all reads served from a cache, and all writes received by one.
 const DISK: &str = "mem:64M";

@@ -1,6 +1,7 @@
 //! An iSCSI session over one TCP connection, driven by one thread that waits for the socket.
 //!
-//! The protocol is the session that ships (`lunette-session`). What the drivers that ship cannot do is here: data leaves from the pages of a file.
+//! The protocol is the session that ships (`lunette-session`). What the drivers that ship cannot do is here: data
+//! leaves from the pages of a file.
 
 use std::io::{IoSlice, IoSliceMut, Read};
 use std::net::{SocketAddr, TcpStream};

@@ -51,7 +51,8 @@ fn kind(write: bool) -> &'static str {
     if write { "writes" } else { "reads" }
 }
 
-/// The cell of a column of the paper's tables. Its reads without copies are payloads by page, which have a table of their own here.
+/// The cell of a column of the paper's tables. Its reads without copies are payloads by page, which have a table of
+/// their own here.
 fn table_spec(write: bool, mtu: u16, with: With) -> Option<Spec> {
     (write || with != With::ZeroCopy).then_some(Spec::Load { write, len: TABLE_LEN, mtu, with })
 }

@@ -1,8 +1,9 @@
 //! The share of two CPUs that each layer has, from samples of `perf`.
 //!
-//! The first CPU is that of the near end, the second one that of the far end: their processes stay there (`--pin`), and so does the work on packets
-//! that come to them (`--rps`). So a CPU is sampled as a whole, as OProfile did for the paper. A sample counts when one of the laboratory's processes
-//! runs, or when the system works on packets, whatever it has interrupted for that. All other samples are idle time and other work.
+//! The first CPU is that of the near end, the second one that of the far end: their processes stay there (`--pin`), and
+//! so does the work on packets that come to them (`--rps`). So a CPU is sampled as a whole, as OProfile did for the
+//! paper. A sample counts when one of the laboratory's processes runs, or when the system works on packets, whatever it
+//! has interrupted for that. All other samples are idle time and other work.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -48,7 +48,8 @@ pub(crate) struct Options {
     /// Seconds that are measured
     #[arg(long, default_value_t = 1.0)]
     time: f64,
-    /// Sample the first two CPUs with perf, and print the share of each layer: the first is the client's, the second the server's
+    /// Sample the first two CPUs with perf, and print the share of each layer: the first is the client's, the second
+    /// the server's
     #[arg(long)]
     layers: bool,
 }

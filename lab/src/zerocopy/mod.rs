@@ -1,15 +1,17 @@
-//! `lunette-lab zerocopy`: the figures and tables of a paper on zero-copy iSCSI, measured again: where CPU time goes with and without copies, checksums
-//! and segmentation, and what digests have to do with it.
+//! `lunette-lab zerocopy`: the figures and tables of a paper on zero-copy iSCSI, measured again: where CPU time goes
+//! with and without copies, checksums and segmentation, and what digests have to do with it.
 //!
 //! Tools that cells run, on the sessions of `lunette-session`, against `lunette serve`:
 //!
-//! - `load`: one request again and again, whose data leaves from memory or from the pages of a file. `layers`: CPU time by layer, from samples of `perf`.
+//! - `load`: one request again and again, whose data leaves from memory or from the pages of a file. `layers`: CPU time
+//!   by layer, from samples of `perf`.
 //! - `remap`: received payloads by page. `rewrite`: pages that are rewritten while they are sent.
 //! - `client`: the session that `load` and `rewrite` drive. `socket`: system calls.
 //!
 //! The experiment:
 //!
-//! - `paper`: its values and claims, from `papers.toml`. `spec`: what a cell asks for, and its command lines; `plan`: which cells there are.
+//! - `paper`: its values and claims, from `papers.toml`. `spec`: what a cell asks for, and its command lines; `plan`:
+//!   which cells there are.
 //! - `figures`: tables and plots; `claims`: what holds; `report`: the page of `report.md`.
 
 mod claims;
@@ -39,8 +41,8 @@ use spec::Spec;
 
 /// The figures and tables of a paper on zero-copy iSCSI, measured again.
 ///
-/// Writes zerocopy.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin again. Needs two CPUs, and
-/// perf for CPU time by layer.
+/// Writes zerocopy.md and its plots. A run that was interrupted goes on where it was; remove the file of results to
+/// begin again. Needs two CPUs, and perf for CPU time by layer.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

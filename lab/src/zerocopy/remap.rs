@@ -1,8 +1,10 @@
 //! `lunette-lab remap`: received data by page, in the place of a copy.
 //!
-//! A sender makes a stream of Data-In PDUs, and a receiver takes it as an initiator would: each header by itself, then the payload into its place. The
-//! system can show received pages at addresses of the receiver (`TCP_ZEROCOPY_RECEIVE`), but whole ones alone. So the sender does what a network card
-//! that splits headers from payloads would: a header shares no segment with a payload, and payloads come in pages of their own, which nothing else uses.
+//! A sender makes a stream of Data-In PDUs, and a receiver takes it as an initiator would: each header by itself, then
+//! the payload into its place. The system can show received pages at addresses of the receiver
+//! (`TCP_ZEROCOPY_RECEIVE`), but whole ones alone. So the sender does what a network card that splits headers from
+//! payloads would: a header shares no segment with a payload, and payloads come in pages of their own, which nothing
+//! else uses.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};

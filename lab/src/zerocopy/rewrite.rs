@@ -1,8 +1,9 @@
 //! `lunette-lab rewrite`: pages of a file are rewritten while they are sent.
 //!
-//! Each block of a file is written to a disk again and again. As soon as a write of it is on its way, a second thread, as another program would, rewrites
-//! the block's pages. Then the block is read back, and compared with what it was when its write was asked for. The data leaves from the pages
-//! themselves, which nothing that ships does for writes, or from a copy, as everything that ships does.
+//! Each block of a file is written to a disk again and again. As soon as a write of it is on its way, a second thread,
+//! as another program would, rewrites the block's pages. Then the block is read back, and compared with what it was
+//! when its write was asked for. The data leaves from the pages themselves, which nothing that ships does for writes,
+//! or from a copy, as everything that ships does.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
@@ -265,7 +266,8 @@ fn write_all(shared: &Shared, options: &Options) -> Result<Figures> {
             }
         }
         if pages.blocks.iter().all(|block| !block.busy) {
-            // The other thread has not come to any of them. With a real-time priority, this one would keep the system from its work on packets.
+            // The other thread has not come to any of them. With a real-time priority, this one would keep the system
+            // from its work on packets.
             thread::sleep(PAUSE);
             continue;
         }
@@ -334,7 +336,8 @@ mod tests {
         }
     }
 
-    /// The way out: what a digest says of an EDU depends on its place alone, so another intact one in that place has the same.
+    /// The way out: what a digest says of an EDU depends on its place alone, so another intact one in that place has
+    /// the same.
     #[test]
     fn all_edus_of_a_block_have_one_digest() {
         let content = Content::Edus(codec().expect("a key"));

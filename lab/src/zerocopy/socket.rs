@@ -13,8 +13,8 @@ pub(super) fn allow_zero_copy(stream: &TcpStream) -> Result<()> {
     set_option(stream, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1).context("the system has no MSG_ZEROCOPY")
 }
 
-/// Sends some bytes that the system does not copy. They may not change until [`reap`] has been told, which a sender of constant bytes needs not look at.
-/// With `ends`, nothing that is sent later shares a segment with them.
+/// Sends some bytes that the system does not copy. They may not change until [`reap`] has been told, which a sender of
+/// constant bytes needs not look at. With `ends`, nothing that is sent later shares a segment with them.
 pub(super) fn send_zero_copy(stream: &TcpStream, bytes: &[u8], ends: bool) -> Result<usize> {
     let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL | if ends { libc::MSG_EOR } else { 0 };
     loop {
@@ -32,7 +32,8 @@ pub(super) fn send_apart(stream: &TcpStream, bytes: &[u8]) -> Result<usize> {
 }
 
 fn send(stream: &TcpStream, bytes: &[u8], flags: i32) -> io::Result<usize> {
-    // SAFETY: the call reads `bytes`. With MSG_ZEROCOPY the system reads them later, too: it keeps their pages, and callers let them be.
+    // SAFETY: the call reads `bytes`. With MSG_ZEROCOPY the system reads them later, too: it keeps their pages, and
+    // callers let them be.
     let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
@@ -117,7 +118,8 @@ impl Window {
         let mut request =
             ZeroCopyReceive { address: (self.at as usize + offset) as u64, length: len as u32, ..Default::default() };
         let mut size = size_of_val(&request) as libc::socklen_t;
-        // SAFETY: the call reads and writes the request, and replaces pages of the mapping, to which no reference exists.
+        // SAFETY: the call reads and writes the request, and replaces pages of the mapping, to which no reference
+        // exists.
         let outcome = unsafe {
             libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, OPTION, (&raw mut request).cast(), &raw mut size)
         };

@@ -1,4 +1,5 @@
-//! The cluster: an object that is replaced as a whole and watched, an image with a lock, and a blocklist that its OSDs learn of one by one.
+//! The cluster: an object that is replaced as a whole and watched, an image with a lock, and a blocklist that its OSDs
+//! learn of one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -14,8 +14,8 @@ pub(super) struct History {
     reads: Vec<(Duration, Duration, Written)>,
 }
 
-/// The write of a value and its reads: from the first end to the last beginning all others lie before or behind them, or, the other way round, one moment
-/// of that time is enough for all of them.
+/// The write of a value and its reads: from the first end to the last beginning all others lie before or behind them,
+/// or, the other way round, one moment of that time is enough for all of them.
 #[derive(Debug, Clone, Copy)]
 struct Zone {
     first_end: Duration,
@@ -45,7 +45,8 @@ impl History {
         self.reads.push((began, now, value));
     }
 
-    /// Whether one order explains all answers (linearizability of a register whose values are written once each: Gibbons and Korach, 1997).
+    /// Whether one order explains all answers (linearizability of a register whose values are written once each:
+    /// Gibbons and Korach, 1997).
     pub(super) fn check(&self) -> Result<(), String> {
         let mut zones = BTreeMap::from([(0, Zone { first_end: Duration::ZERO, last_begin: Duration::ZERO })]);
         for (value, (begin, end)) in &self.writes {

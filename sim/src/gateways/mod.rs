@@ -1,10 +1,14 @@
-//! Gateways to one disk: the machine of `lunette-gateway` as it ships, for two or three gateways, over a cluster that delays everything.
+//! Gateways to one disk: the machine of `lunette-gateway` as it ships, for two or three gateways, over a cluster that
+//! delays everything.
 //!
-//! Gateways are killed and started again, stopped and woken up, and lose the cluster or their initiators; writes are late, and OSDs learn late of the blocklist.
-//! Initiators read and write blocks, and change a reservation that excludes others, through any gateway. An oracle checks
+//! Gateways are killed and started again, stopped and woken up, and lose the cluster or their initiators; writes are
+//! late, and OSDs learn late of the blocklist. Initiators read and write blocks, and change a reservation that excludes
+//! others, through any gateway. An oracle checks
 //!
-//! - each block, and the reservation: one order of all requests explains all answers, so no answered write is lost and no late one comes through;
-//! - that no write lands that began after the answer to a reservation that excludes it, unless its client is on the blocklist and its OSD does not know that yet;
+//! - each block, and the reservation: one order of all requests explains all answers, so no answered write is lost and
+//!   no late one comes through;
+//! - that no write lands that began after the answer to a reservation that excludes it, unless its client is on the
+//!   blocklist and its OSD does not know that yet;
 //! - that in the end, when all faults are over, one gateway has the disk and all answer.
 
 mod cluster;

@@ -80,7 +80,8 @@ struct Command {
     /// Whom a reservation lets write.
     lets: u64,
     is_over: bool,
-    /// A write that a reservation excludes for certain, as long as none has begun since: the number of reservations then.
+    /// A write that a reservation excludes for certain, as long as none has begun since: the number of reservations
+    /// then.
     is_excluded: Option<u64>,
     /// A reservation that began while none was open: the number of reservations then.
     is_alone: Option<u64>,
@@ -118,7 +119,8 @@ pub(super) struct World {
     commands: BTreeMap<CommandId, Command>,
     blocks: Vec<History>,
     reservations: History,
-    /// Reservations that have begun, those whose end is known, and what the last of them says when no other one may be later.
+    /// Reservations that have begun, those whose end is known, and what the last of them says when no other one may be
+    /// later.
     reservations_begun: u64,
     reservations_open: BTreeSet<CommandId>,
     certain: u64,
@@ -580,7 +582,8 @@ impl World {
         self.happen(50, 1_000, Happening::Command(gateway, id));
     }
 
-    /// Sends a write without an answer again, through the gateway that has the disk now. As long as that is the client that has the write, it waits.
+    /// Sends a write without an answer again, through the gateway that has the disk now. As long as that is the client
+    /// that has the write, it waits.
     fn send_again(&mut self, id: CommandId) {
         let Some(command) = self.commands.get(&id).filter(|command| !command.is_over) else { return };
         let (initiator, block, write) = (command.initiator, command.block, command.write);
@@ -640,14 +643,16 @@ impl World {
 
     fn at_image(&mut self, at: usize, life: u64, id: CommandId, image: Image) {
         let gateway = &self.gateways[at];
-        // What is in the network arrives, also when the gateway is dead; what is not there yet waits in a gateway that is cut off.
+        // What is in the network arrives, also when the gateway is dead; what is not there yet waits in a gateway that
+        // is cut off.
         if gateway.life == life && !gateway.is_dead && gateway.is_cut_off && self.dice.coin() {
             return self.happen(1_000, 500_000, Happening::Image(at, life, id, image));
         }
         let command = &self.commands[&id];
         let (block, write) = (command.block.unwrap_or(0), Some(command.write).filter(|write| *write != 0));
         let content = self.cluster.access(&image.client, image.map, block, write);
-        // An OSD may learn of the blocklist with the first request of the next owner. Until then a late write looks like an early one.
+        // An OSD may learn of the blocklist with the first request of the next owner. Until then a late write looks
+        // like an early one.
         let is_late = self.cluster.has_listed(&image.client);
         if content.is_some() && !is_late && command.is_excluded == Some(self.reservations_begun) {
             self.failure = Some(format!("write {id} has landed, which a reservation excludes"));
@@ -727,7 +732,8 @@ impl World {
         }
     }
 
-    /// A write that is answered with RESERVATION CONFLICT is not sent again. Another copy of it may have been under way since before.
+    /// A write that is answered with RESERVATION CONFLICT is not sent again. Another copy of it may have been under way
+    /// since before.
     fn conflict(&mut self, id: CommandId) {
         let Some(command) = self.commands.get_mut(&id).filter(|command| !command.is_over) else { return };
         command.has_copies = command.is_again;

@@ -1,4 +1,5 @@
-//! Faults of two gateways to one disk in Ceph; `cargo xtask failover` starts the cluster and builds everything that they need.
+//! Faults of two gateways to one disk in Ceph; `cargo xtask failover` starts the cluster and builds everything that
+//! they need.
 
 #![forbid(unsafe_code)]
 

@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the OSD is stopped: longer than a gateway may be silent.
 const OUTAGE: Duration = Duration::from_secs(5);
 
-/// Makes the fault, waits until the other gateway has the disk, and ends the fault. The time from its begin until the load goes on.
+/// Makes the fault, waits until the other gateway has the disk, and ends the fault. The time from its begin until the
+/// load goes on.
 pub(super) fn move_disk(kind: Kind, image: &str, load: &Load, active: &mut Site, other: &Site) -> Duration {
     let began = Instant::now();
     match kind {

@@ -13,7 +13,8 @@ pub(super) enum Kind {
     Kill,
     /// SIGSTOP, and SIGCONT when the other one has the disk.
     Hang,
-    /// Nothing passes between the gateway and the cluster until the other one has the disk. Clients reach the gateway all the same.
+    /// Nothing passes between the gateway and the cluster until the other one has the disk. Clients reach the gateway
+    /// all the same.
     Partition,
     /// SIGSTOP of the OSD, and SIGCONT.
     Osd,

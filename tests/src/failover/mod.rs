@@ -1,7 +1,9 @@
-//! Faults of two gateways to one disk in Ceph, one after the other, under a load that compares every byte that it reads.
+//! Faults of two gateways to one disk in Ceph, one after the other, under a load that compares every byte that it
+//! reads.
 //!
-//! A round begins when one gateway is active and the other in standby. The load, `lunette bench --rw verify` over both, runs before the fault and after
-//! it; then the gateways have to be whole again. What the load may never see: a wrong byte, or a request that fails.
+//! A round begins when one gateway is active and the other in standby. The load, `lunette bench --rw verify` over both,
+//! runs before the fault and after it; then the gateways have to be whole again. What the load may never see: a wrong
+//! byte, or a request that fails.
 //!
 //! - `kind` names the faults, and `fault` makes them.
 //! - `site` is one gateway with its ways to the cluster and to its clients, and `load` the client.

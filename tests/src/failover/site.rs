@@ -57,7 +57,8 @@ impl Site {
         self.server.as_ref().expect("it runs")
     }
 
-    /// Takes the server out, to be ended. Clients are refused until [`restart`](Self::restart), as by a machine on which nothing listens.
+    /// Takes the server out, to be ended. Clients are refused until [`restart`](Self::restart), as by a machine on
+    /// which nothing listens.
     pub(super) fn take_server(&mut self) -> Server {
         self.way.lead(None);
         self.server.take().expect("it runs")

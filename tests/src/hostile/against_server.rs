@@ -1,8 +1,9 @@
 //! Hostile initiators against the server that ships.
 //!
-//! One server runs at a time, with many walks against it at once, so that hostile initiators meet each other there. Beside
-//! them, witnesses (`witness`) do small I/O. After some hundred walks all peers leave; then the server must release
-//! everything, and end on SIGTERM. Each batch has a new server, so a fault of one does not hide those of the next.
+//! One server runs at a time, with many walks against it at once, so that hostile initiators meet each other there.
+//! Beside them, witnesses (`witness`) do small I/O. After some hundred walks all peers leave; then the server must
+//! release everything, and end on SIGTERM. Each batch has a new server, so a fault of one does not hide those of the
+//! next.
 
 use std::ops::Range;
 use std::sync::Mutex;

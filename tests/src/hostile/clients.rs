@@ -16,8 +16,8 @@ use crate::lunette;
 /// One walk in this many starts a command; the others use the library.
 const ONE_COMMAND_IN: u64 = 6;
 
-/// The longest time that a command may take: 15 s for a login, 30 s for a request and 10 s to abort it, a minute for a lost
-/// connection, and some of these one after the other.
+/// The longest time that a command may take: 15 s for a login, 30 s for a request and 10 s to abort it, a minute for a
+/// lost connection, and some of these one after the other.
 const COMMAND_LIMIT: Duration = Duration::from_secs(150);
 
 /// The most memory of a command: its buffers (256 MiB at most) and little else.

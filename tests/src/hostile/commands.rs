@@ -89,7 +89,8 @@ fn other(dice: &mut Dice) -> Draft {
     Draft { cdb: cdb(bytes), len, write, lun: None }
 }
 
-/// Sends TEST UNIT READY to all logical units: a new session gets a unit attention from each instead of its first answer.
+/// Sends TEST UNIT READY to all logical units: a new session gets a unit attention from each instead of its first
+/// answer.
 pub(super) fn take_attentions(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     for lun in 0..3 {

@@ -1,8 +1,8 @@
 //! A hostile initiator: one walk for each seed.
 //!
 //! A walk draws which kinds of moves it prefers, so that some walks go deep where others mix everything, and then makes
-//! moves on the one to eight connections of its one to three sessions. The PDUs it sends follow from its seed and from the
-//! target's answers; two runs differ only in which answers have arrived by the time of a move.
+//! moves on the one to eight connections of its one to three sessions. The PDUs it sends follow from its seed and from
+//! the target's answers; two runs differ only in which answers have arrived by the time of a move.
 
 use std::net::{Shutdown, SocketAddr};
 use std::thread;
@@ -44,8 +44,8 @@ const NAMES: [&str; 4] = [
 /// A move, which returns a description for the trace.
 type Move = fn(&mut Walk) -> String;
 
-/// The preferences of walks for a move: each walk draws one of these numbers. Without commands and answers a walk reaches
-/// few states, and after the end of a session few remain.
+/// The preferences of walks for a move: each walk draws one of these numbers. Without commands and answers a walk
+/// reaches few states, and after the end of a session few remain.
 type Liking = &'static [usize];
 const ALWAYS: Liking = &[1, 1, 1, 3];
 const OFTEN: Liking = &[0, 1, 1, 4];

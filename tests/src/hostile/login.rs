@@ -18,8 +18,8 @@ pub(super) struct Port {
     pub(super) cmd_sn: SerialNumber,
 }
 
-/// Logs in with one request from the operational stage to the full feature phase. Digests are in use when both sides want
-/// them.
+/// Logs in with one request from the operational stage to the full feature phase. Digests are in use when both sides
+/// want them.
 pub(super) fn log_in(wire: &mut Wire, port: Port, keys: &str, limit: Duration) -> io::Result<(LoginResponse, String)> {
     let request = request(port, (Stage::LoginOperationalNegotiation, Some(Stage::FullFeaturePhase)), false, keys);
     if wire.send(&wire.encode(&request.emit(), keys.as_bytes()), limit) != Sent::All {

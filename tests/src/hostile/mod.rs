@@ -1,16 +1,16 @@
-//! Random walks of hostile peers against the programs that ship: hostile initiators against `lunette serve`, and a hostile
-//! target against the commands and the library of the client.
+//! Random walks of hostile peers against the programs that ship: hostile initiators against `lunette serve`, and a
+//! hostile target against the commands and the library of the client.
 //!
-//! One seed is one walk. A walk sends valid and nearly valid PDUs, stops in the middle, does not read, does not answer, and
-//! leaves in all ways. The other side must always meet a few requirements: it neither panics nor hangs, it serves
+//! One seed is one walk. A walk sends valid and nearly valid PDUs, stops in the middle, does not read, does not answer,
+//! and leaves in all ways. The other side must always meet a few requirements: it neither panics nor hangs, it serves
 //! well-behaved peers, what it holds is bounded, and it releases that when the peer is gone.
 //!
 //! - `initiator` is the hostile initiator, with its moves in `commands`, `requests` and `breaks`; `session` holds its
 //!   knowledge, `login` its logins, `wire` its socket, and `dice` its random numbers.
-//! - `witness` is the well-behaved initiator beside it, `server` the server, and `against_server` runs many walks against
-//!   one.
-//! - `target` is the hostile target, which departs from the answers of a correct one by `lies`; `clients` are those that
-//!   meet it, and `against_clients` runs many walks at a time.
+//! - `witness` is the well-behaved initiator beside it, `server` the server, and `against_server` runs many walks
+//!   against one.
+//! - `target` is the hostile target, which departs from the answers of a correct one by `lies`; `clients` are those
+//!   that meet it, and `against_clients` runs many walks at a time.
 
 mod against_clients;
 mod against_server;

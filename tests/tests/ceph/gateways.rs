@@ -1,6 +1,7 @@
 //! Two gateways to one disk in Ceph: who has it, handed over, killed, stopped and woken up.
 //!
-//! The cluster is that of `cargo xtask ceph up`, named in `LUNETTE_CEPH_CONF`. Run with `--nocapture` to see how long each failover takes.
+//! The cluster is that of `cargo xtask ceph up`, named in `LUNETTE_CEPH_CONF`. Run with `--nocapture` to see how long
+//! each failover takes.
 
 use std::net::TcpListener;
 use std::thread;
@@ -486,7 +487,8 @@ fn the_suite_finds_reservations_of_one_server_over_one_gateway_of_two() {
     second.server.stop();
 }
 
-/// A thread that closes the image in the background must not meet the destructors of librados: one call in fifty or a hundred crashed.
+/// A thread that closes the image in the background must not meet the destructors of librados: one call in fifty or a
+/// hundred crashed.
 #[test]
 fn no_command_crashes_at_its_end() {
     const CALLS: usize = 120;

@@ -1,4 +1,5 @@
-//! Disks in Ceph: the same bytes for all clients, resizes, holes, and what happens when the cluster does not answer or shuts the server out.
+//! Disks in Ceph: the same bytes for all clients, resizes, holes, and what happens when the cluster does not answer or
+//! shuts the server out.
 //!
 //! The cluster is that of `cargo xtask ceph up`, named in `LUNETTE_CEPH_CONF`.
 

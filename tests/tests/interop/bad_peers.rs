@@ -1,5 +1,5 @@
-//! Initiators that break the rules. Each gets a protocol error or loses its own connection; the server continues to serve
-//! others.
+//! Initiators that break the rules. Each gets a protocol error or loses its own connection; the server continues to
+//! serve others.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The control plane of a running server: protection against slips, the rights of machines and tokens, and unexpected files.
+//! The control plane of a running server: protection against slips, the rights of machines and tokens, and unexpected
+//! files.
 
 use std::fs;
 use std::process::Output;

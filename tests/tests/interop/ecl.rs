@@ -1,4 +1,5 @@
-//! The Effective Cross Layer between real processes: disks over datagrams, beside iSCSI over TCP, and over a network that loses packets.
+//! The Effective Cross Layer between real processes: disks over datagrams, beside iSCSI over TCP, and over a network
+//! that loses packets.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -145,7 +146,8 @@ fn chap_binds_the_keys_and_a_wrong_secret_does_not_get_in() {
     server.stop();
 }
 
-/// Carries datagrams between one client and a server. It loses one in `lose`, repeats one in `repeat`, and lets one in `late` be overtaken.
+/// Carries datagrams between one client and a server. It loses one in `lose`, repeats one in `repeat`, and lets one in
+/// `late` be overtaken.
 struct Relay {
     address: SocketAddr,
     ends: Arc<AtomicBool>,

@@ -1,4 +1,5 @@
-//! The Effective Cross Layer below IP, between two network namespaces that a pair of Ethernet interfaces joins. Only root can make these.
+//! The Effective Cross Layer below IP, between two network namespaces that a pair of Ethernet interfaces joins. Only
+//! root can make these.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! Encrypted disks: made by `lunette quanta`, used by each command through `?keys=`, over native units, foreign targets and files.
+//! Encrypted disks: made by `lunette quanta`, used by each command through `?keys=`, over native units, foreign targets
+//! and files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! A packed volume whose client or server is killed during a load of writes: what was flushed is there, and all of it can be read.
+//! A packed volume whose client or server is killed during a load of writes: what was flushed is there, and all of it
+//! can be read.
 
 use std::env;
 

@@ -81,7 +81,8 @@ fn a_key_file_that_is_cut_altered_or_missing_is_told_apart() {
     assert!(code == 2 && said.contains("--kmip"), "{said}");
 }
 
-/// `docs/keys.md` describes key files well enough: a reader that was written after it, in another language, finds the keys.
+/// `docs/keys.md` describes key files well enough: a reader that was written after it, in another language, finds the
+/// keys.
 #[test]
 fn another_program_reads_a_key_file_by_its_description() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! The client's commands with a target that lies in one field at a time: each ends with the right exit code and names the
-//! field, and nothing that controls a terminal is printed.
+//! The client's commands with a target that lies in one field at a time: each ends with the right exit code and names
+//! the field, and nothing that controls a terminal is printed.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

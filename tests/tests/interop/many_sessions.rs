@@ -12,12 +12,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const SESSIONS: usize = 1000;
 const ROUNDS: usize = 10_000;
 
-/// The memory that the first thousand sessions may leave behind: what the allocator keeps, and tables that have grown. A session has some 8 KiB, of which
-/// one holds its counters for its logical unit.
+/// The memory that the first thousand sessions may leave behind: what the allocator keeps, and tables that have grown.
+/// A session has some 8 KiB, of which one holds its counters for its logical unit.
 const KEPT_KIB: u64 = 9216;
 
-/// The memory that everything later may add: 10,000 deadlines of ended logins wait for their time. A leak of a KiB for each
-/// session or of 200 bytes for each connection would be more.
+/// The memory that everything later may add: 10,000 deadlines of ended logins wait for their time. A leak of a KiB for
+/// each session or of 200 bytes for each connection would be more.
 const MARGIN_KIB: u64 = 1024;
 
 /// The longest time for the server to notice that its peers are gone.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lunette_tests::{DEFAULT_TARGET, Ran, Server, random_file, run, run_at_most};
 
-/// The variable that makes the test convert an image of a gibibyte, as an installation would, instead of a quarter of it.
+/// The variable that makes the test convert an image of a gibibyte, as an installation would, instead of a quarter of
+/// it.
 const WHOLE: &str = "LUNETTE_TEST_1G";
 
 /// A time limit that allows for a gibibyte on a slow disk.

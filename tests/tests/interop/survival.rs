@@ -1,4 +1,5 @@
-//! Nothing outside ends the server: signals, limits of the system, and a log that is not read. docs/operations.md has the table.
+//! Nothing outside ends the server: signals, limits of the system, and a log that is not read. docs/operations.md has
+//! the table.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -24,8 +25,8 @@ struct Running {
 }
 
 impl Running {
-    /// Serves a file of 4 MiB. Standard error is a full pipe that nothing reads, standard output a pipe without a reader, and standard input is closed. No file
-    /// may grow beyond 1 MiB, and few descriptors may be open.
+    /// Serves a file of 4 MiB. Standard error is a full pipe that nothing reads, standard output a pipe without a
+    /// reader, and standard input is closed. No file may grow beyond 1 MiB, and few descriptors may be open.
     fn start() -> Self {
         let place = Configured::new();
         // Free a moment ago.
@@ -72,7 +73,8 @@ fn fill(pipe: &std::io::PipeWriter) {
     fcntl_setfl(pipe, flags).unwrap();
 }
 
-/// The signals that end a process which does nothing about them, but for those that ask it to end or say that it is broken (signal(7)).
+/// The signals that end a process which does nothing about them, but for those that ask it to end or say that it is
+/// broken (signal(7)).
 const SIGNALS: [Signal; 10] = [
     Signal::PIPE,
     Signal::USR1,

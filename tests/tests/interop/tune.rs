@@ -224,7 +224,8 @@ fn tgt_is_tuned() {
     assert_eq!(report["target"]["connections"], 1);
 }
 
-/// Starts a run that is long enough to be interrupted, and waits until the first trial is over: then the second one has logged in.
+/// Starts a run that is long enough to be interrupted, and waits until the first trial is over: then the second one has
+/// logged in.
 fn in_the_middle(server: &Server, time: &str) -> Child {
     let mut command = lunette();
     command.args(["tune", "--json", "--time", time, server.url(0)]);

@@ -1,10 +1,12 @@
-//! A process that carries out short commands in batches, to have the instructions of both sides of the protocol counted:
+//! A process that carries out short commands in batches, to have the instructions of both sides of the protocol
+//! counted:
 //!
 //! ```text
 //! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/count-commands read plain 0
 //! ```
 //!
-//! Arguments: `read` or `write`, `plain` or `digests`, then the ErrorRecoveryLevel. Ends with status 2 on anything else.
+//! Arguments: `read` or `write`, `plain` or `digests`, then the ErrorRecoveryLevel. Ends with status 2 on anything
+//! else.
 
 mod pair;
 

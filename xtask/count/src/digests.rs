@@ -4,9 +4,9 @@
 //! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/count-digests digest crc32q 4096
 //! ```
 //!
-//! Arguments: `digest`, `copy`, or `memcpy` with `auto`; a kernel's name, or `auto`; the message's length; the number of repetitions, 1 by
-//! default. Exits with status 2 on anything else, and with 3 if this CPU (or valgrind, which shows programs a CPU without AVX-512) cannot run the
-//! kernel.
+//! Arguments: `digest`, `copy`, or `memcpy` with `auto`; a kernel's name, or `auto`; the message's length; the number
+//! of repetitions, 1 by default. Exits with status 2 on anything else, and with 3 if this CPU (or valgrind, which shows
+//! programs a CPU without AVX-512) cannot run the kernel.
 
 use std::hint::black_box;
 use std::process::ExitCode;

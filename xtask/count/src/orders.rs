@@ -4,8 +4,8 @@
 //! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/count-orders write digests shuffled
 //! ```
 //!
-//! Arguments: `read` or `write` (the initiator or the target places the data), `plain` or `digests`, then `ordered`, `reversed`
-//! or `shuffled`. Ends with status 2 on anything else.
+//! Arguments: `read` or `write` (the initiator or the target places the data), `plain` or `digests`, then `ordered`,
+//! `reversed` or `shuffled`. Ends with status 2 on anything else.
 
 mod pair;
 
@@ -40,8 +40,8 @@ fn counted_read(session: &mut Session, cid: Cid, mut input: &[u8], now: Time) ->
     session.next_event(cid, &mut input, now)
 }
 
-/// Moves offsets and data of the PDUs, which are all of one length, to other places. The headers stay otherwise: numbers count
-/// on, and the last one ends the sequence.
+/// Moves offsets and data of the PDUs, which are all of one length, to other places. The headers stay otherwise:
+/// numbers count on, and the last one ends the sequence.
 fn reorder(bytes: &[u8], digests: bool, order: &[usize]) -> Vec<u8> {
     let digest_len = if digests { DIGEST_LEN } else { 0 };
     let data_at = BHS_LEN + digest_len;

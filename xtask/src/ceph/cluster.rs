@@ -76,7 +76,8 @@ impl Cluster {
     }
 
     fn start_monitor(&self) -> Result<()> {
-        // The monitor cannot choose its port: the others find it by that. Another program may take it before the monitor does; then the start fails.
+        // The monitor cannot choose its port: the others find it by that. Another program may take it before the
+        // monitor does; then the start fails.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let (address, fsid) = (format!("[v2:127.0.0.1:{port}/0]"), random_uuid()?);
         fs::write(self.configuration(), configuration(&self.folder, &address, &fsid))?;

@@ -16,7 +16,8 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// The interval at which an end is looked for.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Starts `command` in a process group of its own: Ctrl-C at the terminal does not reach it. Its output goes to `NAME.out` in `folder`.
+/// Starts `command` in a process group of its own: Ctrl-C at the terminal does not reach it. Its output goes to
+/// `NAME.out` in `folder`.
 pub(super) fn start(mut command: Command, name: &str, folder: &Path) -> Result<()> {
     let output = File::create(folder.join(format!("{name}.out")))?;
     command.process_group(0).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);

@@ -1,7 +1,8 @@
 //! Disks in Ceph: the gateway beside librbd without one, and beside `qemu-nbd` with its driver for RBD.
 //!
-//! The cluster is one of `cargo xtask ceph`, with all data in memory. Cluster, gateway and clients share both CPUs, so what the gateway takes is missing
-//! to the cluster. Nothing caches: a write is answered when the cluster has it. Each party has an image of its own with the same bytes.
+//! The cluster is one of `cargo xtask ceph`, with all data in memory. Cluster, gateway and clients share both CPUs, so
+//! what the gateway takes is missing to the cluster. Nothing caches: a write is answered when the cluster has it. Each
+//! party has an image of its own with the same bytes.
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;

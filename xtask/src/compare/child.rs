@@ -40,8 +40,8 @@ pub(crate) struct Ended {
 impl Child {
     /// Starts a program on these CPUs, one or a list. Its output goes to files called `name` in `folder`.
     ///
-    /// `setpriv` has the kernel kill the program when this process is killed and cannot do it any more. The two programs in
-    /// front replace themselves by the program, so its process number is the one known here.
+    /// `setpriv` has the kernel kill the program when this process is killed and cannot do it any more. The two
+    /// programs in front replace themselves by the program, so its process number is the one known here.
     pub(crate) fn start<A: AsRef<OsStr>>(
         folder: &Path,
         name: &str,
@@ -158,7 +158,8 @@ impl Drop for Child {
     }
 }
 
-/// The CPU time in a line of `/proc/PID/stat`: its 14th and 15th fields. The name before them may have blanks and brackets.
+/// The CPU time in a line of `/proc/PID/stat`: its 14th and 15th fields. The name before them may have blanks and
+/// brackets.
 #[expect(clippy::cast_precision_loss, reason = "ticks of days at most")]
 fn cpu_of(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;

@@ -102,8 +102,8 @@ impl Tgt {
     }
 }
 
-/// Numbers for `-C` are below this. A free port gives a number that another `tgtd` is unlikely to have; if it has, this one
-/// fails with a message.
+/// Numbers for `-C` are below this. A free port gives a number that another `tgtd` is unlikely to have; if it has, this
+/// one fails with a message.
 const CONTROLS: u16 = 1 << 15;
 
 /// The folder of tgtd's control sockets. A killed tgtd leaves its socket behind.

@@ -1,7 +1,7 @@
 //! The CPU time that a request costs a target with two cores, beside one core.
 //!
-//! There are only two CPUs, so each core shares its CPU with the initiator that it answers, and so does the single core.
-//! The difference is what two cores cost each other.
+//! There are only two CPUs, so each core shares its CPU with the initiator that it answers, and so does the single
+//! core. The difference is what two cores cost each other.
 
 use std::thread;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::measure::{DISK_LEN, limit};
 /// The load of the initiators.
 const LOAD: Cell = cells::read(OURS, 4);
 
-/// The time between the starts of two initiators. It fixes the order of their logins, by which sessions are spread over the
-/// cores.
+/// The time between the starts of two initiators. It fixes the order of their logins, by which sessions are spread over
+/// the cores.
 const STAGGER: Duration = Duration::from_millis(200);
 
 /// Microseconds of target CPU time for each request, in each round.

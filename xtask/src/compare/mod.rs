@@ -1,8 +1,8 @@
-//! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, and its tools beside qemu-img and nbdkit, in one run; with `--ceph` its disks in
-//! Ceph beside librbd and qemu-nbd.
+//! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, and its tools beside qemu-img and nbdkit, in one
+//! run; with `--ceph` its disks in Ceph beside librbd and qemu-nbd.
 //!
-//! A figure of a shared machine means nothing by itself. So all parties take turns in rounds on the same two CPUs, with the
-//! same congestion control and the same bytes in memory behind them, and the results are ratios of medians.
+//! A figure of a shared machine means nothing by itself. So all parties take turns in rounds on the same two CPUs, with
+//! the same congestion control and the same bytes in memory behind them, and the results are ratios of medians.
 
 pub(crate) mod ceiling;
 pub(crate) mod cells;

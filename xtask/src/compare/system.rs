@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 
-/// The congestion control of all parties. Of the other common choices, BBR paces, which makes loopback three times slower.
+/// The congestion control of all parties. Of the other common choices, BBR paces, which makes loopback three times
+/// slower.
 pub(crate) const CONGESTION_CONTROL: &str = "cubic";
 
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// With both digests, data in random order may cost this many percent more instructions of the protocol than data in order.
-/// Without digests a PDU of 8 KiB costs so few that the search for its place is noticeable; there the counts are only
-/// printed.
+/// With both digests, data in random order may cost this many percent more instructions of the protocol than data in
+/// order. Without digests a PDU of 8 KiB costs so few that the search for its place is noticeable; there the counts are
+/// only printed.
 const MOST_PERCENT: u64 = 5;
 
 /// Counts the instructions that place 1 MiB in PDUs of 8 KiB, on both sides, and compares the orders.

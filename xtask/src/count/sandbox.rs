@@ -1,4 +1,5 @@
-//! The instructions of one Data-In PDU with status at the initiator, from `lunette-lab sandbox`: the whole, and what is left without copy and digests.
+//! The instructions of one Data-In PDU with status at the initiator, from `lunette-lab sandbox`: the whole, and what is
+//! left without copy and digests.
 
 use std::process::Command;
 

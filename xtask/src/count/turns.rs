@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// Makes each byte that memcpy moves count as an instruction, from this length on and on any CPU, so that an unnecessary
-/// copy shows: with wide registers it hardly would. The data of the short I/Os is below this length.
+/// Makes each byte that memcpy moves count as an instruction, from this length on and on any CPU, so that an
+/// unnecessary copy shows: with wide registers it hardly would. The data of the short I/Os is below this length.
 const TUNABLES: &str = "glibc.cpu.x86_rep_movsb_threshold=4097";
 
 /// Counts the instructions of one I/O of each load. The program has been built.

@@ -34,7 +34,8 @@ const PAIRS: [(Party, Party, f64); 5] = [
     (Party::EncryptedNbd, Party::NbdkitLuks, 2.0),
 ];
 
-/// Every party takes its turn under every load once in each round, so that a disturbance of the machine affects all alike.
+/// Every party takes its turn under every load once in each round, so that a disturbance of the machine affects all
+/// alike.
 pub(super) fn rounds(stage: &Stage, parties: &Parties, rounds: u32, seconds: u32) -> Result<Vec<Measured>> {
     let mut all: Vec<_> =
         Party::ALL.into_iter().map(|party| Measured { party, iops: LOADS.map(|_| Vec::new()) }).collect();

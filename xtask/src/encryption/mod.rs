@@ -1,7 +1,8 @@
-//! `cargo xtask encryption`: encrypted disks beside plain ones, and beside the LUKS drivers of QEMU and nbdkit, in one run.
+//! `cargo xtask encryption`: encrypted disks beside plain ones, and beside the LUKS drivers of QEMU and nbdkit, in one
+//! run.
 //!
-//! In every contest the server of the blocks has the first CPU. The side that encrypts has the second one, together with the client that
-//! asks. All parties take turns in rounds, and the results are ratios of medians.
+//! In every contest the server of the blocks has the first CPU. The side that encrypts has the second one, together
+//! with the client that asks. All parties take turns in rounds, and the results are ratios of medians.
 
 mod client;
 mod contest;

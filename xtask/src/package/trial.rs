@@ -1,7 +1,7 @@
 //! The trial of a package: a clean Debian system in a container with systemd, and a client outside of it.
 //!
-//! The system is made by debootstrap once, and each trial changes a copy of it in memory. It is `docs/operations.md` that installs the
-//! package, word for word; then it is upgraded below a client's load, removed and purged.
+//! The system is made by debootstrap once, and each trial changes a copy of it in memory. It is `docs/operations.md`
+//! that installs the package, word for word; then it is upgraded below a client's load, removed and purged.
 
 mod network;
 mod system;
@@ -126,8 +126,8 @@ fn blocks(page: &str) -> String {
     commands
 }
 
-/// Succeeds when the journal has a login of `initiator` by its fields, as docs/monitoring.md looks for it. Only the journal's own socket
-/// takes fields, which the service has to reach out of its sandbox.
+/// Succeeds when the journal has a login of `initiator` by its fields, as docs/monitoring.md looks for it. Only the
+/// journal's own socket takes fields, which the service has to reach out of its sandbox.
 fn logins(initiator: &str, message: &str) -> String {
     format!(
         "journalctl --sync && journalctl -u lunette LUNETTE_INITIATOR={initiator} LUNETTE_TARGET={TARGET} MESSAGE='{message}' -o verbose \

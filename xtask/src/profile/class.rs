@@ -85,7 +85,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether a name begins with one of the entry's or, for those of our own crates, contains it: names of trait functions begin with `<`.
+    /// Whether a name begins with one of the entry's or, for those of our own crates, contains it: names of trait
+    /// functions begin with `<`.
     fn fits(&self, symbol: &str) -> bool {
         let bare = symbol.trim_start_matches('_');
         let fits = |name: &str| bare.starts_with(name) || (name.starts_with("lunette_") && symbol.contains(name));

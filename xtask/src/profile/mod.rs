@@ -1,8 +1,8 @@
 //! `cargo xtask profile`: the share of CPU time of each layer, on both sides, for reads and writes, with and without
 //! digests and zero-copy.
 //!
-//! `perf` samples both processes by the CPU's clock while a load runs; the functions are sorted into layers by their names.
-//! So a function that the compiler has inlined counts for its caller.
+//! `perf` samples both processes by the CPU's clock while a load runs; the functions are sorted into layers by their
+//! names. So a function that the compiler has inlined counts for its caller.
 
 mod class;
 mod samples;

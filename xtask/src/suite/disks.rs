@@ -27,7 +27,8 @@ enum Medium {
     Ceph,
 }
 
-/// All tests except `Sanitize.Reset`. The tool's family `LINUX` has no further tests; `SCSI` and `iSCSI` are parts of it.
+/// All tests except `Sanitize.Reset`. The tool's family `LINUX` has no further tests; `SCSI` and `iSCSI` are parts of
+/// it.
 const EVERYTHING: &[&str] = &["ALL.[!S]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET];
 
 /// The whole suite in shorter runs, for a disk whose every request crosses a socket to another process. `MultipathIO`
@@ -40,8 +41,8 @@ const EVERYTHING_IN_PARTS: &[&str] =
 const ALL_SANITIZE_BUT_RESET: &str = "ALL.Sanitize.*[!t]";
 
 /// All tests except `GetLBAStatus.UnmapSingle`, whose second half is wrong where a physical block holds several logical
-/// ones: it asks for the block after the one that begins the mapped area, and expects a descriptor that begins a physical
-/// block later. SBC-4 5.7 has the first descriptor begin with the block that was asked for.
+/// ones: it asks for the block after the one that begins the mapped area, and expects a descriptor that begins a
+/// physical block later. SBC-4 5.7 has the first descriptor begin with the block that was asked for.
 const LARGE_PHYSICAL_BLOCKS: &[&str] = &["ALL.[!GS]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET, "ALL.GetLBAStatus.[!U]*"];
 
 /// Tests that only read, and `ReadOnly`. The other tests write to the disk and do not expect write protection.
@@ -82,7 +83,8 @@ impl Disk {
         matches!(self.medium, Medium::Ceph)
     }
 
-    /// The configuration of a server with this disk and two portals. Its files are in `folder`; an image is made in `cluster`.
+    /// The configuration of a server with this disk and two portals. Its files are in `folder`; an image is made in
+    /// `cluster`.
     pub(super) fn configuration(&self, folder: &Path, cluster: Option<&Cluster>) -> Result<String> {
         let folder = folder.display();
         let medium = match self.medium {

@@ -1,9 +1,9 @@
-//! How many connections of a port of TCP there may be: those that have not proven yet that they have a token have a small share of their own, and
-//! so has each address.
+//! How many connections of a port of TCP there may be: those that have not proven yet that they have a token have a
+//! small share of their own, and so has each address.
 //!
-//! A new connection always gets a place. When the share of those without a token is full, the one ends that has waited longest, at the address that has
-//! most of them. It has had [`GRACE`] to send its token; until then the new one waits. So connections that prove nothing keep out neither those that do,
-//! nor each other.
+//! A new connection always gets a place. When the share of those without a token is full, the one ends that has waited
+//! longest, at the address that has most of them. It has had [`GRACE`] to send its token; until then the new one waits.
+//! So connections that prove nothing keep out neither those that do, nor each other.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -184,7 +184,8 @@ impl Drop for Connection {
     }
 }
 
-/// Where a connection comes from, as far as shares are concerned. A host with IPv6 may have all addresses of a network of 64 bits.
+/// Where a connection comes from, as far as shares are concerned. A host with IPv6 may have all addresses of a network
+/// of 64 bits.
 fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_unicast_link_local() => {

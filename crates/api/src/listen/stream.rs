@@ -1,4 +1,5 @@
-//! The stream of a connection, which ends when its client does not take what it is sent, or sends more than a client without a token may.
+//! The stream of a connection, which ends when its client does not take what it is sent, or sends more than a client
+//! without a token may.
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,5 @@
-//! The document that describes the API: what its paths have in common is written here, and each path says what it has alone.
+//! The document that describes the API: what its paths have in common is written here, and each path says what it has
+//! alone.
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{OpenApi, RefOr, Schema};

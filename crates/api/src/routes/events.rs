@@ -21,7 +21,8 @@ const ALIVE: Duration = Duration::from_secs(15);
 
 /// Read events as they happen
 ///
-/// Each is one server-sent event, whose data is an event as JSON. A reader that falls behind misses some, and is told how many.
+/// Each is one server-sent event, whose data is an event as JSON. A reader that falls behind misses some, and is told
+/// how many.
 #[utoipa::path(
     get,
     path = "/v1/events",

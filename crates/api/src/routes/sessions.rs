@@ -66,7 +66,8 @@ pub(crate) async fn get_session(
 
 /// End a session
 ///
-/// Its initiator is asked to log out, and has 3 s for it. It may log in again at once: `allow` and hosts keep initiators out.
+/// Its initiator is asked to log out, and has 3 s for it. It may log in again at once: `allow` and hosts keep
+/// initiators out.
 #[utoipa::path(
     delete,
     path = "/v1/sessions/{session}",

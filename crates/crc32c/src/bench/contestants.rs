@@ -5,7 +5,8 @@ use std::hint::black_box;
 use super::sampling::Slots;
 use crate::{Crc32c, Kernel, copy, crc32c};
 
-/// On messages longer than this, kernels without special instructions are too slow to be sampled as often as the others.
+/// On messages longer than this, kernels without special instructions are too slow to be sampled as often as the
+/// others.
 const SLOW_FROM: usize = 64 << 10;
 
 /// Rounds of a slow kernel on such messages.
@@ -19,8 +20,8 @@ pub(super) struct Contestant {
     series: Box<Series>,
 }
 
-/// Repeats the operation, the given number of times, each on the next pair of buffers. The loop is compiled with the operation, so no indirect
-/// call is measured.
+/// Repeats the operation, the given number of times, each on the next pair of buffers. The loop is compiled with the
+/// operation, so no indirect call is measured.
 type Series = dyn Fn(&mut Slots<'_>, usize);
 
 impl Contestant {

@@ -19,12 +19,13 @@ pub struct Contest {
     pub chosen: &'static str,
     /// The fastest kernel that this CPU can run.
     pub fastest: &'static str,
-    /// The speed of the fastest kernel ÷ that of the chosen one, in its own row or in the one of `auto`, whichever is faster: the first does not
-    /// have the price of choosing, the second copies past the cache. May be below 1.
+    /// The speed of the fastest kernel ÷ that of the chosen one, in its own row or in the one of `auto`, whichever is
+    /// faster: the first does not have the price of choosing, the second copies past the cache. May be below 1.
     pub lead: f64,
 }
 
-/// One contest for each operation, length and cache in `rows`, which must be of this process: they are compared with the choices in force.
+/// One contest for each operation, length and cache in `rows`, which must be of this process: they are compared with
+/// the choices in force.
 pub fn contests(rows: &[Row]) -> Vec<Contest> {
     let own = |row: &&Row| Kernel::named(row.kernel).is_ok();
     rows.iter()

@@ -1,10 +1,12 @@
 //! The benchmark behind `lunette crc --bench`: this crate's kernels, `memcpy`, and two other crates.
 //!
-//! A shared machine is noisy, so every figure is the median of many samples, and the contestants of a length take turns in each round, so that a
-//! disturbance affects them all. Compare figures of one run only, and as ratios; [`ratios`] gives those that this project holds itself to.
+//! A shared machine is noisy, so every figure is the median of many samples, and the contestants of a length take turns
+//! in each round, so that a disturbance affects them all. Compare figures of one run only, and as ratios; [`ratios`]
+//! gives those that this project holds itself to.
 //!
-//! *Warm* means that a contestant's own calls just before the sample had the same source and destination. *Cold* means that each call has a
-//! source and a destination that were last used far more than a cache's size of bytes ago, in an order that a prefetcher does not guess.
+//! *Warm* means that a contestant's own calls just before the sample had the same source and destination. *Cold* means
+//! that each call has a source and a destination that were last used far more than a cache's size of bytes ago, in an
+//! order that a prefetcher does not guess.
 
 mod contestants;
 mod contests;
@@ -22,7 +24,8 @@ pub use ratios::{Ratio, ratios};
 /// The lengths, in bytes, of the table.
 pub const SIZES: [usize; 7] = [48, 512, 4 << 10, 8 << 10, 64 << 10, 1 << 20, 64 << 20];
 
-/// Measurements of the paper on a 1.7 GHz Pentium M, in cycles per byte (FAST '05, sections 3, 5.2 and 6.1; the copy from and to memory).
+/// Measurements of the paper on a 1.7 GHz Pentium M, in cycles per byte (FAST '05, sections 3, 5.2 and 6.1; the copy
+/// from and to memory).
 pub const PAPER_CYCLES_PER_BYTE: [(&str, f64); 3] = [("sarwate", 6.55), ("slicing8", 2.15), ("copy", 2.15)];
 
 /// The object and the duration of a measurement.
@@ -34,7 +37,8 @@ pub struct Options {
     pub rounds: usize,
     /// The least number of bytes that a sample moves, by repeating its call.
     pub bytes_per_sample: usize,
-    /// Bytes of the memory that cold sources are taken from, and as many for destinations; several times the largest cache.
+    /// Bytes of the memory that cold sources are taken from, and as many for destinations; several times the largest
+    /// cache.
     pub cold_bytes: usize,
 }
 

@@ -8,11 +8,12 @@ use super::contestants::Contestant;
 /// Sources and destinations begin at the start of a cache line.
 const LINE: usize = 64;
 
-/// Untimed calls before a warm sample. The first brings the destination back into the cache after a contestant that stored past it.
+/// Untimed calls before a warm sample. The first brings the destination back into the cache after a contestant that
+/// stored past it.
 const WARM_UPS: usize = 3;
 
-/// The step from one slot of the memory for cold calls to the next. It visits each slot once and never two neighbours in a row, because it is
-/// coprime to any power of two and to most counts.
+/// The step from one slot of the memory for cold calls to the next. It visits each slot once and never two neighbours
+/// in a row, because it is coprime to any power of two and to most counts.
 const STRIDE: usize = 7919;
 
 /// The memory that all samples use.
@@ -55,7 +56,8 @@ impl Arena {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn sample(&mut self, contestant: &Contestant, bytes: usize, cold: bool, options: &Options) -> f64 {
         let calls = options.bytes_per_sample.div_ceil(bytes.max(1));
-        // Cold calls on short messages would touch pages faster than any real use does: a quarter of the calls is enough.
+        // Cold calls on short messages would touch pages faster than any real use does: a quarter of the calls is
+        // enough.
         let calls = if cold { calls.div_ceil(4) } else { calls };
         let mut slots = self.slots(bytes, if cold { options.cold_bytes } else { 0 });
         if !cold {
@@ -68,7 +70,8 @@ impl Arena {
         seconds
     }
 
-    /// Pairs of buffers of `bytes` bytes each from the first `region` bytes; always the same pair if one fills the region.
+    /// Pairs of buffers of `bytes` bytes each from the first `region` bytes; always the same pair if one fills the
+    /// region.
     fn slots(&mut self, bytes: usize, region: usize) -> Slots<'_> {
         let slot_bytes = bytes.next_multiple_of(LINE).max(LINE);
         let src_start = self.src.as_ptr().align_offset(LINE);

@@ -1,7 +1,7 @@
 //! A kernel's position in its bytes, and the one way it reads them.
 //!
-//! Every load of a message goes through here, is volatile, and is the only load of its bytes. So what is digested is what is stored, even while
-//! another thread or process writes to the source.
+//! Every load of a message goes through here, is volatile, and is the only load of its bytes. So what is digested is
+//! what is stored, even while another thread or process writes to the source.
 
 use core::marker::PhantomData;
 
@@ -24,7 +24,8 @@ pub(super) trait To: Copy {
     ///
     /// # Safety
     ///
-    /// `dst` is valid for writes of the word; for [`Memory`], the place of one of 8 bytes or more is aligned to its size.
+    /// `dst` is valid for writes of the word; for [`Memory`], the place of one of 8 bytes or more is aligned to its
+    /// size.
     #[inline(always)]
     unsafe fn store<W: Word>(word: W, dst: *mut u8) {
         // SAFETY: the caller's promise.
@@ -86,8 +87,8 @@ impl To for Memory {
 
 /// Copies a part by vectors `V` while the part before it is digested, and then digests the copy.
 ///
-/// Vectors wider than the words of the digest make fewer loads and stores, and these go through memory in order, whatever the order of the digest.
-/// The copy is in the nearest cache when the digest comes to it.
+/// Vectors wider than the words of the digest make fewer loads and stores, and these go through memory in order,
+/// whatever the order of the digest. The copy is in the nearest cache when the digest comes to it.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead<V>(PhantomData<V>);
 
@@ -148,8 +149,9 @@ impl<T: To> Cursor<T> {
     ///
     /// # Safety
     ///
-    /// `src` is valid for reads of `len` bytes; if `T` stores them, `dst` is valid for writes of as many; they do not overlap. Another thread or
-    /// process may write to `src`; `dst` has no other user. This holds as long as the cursor is used.
+    /// `src` is valid for reads of `len` bytes; if `T` stores them, `dst` is valid for writes of as many; they do not
+    /// overlap. Another thread or process may write to `src`; `dst` has no other user. This holds as long as the cursor
+    /// is used.
     #[inline(always)]
     pub(super) unsafe fn new(dst: *mut u8, src: *const u8, len: usize) -> Self {
         Self { src, dst, left: len, to: PhantomData }
@@ -161,7 +163,8 @@ impl<T: To> Cursor<T> {
         self.left
     }
 
-    /// Prefetches the line `offset` bytes ahead, which may lie behind the end, where there is a stable intrinsic for that.
+    /// Prefetches the line `offset` bytes ahead, which may lie behind the end, where there is a stable intrinsic for
+    /// that.
     #[inline(always)]
     pub(super) fn prefetch(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -193,7 +196,8 @@ impl<T: To> Cursor<T> {
     ///
     /// # Safety
     ///
-    /// At least `offset` bytes and the word's size are left. For [`Memory`], the place of one of 8 bytes or more is aligned to its size.
+    /// At least `offset` bytes and the word's size are left. For [`Memory`], the place of one of 8 bytes or more is
+    /// aligned to its size.
     #[inline(always)]
     pub(super) unsafe fn take_at<W: Word>(&self, offset: usize) -> W {
         debug_assert!(offset + size_of::<W>() <= self.left);
@@ -207,7 +211,8 @@ impl<T: To> Cursor<T> {
         }
     }
 
-    /// Copies `bytes` that begin `offset` bytes ahead, for a digest of the [copy](To::copied). No byte may be copied twice, or copied and taken.
+    /// Copies `bytes` that begin `offset` bytes ahead, for a digest of the [copy](To::copied). No byte may be copied
+    /// twice, or copied and taken.
     ///
     /// # Safety
     ///
@@ -235,7 +240,8 @@ impl<T: To> Cursor<T> {
     #[inline(always)]
     pub(super) unsafe fn pass(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.left);
-        // SAFETY: the cursor stays within the bytes or at their end. A destination that is never used may be any pointer.
+        // SAFETY: the cursor stays within the bytes or at their end. A destination that is never used may be any
+        // pointer.
         self.src = unsafe { self.src.add(bytes) };
         self.dst = self.dst.wrapping_add(bytes);
         self.left -= bytes;

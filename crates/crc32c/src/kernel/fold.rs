@@ -1,13 +1,14 @@
 //! Folding by carry-less multiplication, for vectors of any width.
 //!
-//! Four vectors of the message are the accumulators. A step multiplies each 128-bit lane of them by the power of `x` that carries it over the
-//! step, and adds the next four vectors of the message: by the bit replacement principle of the slicing paper, a prefix may be replaced by
-//! anything that is congruent to it. At the end no further folding brings the lanes together: every word of the accumulators, and every word
-//! that is left, is multiplied by the factor of its own distance from the end (`carry::CARRIES`), the products are added up, and one `crc32q`
-//! reduces the sum.
+//! Four vectors of the message are the accumulators. A step multiplies each 128-bit lane of them by the power of `x`
+//! that carries it over the step, and adds the next four vectors of the message: by the bit replacement principle of
+//! the slicing paper, a prefix may be replaced by anything that is congruent to it. At the end no further folding
+//! brings the lanes together: every word of the accumulators, and every word that is left, is multiplied by the factor
+//! of its own distance from the end (`carry::CARRIES`), the products are added up, and one `crc32q` reduces the sum.
 //!
-//! The multiplier and the `crc32q` unit are different ones, so both can work at once: a *block* is cut into a few streams for `crc32q` and a part
-//! for the vectors. The streams' registers are added to the accumulators at the block's end, each times the factor of its distance.
+//! The multiplier and the `crc32q` unit are different ones, so both can work at once: a *block* is cut into a few
+//! streams for `crc32q` and a part for the vectors. The streams' registers are added to the accumulators at the block's
+//! end, each times the factor of its distance.
 
 use super::LINE;
 use super::cursor::{Cursor, To, Word};
@@ -49,8 +50,8 @@ pub(super) trait Shape {
     /// Rounds of a block; in each the accumulators take a step.
     const ROUNDS: usize = 1;
 
-    /// Messages from this length on are only folded. They are likely to come from memory, where reading the bytes in order is fastest if folding
-    /// alone keeps pace with it.
+    /// Messages from this length on are only folded. They are likely to come from memory, where reading the bytes in
+    /// order is fastest if folding alone keeps pace with it.
     const FOLD_ONLY_FROM: usize = usize::MAX;
 
     /// Bytes of a vector.
@@ -74,17 +75,20 @@ pub(super) trait Shape {
     /// How far ahead of the block that is read lines are prefetched: whole blocks.
     const DISTANCE: usize = if PAGE < Self::BLOCK { Self::BLOCK } else { PAGE / Self::BLOCK * Self::BLOCK };
 
-    /// Bytes of the next block that a round copies ahead: whole vectors of up to 32 bytes. The rest is copied at the start of the block.
+    /// Bytes of the next block that a round copies ahead: whole vectors of up to 32 bytes. The rest is copied at the
+    /// start of the block.
     const COPIED: usize = Self::BLOCK / Self::ROUNDS / 32 * 32;
 
-    /// For each stream, the factor that adds its register to the first lane of the accumulators at the end of the block.
+    /// For each stream, the factor that adds its register to the first lane of the accumulators at the end of the
+    /// block.
     const STREAM_FACTORS: [u64; MAX_STREAMS] = {
         let mut factors = [0; MAX_STREAMS];
         let mut stream = 0;
         while stream < Self::STREAMS {
             let behind = Self::BLOCK - (stream + 1) * Self::STREAM;
-            // Carrying a register to the end takes `carry(behind - 8)`, and the product is 32 degrees too high. A lane at the block's end is 32
-            // degrees lower than the register: 64 degrees less, which are eight bytes. The first lane begins STEP - 16 bytes before that.
+            // Carrying a register to the end takes `carry(behind - 8)`, and the product is 32 degrees too high. A lane
+            // at the block's end is 32 degrees lower than the register: 64 degrees less, which are eight bytes. The
+            // first lane begins STEP - 16 bytes before that.
             factors[stream] = carry(behind as i64 - Self::STEP as i64);
             stream += 1;
         }
@@ -92,7 +96,8 @@ pub(super) trait Shape {
     };
 }
 
-/// The distance of prefetches. Shorter ones come too late (a digest of 64 KiB from memory: 15 GB/s at 1 KiB), longer ones gain nothing more.
+/// The distance of prefetches. Shorter ones come too late (a digest of 64 KiB from memory: 15 GB/s at 1 KiB), longer
+/// ones gain nothing more.
 const PAGE: usize = 4096;
 
 /// The most streams of any shape.
@@ -105,7 +110,8 @@ type Lanes<S> = [<S as Shape>::Vector; 4];
 ///
 /// # Safety
 ///
-/// The function is inlined into one that enables the instructions of `S::Vector`, of `T::Vector` and of `instructions`, and the CPU has them.
+/// The function is inlined into one that enables the instructions of `S::Vector`, of `T::Vector` and of `instructions`,
+/// and the CPU has them.
 #[inline(always)]
 pub(super) unsafe fn run<S: Shape, T: To>(register: u32, mut rest: Cursor<T>) -> u32 {
     // SAFETY: each step takes no more than is left; the instructions are the caller's promise.
@@ -217,8 +223,9 @@ impl<T: To> Next<T> {
         }
     }
 
-    /// Does a round's part: copies some of the block, if blocks are copied ahead, and prefetches lines far ahead in order. The CPU's own
-    /// prefetchers do not recognize a block's pattern of access, and a message that comes from memory would take twice the time.
+    /// Does a round's part: copies some of the block, if blocks are copied ahead, and prefetches lines far ahead in
+    /// order. The CPU's own prefetchers do not recognize a block's pattern of access, and a message that comes from
+    /// memory would take twice the time.
     #[inline(always)]
     unsafe fn prepare<S: Shape>(&self, round: usize) {
         // The block that is read from the source is this one or the one before it.
@@ -236,8 +243,8 @@ impl<T: To> Next<T> {
     }
 }
 
-/// Folds the rest of a block, whose first vectors are in the accumulators, digests its streams, the first from `register`, and prepares the next
-/// block meanwhile.
+/// Folds the rest of a block, whose first vectors are in the accumulators, digests its streams, the first from
+/// `register`, and prepares the next block meanwhile.
 #[inline(always)]
 unsafe fn block<S: Shape, T: To, N: To>(
     register: u32,

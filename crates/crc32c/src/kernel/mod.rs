@@ -71,11 +71,13 @@ trait Algorithm {
     /// How its copies within the cache store the bytes.
     type Copy: To;
 
-    /// Advances the register over `len` bytes. The arguments are those of [`cursor::Cursor::new`], which would be passed in memory, not in registers.
+    /// Advances the register over `len` bytes. The arguments are those of [`cursor::Cursor::new`], which would be
+    /// passed in memory, not in registers.
     ///
     /// # Safety
     ///
-    /// As for [`cursor::Cursor::new`]. The CPU has what the kernel needs. For [`Memory`], the destination is aligned to [`LINE`].
+    /// As for [`cursor::Cursor::new`]. The CPU has what the kernel needs. For [`Memory`], the destination is aligned to
+    /// [`LINE`].
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32;
 }
 
@@ -149,8 +151,8 @@ impl Entry {
 
     /// # Safety
     ///
-    /// The CPU lacks nothing that the kernel needs; `src` is valid for reads of `len` bytes, which other threads or processes may write at the
-    /// same time.
+    /// The CPU lacks nothing that the kernel needs; `src` is valid for reads of `len` bytes, which other threads or
+    /// processes may write at the same time.
     #[inline]
     pub(crate) unsafe fn digest(&self, register: u32, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.
@@ -159,7 +161,8 @@ impl Entry {
 
     /// # Safety
     ///
-    /// As for [`Entry::digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has no other user.
+    /// As for [`Entry::digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has no other
+    /// user.
     #[inline]
     pub(crate) unsafe fn copy(&self, register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.
@@ -195,7 +198,8 @@ unsafe fn copy_past_cache<A: Algorithm>(register: u32, dst: *mut u8, src: *const
         let register = A::run::<A::Copy>(register, dst, src, head);
         A::run::<Memory>(register, dst.add(head), src.add(head), len - head)
     };
-    // Stores past the cache are not ordered with any others, not even with a later store that tells another thread that the bytes are there.
+    // Stores past the cache are not ordered with any others, not even with a later store that tells another thread that
+    // the bytes are there.
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 CPU has SSE.
     unsafe {
@@ -214,7 +218,8 @@ impl Kernel {
         ENTRIES.iter().filter(|entry| entry.lacks().is_none()).map(Self)
     }
 
-    /// The names of all kernels of this crate on this architecture, whether or not this CPU can run them, the plainest first.
+    /// The names of all kernels of this crate on this architecture, whether or not this CPU can run them, the plainest
+    /// first.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ENTRIES.iter().map(|entry| entry.name)
     }
@@ -285,14 +290,15 @@ impl Kernel {
     ///
     /// # Safety
     ///
-    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; `dst` has no other user meanwhile.
+    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; `dst` has no other user
+    /// meanwhile.
     pub unsafe fn copy_raw(self, digest: &mut Crc32c, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the CPU can run the kernel; the rest is the caller's promise.
         digest.register = unsafe { self.0.copy(digest.register, dst, src, len) };
     }
 
-    /// Like [`Kernel::copy`], but the copy does not displace what the cache holds, if the kernel has stores for that. This pays only for copies
-    /// larger than the cache.
+    /// Like [`Kernel::copy`], but the copy does not displace what the cache holds, if the kernel has stores for that.
+    /// This pays only for copies larger than the cache.
     ///
     /// # Panics
     ///

@@ -1,7 +1,7 @@
 //! PCLMULQDQ on 128-bit lanes and `crc32q`, in two shares, and copies by 256-bit vectors.
 //!
-//! Which share is right depends on the multiplier. AMD's start an operation every second cycle, and so does Haswell's: folding takes 4 bytes a
-//! cycle, `crc32q` takes 8. Intel's later ones start one every cycle, and both take 8.
+//! Which share is right depends on the multiplier. AMD's start an operation every second cycle, and so does Haswell's:
+//! folding takes 4 bytes a cycle, `crc32q` takes 8. Intel's later ones start one every cycle, and both take 8.
 
 use core::arch::x86_64::{__m128i, __m256i, _mm_clmulepi64_si128, _mm_loadu_si128, _mm_set_epi64x, _mm_xor_si128};
 

@@ -1,4 +1,5 @@
-//! PMULL folding on 128-bit vectors with `CRC32CX` beside it, with and without the addition of three vectors at once (EOR3).
+//! PMULL folding on 128-bit vectors with `CRC32CX` beside it, with and without the addition of three vectors at once
+//! (EOR3).
 
 use core::arch::aarch64::{
     uint64x2_t, vcombine_u64, vcreate_u64, veor3q_u64, veorq_u64, vgetq_lane_u64, vld1q_u64, vmull_high_p64, vmull_p64,
@@ -50,7 +51,8 @@ unsafe fn run_eor3<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usiz
     unsafe { fold::run::<PmullEor3, T>(register, Cursor::new(dst, src, len)) }
 }
 
-/// Blocks of 1 KiB, half for each unit, which take 8 bytes a cycle each on Neoverse N1 (Arm's optimization guide); not measured.
+/// Blocks of 1 KiB, half for each unit, which take 8 bytes a cycle each on Neoverse N1 (Arm's optimization guide); not
+/// measured.
 impl Shape for Pmull {
     type Vector = uint64x2_t;
     const STREAMS: usize = 4;

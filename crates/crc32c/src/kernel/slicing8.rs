@@ -1,8 +1,9 @@
 //! Slicing-by-8, as Kounavis and Berry give it.
 //!
-//! Sarwate's lookups wait for one another. Here eight bytes, the first four added to the register, are eight *slices*. The CRC is linear, so
-//! the remainder of the eight bytes is the sum of the remainders of each slice with zeroes in the place of the others (bit slicing), and takes
-//! the place of all that came before (bit replacement). Each position has its table, so the eight lookups are independent.
+//! Sarwate's lookups wait for one another. Here eight bytes, the first four added to the register, are eight *slices*.
+//! The CRC is linear, so the remainder of the eight bytes is the sum of the remainders of each slice with zeroes in the
+//! place of the others (bit slicing), and takes the place of all that came before (bit replacement). Each position has
+//! its table, so the eight lookups are independent.
 
 use super::Algorithm;
 use super::cursor::{Cache, Cursor, To};

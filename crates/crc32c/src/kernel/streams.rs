@@ -1,8 +1,8 @@
 //! The CPU's own division, on three interleaved streams.
 //!
-//! The instruction takes eight bytes, can start every cycle, and answers after three. So a message is cut into three parts of one length, which
-//! are digested at the same time, the second and third from an empty register; then the first register is carried over the second part and added
-//! to its register, and the sum likewise over the third.
+//! The instruction takes eight bytes, can start every cycle, and answers after three. So a message is cut into three
+//! parts of one length, which are digested at the same time, the second and third from an empty register; then the
+//! first register is carried over the second part and added to its register, and the sum likewise over the third.
 //!
 //! The functions are inlined into kernels that enable the instruction, and have no other callers.
 

@@ -29,7 +29,8 @@ unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) ->
     unsafe { fold::run::<Vpclmul256, T>(register, Cursor::new(dst, src, len)) }
 }
 
-/// Blocks of 1 KiB, half for `crc32q`: where the multiplier starts an operation every second cycle, both take 8 bytes a cycle.
+/// Blocks of 1 KiB, half for `crc32q`: where the multiplier starts an operation every second cycle, both take 8 bytes a
+/// cycle.
 impl Shape for Vpclmul256 {
     type Vector = __m256i;
     const STREAMS: usize = 4;

@@ -41,7 +41,8 @@ impl Shape for Digest {
     const STREAMS: usize = 4;
     const WORDS: usize = 2;
     const ROUNDS: usize = 12;
-    // 256 KiB from memory: 18.4 GB/s in blocks and 22.5 folded only; with pages of 2 MiB 24.8 and 26.8. In the cache 66 and 59.
+    // 256 KiB from memory: 18.4 GB/s in blocks and 22.5 folded only; with pages of 2 MiB 24.8 and 26.8. In the cache 66
+    // and 59.
     const FOLD_ONLY_FROM: usize = 64 << 10;
 }
 

@@ -101,7 +101,8 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// Applies the pages to a unit that several servers offer. All of them know the change when it ends; its unit attention comes with what their gateways publish.
+/// Applies the pages to a unit that several servers offer. All of them know the change when it ends; its unit attention
+/// comes with what their gateways publish.
 async fn select_in_common(cx: &Cx, pages: &[SelectedPage<'_>]) -> Reply {
     loop {
         cx.confirm().await?;

@@ -66,8 +66,8 @@ async fn execute(cx: &Cx, unit: &LogicalUnit, request: &ReservationRequest) -> R
     Ok(())
 }
 
-/// Executes a request on a unit that several servers offer. All of them know the change when it ends; its unit attentions, and the end of the tasks of other
-/// nexuses, come with what their gateways publish.
+/// Executes a request on a unit that several servers offer. All of them know the change when it ends; its unit
+/// attentions, and the end of the tasks of other nexuses, come with what their gateways publish.
 async fn execute_in_common(cx: &Cx, unit: &LogicalUnit, request: &ReservationRequest) -> Result<(), Refusal> {
     let own = &cx.nexus.it_nexus;
     loop {

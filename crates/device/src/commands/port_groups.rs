@@ -22,7 +22,8 @@ pub(crate) async fn report_target_port_groups(cx: Cx) -> Reply {
     cx.reply(&data, cx.cdb.u32_at(6) as usize).await
 }
 
-/// Moves a unit that several servers offer. SPC-4 6.45 leaves open whether the command ends before the transition does; it ends when the unit has moved, so its status tells.
+/// Moves a unit that several servers offer. SPC-4 6.45 leaves open whether the command ends before the transition does;
+/// it ends when the unit has moved, so its status tells.
 async fn move_unit(cx: &Cx, set: &[SetDescriptor]) -> Reply {
     let Some(to) = cx.device.select_owner(cx.itl()?.unit_lun, set)? else { return Ok(None) };
     match cx.ask_gateway(Request::Move { to }).await? {

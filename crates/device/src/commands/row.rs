@@ -54,7 +54,8 @@ pub(crate) enum AttentionRule {
     Passes,
 }
 
-/// Whether a command changes what other nexuses see, beside the medium. A nexus that may only read changes nothing of it.
+/// Whether a command changes what other nexuses see, beside the medium. A nexus that may only read changes nothing of
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SharedEffect {
     None,

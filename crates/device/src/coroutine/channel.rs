@@ -1,8 +1,8 @@
 //! The channel through which a handler makes requests and gets the answers.
 //!
-//! A handler is an `async fn` without an executor. Each of its awaits ends in [`Channel::ask`], which leaves one [`Step`]
-//! in a cell shared with the task and is pending until the task has put the answer there. The task polls it again with
-//! the answer, and at no other time, so no waker is needed.
+//! A handler is an `async fn` without an executor. Each of its awaits ends in [`Channel::ask`], which leaves one
+//! [`Step`] in a cell shared with the task and is pending until the task has put the answer there. The task polls it
+//! again with the answer, and at no other time, so no waker is needed.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,9 @@
 //! The registrations and the reservation of a unit that several servers offer, as the entry that they have in common.
 //!
-//! Each server finds what the entry says by comparing it with what it knew; only events do not show that way: unit attentions, and the tasks that PREEMPT AND
-//! ABORT ends. So the entry has the last changes, too. Their numbers are those of the common value. A server that was away for longer than they go back learns
-//! of what is gone from the registrations that are.
+//! Each server finds what the entry says by comparing it with what it knew; only events do not show that way: unit
+//! attentions, and the tasks that PREEMPT AND ABORT ends. So the entry has the last changes, too. Their numbers are
+//! those of the common value. A server that was away for longer than they go back learns of what is gone from the
+//! registrations that are.
 //!
 //! All numbers are big-endian.
 //!
@@ -17,7 +18,8 @@
 //! | 2, then for each: 2, nexus | the number of unit attentions; ASC and ASCQ |
 //! | 2, then for each: nexus | the number of nexuses that lose their tasks |
 //!
-//! A nexus is its RELATIVE TARGET PORT IDENTIFIER, and the names of its target port and of its initiator port behind their lengths in two bytes.
+//! A nexus is its RELATIVE TARGET PORT IDENTIFIER, and the names of its target port and of its initiator port behind
+//! their lengths in two bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -49,8 +49,8 @@ pub(crate) struct Decision {
 }
 
 impl SharedReservations {
-    /// Loads the reservations of the unit with this serial number from `store`; none without a store. With `is_common`, they are those that a gateway
-    /// publishes.
+    /// Loads the reservations of the unit with this serial number from `store`; none without a store. With `is_common`,
+    /// they are those that a gateway publishes.
     pub(crate) fn open(store: Option<&Arc<dyn StateStore>>, serial: &str, is_common: bool) -> Result<Self, StateError> {
         let (slot, stored) = persist::open(store, format!("reservations/{serial}"), saved::decode)?;
         let is_stored = stored.is_some();
@@ -103,7 +103,8 @@ impl SharedReservations {
         Ok(Decision { base: *base, change, entry })
     }
 
-    /// Takes over what a gateway has published. `None`, and nothing changes, for an entry that this version of Lunette does not know.
+    /// Takes over what a gateway has published. `None`, and nothing changes, for an entry that this version of Lunette
+    /// does not know.
     pub(crate) fn publish(&self, value: &Value) -> Option<News> {
         let mut state = self.state();
         let (version, entry) = (value.version, value.entries.get(common::NAME).map(|entry| &entry.bytes));

@@ -64,8 +64,8 @@ fn told(change: &ReservationChange) -> Vec<(Arc<ItNexus>, AdditionalSense)> {
     told
 }
 
-/// SPC-5 table 70 and SBC-4 table 13, for a command of each column: what the holder, another registered nexus and one that
-/// is not registered may do.
+/// SPC-5 table 70 and SBC-4 table 13, for a command of each column: what the holder, another registered nexus and one
+/// that is not registered may do.
 #[test]
 fn reservation_types_permit_the_commands_of_the_table() {
     let (all, holder, registered, nobody_else) = ([true; 3], [true, false, false], [true, true, false], [true; 3]);

@@ -6,7 +6,8 @@ use lunette_scsi::Lun;
 
 /// The logical units of a device that the initiators of one host see.
 ///
-/// The numbers of a device are those of its configuration. A map gives a host a part of them, under other numbers where it says so.
+/// The numbers of a device are those of its configuration. A map gives a host a part of them, under other numbers where
+/// it says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LunMap {
     places: Places,

@@ -51,7 +51,8 @@ impl Nexus {
         self.device.units().iter().all(|(lun, _)| may_reset(*lun))
     }
 
-    /// The number under which the nexus sees the logical unit that has this number in the device; `None`: it does not see it.
+    /// The number under which the nexus sees the logical unit that has this number in the device; `None`: it does not
+    /// see it.
     pub fn place_of(&self, unit_lun: Lun) -> Option<Lun> {
         self.state.place_of(unit_lun)
     }

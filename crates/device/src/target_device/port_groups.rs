@@ -107,7 +107,8 @@ impl TargetDevice {
         Ok(inventory.change_access(Some(by), |groups| groups.apply(lun, &changes)).0)
     }
 
-    /// The group to which a SET TARGET PORT GROUPS to `lun` moves a unit that several servers offer; `None` when it has it already.
+    /// The group to which a SET TARGET PORT GROUPS to `lun` moves a unit that several servers offer; `None` when it has
+    /// it already.
     pub(crate) fn select_owner(&self, lun: Lun, set: &[SetDescriptor]) -> Result<Option<u16>, SenseData> {
         self.inventory().port_groups.select_owner(lun, set)
     }

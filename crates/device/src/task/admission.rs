@@ -27,7 +27,8 @@ pub(crate) struct Admitted {
     pub(crate) epoch: SanitizeEpoch,
 }
 
-/// Makes all checks of a command that need no access to the medium. `row` is the row of its opcode, `itl` the logical unit that it names.
+/// Makes all checks of a command that need no access to the medium. `row` is the row of its opcode, `itl` the logical
+/// unit that it names.
 pub(crate) fn admit(
     row: Result<&'static Row, SenseData>,
     itl: Option<Arc<ItlNexus>>,
@@ -83,8 +84,8 @@ pub(super) fn check(
     Ok((extent, epoch))
 }
 
-/// A unit without its store answers what a port in the unavailable state answers (SPC-4 5.16.2.5), and no other command: what its state is, only the
-/// store's unit knows.
+/// A unit without its store answers what a port in the unavailable state answers (SPC-4 5.16.2.5), and no other
+/// command: what its state is, only the store's unit knows.
 const NO_STORE: SenseData = SenseData::not_ready(AdditionalSense::MANUAL_INTERVENTION_REQUIRED);
 
 /// Admits the few commands that have a response where no logical unit exists (SAM-5 5.11).

@@ -1,8 +1,9 @@
 //! READ and WRITE that their store answers within the call.
 //!
-//! Such a command needs no task: nothing waits, so nothing can be aborted, and no handler has to be resumed. It passes the same admission as any
-//! other, moves its bytes, and is counted the same way. Whatever else is found (a unit attention, a conflict, a claim, an error of the store) is
-//! left to a [`Task`](crate::Task), which begins from the start.
+//! Such a command needs no task: nothing waits, so nothing can be aborted, and no handler has to be resumed. It passes
+//! the same admission as any other, moves its bytes, and is counted the same way. Whatever else is found (a unit
+//! attention, a conflict, a claim, an error of the store) is left to a [`Task`](crate::Task), which begins from the
+//! start.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +22,12 @@ use crate::target_device::Nexus;
 use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
 
-/// Executes the commands of one nexus that are answered at once. The logical unit is looked up once for neighbours, and neighbours are counted
-/// together: one after the other they have all taken the time of the stretch, so the latency of each is its share.
+/// Executes the commands of one nexus that are answered at once. The logical unit is looked up once for neighbours, and
+/// neighbours are counted together: one after the other they have all taken the time of the stretch, so the latency of
+/// each is its share.
 ///
-/// Keep it for a batch at most: a unit that is removed meanwhile stays usable through it, and what was done is counted when it is dropped.
+/// Keep it for a batch at most: a unit that is removed meanwhile stays usable through it, and what was done is counted
+/// when it is dropped.
 pub struct AtOnce<'a, C: Fn() -> Instant> {
     nexus: &'a Nexus,
     clock: C,
@@ -75,8 +78,8 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
         if is_write { known.writes } else { known.reads }
     }
 
-    /// Executes a READ of as many bytes as `place` has. False when it is not one that ends with GOOD at once: `place` may have changed, and nothing
-    /// else has happened.
+    /// Executes a READ of as many bytes as `place` has. False when it is not one that ends with GOOD at once: `place`
+    /// may have changed, and nothing else has happened.
     #[inline]
     pub fn read(&mut self, lun: [u8; 8], cdb: [u8; 16], place: &mut [u8]) -> bool {
         let is_read = self.execute_read(lun, cdb, place);
@@ -95,7 +98,8 @@ impl<C: Fn() -> Instant> AtOnce<'_, C> {
         unit.sanitize().check_since(epoch).is_ok() && unit.store().read_at_once(extent.offset, place)
     }
 
-    /// Executes a WRITE of these bytes, which the transport has verified. False when it is not one that ends with GOOD at once: send it to a task.
+    /// Executes a WRITE of these bytes, which the transport has verified. False when it is not one that ends with GOOD
+    /// at once: send it to a task.
     #[inline]
     pub fn write(&mut self, lun: [u8; 8], cdb: [u8; 16], from: &[u8]) -> bool {
         let is_written = self.execute_write(lun, cdb, from);
@@ -187,7 +191,8 @@ impl Known {
 }
 
 impl LogicalUnit {
-    /// Whether commands may be answered at once: not where blocks are EDUs, of which half a change would look like damage.
+    /// Whether commands may be answered at once: not where blocks are EDUs, of which half a change would look like
+    /// damage.
     fn answers_at_once(&self, kind: OpKind) -> bool {
         self.store().answers_at_once(kind) && !self.has_edus()
     }

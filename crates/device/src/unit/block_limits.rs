@@ -35,7 +35,8 @@ impl LogicalUnit {
     }
 
     /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY: the physical block of the medium. A write of part of it
-    /// needs a read first, and so is not atomic. Blocks that do not divide a physical block are never aligned with the medium.
+    /// needs a read first, and so is not atomic. Blocks that do not divide a physical block are never aligned with the
+    /// medium.
     pub(crate) fn atomic_unit_blocks(&self) -> u32 {
         1 << self.physical_exponent()
     }

@@ -69,8 +69,9 @@ pub struct LogicalUnitConfig {
     pub clock: Clock,
     /// The source of random bytes, for ROD tokens.
     pub entropy: Entropy,
-    /// Whether other servers offer the same unit through other target ports, and one of them at a time has its store. Commands whose effect the others would
-    /// have to know are not supported then, and a store that is [shut out](lunette_store::StoreError::ShutOut) is a change of the access state.
+    /// Whether other servers offer the same unit through other target ports, and one of them at a time has its store.
+    /// Commands whose effect the others would have to know are not supported then, and a store that is [shut
+    /// out](lunette_store::StoreError::ShutOut) is a change of the access state.
     pub shared: bool,
     /// The state store, which holds under the serial number what survives a restart: persistent reservations (APTPL),
     /// saved mode pages, identifying information, and running sanitize operations. Without a state store the first

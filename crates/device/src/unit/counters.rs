@@ -1,7 +1,7 @@
 //! The counters of a logical unit, behind log pages and metrics.
 //!
-//! Each nexus counts for itself, in memory of its own: its commands are executed by one thread, so a counter needs no read-modify-write of the
-//! memory, and no core waits for a cache line of another. Readers add up.
+//! Each nexus counts for itself, in memory of its own: its commands are executed by one thread, so a counter needs no
+//! read-modify-write of the memory, and no core waits for a cache line of another. Readers add up.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -26,7 +26,7 @@ const NOT_READY: u8 = 2;
 /// The store has lost all of its blocks: whoever serves the unit has to act first.
 const EMPTY: u8 = 4;
 
-/// What keeps commands from a unit that only its server can mend.
+/// The fault that keeps commands from a unit, and that only its server can mend.
 const UNSERVED: u8 = NOT_READY | EMPTY;
 
 /// Why the medium cannot be ejected.

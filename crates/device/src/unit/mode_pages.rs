@@ -119,7 +119,8 @@ pub(crate) struct ModeSelection {
 }
 
 impl ModeState {
-    /// Loads the parameters that `state` holds for the unit with this serial number, or else the defaults. With `is_common`, they are those that a gateway publishes.
+    /// Loads the parameters that `state` holds for the unit with this serial number, or else the defaults. With
+    /// `is_common`, they are those that a gateway publishes.
     pub(crate) fn open(
         traits: UnitTraits,
         state: Option<&Arc<dyn StateStore>>,
@@ -198,7 +199,8 @@ impl ModeState {
         Ok(selected)
     }
 
-    /// Restores the saved values on a reset (SPC-5 5.13). A reset does not reach the other servers of a unit, so what they have in common stays.
+    /// Restores the saved values on a reset (SPC-5 5.13). A reset does not reach the other servers of a unit, so what
+    /// they have in common stays.
     pub(crate) fn reset(&self) {
         if self.is_common {
             return;

@@ -1,11 +1,12 @@
 //! Units whose blocks are EDUs (`docs/quanta.md`): what a target does with quanta that it cannot read.
 //!
-//! The CRC of an EDU needs no key. With it the unit refuses damaged writes, finds damage on the medium, and knows the data digests of reads
-//! without reading the data. Such a digest is a claim: the blocks are intact. When an initiator may have found it wrong, the unit *doubts* its
-//! medium, and for a while each READ checks what it has read. So a damaged block costs its reader a digest error first, and is a MEDIUM ERROR
-//! when it is read again.
+//! The CRC of an EDU needs no key. With it the unit refuses damaged writes, finds damage on the medium, and knows the
+//! data digests of reads without reading the data. Such a digest is a claim: the blocks are intact. When an initiator
+//! may have found it wrong, the unit *doubts* its medium, and for a while each READ checks what it has read. So a
+//! damaged block costs its reader a digest error first, and is a MEDIUM ERROR when it is read again.
 //!
-//! Commands that write a unit of EDUs claim their blocks exclusively, whatever its options, so that no READ, VERIFY or scrub sees a half of one.
+//! Commands that write a unit of EDUs claim their blocks exclusively, whatever its options, so that no READ, VERIFY or
+//! scrub sees a half of one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,8 +26,8 @@ pub const MIN_SCRUB_RATE: u64 = SCRUB_BYTES as u64;
 pub struct QuantaOptions {
     /// Refuses to write blocks that are damaged.
     pub check_writes: bool,
-    /// Reads the medium in the background, again and again, and counts and logs the damaged blocks: at most this many bytes per second, at
-    /// least [`MIN_SCRUB_RATE`].
+    /// Reads the medium in the background, again and again, and counts and logs the damaged blocks: at most this many
+    /// bytes per second, at least [`MIN_SCRUB_RATE`].
     pub scrub_rate: Option<u64>,
     /// Tells the transport the data digests of reads ([`Response::digests`](crate::Response::digests)).
     pub stored_digests: bool,
@@ -64,8 +65,8 @@ pub struct StoredDigests {
 }
 
 impl StoredDigests {
-    /// The CRC32C that `blocks`, whole blocks in memory from `first_lba` on, have when they are intact. When they are not, it is not that of
-    /// their bytes.
+    /// The CRC32C that `blocks`, whole blocks in memory from `first_lba` on, have when they are intact. When they are
+    /// not, it is not that of their bytes.
     pub fn crc32c(block_len: u32, first_lba: u64, blocks: &Payload) -> u32 {
         let size = QuantumSize::of_edu_len(block_len.into()).expect("a unit with stored digests has blocks of an EDU");
         let mut digest = StoredDigest::new(size, first_lba);
@@ -135,8 +136,8 @@ impl UnitQuanta {
     ///
     /// # Errors
     ///
-    /// Sense data for a damaged block, with its LBA, as for a block whose protection information is wrong (SBC-4 4.21): the data was damaged
-    /// on its way, and an initiator may send it again.
+    /// Sense data for a damaged block, with its LBA, as for a block whose protection information is wrong (SBC-4 4.21):
+    /// the data was damaged on its way, and an initiator may send it again.
     pub(crate) fn check_write(&self, offset: u64, blocks: &[u8]) -> Result<(), SenseData> {
         if !self.options.check_writes {
             return Ok(());

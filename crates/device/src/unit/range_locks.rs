@@ -7,8 +7,8 @@
 //! Claims are granted in order of arrival: a claim waits for every earlier claim that excludes it, granted or not. So
 //! no claim starves, and a stream of reads cannot keep a COMPARE AND WRITE out.
 //!
-//! A command whose store answers within the call needs no claim: it *passes* while nothing is claimed exclusively, and an exclusive claim waits for
-//! those that are passing. That costs two atomic operations in place of two locks.
+//! A command whose store answers within the call needs no claim: it *passes* while nothing is claimed exclusively, and
+//! an exclusive claim waits for those that are passing. That costs two atomic operations in place of two locks.
 //!
 //! Two rules prevent deadlock. A command holds one claim at a time; where it needs two, on two logical units, all
 //! commands claim on those units in the same order. And a command has its buffers and its Data-Out before it claims:
@@ -40,8 +40,8 @@ pub(crate) enum ClaimMode {
 /// under the mutex, whatever the number of claims.
 #[derive(Default)]
 pub(crate) struct RangeLocks {
-    /// Commands that pass. Sequentially consistent with `exclusive`: either the one that passes sees the exclusive claim, or the claim sees the
-    /// one that passes.
+    /// Commands that pass. Sequentially consistent with `exclusive`: either the one that passes sees the exclusive
+    /// claim, or the claim sees the one that passes.
     passing: AtomicUsize,
     /// Exclusive claims, granted or not. Changed under the lock of the state only.
     exclusive: AtomicUsize,
@@ -62,7 +62,8 @@ struct ClaimRecord {
     arrival: u64,
     extent: Extent,
     mode: ClaimMode,
-    /// Number of earlier claims that exclude this one, and one for those that were passing. The claim is granted when it is zero.
+    /// Number of earlier claims that exclude this one, and one for those that were passing. The claim is granted when
+    /// it is zero.
     blockers: usize,
     /// One of the blockers is whatever was passing when the claim was made.
     waits_for_passing: bool,

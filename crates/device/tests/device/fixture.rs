@@ -66,7 +66,7 @@ pub(crate) struct Seen {
 
 pub(crate) struct TestStore {
     medium: Medium,
-    /// Its length now.
+    /// The length of the disk now.
     pub(crate) len_bytes: AtomicU64,
     pub(crate) bytes: Mutex<Vec<u8>>,
     pub(crate) seen: Mutex<Vec<Seen>>,

@@ -17,7 +17,8 @@ pub(super) struct Packet {
 /// Where the payload is.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// In the PDUs that are kept. When they are acknowledged before the packet leaves, it leaves without them, and the peer drops it.
+    /// In the PDUs that are kept. When they are acknowledged before the packet leaves, it leaves without them, and the
+    /// peer drops it.
     Cut(Cut),
     /// Made for the packet.
     Bytes(Box<[u8]>),

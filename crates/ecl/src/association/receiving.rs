@@ -46,7 +46,8 @@ impl StreamPacket<'_> {
 }
 
 impl<P: Copy> Association<P> {
-    /// Takes a datagram that came from `from`; `is_marked` when it met congestion (ECN's CE). What is damaged, forged or repeated is dropped.
+    /// Takes a datagram that came from `from`; `is_marked` when it met congestion (ECN's CE). What is damaged, forged
+    /// or repeated is dropped.
     pub fn receive<'a>(
         &mut self,
         datagram: &'a mut [u8],
@@ -67,7 +68,8 @@ impl<P: Copy> Association<P> {
         }
         let is_of_others = self.login_end.is_some() && !header.flags.contains(Flags::BOUND);
         if is_of_others {
-            // Others may know the login's keys: its number does not count as received, and what it acknowledges is of the login alone.
+            // Others may know the login's keys: its number does not count as received, and what it acknowledges is of
+            // the login alone.
             self.note_acknowledged(&header, &datagram[HEADER_LEN..], now);
             return Received::Nothing;
         }
@@ -126,7 +128,8 @@ impl<P: Copy> Association<P> {
         self.recovery.on_received(arrival, now)
     }
 
-    /// Sums the packets of groups. What is rebuilt waits for the upper layer. Only bound keys have groups: login keys may be known to others.
+    /// Sums the packets of groups. What is rebuilt waits for the upper layer. Only bound keys have groups: login keys
+    /// may be known to others.
     fn note_parity(&mut self, header: &Header, payload: &[u8]) {
         if header.parity != ParityPosition::NONE && header.flags.contains(Flags::BOUND) {
             self.rebuilt.extend(self.groups.add(header, payload));
@@ -247,7 +250,8 @@ impl<P: Copy> Association<P> {
         self.incoming.keep(header, payload.len(), kept);
     }
 
-    /// Takes the packets that were rebuilt as if they had come. A rebuilt packet that breaks a rule is dropped: it comes again as it was sent.
+    /// Takes the packets that were rebuilt as if they had come. A rebuilt packet that breaks a rule is dropped: it
+    /// comes again as it was sent.
     fn take_rebuilt(&mut self, upper: &mut impl Upper<Place = P>) {
         for Rebuilt { header, bytes } in std::mem::take(&mut self.rebuilt) {
             if self.why_over().is_some() {

@@ -42,8 +42,8 @@ impl<P: Copy> Association<P> {
         packet.map_or(Slices::of(&[]), |packet| packet.payload(&self.outgoing).behind(&packet.header))
     }
 
-    /// The first `count` packets have left, or cannot. True when that makes something possible: [`fill`](Self::fill) has more packets, or the
-    /// association [is done](Self::is_done).
+    /// The first `count` packets have left, or cannot. True when that makes something possible: [`fill`](Self::fill)
+    /// has more packets, or the association [is done](Self::is_done).
     pub fn sent(&mut self, count: usize) -> bool {
         let was_full = self.ready.len() >= MAX_READY_PACKETS;
         self.ready.drain(..count.min(self.ready.len()));
@@ -175,8 +175,8 @@ impl<P: Copy> Association<P> {
         len
     }
 
-    /// Packets that make the peer answer, because it has been silent for too long: bytes of the stream, and a short one, which also passes a path
-    /// that has become narrower (RFC 9002 section 6.2.4 allows two).
+    /// Packets that make the peer answer, because it has been silent for too long: bytes of the stream, and a short
+    /// one, which also passes a path that has become narrower (RFC 9002 section 6.2.4 allows two).
     fn fill_probe(&mut self, now: Time) {
         if !std::mem::take(&mut self.probes) || !self.has_room(self.mtu.datagram_len()) {
             return;

@@ -320,7 +320,8 @@ fn parity_brings_lost_packets_back() {
     }
 }
 
-/// Groups that are cut in the middle by a path that becomes narrower, repeated and damaged packets, and an upper layer that pauses.
+/// Groups that are cut in the middle by a path that becomes narrower, repeated and damaged packets, and an upper layer
+/// that pauses.
 #[test]
 fn parity_changes_no_byte_whatever_the_network_does() {
     for seed in 0..20 {
@@ -539,7 +540,8 @@ fn bytes_from_beyond_the_login_that_came_before_its_end_are_not_delivered() {
     let mut world = World::new(1, CLEAN, Config::default());
     world.push(0, 0, 20);
     world.run_until(|world| world.ends[1].sink.stream.len() == BHS_LEN + 20);
-    // The client, or one that relays its login, sends under the login's keys what the server must not take: the packet before it is lost.
+    // The client, or one that relays its login, sends under the login's keys what the server must not take: the packet
+    // before it is lost.
     world.network.mtu = 0;
     world.push(0, 2, 100);
     world.send(0);

@@ -12,7 +12,8 @@ use super::{Established, HANDSHAKE_TIMEOUT};
 use crate::protection::Seal;
 use crate::{Entropy, Role};
 
-/// How long the client waits for an answer to its first Initial. Each further one takes twice as long, up to [`LONGEST_WAIT`].
+/// How long the client waits for an answer to its first Initial. Each further one takes twice as long, up to
+/// [`LONGEST_WAIT`].
 pub const FIRST_WAIT: Duration = Duration::from_millis(250);
 
 /// The longest time between two Initial packets.
@@ -39,8 +40,8 @@ pub enum Received {
 
 /// A client that wants an association.
 ///
-/// Its driver sends what [`transmit`](Self::transmit) gives, comes back at [`next_timeout`](Self::next_timeout), and shows it each datagram that came from the
-/// server's address.
+/// Its driver sends what [`transmit`](Self::transmit) gives, comes back at [`next_timeout`](Self::next_timeout), and
+/// shows it each datagram that came from the server's address.
 pub struct Client {
     private: PrivateKey,
     key: EphemeralKey,
@@ -56,7 +57,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins a handshake. `number` is the client's number for the association, by which it knows packets that are for it: not 0, and best random.
+    /// Begins a handshake. `number` is the client's number for the association, by which it knows packets that are for
+    /// it: not 0, and best random.
     ///
     /// # Panics
     ///
@@ -113,7 +115,8 @@ impl Client {
         }
     }
 
-    /// One Retry counts. A client that holds a token ignores another, or a forger could keep it from ever using the right one.
+    /// One Retry counts. A client that holds a token ignores another, or a forger could keep it from ever using the
+    /// right one.
     fn retry(&mut self, now: Time, retry: &Retry) -> Received {
         if retry.number != self.number || retry.key != self.key || self.token.is_some() {
             return Received::Foreign;

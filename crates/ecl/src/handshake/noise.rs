@@ -26,8 +26,8 @@ pub(super) fn first_message(private: &PrivateKey) -> EphemeralKey {
     begin(private, 0, Seal::default()).1
 }
 
-/// The server's side: reads the first message and gives the second one, in which `parameters` travel encrypted. `None` when the first message is
-/// no key that can be used.
+/// The server's side: reads the first message and gives the second one, in which `parameters` travel encrypted. `None`
+/// when the first message is no key that can be used.
 pub(super) fn respond(
     private: &PrivateKey,
     initial: &Initial,
@@ -40,8 +40,8 @@ pub(super) fn respond(
     (len == message.len()).then(|| (message, secret(&mut state)))
 }
 
-/// The client's side: reads the second message. `None` when it is no answer to the first one. The state is made again for each message, so a
-/// forged one leaves nothing behind.
+/// The client's side: reads the second message. `None` when it is no answer to the first one. The state is made again
+/// for each message, so a forged one leaves nothing behind.
 pub(super) fn finish(
     private: &PrivateKey,
     number: u32,

@@ -20,8 +20,9 @@ pub(super) type Token = [u8; TOKEN_LEN];
 /// A token is accepted for at least half of this time, and never after it.
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(10);
 
-/// The secrets that tokens are made with. A token is a MAC of the client's address and key under the secret of its time; a secret serves half of
-/// [`TOKEN_LIFETIME`] and is accepted for as long again. So a token says nothing, and has no time in it.
+/// The secrets that tokens are made with. A token is a MAC of the client's address and key under the secret of its
+/// time; a secret serves half of [`TOKEN_LIFETIME`] and is accepted for as long again. So a token says nothing, and has
+/// no time in it.
 pub(super) struct TokenSecrets {
     current: Zeroizing<[u8; 32]>,
     previous: Zeroizing<[u8; 32]>,

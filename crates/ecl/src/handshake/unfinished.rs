@@ -30,8 +30,9 @@ impl Pending {
     }
 }
 
-/// At most [`MAX_UNFINISHED_HANDSHAKES`] of them, found by their number and by the client's address and key. Each is forgotten after [`HANDSHAKE_TIMEOUT`], and
-/// the oldest when there is another. One host has at most [`MAX_UNFINISHED_HANDSHAKES_OF_HOST`], so it does not push out those of others.
+/// At most [`MAX_UNFINISHED_HANDSHAKES`] of them, found by their number and by the client's address and key. Each is
+/// forgotten after [`HANDSHAKE_TIMEOUT`], and the oldest when there is another. One host has at most
+/// [`MAX_UNFINISHED_HANDSHAKES_OF_HOST`], so it does not push out those of others.
 #[derive(Default)]
 pub(super) struct Unfinished {
     /// By the order in which they were accepted.

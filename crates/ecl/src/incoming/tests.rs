@@ -42,7 +42,8 @@ fn each_rule_of_the_stream_is_checked() {
     assert_eq!(incoming.check(&packet(7, 1), 0, NO_LIMIT), Err(StreamError::Empty(7)));
     let broken = incoming.check(&packet(u64::MAX, 0), 1, NO_LIMIT);
     assert_eq!(broken, Err(StreamError::Credit { end: u64::MAX, credit: NO_LIMIT }));
-    // A PDU begins where the one before it has not ended; bytes of another PDU; more than the PDU has; bytes that stand elsewhere in it.
+    // A PDU begins where the one before it has not ended; bytes of another PDU; more than the PDU has; bytes that stand
+    // elsewhere in it.
     assert_eq!(incoming.deliver(&packet(0, 0), 10), Ok(()));
     let other = Header { bhs: bhs(41), ..packet(58, 10) };
     let broken = [(packet(58, 0), 1), (other, 1), (packet(58, 10), 31), (packet(58, 11), 1), (packet(50, 3), 10)];

@@ -10,11 +10,12 @@ const MEASURED_PACKETS: u32 = 4096;
 /// Packets without loss that are assumed before there are any: one early loss says little.
 const ASSUMED_PACKETS: u32 = 256;
 
-/// The length of a group, at which a quarter of a packet is lost on average: then two of a group are lost in one group of forty.
+/// The length of a group, at which a quarter of a packet is lost on average: then two of a group are lost in one group
+/// of forty.
 const GROUPS_PER_LOSS: u32 = 4;
 
-/// When nothing follows, a group may end early as long as parity takes no more than that many times the share of the lost packets: the answers
-/// that a client waits for are at the end.
+/// When nothing follows, a group may end early as long as parity takes no more than that many times the share of the
+/// lost packets: the answers that a client waits for are at the end.
 const EARLY_SHARE_PER_LOSS: u32 = 16;
 
 /// The smallest group: parity never costs more than a quarter.
@@ -87,7 +88,8 @@ impl Grouping {
         self.budget = (self.budget + cost / share.max(MIN_GROUP_PACKETS) as usize).min(cost);
     }
 
-    /// Whether the Parity packet of the open group should leave: the group is complete, or nothing follows for now and the share allows it.
+    /// Whether the Parity packet of the open group should leave: the group is complete, or nothing follows for now and
+    /// the share allows it.
     pub fn is_due(&self, is_idle: bool) -> bool {
         let is_complete = u32::from(self.len) >= self.group_len();
         self.len > 0 && (is_complete || is_idle && self.budget >= self.sum.payload.len())

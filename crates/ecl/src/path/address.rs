@@ -1,8 +1,9 @@
 //! Where the peer is, and what may be sent there (RFC 9000 sections 8 and 9).
 //!
-//! A server follows its client: a packet from another address, newer than all before it, moves the association there at once. The new address is not
-//! validated until it has answered a challenge; until then it gets at most [`AMPLIFICATION`] times the bytes that came from it. When it does
-//! not answer in [`CHALLENGE_TIMEOUT`], the association returns to the address that was validated. A client does not follow its server.
+//! A server follows its client: a packet from another address, newer than all before it, moves the association there at
+//! once. The new address is not validated until it has answered a challenge; until then it gets at most
+//! [`AMPLIFICATION`] times the bytes that came from it. When it does not answer in [`CHALLENGE_TIMEOUT`], the
+//! association returns to the address that was validated. A client does not follow its server.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,7 +14,8 @@ use lunette_session::Time;
 use crate::limits::AMPLIFICATION;
 use crate::{Entropy, Role};
 
-/// How long the server waits for the answer to a challenge before it sends it again. Each further wait is twice as long.
+/// How long the server waits for the answer to a challenge before it sends it again. Each further wait is twice as
+/// long.
 pub const CHALLENGE_WAIT: Duration = Duration::from_millis(250);
 
 /// How long a new address has for its answer.
@@ -39,8 +41,8 @@ pub enum Address {
 pub enum Source {
     /// The peer's address, or one that does not matter: the packet is taken.
     Known,
-    /// Another address, to which the association has moved: everything goes there from now on. What was learned of the path holds no longer,
-    /// unless the host is the same.
+    /// Another address, to which the association has moved: everything goes there from now on. What was learned of the
+    /// path holds no longer, unless the host is the same.
     Moved {
         /// Whether only the port differs, as after a new mapping of a NAT (RFC 9000 section 9.4).
         same_host: bool,
@@ -95,7 +97,8 @@ impl Address {
         bytes
     }
 
-    /// The machine or site that an address belongs to: without port, and of IPv6 the first 64 bits, of which a site has all addresses.
+    /// The machine or site that an address belongs to: without port, and of IPv6 the first 64 bits, of which a site has
+    /// all addresses.
     pub(crate) fn host(self) -> [u8; 19] {
         let mut bytes = self.to_bytes();
         match self {
@@ -135,7 +138,8 @@ impl fmt::Debug for Address {
 }
 
 impl PeerAddress {
-    /// The address that the handshake has used: that of the server, or the one that the client has proven. `role` is that of this end.
+    /// The address that the handshake has used: that of the server, or the one that the client has proven. `role` is
+    /// that of this end.
     pub const fn new(role: Role, address: Address) -> Self {
         Self { follows: matches!(role, Role::Server), validated: address, moved: None }
     }
@@ -150,7 +154,8 @@ impl PeerAddress {
         self.moved.is_none()
     }
 
-    /// Notes an authenticated packet of `len` bytes that came from `from`. `is_newest` says that its number is larger than all before: an old packet moves nothing.
+    /// Notes an authenticated packet of `len` bytes that came from `from`. `is_newest` says that its number is larger
+    /// than all before: an old packet moves nothing.
     pub fn on_packet(
         &mut self,
         now: Time,
@@ -204,7 +209,8 @@ impl PeerAddress {
         true
     }
 
-    /// Returns to the validated address when the other one has not answered in time, and says whether that has happened.
+    /// Returns to the validated address when the other one has not answered in time, and says whether that has
+    /// happened.
     pub fn on_timeout(&mut self, now: Time) -> bool {
         self.moved.take_if(|moved| now >= moved.deadline).is_some()
     }

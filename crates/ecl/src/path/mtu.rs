@@ -1,9 +1,9 @@
 //! How long a datagram the path carries: the search of RFC 8899.
 //!
-//! Probes are packets that carry nothing but their length. What was acknowledged passes; what was lost [`PROBES`] times does not. The first
-//! probe is as long as the interface allows, which most paths carry; otherwise the search halves what lies between until it knows the length
-//! within [`STEP`] bytes. It begins again after [`RAISE_AFTER`], and when packets vanish that are longer than [`MIN_DATAGRAM_LEN`]: a
-//! *black hole*.
+//! Probes are packets that carry nothing but their length. What was acknowledged passes; what was lost [`PROBES`] times
+//! does not. The first probe is as long as the interface allows, which most paths carry; otherwise the search halves
+//! what lies between until it knows the length within [`STEP`] bytes. It begins again after [`RAISE_AFTER`], and when
+//! packets vanish that are longer than [`MIN_DATAGRAM_LEN`]: a *black hole*.
 //!
 //! | state | probes | next |
 //! |---|---|---|
@@ -17,7 +17,8 @@ use lunette_session::Time;
 
 use crate::limits::{MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN};
 
-/// How often a length is probed before it counts as too long: a probe may be lost for other reasons (MAX_PROBES, RFC 8899 section 5.1.2).
+/// How often a length is probed before it counts as too long: a probe may be lost for other reasons (MAX_PROBES, RFC
+/// 8899 section 5.1.2).
 pub const PROBES: u32 = 3;
 
 /// The search ends when the length is known within this many bytes.
@@ -38,12 +39,12 @@ pub enum Change {
     Narrower(usize),
 }
 
-/// The length of datagrams that the path to the peer carries, and the search for it. All lengths are those of the UDP payload, or of the
-/// Ethernet payload: header and payload of a packet.
+/// The length of datagrams that the path to the peer carries, and the search for it. All lengths are those of the UDP
+/// payload, or of the Ethernet payload: header and payload of a packet.
 ///
-/// It learns from every packet: [`on_acknowledged`](Self::on_acknowledged) and [`on_lost`](Self::on_lost) of those that carry something,
-/// [`on_probe_acknowledged`](Self::on_probe_acknowledged) and [`on_probe_lost`](Self::on_probe_lost) of probes. The loss of a probe says nothing about
-/// congestion.
+/// It learns from every packet: [`on_acknowledged`](Self::on_acknowledged) and [`on_lost`](Self::on_lost) of those that
+/// carry something, [`on_probe_acknowledged`](Self::on_probe_acknowledged) and [`on_probe_lost`](Self::on_probe_lost)
+/// of probes. The loss of a probe says nothing about congestion.
 #[derive(Debug)]
 pub struct PathMtu {
     interface_len: usize,
@@ -71,7 +72,8 @@ enum Search {
 }
 
 impl PathMtu {
-    /// Begins a search on an interface that takes datagrams of `interface_len` bytes. Until there is a result, the path carries [`MIN_DATAGRAM_LEN`].
+    /// Begins a search on an interface that takes datagrams of `interface_len` bytes. Until there is a result, the path
+    /// carries [`MIN_DATAGRAM_LEN`].
     pub fn new(now: Time, interface_len: usize) -> Self {
         let mut path = Self {
             interface_len: bounded(interface_len),
@@ -91,12 +93,14 @@ impl PathMtu {
         self.passes
     }
 
-    /// Whether the search has ended, so that [`datagram_len`](Self::datagram_len) is what the path carries and not only what is known of it.
+    /// Whether the search has ended, so that [`datagram_len`](Self::datagram_len) is what the path carries and not only
+    /// what is known of it.
     pub const fn is_settled(&self) -> bool {
         matches!(self.search, Search::Settled(_))
     }
 
-    /// The length of a probe that is to be sent now, if one is. From then on it is under way: the caller sends it, and says what became of it.
+    /// The length of a probe that is to be sent now, if one is. From then on it is under way: the caller sends it, and
+    /// says what became of it.
     pub fn probe_due(&mut self, now: Time) -> Option<usize> {
         if self.probe.is_some() {
             return None;
@@ -159,8 +163,8 @@ impl PathMtu {
         self.check_black_hole(now)
     }
 
-    /// The interface has refused a datagram of `len` bytes. This is certain, so it holds at once. It does not say what would pass: the search goes on
-    /// below.
+    /// The interface has refused a datagram of `len` bytes. This is certain, so it holds at once. It does not say what
+    /// would pass: the search goes on below.
     pub fn on_refused(&mut self, now: Time, len: usize) -> Option<Change> {
         let len = len.max(MIN_DATAGRAM_LEN + 1);
         if len >= self.fails {
@@ -221,8 +225,9 @@ fn bounded(len: usize) -> usize {
     len.clamp(MIN_DATAGRAM_LEN, MAX_DATAGRAM_LEN)
 }
 
-/// Evidence that long packets vanish while short ones pass (RFC 8899 section 4.3). A packet is *short* when it is no longer than
-/// [`MIN_DATAGRAM_LEN`]; of a long one that was lost is suspected that it was too long, until one as long, and sent later, has passed.
+/// Evidence that long packets vanish while short ones pass (RFC 8899 section 4.3). A packet is *short* when it is no
+/// longer than [`MIN_DATAGRAM_LEN`]; of a long one that was lost is suspected that it was too long, until one as long,
+/// and sent later, has passed.
 #[derive(Debug, Default)]
 struct BlackHole {
     /// Lost long packets, which suggest a black hole.

@@ -36,15 +36,16 @@ impl Keys {
         Self { key: half(0), initialization_vector: half(KEY_LEN) }
     }
 
-    /// Writes the header check of a packet that is not sealed. The payload check must be in the header; the payload itself can be anywhere.
+    /// Writes the header check of a packet that is not sealed. The payload check must be in the header; the payload
+    /// itself can be anywhere.
     pub fn check_header(&self, header: &mut [u8; HEADER_LEN]) {
         debug_assert!(!is_sealed(header), "a sealed packet's check covers its payload");
         let check = self.cipher(header).encrypt_in_place(&mut [], &covered(header));
         header[CHECK_AT..BHS_AT].copy_from_slice(&check);
     }
 
-    /// Protects a whole packet in place: its header as [`Header::emit`] wrote it, and its payload behind it. Packets whose flags say *sealed* are
-    /// encrypted. The payload check is computed here.
+    /// Protects a whole packet in place: its header as [`Header::emit`] wrote it, and its payload behind it. Packets
+    /// whose flags say *sealed* are encrypted. The payload check is computed here.
     ///
     /// # Panics
     ///
@@ -63,7 +64,8 @@ impl Keys {
         }
     }
 
-    /// Seals a packet whose payload lies in pieces, and must stay as it is: `payload` gets the encrypted bytes of `pieces`, one behind the other.
+    /// Seals a packet whose payload lies in pieces, and must stay as it is: `payload` gets the encrypted bytes of
+    /// `pieces`, one behind the other.
     ///
     /// # Panics
     ///
@@ -105,8 +107,8 @@ impl Keys {
         Ok(header)
     }
 
-    /// [`open`](Self::open) without the payload check of an unsealed packet: for a caller that copies the payload to its place, and computes
-    /// its CRC32C on the way. It must be that of the header, or what was copied does not count.
+    /// [`open`](Self::open) without the payload check of an unsealed packet: for a caller that copies the payload to
+    /// its place, and computes its CRC32C on the way. It must be that of the header, or what was copied does not count.
     ///
     /// # Errors
     ///

@@ -25,8 +25,8 @@ pub struct ExchangeSecret([u8; 32]);
 pub struct Binding([u8; 32]);
 
 impl ExchangeSecret {
-    /// The secret of an exchange, from the two keys that Noise derives at its end and the hash of everything that was said. The handshake calls it;
-    /// others are fuzzers, which play one side without a handshake.
+    /// The secret of an exchange, from the two keys that Noise derives at its end and the hash of everything that was
+    /// said. The handshake calls it; others are fuzzers, which play one side without a handshake.
     pub fn new(split: &[u8; 64], handshake_hash: &[u8]) -> Self {
         let mut secret = [0; 32];
         let hkdf = Hkdf::<Sha256>::new(Some(handshake_hash), split);
@@ -46,8 +46,9 @@ impl ExchangeSecret {
 }
 
 impl Binding {
-    /// The binding of a login of `initiator` to `target`, both iSCSI names (for a discovery session `target` is empty). `initiator_secret` is the
-    /// CHAP secret with which the initiator proved its name, `target_secret` that of the target; each is absent when it was not asked for.
+    /// The binding of a login of `initiator` to `target`, both iSCSI names (for a discovery session `target` is empty).
+    /// `initiator_secret` is the CHAP secret with which the initiator proved its name, `target_secret` that of the
+    /// target; each is absent when it was not asked for.
     pub fn new(initiator: &str, target: &str, initiator_secret: Option<&[u8]>, target_secret: Option<&[u8]>) -> Self {
         let mut hash = Sha256::new_with_prefix(BINDING);
         for part in [Some(initiator.as_bytes()), Some(target.as_bytes()), initiator_secret, target_secret] {

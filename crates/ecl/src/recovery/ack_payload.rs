@@ -83,7 +83,8 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Writes `ranges`, the newest first, and returns the length of the payload. Ranges beyond [`MAX_ACK_RANGES`] are left out.
+/// Writes `ranges`, the newest first, and returns the length of the payload. Ranges beyond [`MAX_ACK_RANGES`] are left
+/// out.
 pub fn emit(ranges: impl Iterator<Item = Span>, payload: &mut [u8; MAX_ACK_PAYLOAD_LEN]) -> usize {
     let mut len = 0;
     for (place, span) in payload.chunks_exact_mut(RANGE_LEN).zip(ranges) {

@@ -1,12 +1,12 @@
-//! How much may be in flight, from a model of the path: BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00), with the long-term
-//! bound of version 3 ([`bound`](super::bound)).
+//! How much may be in flight, from a model of the path: BBR, version 1
+//! (draft-cardwell-iccrg-bbr-congestion-control-00), with the long-term bound of version 3 ([`bound`](super::bound)).
 //!
-//! The model is the highest rate at which packets arrived in the last ten round trips in which there was enough to send, and the shortest round trip of
-//! the last ten seconds. Their
-//! product fills the path without a queue. The sender paces its packets at that rate and has up to twice the product in flight, and now and then
-//! tries whether the path carries more, and whether the round trip is shorter without a queue. A path that loses 1% of the packets is filled
-//! all the same. When a round trip loses more than 2% of what was in flight, a bound is set, and the tries become rare, so that a connection
-//! of CUBIC beside it gets a share of the path.
+//! The model is the highest rate at which packets arrived in the last ten round trips in which there was enough to
+//! send, and the shortest round trip of the last ten seconds. Their product fills the path without a queue. The sender
+//! paces its packets at that rate and has up to twice the product in flight, and now and then tries whether the path
+//! carries more, and whether the round trip is shorter without a queue. A path that loses 1% of the packets is filled
+//! all the same. When a round trip loses more than 2% of what was in flight, a bound is set, and the tries become rare,
+//! so that a connection of CUBIC beside it gets a share of the path.
 
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
@@ -36,14 +36,16 @@ const LEAST_PACKETS: u64 = 4;
 /// 2 ÷ ln 2: the rate doubles in each round trip.
 const STARTUP_GAIN: f64 = 2.885;
 
-/// Windows of the steady state, in products of rate and round trip: one is on the path, and one makes up for acknowledgements that come late.
+/// Windows of the steady state, in products of rate and round trip: one is on the path, and one makes up for
+/// acknowledgements that come late.
 const WINDOW_GAIN: f64 = 2.0;
 
 /// The path is full when the rate has not grown by a quarter in three round trips.
 const GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u8 = 3;
 
-/// Rates of the steady state, one for each shortest round trip: a try, what takes its queue away, and then the rate itself.
+/// Rates of the steady state, one for each shortest round trip: a try, what takes its queue away, and then the rate
+/// itself.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,17 +56,18 @@ enum State {
     Drain,
     /// The steady state: the place in the cycle, and when it was reached.
     ProbeBandwidth { place: usize, since: Time },
-    /// The round trip is measured without a queue: until when, once the queue is gone, and bytes that must have arrived by then.
+    /// The round trip is measured without a queue: until when, once the queue is gone, and bytes that must have arrived
+    /// by then.
     ProbeRoundTrip { until: Option<(Time, u64)> },
 }
 
-/// With a bound, the time between tries: at most this many round trips, which is how often CUBIC has a loss on short paths, and no more than 2
-/// to 3 s (draft-ietf-ccwg-bbr, "Time Scale for Bandwidth Probing").
+/// With a bound, the time between tries: at most this many round trips, which is how often CUBIC has a loss on short
+/// paths, and no more than 2 to 3 s (draft-ietf-ccwg-bbr, "Time Scale for Bandwidth Probing").
 const TRY_ROUNDS: u32 = 62;
 const TRY_TIME: Duration = Duration::from_secs(2);
 
-/// Datagrams that a round trip must lose to be the last one in which the rate doubles (draft-ietf-ccwg-bbr, "Exiting Startup Based on Packet
-/// Loss"): with few in flight, 2% is less than one.
+/// Datagrams that a round trip must lose to be the last one in which the rate doubles (draft-ietf-ccwg-bbr, "Exiting
+/// Startup Based on Packet Loss"): with few in flight, 2% is less than one.
 const STARTUP_LOSSES: u64 = 6;
 
 /// The model of the path, and what follows from it.
@@ -87,7 +90,8 @@ pub struct Bbr {
     bound: Bound,
     /// The bound has made the window smaller.
     is_bounded: bool,
-    /// Packets that left before so much had arrived say nothing of the rate: few were in flight to measure the round trip.
+    /// Packets that left before so much had arrived say nothing of the rate: few were in flight to measure the round
+    /// trip.
     few_until: u64,
     /// The time of the change of path: earlier packets took another one.
     path_since: Option<Time>,

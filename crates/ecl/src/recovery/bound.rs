@@ -1,10 +1,10 @@
 //! The bound on bytes in flight beyond which a path loses too much: the long-term bound of BBR, version 3
 //! (draft-ietf-ccwg-bbr, "Probing for Bandwidth In ProbeBW").
 //!
-//! A path that loses a few packets whatever is sent is no reason to send less. One that loses more than 2% of what was in flight has a queue
-//! that overflows: then no more than 0.7 of that may be in flight, and the sender leaves room below that bound, which a connection beside it
-//! can take. Each try of the sender to get more raises the bound again, slowly at first. Only losses of a try make it smaller; others may be
-//! the work of the connection beside it.
+//! A path that loses a few packets whatever is sent is no reason to send less. One that loses more than 2% of what was
+//! in flight has a queue that overflows: then no more than 0.7 of that may be in flight, and the sender leaves room
+//! below that bound, which a connection beside it can take. Each try of the sender to get more raises the bound again,
+//! slowly at first. Only losses of a try make it smaller; others may be the work of the connection beside it.
 
 use std::num::NonZeroU64;
 
@@ -17,8 +17,9 @@ const BETA_TENTHS: u64 = 7;
 /// The bytes in flight between the tries, in percent of the bound: 1 − BBR.Headroom.
 const HEADROOM_PERCENT: u64 = 85;
 
-/// Round trips of one try in which the bound is raised: by 31 datagrams together. The draft goes on until packets are lost. In simulation, with a
-/// bound of all that was in flight, that took ten times as much as one connection of CUBIC got on a path of 155 Mbit/s and 50 ms.
+/// Round trips of one try in which the bound is raised: by 31 datagrams together. The draft goes on until packets are
+/// lost. In simulation, with a bound of all that was in flight, that took ten times as much as one connection of CUBIC
+/// got on a path of 155 Mbit/s and 50 ms.
 const RAISED_ROUNDS: u32 = 5;
 
 /// The bound, and the round trip that may change it.
@@ -69,7 +70,8 @@ impl Bound {
         self.bytes.map_or(u64::MAX, part)
     }
 
-    /// Bytes were lost. The answer is whether the round trip has just lost too many: more than 2%, and at least `least` bytes.
+    /// Bytes were lost. The answer is whether the round trip has just lost too many: more than 2%, and at least `least`
+    /// bytes.
     pub const fn on_lost(&mut self, bytes: u64, least: u64) -> bool {
         self.lost = self.lost.saturating_add(bytes);
         let exceeds = !self.is_exceeded && self.lost > self.in_flight / LOSS_DIVISOR && self.lost >= least;
@@ -77,8 +79,9 @@ impl Bound {
         exceeds
     }
 
-    /// The round trip has lost too much: the bound is 0.7 of what was in flight, and at least `product`, which fills the path without a
-    /// queue. It stays as it is when the losses cannot come from a try, or the sender had too little to send.
+    /// The round trip has lost too much: the bound is 0.7 of what was in flight, and at least `product`, which fills
+    /// the path without a queue. It stays as it is when the losses cannot come from a try, or the sender had too little
+    /// to send.
     pub fn set(&mut self, product: u64) {
         // What a try has sent is acknowledged, or lost, up to one round trip later.
         if !self.is_limited && (self.bytes.is_none() || self.since_try <= 1) {

@@ -2,11 +2,11 @@
 //!
 //! # Sharing
 //!
-//! After a loss with a long queue before the bottleneck, the window shrinks and grows as that of one connection; after a loss with a
-//! short queue, as that of [several](super::Config::flows). With a short queue a loss is seldom the work of others that a smaller window
-//! would help. With a long one the path may be shared, and two connections' worth takes too much of it: on simulated droptail
-//! queues (module `simulation`) 1.6 to 3.1 times as much as one connection of CUBIC beside it, and 0.8 to 1.3 times with this
-//! rule.
+//! After a loss with a long queue before the bottleneck, the window shrinks and grows as that of one connection; after
+//! a loss with a short queue, as that of [several](super::Config::flows). With a short queue a loss is seldom the work
+//! of others that a smaller window would help. With a long one the path may be shared, and two connections' worth takes
+//! too much of it: on simulated droptail queues (module `simulation`) 1.6 to 3.1 times as much as one connection of
+//! CUBIC beside it, and 0.8 to 1.3 times with this rule.
 //!
 //! # Why not another's
 //!
@@ -205,8 +205,8 @@ impl Cubic {
         state.avoidance = Some(avoidance);
     }
 
-    /// `losses` packets were lost, or one came marked: the newest of them was sent at `sent_at`. The answer is whether the window became
-    /// smaller: one event in each round trip makes it so.
+    /// `losses` packets were lost, or one came marked: the newest of them was sent at `sent_at`. The answer is whether
+    /// the window became smaller: one event in each round trip makes it so.
     pub fn on_congestion(&mut self, sent_at: Time, losses: u32, rtt: &Rtt, now: Time) -> bool {
         if self.decreased_at.is_some_and(|decreased_at| sent_at <= decreased_at) {
             if let Some(undo) = &mut self.undo {
@@ -232,8 +232,8 @@ impl Cubic {
         true
     }
 
-    /// `late` packets that were taken for lost have come, the newest of which was sent at `sent_at`. When these were all losses of the last
-    /// event, the window is again what it was (RFC 9438 section 4.9).
+    /// `late` packets that were taken for lost have come, the newest of which was sent at `sent_at`. When these were
+    /// all losses of the last event, the window is again what it was (RFC 9438 section 4.9).
     pub fn on_late(&mut self, late: u32, sent_at: Time) {
         if self.decreased_at.is_none_or(|decreased_at| sent_at > decreased_at) {
             return;

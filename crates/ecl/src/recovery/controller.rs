@@ -118,7 +118,8 @@ impl Controller {
         }
     }
 
-    /// Packets were lost, the newest of which was sent at `sent_at`. The answer is whether the window became smaller at once.
+    /// Packets were lost, the newest of which was sent at `sent_at`. The answer is whether the window became smaller at
+    /// once.
     pub(super) fn on_lost(&mut self, sent_at: Time, packets: u32, bytes: u64, rtt: &Rtt, now: Time) -> bool {
         match self {
             Self::Cubic(cubic) => cubic.on_congestion(sent_at, packets, rtt, now),

@@ -1,4 +1,5 @@
-//! How fast the peer gets packets: a sample with each acknowledgement (draft-ietf-ccwg-bbr, section "Delivery Rate Samples").
+//! How fast the peer gets packets: a sample with each acknowledgement (draft-ietf-ccwg-bbr, section "Delivery Rate
+//! Samples").
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ pub struct Delivery {
     delivered_at: Time,
     /// When the packet was sent with which the last sample ends.
     first_sent_at: Time,
-    /// The sender had too little to send: samples of packets that were sent before so much has arrived say nothing of the path.
+    /// The sender had too little to send: samples of packets that were sent before so much has arrived say nothing of
+    /// the path.
     limited_until: Option<u64>,
     /// The time of the change of path: earlier packets took another one.
     path_since: Option<Time>,
@@ -91,13 +93,15 @@ impl Delivery {
         self.limited_until = Some(self.delivered + bytes_in_flight);
     }
 
-    /// The sample of an acknowledgement that brought `bytes` of which `newest` left last. A rate over less than the shortest round trip says nothing.
+    /// The sample of an acknowledgement that brought `bytes` of which `newest` left last. A rate over less than the
+    /// shortest round trip says nothing.
     pub fn sample(&mut self, newest: Arrived, bytes: u64, shortest: Duration, now: Time) -> Sample {
         let Arrived { departure, sent_at } = newest;
         self.delivered_at = now;
         self.first_sent_at = sent_at;
         self.limited_until = self.limited_until.filter(|until| self.delivered <= *until);
-        // What was sent in a burst arrives slowly, and acknowledgements may come in bursts: the longer time is the truth.
+        // What was sent in a burst arrives slowly, and acknowledgements may come in bursts: the longer time is the
+        // truth.
         let interval = (sent_at - departure.first_sent_at).max(now - departure.delivered_at);
         let arrived = u128::from(self.delivered - departure.delivered);
         let rate = (arrived * 1_000_000_000).checked_div(interval.as_nanos()).filter(|_| interval >= shortest);

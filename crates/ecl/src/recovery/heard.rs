@@ -17,8 +17,8 @@ impl Heard {
         self.congestion_count == congestion_count && self.newest.is_some_and(same)
     }
 
-    /// Takes an acknowledgement. The answer is whether more packets were marked "congestion experienced" than before. Only headers that do
-    /// not come late count for that (RFC 9000 section 13.4.2.1).
+    /// Takes an acknowledgement. The answer is whether more packets were marked "congestion experienced" than before.
+    /// Only headers that do not come late count for that (RFC 9000 section 13.4.2.1).
     pub fn hear(&mut self, said: &Acknowledged, congestion_count: u32) -> bool {
         if self.newest.is_some_and(|newest| said.largest < newest.largest) {
             return false;

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Samples of a round before it is judged (N_RTT_SAMPLE).
 const SAMPLES: u32 = 8;
 
-/// By how much a round must be slower than the one before: an eighth, within these bounds (MIN_RTT_THRESH, MAX_RTT_THRESH).
+/// By how much a round must be slower than the one before: an eighth, within these bounds (MIN_RTT_THRESH,
+/// MAX_RTT_THRESH).
 const RISE_DIVISOR: u32 = 8;
 const MIN_RISE: Duration = Duration::from_millis(4);
 const MAX_RISE: Duration = Duration::from_millis(16);
@@ -34,8 +35,8 @@ struct Conservative {
 }
 
 impl HyStart {
-    /// Takes a sample. `acknowledged` is the largest number acknowledged and `next` the next one to be sent. The answer is whether slow start
-    /// is over.
+    /// Takes a sample. `acknowledged` is the largest number acknowledged and `next` the next one to be sent. The answer
+    /// is whether slow start is over.
     pub fn on_sample(&mut self, rtt: Duration, acknowledged: u64, next: u64) -> bool {
         if acknowledged >= self.round_end {
             self.round_end = next;

@@ -1,10 +1,11 @@
 //! Packet numbers: what was received, what is in flight, what is lost, and how much may be in flight.
 //!
-//! [`Recovery`] is one side of an association: it numbers what leaves, remembers what arrived, and decides from the peer's
-//! acknowledgements what is lost and when the next packet may leave. What packets carry is the caller's: any type `C`, which comes back
-//! once, as [acknowledged or lost](Outcome).
+//! [`Recovery`] is one side of an association: it numbers what leaves, remembers what arrived, and decides from the
+//! peer's acknowledgements what is lost and when the next packet may leave. What packets carry is the caller's: any
+//! type `C`, which comes back once, as [acknowledged or lost](Outcome).
 //!
-//! The rules are those of RFC 9002 (loss, probes), RFC 9438 (CUBIC) and RFC 9406 (slow start), or BBR instead of these two; `docs/ecl.md` has every timer.
+//! The rules are those of RFC 9002 (loss, probes), RFC 9438 (CUBIC) and RFC 9406 (slow start), or BBR instead of these
+//! two; `docs/ecl.md` has every timer.
 //!
 //! | module | what it knows |
 //! |---|---|
@@ -24,10 +25,10 @@
 //!
 //! # What a peer can do
 //!
-//! It can acknowledge what was not sent: that is an [error](NeverSent), and the association ends. It can acknowledge what was sent and not
-//! received, to get more than the path carries: numbers are skipped where it cannot foresee them, and it is found out. It can
-//! acknowledge nothing: 30 s later the association ends ([`Timeout::Silent`]). What it can make this side remember is bounded
-//! ([`limits`](crate::limits)).
+//! It can acknowledge what was not sent: that is an [error](NeverSent), and the association ends. It can acknowledge
+//! what was sent and not received, to get more than the path carries: numbers are skipped where it cannot foresee them,
+//! and it is found out. It can acknowledge nothing: 30 s later the association ends ([`Timeout::Silent`]). What it can
+//! make this side remember is bounded ([`limits`](crate::limits)).
 
 pub mod ack_payload;
 pub mod bbr;
@@ -111,7 +112,8 @@ pub enum Timeout {
     /// Nothing but what the outcomes say.
     Nothing,
     /// A packet that is acknowledged must leave now, with [`ACK_NOW`](crate::header::Flags::ACK_NOW), whatever
-    /// [`allowance`](Recovery::allowance) says: new stream bytes, or those of [`oldest`](Recovery::oldest) once more, or a Probe.
+    /// [`allowance`](Recovery::allowance) says: new stream bytes, or those of [`oldest`](Recovery::oldest) once more,
+    /// or a Probe.
     Probe,
     /// Packets have been in flight for 30 s without an answer: the association has ended.
     Silent,
@@ -162,11 +164,11 @@ pub enum Timeout {
 ///
 /// - **A packet arrived** and is authentic: [`on_received`](Self::on_received), and drop it when that is `false`. Then
 ///   [`on_acknowledged`](Self::on_acknowledged) with what its header and payload say.
-/// - **Before packets leave** whose type is acknowledged: [`allowance`](Self::allowance), until it refuses or there is no more to send. The
-///   window grows when it was found full, and not otherwise.
-/// - **A packet leaves:** [`next_packet_number`](Self::next_packet_number) and [`acknowledged`](Self::acknowledged) for its header; then
-///   [`on_sent`](Self::on_sent), or [`on_other_sent`](Self::on_other_sent) for types that are not acknowledged; and
-///   [`on_told`](Self::on_told).
+/// - **Before packets leave** whose type is acknowledged: [`allowance`](Self::allowance), until it refuses or there is
+///   no more to send. The window grows when it was found full, and not otherwise.
+/// - **A packet leaves:** [`next_packet_number`](Self::next_packet_number) and [`acknowledged`](Self::acknowledged) for
+///   its header; then [`on_sent`](Self::on_sent), or [`on_other_sent`](Self::on_other_sent) for types that are not
+///   acknowledged; and [`on_told`](Self::on_told).
 /// - **After a batch of arrivals**, when all was sent that there was to send: if
 ///   [`acknowledgement_is_due`](Self::acknowledgement_is_due), an Ack packet with the payload of
 ///   [`ack_payload`](Self::ack_payload).
@@ -228,8 +230,8 @@ impl<C> Recovery<C> {
         self.received.ranges(payload)
     }
 
-    /// Whether an Ack packet should leave. Ask after a batch, when everything else was sent: a header of any packet may have
-    /// acknowledged already.
+    /// Whether an Ack packet should leave. Ask after a batch, when everything else was sent: a header of any packet may
+    /// have acknowledged already.
     pub fn acknowledgement_is_due(&self, now: Time) -> bool {
         self.received.is_due(now)
     }
@@ -241,8 +243,8 @@ impl<C> Recovery<C> {
 
     // What leaves.
 
-    /// Whether up to `wanted` bytes may leave, in packets of types that are acknowledged. At least one whole datagram may, or all that is
-    /// wanted.
+    /// Whether up to `wanted` bytes may leave, in packets of types that are acknowledged. At least one whole datagram
+    /// may, or all that is wanted.
     pub fn allowance(&mut self, wanted: usize, now: Time) -> Allowance {
         let wanted = wanted as u64;
         let least = wanted.min(self.config.datagram_len as u64);
@@ -283,8 +285,8 @@ impl<C> Recovery<C> {
         self.sent.on_other_sent(packet_number, now);
     }
 
-    /// The peer says what it has received: the header's fields, and `ranges` of an Ack packet's payload. `outcome` is called for each packet
-    /// that turns out to be acknowledged or lost.
+    /// The peer says what it has received: the header's fields, and `ranges` of an Ack packet's payload. `outcome` is
+    /// called for each packet that turns out to be acknowledged or lost.
     ///
     /// # Errors
     ///
@@ -328,7 +330,8 @@ impl<C> Recovery<C> {
             return;
         };
         self.probes.on_answer(now);
-        // RFC 9002 section 5.1: a sample when the largest number is new, and one of those that are new is acknowledged for its own sake.
+        // RFC 9002 section 5.1: a sample when the largest number is new, and one of those that are new is acknowledged
+        // for its own sake.
         let largest_sent_at =
             if newest == said.largest { Some(newest_sent_at) } else { self.sent.other_sent_at(said.largest) };
         // What took another path says nothing of this one (RFC 9000 section 9.4).
@@ -415,8 +418,8 @@ impl<C> Recovery<C> {
         self.rtt.sample(round_trip, Duration::ZERO, now);
     }
 
-    /// The peer has another address, or this side has: nothing is known of the path (RFC 9000 section 9.4). Packets in flight
-    /// stay so.
+    /// The peer has another address, or this side has: nothing is known of the path (RFC 9000 section 9.4). Packets in
+    /// flight stay so.
     pub fn on_path_change(&mut self, now: Time) {
         self.rtt = Rtt::default();
         self.congestion = Controller::new(&self.config);

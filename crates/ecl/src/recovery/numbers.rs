@@ -11,8 +11,9 @@ const REMEMBERED: usize = 8;
 
 /// Gives each packet its number, and none twice.
 ///
-/// Now and then it skips one, where the peer cannot foresee it. A peer that acknowledges what it did not receive, to be sent more than the
-/// path carries, acknowledges such a number sooner or later and is found out (RFC 9000 section 21.4).
+/// Now and then it skips one, where the peer cannot foresee it. A peer that acknowledges what it did not receive, to be
+/// sent more than the path carries, acknowledges such a number sooner or later and is found out (RFC 9000 section
+/// 21.4).
 #[derive(Debug)]
 pub struct Numbers {
     next: u64,

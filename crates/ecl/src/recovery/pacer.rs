@@ -13,8 +13,8 @@ pub const MAX_BURST_BYTES: u64 = 1 << 16;
 
 /// A bucket of bytes that fills at the rate of the path.
 ///
-/// Timers are no finer than 1 ms, so a packet that is less than that too early leaves at once. A window per round trip of less than 1 ms
-/// therefore leaves unpaced.
+/// Timers are no finer than 1 ms, so a packet that is less than that too early leaves at once. A window per round trip
+/// of less than 1 ms therefore leaves unpaced.
 #[derive(Debug, Clone, Copy)]
 pub struct Pacer {
     /// Negative after packets that left early.

@@ -41,13 +41,15 @@ impl Probes {
         self.last_at = now;
     }
 
-    /// When the next one is due: after the last packet in flight was sent, `timeout` and twice as long after each probe.
+    /// When the next one is due: after the last packet in flight was sent, `timeout` and twice as long after each
+    /// probe.
     pub fn next_at(&self, last_sent_at: Time, timeout: Duration) -> Time {
         let doubled = timeout.saturating_mul(1_u32.checked_shl(self.count).unwrap_or(u32::MAX));
         last_sent_at.max(self.last_at) + doubled.min(MAX_PROBE_INTERVAL.max(timeout))
     }
 
-    /// Whether a peer that is to be left at once, if it cannot be heard, is given up: several probes and some time have passed without an answer.
+    /// Whether a peer that is to be left at once, if it cannot be heard, is given up: several probes and some time have
+    /// passed without an answer.
     pub fn is_unheard(&self, now: Time) -> bool {
         self.count > FAREWELL_PROBES && now - self.silent_since >= LEAST_FAREWELL
     }

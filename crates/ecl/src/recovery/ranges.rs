@@ -27,9 +27,9 @@ impl Span {
 
 /// An ordered set of packet numbers.
 ///
-/// It keeps the newest [`MAX_RANGES`] ranges. When there are more, it forgets the oldest one, and from then on everything up to that
-/// range's end counts as contained: [`insert`](Self::insert) never reports a number as new twice. Numbers end at `u64::MAX − 1`,
-/// because the header uses the last one for "nothing".
+/// It keeps the newest [`MAX_RANGES`] ranges. When there are more, it forgets the oldest one, and from then on
+/// everything up to that range's end counts as contained: [`insert`](Self::insert) never reports a number as new twice.
+/// Numbers end at `u64::MAX − 1`, because the header uses the last one for "nothing".
 #[derive(Debug, Clone, Default)]
 pub struct Ranges {
     /// In ascending order, with at least one number between two of them.

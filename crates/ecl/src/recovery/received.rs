@@ -8,8 +8,8 @@ use super::ack_payload::{self, MAX_ACK_PAYLOAD_LEN};
 use super::ranges::{Ranges, Span};
 use crate::header::{Acknowledged, NOTHING_ACKNOWLEDGED};
 
-/// How long an acknowledgement waits for a second packet or for a header that carries it anyway (RFC 9000 section 13.2.1's
-/// max_ack_delay).
+/// How long an acknowledgement waits for a second packet or for a header that carries it anyway (RFC 9000 section
+/// 13.2.1's max_ack_delay).
 pub const ACK_DELAY: Duration = Duration::from_millis(5);
 
 /// Packets that want an acknowledgement and make one due (RFC 9000 section 13.2.2).
@@ -18,8 +18,8 @@ const PACKETS_PER_ACK: u32 = 2;
 /// The bits of a header reach back over this many numbers before the largest one.
 const HEADER_BITS: u64 = 64;
 
-/// The newest ranges that each Ack packet repeats, whether they are known to the peer or not. With them a peer that lost several
-/// acknowledgements in a row learns all from the next one.
+/// The newest ranges that each Ack packet repeats, whether they are known to the peer or not. With them a peer that
+/// lost several acknowledgements in a row learns all from the next one.
 const RANGES_REPEATED: usize = 8;
 
 /// A packet that has arrived and is authentic.
@@ -31,8 +31,8 @@ pub struct Arrival {
     pub is_acknowledged: bool,
     /// Whether it has the flag [`ACK_NOW`](crate::header::Flags::ACK_NOW).
     pub ack_now: bool,
-    /// Whether it was marked "congestion experienced" on its way. A packet that was lost and rebuilt from parity counts as marked,
-    /// too: it is acknowledged, and the sender still learns that the path has lost it (RFC 9265).
+    /// Whether it was marked "congestion experienced" on its way. A packet that was lost and rebuilt from parity counts
+    /// as marked, too: it is acknowledged, and the sender still learns that the path has lost it (RFC 9265).
     pub is_marked: bool,
 }
 
@@ -49,17 +49,18 @@ pub enum Told {
 ///
 /// # When an acknowledgement is due
 ///
-/// At once, when a packet arrived out of order, marked, or with ACK_NOW, or when two packets wait; otherwise 5 ms after the first one
-/// that waits. Only packets of a type that is acknowledged count, so two sides never answer acknowledgements with acknowledgements.
+/// At once, when a packet arrived out of order, marked, or with ACK_NOW, or when two packets wait; otherwise 5 ms after
+/// the first one that waits. Only packets of a type that is acknowledged count, so two sides never answer
+/// acknowledgements with acknowledgements.
 ///
-/// "Due" is no command to send for each packet. The caller asks after it has taken *all* packets of a batch and has sent what it had
-/// to send; then one acknowledgement answers the batch, whether it has 2 packets or 40.
+/// "Due" is no command to send for each packet. The caller asks after it has taken *all* packets of a batch and has
+/// sent what it had to send; then one acknowledgement answers the batch, whether it has 2 packets or 40.
 ///
 /// # In a header or with ranges
 ///
-/// A header tells of the largest number and of the 64 before it. Each number is told twice, in two packets, so that the loss of one does
-/// no harm. Where the bits do not reach back over all numbers that were not told twice, a header alone does not count, and an
-/// Ack packet with ranges is due.
+/// A header tells of the largest number and of the 64 before it. Each number is told twice, in two packets, so that the
+/// loss of one does no harm. Where the bits do not reach back over all numbers that were not told twice, a header alone
+/// does not count, and an Ack packet with ranges is due.
 #[derive(Debug, Default)]
 pub struct Received {
     ranges: Ranges,
@@ -74,7 +75,8 @@ pub struct Received {
 }
 
 impl Received {
-    /// Takes a packet. The answer is `false` when it came before, or when it is so old that it may have: then it must be dropped.
+    /// Takes a packet. The answer is `false` when it came before, or when it is so old that it may have: then it must
+    /// be dropped.
     #[must_use = "a duplicate must be dropped"]
     pub fn receive(&mut self, packet: Arrival, now: Time) -> bool {
         let number = packet.packet_number;
@@ -117,8 +119,8 @@ impl Received {
         Acknowledged { largest, bits, delay_us }
     }
 
-    /// The payload of an Ack packet: what [`acknowledged`](Self::acknowledged) has no room for. Its length is returned; 0 when the header
-    /// says everything.
+    /// The payload of an Ack packet: what [`acknowledged`](Self::acknowledged) has no room for. Its length is returned;
+    /// 0 when the header says everything.
     pub fn ranges(&self, payload: &mut [u8; MAX_ACK_PAYLOAD_LEN]) -> usize {
         let oldest_range_in_header =
             self.ranges.newest_first().last().is_none_or(|oldest| self.header_reaches(oldest.first));
@@ -151,8 +153,8 @@ impl Received {
         self.due_at
     }
 
-    /// A packet with the acknowledgement has left. A header that [does not reach](Self::needs_ranges) far enough changes nothing: the
-    /// acknowledgement stays due.
+    /// A packet with the acknowledgement has left. A header that [does not reach](Self::needs_ranges) far enough
+    /// changes nothing: the acknowledgement stays due.
     pub fn told(&mut self, told: Told) {
         if told == Told::InHeader && self.needs_ranges() {
             return;

@@ -17,8 +17,8 @@ const MAX_EIGHTHS: u32 = 16;
 /// After this many events of loss without a late packet the thresholds are what they were (RFC 8985 section 6.2).
 const FORGOTTEN_AFTER: u32 = 16;
 
-/// The thresholds of loss, which rise when packets that were taken for lost were only late (as RFC 8985's reordering window
-/// does).
+/// The thresholds of loss, which rise when packets that were taken for lost were only late (as RFC 8985's reordering
+/// window does).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reordering {
     packets: u64,
@@ -35,8 +35,8 @@ impl Default for Reordering {
 }
 
 impl Reordering {
-    /// A packet that was taken for lost has come, `distance` numbers behind the largest one that had come before it. `by_time` says
-    /// which threshold was too small.
+    /// A packet that was taken for lost has come, `distance` numbers behind the largest one that had come before it.
+    /// `by_time` says which threshold was too small.
     pub fn on_late(&mut self, distance: u64, by_time: bool) {
         self.late = self.late.saturating_add(1);
         self.decreases = 0;

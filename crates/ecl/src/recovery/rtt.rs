@@ -37,7 +37,8 @@ impl Default for Rtt {
 }
 
 impl Rtt {
-    /// Takes a sample: from the sending of a packet to the arrival of its acknowledgement, which the peer has delayed by `ack_delay`.
+    /// Takes a sample: from the sending of a packet to the arrival of its acknowledgement, which the peer has delayed
+    /// by `ack_delay`.
     pub fn sample(&mut self, latest: Duration, ack_delay: Duration, now: Time) {
         self.latest = latest;
         self.adjusted = latest;
@@ -49,7 +50,8 @@ impl Rtt {
             return;
         }
         self.min = self.min.min(latest);
-        // Section 5.3: the peer's word counts up to the delay that it may take, and only where the path is not faster than ever.
+        // Section 5.3: the peer's word counts up to the delay that it may take, and only where the path is not faster
+        // than ever.
         let ack_delay = ack_delay.min(ACK_DELAY);
         let adjusted = latest.checked_sub(ack_delay).filter(|adjusted| *adjusted >= self.min).unwrap_or(latest);
         self.adjusted = adjusted;

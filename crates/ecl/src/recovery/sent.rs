@@ -23,7 +23,8 @@ pub struct SentPacket<C> {
     pub packet_number: u64,
     /// The length of its datagram.
     pub bytes: usize,
-    /// Whether it asks if the path carries its length. The loss of such a packet says nothing about congestion (RFC 8899 section 3).
+    /// Whether it asks if the path carries its length. The loss of such a packet says nothing about congestion (RFC
+    /// 8899 section 3).
     pub is_path_probe: bool,
     /// The content of the packet. It comes back in an [`Outcome`], once.
     pub content: C,
@@ -264,7 +265,8 @@ impl<C> Sent<C> {
         Some(oldest.sent_at + self.reordering.delay(round_trip))
     }
 
-    /// Whether losses without an acknowledgement between them last for the time of persistent congestion (RFC 9002 section 7.6.2).
+    /// Whether losses without an acknowledgement between them last for the time of persistent congestion (RFC 9002
+    /// section 7.6.2).
     fn streak_lasts(&mut self, loss: Loss, times: LossTimes) -> bool {
         if times.measured_at.is_none_or(|measured_at| loss.sent_at < measured_at) {
             return false;

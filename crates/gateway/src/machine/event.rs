@@ -27,7 +27,8 @@ pub enum Event {
         /// The version of the value that the other one knows.
         version: u64,
     },
-    /// A notify of this gateway has ended: which members have acknowledged it, this one among them. `None` when nothing is known.
+    /// A notify of this gateway has ended: which members have acknowledged it, this one among them. `None` when nothing
+    /// is known.
     Acknowledged(Option<Vec<Member>>),
     /// A client is on the blocklist, or could not be put there.
     Blocklisted(bool),

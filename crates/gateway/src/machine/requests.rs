@@ -146,7 +146,8 @@ impl Requests {
         }
     }
 
-    /// Nothing is known of the store for request `id`. An update that is done may not be decided a second time, so it ends.
+    /// Nothing is known of the store for request `id`. An update that is done may not be decided a second time, so it
+    /// ends.
     pub(super) fn is_unknown(&mut self, id: RequestId, actions: &mut VecDeque<Action>) {
         if self.updates.front().is_some_and(|update| update.id == id) {
             self.updates.pop_front();

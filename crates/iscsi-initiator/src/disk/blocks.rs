@@ -58,7 +58,8 @@ impl Disk {
         }
     }
 
-    /// Writes whole blocks from the caller's memory. The bytes are copied once. With `fua` they are on the medium when it returns.
+    /// Writes whole blocks from the caller's memory. The bytes are copied once. With `fua` they are on the medium when
+    /// it returns.
     ///
     /// # Errors
     ///

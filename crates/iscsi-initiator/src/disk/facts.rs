@@ -62,8 +62,8 @@ impl Facts {
         self.capacity.provisioned && self.provisioning.unmap && self.limits.max_unmap_blocks > 0
     }
 
-    /// Asks in two rounds, so that a disk far away is open soon: all that the answer to one command does not decide about another is
-    /// asked for at one time.
+    /// Asks in two rounds, so that a disk far away is open soon: all that the answer to one command does not decide
+    /// about another is asked for at one time.
     pub(super) async fn ask(session: &Session, lun: Lun) -> Result<Self, Error> {
         let send = |cdb, len: usize| Asked::send(session, lun, cdb, len);
         let page = |code| send(requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into());

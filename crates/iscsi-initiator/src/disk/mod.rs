@@ -50,8 +50,8 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`], those of [`Session::connect`] and [`open`](Self::open); with several paths [`Error::OtherDisk`] and
-    /// [`Error::TooFewPortals`]. One path that can be made is enough.
+    /// [`Error::Url`], those of [`Session::connect`] and [`open`](Self::open); with several paths [`Error::OtherDisk`]
+    /// and [`Error::TooFewPortals`]. One path that can be made is enough.
     pub async fn of_url(initiator: &Initiator, url: &Url, options: Options) -> Result<Self, Error> {
         let lun = url.lun.unwrap_or(Lun::ZERO);
         let Some(paths) = &url.paths else {
@@ -78,9 +78,10 @@ impl Disk {
         &self.0.facts
     }
 
-    /// The number of times that the disk has reported a power-on or reset since it was opened. If [`Facts::volatile_cache`] is set,
-    /// writes that it acknowledged before and had not flushed may be lost: no later [`flush`](Self::flush) brings them back. Many
-    /// targets report a power-on to every new session, because they do not remember the old one.
+    /// The number of times that the disk has reported a power-on or reset since it was opened. If
+    /// [`Facts::volatile_cache`] is set, writes that it acknowledged before and had not flushed may be lost: no later
+    /// [`flush`](Self::flush) brings them back. Many targets report a power-on to every new session, because they do
+    /// not remember the old one.
     pub fn power_ons(&self) -> u64 {
         match &self.0.paths {
             None => self.0.power_ons.load(Ordering::Acquire),
@@ -88,8 +89,8 @@ impl Disk {
         }
     }
 
-    /// The session of the disk, for buffers and for what was negotiated. Of a disk with several paths it is the one that it was opened with,
-    /// and a command that is sent by it takes no other path.
+    /// The session of the disk, for buffers and for what was negotiated. Of a disk with several paths it is the one
+    /// that it was opened with, and a command that is sent by it takes no other path.
     pub fn session(&self) -> &Session {
         &self.0.session
     }
@@ -103,8 +104,8 @@ impl Disk {
         }
     }
 
-    /// Sends a command over the best path, and gives a future of its end. See [`Session::execute`]. With several paths a command whose
-    /// future is dropped runs to its end.
+    /// Sends a command over the best path, and gives a future of its end. See [`Session::execute`]. With several paths
+    /// a command whose future is dropped runs to its end.
     #[inline]
     pub fn execute(&self, request: Request) -> Pending {
         match &self.0.paths {
@@ -155,7 +156,8 @@ impl Disk {
     }
 }
 
-/// Asks for the facts over one path after another: the best path may be lost after its login and before its last answer.
+/// Asks for the facts over one path after another: the best path may be lost after its login and before its last
+/// answer.
 async fn ask_over_any(paths: &Multipath, lun: Lun) -> Result<(Session, Facts), Error> {
     let mut others = paths.status().len();
     loop {

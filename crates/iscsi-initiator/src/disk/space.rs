@@ -13,8 +13,8 @@ use crate::{Error, Repeat, Request};
 
 /// The ways to write zeroes, the best first. When a disk refuses one, the next one is used from then on.
 ///
-/// WRITE SAME without data (NDOB) is not among them: it would save one block, and disks older than the bit ignore it. istgt
-/// then waits for the block for ever, tgt answers with MEDIUM ERROR.
+/// WRITE SAME without data (NDOB) is not among them: it would save one block, and disks older than the bit ignore it.
+/// istgt then waits for the block for ever, tgt answers with MEDIUM ERROR.
 const ZEROES: [Zeroes; 2] = [Zeroes::OneBlock, Zeroes::Plain];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +32,8 @@ const PLAIN_BYTES: u32 = 1 << 20;
 const WRITE_SAME_BLOCKS: u64 = 65_535;
 
 impl Disk {
-    /// Puts all acknowledged writes on the medium (SYNCHRONIZE CACHE). If [`power_ons`](Self::power_ons) has changed since a write, that
-    /// write may be lost all the same.
+    /// Puts all acknowledged writes on the medium (SYNCHRONIZE CACHE). If [`power_ons`](Self::power_ons) has changed
+    /// since a write, that write may be lost all the same.
     ///
     /// # Errors
     ///
@@ -42,8 +42,9 @@ impl Disk {
         self.done(self.request(requests::synchronize_cache())).await
     }
 
-    /// Frees the space of blocks (UNMAP). [`Provisioning::unmapped_zero`](lunette_scsi::answers::Provisioning::unmapped_zero) tells
-    /// whether they read as zeroes from then on.
+    /// Frees the space of blocks (UNMAP).
+    /// [`Provisioning::unmapped_zero`](lunette_scsi::answers::Provisioning::unmapped_zero) tells whether they read as
+    /// zeroes from then on.
     ///
     /// # Errors
     ///
@@ -59,7 +60,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes blocks read as zeroes, in the cheapest way that the disk supports. With `may_unmap` the disk may free their space.
+    /// Makes blocks read as zeroes, in the cheapest way that the disk supports. With `may_unmap` the disk may free
+    /// their space.
     ///
     /// # Errors
     ///
@@ -111,8 +113,9 @@ impl Disk {
         self.done(Request { data_out: Some(zeroes.share()), ..self.request(cdb) }).await
     }
 
-    /// Compares blocks with `expected` and, if they are equal, writes `new` in their place, atomically (COMPARE AND WRITE). Both have
-    /// the same length, at most [`BlockLimits::max_compare_and_write`](lunette_scsi::answers::BlockLimits::max_compare_and_write).
+    /// Compares blocks with `expected` and, if they are equal, writes `new` in their place, atomically (COMPARE AND
+    /// WRITE). Both have the same length, at most
+    /// [`BlockLimits::max_compare_and_write`](lunette_scsi::answers::BlockLimits::max_compare_and_write).
     ///
     /// # Errors
     ///
@@ -134,9 +137,9 @@ impl Disk {
         self.done(Request { data_out, repeat: Repeat::IfNotRun, ..self.request(cdb) }).await
     }
 
-    /// Tells which of the blocks have space allocated, as runs of a length and whether they have it, in order from the first block. The
-    /// runs end before the last block if 256 commands did not tell about all. A disk without provisioning has all blocks
-    /// allocated.
+    /// Tells which of the blocks have space allocated, as runs of a length and whether they have it, in order from the
+    /// first block. The runs end before the last block if 256 commands did not tell about all. A disk without
+    /// provisioning has all blocks allocated.
     ///
     /// # Errors
     ///

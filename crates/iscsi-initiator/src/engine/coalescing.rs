@@ -1,16 +1,16 @@
 //! Answer coalescing: the initiator waits for several answers before it looks at any.
 //!
-//! A target that answers one command at a time wakes the initiator for each answer and gets one more command each time, so most of
-//! the CPU time goes into wake-ups and system calls. Such a target has the rest of the commands to work on, so a later look costs
-//! no throughput: the initiator waits until half of the commands are answered. Network cards do the same under the name *interrupt
-//! coalescing*.
+//! A target that answers one command at a time wakes the initiator for each answer and gets one more command each time,
+//! so most of the CPU time goes into wake-ups and system calls. Such a target has the rest of the commands to work on,
+//! so a later look costs no throughput: the initiator waits until half of the commands are answered. Network cards do
+//! the same under the name *interrupt coalescing*.
 //!
-//! A target that works on all commands at once gets the next ones too late that way, and only the clock tells one kind from the
-//! other. So answers are timed in stretches, held or free. Most stretches are of the kind that was faster lately (held, if there is no
-//! difference), and one of [`PERIOD`] is of the other kind.
+//! A target that works on all commands at once gets the next ones too late that way, and only the clock tells one kind
+//! from the other. So answers are timed in stretches, held or free. Most stretches are of the kind that was faster
+//! lately (held, if there is no difference), and one of [`PERIOD`] is of the other kind.
 //!
-//! Only a stream of answers to many commands, each of one PDU, is ever held. Anything else that follows a hold waits for
-//! [`MAX_HOLD`] at most.
+//! Only a stream of answers to many commands, each of one PDU, is ever held. Anything else that follows a hold waits
+//! for [`MAX_HOLD`] at most.
 
 #[cfg(test)]
 mod tests;
@@ -31,14 +31,15 @@ const MIN_COMMANDS: usize = 16;
 /// Fewer answers are not worth the wait.
 const MIN_ANSWERS: u64 = 4;
 
-/// The most bytes to wait for: no more than the system has room for from the beginning (`net.ipv4.tcp_rmem`). Beyond that it
-/// lowers the window of the connection to what is asked for.
+/// The most bytes to wait for: no more than the system has room for from the beginning (`net.ipv4.tcp_rmem`). Beyond
+/// that it lowers the window of the connection to what is asked for.
 const MAX_HELD_BYTES: u64 = 64 << 10;
 
 /// The last PDU may have come in part.
 const MAX_OPEN_PDUS: u64 = 1;
 
-/// Answers that are timed together: many times what is under way, so that it does not matter how many had been asked for before.
+/// Answers that are timed together: many times what is under way, so that it does not matter how many had been asked
+/// for before.
 const STRETCH_ANSWERS: u32 = 256;
 
 /// One of this many stretches is of the slower kind.

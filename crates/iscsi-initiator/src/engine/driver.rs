@@ -205,7 +205,8 @@ impl SessionDriver {
         match escalation {
             Escalation::LogicalUnitReset(lun) => {
                 tracing::warn!(portal = %self.portal, "a task was not aborted in time; resetting its logical unit");
-                // If the request cannot be sent, the next escalation makes a new connection, as if it were not answered.
+                // If the request cannot be sent, the next escalation makes a new connection, as if it were not
+                // answered.
                 active.session.manage_tasks(OWN, TaskManagementFunction::LOGICAL_UNIT_RESET, lun, None);
             }
             Escalation::Reconnect => {
@@ -224,7 +225,8 @@ impl SessionDriver {
         self.requests.fail(unfinished, &Error::Closed);
     }
 
-    /// Sends what can be sent: requests to the protocol, and its output to the sockets. Then schedules the next check of deadlines.
+    /// Sends what can be sent: requests to the protocol, and its output to the sockets. Then schedules the next check
+    /// of deadlines.
     pub(super) fn settle(&mut self, env: &mut Env<'_, '_>) {
         self.replace_connections(env);
         if let Phase::Active(active) = &mut self.phase {

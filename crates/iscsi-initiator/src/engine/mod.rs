@@ -425,7 +425,8 @@ impl Engine {
         }
     }
 
-    /// Looks at answers that were let come for long enough. Those that have come in this batch were not: it is late itself.
+    /// Looks at answers that were let come for long enough. Those that have come in this batch were not: it is late
+    /// itself.
     fn end_holds(&mut self, cx: &mut Context<'_>, now: Time) {
         let Self { held, received, .. } = self;
         for (_, key) in held.extract_if(.., |(until, key)| *until <= now && !received.contains(key)) {
@@ -565,7 +566,8 @@ impl Handler for Engine {
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let held = self.held.iter().map(|(until, _)| *until).chain(self.alarms.iter().map(|(at, _)| *at));
         let sessions = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
-        // Callers may give buffers back while the loop sleeps. The trimmer then waits for the next wake-up of a session.
+        // Callers may give buffers back while the loop sleeps. The trimmer then waits for the next wake-up of a
+        // session.
         sessions.into_iter().chain(self.trimmer.next_timeout(now)).min()
     }
 

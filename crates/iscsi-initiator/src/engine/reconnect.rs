@@ -27,8 +27,8 @@ impl ReconnectPolicy {
         (self.lost_since, self.failures) = (None, 0);
     }
 
-    /// The connection was lost, or could not be made. Gives the pause before the next attempt, or `None` once `limit` has passed since
-    /// the first failure.
+    /// The connection was lost, or could not be made. Gives the pause before the next attempt, or `None` once `limit`
+    /// has passed since the first failure.
     pub(super) fn failed(&mut self, limit: Duration, time2wait: Duration, now: Time) -> Option<Duration> {
         if self.logged_in_at.take().is_some_and(|at| now - at >= PROVEN_AFTER) {
             self.worked();

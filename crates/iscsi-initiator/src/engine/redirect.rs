@@ -22,7 +22,8 @@ impl Redirections {
         self.0.last()
     }
 
-    /// Follows a redirection of the portal `from` to `addresses`, TargetAddress values: gives the first that can be connected to.
+    /// Follows a redirection of the portal `from` to `addresses`, TargetAddress values: gives the first that can be
+    /// connected to.
     pub(super) fn follow(&mut self, from: &Portal, addresses: &[String]) -> Result<Portal, Error> {
         let to = usable(from, addresses)?;
         self.0.push(from.clone());

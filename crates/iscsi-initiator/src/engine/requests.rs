@@ -90,8 +90,9 @@ impl Requests {
         self.entries.is_empty()
     }
 
-    /// Accepts a request, or ends it if it exceeds a limit. It is sent over `session`, unless others are to be sent before, or the
-    /// command window is closed; without a session, requests wait for one. Its time limit is `timeout` if it has none of its own.
+    /// Accepts a request, or ends it if it exceeds a limit. It is sent over `session`, unless others are to be sent
+    /// before, or the command window is closed; without a session, requests wait for one. Its time limit is `timeout`
+    /// if it has none of its own.
     #[inline]
     pub(super) fn accept(
         &mut self,
@@ -248,8 +249,8 @@ impl Requests {
         attention
     }
 
-    /// A command was ended by task management, or lost with its connection, so it may have run. It is sent again, in its old
-    /// position, if it may run twice.
+    /// A command was ended by task management, or lost with its connection, so it may have run. It is sent again, in
+    /// its old position, if it may run twice.
     pub(super) fn lost(&mut self, mut command: Command) {
         let key = Key::from_u64(command.user);
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -339,8 +340,8 @@ impl Requests {
         escalations
     }
 
-    /// Starts aborts of sent requests that are past their deadline. Gives the overdue requests that were not sent, and the next steps
-    /// for aborts without effect.
+    /// Starts aborts of sent requests that are past their deadline. Gives the overdue requests that were not sent, and
+    /// the next steps for aborts without effect.
     fn take_too_long(&mut self, abort_timeout: Duration, now: Time) -> (Vec<Key>, Vec<Escalation>) {
         let mut overdue = Vec::new();
         let mut escalations = Vec::new();

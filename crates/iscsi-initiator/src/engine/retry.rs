@@ -61,14 +61,15 @@ fn becomes_ready(sense: &SenseData) -> bool {
         && matches!(ascq, BECOMING_READY | ASYMMETRIC_ACCESS_TRANSITION)
 }
 
-/// Whether writes that were acknowledged before this unit attention, and not flushed, may be lost: POWER ON, RESET, OR BUS DEVICE
-/// RESET OCCURRED, POWER ON OCCURRED, DEVICE INTERNAL RESET (SPC-6 annex F). Resets by command and the loss of a nexus keep them.
+/// Whether writes that were acknowledged before this unit attention, and not flushed, may be lost: POWER ON, RESET, OR
+/// BUS DEVICE RESET OCCURRED, POWER ON OCCURRED, DEVICE INTERNAL RESET (SPC-6 annex F). Resets by command and the loss
+/// of a nexus keep them.
 pub(crate) fn may_lose_cache(sense: &SenseData) -> bool {
     matches!(sense.code, AdditionalSense { asc: 0x29, ascq: 0x00 | 0x01 | 0x04 })
 }
 
-/// The delay that the target asks for (SAM-5 5.3.2): units of 100 ms in the lower 14 bits of the status qualifier. The highest
-/// values are not times.
+/// The delay that the target asks for (SAM-5 5.3.2): units of 100 ms in the lower 14 bits of the status qualifier. The
+/// highest values are not times.
 fn retry_delay(qualifier: u16) -> Duration {
     const UNIT: Duration = Duration::from_millis(100);
     const LONGEST: u16 = 0x3fef;

@@ -35,7 +35,8 @@ impl Identity {
         (!designations.is_empty() || serial.is_some()).then_some(Self { designations, serial })
     }
 
-    /// Whether both are one unit. Some units with designators give each port a serial number of its own, so that counts only without any.
+    /// Whether both are one unit. Some units with designators give each port a serial number of its own, so that counts
+    /// only without any.
     pub(super) fn is_same_unit(&self, other: &Self) -> bool {
         self.designations == other.designations && (!self.designations.is_empty() || self.serial == other.serial)
     }
@@ -58,7 +59,8 @@ pub(super) struct Checked {
     pub(super) management: Option<Management>,
 }
 
-/// Asks for the identity of the unit and for the access state of the port, and takes the unit attentions of the new nexus.
+/// Asks for the identity of the unit and for the access state of the port, and takes the unit attentions of the new
+/// nexus.
 pub(super) async fn check(session: &Session, lun: Lun) -> Result<Checked, Error> {
     let page = |code| Asked::send(session, lun, requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into());
     let inquiry = Asked::send(session, lun, requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into())?;

@@ -1,11 +1,12 @@
 //! The order of writes over several paths.
 //!
-//! A write *claims* its blocks from before it is sent until it can no longer run: until it has ended, and no copy of it is under way
-//! over a path that was lost. A write whose blocks are claimed waits, in the order of submission. So blocks are never overwritten by
-//! an older write, however often that was sent.
+//! A write *claims* its blocks from before it is sent until it can no longer run: until it has ended, and no copy of it
+//! is under way over a path that was lost. A write whose blocks are claimed waits, in the order of submission. So
+//! blocks are never overwritten by an older write, however often that was sent.
 //!
-//! The blocks are cut into segments wherever a write begins or ends, and the writes of a segment stand in its line. A write has its claim when
-//! it is the first in all of its lines. So a write costs as much as it has segments, however many others wait.
+//! The blocks are cut into segments wherever a write begins or ends, and the writes of a segment stand in its line. A
+//! write has its claim when it is the first in all of its lines. So a write costs as much as it has segments, however
+//! many others wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -74,8 +75,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Claims blocks for a request, which is younger than all before it. False when it has to wait; [`next_free`](Self::next_free) then tells
-    /// its turn.
+    /// Claims blocks for a request, which is younger than all before it. False when it has to wait;
+    /// [`next_free`](Self::next_free) then tells its turn.
     pub(super) fn claim(&mut self, order: Order, key: Key, blocks: &Range<u64>) -> bool {
         if blocks.is_empty() {
             return true;

@@ -177,8 +177,8 @@ impl Multipath {
         }
     }
 
-    /// Sends a command over each path that is there, one after the other, up to the first that refuses it. A path that is lost meanwhile gets its
-    /// registration when it is made again.
+    /// Sends a command over each path that is there, one after the other, up to the first that refuses it. A path that
+    /// is lost meanwhile gets its registration when it is made again.
     async fn on_each_path(&self, mut request: Request) -> Outcome {
         let timeout = request.timeout.unwrap_or(self.options.request_timeout);
         let (data_out, leaves) = (request.data_out.clone(), registration::registration(&request));
@@ -410,7 +410,8 @@ impl Multipath {
         }
     }
 
-    /// The options of a login that only reinstates the nexus of a path. A power-on that it hears of is not told to that nexus again.
+    /// The options of a login that only reinstates the nexus of a path. A power-on that it hears of is not told to that
+    /// nexus again.
     fn reinstating_options(&self, path: usize) -> Options {
         let (me, lun) = (Weak::clone(&self.me), self.lun);
         let listen: Listener = Arc::new(move |event: &SessionEvent| {
@@ -425,8 +426,9 @@ impl Multipath {
         Options { listener: Some(listen), ..self.path_options(path, 0) }
     }
 
-    /// Checks that a login through `portal` has reinstated the nexus of a path: it is the same target port, and the same disk behind it. A
-    /// redirection may have led elsewhere, and portal groups of different gateways may have the same tag.
+    /// Checks that a login through `portal` has reinstated the nexus of a path: it is the same target port, and the
+    /// same disk behind it. A redirection may have led elsewhere, and portal groups of different gateways may have the
+    /// same tag.
     fn check_nexus(&self, path: usize, portal: &Portal, reinstated: &Checked) -> Result<(), Error> {
         let state = self.lock();
         let (lost, found) = (state.machine.found(path), reinstated.found);
@@ -473,7 +475,8 @@ impl Multipath {
         }
     }
 
-    /// The alarm that was set for this time has rung. The event loop's clock stands still within a batch, so that may be a little early.
+    /// The alarm that was set for this time has rung. The event loop's clock stands still within a batch, so that may
+    /// be a little early.
     fn rung(&self, alarm: Time) {
         let mut state = self.lock();
         state.alarm.take_if(|next| *next == alarm);

@@ -1,7 +1,7 @@
 //! Persistent reservations over several paths.
 //!
-//! A registration belongs to an I_T nexus (SPC-6 5.14.7), and each path is one. So what registers or releases goes over each path that is
-//! there, and a path that is made later is registered before it carries anything.
+//! A registration belongs to an I_T nexus (SPC-6 5.14.7), and each path is one. So what registers or releases goes over
+//! each path that is there, and a path that is made later is registered before it carries anything.
 
 use lunette_scsi::{Lun, OpCode};
 
@@ -52,8 +52,8 @@ pub(super) fn registration(request: &Request) -> Option<Registration> {
 }
 
 impl Registration {
-    /// Registers the nexus of a path that was made again, unless the disk knows the key of none of our nexuses any more: another initiator has
-    /// shut us out, and that must stay so.
+    /// Registers the nexus of a path that was made again, unless the disk knows the key of none of our nexuses any
+    /// more: another initiator has shut us out, and that must stay so.
     pub(super) async fn restore(self, session: &Session, lun: Lun) -> Result<(), Error> {
         if self.key == [0; 8] {
             return Ok(());

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use super::{UrlError, decode, wrong};
 
 /// Where the keys of an encrypted disk are, and what opens them: the parameters `keys`, `passphrase_file`,
-/// `passphrase_credential` and `tls`. None of them is a secret itself. And `anchor`, by which the disk is checked for what was rolled back.
+/// `passphrase_credential` and `tls`. None of them is a secret itself. And `anchor`, by which the disk is checked for
+/// what was rolled back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyParameters {
     /// The key file: `file:PATH`, or `kmip://HOST[:PORT]/NAME`.
@@ -60,11 +61,13 @@ impl KeyParameters {
         Self::of(values)?.ok_or_else(|| UrlError("the parameter keys is missing".into()))
     }
 
-    /// Splits the name of a disk that is no URL, such as `disk.img?keys=file:disk.keys`, into the disk and the query that [`parse`](Self::parse)
-    /// reads. `None` when no parameter of keys follows a question mark: the question marks then belong to the name.
+    /// Splits the name of a disk that is no URL, such as `disk.img?keys=file:disk.keys`, into the disk and the query
+    /// that [`parse`](Self::parse) reads. `None` when no parameter of keys follows a question mark: the question marks
+    /// then belong to the name.
     ///
-    /// A misspelt parameter (`passphrase-file`, `Keys`) makes it a query too, as does an unknown one beside one that is known. [`parse`](Self::parse)
-    /// refuses both; as part of a name, either would lead to plain text in a file of that name.
+    /// A misspelt parameter (`passphrase-file`, `Keys`) makes it a query too, as does an unknown one beside one that is
+    /// known. [`parse`](Self::parse) refuses both; as part of a name, either would lead to plain text in a file of that
+    /// name.
     pub fn split(name: &str) -> Option<(&str, &str)> {
         let is_query = |query: &str| {
             let names = query.split('&').filter_map(|parameter| parameter.split('=').next());

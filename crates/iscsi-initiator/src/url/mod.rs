@@ -1,11 +1,11 @@
 //! iSCSI URLs: the portal, target and logical unit, the credentials, and the parameters of the session.
 //!
-//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`; `ecl://` for the Effective Cross Layer, and below IP
-//! `ecl+eth://[USER[%PASSWORD]@]INTERFACE/MAC[/TARGET[/LUN]][?PARAMETER=VALUE&…]`.
+//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`; `ecl://` for the Effective Cross Layer,
+//! and below IP `ecl+eth://[USER[%PASSWORD]@]INTERFACE/MAC[/TARGET[/LUN]][?PARAMETER=VALUE&…]`.
 //!
 //! The form is libiscsi's, with more parameters: every key of RFC 7143 that is negotiated, in lower snake case
-//! ([`parameters`]), files for secrets, and where the keys of an encrypted disk are ([`keys`]). [`Url::parse`] is pure; [`Url::chap`] fetches
-//! the secrets.
+//! ([`parameters`]), files for secrets, and where the keys of an encrypted disk are ([`keys`]). [`Url::parse`] is pure;
+//! [`Url::chap`] fetches the secrets.
 
 mod keys;
 mod parameters;
@@ -64,7 +64,8 @@ pub struct Url {
     pub tcp: TcpOptions,
     /// The iSCSI name to log in with, if the URL gives one.
     pub initiator_name: Option<String>,
-    /// Where the keys are, if the disk is encrypted. With keys, [`connect`](Self::connect) refuses, because what it gives would be ciphertext.
+    /// Where the keys are, if the disk is encrypted. With keys, [`connect`](Self::connect) refuses, because what it
+    /// gives would be ciphertext.
     pub keys: Option<KeyParameters>,
     login: Login,
 }
@@ -247,7 +248,8 @@ impl Url {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] if the URL names no target, [`keys`](Self::keys) or [`paths`](Self::paths), and those of [`Session::connect`].
+    /// [`Error::Url`] if the URL names no target, [`keys`](Self::keys) or [`paths`](Self::paths), and those of
+    /// [`Session::connect`].
     pub async fn connect(&self, initiator: &Initiator, options: Options) -> Result<Session, Error> {
         if self.paths.is_some() {
             return Err(
@@ -350,8 +352,8 @@ const NO_ISER: &str = "iSER (RDMA) is not supported; leave it out to use TCP";
 
 /// `USER`, or `USER%PASSWORD` as libiscsi has it. In both, `%XX` stands for a byte.
 ///
-/// The first percent sign that does not stand for a byte begins the password. When all could stand for one, it is the first of all, as libiscsi
-/// reads it; but with `has_secret` the secret is elsewhere, and there is no password.
+/// The first percent sign that does not stand for a byte begins the password. When all could stand for one, it is the
+/// first of all, as libiscsi reads it; but with `has_secret` the secret is elsewhere, and there is no password.
 fn user_of(text: &str, has_secret: bool) -> Result<(String, Option<Secret>), UrlError> {
     let is_byte =
         |at: usize| text.as_bytes().get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
@@ -429,8 +431,8 @@ fn host_of<'a>(text: &str, path: &'a str) -> Result<(Portal, &'a str), UrlError>
     Ok((Portal { host, port }, path))
 }
 
-/// An IPv6 address as the system takes it: behind its percent sign a zone, which stands behind `%25` in a URL (RFC 6874), and which people write
-/// behind `%`.
+/// An IPv6 address as the system takes it: behind its percent sign a zone, which stands behind `%25` in a URL (RFC
+/// 6874), and which people write behind `%`.
 fn with_plain_zone(host: &str) -> Result<String, UrlError> {
     match host.split_once('%') {
         Some((address, zone)) => {

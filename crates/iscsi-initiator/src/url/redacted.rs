@@ -1,7 +1,7 @@
 //! Texts without the passwords of the URLs in them.
 //!
-//! What is shown is decided by the text alone, so that URLs with mistakes, which are named in messages, are covered too: what may be a part of a
-//! password counts as one.
+//! What is shown is decided by the text alone, so that URLs with mistakes, which are named in messages, are covered
+//! too: what may be a part of a password counts as one.
 
 use std::borrow::Cow;
 
@@ -22,8 +22,8 @@ const SCHEMES: [&str; 4] = ["iscsi:", "ecl:", "ecl+eth:", "iser:"];
 /// The beginnings of a user's key in such a name, as QEMU writes it. Here it is a mistake.
 const RBD_KEYS: [&str; 3] = [":key=", "?key=", "&key="];
 
-/// `text` with [`REDACTED`] in the place of each password of the URLs in it: behind `USER%`, and in `target_password`. Also the keys in names of
-/// images in Ceph (`key=`), which do not belong there. All else stays as it is.
+/// `text` with [`REDACTED`] in the place of each password of the URLs in it: behind `USER%`, and in `target_password`.
+/// Also the keys in names of images in Ceph (`key=`), which do not belong there. All else stays as it is.
 ///
 /// A URL ends with its quotation mark, or where there is none with a space.
 pub fn redacted(text: &str) -> Cow<'_, str> {
@@ -50,7 +50,8 @@ pub fn redacted_url(text: &str) -> String {
     before.to_owned() + &of_url(url)
 }
 
-/// Where the next URL begins, or a text that is meant to be one: `iscsi:u%p@h` and `iscsi//u%p@h` are mistakes, but show a password too.
+/// Where the next URL begins, or a text that is meant to be one: `iscsi:u%p@h` and `iscsi//u%p@h` are mistakes, but
+/// show a password too.
 fn next_url(text: &str) -> Option<usize> {
     let is_scheme = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == ':';
     let before_slashes = text.find("//").map(|at| text[..at].trim_end_matches(is_scheme).len());

@@ -14,12 +14,14 @@ const BLOCKS: usize = 16;
 fn counted(digests: bool) -> (Traffic, Traffic) {
     let (target, initiator) = (Target::new(), event_loop());
     let mut options = options();
-    // With its data in the command, the target would store the write out of the bytes that it received, behind their digest.
+    // With its data in the command, the target would store the write out of the bytes that it received, behind their
+    // digest.
     options.offer.immediate_data = false;
     options.offer.data_digest = Choices(if digests { 0b10 } else { 0b01 });
     let session = wait(Session::connect(&initiator, &portal(target.address), TARGET, options)).unwrap();
     let disk = wait(Disk::open(session, Lun::ZERO)).unwrap();
-    // The initiator tells the caller before it counts, so what opening the disk has copied counts when one answer more is there.
+    // The initiator tells the caller before it counts, so what opening the disk has copied counts when one answer more
+    // is there.
     wait(disk.flush()).unwrap();
     let before = (initiator.traffic(), target.monitor.read().traffic);
     let data = blocks(BLOCKS, 3);

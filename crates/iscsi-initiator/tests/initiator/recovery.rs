@@ -1,4 +1,5 @@
-//! Recovery level 2: lost connections cost no command. Nothing else could save these loads: a session that is lost stays lost.
+//! Recovery level 2: lost connections cost no command. Nothing else could save these loads: a session that is lost
+//! stays lost.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Announcements of aborts: connections learn that their tasks were ended by a function that came another way (RFC 7143 sections 4.2.3.4
-//! and 4.2.3.5).
+//! Announcements of aborts: connections learn that their tasks were ended by a function that came another way (RFC 7143
+//! sections 4.2.3.4 and 4.2.3.5).
 
 use lunette_pdu::{LunField, SerialNumber};
 use lunette_reactor::ConnectionId;

@@ -1,4 +1,5 @@
-//! Tasks and their connections: commands become tasks, and the effects of tasks are applied to connections, barriers and cores.
+//! Tasks and their connections: commands become tasks, and the effects of tasks are applied to connections, barriers
+//! and cores.
 
 use std::sync::Arc;
 
@@ -96,8 +97,8 @@ impl Core {
         self.apply_effect(key, effect);
     }
 
-    /// Takes the completions that are there. Those that come of them, when a store answers at once, are left for the next call:
-    /// one command may be thousands of requests to its store. Tells whether there were any.
+    /// Takes the completions that are there. Those that come of them, when a store answers at once, are left for the
+    /// next call: one command may be thousands of requests to its store. Tells whether there were any.
     pub(super) fn take_completions(&mut self) -> bool {
         let mut outcomes = self.tasks.take_outcomes();
         let any = !outcomes.is_empty();
@@ -138,8 +139,8 @@ impl Core {
         }
     }
 
-    /// Lets connections give back what they keep to be able to send it again (ErrorRecoveryLevel 1 and above), while tasks wait for
-    /// buffers.
+    /// Lets connections give back what they keep to be able to send it again (ErrorRecoveryLevel 1 and above), while
+    /// tasks wait for buffers.
     pub(super) fn make_room(&mut self, now: Time) {
         if !self.buffers.has_waiting() {
             return;
@@ -155,8 +156,8 @@ impl Core {
         }
     }
 
-    /// A task that is held does not take its data, which may stand in the stream before the data of a task that it waits for.
-    /// That would be waiting for ever: it is told to retry.
+    /// A task that is held does not take its data, which may stand in the stream before the data of a task that it
+    /// waits for. That would be waiting for ever: it is told to retry.
     pub(super) fn give_up_stalled(&mut self) {
         for key in self.tasks.held() {
             if self.holds_up_its_data(key) {
@@ -165,8 +166,8 @@ impl Core {
         }
     }
 
-    /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data stands
-    /// before it in the stream. Waiting for their end would be waiting for ever.
+    /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data
+    /// stands before it in the stream. Waiting for their end would be waiting for ever.
     fn holds_up_its_data(&self, key: TaskKey) -> bool {
         let Some((id, tag)) = self.tasks.get(key).map(RunningTask::address) else { return false };
         self.connections.protocol(id).is_some_and(|protocol| protocol.stopped_by() == Some(tag))

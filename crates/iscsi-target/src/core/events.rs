@@ -86,8 +86,8 @@ impl Core {
         cx.close_after_send(id);
     }
 
-    /// The initiator may have ended the connection, or asks again, because it has found a digest wrong that the device has told. (At recovery
-    /// level 0 it says no more than that.)
+    /// The initiator may have ended the connection, or asks again, because it has found a digest wrong that the device
+    /// has told. (At recovery level 0 it says no more than that.)
     pub(super) fn doubt_digests(&self, id: ConnectionId) {
         if let Some(conn) = self.connections.get(id)
             && let (Some(device), Some(_)) = (&conn.device, &conn.nexus)
@@ -109,7 +109,8 @@ impl Core {
         self.due_resets.extend(conn.target_reset.take());
     }
 
-    /// Closes a connection at once, with what it still has to send: another one takes its place, or the target is reset.
+    /// Closes a connection at once, with what it still has to send: another one takes its place, or the target is
+    /// reset.
     pub(super) fn close_now(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         self.doubt_digests(id);
         self.end_session_part(id);

@@ -72,7 +72,8 @@ impl Handler for Core {
     }
 
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
-        // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
+        // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each
+        // batch.
         if self.unsettled
             || self.connections.are_touched()
             || self.tasks.background_is_due()

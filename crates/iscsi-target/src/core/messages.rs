@@ -97,7 +97,8 @@ impl Core {
         }
     }
 
-    /// Has all cores end what a login waits for. This one, too, may have got the connection before it has heard of the end of others.
+    /// Has all cores end what a login waits for. This one, too, may have got the connection before it has heard of the
+    /// end of others.
     pub(super) fn abort_lost(&mut self, barrier: BarrierKey, scope: &AbortScope) {
         for core in self.mesh.all() {
             self.barriers.one_more(barrier);
@@ -127,8 +128,8 @@ impl Core {
         self.barriers.close(barrier);
     }
 
-    /// A reset on another core ends tasks here. An initiator that already consumed the reset's unit attention gets a second one: tasks
-    /// sent since then were aborted too.
+    /// A reset on another core ends tasks here. An initiator that already consumed the reset's unit attention gets a
+    /// second one: tasks sent since then were aborted too.
     fn raise_again(&mut self, keys: &[TaskKey]) {
         let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         for task in tasks {

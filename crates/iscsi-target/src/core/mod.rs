@@ -1,7 +1,8 @@
 //! One core's share of the target: its connections, tasks and timers, driven by a reactor.
 //!
-//! [`Core`] is composed of owners, each in a folder of its own, which know nothing of it and import each other in one direction:
-//! [`buffers`], [`tasks`], [`lifecycle`], [`mesh`], [`connections`]. The files beside this one say what happens between them.
+//! [`Core`] is composed of owners, each in a folder of its own, which know nothing of it and import each other in one
+//! direction: [`buffers`], [`tasks`], [`lifecycle`], [`mesh`], [`connections`]. The files beside this one say what
+//! happens between them.
 
 mod admission;
 mod affected;
@@ -228,8 +229,8 @@ impl Core {
         }
     }
 
-    /// Ends the connections whose work does not come to an end, so that the others are served: those that the last round looked
-    /// at.
+    /// Ends the connections whose work does not come to an end, so that the others are served: those that the last
+    /// round looked at.
     fn end_runaways(&mut self, cx: &mut Context<'_>, suspects: Vec<ConnectionId>) {
         self.unsettled = true;
         for id in suspects {

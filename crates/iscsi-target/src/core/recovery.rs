@@ -1,8 +1,8 @@
 //! Connections that are lost while their tasks live on, and the tasks that other connections of the session take over
 //! (ErrorRecoveryLevel 2, RFC 7143 sections 7.1.4.3 and 7.2.2).
 //!
-//! A suspended connection has no socket any more. It stays in the table until its tasks are taken over or its time is over,
-//! and keeps the session and the nexus alive.
+//! A suspended connection has no socket any more. It stays in the table until its tasks are taken over or its time is
+//! over, and keeps the session and the nexus alive.
 
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::{CloseReason, TaskTag};
@@ -52,8 +52,8 @@ impl Core {
         self.touch(id);
     }
 
-    /// The tasks of a connection end without an answer while the session goes on. The initiator is told by unit attention (RFC
-    /// 7143 section 11.14.5).
+    /// The tasks of a connection end without an answer while the session goes on. The initiator is told by unit
+    /// attention (RFC 7143 section 11.14.5).
     pub(super) fn terminate_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
         if let Some(conn) = self.connections.get(id)
             && let (Some(device), Some(nexus), Some(_)) = (&conn.device, &conn.nexus, &conn.session)
@@ -65,8 +65,9 @@ impl Core {
         self.abandon_tasks(id, barrier);
     }
 
-    /// Ends what waits beyond the bounds, the longest waiting first. A connection that has failed, and whose last PDUs are still on
-    /// their way, does not count before its socket is gone, in five seconds at most: until then it has the share of a live one.
+    /// Ends what waits beyond the bounds, the longest waiting first. A connection that has failed, and whose last PDUs
+    /// are still on their way, does not count before its socket is gone, in five seconds at most: until then it has the
+    /// share of a live one.
     pub(super) fn bound_suspended(&mut self, cx: &mut Context<'_>) {
         let most_bytes = self.buffers.budget_bytes() / SUSPENDED_BUFFER_SHARE;
         let too_old = |core: &Self| {

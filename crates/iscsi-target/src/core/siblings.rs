@@ -17,14 +17,14 @@ impl Core {
         self.connections.session(conn.key?)
     }
 
-    /// The nexus that a login joins: that of any connection of its session which is still here, also of one that this login replaces.
-    /// A new session has a new one.
+    /// The nexus that a login joins: that of any connection of its session which is still here, also of one that this
+    /// login replaces. A new session has a new one.
     pub(super) fn joined_nexus(&self, request: &AdmitRequest, session: SessionKey) -> Option<Arc<Nexus>> {
         if request.tsih == Tsih::NEW { None } else { self.connections.nexus_of(session) }
     }
 
-    /// The initiator logs out of a connection of its session, this one or another one. It is told when no store works for the
-    /// connection's tasks any more: it may send them again on another one.
+    /// The initiator logs out of a connection of its session, this one or another one. It is told when no store works
+    /// for the connection's tasks any more: it may send them again on another one.
     pub(super) fn log_out(
         &mut self,
         cx: &mut Context<'_>,
@@ -43,8 +43,8 @@ impl Core {
 
     // Buffers.
 
-    /// Whether commands of other connections may wait for those of this one, which is not read from, and keep the data of
-    /// tasks from being read.
+    /// Whether commands of other connections may wait for those of this one, which is not read from, and keep the data
+    /// of tasks from being read.
     pub(super) fn keeps_siblings_waiting(&self, id: ConnectionId) -> bool {
         self.session_of(id)
             .is_some_and(|session| session.connections().any(|other| other != id && self.keeps_data_waiting(other)))

@@ -55,7 +55,8 @@ impl Core {
             Function::ABORT_TASK => Vec::new(),
             _ => self.affected_by(&covered, Some(id), request.before),
         };
-        // An initiator that is told that a task has ended may repeat its work, so the announcement waits for the stores as the answer does.
+        // An initiator that is told that a task has ended may repeat its work, so the announcement waits for the stores
+        // as the answer does.
         let announcement = self.barriers.open(OnQuiesced::TellAffected { issuing: Some(id), affected });
         let barrier =
             self.barriers.open(OnQuiesced::TaskManagement { connection: id, device: Arc::clone(&device), ticket });

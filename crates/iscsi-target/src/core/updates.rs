@@ -85,7 +85,8 @@ impl Core {
         }
     }
 
-    /// Tells the initiators of these nexuses that they see other logical units than before, or may not write to them any more.
+    /// Tells the initiators of these nexuses that they see other logical units than before, or may not write to them
+    /// any more.
     fn announce_lun_map(&mut self, remapped: &[NexusId]) {
         let sense = SenseData::unit_attention(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         let sense = sense.encode(SenseFormat::Fixed).to_vec();
@@ -114,8 +115,8 @@ impl Core {
 
     // What is removed.
 
-    /// A target is gone when its last session is, a unit when its last command is. Those that wait for their initiator end
-    /// now.
+    /// A target is gone when its last session is, a unit when its last command is. Those that wait for their initiator
+    /// end now.
     fn remove_served(&mut self, removed: Removed) {
         if let Removed::Unit(unit) = &removed {
             for key in self.tasks.tasks_where(|task| task.uses(unit) && task.waits_for_initiator()) {
@@ -167,7 +168,8 @@ impl Conn {
         self.device.as_ref().is_some_and(|own| Arc::ptr_eq(own, device))
     }
 
-    /// Whether its target is still served here and admits it. A connection without a session is checked when it logs in.
+    /// Whether its target is still served here and admits it. A connection without a session is checked when it logs
+    /// in.
     pub(super) fn may_stay(&self, directory: &Directory, devices: &[Arc<TargetDevice>]) -> bool {
         let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return true };
         devices.iter().any(|device| self.is_of(device))

@@ -1,10 +1,12 @@
 //! Bounds on what one turn of the event loop does: a counter, no clock.
 //!
-//! A turn settles in rounds, because what one connection does may let others go on. A round that moves something (a completion of
-//! a store, an event of a connection) is work, and after many of them the turn yields to the other sockets. Rounds that move
-//! nothing and still ask for another one are a fault of this program that some peer has found.
+//! A turn settles in rounds, because what one connection does may let others go on. A round that moves something (a
+//! completion of a store, an event of a connection) is work, and after many of them the turn yields to the other
+//! sockets. Rounds that move nothing and still ask for another one are a fault of this program that some peer has
+//! found.
 
-/// Rounds of one turn. The rest is for the next turn, after all sockets had theirs. A command that is answered at once takes two.
+/// Rounds of one turn. The rest is for the next turn, after all sockets had theirs. A command that is answered at once
+/// takes two.
 pub(super) const MAX_ROUNDS: u32 = 256;
 
 /// Rounds in a row that may move nothing. Honest work was never seen to need more than a handful.

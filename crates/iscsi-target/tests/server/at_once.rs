@@ -1,7 +1,9 @@
-//! Commands that are answered while they are read, beside the same commands as tasks: one stream of bytes, two targets, the same answers.
+//! Commands that are answered while they are read, beside the same commands as tasks: one stream of bytes, two targets,
+//! the same answers.
 //!
-//! The targets differ in their store alone: one answers within the call. ExpCmdSN, MaxCmdSN and StatSN depend on what a target has seen and said before,
-//! which the two do in different orders; all other bytes of all answers have to be the same, and so have the disks.
+//! The targets differ in their store alone: one answers within the call. ExpCmdSN, MaxCmdSN and StatSN depend on what a
+//! target has seen and said before, which the two do in different orders; all other bytes of all answers have to be the
+//! same, and so have the disks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -181,7 +183,8 @@ impl Side {
         Self { initiator, format, immediate_data }
     }
 
-    /// Sends a batch in pieces of these lengths, the last one as often as it takes, and waits for the end of all its commands.
+    /// Sends a batch in pieces of these lengths, the last one as often as it takes, and waits for the end of all its
+    /// commands.
     fn exchange(&mut self, batch: &[Request], pieces: &[usize], seed: u8) -> Answers {
         let (mut bytes, mut data) = (Vec::new(), BTreeMap::new());
         for (part, request) in batch.iter().enumerate() {

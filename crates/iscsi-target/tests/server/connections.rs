@@ -33,7 +33,8 @@ fn connections_share_a_nexus_and_are_told_apart() {
 fn commands_run_in_the_order_of_their_numbers() {
     let target = Target::over(vec![memory()]);
     let (mut a, mut b) = pair(&target);
-    // B brings the second, third and fifth command; the third with immediate data, so that the fifth waits in the stream.
+    // B brings the second, third and fifth command; the third with immediate data, so that the fifth waits in the
+    // stream.
     let first = a.cmd_sn;
     b.cmd_sn = first.next();
     let read = b.start_read(0, 0, 8);

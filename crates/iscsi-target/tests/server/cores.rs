@@ -370,8 +370,8 @@ fn a_stop_that_a_store_of_another_core_holds_up_ends_all_the_same() {
     delay.release();
 }
 
-/// A connection is lost while its core is busy, and its initiator comes again by another port, whose session is to live on the core
-/// `home`.
+/// A connection is lost while its core is busy, and its initiator comes again by another port, whose session is to live
+/// on the core `home`.
 fn a_login_waits_for_what_a_busy_core_has_not_heard(home: usize) {
     let (delay, (busy, is_busy, go_on)) = (Arc::new(Delay::new(memory())), Faulty::new());
     let target = on_cores(2, vec![delay.clone(), Arc::new(busy)]);

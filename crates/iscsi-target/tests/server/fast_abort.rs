@@ -1,5 +1,5 @@
-//! Multi-task aborts: the data that is still under way, the news for others, and response fences (RFC 7143 sections 4.2.2.3 and
-//! 4.2.3.3 to 4.2.3.5).
+//! Multi-task aborts: the data that is still under way, the news for others, and response fences (RFC 7143 sections
+//! 4.2.2.3 and 4.2.3.3 to 4.2.3.5).
 
 use lunette_pdu::{AsyncEvent, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 

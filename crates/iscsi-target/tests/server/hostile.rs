@@ -1,5 +1,5 @@
-//! Initiators that hold what others need. Each test abuses one thing that a peer can hold (docs/limits.md) and shows that others
-//! are served meanwhile.
+//! Initiators that hold what others need. Each test abuses one thing that a peer can hold (docs/limits.md) and shows
+//! that others are served meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,8 @@ fn what_an_initiator_that_does_not_read_holds_is_taken_back() {
     target.wait_until("their return", |now| now.buffer_bytes == 0 && now.sessions == 0);
 }
 
-/// Sessions of one initiator that want as many buffers as they can have: long writes without data, or long reads that are not taken.
+/// Sessions of one initiator that want as many buffers as they can have: long writes without data, or long reads that
+/// are not taken.
 fn hoard(target: &Target, sessions: u16) -> Vec<Initiator> {
     let session = |isid| {
         let mut hoarder = Initiator::attach(target, Port { isid, ..Port::A });

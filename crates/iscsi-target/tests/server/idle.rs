@@ -7,7 +7,8 @@ use lunette_store::filters::Delay;
 
 use crate::common::{Initiator, LIMIT, Port, Target, blocks, memory};
 
-/// Waits until the target makes no turn while another one answers a thousand commands: how long that is, the machine says.
+/// Waits until the target makes no turn while another one answers a thousand commands: how long that is, the machine
+/// says.
 fn comes_to_rest(target: &Target, elsewhere: &mut Initiator) {
     let give_up = Instant::now() + LIMIT;
     loop {

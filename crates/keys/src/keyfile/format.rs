@@ -1,8 +1,8 @@
 //! The format of key files, version 1: strict JSON with an authentication code at its end.
 //!
-//! `docs/keys.md` describes it field by field. JSON, because a key file outlives programs: every language reads it, and people can see
-//! what they have. Its looseness does no harm, because the code authenticates bytes and not values: all bytes before
-//! [`MAC_MEMBER`], and what follows is exactly the code.
+//! `docs/keys.md` describes it field by field. JSON, because a key file outlives programs: every language reads it, and
+//! people can see what they have. Its looseness does no harm, because the code authenticates bytes and not values: all
+//! bytes before [`MAC_MEMBER`], and what follows is exactly the code.
 
 use std::collections::HashSet;
 

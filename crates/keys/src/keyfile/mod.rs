@@ -1,12 +1,13 @@
 //! Key files: the keys of one volume, and the holders that may have them.
 //!
-//! A key file lists *epochs* and *holders*. Each epoch has a data key, which encrypts what is written while the epoch is the last one.
-//! The data keys are wrapped by the volume key, and the volume key is wrapped once for each holder, so holders come and go
-//! without a change of the data keys. `docs/keys.md` is the specification of the format.
+//! A key file lists *epochs* and *holders*. Each epoch has a data key, which encrypts what is written while the epoch
+//! is the last one. The data keys are wrapped by the volume key, and the volume key is wrapped once for each holder, so
+//! holders come and go without a change of the data keys. `docs/keys.md` is the specification of the format.
 //!
-//! The file is authenticated as a whole (HMAC-SHA256 by a key that is made from the volume key): an epoch or a holder that is removed,
-//! added, reordered or taken from another volume's file is refused when the file is unlocked. An old copy of the whole file is valid
-//! for ever, as it is with LUKS headers: `generation` tells which of two files is the newer one.
+//! The file is authenticated as a whole (HMAC-SHA256 by a key that is made from the volume key): an epoch or a holder
+//! that is removed, added, reordered or taken from another volume's file is refused when the file is unlocked. An old
+//! copy of the whole file is valid for ever, as it is with LUKS headers: `generation` tells which of two files is the
+//! newer one.
 //!
 //! ```
 //! use lunette_keys::keyfile::{Cipher, KeyFile, NewHolder, Secret, Unlocked};
@@ -115,7 +116,8 @@ impl KeyFile {
         epochs(&self.document)
     }
 
-    /// Unwraps the keys, and authenticates the file. A passphrase is tried for each holder that has one, at the cost that the file says.
+    /// Unwraps the keys, and authenticates the file. A passphrase is tried for each holder that has one, at the cost
+    /// that the file says.
     ///
     /// # Errors
     ///

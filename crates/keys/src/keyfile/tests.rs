@@ -20,7 +20,8 @@ fn volume() -> (Unlocked, Passphrase) {
     (Unlocked::create("alice", by_passphrase(&alices), Cipher::Aegis256, 1000).unwrap(), alices)
 }
 
-/// A holder with a key of a server opens at once, which passphrases do not: the way of tests that open a file a thousand times.
+/// A holder with a key of a server opens at once, which passphrases do not: the way of tests that open a file a
+/// thousand times.
 fn quick_volume(epochs: u32) -> (Unlocked, Key) {
     let key = Key::random();
     let holder = NewHolder::Kmip { server: "keys.example:5696", object: "object-1", key: &key };

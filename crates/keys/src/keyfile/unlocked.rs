@@ -141,8 +141,8 @@ impl Unlocked {
         Ok(())
     }
 
-    /// Draws another volume key and wraps all data keys with it, for one holder. All others are removed, because their secrets
-    /// are not here; they can be granted again.
+    /// Draws another volume key and wraps all data keys with it, for one holder. All others are removed, because their
+    /// secrets are not here; they can be granted again.
     ///
     /// # Errors
     ///

@@ -69,8 +69,8 @@ pub struct BatchItem {
     pub payload: Item,
 }
 
-/// Fields of a header that change nothing here: requests are always carried out in their order, the certificate says who the client
-/// is, its clock does not matter, it may attest or not, and correlation values are for logs of theirs.
+/// Fields of a header that change nothing here: requests are always carried out in their order, the certificate says
+/// who the client is, its clock does not matter, it may attest or not, and correlation values are for logs of theirs.
 const PASSED_OVER: [Tag; 5] = [
     Tag::BATCH_ORDER_OPTION,
     Tag::AUTHENTICATION,

@@ -1,8 +1,9 @@
 //! The messages of KMIP 1.0 to 1.4, for both sides, without I/O.
 //!
-//! A [`RequestMessage`] carries one [`Request`] or more, a [`ResponseMessage`] an answer to each. What is read is checked as far as one message
-//! alone allows; the rules of objects are those of [`crate::server::Engine`]. A field that is not supported is refused by its name,
-//! because to overlook it could change what a request means. `docs/keys.md` lists operations and fields.
+//! A [`RequestMessage`] carries one [`Request`] or more, a [`ResponseMessage`] an answer to each. What is read is
+//! checked as far as one message alone allows; the rules of objects are those of [`crate::server::Engine`]. A field
+//! that is not supported is refused by its name, because to overlook it could change what a request means.
+//! `docs/keys.md` lists operations and fields.
 
 mod attribute;
 mod enums;

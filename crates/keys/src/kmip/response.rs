@@ -68,8 +68,8 @@ impl Response {
         Item::structure(Tag::RESPONSE_PAYLOAD, fields)
     }
 
-    /// Reads the payload of the answer to an operation. Fields that are not known are passed over: servers may say more than
-    /// the client wants to know.
+    /// Reads the payload of the answer to an operation. Fields that are not known are passed over: servers may say more
+    /// than the client wants to know.
     ///
     /// # Errors
     ///

@@ -17,7 +17,8 @@ use crate::secret::random;
 const ALGORITHMS: [(u32, &[i32]); 5] =
     [(0x3, &[128, 192, 256]), (0x9, &[256]), (0xa, &[384]), (0xb, &[512]), (0x1c, &[256])];
 
-/// The objects, and the rules for them. Nothing is kept: each change is handed out as [`Outcome::changed`] before it is in force.
+/// The objects, and the rules for them. Nothing is kept: each change is handed out as [`Outcome::changed`] before it is
+/// in force.
 #[derive(Default)]
 pub struct Engine {
     objects: BTreeMap<String, Object>,
@@ -74,8 +75,8 @@ impl Engine {
         }
     }
 
-    /// Decides about a request of `client`, which is the name in its certificate. `placeholder` is the object of the request before
-    /// it in the same message. `now` is in seconds since 1970.
+    /// Decides about a request of `client`, which is the name in its certificate. `placeholder` is the object of the
+    /// request before it in the same message. `now` is in seconds since 1970.
     ///
     /// # Errors
     ///

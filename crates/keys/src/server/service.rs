@@ -44,7 +44,8 @@ impl<K: Keep> Service<K> {
         Self { engine, keeper, audit }
     }
 
-    /// Answers a message. `now` is in seconds since 1970. The answer may hold keys, and is overwritten when it is dropped.
+    /// Answers a message. `now` is in seconds since 1970. The answer may hold keys, and is overwritten when it is
+    /// dropped.
     pub fn answer(&mut self, client: &Client, message: &[u8], now: i64) -> Zeroizing<Vec<u8>> {
         let read = ttlv::decode(message).map_err(|error| Refusal::new(ResultReason::InvalidMessage, error.to_string()));
         let answer = match read.and_then(RequestMessage::from_item) {

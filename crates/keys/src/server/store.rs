@@ -1,9 +1,10 @@
 //! Objects in a `redb` file, each sealed by the store's key, which the master key seals.
 //!
-//! The table `head` has one entry, `lunette key store`: JSON with the sealed key of the store, and salt and cost when the master key is
-//! made from a passphrase. The table `objects` has an entry for each object by its identifier, sealed together with that
-//! identifier. Whoever can write the file can remove objects or bring back old ones, and read or forge none. The database copies on
-//! write: the sealed bytes of a destroyed object stay in free pages until they are used again.
+//! The table `head` has one entry, `lunette key store`: JSON with the sealed key of the store, and salt and cost when
+//! the master key is made from a passphrase. The table `objects` has an entry for each object by its identifier, sealed
+//! together with that identifier. Whoever can write the file can remove objects or bring back old ones, and read or
+//! forge none. The database copies on write: the sealed bytes of a destroyed object stay in free pages until they are
+//! used again.
 
 use std::path::{Path, PathBuf};
 

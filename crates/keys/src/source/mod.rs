@@ -1,8 +1,8 @@
 //! From the words that a user writes to the keys of a volume.
 //!
 //! A [`KeySource`] says where the key file of a volume is, and what opens it; the parameters `keys`, `passphrase_file`,
-//! `passphrase_credential` and `tls` of a disk's URL are one. [`KeySource::fetch`] reads the key file, unwraps its keys and gives
-//! them as a [`KeyRing`]. It waits: for Argon2id, for files, and for key servers.
+//! `passphrase_credential` and `tls` of a disk's URL are one. [`KeySource::fetch`] reads the key file, unwraps its keys
+//! and gives them as a [`KeyRing`]. It waits: for Argon2id, for files, and for key servers.
 //!
 //! ```no_run
 //! use lunette_keys::source::{KeySource, Opening, PassphraseSource};
@@ -57,8 +57,8 @@ pub struct VolumeKeys {
 }
 
 impl KeySource {
-    /// Reads the key file and unwraps its keys. `ask` is called with the key file's name when nothing else opens it, and asks a person for
-    /// the passphrase; `None` means that there is no person to ask.
+    /// Reads the key file and unwraps its keys. `ask` is called with the key file's name when nothing else opens it,
+    /// and asks a person for the passphrase; `None` means that there is no person to ask.
     ///
     /// # Errors
     ///

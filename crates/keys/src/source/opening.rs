@@ -43,8 +43,8 @@ pub enum Opener {
 }
 
 impl Opening {
-    /// Unlocks the key file `name` with the passphrase, or with the key that one of its holders has in a key server. `ask` asks a person for
-    /// the passphrase when neither is given.
+    /// Unlocks the key file `name` with the passphrase, or with the key that one of its holders has in a key server.
+    /// `ask` asks a person for the passphrase when neither is given.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Key files as objects of a key server: opaque data under a name.
 //!
-//! No operation of KMIP changes what an object holds. So a changed key file is a new object of the same name, and of several the one with
-//! the highest generation counts. A power cut while one is replaced leaves the old one, or both.
+//! No operation of KMIP changes what an object holds. So a changed key file is a new object of the same name, and of
+//! several the one with the highest generation counts. A power cut while one is replaced leaves the old one, or both.
 
 use zeroize::Zeroizing;
 
@@ -30,11 +30,13 @@ pub(super) fn fetch(client: &mut Client, name: &str) -> Result<KeyFile, ClientEr
     newest.ok_or_else(none)
 }
 
-/// Puts a key file into a key server under a name, in the place of older ones of the same volume, and returns the new object's identifier.
+/// Puts a key file into a key server under a name, in the place of older ones of the same volume, and returns the new
+/// object's identifier.
 ///
 /// # Errors
 ///
-/// When the server refuses, has another volume's or a newer key file of this name, or the file is longer than an object may be.
+/// When the server refuses, has another volume's or a newer key file of this name, or the file is longer than an object
+/// may be.
 pub fn publish(client: &mut Client, name: &str, bytes: &[u8]) -> Result<String, KeySourceError> {
     let failure = |error| KeySourceError::KeyFile { place: name.into(), error };
     let file = KeyFile::parse(bytes).map_err(failure)?;
@@ -77,8 +79,8 @@ fn users(client: &mut Client, there: &[(String, KeyFile)]) -> Result<Vec<Attribu
     Ok(users)
 }
 
-/// The key files of a name, with the identifiers of their objects. An object that is no key file is left out: whoever may register one of this
-/// name must not be able to keep the others from being read.
+/// The key files of a name, with the identifiers of their objects. An object that is no key file is left out: whoever
+/// may register one of this name must not be able to keep the others from being read.
 fn copies(client: &mut Client, name: &str) -> Result<Vec<(String, KeyFile)>, ClientError> {
     let wanted = vec![Attribute::named(name), Attribute::object_type(ObjectType::OpaqueData)];
     let ids = client.locate(wanted)?;

@@ -1,8 +1,9 @@
-//! TTLV, the encoding of KMIP (KMIP 1.4, section 9.1): items of tag, type, length and value, in structures of structures.
+//! TTLV, the encoding of KMIP (KMIP 1.4, section 9.1): items of tag, type, length and value, in structures of
+//! structures.
 //!
-//! The codec knows no messages; [`crate::kmip`] does. It is strict: what it reads it would write with the same bytes. Depth, number of
-//! items and length are bounded ([`limits`]) before memory is taken. It is our own because the crate that exists, `kmip-protocol`
-//! 0.4.3, can only be a client, ends at KMIP 1.2, and is called immature by its authors.
+//! The codec knows no messages; [`crate::kmip`] does. It is strict: what it reads it would write with the same bytes.
+//! Depth, number of items and length are bounded ([`limits`]) before memory is taken. It is our own because the crate
+//! that exists, `kmip-protocol` 0.4.3, can only be a client, ends at KMIP 1.2, and is called immature by its authors.
 //!
 //! ```
 //! use lunette_keys::ttlv::{Item, Tag, Value, decode, encode};

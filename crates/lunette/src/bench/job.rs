@@ -51,9 +51,9 @@ pub(crate) struct Tally {
 
 /// Finds whole rounds of as many requests as are in flight, after a warm-up.
 ///
-/// Over a long path requests end in groups, and some have moved half of their data when others end. Whole rounds begin and end alike,
-/// so what they move in their time is the throughput. Where there are none, or nothing ended in the measured time, the requests that ended
-/// in that time are counted, and these may be none.
+/// Over a long path requests end in groups, and some have moved half of their data when others end. Whole rounds begin
+/// and end alike, so what they move in their time is the throughput. Where there are none, or nothing ended in the
+/// measured time, the requests that ended in that time are counted, and these may be none.
 #[derive(Clone, Copy, Default)]
 struct Rounds {
     /// Requests that have ended in this round.
@@ -462,7 +462,8 @@ mod tests {
         // Each group of four ends within 3 ms, every 30 ms.
         let ends = (0..8).flat_map(|group| (0..4).map(move |request| 30 * group + request));
         let tally = counted(ends);
-        // The first whole round ends at 123 ms; those at 153 and 183 ms are counted, and the one behind the time is not.
+        // The first whole round ends at 123 ms; those at 153 and 183 ms are counted, and the one behind the time is
+        // not.
         assert_eq!((tally.writes, tally.elapsed), (8, Duration::from_millis(60)));
         assert_eq!(tally.uncounted, 32 - 8);
     }

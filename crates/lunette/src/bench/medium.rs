@@ -29,8 +29,9 @@ pub(crate) struct StoreMedium {
 
 /// Requests that have ended, and that the job has not dealt with.
 ///
-/// A store may end a request before its submission returns, and the job submits the next one when one has ended: it would call itself. So one thread
-/// at a time deals with what has ended, one request after another, and other threads, and calls from within, leave theirs to it.
+/// A store may end a request before its submission returns, and the job submits the next one when one has ended: it
+/// would call itself. So one thread at a time deals with what has ended, one request after another, and other threads,
+/// and calls from within, leave theirs to it.
 #[derive(Default)]
 struct EndedRequests(Mutex<EndedQueue>);
 
@@ -94,7 +95,8 @@ impl Medium {
         match self {
             Self::Disk(disk) => {
                 let (lba, blocks) = blocks(disk, extent);
-                // The buffer takes its memory when the read begins to fill it: warm memory of a read that has just ended.
+                // The buffer takes its memory when the read begins to fill it: warm memory of a read that has just
+                // ended.
                 let buffer = disk.session().reserve(extent.len)?;
                 let request = Request::new(disk.lun(), requests::read(lba, blocks, false));
                 Ok(Prepared::Request(request.with_data_in(buffer).with_repeat(Repeat::Always)))

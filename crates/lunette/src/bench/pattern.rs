@@ -25,8 +25,8 @@ fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The content of a chunk: its number, the count of writes to it, and words derived from both. No two chunks, and no two
-/// versions of one, have a word in common, so any mix-up shows.
+/// The content of a chunk: its number, the count of writes to it, and words derived from both. No two chunks, and no
+/// two versions of one, have a word in common, so any mix-up shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) seed: u64,

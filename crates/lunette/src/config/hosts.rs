@@ -84,7 +84,8 @@ pub(super) fn check_allow(target: &Target) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the host at `index` of a target, except for what its secret files hold. Its LUNs are compared where all of the target could be read.
+/// Checks the host at `index` of a target, except for what its secret files hold. Its LUNs are compared where all of
+/// the target could be read.
 pub(super) fn check(host: &HostEntry, index: usize, target: &Target, is_whole: bool) -> Result<(), String> {
     if target.hosts[..index].iter().any(|other| other.name == host.name) {
         return Err("the name is there twice".into());
@@ -126,7 +127,8 @@ fn admitted(target: &Target) -> Option<Vec<String>> {
 /// Hosts whose secrets cannot be used: the name, and why.
 pub(crate) type Unusable = Vec<(String, String)>;
 
-/// The hosts of a target, with their secrets read. Without hosts there is one: of the initiators that `allow` names, or of all.
+/// The hosts of a target, with their secrets read. Without hosts there is one: of the initiators that `allow` names, or
+/// of all.
 pub(crate) fn read(target: &Target) -> Result<(Vec<HostConfig>, Unusable), Failure> {
     if target.hosts.is_empty() {
         let one = HostConfig { host: Host::of_initiators(admitted(target)), ..HostConfig::everyone() };

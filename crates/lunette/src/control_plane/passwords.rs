@@ -1,7 +1,7 @@
 //! The marks that the API shows instead of passwords, and the way back.
 //!
-//! The URL of a disk may hold passwords (`iscsi://USER%PASSWORD@HOST/…`). No client of the API is shown them: it reads, and may write again, a URL with
-//! `***` in their place. A disk that is written so keeps the password that it has.
+//! The URL of a disk may hold passwords (`iscsi://USER%PASSWORD@HOST/…`). No client of the API is shown them: it reads,
+//! and may write again, a URL with `***` in their place. A disk that is written so keeps the password that it has.
 
 use std::borrow::Cow;
 
@@ -30,8 +30,8 @@ pub(super) fn hidden(mut catalog: Catalog) -> Catalog {
     catalog
 }
 
-/// The objects that a client has written, with the passwords of those that are `stored`. What stands for a password that is not found stays, and is
-/// refused when the URL is read.
+/// The objects that a client has written, with the passwords of those that are `stored`. What stands for a password
+/// that is not found stays, and is refused when the URL is read.
 pub(super) fn restored(mut objects: Objects, stored: &Catalog) -> Objects {
     let known: Vec<Hidden<'_>> = stored.of(Kind::Target).flat_map(|(_, target, _)| hidden_of(target)).collect();
     if known.is_empty() {

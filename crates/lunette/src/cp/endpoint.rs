@@ -338,7 +338,8 @@ fn metadata(path: &Path) -> Result<Metadata, Failure> {
     fs::metadata(path).map_err(|error| Failure::disk(format!("{}: cannot look it up: {error}", path.display())))
 }
 
-/// The identity of a volume: its number, which a format with the same key file keeps, the header, which it does not, and what is below.
+/// The identity of a volume: its number, which a format with the same key file keeps, the header, which it does not,
+/// and what is below.
 fn volume_identity(found: &Found, below: &str) -> String {
     let digest = Sha256::digest(found.sealed());
     let header = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));

@@ -166,8 +166,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the next request. False when there is none, or it must wait. `asked` is set while the source is being asked
-    /// where it holds data.
+    /// Starts the next request. False when there is none, or it must wait. `asked` is set while the source is being
+    /// asked where it holds data.
     fn start_next(&mut self, source: &Disk, plan: &mut Plan, asked: &mut bool) -> bool {
         if let Some(task) = self.tasks.pop_front() {
             self.start(task);
@@ -214,8 +214,8 @@ impl<'a> Engine<'a> {
         self.flight.start(&*self.destination.store, op, Step::Write(piece));
     }
 
-    /// Extends data to whole blocks. The source may end within a block of the destination; the rest of that block becomes
-    /// zero.
+    /// Extends data to whole blocks. The source may end within a block of the destination; the rest of that block
+    /// becomes zero.
     fn whole_blocks(&self, buffer: Buffer) -> Buffer {
         let granularity = self.destination.granularity() as usize;
         if buffer.len().is_multiple_of(granularity) {
@@ -372,8 +372,8 @@ pub(crate) fn done(
     }
 }
 
-/// The parts of a hole that have space at the destination, which may hold other bytes than zeroes. Where the store cannot
-/// tell, all of it.
+/// The parts of a hole that have space at the destination, which may hold other bytes than zeroes. Where the store
+/// cannot tell, all of it.
 fn parts_with_space(piece: Piece, outcome: &Outcome, found: &AllocationMap) -> Vec<Piece> {
     let mut runs = found.take();
     if outcome.result.is_err() {

@@ -8,8 +8,9 @@ use crate::io::PoolIo;
 
 /// File operations of a copy, on threads of their own, writes perhaps on that of the copy.
 ///
-/// The system lets one thread at a time write to a file, so several would only wait for each other. To hand a write over costs system calls and changes of
-/// threads, which take long on a busy machine, and the thread of the copy has nothing else to do.
+/// The system lets one thread at a time write to a file, so several would only wait for each other. To hand a write
+/// over costs system calls and changes of threads, which take long on a busy machine, and the thread of the copy has
+/// nothing else to do.
 pub(crate) struct CopyIo {
     threads: PoolIo,
     writes_here: bool,

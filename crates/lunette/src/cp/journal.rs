@@ -1,7 +1,7 @@
 //! The journal: which copy was under way, and how far it is durable.
 //!
-//! It is a file of `key=value` lines under a headline. It is replaced as a whole (written beside, synchronized, renamed),
-//! so at any moment it is an old or a new one, and it never promises more than is on stable storage.
+//! It is a file of `key=value` lines under a headline. It is replaced as a whole (written beside, synchronized,
+//! renamed), so at any moment it is an old or a new one, and it never promises more than is on stable storage.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,8 +1,8 @@
 //! The reasons to check files: news of the system on one of them, a failure of a store, or time.
 //!
-//! The system tells of programs that have written a file and close it (as truncate(1) does), of renames and of links that come
-//! or go. It could tell of each write, too, but the server's own writes would wake the thread then. So a change by a program
-//! that keeps the file open, or by truncate(2), is found after [`INTERVAL`] at the latest.
+//! The system tells of programs that have written a file and close it (as truncate(1) does), of renames and of links
+//! that come or go. It could tell of each write, too, but the server's own writes would wake the thread then. So a
+//! change by a program that keeps the file open, or by truncate(2), is found after [`INTERVAL`] at the latest.
 
 use std::io;
 use std::mem::MaybeUninit;

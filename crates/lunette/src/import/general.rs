@@ -1,7 +1,7 @@
 //! The form of `targets.conf`: that of Perl's Config::General, as `tgt-admin` asks for it.
 //!
-//! An option is a word, and all that follows it on the line is its value. A comment goes from `#` to the end of the line, also within quotation
-//! marks. `include` takes a file, a folder or a pattern, and reads each file once.
+//! An option is a word, and all that follows it on the line is its value. A comment goes from `#` to the end of the
+//! line, also within quotation marks. `include` takes a file, a folder or a pattern, and reads each file once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -154,7 +154,8 @@ fn read_line(line: &str, number: usize, open: &mut Open) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the slash behind a tag ends it at once, and is no end of a path: `<target iqn.a/>`, but `<backing-store /srv/>`.
+/// Whether the slash behind a tag ends it at once, and is no end of a path: `<target iqn.a/>`, but `<backing-store
+/// /srv/>`.
 fn is_closed(tag: &str) -> bool {
     !tag.trim_start().starts_with("backing-store")
 }

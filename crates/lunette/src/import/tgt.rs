@@ -1,8 +1,8 @@
 //! tgt: `targets.conf`, as `tgt-admin` reads it (targets.conf(5)).
 //!
-//! `tgt-admin` goes through everything in the order of its name: targets, options, and paths. So `backing-store` is numbered before
-//! `direct-store`, and paths are in alphabetical order. Blocks of one name are one block. What stands at the level of a target holds for those of
-//! its disks that say nothing else.
+//! `tgt-admin` goes through everything in the order of its name: targets, options, and paths. So `backing-store` is
+//! numbered before `direct-store`, and paths are in alphabetical order. Blocks of one name are one block. What stands
+//! at the level of a target holds for those of its disks that say nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 

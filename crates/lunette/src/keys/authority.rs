@@ -12,8 +12,8 @@ use crate::output;
 
 /// Issue, list and revoke certificates
 ///
-/// The authority is one folder, which is made when it is missing. Its ca-key.pem can issue a certificate in anyone's name: keep the
-/// folder away from clients.
+/// The authority is one folder, which is made when it is missing. Its ca-key.pem can issue a certificate in anyone's
+/// name: keep the folder away from clients.
 #[derive(Args)]
 pub(super) struct Ca {
     #[command(subcommand)]

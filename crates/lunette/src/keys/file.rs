@@ -31,7 +31,8 @@ pub(super) struct Create {
     /// The first holder's name
     #[arg(long, default_value = "owner")]
     name: String,
-    /// The cipher of the first epoch: aegis-256, aes-256-gcm-siv, or aegis-256x4 (the fastest on CPUs with vector AES instructions)
+    /// The cipher of the first epoch: aegis-256, aes-256-gcm-siv, or aegis-256x4 (the fastest on CPUs with vector AES
+    /// instructions)
     #[arg(long, default_value = Cipher::Aegis256.name(), value_parser = cipher)]
     cipher: Cipher,
     #[command(flatten)]
@@ -99,11 +100,12 @@ pub(super) fn grant(arguments: &Grant) -> Result<(), Failure> {
 
 /// Take a holder out of a key file, or an object of a key server from a client
 ///
-/// With its secret and an old copy of the file, the holder can still find the volume key, and with it every key in later files.
-/// --new-volume-key prevents the latter. What was written so far must be rewritten (rotate, then rekey the volume) before it
-/// is out of reach.
+/// With its secret and an old copy of the file, the holder can still find the volume key, and with it every key in
+/// later files. --new-volume-key prevents the latter. What was written so far must be rewritten (rotate, then rekey the
+/// volume) before it is out of reach.
 ///
-/// Without --name, the object of a key server is revoked for all: it can be read to decrypt, and no longer used to encrypt.
+/// Without --name, the object of a key server is revoked for all: it can be read to decrypt, and no longer used to
+/// encrypt.
 #[derive(Args)]
 pub(super) struct Revoke {
     #[command(flatten)]
@@ -111,7 +113,8 @@ pub(super) struct Revoke {
     /// The holder's name; for an object, the name in the client's certificate
     #[arg(long)]
     name: Option<String>,
-    /// Draw another volume key, too: of all holders, only the one that opens the file stays, and others must be granted again
+    /// Draw another volume key, too: of all holders, only the one that opens the file stays, and others must be granted
+    /// again
     #[arg(long)]
     new_volume_key: bool,
     /// The object of a key server is known to others
@@ -163,8 +166,8 @@ pub(super) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
 
 /// Put a key file into a key server, from where keys=kmip://HOST/NAME takes it
 ///
-/// It stays as it is: a reader of the object still needs what opens it, such as the object of its holder. After each change of the key file publish
-/// it again: the old object is destroyed then, and its users are those of the new one.
+/// It stays as it is: a reader of the object still needs what opens it, such as the object of its holder. After each
+/// change of the key file publish it again: the old object is destroyed then, and its users are those of the new one.
 #[derive(Args)]
 pub(super) struct Publish {
     /// The key file
@@ -187,7 +190,8 @@ pub(super) fn publish(arguments: &Publish) -> Result<(), Failure> {
 
 /// Destroy the key of an epoch, a whole key file (crypto-erase), or an object of a key server
 ///
-/// Without --epoch the file is overwritten and removed, for which no passphrase is needed. Copies of the file are not reached.
+/// Without --epoch the file is overwritten and removed, for which no passphrase is needed. Copies of the file are not
+/// reached.
 #[derive(Args)]
 pub(super) struct Destroy {
     #[command(flatten)]

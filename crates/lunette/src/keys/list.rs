@@ -15,8 +15,8 @@ use crate::output;
 
 /// Show holders and epochs of a key file, or objects of a key server
 ///
-/// With --passphrase-file or --tls, what is shown of a key file is authenticated. Objects are those that this client may read: all, or
-/// those of a name.
+/// With --passphrase-file or --tls, what is shown of a key file is authenticated. Objects are those that this client
+/// may read: all, or those of a name.
 #[derive(Args)]
 pub(super) struct List {
     #[command(flatten)]

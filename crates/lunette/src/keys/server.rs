@@ -21,12 +21,12 @@ const CERTIFICATE_SECONDS: i64 = 10 * 365 * 24 * 3600;
 
 /// Serve keys by KMIP 1.0 to 1.4 over mutual TLS
 ///
-/// On the first start with a new store, it makes what is missing: a master key in STORE/master.key, and an authority in STORE/ca with
-/// a certificate for the server. `lunette keys ca issue STORE/ca NAME` then makes the files for a client.
+/// On the first start with a new store, it makes what is missing: a master key in STORE/master.key, and an authority in
+/// STORE/ca with a certificate for the server. `lunette keys ca issue STORE/ca NAME` then makes the files for a client.
 ///
-/// The store is encrypted with the master key. Keep the master key on another medium than the store (--master-key-file), in a
-/// systemd credential (--master-credential), or in a head (--master-passphrase-file); in the store's folder it protects nothing
-/// from a thief of the disk.
+/// The store is encrypted with the master key. Keep the master key on another medium than the store
+/// (--master-key-file), in a systemd credential (--master-credential), or in a head (--master-passphrase-file); in the
+/// store's folder it protects nothing from a thief of the disk.
 ///
 /// The list of revoked certificates is read again when it changes. The audit log has one line of JSON for each request.
 #[derive(Args)]

@@ -1,6 +1,7 @@
 //! Standard error as the log needs it: a line is written, or left out, and nothing waits for whoever reads it.
 //!
-//! The log may lead into a pipe that is full because no process reads it, into a full disk, or nowhere. None of that may hold an event loop up, or end it.
+//! The log may lead into a pipe that is full because no process reads it, into a full disk, or nowhere. None of that
+//! may hold an event loop up, or end it.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,8 @@
 //! The numbers of a server in the text format of Prometheus. docs/monitoring.md has the list of metrics.
 //!
-//! [`Snapshot::take`] reads the counters that log pages and SIGUSR1 read too, [`render`] is a pure function of it. The format is written here
-//! and not by a library: prometheus-client writes OpenMetrics, which the checks of promtool do not read.
+//! [`Snapshot::take`] reads the counters that log pages and SIGUSR1 read too, [`render`] is a pure function of it. The
+//! format is written here and not by a library: prometheus-client writes OpenMetrics, which the checks of promtool do
+//! not read.
 
 mod process;
 mod reload;
@@ -23,7 +24,8 @@ use snapshot::SessionLabels;
 pub(crate) use snapshot::{LunNumbers, Snapshot, TargetNumbers};
 use text::{Label, Text, Type};
 
-/// Logical units that have metrics of their own. One has some 15 lines, and 17 more for each kind of command that it has seen.
+/// Logical units that have metrics of their own. One has some 15 lines, and 17 more for each kind of command that it
+/// has seen.
 const MAX_LUNS: usize = 4096;
 
 /// Sessions that metrics tell about, when all differ.

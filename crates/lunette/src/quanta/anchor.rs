@@ -11,8 +11,9 @@ use crate::output;
 
 /// Make the anchor of a volume that has none, from what is there now
 ///
-/// Reads the whole volume, and notes the version of each quantum in the file that --anchor names, which must be missing. What was rolled back before is not
-/// found. Do it also after a volume was restored from a backup, or written by another client that unmaps.
+/// Reads the whole volume, and notes the version of each quantum in the file that --anchor names, which must be
+/// missing. What was rolled back before is not found. Do it also after a volume was restored from a backup, or written
+/// by another client that unmaps.
 #[derive(Args)]
 pub(super) struct MakeAnchor {
     #[command(flatten)]

@@ -1,7 +1,8 @@
 //! Whether there is something on a disk that is to be formatted.
 //!
-//! Looked at are the beginning and the end of the disk, where partition tables and file systems have their marks, and places between them, spread over what the disk
-//! says has space. A disk that does not say so is taken to have space everywhere.
+//! Looked at are the beginning and the end of the disk, where partition tables and file systems have their marks, and
+//! places between them, spread over what the disk says has space. A disk that does not say so is taken to have space
+//! everywhere.
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ fn allocated(disk: &dyn Store, len: u64) -> Result<Vec<(u64, u64)>, StoreError> 
     Ok(runs)
 }
 
-/// Offsets that are spread evenly over some runs of bytes. Runs that are far fewer than the samples have one each at least.
+/// Offsets that are spread evenly over some runs of bytes. Runs that are far fewer than the samples have one each at
+/// least.
 fn samples(runs: &[(u64, u64)]) -> Vec<u64> {
     let total: u64 = runs.iter().map(|(_, len)| len).sum();
     let step = total.div_ceil(SAMPLES).max(PIECE_BYTES);

@@ -24,28 +24,32 @@ use crate::terminal::ask;
 
 /// Make an encrypted volume on a disk
 ///
-/// The whole disk is overwritten. Blocks of 576, 1088, 2112 or 4160 bytes (lunette serve --quantum) hold a quantum each, with its seal;
-/// on blocks of 512 or 4096 bytes, and in files, seals and a journal have places of their own.
+/// The whole disk is overwritten. Blocks of 576, 1088, 2112 or 4160 bytes (lunette serve --quantum) hold a quantum
+/// each, with its seal; on blocks of 512 or 4096 bytes, and in files, seals and a journal have places of their own.
 ///
-/// A key file that is missing is made, with a holder "owner" of this passphrase. Keep a copy of it elsewhere: without it the volume can never be
-/// read again. An anchor that is named is made, too.
+/// A key file that is missing is made, with a holder "owner" of this passphrase. Keep a copy of it elsewhere: without
+/// it the volume can never be read again. An anchor that is named is made, too.
 #[derive(Args)]
 pub(super) struct Format {
     #[command(flatten)]
     keyed: Keyed,
-    /// Bytes of a quantum, which is a block of the encrypted disk: 512, 1024, 2048 or 4096 [default: 4096, or what the disk's blocks hold]
+    /// Bytes of a quantum, which is a block of the encrypted disk: 512, 1024, 2048 or 4096 [default: 4096, or what the
+    /// disk's blocks hold]
     #[arg(long, value_name = "BYTES", value_parser = quantum)]
     quantum: Option<QuantumSize>,
-    /// The cipher of a key file that is made: aegis-256 (default), aes-256-gcm-siv, or aegis-256x4 (the fastest for requests of one quantum on CPUs with vector AES instructions)
+    /// The cipher of a key file that is made: aegis-256 (default), aes-256-gcm-siv, or aegis-256x4 (the fastest for
+    /// requests of one quantum on CPUs with vector AES instructions)
     #[arg(long, value_parser = cipher)]
     cipher: Option<Cipher>,
     /// Seal every quantum now, so that the server cannot pretend that one was never written
     #[arg(long)]
     no_holes: bool,
-    /// Bytes of the journal, on disks that need one: a multiple of 4096 from 24K to 256M [default: 1/64 of the disk, 64M at most]
+    /// Bytes of the journal, on disks that need one: a multiple of 4096 from 24K to 256M [default: 1/64 of the disk,
+    /// 64M at most]
     #[arg(long, value_name = "SIZE")]
     journal: Option<Size>,
-    /// Give each DATA quanta PARITY more, from which as many damaged ones are repaired: 8+2. For disks of quanta (lunette serve --quantum)
+    /// Give each DATA quanta PARITY more, from which as many damaged ones are repaired: 8+2. For disks of quanta
+    /// (lunette serve --quantum)
     #[arg(long, value_name = "DATA+PARITY", value_parser = group)]
     parity: Option<Group>,
     /// Create the file, when it is missing

@@ -10,7 +10,8 @@ use crate::encrypted::Keys;
 use crate::failure::Failure;
 use crate::output;
 
-/// Show what a volume says of itself. Without keys it is believed; with keys it is authenticated, and an anchor must be that of the volume
+/// Show what a volume says of itself. Without keys it is believed; with keys it is authenticated, and an anchor must be
+/// that of the volume
 #[derive(Args)]
 pub(super) struct Info {
     #[command(flatten)]

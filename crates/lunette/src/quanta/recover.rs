@@ -10,8 +10,8 @@ use crate::output;
 
 /// Move what the journal of a volume holds to its places
 ///
-/// Every command that opens a volume takes what is in its journal, so this is only needed when the journal is damaged. With an anchor, what is older than it was
-/// takes no place.
+/// Every command that opens a volume takes what is in its journal, so this is only needed when the journal is damaged.
+/// With an anchor, what is older than it was takes no place.
 #[derive(Args)]
 pub(super) struct Recover {
     #[command(flatten)]

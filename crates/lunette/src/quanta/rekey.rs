@@ -14,8 +14,9 @@ use crate::{output, system};
 
 /// Seal everything with the newest key, so that older ones can be destroyed
 ///
-/// Begin an epoch first: lunette keys rotate. Quanta of the newest epoch are not written again, so after an interruption the same command goes on.
-/// Others must not write to the disk meanwhile, except through this process's volume.
+/// Begin an epoch first: lunette keys rotate. Quanta of the newest epoch are not written again, so after an
+/// interruption the same command goes on. Others must not write to the disk meanwhile, except through this process's
+/// volume.
 #[derive(Args)]
 pub(super) struct Rekey {
     #[command(flatten)]

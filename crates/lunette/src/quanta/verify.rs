@@ -11,8 +11,8 @@ use crate::output;
 
 /// Read a whole volume, and tell which quanta are not whole. Nothing is changed
 ///
-/// With keys, what is whole was made by an owner of the keys. Without (--no-keys), checksums find damage, and no forgeries. With an anchor, what is older than it
-/// was is found, too.
+/// With keys, what is whole was made by an owner of the keys. Without (--no-keys), checksums find damage, and no
+/// forgeries. With an anchor, what is older than it was is found, too.
 #[derive(Args)]
 pub(super) struct Verify {
     #[command(flatten)]

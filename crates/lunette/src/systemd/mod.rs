@@ -1,5 +1,5 @@
-//! The service manager: what it passes (sockets, credentials), and what it is told (sd_notify(3)), by datagrams to the socket that
-//! `NOTIFY_SOCKET` names.
+//! The service manager: what it passes (sockets, credentials), and what it is told (sd_notify(3)), by datagrams to the
+//! socket that `NOTIFY_SOCKET` names.
 
 pub(crate) mod credentials;
 mod pulse;

@@ -1,5 +1,5 @@
-//! Sockets that the service manager has opened (sd_listen_fds(3)). A portal or a place of the API at the address of one uses it; so the
-//! configuration says what is served where, and names of descriptors say nothing.
+//! Sockets that the service manager has opened (sd_listen_fds(3)). A portal or a place of the API at the address of one
+//! uses it; so the configuration says what is served where, and names of descriptors say nothing.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

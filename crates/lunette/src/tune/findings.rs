@@ -249,7 +249,8 @@ impl Report {
     }
 }
 
-/// The settings of a verdict, with the depth that the load of the defaults has found, if the verdict leaves it to the load.
+/// The settings of a verdict, with the depth that the load of the defaults has found, if the verdict leaves it to the
+/// load.
 fn with_depth(verdict: &Verdict, defaults: Option<&Outcome>) -> Candidate {
     let mut candidate = verdict.candidate;
     if let Some(outcome) = defaults.filter(|_| candidate.finds_depth) {

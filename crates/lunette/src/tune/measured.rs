@@ -1,4 +1,5 @@
-//! The tuner on a real path: a survey, trials as [`Tuner`] asks for them, and a report, also when the target is lost in the middle.
+//! The tuner on a real path: a survey, trials as [`Tuner`] asks for them, and a report, also when the target is lost in
+//! the middle.
 
 use std::fmt::Display;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -40,7 +41,8 @@ const GOOD_TRIAL_TIME: Duration = Duration::from_millis(1500);
 /// The least bytes of a load: fewer end before there is anything to see.
 const MIN_LOAD_BYTES: u64 = 1 << 20;
 
-/// How long a trial may go on when the time is over: requests that are under way come to their end. Then the target counts as lost.
+/// How long a trial may go on when the time is over: requests that are under way come to their end. Then the target
+/// counts as lost.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The time limit of a request, and of a connection.

@@ -30,8 +30,8 @@ pub(super) fn print(all: &[Lines]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings for each program. `plain` are the defaults of our initiator, which its URL need not repeat. `is_lossy` says that the path
-/// is known to lose packets.
+/// The settings for each program. `plain` are the defaults of our initiator, which its URL need not repeat. `is_lossy`
+/// says that the path is known to lose packets.
 pub(super) fn all(path: &Path, candidate: &Candidate, plain: &Settings, is_lossy: bool) -> Vec<Lines> {
     let settings = &candidate.settings;
     vec![url(candidate, plain), session_table(settings), iscsid(settings), sysctl(path, candidate, is_lossy)]
@@ -109,7 +109,8 @@ fn iscsid(settings: &Settings) -> Lines {
 #[expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
 fn sysctl(path: &Path, candidate: &Candidate, is_lossy: bool) -> Lines {
     let settings = &candidate.settings;
-    // What one connection has on the way, twice: the system counts its own overhead to the buffer (tcp(7), tcp_adv_win_scale).
+    // What one connection has on the way, twice: the system counts its own overhead to the buffer (tcp(7),
+    // tcp_adv_win_scale).
     let in_flight = path.delay_bandwidth_bytes() / f64::from(settings.connections.max(1));
     let max = (2.0 * in_flight) as u64;
     let max = max.next_power_of_two().clamp(6 << 20, 1 << 30);

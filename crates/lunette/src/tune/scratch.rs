@@ -65,8 +65,8 @@ pub(super) enum Misfit {
 impl Requests {
     /// The whole requests of `len` bytes in `range` of a disk with blocks of `block_len`.
     ///
-    /// A load computes the LBA of a request from its number and the blocks of one request, so a length that is not whole blocks would
-    /// move requests out of the range.
+    /// A load computes the LBA of a request from its number and the blocks of one request, so a length that is not
+    /// whole blocks would move requests out of the range.
     pub(super) fn within(range: &Range<u64>, len: u64, block_len: u64) -> Result<Self, Misfit> {
         if len == 0 || !len.is_multiple_of(block_len) {
             return Err(Misfit::PartOfABlock { len, block_len });

@@ -41,7 +41,8 @@ const MAX_ROUND_TRIPS_TIME: Duration = Duration::from_secs(2);
 /// Short commands in flight when their number in a second is measured.
 const SHORT_COMMANDS: u32 = 64;
 
-/// A load of short commands shows its cost when its latency is this many times that of one alone: they wait for each other.
+/// A load of short commands shows its cost when its latency is this many times that of one alone: they wait for each
+/// other.
 const QUEUEING: f64 = 2.0;
 
 /// The facts for the tuner, and those for people alone.
@@ -67,7 +68,8 @@ pub(super) struct IdleFacts {
     /// Short commands in a second, and how many were in flight.
     pub(super) commands_per_second: f64,
     pub(super) commands_in_flight: u32,
-    /// The time in which both sides could do nothing else for one command; `None` when the distance kept it from showing.
+    /// The time in which both sides could do nothing else for one command; `None` when the distance kept it from
+    /// showing.
     pub(super) command_cost: Option<Duration>,
     /// The congestion control of this system.
     pub(super) congestion: Option<String>,
@@ -96,8 +98,9 @@ pub(super) fn lifeline(subject: &Subject) -> Result<(Disk, Duration), Error> {
     Ok((disk, started.elapsed()))
 }
 
-/// Surveys the path and the target by `lifeline`, which took `opening`, for about twice the time of `budget`. `fixed_len` is the length
-/// of all requests, if the load decides it. The bytes of `budget` bound the survey, and later each load of a trial.
+/// Surveys the path and the target by `lifeline`, which took `opening`, for about twice the time of `budget`.
+/// `fixed_len` is the length of all requests, if the load decides it. The bytes of `budget` bound the survey, and later
+/// each load of a trial.
 pub(super) fn survey(
     subject: &Subject,
     (lifeline, opening): (&Disk, Duration),
@@ -156,8 +159,8 @@ pub(super) fn survey(
     Ok(Surveyed { survey, facts })
 }
 
-/// Commands in flight that may be recommended: what the target takes, as far as `lunette cp` can use it. When the load decides the
-/// length of its requests, it is `lunette bench` or a program that can use more.
+/// Commands in flight that may be recommended: what the target takes, as far as `lunette cp` can use it. When the load
+/// decides the length of its requests, it is `lunette bench` or a program that can use more.
 pub(super) fn usable_window(commands: usize, is_len_fixed: bool) -> u32 {
     let most = if is_len_fixed { MAX_BENCH_DEPTH } else { MAX_CP_DEPTH };
     u32::try_from(commands).unwrap_or(u32::MAX).clamp(1, most)

@@ -29,14 +29,15 @@ fn grows_to(name: &str) -> Option<u64> {
     sysctl(name)?.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// Bytes that one connection can have on the way when its buffers have grown as far as they may: about half of a buffer, for the
-/// system's own accounts are in it, too (`tcp_adv_win_scale` of tcp(7)).
+/// Bytes that one connection can have on the way when its buffers have grown as far as they may: about half of a
+/// buffer, for the system's own accounts are in it, too (`tcp_adv_win_scale` of tcp(7)).
 pub(super) fn tcp_window() -> Option<u64> {
     Some(grows_to("net.ipv4.tcp_rmem")?.min(grows_to("net.ipv4.tcp_wmem")?) / 2)
 }
 
-/// The buffer that a socket may ask for, when that is more than it gets by itself; for `tcp_wmem` and `wmem_max`, or for `tcp_rmem`
-/// and `rmem_max`. A buffer that was asked for does not grow any more, and has twice its size (socket(7)).
+/// The buffer that a socket may ask for, when that is more than it gets by itself; for `tcp_wmem` and `wmem_max`, or
+/// for `tcp_rmem` and `rmem_max`. A buffer that was asked for does not grow any more, and has twice its size
+/// (socket(7)).
 pub(super) fn greater_buffer(grows: &str, may_ask: &str) -> Option<u32> {
     let (grown, asked) = (grows_to(grows)?, sysctl(may_ask)?.trim().parse::<u32>().ok()?);
     (2 * u64::from(asked) > grown).then_some(asked)

@@ -188,8 +188,8 @@ impl Subject {
         let share = settings.request_len as f64 / settings.payload_len(transfer) as f64;
         let round_trips =
             samples.last().unwrap_or(&end).observation.connections.iter().map(|of| of.round_trip).collect();
-        // A load that was stopped ends with a path that drains, which is no steady rate; of one that has sent all its bytes the end
-        // counts, too.
+        // A load that was stopped ends with a path that drains, which is no steady rate; of one that has sent all its
+        // bytes the end counts, too.
         if has_ended {
             samples.push(end.clone());
         }

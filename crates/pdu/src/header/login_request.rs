@@ -60,8 +60,8 @@ impl LoginRequest {
     /// The opcode of this PDU.
     pub const OPCODE: Opcode = Opcode::LOGIN_REQUEST;
 
-    /// Parses a Login Request. Whether the transition from CSG to NSG exists is not checked: the answer to one that does
-    /// not is a Login Response.
+    /// Parses a Login Request. Whether the transition from CSG to NSG exists is not checked: the answer to one that
+    /// does not is a Login Response.
     ///
     /// # Errors
     ///

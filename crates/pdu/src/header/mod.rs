@@ -61,8 +61,8 @@ impl InitiatorPdu {
     ///
     /// # Errors
     ///
-    /// [`PduError::WrongDirection`] for a target's opcode, [`PduError::UnknownOpcode`] for one that the standard does not
-    /// assign, and the errors of the PDU's own `parse`.
+    /// [`PduError::WrongDirection`] for a target's opcode, [`PduError::UnknownOpcode`] for one that the standard does
+    /// not assign, and the errors of the PDU's own `parse`.
     pub fn parse(bhs: &Bhs) -> Result<Self, PduError> {
         match bhs.opcode() {
             Opcode::NOP_OUT => NopOut::parse(bhs).map(Self::NopOut),
@@ -100,8 +100,8 @@ impl TargetPdu {
     ///
     /// # Errors
     ///
-    /// [`PduError::WrongDirection`] for an initiator's opcode, [`PduError::UnknownOpcode`] for one that the standard does
-    /// not assign, and the errors of the PDU's own `parse`.
+    /// [`PduError::WrongDirection`] for an initiator's opcode, [`PduError::UnknownOpcode`] for one that the standard
+    /// does not assign, and the errors of the PDU's own `parse`.
     pub fn parse(bhs: &Bhs) -> Result<Self, PduError> {
         match bhs.opcode() {
             Opcode::NOP_IN => NopIn::parse(bhs).map(Self::NopIn),

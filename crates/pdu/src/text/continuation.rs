@@ -1,5 +1,5 @@
-//! Lists that are longer than one PDU (RFC 7143, 6.2): the C bit says that more follows, and the cut may be anywhere, even
-//! inside a pair.
+//! Lists that are longer than one PDU (RFC 7143, 6.2): the C bit says that more follows, and the cut may be anywhere,
+//! even inside a pair.
 
 use super::TextError;
 
@@ -59,8 +59,8 @@ impl TextAssembler {
     }
 }
 
-/// Cuts a list into data segments of up to `max_segment` bytes, the receiver's `MaxRecvDataSegmentLength`. All but the last
-/// are sent with the C bit. An empty list is one empty segment.
+/// Cuts a list into data segments of up to `max_segment` bytes, the receiver's `MaxRecvDataSegmentLength`. All but the
+/// last are sent with the C bit. An empty list is one empty segment.
 ///
 /// # Panics
 ///

@@ -1,8 +1,9 @@
 //! Text: the `key=value` lists of Login and Text PDUs (RFC 7143, section 6).
 //!
-//! [`pairs`] reads a list and [`TextWriter`] makes one. The `parse_` and `format_` functions read and write the kinds of
-//! values. A list may be spread over several PDUs: [`TextAssembler`] assembles it, [`split_text`] cuts it. [`printable`]
-//! makes a peer's values fit for terminals and logs. The keys and their meanings are the session's concern.
+//! [`pairs`] reads a list and [`TextWriter`] makes one. The `parse_` and `format_` functions read and write the kinds
+//! of values. A list may be spread over several PDUs: [`TextAssembler`] assembles it, [`split_text`] cuts it.
+//! [`printable`] makes a peer's values fit for terminals and logs. The keys and their meanings are the session's
+//! concern.
 
 mod continuation;
 mod pairs;
@@ -22,6 +23,6 @@ pub use writer::TextWriter;
 /// The longest key, in bytes (RFC 7143, 6.1).
 pub const MAX_KEY_LEN: usize = 63;
 
-/// The longest value, in bytes. RFC 7143, 6.1 grants a value 255 bytes unless its key says otherwise, and 6.2 has each side
-/// take 8192 bytes of keys in a negotiation: no value on which a peer may rely is longer than this.
+/// The longest value, in bytes. RFC 7143, 6.1 grants a value 255 bytes unless its key says otherwise, and 6.2 has each
+/// side take 8192 bytes of keys in a negotiation: no value on which a peer may rely is longer than this.
 pub const MAX_VALUE_LEN: usize = 8192;

@@ -75,10 +75,10 @@ pub enum TextError {
 
 /// Reads a complete list of keys: each pair is `key=value` with a NUL at its end.
 ///
-/// The list may be empty. More NULs may follow the last pair, because some peers count the pad of the data segment as text;
-/// everywhere else RFC 7143, 6.1 is applied to the letter. A key has 1 to [`MAX_KEY_LEN`] letters, digits and `.-+@_`, and
-/// `#` as its second byte after `X`. A value has up to [`MAX_VALUE_LEN`] bytes of UTF-8. Control characters are refused in
-/// values: no key has a use for them, and values end up in logs and terminals.
+/// The list may be empty. More NULs may follow the last pair, because some peers count the pad of the data segment as
+/// text; everywhere else RFC 7143, 6.1 is applied to the letter. A key has 1 to [`MAX_KEY_LEN`] letters, digits and
+/// `.-+@_`, and `#` as its second byte after `X`. A value has up to [`MAX_VALUE_LEN`] bytes of UTF-8. Control
+/// characters are refused in values: no key has a use for them, and values end up in logs and terminals.
 ///
 /// ```
 /// use lunette_pdu::text::pairs;

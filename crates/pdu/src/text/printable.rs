@@ -5,8 +5,8 @@ use std::borrow::Cow;
 /// Replaces each character of `text` that is invisible or changes how its neighbours look.
 ///
 /// These are control characters, which terminals obey; line and paragraph separators; marks that turn the direction of
-/// writing, with which `gpj.exe` looks like `exe.jpg`; and characters of no width, with which two names look the same. RFC
-/// 3454 tables C.1 to C.9 prohibit most of them in iSCSI names; the isolates of Unicode 6.3 are newer.
+/// writing, with which `gpj.exe` looks like `exe.jpg`; and characters of no width, with which two names look the same.
+/// RFC 3454 tables C.1 to C.9 prohibit most of them in iSCSI names; the isolates of Unicode 6.3 are newer.
 ///
 /// Only displayed text goes through here: names are compared and sent as they came.
 ///

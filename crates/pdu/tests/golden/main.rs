@@ -1,5 +1,5 @@
-//! Every PDU against bytes assembled by hand from the figures of RFC 7143, section 11, and RFC 7144. Only these tests find
-//! a layout that is wrong in the same way in `parse` and `emit`.
+//! Every PDU against bytes assembled by hand from the figures of RFC 7143, section 11, and RFC 7144. Only these tests
+//! find a layout that is wrong in the same way in `parse` and `emit`.
 
 mod initiator;
 mod target;

@@ -1,6 +1,7 @@
 //! AEGIS-256 and AEGIS-256X4.
 //!
-//! Both work in place: the crate's forms with two buffers keep their state across calls, and erasing it byte by byte takes about as long as a quantum.
+//! Both work in place: the crate's forms with two buffers keep their state across calls, and erasing it byte by byte
+//! takes about as long as a quantum.
 
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -161,7 +162,8 @@ mod tests {
         (0..len).map(|at| (quantum * 31 + at * 7 + (at >> 8)) as u8).collect()
     }
 
-    /// The lanes of some texts, opened or sealed into `places`. A text that stands in its place already is worked on there.
+    /// The lanes of some texts, opened or sealed into `places`. A text that stands in its place already is worked on
+    /// there.
     #[cfg(target_arch = "x86_64")]
     fn lanes<'a>(texts: &'a [Vec<u8>], tags: &[[u8; TAG_LEN]], places: &'a mut [Vec<u8>]) -> Lanes<'a> {
         let lane = |(quantum, (text, data)): (usize, (&'a Vec<u8>, &'a mut Vec<u8>))| Lane {

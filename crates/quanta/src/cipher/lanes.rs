@@ -1,7 +1,8 @@
 //! Quanta that a cipher works on together.
 //!
-//! The steps of one AEGIS-256 state wait for each other, so one quantum at a time leaves most of a core idle. A cipher gets several quanta in one
-//! call, each of them a [`Lane`], and may work on them side by side. The result for each is what it would be alone.
+//! The steps of one AEGIS-256 state wait for each other, so one quantum at a time leaves most of a core idle. A cipher
+//! gets several quanta in one call, each of them a [`Lane`], and may work on them side by side. The result for each is
+//! what it would be alone.
 
 use arrayvec::ArrayVec;
 
@@ -9,7 +10,8 @@ use super::{Aead, WrongTag};
 use crate::associated;
 use crate::slot::{NONCE_LEN, TAG_LEN};
 
-/// The most quanta in one call: as many as the widest cipher works on side by side. 32 KiB of the largest stay in the caches.
+/// The most quanta in one call: as many as the widest cipher works on side by side. 32 KiB of the largest stay in the
+/// caches.
 pub(crate) const MAX_LANES: usize = 8;
 
 /// Adjacent quanta for one call.
@@ -38,7 +40,8 @@ impl Lane<'_> {
 
 /// Seals one lane after another, for a cipher that does no better.
 ///
-/// A copy of tens of kilobytes uses the memory better than short ones between which the cipher works, so all bytes are copied first.
+/// A copy of tens of kilobytes uses the memory better than short ones between which the cipher works, so all bytes are
+/// copied first.
 pub(super) fn seal_each(key: &(impl Aead + ?Sized), lanes: &mut [Lane<'_>]) {
     lanes.iter_mut().for_each(Lane::fill);
     for lane in lanes {
@@ -46,7 +49,8 @@ pub(super) fn seal_each(key: &(impl Aead + ?Sized), lanes: &mut [Lane<'_>]) {
     }
 }
 
-/// Opens one lane after another. `Err` is the number of the first that is not authentic; neither it nor those behind it hold plain text.
+/// Opens one lane after another. `Err` is the number of the first that is not authentic; neither it nor those behind it
+/// hold plain text.
 pub(super) fn open_each(key: &(impl Aead + ?Sized), lanes: &mut [Lane<'_>]) -> Result<(), usize> {
     lanes.iter_mut().for_each(Lane::fill);
     for (at, lane) in lanes.iter_mut().enumerate() {

@@ -132,11 +132,12 @@ impl Journal {
         }
     }
 
-    /// Sequence numbers without a whole record when the journal was opened, although a record after them is whole, or they were [lost](Self::lost).
+    /// Sequence numbers without a whole record when the journal was opened, although a record after them is whole, or
+    /// they were [lost](Self::lost).
     ///
-    /// Of those that were not lost, the writes had failed or were not flushed before a power cut, or the records were whole once and are damaged. Which of
-    /// these cannot be told. The quanta of such a record have their content from before it. Nothing is missing where the damaged record was the last one
-    /// and is not known to have been flushed.
+    /// Of those that were not lost, the writes had failed or were not flushed before a power cut, or the records were
+    /// whole once and are damaged. Which of these cannot be told. The quanta of such a record have their content from
+    /// before it. Nothing is missing where the damaged record was the last one and is not known to have been flushed.
     pub fn missing(&self) -> u64 {
         self.missing
     }
@@ -167,7 +168,8 @@ impl Journal {
         self.under_way.first().map_or(self.next, |first| *first).min(first_gap) - 1
     }
 
-    /// A flush has succeeded before which all needed records up to `through` had been [written](Self::written_through). Whether that is more than was known.
+    /// A flush has succeeded before which all needed records up to `through` had been [written](Self::written_through).
+    /// Whether that is more than was known.
     pub fn flushed(&mut self, through: u64) -> bool {
         let is_more = self.flushed < through;
         self.flushed = self.flushed.max(through);
@@ -184,8 +186,9 @@ impl Journal {
         self.tail - 1
     }
 
-    /// The tail that notes what was flushed, to be written at any time that is not between [`tail`](Self::tail) and [`checkpointed`](Self::checkpointed).
-    /// It overwrites the copy that the next checkpoint overwrites, so it need not be flushed itself.
+    /// The tail that notes what was flushed, to be written at any time that is not between [`tail`](Self::tail) and
+    /// [`checkpointed`](Self::checkpointed). It overwrites the copy that the next checkpoint overwrites, so it need not
+    /// be flushed itself.
     pub fn note(&self) -> Tail {
         tail::emit(self.volume, self.content(self.tail), self.tail_copy)
     }
@@ -199,18 +202,20 @@ impl Journal {
         self.earlier_owners = owners;
     }
 
-    /// The tails by which a client says that it has opened the volume for writing, before any record: flush; write the first one and flush; write the second one
-    /// and flush. `owner` is a random number of this opening.
+    /// The tails by which a client says that it has opened the volume for writing, before any record: flush; write the
+    /// first one and flush; write the second one and flush. `owner` is a random number of this opening.
     ///
-    /// Both, because a client that had the volume before may go on to overwrite one of them with its [notes](Self::note).
+    /// Both, because a client that had the volume before may go on to overwrite one of them with its
+    /// [notes](Self::note).
     pub fn take_over(&mut self, owner: u64) -> [Tail; 2] {
         self.owner = owner;
         self.flushed(self.written_through());
         [self.tail_copy, self.tail_copy ^ 1].map(|copy| tail::emit(self.volume, self.content(self.tail), copy))
     }
 
-    /// Whether another client has opened the volume for writing since this one did. `tails` are the first [`TAILS_LEN`](super::TAILS_LEN) bytes of the
-    /// journal as they are now, which the driver reads before a checkpoint.
+    /// Whether another client has opened the volume for writing since this one did. `tails` are the first
+    /// [`TAILS_LEN`](super::TAILS_LEN) bytes of the journal as they are now, which the driver reads before a
+    /// checkpoint.
     pub fn has_another_owner(&self, tails: &[u8]) -> bool {
         let foreign = |owner| owner != self.owner && !self.earlier_owners.contains(&Some(owner));
         tail::owners(tails, self.volume).into_iter().flatten().any(foreign)
@@ -325,15 +330,16 @@ impl Journal {
         checkpoint
     }
 
-    /// Begins a [`checkpoint`](Self::checkpoint) whose moves are gathered in several steps, between which others may use the journal.
+    /// Begins a [`checkpoint`](Self::checkpoint) whose moves are gathered in several steps, between which others may
+    /// use the journal.
     pub fn begin_checkpoint(&self) -> Checkpoint {
         Checkpoint { moves: Vec::new(), through: self.last_ended(), next: 0 }
     }
 
     /// Looks at `most` more quanta of the journal. Whether that were all.
     ///
-    /// What a quantum got since the checkpoint began is in a record that stays, so it is not moved. The flush comes after the last step, so that record is
-    /// stable before the older one is given up.
+    /// What a quantum got since the checkpoint began is in a record that stays, so it is not moved. The flush comes
+    /// after the last step, so that record is stable before the older one is given up.
     pub fn gather(&self, checkpoint: &mut Checkpoint, most: usize) -> bool {
         let mut looked_at = 0;
         for (position, live) in self.live.range(checkpoint.next..).take(most) {
@@ -347,7 +353,8 @@ impl Journal {
         looked_at < most
     }
 
-    /// The tail that says that the quanta of a checkpoint are in their places: to be written when they are flushed, and flushed itself.
+    /// The tail that says that the quanta of a checkpoint are in their places: to be written when they are flushed, and
+    /// flushed itself.
     pub fn tail(&self, checkpoint: &Checkpoint) -> Tail {
         tail::emit(self.volume, self.content(checkpoint.through + 1), self.tail_copy)
     }
@@ -358,8 +365,8 @@ impl Journal {
         self.forget(&checkpoint.moves);
     }
 
-    /// The first half of [`checkpointed`](Self::checkpointed). Until all moves are [forgotten](Self::forget), quanta are still read from the freed records, so
-    /// the caller reserves none meanwhile.
+    /// The first half of [`checkpointed`](Self::checkpointed). Until all moves are [forgotten](Self::forget), quanta
+    /// are still read from the freed records, so the caller reserves none meanwhile.
     pub fn free(&mut self, checkpoint: &Checkpoint) {
         self.tail = checkpoint.through + 1;
         self.tail_copy ^= 1;
@@ -369,7 +376,8 @@ impl Journal {
         self.gaps.retain(|_, numbers| numbers.end > self.tail);
     }
 
-    /// The second half of [`checkpointed`](Self::checkpointed), for some of the moves: they are read from their places from now on.
+    /// The second half of [`checkpointed`](Self::checkpointed), for some of the moves: they are read from their places
+    /// from now on.
     pub fn forget(&mut self, moves: &[Move]) {
         for moved in moves {
             if self.live.get(&moved.position).is_some_and(|live| live.sequence < self.tail) {

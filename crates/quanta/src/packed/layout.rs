@@ -5,13 +5,15 @@ use crate::limits::{MAX_QUANTA, MIN_JOURNAL_LEN};
 use crate::size::QuantumSize;
 use crate::slot::SLOT_LEN;
 
-/// Bytes of the largest block. Every part of the volume begins at a multiple of it, so that a volume can move to a unit with larger blocks.
+/// Bytes of the largest block. Every part of the volume begins at a multiple of it, so that a volume can move to a unit
+/// with larger blocks.
 pub const MAX_BLOCK_LEN: u32 = 4096;
 
 const ALIGN: u64 = MAX_BLOCK_LEN as u64;
 const DEFAULT_JOURNAL_LEN: u64 = 64 << 20;
 
-/// The parts of a packed volume: two headers, the journal, the slots, the ciphertexts. Offsets are in bytes from the beginning of the unit.
+/// The parts of a packed volume: two headers, the journal, the slots, the ciphertexts. Offsets are in bytes from the
+/// beginning of the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub(crate) size: QuantumSize,
@@ -44,7 +46,8 @@ impl Layout {
         (unit_len / 64).clamp(MIN_JOURNAL_LEN, DEFAULT_JOURNAL_LEN) / ALIGN * ALIGN
     }
 
-    /// The largest volume that fits a unit of `unit_len` bytes; `None` where not even one quantum does, or blocks are longer than quanta.
+    /// The largest volume that fits a unit of `unit_len` bytes; `None` where not even one quantum does, or blocks are
+    /// longer than quanta.
     pub fn largest(unit_len: u64, size: QuantumSize, block_len: u32, journal_len: u64) -> Option<Self> {
         if block_len as usize > size.bytes() {
             return None;

@@ -1,8 +1,9 @@
 //! A record of the journal: what one write changes, ciphertexts and slots together.
 //!
-//! A record begins at a block with 64 bytes of header, then come the slots of its quanta, then their positions. The rest of the block is zero, and the
-//! ciphertexts follow. Unmapped quanta come last; their slots are zero and they have no ciphertext. Header and table have a CRC each, and every
-//! ciphertext is covered by that of its slot: nothing is computed twice, and a torn record is seen.
+//! A record begins at a block with 64 bytes of header, then come the slots of its quanta, then their positions. The
+//! rest of the block is zero, and the ciphertexts follow. Unmapped quanta come last; their slots are zero and they have
+//! no ciphertext. Header and table have a CRC each, and every ciphertext is covered by that of its slot: nothing is
+//! computed twice, and a torn record is seen.
 
 use crate::associated::VolumeId;
 use crate::limits::{MAX_RECORD_ENTRIES, MAX_SEQUENCE};
@@ -59,7 +60,8 @@ impl Shape {
     }
 }
 
-/// The places of the slots and the ciphertexts of a record's sealed quanta, to seal into with [`Codec::seal_split`](crate::Codec::seal_split).
+/// The places of the slots and the ciphertexts of a record's sealed quanta, to seal into with
+/// [`Codec::seal_split`](crate::Codec::seal_split).
 ///
 /// # Panics
 ///

@@ -16,7 +16,8 @@ pub struct Move {
     pub position: u64,
     /// The slot of the quantum; all zero for an unmapped quantum.
     pub slot: [u8; SLOT_LEN],
-    /// Where its ciphertext is, from the beginning of the journal; `None` for an unmapped quantum, whose ciphertext becomes zeroes.
+    /// Where its ciphertext is, from the beginning of the journal; `None` for an unmapped quantum, whose ciphertext
+    /// becomes zeroes.
     pub data_offset: Option<u64>,
 }
 
@@ -45,8 +46,9 @@ pub enum ReplayError {
 
 /// Opens a journal from all of its bytes: the state in which a clean end, a killed process or a power cut has left it.
 ///
-/// The rule: the higher of the two tails says which records are needed. Those that are whole count in the order of their numbers, so the last content of
-/// each quantum wins. Nothing is written: the quanta stay in the journal until the next checkpoint.
+/// The rule: the higher of the two tails says which records are needed. Those that are whole count in the order of
+/// their numbers, so the last content of each quantum wins. Nothing is written: the quanta stay in the journal until
+/// the next checkpoint.
 ///
 /// # Errors
 ///
@@ -63,7 +65,8 @@ pub fn replay(area: &[u8], layout: &Layout, volume: VolumeId) -> Result<Journal,
     }
 }
 
-/// Opens a journal as [`replay`] does, also when it has lost records that were flushed: quanta of these have their content from before them.
+/// Opens a journal as [`replay`] does, also when it has lost records that were flushed: quanta of these have their
+/// content from before them.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
 //! The tail of a journal: which records are needed, and which of them are known to be on stable storage.
 //!
-//! The journal begins with two copies, each in 4096 bytes, which are written in turn. The ring of records follows. No record is overwritten
-//! before a tail that gives it up is on stable storage: otherwise a power cut could leave an older record of a quantum and not its last one, and replaying
-//! would bring the older content back.
+//! The journal begins with two copies, each in 4096 bytes, which are written in turn. The ring of records follows. No
+//! record is overwritten before a tail that gives it up is on stable storage: otherwise a power cut could leave an
+//! older record of a quantum and not its last one, and replaying would bring the older content back.
 //!
-//! A tail also says up to which number all needed records were flushed. One of these that is not whole later has rotted, and its content was
-//! acknowledged; a record with a higher number may have been torn by a power cut.
+//! A tail also says up to which number all needed records were flushed. One of these that is not whole later has
+//! rotted, and its content was acknowledged; a record with a higher number may have been torn by a power cut.
 
 use crate::associated::VolumeId;
 use crate::limits::MAX_SEQUENCE;
@@ -61,7 +61,8 @@ pub(crate) fn emit(volume: VolumeId, content: Content, copy: u64) -> Tail {
     Tail { offset: copy * COPY_LEN, bytes }
 }
 
-/// The tail that counts and its copy: the one with the highest number, and the highest flushed number of either. `None` when both copies are damaged.
+/// The tail that counts and its copy: the one with the highest number, and the highest flushed number of either. `None`
+/// when both copies are damaged.
 pub(crate) fn find(area: &[u8], volume: VolumeId) -> Option<(Content, u64)> {
     let copies = || (0..2).filter_map(|copy| Some((read(area.get((copy * COPY_LEN) as usize..)?, volume)?, copy)));
     let (content, copy) = copies().max()?;

@@ -56,8 +56,8 @@ impl Disk {
         self.pending.len()
     }
 
-    /// The disk after a power cut, with the unflushed sectors that survive. A sector that was written twice and survives only the first time is what
-    /// reordering makes of it.
+    /// The disk after a power cut, with the unflushed sectors that survive. A sector that was written twice and
+    /// survives only the first time is what reordering makes of it.
     pub(crate) fn cut(&self, survives: impl Fn(usize) -> bool) -> Self {
         let mut bytes = self.stable.clone();
         for (_, (offset, sector)) in self.pending.iter().enumerate().filter(|(index, _)| survives(*index)) {
@@ -143,7 +143,8 @@ impl Driver {
         self.checkpoint_in_steps(usize::MAX, |_, _| {});
     }
 
-    /// Makes a checkpoint that looks at `most` quanta at a time. `between` comes after each of these steps, and after each step that forgets quanta.
+    /// Makes a checkpoint that looks at `most` quanta at a time. `between` comes after each of these steps, and after
+    /// each step that forgets quanta.
     pub(crate) fn checkpoint_in_steps(&mut self, most: usize, mut between: impl FnMut(&mut Self, bool)) {
         let mut checkpoint = self.journal.begin_checkpoint();
         while !self.journal.gather(&mut checkpoint, most) {

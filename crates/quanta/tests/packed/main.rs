@@ -88,7 +88,8 @@ fn campaign(steps: &[Step], size: QuantumSize) -> (Driver, Vec<(Disk, Allowed)>)
     (driver, states)
 }
 
-/// Sets of unflushed sectors that survive: all sets when there are few, else none, all, each prefix, all but one, one alone, and random ones.
+/// Sets of unflushed sectors that survive: all sets when there are few, else none, all, each prefix, all but one, one
+/// alone, and random ones.
 fn survivors(unflushed: usize) -> Vec<Box<dyn Fn(usize) -> bool>> {
     if unflushed <= 6 {
         return (0_u32..1 << unflushed)
@@ -373,7 +374,8 @@ fn a_journal_of_more_quanta_than_a_client_leaves_there_is_refused() {
     assert_eq!(open(most + 1).err(), Some(ReplayError::TooManyQuanta));
 }
 
-/// Gives the tail or the record at the beginning of `bytes` another sequence number, and the CRC that fits, as anyone can.
+/// Gives the tail or the record at the beginning of `bytes` another sequence number, and the CRC that fits, as anyone
+/// can.
 fn renumber(bytes: &mut [u8], sequence: u64) {
     bytes[24..32].copy_from_slice(&sequence.to_le_bytes());
     let crc = lunette_crc32c::crc32c(&bytes[..60]);

@@ -298,7 +298,8 @@ impl Driver {
                         tracing::error!(%error, "a client could not be put on the blocklist");
                         thread::sleep(RETRY_INTERVAL);
                     }
-                    // In librbd 16.2 a request may never end that came in the moment of the blocklisting. Its initiator could not log in again.
+                    // In librbd 16.2 a request may never end that came in the moment of the blocklisting. Its initiator
+                    // could not log in again.
                     closer.abandon();
                 }
             }

@@ -1,6 +1,7 @@
 //! An image that several gateways offer: the driver of `lunette_gateway::Machine`.
 //!
-//! One thread has the machine. What waits for the cluster is done by a thread for each kind of it, so that nothing waits for something else.
+//! One thread has the machine. What waits for the cluster is done by a thread for each kind of it, so that nothing
+//! waits for something else.
 
 mod driver;
 mod store;
@@ -21,7 +22,8 @@ use crate::{OpenError, RbdStore, RbdUrl};
 use driver::{Driver, Told};
 pub use store::GatewayStore;
 
-/// A gateway of an image. Dropping it ends its threads, and leaves the image to others when they notice; [`leave`](Self::leave) does so at once.
+/// A gateway of an image. Dropping it ends its threads, and leaves the image to others when they notice;
+/// [`leave`](Self::leave) does so at once.
 pub struct Gateway {
     told: Sender<Told>,
     /// Disconnected when the last thread has ended, and the connection to the cluster with it.
@@ -29,8 +31,9 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Offers the image of `store` together with other gateways, this one by the target port group `group`. Waits for the cluster. `publish` is called with
-    /// each new state, on a thread of the gateway, and calls what it gets beside it, on any thread, when commands find the state. `incarnation` is a random number.
+    /// Offers the image of `store` together with other gateways, this one by the target port group `group`. Waits for
+    /// the cluster. `publish` is called with each new state, on a thread of the gateway, and calls what it gets beside
+    /// it, on any thread, when commands find the state. `incarnation` is a random number.
     ///
     /// # Errors
     ///
@@ -63,7 +66,8 @@ impl Gateway {
         Asker(self.told.clone())
     }
 
-    /// Gives up the image, and ends the membership and the connection to the cluster. Waits for that, for at most `limit`. Whether it is done.
+    /// Gives up the image, and ends the membership and the connection to the cluster. Waits for that, for at most
+    /// `limit`. Whether it is done.
     pub fn leave(self, limit: Duration) -> bool {
         let (deadline, (done, waits)) = (Instant::now() + limit, channel());
         // One that waits no longer needs no answer.
@@ -80,7 +84,8 @@ impl Gateway {
 pub struct Asker(Sender<Told>);
 
 impl Asker {
-    /// Asks the gateway for something. `answered` is called once, on a thread of the gateway; when the gateway has ended, with [`Answer::Refused`].
+    /// Asks the gateway for something. `answered` is called once, on a thread of the gateway; when the gateway has
+    /// ended, with [`Answer::Refused`].
     pub fn ask(&self, request: Request, answered: impl FnOnce(Answer) + Send + 'static) {
         if let Err(unsent) = self.0.send(Told::Asked(request, Box::new(answered)))
             && let Told::Asked(_, answered) = unsent.0
@@ -108,7 +113,8 @@ fn run(mut driver: Driver, told: &Receiver<Told>) {
     }
 }
 
-/// The object of an image's gateways. Its name has the number of the image, which a new image of the same name does not have.
+/// The object of an image's gateways. Its name has the number of the image, which a new image of the same name does not
+/// have.
 fn open_object(url: &RbdUrl) -> Result<SharedObject, OpenError> {
     let image = RbdStore::open(url, true)?;
     let object = SharedObject::open(url, &format!("lunette_gateways.{}", image.id()));
@@ -142,8 +148,8 @@ pub fn gateways_of(url: &RbdUrl) -> Result<Option<Arc<Value>>, OpenError> {
     read(&open_object(url)?).map_err(OpenError::Image)
 }
 
-/// Makes the gateway of a group the owner of an image, from outside: writes who is wanted, and waits until it has the image, for at most `limit`. Returns the
-/// time that it took.
+/// Makes the gateway of a group the owner of an image, from outside: writes who is wanted, and waits until it has the
+/// image, for at most `limit`. Returns the time that it took.
 ///
 /// # Errors
 ///

@@ -8,7 +8,8 @@ use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Spa
 
 use crate::{OpenError, RbdStore, RbdUrl};
 
-/// The store of an image that this gateway has or not. While it has not, all requests fail with [`StoreError::ShutOut`].
+/// The store of an image that this gateway has or not. While it has not, all requests fail with
+/// [`StoreError::ShutOut`].
 pub struct GatewayStore {
     url: RbdUrl,
     image: RwLock<Option<Arc<RbdStore>>>,
@@ -20,7 +21,8 @@ pub struct GatewayStore {
 }
 
 impl GatewayStore {
-    /// Looks at the image, which stays closed until a [`Gateway`](crate::Gateway) has it. Waits for the cluster. With `exact`, requests are exact to the byte.
+    /// Looks at the image, which stays closed until a [`Gateway`](crate::Gateway) has it. Waits for the cluster. With
+    /// `exact`, requests are exact to the byte.
     ///
     /// # Errors
     ///
@@ -50,7 +52,8 @@ impl GatewayStore {
         self.geometry.granularity_bytes == 1
     }
 
-    /// Calls `told` when the length has changed, on a thread of the image. False, and without effect, when something is called already.
+    /// Calls `told` when the length has changed, on a thread of the image. False, and without effect, when something is
+    /// called already.
     pub fn on_resize(&self, told: impl Fn() + Send + Sync + 'static) -> bool {
         self.on_resize.set(Box::new(told)).is_ok()
     }

@@ -1,6 +1,7 @@
 //! A table of functions that behave as those of Ceph do, over bytes in memory, for tests of all that is above them.
 //!
-//! What `?conf=` names is a [`World`]: a cluster with one image. Every handle that is given out has a counted reference to it.
+//! What `?conf=` names is a [`World`]: a cluster with one image. Every handle that is given out has a counted reference
+//! to it.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

@@ -1,7 +1,8 @@
 //! The lock of an image, when its owner is on the blocklist.
 //!
-//! librbd breaks the lock of a client that is gone, too. But it puts that client on the blocklist once more: for the time that the cluster says instead of
-//! [`BLOCKLIST_S`](crate::limits::BLOCKLIST_S), and with the next change of the monitors' map, which comes up to a second later.
+//! librbd breaks the lock of a client that is gone, too. But it puts that client on the blocklist once more: for the
+//! time that the cluster says instead of [`BLOCKLIST_S`](crate::limits::BLOCKLIST_S), and with the next change of the
+//! monitors' map, which comes up to a second later.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
@@ -39,7 +40,8 @@ impl OpenImage {
     /// Breaks the lock if `fenced` has it, by its address as the blocklist takes it.
     pub(super) fn break_lock_of(&self, fenced: &str) -> io::Result<()> {
         let (table, pool) = (ObjectTable::get().map_err(io::Error::other)?, self.pool.handle);
-        // The request of this client brings the map with the blocklist to the OSD that has the lock, so the other one cannot lock it again.
+        // The request of this client brings the map with the blocklist to the OSD that has the lock, so the other one
+        // cannot lock it again.
         self.pool.connection.wait_for_latest_map()?;
         let header = CString::new(format!("rbd_header.{}", self.id()?))?;
         let (mut exclusive, mut tag) = (0, List::new());

@@ -2,12 +2,13 @@
 //!
 //! # Why the handles are safe
 //!
-//! - A handle ([`Connection`], [`Pool`], [`OpenImage`]) is the only owner of what it points to, closes it once, when it is dropped, and owns the one that it
-//!   was made from, which is dropped later.
-//! - The functions that are called through a shared reference may be called by several threads at once, as Ceph's headers say of all of them.
-//! - A request is given to librbd as the address of its [`Job`]. From then on nothing else knows it, until librbd calls [`ended`] for its completion, which
-//!   it does once. The job has the buffer, whose bytes stay where they are when it is moved, and a counted reference to the image.
-//!   So both outlive the request, whatever becomes of the store.
+//! - A handle ([`Connection`], [`Pool`], [`OpenImage`]) is the only owner of what it points to, closes it once, when it
+//!   is dropped, and owns the one that it was made from, which is dropped later.
+//! - The functions that are called through a shared reference may be called by several threads at once, as Ceph's
+//!   headers say of all of them.
+//! - A request is given to librbd as the address of its [`Job`]. From then on nothing else knows it, until librbd calls
+//!   [`ended`] for its completion, which it does once. The job has the buffer, whose bytes stay where they are when it
+//!   is moved, and a counted reference to the image. So both outlive the request, whatever becomes of the store.
 #![allow(unsafe_code)]
 
 #[cfg(test)]
@@ -60,14 +61,16 @@ const OPTIONS: [(&str, &str); 4] = [
     ("rbd_cache", "false"),
     // librbd answers a write when it no longer needs the buffer, and nothing changes the buffer before.
     ("rbd_disable_zero_copy_writes", "false"),
-    // An operation that ends by a time limit may still be carried out, after the answer. So requests wait for as long as it takes.
+    // An operation that ends by a time limit may still be carried out, after the answer. So requests wait for as long
+    // as it takes.
     ("rados_osd_op_timeout", "0"),
-    // Seconds between the signs of life of watches. With librados's 5, an OSD that stands still for as long would end them (`WATCH_TIMEOUT`).
+    // Seconds between the signs of life of watches. With librados's 5, an OSD that stands still for as long would end
+    // them (`WATCH_TIMEOUT`).
     ("objecter_tick_interval", "2"),
 ];
 
-/// The number of threads that carry out and end requests. With two, librados's own default, a request goes from one to the other, which takes 15 to 20% more
-/// CPU time (docs/measurements/2026-11-27-ceph-speed.md).
+/// The number of threads that carry out and end requests. With two, librados's own default, a request goes from one to
+/// the other, which takes 15 to 20% more CPU time (docs/measurements/2026-11-27-ceph-speed.md).
 const THREADS: &str = "librados_thread_count";
 
 /// Bytes of the value of an option, with the zero at its end.
@@ -95,7 +98,8 @@ struct OpenImage {
     handle: Handle,
 }
 
-/// An open image. It is closed on a thread of its own: that may take long, and on a thread of librbd it would never end.
+/// An open image. It is closed on a thread of its own: that may take long, and on a thread of librbd it would never
+/// end.
 pub(crate) struct Image {
     parts: Option<Parts>,
     closed: Latch,
@@ -126,7 +130,8 @@ unsafe impl Sync for Pool {}
 unsafe impl Send for OpenImage {}
 // SAFETY: as above.
 unsafe impl Sync for OpenImage {}
-// SAFETY: `told` is the only owner of something that is `Send` and `Sync`, and only librbd's callbacks use it meanwhile.
+// SAFETY: `told` is the only owner of something that is `Send` and `Sync`, and only librbd's callbacks use it
+// meanwhile.
 unsafe impl Send for Watch {}
 // SAFETY: as above.
 unsafe impl Sync for Watch {}
@@ -200,7 +205,8 @@ impl Connection {
         Ok(plain_address(&text).into())
     }
 
-    /// Waits until this client has the newest map of the OSDs, which its next requests bring to those that have an older one.
+    /// Waits until this client has the newest map of the OSDs, which its next requests bring to those that have an
+    /// older one.
     fn wait_for_latest_map(&self) -> io::Result<()> {
         let table = ObjectTable::get().map_err(io::Error::other)?;
         // SAFETY: the connection is valid.
@@ -212,7 +218,8 @@ impl Connection {
         let command = CString::new(command)?;
         let commands = [command.as_ptr()];
         let (mut answer, mut answer_len) = (null_mut::<c_char>(), 0);
-        // SAFETY: the handle is valid, the command lives beyond the call, there is no input, the places for the answer are ours, and no status is asked for.
+        // SAFETY: the handle is valid, the command lives beyond the call, there is no input, the places for the answer
+        // are ours, and no status is asked for.
         let code = unsafe {
             (self.table.rados_mon_command)(
                 self.handle,
@@ -287,8 +294,9 @@ impl OpenImage {
         Ok(image)
     }
 
-    /// Has one thread carry out and end the requests, unless the configuration file says how many. librbd blocks a thread, and waits for another one, while it
-    /// opens an image whose other pools are gone, and when a snapshot of an image with a journal is unprotected.
+    /// Has one thread carry out and end the requests, unless the configuration file says how many. librbd blocks a
+    /// thread, and waits for another one, while it opens an image whose other pools are gone, and when a snapshot of an
+    /// image with a journal is unprotected.
     fn use_one_thread(&self) -> Result<(), OpenError> {
         if !self.pool.connection.may_choose_threads || self.features().map_err(OpenError::Image)? & JOURNALING != 0 {
             return Ok(());
@@ -302,7 +310,8 @@ impl OpenImage {
         let snapshot_pointer = snapshot.as_ref().map_or(null(), |snapshot| snapshot.as_ptr());
         let open = if read_only { table.rbd_open_read_only } else { table.rbd_open };
         let mut image = Self { pool, handle: null_mut() };
-        // SAFETY: the pool is open, the names are null or texts that live beyond the call, and `handle` is a place for the result.
+        // SAFETY: the pool is open, the names are null or texts that live beyond the call, and `handle` is a place for
+        // the result.
         let opened = unsafe { open(image.pool.handle, name.as_ptr(), &raw mut image.handle, snapshot_pointer) };
         check(opened).map_err(|error| OpenError::image(url, error))?;
         Ok(image)
@@ -389,7 +398,8 @@ impl Drop for OpenImage {
 }
 
 impl Image {
-    /// Connects to the cluster and opens the image. Waits for both. `told` is called when the image has changed, for instance its length.
+    /// Connects to the cluster and opens the image. Waits for both. `told` is called when the image has changed, for
+    /// instance its length.
     pub(crate) fn open(
         url: &RbdUrl,
         read_only: bool,
@@ -403,9 +413,10 @@ impl Image {
         Self::watching(OpenImage::connect(Table::get()?, url, false)?, told)
     }
 
-    /// Takes the image over from another gateway. Requests that follow bring each OSD the map in which that one is on the blocklist, because this client
-    /// waits until it has that map. Without the feature `exclusive-lock` there is nothing that excludes the other one. `fenced` is a client that is on the
-    /// blocklist already: when it has the lock, librbd need not put it there once more.
+    /// Takes the image over from another gateway. Requests that follow bring each OSD the map in which that one is on
+    /// the blocklist, because this client waits until it has that map. Without the feature `exclusive-lock` there is
+    /// nothing that excludes the other one. `fenced` is a client that is on the blocklist already: when it has the
+    /// lock, librbd need not put it there once more.
     pub(crate) fn take_over(&self, url: &RbdUrl, fenced: Option<&str>) -> Result<(), OpenError> {
         if self.image().features().map_err(OpenError::Image)? & EXCLUSIVE_LOCK == 0 {
             return Err(OpenError::Unlockable);
@@ -447,7 +458,8 @@ impl Image {
         let Some(parts) = &mut self.parts else { return Ok(()) };
         let mut watch = Watch { handle: 0, told: Box::into_raw(Box::new(told)) };
         let table = parts.image.table();
-        // SAFETY: the image is open; `told` lives until the watch is no more (`Parts::close`), and `changed` takes it for what it is.
+        // SAFETY: the image is open; `told` lives until the watch is no more (`Parts::close`), and `changed` takes it
+        // for what it is.
         let code =
             unsafe { (table.rbd_update_watch)(parts.image.handle, &raw mut watch.handle, changed, watch.told.cast()) };
         if let Err(error) = check(code) {
@@ -481,8 +493,8 @@ impl Image {
         self.image().pool.connection.ask(command)
     }
 
-    /// Gives a job to librbd, which ends it with [`flight::ended`], on any thread, perhaps within this call. A job that it does not take comes back, with
-    /// the reason as a negative number.
+    /// Gives a job to librbd, which ends it with [`flight::ended`], on any thread, perhaps within this call. A job that
+    /// it does not take comes back, with the reason as a negative number.
     pub(crate) fn start(&self, mut job: Box<Job>) -> Result<(), (Box<Job>, isize)> {
         let (table, image) = (self.image().table(), self.image().handle);
         let (offset, len) = job.request().range();
@@ -500,8 +512,9 @@ impl Image {
             // SAFETY: there is no completion that knows the job, so this is its only owner.
             return Err((unsafe { Box::from_raw(job) }, created as isize));
         }
-        // SAFETY: the image is open, and stays open until the job is dropped, which has a reference to it. `bytes` are `len` bytes of the job's buffer, which
-        // stay where they are, and which nothing else reads or writes until the job has ended.
+        // SAFETY: the image is open, and stays open until the job is dropped, which has a reference to it. `bytes` are
+        // `len` bytes of the job's buffer, which stay where they are, and which nothing else reads or writes until the
+        // job has ended.
         let started = unsafe {
             match kind {
                 Kind::Read => (table.rbd_aio_read)(image, offset, len, bytes, completion),
@@ -511,7 +524,8 @@ impl Image {
             }
         };
         if started < 0 {
-            // SAFETY: librbd has not taken the request, so it does not call `ended`, and nothing else knows the completion.
+            // SAFETY: librbd has not taken the request, so it does not call `ended`, and nothing else knows the
+            // completion.
             unsafe { (table.rbd_aio_release)(completion) };
             // SAFETY: for the same reason this is the job's only owner.
             return Err((unsafe { Box::from_raw(job) }, started as isize));
@@ -519,8 +533,8 @@ impl Image {
         Ok(())
     }
 
-    /// Calls `found` for the extents of a range that have space, in their order, until it returns false. Waits for the cluster. With `whole_objects`, an
-    /// object with any space has space everywhere.
+    /// Calls `found` for the extents of a range that have space, in their order, until it returns false. Waits for the
+    /// cluster. With `whole_objects`, an object with any space has space everywhere.
     pub(crate) fn extents(
         &self,
         (offset, len): (u64, u64),
@@ -529,7 +543,8 @@ impl Image {
     ) -> io::Result<()> {
         let mut extents = Extents { found: &mut found, stopped: false };
         let table = self.image().table();
-        // SAFETY: the image is open, and `extents` lives beyond the call, in which alone `extent` is called, for one extent after the other.
+        // SAFETY: the image is open, and `extents` lives beyond the call, in which alone `extent` is called, for one
+        // extent after the other.
         let code = unsafe {
             (table.rbd_diff_iterate2)(
                 self.image().handle,
@@ -629,7 +644,8 @@ unsafe extern "C" fn extent(offset: u64, len: usize, exists: c_int, argument: *m
     if extents.stopped { -libc::ECANCELED } else { 0 }
 }
 
-/// The first of the addresses that librados gives (`[v2:127.0.0.1:0/7,v1:127.0.0.1:0/7]`, for one `v2:[::1]:0/7`), without what names its protocol.
+/// The first of the addresses that librados gives (`[v2:127.0.0.1:0/7,v1:127.0.0.1:0/7]`, for one `v2:[::1]:0/7`),
+/// without what names its protocol.
 fn plain_address(addresses: &str) -> &str {
     let listed = addresses.strip_prefix('[').and_then(|list| list.strip_suffix(']'));
     let first = listed.unwrap_or(addresses).split(',').next().unwrap_or_default();

@@ -1,7 +1,8 @@
 //! The connections of this process to clusters, and its end.
 //!
-//! librados has static destructors, which `exit` runs. They crash when a thread still works in librados, for instance one that closes an image
-//! in the background. So a process ends when no connection is left, or without the destructors.
+//! librados has static destructors, which `exit` runs. They crash when a thread still works in librados, for instance
+//! one that closes an image in the background. So a process ends when no connection is left, or without the
+//! destructors.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -48,8 +49,8 @@ pub(super) fn enter() -> Present<'static> {
     CONNECTIONS.enter()
 }
 
-/// Ends the process with this exit code, when all connections to clusters have ended, or after five seconds without running the destructors of the
-/// libraries, which connections still use.
+/// Ends the process with this exit code, when all connections to clusters have ended, or after five seconds without
+/// running the destructors of the libraries, which connections still use.
 pub fn exit(code: u8) -> ! {
     if CONNECTIONS.wait_until_empty(DISCONNECT_LIMIT) {
         std::process::exit(code.into());

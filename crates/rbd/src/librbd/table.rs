@@ -94,7 +94,8 @@ macro_rules! table {
                 $({
                     let library = open($library)?;
                     $(
-                        // SAFETY: the type is that of the function in the headers of Ceph 16, and later versions have kept it.
+                        // SAFETY: the type is that of the function in the headers of Ceph 16, and later versions have
+                        // kept it.
                         let found = unsafe {
                             library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(
                                 concat!(stringify!($name), "\0").as_bytes(),

@@ -34,8 +34,8 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// The completion is of a receive on the ring that these buffers are registered with, and no other chunk was made of
-    /// it.
+    /// The completion is of a receive on the ring that these buffers are registered with, and no other chunk was made
+    /// of it.
     pub(super) unsafe fn new(buffer: u16, len: usize) -> Option<Self> {
         (buffer < BUFFERS && len <= BUFFER_BYTES).then_some(Self { buffer, len })
     }
@@ -102,15 +102,15 @@ impl Buffers {
     #[expect(clippy::needless_pass_by_value, reason = "who gives it back has it no longer")]
     pub(crate) fn give_back(&mut self, chunk: Chunk) {
         let place = usize::from(self.tail & (BUFFERS - 1));
-        // SAFETY: `place` is inside of the entries, which only we write. The system reads entries up to the tail, and this
-        // one is at it: there are as many entries as buffers.
+        // SAFETY: `place` is inside of the entries, which only we write. The system reads entries up to the tail, and
+        // this one is at it: there are as many entries as buffers.
         let entry = unsafe { &mut *self.memory.entries().add(place) };
         entry.set_addr(self.memory.buffer(chunk.buffer) as u64);
         entry.set_len(BUFFER_BYTES as u32);
         entry.set_bid(chunk.buffer);
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the first entry is initialized; its unused field is the ring's tail, aligned to two bytes and shared with
-        // the system as an atomic.
+        // SAFETY: the first entry is initialized; its unused field is the ring's tail, aligned to two bytes and shared
+        // with the system as an atomic.
         let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.memory.entries()).cast_mut()) };
         tail.store(self.tail, Ordering::Release);
     }

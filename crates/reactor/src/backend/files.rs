@@ -1,8 +1,8 @@
 //! Requests on files, by a ring.
 //!
-//! The system has the memory of a request from its submission to its completion, which may be long after, or never when the
-//! medium hangs. So the request belongs to the ring meanwhile, with its buffer and its file; and what is still under way
-//! when the ring is dropped is never freed.
+//! The system has the memory of a request from its submission to its completion, which may be long after, or never when
+//! the medium hangs. So the request belongs to the ring meanwhile, with its buffer and its file; and what is still
+//! under way when the ring is dropped is never freed.
 
 use std::os::fd::AsRawFd;
 

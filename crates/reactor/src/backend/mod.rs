@@ -35,12 +35,13 @@ pub(crate) const MAX_SENDS: usize = 8;
 pub enum IoBackend {
     /// io_uring if the system has and allows it, else epoll.
     Auto,
-    /// Readiness by epoll, and one call for each receive and send. For disks in memory io_uring was not measured to need less CPU
-    /// time; for disks in files it was, with fewer reads a second from the medium.
+    /// Readiness by epoll, and one call for each receive and send. For disks in memory io_uring was not measured to
+    /// need less CPU time; for disks in files it was, with fewer reads a second from the medium.
     #[default]
     Epoll,
-    /// Completions by io_uring: one call for the wait and all receives of a batch, and one for its sends and requests on files.
-    /// Needs Linux 6.1, and a system that does not forbid it (containers often do, and `kernel.io_uring_disabled`).
+    /// Completions by io_uring: one call for the wait and all receives of a batch, and one for its sends and requests
+    /// on files. Needs Linux 6.1, and a system that does not forbid it (containers often do, and
+    /// `kernel.io_uring_disabled`).
     Uring,
 }
 

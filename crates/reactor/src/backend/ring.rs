@@ -1,26 +1,26 @@
 //! Completions by io_uring.
 //!
-//! Listeners accept and connections receive by requests that stay armed (multishot); bytes land in [`Buffers`], which the
-//! system takes when it has something to put there. Deferred task running makes both happen inside of our own calls and
-//! nowhere else.
+//! Listeners accept and connections receive by requests that stay armed (multishot); bytes land in [`Buffers`], which
+//! the system takes when it has something to put there. Deferred task running makes both happen inside of our own calls
+//! and nowhere else.
 //!
 //! # Memory that the system may touch
 //!
 //! No request outlives the memory that it names, though the handler's slices are only borrowed:
 //!
 //! - **Receives** that stay armed name no memory; the buffers are the ring's own. A slice of the handler
-//!   ([`Handler::direct`](crate::Handler::direct)) would have to lie untouched until a completion that may never come, which
-//!   a borrow cannot promise. So while a connection has such slices it is polled by the ring, and then received from by
-//!   plain calls that do not wait. Beside the copy of 16 KiB and more these calls do not count.
-//! - **Sends** name slices of the handler, and are asked not to wait (`MSG_DONTWAIT`): the system completes them, in part if
-//!   the socket is full, before the call that hands them in returns. [`Ring::send`] keeps the borrow until it has seen
-//!   every completion.
+//!   ([`Handler::direct`](crate::Handler::direct)) would have to lie untouched until a completion that may never come,
+//!   which a borrow cannot promise. So while a connection has such slices it is polled by the ring, and then received
+//!   from by plain calls that do not wait. Beside the copy of 16 KiB and more these calls do not count.
+//! - **Sends** name slices of the handler, and are asked not to wait (`MSG_DONTWAIT`): the system completes them, in
+//!   part if the socket is full, before the call that hands them in returns. [`Ring::send`] keeps the borrow until it
+//!   has seen every completion.
 //! - **Requests on files** own their memory; see [`files`].
 //!
 //! # Time
 //!
-//! The next timeout goes along with the wait, in the one call that also hands in the batch (`IORING_ENTER_EXT_ARG`). A timer as
-//! a request of its own would have to be armed and taken back in nearly every batch.
+//! The next timeout goes along with the wait, in the one call that also hands in the batch (`IORING_ENTER_EXT_ARG`). A
+//! timer as a request of its own would have to be armed and taken back in nearly every batch.
 
 #![expect(unsafe_code, reason = "requests name memory and descriptors")]
 
@@ -200,8 +200,9 @@ impl Ring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let memory = buffers.memory();
-        // SAFETY: the entries are page-aligned and there are as many; the ring keeps the memory alive, and is dropped before.
-        // After that nothing is received any more: with deferred task running the system only does so in our calls.
+        // SAFETY: the entries are page-aligned and there are as many; the ring keeps the memory alive, and is dropped
+        // before. After that nothing is received any more: with deferred task running the system only does so in our
+        // calls.
         unsafe {
             uring.submitter().register_buf_ring_with_flags(memory.entries() as u64, BUFFERS, BUFFER_GROUP, 0)?;
         }
@@ -399,7 +400,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Ends all that the system has of the socket: a request holds it open, and the next owner of the stream could not close it.
+    /// Ends all that the system has of the socket: a request holds it open, and the next owner of the stream could not
+    /// close it.
     fn let_go(&mut self, key: Key, connection: &mut Connection) -> io::Result<()> {
         let armed = &mut connection.armed;
         if armed.receiving == Receiving::Yes {
@@ -423,8 +425,8 @@ impl Ring {
     fn poll(&mut self, key: Key, what: Poll, connection: &mut Connection) -> io::Result<()> {
         let fd = raw(connection);
         let armed = &mut connection.armed;
-        // Failures are reported whatever one asks for, and so is that the peer closed its side. That may be so for long, hence
-        // polls for something else tell of changes alone.
+        // Failures are reported whatever one asks for, and so is that the peer closed its side. That may be so for
+        // long, hence polls for something else tell of changes alone.
         let (armed, mask, changes) = match what {
             Poll::In => (&mut armed.poll_in, libc::POLLIN, false),
             Poll::Out => (&mut armed.poll_out, libc::POLLOUT, true),
@@ -439,8 +441,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Called right before the wait. Datagrams are received and sent by calls, each of which moves many: these polls alone were
-    /// left to save.
+    /// Called right before the wait. Datagrams are received and sent by calls, each of which moves many: these polls
+    /// alone were left to save.
     pub(super) fn update_datagrams(&mut self, key: Key, socket: &mut DatagramSocket) -> io::Result<()> {
         self.poll_datagrams(key, Poll::In, socket)?;
         if socket.blocked {

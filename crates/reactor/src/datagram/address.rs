@@ -33,8 +33,8 @@ pub struct NoMac;
 /// The two ends of a datagram's way: an answer needs them to take the same way back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DatagramPath {
-    /// Our end. On a datagram to be sent an unspecified IP address lets the system choose, and its port counts for nothing: it is
-    /// always that of the socket.
+    /// Our end. On a datagram to be sent an unspecified IP address lets the system choose, and its port counts for
+    /// nothing: it is always that of the socket.
     pub local: Address,
     /// The other end.
     pub peer: Address,

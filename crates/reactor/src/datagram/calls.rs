@@ -24,8 +24,8 @@ const SENT_MESSAGES: usize = 64;
 /// The facts about the messages that one call received, each in its place; `None` for one that is not for us.
 pub(super) type Messages = ArrayVec<Option<MessageInfo>, RECEIVED_MESSAGES>;
 
-/// Receives what lies ready on a socket whose own address is `local`, each message into a slot of [`SLOT_BYTES`] of `buffer`: no more messages than
-/// it has slots, nor more than [`RECEIVED_MESSAGES`].
+/// Receives what lies ready on a socket whose own address is `local`, each message into a slot of [`SLOT_BYTES`] of
+/// `buffer`: no more messages than it has slots, nor more than [`RECEIVED_MESSAGES`].
 pub(super) fn receive(socket: BorrowedFd<'_>, local: Address, buffer: &mut [u8]) -> Result<Messages, Errno> {
     let slots = buffer.chunks_exact_mut(SLOT_BYTES).take(RECEIVED_MESSAGES);
     let mut slices: ArrayVec<IoSliceMut<'_>, RECEIVED_MESSAGES> = slots.map(IoSliceMut::new).collect();
@@ -50,8 +50,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>, local: Address, buffer: &mut [u8])
         .collect();
     let count = retry(|| {
         let (first, len) = (headers.as_mut_ptr(), headers.len() as libc::c_uint);
-        // SAFETY: each header names a slot, a name and room for control messages of its own, with their lengths, all of which
-        // outlive the call and may be written to.
+        // SAFETY: each header names a slot, a name and room for control messages of its own, with their lengths, all of
+        // which outlive the call and may be written to.
         unsafe { libc::recvmmsg(socket.as_raw_fd(), first, len, libc::MSG_DONTWAIT as _, ptr::null_mut()) }
     })?;
     let seen = headers.iter().take(count).map(|header| (header.msg_len as usize, header.msg_hdr.msg_controllen));
@@ -136,8 +136,8 @@ pub(super) fn send(
         .collect();
     let count = retry(|| {
         let (first, len) = (headers.as_mut_ptr(), headers.len() as libc::c_uint);
-        // SAFETY: each header names slices of the list, a name and control messages, with their lengths, all of which outlive
-        // the call. The system writes to the headers alone.
+        // SAFETY: each header names slices of the list, a name and control messages, with their lengths, all of which
+        // outlive the call. The system writes to the headers alone.
         unsafe { libc::sendmmsg(socket.as_raw_fd(), first, len, (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _) }
     })?;
     let left = messages.iter().take(count);

@@ -1,7 +1,7 @@
 //! Datagrams in the hands of the reactor's caller: for a network that the caller makes, as a simulation does.
 //!
-//! Sockets are opened as always, but nothing passes them. What a handler sends is taken by the caller, and what the caller brings is
-//! received in the next batch.
+//! Sockets are opened as always, but nothing passes them. What a handler sends is taken by the caller, and what the
+//! caller brings is received in the next batch.
 
 use std::collections::VecDeque;
 
@@ -55,7 +55,8 @@ fn hears(ends: Ends, path: &DatagramPath) -> bool {
 }
 
 impl Reactor {
-    /// Leaves all datagrams to the caller from now on: none leaves or comes by a socket. For a reactor that is [stepped](Self::step).
+    /// Leaves all datagrams to the caller from now on: none leaves or comes by a socket. For a reactor that is
+    /// [stepped](Self::step).
     pub fn carry_datagrams(&mut self) {
         self.carried.get_or_insert_default();
     }
@@ -65,8 +66,8 @@ impl Reactor {
         self.carried.as_mut().map(|carried| std::mem::take(&mut carried.sent)).unwrap_or_default()
     }
 
-    /// A datagram has come to `socket`: it is received in the next batch. As the system does, a connected socket drops what its peer has
-    /// not sent.
+    /// A datagram has come to `socket`: it is received in the next batch. As the system does, a connected socket drops
+    /// what its peer has not sent.
     pub fn arrive(&mut self, socket: DatagramSocketId, path: DatagramPath, ecn: Ecn, bytes: Vec<u8>) {
         let len = bytes.len();
         let info = MessageInfo { path, ecn, len, segment_len: len };

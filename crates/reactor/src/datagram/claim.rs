@@ -1,8 +1,9 @@
 //! One server for each interface: frames have no ports, so two would answer the same clients.
 //!
-//! The claim is a listening socket at an abstract address of unix(7), whose name has the interface's index. Such names are those of a
-//! network namespace, as indexes are, and the system forgets one with its socket: nothing is left behind by a process that was killed. Other
-//! users can take the name, too, and keep nothing from anyone: the system tells of which user the holder is.
+//! The claim is a listening socket at an abstract address of unix(7), whose name has the interface's index. Such names
+//! are those of a network namespace, as indexes are, and the system forgets one with its socket: nothing is left behind
+//! by a process that was killed. Other users can take the name, too, and keep nothing from anyone: the system tells of
+//! which user the holder is.
 
 #![expect(
     unsafe_code,
@@ -16,8 +17,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use rustix::process::geteuid;
 
-/// Servers that may find the interface claimed before they can no longer be told by whom: each leaves a connection that is not accepted, up to
-/// `net.core.somaxconn`.
+/// Servers that may find the interface claimed before they can no longer be told by whom: each leaves a connection that
+/// is not accepted, up to `net.core.somaxconn`.
 const MAX_REFUSED: i32 = 4096;
 
 /// The right to serve on an interface, which this process has until it is dropped.
@@ -28,8 +29,8 @@ pub struct InterfaceClaim {
 }
 
 impl InterfaceClaim {
-    /// Claims the interface with that index. `None` when another user has put a socket in the way, which is logged: that user's processes are not
-    /// let keep a server from its interface.
+    /// Claims the interface with that index. `None` when another user has put a socket in the way, which is logged:
+    /// that user's processes are not let keep a server from its interface.
     ///
     /// # Errors
     ///

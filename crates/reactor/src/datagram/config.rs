@@ -26,12 +26,12 @@ pub enum Offloads {
     Off,
 }
 
-/// The buffers of a datagram socket as the system made them. It may have cut them to `net.core.rmem_max` and `net.core.wmem_max`,
-/// which bind all but those with `CAP_NET_ADMIN`.
+/// The buffers of a datagram socket as the system made them. It may have cut them to `net.core.rmem_max` and
+/// `net.core.wmem_max`, which bind all but those with `CAP_NET_ADMIN`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketBuffers {
-    /// Bytes that may wait to be received. The system counts what it needs for itself, so they hold about half as many bytes of
-    /// short datagrams.
+    /// Bytes that may wait to be received. The system counts what it needs for itself, so they hold about half as many
+    /// bytes of short datagrams.
     pub receive_bytes: usize,
     /// Bytes that may wait to leave.
     pub send_bytes: usize,

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Ecn;
 
-/// Room for all that comes with a received message: 40 bytes for the address, 24 each for the ECN field and the segments.
+/// Room for all that comes with a received message: 40 bytes for the address, 24 each for the ECN field and the
+/// segments.
 const CONTROL_BYTES: usize = 128;
 
 /// The length of the header: a `size_t` and two ints.

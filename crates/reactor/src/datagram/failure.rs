@@ -23,7 +23,7 @@ pub enum DatagramFailure {
         /// The reason of the system.
         error: io::Error,
     },
-    /// The network has answered to an earlier datagram of a connected socket ([`io::ErrorKind::ConnectionRefused`] for a port
-    /// without a socket). Anyone on the way may say so.
+    /// The network has answered to an earlier datagram of a connected socket ([`io::ErrorKind::ConnectionRefused`] for
+    /// a port without a socket). Anyone on the way may say so.
     Network(io::Error),
 }

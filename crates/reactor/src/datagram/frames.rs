@@ -18,7 +18,8 @@ pub struct FrameWord {
 impl FrameWord {
     /// Has `socket` receive frames with this word alone.
     pub(super) fn choose(self, socket: impl AsFd) -> io::Result<()> {
-        // A program of the classic packet filter. It ends with the number of bytes that the socket takes; a load beyond the frame ends it with 0.
+        // A program of the classic packet filter. It ends with the number of bytes that the socket takes; a load beyond
+        // the frame ends it with 0.
         let program = [
             step(BPF_LD | BPF_W | BPF_ABS, self.at),
             // Over the next step when they are equal.
@@ -29,7 +30,8 @@ impl FrameWord {
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
         let len = size_of_val(&filter) as libc::socklen_t;
         let (fd, value) = (socket.as_fd().as_raw_fd(), (&raw const filter).cast());
-        // SAFETY: the option is a sock_fprog, which names the steps of `program` with their number. The system copies them and writes to none.
+        // SAFETY: the option is a sock_fprog, which names the steps of `program` with their number. The system copies
+        // them and writes to none.
         let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, len) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }

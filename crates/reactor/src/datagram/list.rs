@@ -8,7 +8,8 @@ use super::DatagramPath;
 /// The most datagrams that one list takes.
 pub const MAX_LIST_DATAGRAMS: usize = 256;
 
-/// The most slices that one list takes: as many as the system takes of one message, so each list has room for any message.
+/// The most slices that one list takes: as many as the system takes of one message, so each list has room for any
+/// message.
 pub const MAX_LIST_SLICES: usize = 1024;
 
 /// The most bytes of one message, with or without segments: what IPv4 has room for.
@@ -61,8 +62,9 @@ impl<'a> DatagramList<'a> {
         DatagramList { slices, datagrams: self.datagrams, paths: self.paths }
     }
 
-    /// Appends one datagram on `path`, with the bytes of `slices` one behind the other. `false` when there was no room: it was not
-    /// taken, and is offered again when the list is asked for again. One of more than [`MAX_LIST_SLICES`] slices never is taken.
+    /// Appends one datagram on `path`, with the bytes of `slices` one behind the other. `false` when there was no room:
+    /// it was not taken, and is offered again when the list is asked for again. One of more than [`MAX_LIST_SLICES`]
+    /// slices never is taken.
     #[must_use = "a datagram that was not taken is not sent"]
     pub fn push(&mut self, path: &DatagramPath, slices: impl IntoIterator<Item = &'a [u8]>) -> bool {
         if self.is_full() {

@@ -1,8 +1,8 @@
 //! Datagram sockets: UDP, and Ethernet below it. The [crate] has their contract.
 //!
-//! Two words are kept apart here: a *datagram* is what the peers exchange, and a *message* is what one entry of recvmmsg(2) or
-//! sendmmsg(2) moves. With the offloads of UDP a message is up to 64 datagrams of one length (the last may be shorter) that pass the
-//! system as one.
+//! Two words are kept apart here: a *datagram* is what the peers exchange, and a *message* is what one entry of
+//! recvmmsg(2) or sendmmsg(2) moves. With the offloads of UDP a message is up to 64 datagrams of one length (the last
+//! may be shorter) that pass the system as one.
 //!
 //! | module | what it knows |
 //! |---|---|

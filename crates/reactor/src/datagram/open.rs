@@ -101,8 +101,8 @@ pub(super) fn buffers(fd: &OwnedFd) -> io::Result<SocketBuffers> {
     })
 }
 
-/// The longest IP packet, in bytes, that the interface takes which leads to `peer`; on Ethernet the longest datagram. What the system has heard of
-/// the path behind it does not count: anyone can send it ICMP messages.
+/// The longest IP packet, in bytes, that the interface takes which leads to `peer`; on Ethernet the longest datagram.
+/// What the system has heard of the path behind it does not count: anyone can send it ICMP messages.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Which interface leads to an address, as the system's routes say (rtnetlink(7)).
 //!
-//! The MTU that the system tells of a connected socket (`IP_MTU` of ip(7)) is less when an ICMP message has said so, and anyone can send
-//! one. The interface has only that of its administrator.
+//! The MTU that the system tells of a connected socket (`IP_MTU` of ip(7)) is less when an ICMP message has said so,
+//! and anyone can send one. The interface has only that of its administrator.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -70,8 +70,8 @@ impl DatagramSocket {
         self.wants_send && !self.blocked
     }
 
-    /// How many messages to receive, when no more than `bytes` should come: as many as fit when they are as long as the last ones, and no more than twice
-    /// as many.
+    /// How many messages to receive, when no more than `bytes` should come: as many as fit when they are as long as the
+    /// last ones, and no more than twice as many.
     pub(super) fn messages_within(&self, bytes: usize) -> usize {
         let most = (2 * self.last_messages).clamp(2, RECEIVED_MESSAGES);
         (bytes / self.last_len.max(1)).clamp(1, most)

@@ -15,8 +15,8 @@ use crate::{Context, Reactor};
 
 /// Receives per socket and batch.
 const MAX_RECEIVES: usize = 16;
-/// Bytes received per socket and batch, after which the others have their turn; exceeded by one receive at most. They stay in the nearer caches until
-/// the handler has dealt with them.
+/// Bytes received per socket and batch, after which the others have their turn; exceeded by one receive at most. They
+/// stay in the nearer caches until the handler has dealt with them.
 const MAX_RECEIVED_BYTES: usize = 256 << 10;
 /// Bytes sent per socket and batch, after which the others have their turn; exceeded by one list at most.
 const MAX_SENT_BYTES: usize = 4 << 20;

@@ -1,4 +1,5 @@
-//! A ring whose queues are far too short for what is under way, and whose buffers run out: it is slower, and loses nothing.
+//! A ring whose queues are far too short for what is under way, and whose buffers run out: it is slower, and loses
+//! nothing.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -41,8 +41,8 @@ fn a_released_connection_lives_on_in_another_reactor() {
 /// The last bytes of a peer.
 const END: &[u8] = b"the very end";
 
-/// Receives on one reactor, which releases the connection when it has seen `first_len` bytes, and then on another one, which
-/// closes it. Gives what both received.
+/// Receives on one reactor, which releases the connection when it has seen `first_len` bytes, and then on another one,
+/// which closes it. Gives what both received.
 fn receive_on_two(first_len: usize, pauses: bool, peer: impl FnOnce(TcpStream) + Send) -> (Vec<u8>, Vec<u8>) {
     let (tx, rx) = mpsc::channel();
     let mut before = Vec::new();

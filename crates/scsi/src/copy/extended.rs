@@ -144,8 +144,8 @@ const LID1: HeaderLayout = HeaderLayout {
 };
 
 const LID4: HeaderLayout = HeaderLayout {
-    // PARAMETER LIST FORMAT, flags, length of the header's CSCD descriptor; IMMED and G_SENSE; its type code; LIST IDENTIFIER;
-    // the three lengths.
+    // PARAMETER LIST FORMAT, flags, length of the header's CSCD descriptor; IMMED and G_SENSE; its type code; LIST
+    // IDENTIFIER; the three lengths.
     used: &[
         0xff, FLAGS, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x03, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0,
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,

@@ -27,8 +27,8 @@ impl Asked {
         self.at + patience
     }
 
-    /// Whether something came from the peer since. In the very moment of asking that is not known: what came then may be what
-    /// showed the loss. When asking was put off then, it came later: it was put off because nothing had come.
+    /// Whether something came from the peer since. In the very moment of asking that is not known: what came then may
+    /// be what showed the loss. When asking was put off then, it came later: it was put off because nothing had come.
     pub(crate) fn was_before(&self, heard: Time) -> bool {
         self.at < heard || (self.put_off && self.at == heard)
     }

@@ -10,8 +10,8 @@ use crate::{Credentials, Timers};
 pub struct ChapIdentity {
     /// CHAP_N and the secret of the initiator.
     pub initiator: Credentials,
-    /// The secret that the target has to prove to know (mutual CHAP), and the name it must give when that is not empty. It is
-    /// not the initiator's, or no login begins.
+    /// The secret that the target has to prove to know (mutual CHAP), and the name it must give when that is not empty.
+    /// It is not the initiator's, or no login begins.
     pub target: Option<Credentials>,
 }
 

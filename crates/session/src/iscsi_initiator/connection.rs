@@ -1,7 +1,7 @@
 //! One connection: its stream, its phases, its patience.
 //!
-//! Here is what it is made of and what may work with it; the modules below have the way of the bytes through the phases, its time
-//! and its end.
+//! Here is what it is made of and what may work with it; the modules below have the way of the bytes through the
+//! phases, its time and its end.
 
 mod ending;
 mod login;
@@ -79,7 +79,8 @@ impl Connection {
             announced: None,
         };
         if let Some(lost) = shared.lost.get(cid) {
-            // RFC 7143 section 11.12.9: the first request of a login that restarts a connection says what came on the old one.
+            // RFC 7143 section 11.12.9: the first request of a login that restarts a connection says what came on the
+            // old one.
             connection.sender.expect_status(lost.exp_stat_sn);
         }
         shared.add_connection(cid);

@@ -75,8 +75,8 @@ pub struct Response {
 pub enum Event {
     /// A connection is in full feature phase. After the first one, commands can be submitted.
     LoggedIn(Cid),
-    /// The target lives elsewhere (RFC 7143 section 11.13.5). Close the connection, and open a session to `addresses`. It is the
-    /// last event of the connection.
+    /// The target lives elsewhere (RFC 7143 section 11.13.5). Close the connection, and open a session to `addresses`.
+    /// It is the last event of the connection.
     Redirected {
         /// The connection.
         cid: Cid,
@@ -94,7 +94,8 @@ pub enum Event {
     },
     /// A command was ended by a task management function, without a response.
     Aborted(Command),
-    /// The answer to [`Session::manage_tasks`](super::Session::manage_tasks). Events for the tasks that it ended came before.
+    /// The answer to [`Session::manage_tasks`](super::Session::manage_tasks). Events for the tasks that it ended came
+    /// before.
     TaskManagementDone {
         /// The driver's name for the request.
         user: u64,
@@ -124,8 +125,8 @@ pub enum Event {
         /// Sense and event data.
         data: Vec<u8>,
     },
-    /// The connection is over: send what is ready, then close its stream. When it was the session's last, the session is over;
-    /// [`Session::into_unfinished`](super::Session::into_unfinished) has its commands.
+    /// The connection is over: send what is ready, then close its stream. When it was the session's last, the session
+    /// is over; [`Session::into_unfinished`](super::Session::into_unfinished) has its commands.
     Closed {
         /// The connection.
         cid: Cid,

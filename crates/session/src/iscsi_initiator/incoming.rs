@@ -22,7 +22,8 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the header of a Data-In into a buffer of `room` bytes. Its bytes have a place afterwards, and are the first there.
+    /// Takes the header of a Data-In into a buffer of `room` bytes. Its bytes have a place afterwards, and are the
+    /// first there.
     #[inline]
     pub(crate) fn accept(&mut self, pdu: &DataIn, room: u64, parameters: &Parameters) -> Result<(), SessionError> {
         self.check_order(pdu.buffer_offset, parameters)?;

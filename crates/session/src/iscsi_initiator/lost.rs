@@ -1,9 +1,9 @@
-//! Connections that were lost at recovery level 2, until others have taken over what was under way on them (RFC 7143 sections
-//! 7.1.4.3, 7.2.2 and 7.5).
+//! Connections that were lost at recovery level 2, until others have taken over what was under way on them (RFC 7143
+//! sections 7.1.4.3, 7.2.2 and 7.5).
 //!
-//! A lost connection waits for Time2Wait. Then it is logged out for recovery: by a request over another connection, or by the
-//! login of one with its CID. Now its tasks belong to no connection: those that the target has are reassigned, the others are sent
-//! again. When Time2Retain is over before that, the session is lost.
+//! A lost connection waits for Time2Wait. Then it is logged out for recovery: by a request over another connection, or
+//! by the login of one with its CID. Now its tasks belong to no connection: those that the target has are reassigned,
+//! the others are sent again. When Time2Retain is over before that, the session is lost.
 
 use std::time::Duration;
 
@@ -83,8 +83,8 @@ impl LostConnections {
 
     /// A connection is lost. Nothing is done before `wait` is over; `retain` begins then.
     ///
-    /// It may have taken the place of one whose tasks are not all taken over yet. They wait with its own: some may have moved to
-    /// it, and those cannot be taken over before it is logged out.
+    /// It may have taken the place of one whose tasks are not all taken over yet. They wait with its own: some may have
+    /// moved to it, and those cannot be taken over before it is logged out.
     pub(crate) fn begin(&mut self, cid: Cid, exp_stat_sn: SerialNumber, wait: Duration, retain: Duration, now: Time) {
         let before = self.lost.iter().position(|lost| lost.cid == cid).map(|at| self.lost.remove(at));
         let (tasks, requests) = before.map(|before| (before.tasks, before.requests)).unwrap_or_default();

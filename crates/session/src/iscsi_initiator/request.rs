@@ -58,8 +58,8 @@ impl Underway {
         }
     }
 
-    /// When the answer should have come, for a request whose loss shows nowhere else: not in the numbers of the commands. A
-    /// logout has one at times, but no command follows it.
+    /// When the answer should have come, for a request whose loss shows nowhere else: not in the numbers of the
+    /// commands. A logout has one at times, but no command follows it.
     pub(crate) fn answer_due(&self, patience: Duration) -> Option<Time> {
         let sent = self.sent.as_ref()?;
         let shows_nowhere = Bhs::from(sent.header).immediate() || matches!(self.request, Request::Logout { .. });

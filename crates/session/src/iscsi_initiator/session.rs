@@ -41,8 +41,8 @@ impl Session {
         Self { shared: Shared::new(config), connections: Vec::new(), last_used: 0, run: 0, news: VecDeque::new() }
     }
 
-    /// Begins the login of a connection over a stream that has just been opened. The first one leads; when it is logged in,
-    /// others may join it, as many as `MaxConnections` allows. One that may not is closed at once.
+    /// Begins the login of a connection over a stream that has just been opened. The first one leads; when it is logged
+    /// in, others may join it, as many as `MaxConnections` allows. One that may not is closed at once.
     pub fn connect(&mut self, entropy: Entropy, now: Time) -> Cid {
         let place = if self.wants_connection() { self.place_to_fill() } else { None };
         let is_free = |connection: &Connection| connection.is_done() && !self.shared.lost.holds(connection.cid());
@@ -64,14 +64,14 @@ impl Session {
         cid
     }
 
-    /// Whether the session was asked to end. The target closes all connections then, some perhaps before it answers (RFC 7143
-    /// section 11.14), and none is lost by that.
+    /// Whether the session was asked to end. The target closes all connections then, some perhaps before it answers
+    /// (RFC 7143 section 11.14), and none is lost by that.
     pub fn is_logging_out(&self) -> bool {
         self.shared.logging_out
     }
 
-    /// Whether the session has ended: by a logout, or because a connection was lost, which only recovery level 2 survives
-    /// (RFC 7143 sections 7.14 and 7.1.4.4). A connection that could not join changes nothing.
+    /// Whether the session has ended: by a logout, or because a connection was lost, which only recovery level 2
+    /// survives (RFC 7143 sections 7.14 and 7.1.4.4). A connection that could not join changes nothing.
     pub fn is_over(&self) -> bool {
         self.shared.over.is_some()
     }
@@ -81,9 +81,9 @@ impl Session {
         self.shared.over.as_ref()
     }
 
-    /// Takes a connection out of the session: no more commands go over it, and when those under way have ended it is logged
-    /// out. [`Event::Closed`] with [`SessionError::ConnectionRemoved`] follows. False
-    /// when there is no other connection.
+    /// Takes a connection out of the session: no more commands go over it, and when those under way have ended it is
+    /// logged out. [`Event::Closed`] with [`SessionError::ConnectionRemoved`] follows. False when there is no other
+    /// connection.
     pub fn remove_connection(&mut self, cid: Cid) -> bool {
         let others = self.connections.iter().filter(|other| other.cid() != cid && other.takes_requests()).count();
         let Some((connection, shared)) = self.connection_mut(cid).filter(|(known, _)| known.takes_requests()) else {
@@ -172,7 +172,8 @@ impl Session {
         }
     }
 
-    /// Consumes bytes up to the next event. The ends of commands that go the straight way are `told`, until that breaks off.
+    /// Consumes bytes up to the next event. The ends of commands that go the straight way are `told`, until that breaks
+    /// off.
     #[inline]
     fn advance(
         &mut self,
@@ -284,8 +285,9 @@ impl Session {
         }
     }
 
-    /// The place of `len` bytes that stand `pdu_offset` bytes behind the basic header segment of a PDU that is not due yet: for a transport whose
-    /// packets may overtake each other. `None`: they have no place now. The caller keeps them until their turn.
+    /// The place of `len` bytes that stand `pdu_offset` bytes behind the basic header segment of a PDU that is not due
+    /// yet: for a transport whose packets may overtake each other. `None`: they have no place now. The caller keeps
+    /// them until their turn.
     pub fn place_early(
         &mut self,
         cid: Cid,
@@ -297,14 +299,15 @@ impl Session {
         connection.place_early(shared, bhs, pdu_offset, len)
     }
 
-    /// The next `len` bytes of the stream were placed, `skipped` bytes behind the front of what [`place_early`](Self::place_early) gave. False when
-    /// they are due elsewhere: then the peer has sent two headers for them, and the connection has to end.
+    /// The next `len` bytes of the stream were placed, `skipped` bytes behind the front of what
+    /// [`place_early`](Self::place_early) gave. False when they are due elsewhere: then the peer has sent two headers
+    /// for them, and the connection has to end.
     pub fn placed(&mut self, cid: Cid, placement: Placement, skipped: usize, len: usize, now: Time) -> bool {
         self.connection_mut(cid).is_some_and(|(connection, _)| connection.placed(placement, skipped, len, now))
     }
 
-    /// Takes the first PDU that is ready to be sent, for a transport that keeps PDUs apart: instead of [`pieces`](Self::pieces) and
-    /// [`sent`](Self::sent), on a connection without digests and markers.
+    /// Takes the first PDU that is ready to be sent, for a transport that keeps PDUs apart: instead of
+    /// [`pieces`](Self::pieces) and [`sent`](Self::sent), on a connection without digests and markers.
     pub fn take_pdu(&mut self, cid: Cid) -> Option<OutgoingPdu> {
         let (connection, shared) = self.connection_mut(cid)?;
         connection.take_pdu(shared)
@@ -373,8 +376,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Gives the command back when there is no [`room`](Self::room), no connection, or when the CDB is longer than a header
-    /// can hold.
+    /// Gives the command back when there is no [`room`](Self::room), no connection, or when the CDB is longer than a
+    /// header can hold.
     pub fn submit(&mut self, mut command: Command, now: Time) -> Result<TaskTag, Command> {
         self.try_submit(&mut command, now).ok_or(command)
     }
@@ -393,8 +396,8 @@ impl Session {
         tag
     }
 
-    /// Where a command goes. When all connections have work, short ones go in runs: what goes together over one connection
-    /// costs both sides fewer system calls than the same spread over several.
+    /// Where a command goes. When all connections have work, short ones go in runs: what goes together over one
+    /// connection costs both sides fewer system calls than the same spread over several.
     #[inline]
     fn connection_for(&mut self, command: &Command) -> Option<usize> {
         if self.connections.len() == 1 {
@@ -428,9 +431,9 @@ impl Session {
         Some(chosen)
     }
 
-    /// Asks for a task management function, as an immediate request. `referenced` is the task of ABORT TASK and QUERY TASK.
-    /// False when there is no connection, when too many wait for their answer, or when the function is one of RFC 7144 and
-    /// iSCSIProtocolLevel 2 was not agreed on.
+    /// Asks for a task management function, as an immediate request. `referenced` is the task of ABORT TASK and QUERY
+    /// TASK. False when there is no connection, when too many wait for their answer, or when the function is one of RFC
+    /// 7144 and iSCSIProtocolLevel 2 was not agreed on.
     pub fn manage_tasks(
         &mut self,
         user: u64,
@@ -450,17 +453,17 @@ impl Session {
         manage_tasks(user, function, lun, referenced, &mut context)
     }
 
-    /// Sends a NOP-Out that the target echoes. False when there is no such connection, when too many requests wait for their
-    /// answer, or when the data is longer than a data segment of either side.
+    /// Sends a NOP-Out that the target echoes. False when there is no such connection, when too many requests wait for
+    /// their answer, or when the data is longer than a data segment of either side.
     pub fn ping(&mut self, user: u64, cid: Cid, data: Vec<u8>) -> bool {
         let Some((connection, shared)) = self.connection_mut(cid) else { return false };
         let Some((full, mut context)) = connection.for_requests(shared) else { return false };
         full.ping(user, data, &mut context)
     }
 
-    /// Sends a text request, such as `SendTargets=All`, and collects the whole answer. False when there is no connection,
-    /// when another one is under way, or when a key belongs to the login. `MaxRecvDataSegmentLength` is refused too, though RFC
-    /// 7143 section 13.12 lets it be declared again.
+    /// Sends a text request, such as `SendTargets=All`, and collects the whole answer. False when there is no
+    /// connection, when another one is under way, or when a key belongs to the login. `MaxRecvDataSegmentLength` is
+    /// refused too, though RFC 7143 section 13.12 lets it be declared again.
     pub fn text(&mut self, user: u64, pairs: &[(&str, &str)]) -> bool {
         let shared = &mut self.shared;
         let Some(connection) = self.connections.iter_mut().find(|c| c.takes_requests()) else { return false };
@@ -485,8 +488,8 @@ impl Session {
         asked
     }
 
-    /// The commands that have not ended, in the order of their submission: for a session that is over. Those in events of
-    /// connections that were not taken are lost.
+    /// The commands that have not ended, in the order of their submission: for a session that is over. Those in events
+    /// of connections that were not taken are lost.
     pub fn into_unfinished(self) -> Vec<Command> {
         let aborted = |event| if let Event::Aborted(command) = event { Some(command) } else { None };
         let mut tasks: Vec<_> = self.shared.tasks.into_entries().collect();

@@ -51,7 +51,8 @@ pub(crate) struct Shared {
     repeated: VecDeque<TaskTag>,
 }
 
-/// The last commands that a request on another connection ended. What the target sent for them before may still be under way.
+/// The last commands that a request on another connection ended. What the target sent for them before may still be
+/// under way.
 #[derive(Default)]
 pub(super) struct Withdrawn(VecDeque<(Cid, TaskTag)>);
 
@@ -155,10 +156,10 @@ impl Shared {
         self.withdrawn.add(cid, tag);
     }
 
-    /// Whether a PDU on this connection comes too late for its command: data, a request for data, or an answer. Targets fence answers
-    /// (RFC 7143 section 4.2.2.3.4), but one that has lost a connection waits for no acknowledgement there, and what it had sent
-    /// may still arrive; and RFC 3720 knew no fences. A tag that names a command again, after 2^16 others in its slot, is that
-    /// command's.
+    /// Whether a PDU on this connection comes too late for its command: data, a request for data, or an answer. Targets
+    /// fence answers (RFC 7143 section 4.2.2.3.4), but one that has lost a connection waits for no acknowledgement
+    /// there, and what it had sent may still arrive; and RFC 3720 knew no fences. A tag that names a command again,
+    /// after 2^16 others in its slot, is that command's.
     pub(crate) fn is_withdrawn(&self, cid: Cid, tag: TaskTag) -> bool {
         self.tasks.get(tag).is_none() && self.withdrawn.has(cid, tag)
     }
@@ -209,9 +210,10 @@ impl Shared {
         found.into_iter().map(|(_, tag)| tag).collect()
     }
 
-    /// The tasks among those that a condition holds for that have ended with it: by a reset, or by another initiator's request.
-    /// A task that is being reassigned may have ended before, with a status that was lost with its connection. The answer to
-    /// that request tells: the status follows it, or the target does not know the task (RFC 7143 section 11.6.1).
+    /// The tasks among those that a condition holds for that have ended with it: by a reset, or by another initiator's
+    /// request. A task that is being reassigned may have ended before, with a status that was lost with its connection.
+    /// The answer to that request tells: the status follows it, or the target does not know the task (RFC 7143 section
+    /// 11.6.1).
     pub(crate) fn tasks_ended_by_others(&self, concerned: impl Fn(&Task) -> bool) -> Vec<TaskTag> {
         let mut ended = self.tasks_where(concerned);
         ended.retain(|tag| !self.requests.iter().any(|(_, underway)| underway.request.reassigned_task() == Some(*tag)));

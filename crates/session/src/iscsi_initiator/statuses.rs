@@ -1,7 +1,7 @@
 //! Numbered PDUs of a connection in the order of their StatSN, when some were lost (RFC 7143 sections 4.2.2.2 and 7.9).
 //!
-//! What is dealt with is acknowledged, so nothing is dealt with before its turn: a status waits for those before it, and for
-//! the data of its task. Places count from the number that is due.
+//! What is dealt with is acknowledged, so nothing is dealt with before its turn: a status waits for those before it,
+//! and for the data of its task. Places count from the number that is due.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -94,8 +94,8 @@ impl<T> Statuses<T> {
         self.ahead.range(places.start.min(self.ahead.len())..places.end.min(self.ahead.len())).any(Slot::is_missing)
     }
 
-    /// The runs of places that have not come in time: they are to be asked for again. A peer that was `heard` before that is
-    /// silent altogether, which others deal with.
+    /// The runs of places that have not come in time: they are to be asked for again. A peer that was `heard` before
+    /// that is silent altogether, which others deal with.
     pub(crate) fn overdue(
         &mut self,
         now: Time,

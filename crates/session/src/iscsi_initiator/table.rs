@@ -23,9 +23,10 @@ struct Slot<T> {
 
 /// A slab with generations: a tag that was given back is not soon valid again.
 ///
-/// It is not `lunette_reactor::Slab`, which retires a slot whose generations are used up: a tag has 16 bits of them on the wire,
-/// so here they wrap around, and the slots of two tables share one space. The target's table of tasks is not that slab either: its
-/// slots are half of a transfer tag, and keep memory and the next transfer tag for the task that comes next.
+/// It is not `lunette_reactor::Slab`, which retires a slot whose generations are used up: a tag has 16 bits of them on
+/// the wire, so here they wrap around, and the slots of two tables share one space. The target's table of tasks is not
+/// that slab either: its slots are half of a transfer tag, and keep memory and the next transfer tag for the task that
+/// comes next.
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u16>,

@@ -1,4 +1,5 @@
-//! One command under way, and the rules that the target's PDUs for it must keep (RFC 7143 sections 11.4, 11.7 and 11.8).
+//! One command under way, and the rules that the target's PDUs for it must keep (RFC 7143 sections 11.4, 11.7 and
+//! 11.8).
 
 mod recovery;
 
@@ -269,9 +270,9 @@ impl Task {
         Ok(())
     }
 
-    /// ExpDataSN counts the Data-In PDUs. A lost one shows here. Zero is what many targets always send, and for commands that
-    /// write they do not agree on whether R2Ts, which share the numbering (RFC 7143 section 11.8.2), count too. More than all
-    /// numbers there cannot be.
+    /// ExpDataSN counts the Data-In PDUs. A lost one shows here. Zero is what many targets always send, and for
+    /// commands that write they do not agree on whether R2Ts, which share the numbering (RFC 7143 section 11.8.2),
+    /// count too. More than all numbers there cannot be.
     fn check_count(&self, exp_data_sn: u32) -> Result<(), SessionError> {
         let right = match (self.command.data_in.is_some(), self.command.data_out.is_some()) {
             (_, false) => exp_data_sn == 0 || exp_data_sn == self.next_sn,

@@ -1,7 +1,7 @@
 //! One connection of the target: bytes in, events and bytes out. See the crate's documentation for the contract.
 //!
-//! A [`LoginConnection`] becomes a [`Connection`] of a session, once. Here is what that is made of and how bytes lead to events; the
-//! modules below have what the driver asks for and the way of the bytes through the phases.
+//! A [`LoginConnection`] becomes a [`Connection`] of a session, once. Here is what that is made of and how bytes lead
+//! to events; the modules below have what the driver asks for and the way of the bytes through the phases.
 
 mod acknowledgement;
 mod announcements;
@@ -106,7 +106,8 @@ impl Connection {
         matches!(self.phase, Phase::FullFeature(_)) && !self.waits_for_driver() && !self.outbox_is_full()
     }
 
-    /// The task whose data is next in the stream, while the driver has not said where it goes: until then nothing is read.
+    /// The task whose data is next in the stream, while the driver has not said where it goes: until then nothing is
+    /// read.
     pub fn stopped_by(&self) -> Option<TaskTag> {
         match (&self.phase, &self.expect) {
             (Phase::FullFeature(full), Expect::Data { task, .. }) if self.receiver.stage() == Stage::Data => {

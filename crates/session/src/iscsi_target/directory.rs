@@ -32,7 +32,8 @@ pub struct TargetNode {
     pub alias: Option<String>,
     /// How initiators prove themselves whose host says nothing else.
     pub authentication: Authentication,
-    /// The initiators that may see and use it, in the order in which they are looked through. Without any, no initiator may.
+    /// The initiators that may see and use it, in the order in which they are looked through. Without any, no initiator
+    /// may.
     pub hosts: Vec<Arc<Host>>,
     /// Where it can be reached.
     pub portals: Vec<Portal>,
@@ -45,8 +46,8 @@ pub struct TargetNode {
 /// Where a target has gone: logins are sent there (RFC 7143 section 11.13.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// TargetAddress values (RFC 7143 section 13.8): `host[:port][,portal-group-tag]`. At most [`MAX_MOVED_ADDRESSES`] are
-    /// told.
+    /// TargetAddress values (RFC 7143 section 13.8): `host[:port][,portal-group-tag]`. At most [`MAX_MOVED_ADDRESSES`]
+    /// are told.
     pub addresses: Vec<String>,
     /// For good: initiators need not ask here again.
     pub permanent: bool,
@@ -71,8 +72,8 @@ pub enum Transport {
     Stream,
     /// Datagrams: initiators that know streams alone are not told of such portals, and the other way round.
     Datagrams,
-    /// Frames of an Ethernet. Such portals have no address that a TargetAddress can say, so initiators are not told of them: one that came
-    /// through one uses it again (RFC 7143 appendix C).
+    /// Frames of an Ethernet. Such portals have no address that a TargetAddress can say, so initiators are not told of
+    /// them: one that came through one uses it again (RFC 7143 appendix C).
     Frames,
 }
 
@@ -91,13 +92,13 @@ impl Directory {
         self.discovery.is_proven_with(secret) || self.targets.iter().any(of_target)
     }
 
-    /// Looks again at a login that `older` has let pass: this directory took its place meanwhile. The request leads to the
-    /// target as it is now.
+    /// Looks again at a login that `older` has let pass: this directory took its place meanwhile. The request leads to
+    /// the target as it is now.
     ///
     /// # Errors
     ///
-    /// The status to refuse the login with: the target is gone, has moved (the next login learns where), does not admit the
-    /// initiator any more, or wants other proofs than were given.
+    /// The status to refuse the login with: the target is gone, has moved (the next login learns where), does not admit
+    /// the initiator any more, or wants other proofs than were given.
     pub fn recheck(&self, older: &Self, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
         let still_proven = match &mut request.admission {
             None => self.discovery.same_as(&older.discovery),

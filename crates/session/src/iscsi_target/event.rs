@@ -15,14 +15,15 @@ pub struct TaskTag {
 }
 
 impl TaskTag {
-    /// Where it stands in a table of the connection's tasks: a small number, which no other living task of the connection has.
+    /// Where it stands in a table of the connection's tasks: a small number, which no other living task of the
+    /// connection has.
     pub fn index(self) -> usize {
         usize::from(self.slot)
     }
 }
 
-/// Something that the driver has to deal with before it calls the session again. Where no connection is named, it concerns the one
-/// whose bytes brought it. `H` is how the driver calls a connection.
+/// Something that the driver has to deal with before it calls the session again. Where no connection is named, it
+/// concerns the one whose bytes brought it. `H` is how the driver calls a connection.
 #[derive(Debug)]
 pub enum Event<H> {
     /// A SCSI command: answer with `want_data`, then or later `complete`.
@@ -31,7 +32,8 @@ pub enum Event<H> {
     DataOut {
         /// The task of the data.
         task: TaskTag,
-        /// The buffer given to `want_data`. When the initiator announced less than its length, only the first bytes are its.
+        /// The buffer given to `want_data`. When the initiator announced less than its length, only the first bytes are
+        /// its.
         buffer: Buffer,
     },
     /// The task has ended without the device: its data could not be used, or it is gone with its connection. Forget it.
@@ -45,12 +47,14 @@ pub enum Event<H> {
         /// The name of the task from now on.
         new: TaskTag,
     },
-    /// Do what it says, then answer with [`done`](super::Session::done), or with [`answer`](super::Session::answer) when there is
-    /// nothing to wait for.
+    /// Do what it says, then answer with [`done`](super::Session::done), or with [`answer`](super::Session::answer)
+    /// when there is nothing to wait for.
     TaskManagement(TaskManagementTicket<H>),
-    /// The initiator has asked again for data whose [known digest](KnownDigests) is not that of its bytes. They are not sent again.
+    /// The initiator has asked again for data whose [known digest](KnownDigests) is not that of its bytes. They are not
+    /// sent again.
     DataDamaged,
-    /// TARGET COLD RESET has been answered: [reset](super::Session::reset) all sessions of the target (RFC 7143 section 11.5.1).
+    /// TARGET COLD RESET has been answered: [reset](super::Session::reset) all sessions of the target (RFC 7143 section
+    /// 11.5.1).
     TargetReset,
     /// End the tasks of a connection, and it, too, unless it is this one. Then answer with
     /// [`logged_out`](super::Session::logged_out).
@@ -60,15 +64,16 @@ pub enum Event<H> {
         /// The connection to end; it may be the one of the event, which then ends by itself.
         connection: H,
     },
-    /// The connection has failed, or the initiator has logged out of it for recovery. Send what is ready, and close its socket; its tasks
-    /// wait for another connection.
+    /// The connection has failed, or the initiator has logged out of it for recovery. Send what is ready, and close its
+    /// socket; its tasks wait for another connection.
     Suspended(CloseReason),
     /// The connection is logged out for recovery over another one. Close its socket at once; its tasks wait.
     Detached,
-    /// The connection ends with its session, or nothing of it is left to be taken over. End its tasks, close its socket and
-    /// [remove](super::Sessions::remove) it.
+    /// The connection ends with its session, or nothing of it is left to be taken over. End its tasks, close its socket
+    /// and [remove](super::Sessions::remove) it.
     Gone,
-    /// The connection is over. End its tasks and let it [leave](super::Sessions::leave); send what is ready, and close its socket.
+    /// The connection is over. End its tasks and let it [leave](super::Sessions::leave); send what is ready, and close
+    /// its socket.
     Close(CloseReason),
 }
 
@@ -83,8 +88,8 @@ pub(crate) enum Signal {
     Aborted(TaskTag),
     TaskManagement(TaskManagement),
     DataDamaged,
-    /// Commands of this connection have made way for others of its session: that connection may go on, or all others when none
-    /// is named.
+    /// Commands of this connection have made way for others of its session: that connection may go on, or all others
+    /// when none is named.
     Resume(Option<Cid>),
     /// The initiator logs out of the connection of that number.
     Logout(Cid),
@@ -158,7 +163,8 @@ pub struct Command {
     pub data_out_len: u32,
     /// Bytes that the initiator will take at most.
     pub data_in_len: u32,
-    /// How long the command waited for those before it, which came later: over another connection, or again after they were damaged.
+    /// How long the command waited for those before it, which came later: over another connection, or again after they
+    /// were damaged.
     pub window_wait: Duration,
 }
 
@@ -177,8 +183,8 @@ pub struct Response {
     pub data_in: Payload,
     /// The driver's knowledge of the digests of that data, if any.
     pub digests: Option<KnownDigests>,
-    /// The length of the blocks that the data is made of, of a unit whose blocks are worth nothing in parts; else 0. Data segments are cut
-    /// between blocks where that is possible.
+    /// The length of the blocks that the data is made of, of a unit whose blocks are worth nothing in parts; else 0.
+    /// Data segments are cut between blocks where that is possible.
     pub block_len: u16,
     /// Bytes that the CDB asked the initiator to send, for the residual.
     pub data_out_transfer_len: u64,
@@ -186,11 +192,13 @@ pub struct Response {
     pub aborted_others: bool,
 }
 
-/// Data digests that the driver knows, so that nothing reads the data to compute them: those of whole blocks of the data.
+/// Data digests that the driver knows, so that nothing reads the data to compute them: those of whole blocks of the
+/// data.
 ///
-/// Data segments are then cut between blocks, where the initiator takes segments of a block at least. A digest is sent as the driver gives
-/// it. It may be wrong, because the data is not what the driver takes it for; the initiator then finds the data damaged. When it asks for the
-/// data again, the connection computes the digest, refuses to send what is damaged, and says so ([`Event::DataDamaged`]).
+/// Data segments are then cut between blocks, where the initiator takes segments of a block at least. A digest is sent
+/// as the driver gives it. It may be wrong, because the data is not what the driver takes it for; the initiator then
+/// finds the data damaged. When it asks for the data again, the connection computes the digest, refuses to send what is
+/// damaged, and says so ([`Event::DataDamaged`]).
 #[derive(Debug, Clone, Copy)]
 pub struct KnownDigests {
     /// Bytes of a block, more than zero.
@@ -210,8 +218,9 @@ pub struct TaskManagement {
     pub function: TaskManagementFunction,
     /// The logical unit; not used by target resets and I_T NEXUS RESET.
     pub lun: LunField,
-    /// The task to abort, for ABORT TASK. `None`: it may wait on a suspended connection of the session, or it is gone. Perhaps an
-    /// earlier request aborted it and its store still works, so the answer waits for what was aborted before.
+    /// The task to abort, for ABORT TASK. `None`: it may wait on a suspended connection of the session, or it is gone.
+    /// Perhaps an earlier request aborted it and its store still works, so the answer waits for what was aborted
+    /// before.
     pub referenced: Option<TaskTag>,
     /// The initiator's name for the task, for ABORT TASK, QUERY TASK and TASK REASSIGN.
     pub referenced_itt: InitiatorTaskTag,
@@ -285,8 +294,8 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether this is a failure that recovery level 2 recovers from: the tasks wait for another connection. Everything else
-    /// is the end that one side wanted.
+    /// Whether this is a failure that recovery level 2 recovers from: the tasks wait for another connection. Everything
+    /// else is the end that one side wanted.
     pub(crate) fn is_recoverable(&self) -> bool {
         matches!(
             self,

@@ -34,8 +34,9 @@ impl Host {
         Self { name: "".into(), initiators, networks: None, authentication: None }
     }
 
-    /// Whether an initiator of this name, on a connection from this address, belongs to the host. Names are compared without regard to case, as
-    /// their preparation (RFC 3722) folds it. An IPv4 address within an IPv6 one counts as IPv4.
+    /// Whether an initiator of this name, on a connection from this address, belongs to the host. Names are compared
+    /// without regard to case, as their preparation (RFC 3722) folds it. An IPv4 address within an IPv6 one counts as
+    /// IPv4.
     fn fits(&self, initiator: &str, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         (self.initiators.is_none() || self.names(initiator))
@@ -47,8 +48,8 @@ impl Host {
     }
 }
 
-/// The host that an initiator of this name, on a connection from this address, belongs to: the first that fits. A name that a host lists
-/// belongs to such hosts alone, so a host of all names takes in none that pretends to be of another.
+/// The host that an initiator of this name, on a connection from this address, belongs to: the first that fits. A name
+/// that a host lists belongs to such hosts alone, so a host of all names takes in none that pretends to be of another.
 pub fn host_of<'a>(hosts: &'a [Arc<Host>], initiator: &str, peer: IpAddr) -> Option<&'a Arc<Host>> {
     let is_listed = hosts.iter().any(|host| host.names(initiator));
     hosts.iter().find(|host| host.fits(initiator, peer) && (host.names(initiator) || !is_listed))

@@ -1,7 +1,7 @@
 //! The login phase, target side (RFC 7143 chapter 6).
 //!
-//! Stages: security, operational, full feature. A login may start in either of the first two and may skip the second. The
-//! way out of the security stage needs an [`Authenticated`](crate::chap::Authenticated).
+//! Stages: security, operational, full feature. A login may start in either of the first two and may skip the second.
+//! The way out of the security stage needs an [`Authenticated`](crate::chap::Authenticated).
 
 mod identity;
 mod security;
@@ -335,8 +335,8 @@ pub(crate) fn refused(request: &LoginRequest, status: LoginStatus) -> LoginRespo
 
 /// StatSN is the connection's to fill in.
 fn response(request: &LoginRequest, transit: bool) -> LoginResponse {
-    // A connection that asks to join a session hears its numbers when it has joined. Until then it hears old ones, which
-    // change nothing.
+    // A connection that asks to join a session hears its numbers when it has joined. Until then it hears old ones,
+    // which change nothing.
     let (exp_cmd_sn, max_cmd_sn) = if request.tsih == Tsih::NEW {
         (request.cmd_sn, request.cmd_sn)
     } else {

@@ -1,4 +1,5 @@
-//! The sessions of a daemon, and the rules by which logins create, join and replace them (RFC 7143 sections 4.4.3 and 6.3.5).
+//! The sessions of a daemon, and the rules by which logins create, join and replace them (RFC 7143 sections 4.4.3 and
+//! 6.3.5).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -99,7 +100,8 @@ pub struct Sessions<H> {
     /// The remainder of all numbers by `sharers`.
     remainder: u16,
     sharers: u16,
-    /// Places in command windows beyond those that every session has: the sum of what the sessions have [counted](Session::count_places).
+    /// Places in command windows beyond those that every session has: the sum of what the sessions have
+    /// [counted](Session::count_places).
     extra_places: u32,
 }
 
@@ -133,20 +135,20 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
     /// connection of a session that exists.
     ///
-    /// A session belongs to the CHAP user and the host that began it. The login of another neither joins nor replaces it, so a name and a TSIH
-    /// that were overheard give no access to its commands. A user or host that the target does not let in any more keeps nothing: its
-    /// session may be replaced.
+    /// A session belongs to the CHAP user and the host that began it. The login of another neither joins nor replaces
+    /// it, so a name and a TSIH that were overheard give no access to its commands. A user or host that the target does
+    /// not let in any more keeps nothing: its session may be replaced.
     ///
     /// # Errors
     ///
-    /// The login status to refuse it with. A session of another user is not told from one that does not exist, except by a login that
-    /// would replace it.
+    /// The login status to refuse it with. A session of another user is not told from one that does not exist, except
+    /// by a login that would replace it.
     pub fn admit(&mut self, request: &AdmitRequest, connection: H, now: Time) -> Result<Admitted<H>, LoginStatus> {
         if request.tsih == Tsih::NEW { self.open(request, connection) } else { self.join(request, connection, now) }
     }
 
-    /// Takes a login that was admitted into its session. The response goes out, and the connection is in its full feature phase.
-    /// `None`, and the login is dropped, when its place is gone: it was replaced meanwhile.
+    /// Takes a login that was admitted into its session. The response goes out, and the connection is in its full
+    /// feature phase. `None`, and the login is dropped, when its place is gone: it was replaced meanwhile.
     pub fn enter(
         &mut self,
         LoginTicket { session, connection }: LoginTicket<H>,
@@ -209,8 +211,9 @@ impl<H: Copy + PartialEq> Sessions<H> {
         }
     }
 
-    /// Lets the command window of a session follow its use, within what the shares of the buffers of its connections carry. To be called
-    /// when PDUs of the session have been dealt with, as soon as a connection has as many commands under way as the last call gave.
+    /// Lets the command window of a session follow its use, within what the shares of the buffers of its connections
+    /// carry. To be called when PDUs of the session have been dealt with, as soon as a connection has as many commands
+    /// under way as the last call gave.
     pub fn fit_window(&mut self, key: SessionKey, share_of: impl Fn(H) -> Option<BufferShare>) -> usize {
         // No more than it leaves free.
         self.change_window(key, |session, others| {
@@ -218,8 +221,8 @@ impl<H: Copy + PartialEq> Sessions<H> {
         })
     }
 
-    /// Takes places of the command window of a session back that have not been used for long. To be called when a connection of it has
-    /// been told the time; what it gives holds for each of them.
+    /// Takes places of the command window of a session back that have not been used for long. To be called when a
+    /// connection of it has been told the time; what it gives holds for each of them.
     pub fn narrow_unused_window(&mut self, key: SessionKey, now: Time) -> usize {
         self.change_window(key, |session, _| session.narrow_unused_window(now))
     }
@@ -279,7 +282,8 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 }
 
-/// Whether the session is the requesting user's and host's own, or that of a user or host that the target would not let in any more.
+/// Whether the session is the requesting user's and host's own, or that of a user or host that the target would not let
+/// in any more.
 fn may_replace(session: &SessionInfo, request: &AdmitRequest) -> bool {
     let owner_is_known = |target: &Arc<TargetNode>| target.lets_in(session.chap_user.as_deref());
     let host_is_known =
@@ -411,7 +415,8 @@ mod tests {
 
     #[test]
     fn a_session_may_be_replaced_by_its_user_or_when_that_is_not_let_in_any_more() {
-        /// The user that began the session, the user that asks, the users that are let in now, and whether the session is replaced.
+        /// The user that began the session, the user that asks, the users that are let in now, and whether the session
+        /// is replaced.
         type Case<'a> = (Option<&'a str>, Option<&'a str>, &'a [&'a str], bool);
         let (alice, bob) = (Some("alice"), Some("bob"));
         let cases: &[Case<'_>] = &[

@@ -199,8 +199,8 @@ impl Exchange {
         Ok(answer)
     }
 
-    /// RFC 7143 appendix C: `All` in a discovery session only, a name in either, nothing in a normal session only. Once in an
-    /// exchange: one list is under way at a time.
+    /// RFC 7143 appendix C: `All` in a discovery session only, a name in either, nothing in a normal session only. Once
+    /// in an exchange: one list is under way at a time.
     fn send_targets(&mut self, value: &str, asker: &Asker<'_>, answer: &mut TextWriter) -> Result<(), ExchangeError> {
         if std::mem::replace(&mut self.targets_asked, true) {
             return Err(ExchangeError::Twice("SendTargets".into()));
@@ -292,9 +292,9 @@ fn list_target(target: &TargetNode, group: u16, local: SocketAddr, answer: &mut 
     Ok(())
 }
 
-/// The address that the initiator should use: for "any address", the one that it used to come here. At a socket that takes
-/// both families, IPv4 comes in the clothes of IPv6. Without a zone: the number of an interface means nothing on another
-/// machine (RFC 4007 section 11).
+/// The address that the initiator should use: for "any address", the one that it used to come here. At a socket that
+/// takes both families, IPv4 comes in the clothes of IPv6. Without a zone: the number of an interface means nothing on
+/// another machine (RFC 4007 section 11).
 fn reachable(portal: SocketAddr, local: SocketAddr) -> Option<SocketAddr> {
     if !portal.ip().is_unspecified() {
         return Some(SocketAddr::new(portal.ip(), portal.port()));

@@ -21,8 +21,8 @@ impl Parameters {
     }
 }
 
-/// The interval that answers an offer of one number or of a range, in 4-byte words: as near to `best` as the offer and our limit
-/// let it be. `None` without a `best`, when the offer is none, or when it lies below our limit.
+/// The interval that answers an offer of one number or of a range, in 4-byte words: as near to `best` as the offer and
+/// our limit let it be. `None` without a `best`, when the offer is none, or when it lies below our limit.
 pub(super) fn interval_within(offer: &str, best: u32) -> Option<u32> {
     let number = |value: &str| {
         let number = text::parse_number(value).ok().and_then(|number| u32::try_from(number).ok());

@@ -92,7 +92,8 @@ pub struct Parameters {
     pub of_marker: bool,
     /// Markers from the target to the initiator.
     pub if_marker: bool,
-    /// From the end of a marker to the beginning of the next one, initiator to target, in 4-byte words; 0 when none was agreed on.
+    /// From the end of a marker to the beginning of the next one, initiator to target, in 4-byte words; 0 when none was
+    /// agreed on.
     pub of_mark_int: u32,
     /// The marker interval from target to initiator.
     pub if_mark_int: u32,
@@ -144,8 +145,8 @@ impl Parameters {
         }
     }
 
-    /// R2Ts outstanding for one task. RFC 7143 section 13.19 wants one at a time where sequences in order can be asked for again:
-    /// only the last one may be.
+    /// R2Ts outstanding for one task. RFC 7143 section 13.19 wants one at a time where sequences in order can be asked
+    /// for again: only the last one may be.
     pub fn effective_max_outstanding_r2t(&self) -> u32 {
         if self.error_recovery_level > 0 && self.data_sequence_in_order { 1 } else { self.max_outstanding_r2t }
     }
@@ -155,8 +156,8 @@ impl Parameters {
         self.protocol_level >= SAM5_PROTOCOL_LEVEL
     }
 
-    /// Unsolicited data of one command. The two bursts are negotiated one by one; RFC 7143 section 13.14 wants the first no
-    /// longer than the other.
+    /// Unsolicited data of one command. The two bursts are negotiated one by one; RFC 7143 section 13.14 wants the
+    /// first no longer than the other.
     pub fn effective_first_burst_len(&self) -> u32 {
         self.first_burst_len.min(self.max_burst_len)
     }
@@ -185,8 +186,9 @@ pub struct Offer {
     pub time2wait_s: u32,
     /// DefaultTime2Retain, in seconds.
     pub time2retain_s: u32,
-    /// The longest Time2Wait that tasks of lost connections are kept over, in seconds. The larger wish of both sides holds, so an
-    /// initiator could have them kept for an hour; with more than this they are not kept: the Time2Retain agreed on is 0.
+    /// The longest Time2Wait that tasks of lost connections are kept over, in seconds. The larger wish of both sides
+    /// holds, so an initiator could have them kept for an hour; with more than this they are not kept: the Time2Retain
+    /// agreed on is 0.
     pub max_time2wait_s: u32,
     /// MaxOutstandingR2T: R2Ts of one task.
     pub max_outstanding_r2t: u32,
@@ -200,8 +202,8 @@ pub struct Offer {
     pub task_reporting: Choices,
     /// iSCSIProtocolLevel: the highest level, 1 or 2.
     pub protocol_level: u32,
-    /// Markers in both directions, at this interval in 4-byte words (RFC 3720 appendix A); `None`: no markers. A responder agrees to
-    /// the nearest interval that was offered.
+    /// Markers in both directions, at this interval in 4-byte words (RFC 3720 appendix A); `None`: no markers. A
+    /// responder agrees to the nearest interval that was offered.
     pub marker_interval: Option<u32>,
 }
 

@@ -47,8 +47,8 @@ impl Negotiation {
         &self.agreed
     }
 
-    /// Answers an offer. A key that is not in the table is `NotUnderstood`; a value that is out of its range is `Reject`,
-    /// and the key keeps what it had.
+    /// Answers an offer. A key that is not in the table is `NotUnderstood`; a value that is out of its range is
+    /// `Reject`, and the key keeps what it had.
     ///
     /// # Errors
     ///

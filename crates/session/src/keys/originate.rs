@@ -7,8 +7,8 @@ use super::table::{KEYS, Row, Rule, Scope, row};
 use super::{MARKER_INTERVAL, Offer, Parameters, SAM5_PROTOCOL_LEVEL};
 use crate::limits::{CONNECTION_RECOVERY_LEVEL, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 
-/// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
-/// than their default.
+/// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say
+/// more than their default.
 const YOUNG: [&str; 2] = ["TaskReporting", "iSCSIProtocolLevel"];
 
 /// Why an answer cannot be taken.
@@ -65,8 +65,8 @@ impl Originator {
         Self::new(offer, true)
     }
 
-    /// Offers the keys of a connection that joins a session, or of a discovery session, whose session-wide keys are irrelevant:
-    /// only what holds for the connection.
+    /// Offers the keys of a connection that joins a session, or of a discovery session, whose session-wide keys are
+    /// irrelevant: only what holds for the connection.
     pub fn joining(offer: &Offer) -> Self {
         Self::new(offer, false)
     }

@@ -20,11 +20,11 @@ pub enum Rule {
     Declared(RangeInclusive<u32>),
     /// The first offered value that the responder takes too.
     FirstOf(&'static [&'static str]),
-    /// Yes when both say Yes (RFC 3720 appendix A.3.1). As RFC 7143 has made the key obsolete, `Reject` is an answer too and means
-    /// No.
+    /// Yes when both say Yes (RFC 3720 appendix A.3.1). As RFC 7143 has made the key obsolete, `Reject` is an answer
+    /// too and means No.
     Marker,
-    /// The offer is a number or a range, the answer one number of it or `Reject` (RFC 3720 appendix A.3.2). Ours is the number that
-    /// we like best, 0 for none.
+    /// The offer is a number or a range, the answer one number of it or `Reject` (RFC 3720 appendix A.3.2). Ours is the
+    /// number that we like best, 0 for none.
     MarkerInterval,
 }
 
@@ -35,8 +35,8 @@ impl Rule {
     }
 }
 
-/// Whether a value holds for a connection or for its whole session. Session-wide keys are negotiated only on the leading
-/// connection.
+/// Whether a value holds for a connection or for its whole session. Session-wide keys are negotiated only on the
+/// leading connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The connection on which it was negotiated.
@@ -215,9 +215,9 @@ pub static KEYS: &[Row] = &[
         ours: |w| w.protocol_level,
         set: |p, v| p.protocol_level = v,
     },
-    // RFC 3720 appendix A.3. RFC 7143 section 13.25 has made these keys obsolete. While markers are off, the first pair is answered
-    // with "No", which is one of the two answers that it allows and the one that every RFC 3720 initiator understands; the
-    // intervals are answered with "Reject".
+    // RFC 3720 appendix A.3. RFC 7143 section 13.25 has made these keys obsolete. While markers are off, the first pair
+    // is answered with "No", which is one of the two answers that it allows and the one that every RFC 3720 initiator
+    // understands; the intervals are answered with "Reject".
     Row {
         key: "IFMarker",
         rule: Rule::Marker,

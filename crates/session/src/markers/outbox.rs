@@ -119,8 +119,8 @@ impl Weaver {
         outbox.end_pdu();
     }
 
-    /// Appends the next `len` bytes of a PDU, cut at markers. `pdu_left` counts down the bytes up to its end: the next header begins
-    /// there.
+    /// Appends the next `len` bytes of a PDU, cut at markers. `pdu_left` counts down the bytes up to its end: the next
+    /// header begins there.
     fn cut<'a>(
         &mut self,
         len: usize,

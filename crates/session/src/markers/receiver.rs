@@ -1,5 +1,5 @@
-//! Markers taken out of what is received: pieces between them go the way of all bytes, so each byte is still copied once and
-//! digested on the way.
+//! Markers taken out of what is received: pieces between them go the way of all bytes, so each byte is still copied
+//! once and digested on the way.
 
 use std::ops::{Deref, DerefMut};
 
@@ -44,8 +44,8 @@ impl DerefMut for MarkedReceiver {
 }
 
 impl MarkedReceiver {
-    /// The login has ended: from now on there are markers at this distance, in bytes, or none. `resync`: a wrong header digest costs
-    /// the bytes up to the next header that a marker names, not the connection (RFC 7143 section 7.8).
+    /// The login has ended: from now on there are markers at this distance, in bytes, or none. `resync`: a wrong header
+    /// digest costs the bytes up to the next header that a marker names, not the connection (RFC 7143 section 7.8).
     pub(crate) fn start_markers(&mut self, interval: Option<u32>, resync: bool) {
         self.markers.start(interval, |next| MarkedStream { stripper: Stripper::new(next), resync, lost_headers: 0 });
     }
@@ -175,8 +175,8 @@ impl Stripper {
         self.step = Step::Lost;
     }
 
-    /// Takes markers, and bytes that are dropped, from the front of `input`. Gives what comes before the next marker, to be
-    /// passed in [`Self::next`] when it has been taken.
+    /// Takes markers, and bytes that are dropped, from the front of `input`. Gives what comes before the next marker,
+    /// to be passed in [`Self::next`] when it has been taken.
     fn piece<'a>(&mut self, input: &mut &'a [u8], max_pdu_len: usize) -> &'a [u8] {
         loop {
             if self.next.is_over() && !self.take_marker(input, max_pdu_len) {
@@ -319,8 +319,8 @@ mod tests {
         }
     }
 
-    /// Header k of a stream is damaged. Gives what was received of `pdus` empty ones, at an interval of 256 bytes, once the
-    /// markers are as `damage` leaves them: it is given their number and the bytes.
+    /// Header k of a stream is damaged. Gives what was received of `pdus` empty ones, at an interval of 256 bytes, once
+    /// the markers are as `damage` leaves them: it is given their number and the bytes.
     fn with_a_broken_header(k: usize, damage: impl Fn(usize, &mut [u8])) -> Vec<u8> {
         let (mut outbox, mut receiver) = connection(0, 256, true);
         for n in 0..40 {
@@ -346,7 +346,8 @@ mod tests {
 
     #[test]
     fn a_wrong_header_digest_costs_the_pdus_up_to_the_next_that_a_marker_names() {
-        // The first marker behind PDU 5 stands 464 bytes into the PDUs, in number 8, and names number 9, which has none.
+        // The first marker behind PDU 5 stands 464 bytes into the PDUs, in number 8, and names number 9, which has
+        // none.
         let received = with_a_broken_header(5, |_, _| {});
         assert_eq!(received, numbered(0..5).chain(numbered(9..40)).collect::<Vec<_>>());
     }

@@ -1,6 +1,7 @@
 //! The bytes of an outbox that are no data: headers, pads and digests, one behind the other.
 
-/// Bytes with an open end, of which the first are dropped when they have been sent. They lie in one place, so that they leave as one slice.
+/// Bytes with an open end, of which the first are dropped when they have been sent. They lie in one place, so that they
+/// leave as one slice.
 #[derive(Default)]
 pub(super) struct Inline {
     bytes: Vec<u8>,
@@ -18,8 +19,8 @@ impl Inline {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Drops the first `len` bytes. What is left is moved to the front when it is no longer than what was dropped, so that each byte is moved once for
-    /// each that was dropped, at most.
+    /// Drops the first `len` bytes. What is left is moved to the front when it is no longer than what was dropped, so
+    /// that each byte is moved once for each that was dropped, at most.
     #[inline]
     pub(super) fn drop_front(&mut self, len: usize) {
         self.dropped += len;

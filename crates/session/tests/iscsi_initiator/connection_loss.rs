@@ -290,7 +290,8 @@ fn what_one_connection_did_not_bring_is_not_held_against_the_next() {
 
 #[test]
 fn an_answer_may_come_after_the_reset_that_ended_its_task() {
-    // The target lost the connection before we do, so it waited for no acknowledgement there (RFC 7143 section 4.2.2.3.3).
+    // The target lost the connection before we do, so it waited for no acknowledgement there (RFC 7143 section
+    // 4.2.2.3.3).
     for (level, with_data) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
         let mut peer = ScriptedSession::at_level(level, 2, (0, 20));
         let (first, _, one) = peer.read(4096);

@@ -173,7 +173,8 @@ fn short_commands_go_in_runs_when_all_connections_have_work() {
         went_to.push(usize::from(queued(&lanes)[1] > before[1]));
     }
     let changes = went_to.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    // The first four find connections without work; then there are two whole runs, the first of them begun by the fourth.
+    // The first four find connections without work; then there are two whole runs, the first of them begun by the
+    // fourth.
     assert!((4..=5).contains(&changes), "{went_to:?}");
     let on_one = went_to.iter().sum::<usize>() as u64;
     assert!(on_one >= u64::from(RUN_COMMANDS) && COMMANDS - on_one >= u64::from(RUN_COMMANDS), "{went_to:?}");

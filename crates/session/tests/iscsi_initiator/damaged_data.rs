@@ -1,5 +1,5 @@
-//! Random work at recovery level 1 while data segments are damaged both ways: every read and write is right, no command fails,
-//! and the connection lives on.
+//! Random work at recovery level 1 while data segments are damaged both ways: every read and write is right, no command
+//! fails, and the connection lives on.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Bytes that were damaged on the way, and bytes without any sense: a typed error at the worst, and every command comes back.
+//! Bytes that were damaged on the way, and bytes without any sense: a typed error at the worst, and every command comes
+//! back.
 
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, SessionConfig};

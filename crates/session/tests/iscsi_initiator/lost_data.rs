@@ -1,5 +1,5 @@
-//! Data-In PDUs and R2Ts that were lost on their way, at recovery level 1: they are asked for again, and no command ends
-//! without them.
+//! Data-In PDUs and R2Ts that were lost on their way, at recovery level 1: they are asked for again, and no command
+//! ends without them.
 
 use std::time::Duration;
 

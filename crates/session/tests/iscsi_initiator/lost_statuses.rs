@@ -1,5 +1,5 @@
-//! Responses that were lost on their way, at recovery level 1: they are asked for again, and everything is dealt with in the
-//! order of the status numbers.
+//! Responses that were lost on their way, at recovery level 1: they are asked for again, and everything is dealt with
+//! in the order of the status numbers.
 
 use std::time::Duration;
 

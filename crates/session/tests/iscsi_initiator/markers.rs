@@ -114,8 +114,8 @@ fn work(mut pair: Pair) -> Pair {
     pair
 }
 
-/// Damages one bit of a session in many places, one after the other. `stream` is what has been sent one way, `flip` the place of
-/// the damage. Gives the number of headers that the initiator lost.
+/// Damages one bit of a session in many places, one after the other. `stream` is what has been sent one way, `flip` the
+/// place of the damage. Gives the number of headers that the initiator lost.
 fn with_damage(stream: fn(&Pair) -> usize, flip: fn(&mut Pair) -> &mut Option<(usize, u8)>) -> u64 {
     let pair = recovering();
     let start = stream(&pair);

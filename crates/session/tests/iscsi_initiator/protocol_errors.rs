@@ -1,5 +1,5 @@
-//! A target that breaks the rules of the full feature phase: each one ends the connection with the section that it broke, and
-//! the commands come back.
+//! A target that breaks the rules of the full feature phase: each one ends the connection with the section that it
+//! broke, and the commands come back.
 
 use lunette_pdu::{
     DataIn, InitiatorTaskTag, NopIn, R2t, Reject, RejectReason, Residual, ScsiResponse, SerialNumber,

@@ -1,5 +1,5 @@
-//! Requests that did not reach the target, or came damaged: at recovery level 1 they are sent again with their old numbers and
-//! tags.
+//! Requests that did not reach the target, or came damaged: at recovery level 1 they are sent again with their old
+//! numbers and tags.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Whole PDUs and the same bytes in pieces come to the same. At recovery level 0 most whole PDUs go the straight way, and headers in
-//! pieces go the general way (`connection::straight`, `connection::receiving`). So do commands whose ends are told where they are, and those whose
-//! ends are events.
+//! Whole PDUs and the same bytes in pieces come to the same. At recovery level 0 most whole PDUs go the straight way,
+//! and headers in pieces go the general way (`connection::straight`, `connection::receiving`). So do commands whose
+//! ends are told where they are, and those whose ends are events.
 
 use lunette_pdu::{BHS_LEN, DataIn, InitiatorTaskTag, Opcode, Residual, ScsiResponse};
 use lunette_session::iscsi_initiator::{Command, Event, SessionConfig};

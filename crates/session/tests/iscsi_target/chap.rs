@@ -419,7 +419,8 @@ fn a_session_belongs_to_the_user_that_began_it() {
                     }
                     (first, tsih)
                 };
-                // A further connection, one that takes the place of the first, a session that takes the place of the first.
+                // A further connection, one that takes the place of the first, a session that takes the place of the
+                // first.
                 for (what, cid, status) in [
                     ("joins", OWN_CID + 1, LoginStatus::SESSION_DOES_NOT_EXIST),
                     ("takes the connection", OWN_CID, LoginStatus::SESSION_DOES_NOT_EXIST),

@@ -1,5 +1,5 @@
-//! Damaged data segments at recovery level 1 (RFC 7143 sections 7.2.1, 7.3 and 7.8): what comes in is asked for again, and the
-//! device sees each command once, whole and in order.
+//! Damaged data segments at recovery level 1 (RFC 7143 sections 7.2.1, 7.3 and 7.8): what comes in is asked for again,
+//! and the device sees each command once, whole and in order.
 
 use lunette_pdu::{
     BHS_LEN, DataOut, InitiatorTaskTag, NopOut, R2t, RejectReason, ScsiCommand, SerialNumber, SnackRequest, SnackType,

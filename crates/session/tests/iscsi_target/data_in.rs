@@ -1,5 +1,5 @@
-//! Answers: Data-In, status, sense, residuals (RFC 7143 sections 11.4 and 11.7). The harness checks DataSN, offsets, bursts and
-//! ExpDataSN of every answer.
+//! Answers: Data-In, status, sense, residuals (RFC 7143 sections 11.4 and 11.7). The harness checks DataSN, offsets,
+//! bursts and ExpDataSN of every answer.
 
 use lunette_pdu::{Ahs, Residual, ScsiCommand, TargetPdu, sense::split_sense};
 use lunette_session::iscsi_target::Response;

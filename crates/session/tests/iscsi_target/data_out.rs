@@ -373,8 +373,8 @@ const LOST: Option<[u8; 2]> = Some([0x47, 0x05]);
 const WRONG_AMOUNT: Option<[u8; 2]> = Some([0x0c, 0x0d]);
 const UNEXPECTED: Option<[u8; 2]> = Some([0x0c, 0x0c]);
 
-/// The task is answered with ABORTED COMMAND and this additional sense, the device forgets it, what else comes for it is
-/// dropped, and the connection goes on.
+/// The task is answered with ABORTED COMMAND and this additional sense, the device forgets it, what else comes for it
+/// is dropped, and the connection goes on.
 fn failed_alone(peer: &mut Peer, itt: u32, code: [u8; 2], late: DataOut) {
     let (response, sense) = peer.scsi_response();
     assert_eq!((response.itt.0, response.status), (itt, 0x02));

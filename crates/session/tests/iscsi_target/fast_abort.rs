@@ -1,4 +1,5 @@
-//! Tasks that are aborted together while their data is under way (RFC 7143 sections 4.2.3.3 to 4.2.3.5, 11.9.1 and 13.23).
+//! Tasks that are aborted together while their data is under way (RFC 7143 sections 4.2.3.3 to 4.2.3.5, 11.9.1 and
+//! 13.23).
 
 use lunette_pdu::{
     AsyncEvent, LunField, NopOut, R2t, SerialNumber, TargetTransferTag, TaskManagementFunction as Function,

@@ -148,7 +148,8 @@ fn stored(block_len: u32, first_block: u64, segment: &Payload) -> u32 {
     crc32c(&bytes[from..from + segment.len()])
 }
 
-/// Data that was acknowledged may end within a block: segments were shorter than a block when it was cut. Blocks then lie across segments.
+/// Data that was acknowledged may end within a block: segments were shorter than a block when it was cut. Blocks then
+/// lie across segments.
 #[test]
 fn what_is_cut_anew_within_a_block_is_digested_here() {
     let mut peer = session_with("512", &[("DataDigest", "CRC32C"), ("ErrorRecoveryLevel", "1")]);

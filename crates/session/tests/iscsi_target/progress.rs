@@ -1,5 +1,5 @@
-//! Data phases that stand still end, and slow ones do not (SAM-5 leaves the time to the transport). The initiator shows signs of life
-//! all the while.
+//! Data phases that stand still end, and slow ones do not (SAM-5 leaves the time to the transport). The initiator shows
+//! signs of life all the while.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Honest initiators and devices of every temper: each command is answered once, each byte arrives, nothing is left behind.
-//! The harness checks all numbers on the way.
+//! Honest initiators and devices of every temper: each command is answered once, each byte arrives, nothing is left
+//! behind. The harness checks all numbers on the way.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! Connection recovery (ErrorRecoveryLevel 2): tasks outlive their connection and go on over another one (RFC 7143 sections
-//! 6.3.4, 7.2.2, 11.5.1 and 11.14).
+//! Connection recovery (ErrorRecoveryLevel 2): tasks outlive their connection and go on over another one (RFC 7143
+//! sections 6.3.4, 7.2.2, 11.5.1 and 11.14).
 
 mod answered;
 mod members;
@@ -146,7 +146,8 @@ fn answer(len: usize) -> Response {
 
 #[test]
 fn a_write_that_nobody_has_looked_at_keeps_what_was_verified() {
-    // With data digests a command counts only when its immediate data is verified. Without, that data is still in the stream.
+    // With data digests a command counts only when its immediate data is verified. Without, that data is still in the
+    // stream.
     for (digest, missing) in [("CRC32C", (4096, 4096)), ("None", (0, 8192))] {
         let mut setup = setup();
         setup.keys.retain(|(key, _)| *key != "DataDigest");

@@ -1,5 +1,5 @@
-//! Text negotiation in the full feature phase: F, C and transfer tags in every combination, and what may be declared again
-//! (RFC 7143 sections 6.4, 11.10, 11.11 and 13.12).
+//! Text negotiation in the full feature phase: F, C and transfer tags in every combination, and what may be declared
+//! again (RFC 7143 sections 6.4, 11.10, 11.11 and 13.12).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,7 +194,8 @@ fn the_target_declares_in_the_negotiation_that_it_asked_for() {
     peer.silence();
 }
 
-/// RFC 7143 section 13.12: a declaration holds for what the initiator sends after it, whenever the request was dealt with.
+/// RFC 7143 section 13.12: a declaration holds for what the initiator sends after it, whenever the request was dealt
+/// with.
 #[test]
 fn a_request_that_waited_for_its_turn_declares_too() {
     let offer = Offer { error_recovery_level: 2, ..Offer::default() };

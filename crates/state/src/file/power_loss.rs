@@ -117,8 +117,8 @@ impl Coins {
     }
 }
 
-/// The file after a power cut behind `events`: everything up to the last synchronization, and of each later write any part.
-/// Changes of the length are in the journal of a file system, which keeps their order.
+/// The file after a power cut behind `events`: everything up to the last synchronization, and of each later write any
+/// part. Changes of the length are in the journal of a file system, which keeps their order.
 fn cut(events: &[Event], seed: u64) -> Vec<u8> {
     let synced = events.iter().rposition(|event| matches!(event, Event::Sync)).map_or(0, |at| at + 1);
     let mut file = Vec::new();

@@ -1,8 +1,8 @@
 //! Locks against other programs that use the same file or device.
 //!
-//! Programs lock in different ways, and each sees only its own. So a writable disk takes two kinds of lock and looks for
-//! a third: `flock`, as other servers of Lunette take it; byte locks that belong to the open file (`F_OFD_SETLK`), on the
-//! bytes that QEMU uses; and any write lock of a record by another program. Loop devices take none, so they are
+//! Programs lock in different ways, and each sees only its own. So a writable disk takes two kinds of lock and looks
+//! for a third: `flock`, as other servers of Lunette take it; byte locks that belong to the open file (`F_OFD_SETLK`),
+//! on the bytes that QEMU uses; and any write lock of a record by another program. Loop devices take none, so they are
 //! looked for by name.
 
 use std::fs::{self, File, TryLockError};

@@ -151,8 +151,8 @@ pub(crate) fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// The file ends at `offset` now, or before. It has become shorter, because requests were checked against the length that
-/// is served. Zeroes would look like data.
+/// The file ends at `offset` now, or before. It has become shorter, because requests were checked against the length
+/// that is served. Zeroes would look like data.
 fn ends_before(offset: u64, len: u64) -> StoreError {
     StoreError::OutOfRange { offset, len, store_len: offset }
 }

@@ -29,8 +29,8 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// writing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Creates a sparse file of this many bytes, a whole number of blocks of 512, when the path does not exist. An existing
-    /// file is not changed.
+    /// Creates a sparse file of this many bytes, a whole number of blocks of 512, when the path does not exist. An
+    /// existing file is not changed.
     pub create: Option<u64>,
     /// Opens the file for reading only, without a lock.
     pub read_only: bool,
@@ -220,7 +220,8 @@ fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
     Err(OpenError::WrongType { path: path.to_owned(), found })
 }
 
-/// Creates a sparse file that survives a power cut from the start. Gives the file, unless another process has created it.
+/// Creates a sparse file that survives a power cut from the start. Gives the file, unless another process has created
+/// it.
 fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<Option<File>, OpenError> {
     if !any_length {
         check_asked_len(len_bytes, FILE_GRANULARITY_BYTES).map_err(not_a_length(path))?;

@@ -1,8 +1,8 @@
 //! Copies that bypass the processor's cache.
 //!
-//! A disk is larger than the cache, so the place of a write is seldom there. An ordinary copy reads that place from memory first, although it
-//! overwrites all of it, and pushes something else out of the cache; one that bypasses the cache only writes
-//! (`docs/measurements/2026-11-23-long-writes.md`).
+//! A disk is larger than the cache, so the place of a write is seldom there. An ordinary copy reads that place from
+//! memory first, although it overwrites all of it, and pushes something else out of the cache; one that bypasses the
+//! cache only writes (`docs/measurements/2026-11-23-long-writes.md`).
 #![allow(unsafe_code)]
 
 /// The shortest copy that bypasses the cache, in bytes: a block of most file systems.
@@ -15,7 +15,8 @@ const LINES_LEN: usize = 4 * 64;
 #[repr(C, align(64))]
 struct Lines([u8; LINES_LEN]);
 
-/// Like [`copy_from_slice`](slice::copy_from_slice). A copy that is not short leaves the cache as it is, but for its ends.
+/// Like [`copy_from_slice`](slice::copy_from_slice). A copy that is not short leaves the cache as it is, but for its
+/// ends.
 pub(super) fn copy(to: &mut [u8], from: &[u8]) {
     if from.len() < MIN_LEN {
         return to.copy_from_slice(from);
@@ -59,7 +60,8 @@ fn stream_lines(to: &mut [Lines], from: &[[u8; LINES_LEN]]) {
     for (to, from) in to.iter_mut().zip(from) {
         let (to, from) = (to.0.as_mut_ptr().cast::<__m256i>(), from.as_ptr().cast::<__m256i>());
         for word in 0..LINES_LEN / size_of::<__m256i>() {
-            // SAFETY: both words lie within their lines, which begin at a multiple of a word's length where they are written to.
+            // SAFETY: both words lie within their lines, which begin at a multiple of a word's length where they are
+            // written to.
             unsafe { _mm256_stream_si256(to.add(word), _mm256_loadu_si256(from.add(word))) };
         }
     }

@@ -98,7 +98,7 @@ impl Mount {
         Self { folder, device: Some(device) }
     }
 
-    /// It has a quota, which [`Self::limit`] sets.
+    /// A file system with a quota, which [`Self::limit`] sets.
     pub(crate) fn btrfs(len: u64) -> Self {
         let (folder, device) = (tempfile::tempdir().unwrap(), LoopDevice::of_len(len));
         run("mkfs.btrfs", &["-q", text(device.path())]);

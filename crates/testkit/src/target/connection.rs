@@ -168,8 +168,8 @@ impl Connection {
         (LoginResponse { data_segment_len: text.len(), ..answer.response }.emit(), text.into_bytes())
     }
 
-    /// The answer to an offer: the value that suits this target, else the offered one, of a list the last. Names have no
-    /// answer.
+    /// The answer to an offer: the value that suits this target, else the offered one, of a list the last. Names have
+    /// no answer.
     fn agree(&mut self, key: &str, offer: &str) -> Option<String> {
         let digest = |preferred: bool| offer.contains("CRC32C") && (preferred || !offer.contains("None"));
         let of = |on: bool| if on { "CRC32C" } else { "None" };

@@ -121,7 +121,8 @@ fn the_way_up_takes_a_round_for_each_doubling_at_most_and_none_from_a_good_start
 
 #[test]
 fn a_line_has_work_while_a_packet_that_was_lost_comes_again() {
-    // A loss in each second holds the responses up for two round trips: one over the path, one through the queue before it.
+    // A loss in each second holds the responses up for two round trips: one over the path, one through the queue before
+    // it.
     let mut line = Line::new(3_382_000, 50_000_000);
     line.loss = Some((SECOND_NS, 100_000_000));
     let mut rule = InFlight::new(4..=256);

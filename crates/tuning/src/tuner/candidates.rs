@@ -17,7 +17,8 @@ const HOST_DELAY_S: f64 = 1e-3;
 /// The share of what requests in flight allow that is carried when they are the limit.
 const REQUESTS_LIMIT: f64 = 0.6;
 
-/// The share of what buffers allow that is carried when they are the limit. The system's accounts of a buffer vary by a factor of two.
+/// The share of what buffers allow that is carried when they are the limit. The system's accounts of a buffer vary by a
+/// factor of two.
 const BUFFER_LIMIT: f64 = 0.4;
 
 /// Lengths of requests that are tried.

@@ -16,7 +16,8 @@ const BELOW_WINDOW: f64 = 0.6;
 /// Over a shorter path a loss is repaired too soon to hold a connection back.
 const LEAST_ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// The path with the rate that the fastest trial showed, and with the loss that explains why one connection carries less than several.
+/// The path with the rate that the fastest trial showed, and with the loss that explains why one connection carries
+/// less than several.
 ///
 /// A loss that was measured stays. Without a trial the path is as it was.
 pub fn estimate(path: &Path, trials: &[Trial]) -> Path {

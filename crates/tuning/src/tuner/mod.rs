@@ -1,16 +1,18 @@
 //! The tuner: which settings to measure next, when to stop, and what the measurements prove.
 //!
-//! [`Tuner`] is a state machine. Its driver measures the [`Candidate`] of [`Tuner::next`], hands the result to [`Tuner::record`], and
-//! reads the [`Verdict`] at the end, or at any time before when the target is lost. Stages follow each other:
+//! [`Tuner`] is a state machine. Its driver measures the [`Candidate`] of [`Tuner::next`], hands the result to
+//! [`Tuner::record`], and reads the [`Verdict`] at the end, or at any time before when the target is lost. Stages
+//! follow each other:
 //!
 //! 1. the **defaults**, and the settings of **today** if the user names some;
 //! 2. **wide**: all connections and far more in flight than the defaults filled, to see what the path carries;
 //! 3. the **model**: what [`recommend`](crate::recommend) finds for the path as far as it is known by then;
 //! 4. **neighbours** of the best so far, one change at a time;
-//! 5. the **proof**: defaults and the best, in turns. It alone decides, because the best of several noisy measurements is partly
-//!    luck.
+//! 5. the **proof**: defaults and the best, in turns. It alone decides, because the best of several noisy measurements
+//!    is partly luck.
 //!
-//! Whatever is measured, the verdict never names settings that the proof found slower than the defaults, in either direction.
+//! Whatever is measured, the verdict never names settings that the proof found slower than the defaults, in either
+//! direction.
 
 mod candidates;
 mod estimate;
@@ -168,7 +170,8 @@ impl Tuner {
         *window = commands.max(*window);
     }
 
-    /// Segments were lost in a trial, or came out of order. A short trial under loss is a matter of luck, so less is concluded from it.
+    /// Segments were lost in a trial, or came out of order. A short trial under loss is a matter of luck, so less is
+    /// concluded from it.
     pub fn saw_loss(&mut self) {
         self.loss_shows = true;
     }
@@ -248,7 +251,8 @@ impl Tuner {
         trial.rates.zip(defaults).map_or(0.0, |(rates, defaults)| rates.gain_over(&defaults))
     }
 
-    /// The trial of the search with the greatest gain, or one that is as good and takes less. Under loss trials differ too much for that.
+    /// The trial of the search with the greatest gain, or one that is as good and takes less. Under loss trials differ
+    /// too much for that.
     fn best(&self) -> Option<&Trial> {
         self.trials.first()?.rates?;
         let most = self.search().map(|trial| self.gain(trial)).fold(0.0, f64::max);

@@ -93,8 +93,8 @@ fn run_until_lost(simulation: &mut Simulation, with_writes: bool, affordable: us
     tuner
 }
 
-/// Whether the settings of a verdict truly carry no less than the defaults, and more if they are others, as far as the noise lets the
-/// trials tell.
+/// Whether the settings of a verdict truly carry no less than the defaults, and more if they are others, as far as the
+/// noise lets the trials tell.
 fn is_truly_no_slower(simulation: &Simulation, verdict: &Verdict, with_writes: bool) -> bool {
     let truth = |candidate: &Candidate| simulation.truth(candidate, with_writes);
     let (found, defaults) = (truth(&verdict.candidate), truth(&defaults()));

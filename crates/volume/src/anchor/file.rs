@@ -35,7 +35,8 @@ pub(super) struct AnchorFile {
 }
 
 impl AnchorFile {
-    /// Makes a file whose entries are zero. It has all of its space at once, so that no flush fails for lack of it later.
+    /// Makes a file whose entries are zero. It has all of its space at once, so that no flush fails for lack of it
+    /// later.
     pub(super) fn create(path: &Path, volume: VolumeId, quanta: u64) -> Result<Self, AnchorError> {
         let failed = |what| move |error| AnchorError::File { path: path.into(), what, error };
         let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
@@ -103,8 +104,8 @@ impl AnchorFile {
         self.read_only
     }
 
-    /// Writes entries, each run from the number of its first one on, and syncs them. An entry lies within a sector, so a power cut leaves the old or the
-    /// new one.
+    /// Writes entries, each run from the number of its first one on, and syncs them. An entry lies within a sector, so
+    /// a power cut leaves the old or the new one.
     pub(super) fn write(&self, runs: &[(usize, Vec<u8>)]) -> Result<(), AnchorError> {
         let failed = |what| move |error| AnchorError::File { path: self.path.clone(), what, error };
         let file = self.file();

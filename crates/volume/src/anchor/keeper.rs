@@ -1,7 +1,7 @@
 //! The thread that saves an anchor at flushes.
 //!
-//! It waits for the unit and for the file, which whoever submits a flush may not. Flushes that come while one is made are answered together by the
-//! next one.
+//! It waits for the unit and for the file, which whoever submits a flush may not. Flushes that come while one is made
+//! are answered together by the next one.
 
 use std::io;
 use std::sync::Arc;

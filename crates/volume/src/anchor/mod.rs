@@ -1,15 +1,19 @@
 //! The anchor of a volume: the version of each quantum, in a file that the server of the blocks cannot change.
 //!
-//! A server can give an older EDU of a quantum, or none, and tag and CRC are right. A client with an anchor knows the version that it wrote or read
-//! last, and refuses what is older. The file belongs to one client: what another client writes has a higher version, which is accepted and remembered.
+//! A server can give an older EDU of a quantum, or none, and tag and CRC are right. A client with an anchor knows the
+//! version that it wrote or read last, and refuses what is older. The file belongs to one client: what another client
+//! writes has a higher version, which is accepted and remembered.
 //!
-//! - **Entry.** 8 bytes for each quantum: the lowest version that is accepted. A hole counts as version 0, so it is accepted where nothing is known.
-//! - **Order.** An entry rises in memory when a write has ended, before it is acknowledged, and when a read has opened something newer. It reaches the file
-//!   with the next flush: entries are copied, the unit is flushed, then the copies are written and synced ([`Anchor::save`]). So no entry of the file is
-//!   ahead of what the unit has on stable storage, and no crash of either side makes a quantum unreadable.
-//! - **No new holes.** A hole has no version, so one that survives a crash could not be told from a deletion. Zeroes are sealed, and unmaps ignored.
-//! - **Writers.** The entry of a quantum must be that of its last write, so writes of an anchored volume have their quanta to themselves
-//!   (`Shared::begin`).
+//! - **Entry.** 8 bytes for each quantum: the lowest version that is accepted. A hole counts as version 0, so it is
+//!   accepted where nothing is known.
+//! - **Order.** An entry rises in memory when a write has ended, before it is acknowledged, and when a read has opened
+//!   something newer. It reaches the file with the next flush: entries are copied, the unit is flushed, then the copies
+//!   are written and synced ([`Anchor::save`]). So no entry of the file is ahead of what the unit has on stable
+//!   storage, and no crash of either side makes a quantum unreadable.
+//! - **No new holes.** A hole has no version, so one that survives a crash could not be told from a deletion. Zeroes
+//!   are sealed, and unmaps ignored.
+//! - **Writers.** The entry of a quantum must be that of its last write, so writes of an anchored volume have their
+//!   quanta to themselves (`Shared::begin`).
 
 mod file;
 mod keeper;
@@ -76,7 +80,8 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Makes the anchor of a volume of which nothing is known: any authentic content of a quantum is accepted the first time.
+    /// Makes the anchor of a volume of which nothing is known: any authentic content of a quantum is accepted the first
+    /// time.
     ///
     /// # Errors
     ///
@@ -189,7 +194,8 @@ fn check_len(header: &Header) -> Result<(), AnchorError> {
 }
 
 impl Shared {
-    /// Whether quanta from `first` on that were opened with these slots may be what they are; otherwise the first that is older than it was.
+    /// Whether quanta from `first` on that were opened with these slots may be what they are; otherwise the first that
+    /// is older than it was.
     pub(crate) fn admit<'a>(
         &self,
         first: u64,

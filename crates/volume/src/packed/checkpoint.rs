@@ -18,8 +18,8 @@ use crate::unit::{Unit, filled};
 /// Quanta that are moved together.
 const MOVED_TOGETHER: usize = 1024;
 
-/// Quanta of the journal that are looked at while requests wait for the state. All of them, 131072 at most before a checkpoint is due, took 16 to 55 ms (AMD
-/// EPYC), and as much again when they were forgotten.
+/// Quanta of the journal that are looked at while requests wait for the state. All of them, 131072 at most before a
+/// checkpoint is due, took 16 to 55 ms (AMD EPYC), and as much again when they were forgotten.
 const WALKED_TOGETHER: usize = 1024;
 
 /// Bytes of slot blocks that are changed by one read and one write.
@@ -114,8 +114,8 @@ struct Extent {
     data: Buffer,
 }
 
-/// Reads the ciphertexts of moves from the journal, in the order of positions. Each is checked against its slot, because the copy in the journal is the
-/// only good one: what is damaged is read once more, and fails if it stays so.
+/// Reads the ciphertexts of moves from the journal, in the order of positions. Each is checked against its slot,
+/// because the copy in the journal is the only good one: what is damaged is read once more, and fails if it stays so.
 fn read_extents(unit: &Unit, layout: &Layout, len: usize, moves: &[Move]) -> Result<Vec<Extent>, StoreError> {
     let sealed: Vec<&Move> = moves.iter().filter(|at| at.data_offset.is_some()).collect();
     let offset = |at: &Move| layout.journal_offset() + at.data_offset.unwrap_or_default();

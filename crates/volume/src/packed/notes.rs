@@ -1,7 +1,8 @@
 //! Notes of what was flushed: a tail that is written after a flush, so that a record that rots is missed.
 //!
-//! A note is written to the copy of the tail that the next checkpoint overwrites, and need not be stable before the flush is acknowledged: one that a power cut
-//! loses leaves a weaker note. One is under way at a time; flushes that end meanwhile share the next one. None is while a checkpoint writes its tail.
+//! A note is written to the copy of the tail that the next checkpoint overwrites, and need not be stable before the
+//! flush is acknowledged: one that a power cut loses leaves a weaker note. One is under way at a time; flushes that end
+//! meanwhile share the next one. None is while a checkpoint writes its tail.
 
 use std::sync::{Arc, PoisonError};
 
@@ -34,7 +35,8 @@ impl Packed {
         }
     }
 
-    /// Writes a note of what was flushed, unless it is written already. Where there is no buffer, the next flush tries again.
+    /// Writes a note of what was flushed, unless it is written already. Where there is no buffer, the next flush tries
+    /// again.
     pub(crate) fn note(&self, shared: &Arc<Shared>) {
         let tail = {
             let mut state = self.state();

@@ -1,7 +1,7 @@
 //! The readers of a packed volume, by generation.
 
-/// The reads under way, in two generations. A checkpoint begins the next one and waits until the last one is empty: then whoever still reads
-/// began to look after that moment.
+/// The reads under way, in two generations. A checkpoint begins the next one and waits until the last one is empty:
+/// then whoever still reads began to look after that moment.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     present: usize,

@@ -23,7 +23,8 @@ fn begin(volume: &Volume, position: u64) -> Receiver<Outcome> {
     rx
 }
 
-/// A volume that is open with the first key, and quantum 3 of which another client has written with the second; quantum 4 has the first key.
+/// A volume that is open with the first key, and quantum 3 of which another client has written with the second; quantum
+/// 4 has the first key.
 fn volume_behind(kind: Kind, await_keys: bool) -> (Arc<dyn Store>, Volume) {
     let unit = kind.blocks(memory(kind.unit_bytes(16)));
     make(&unit, kind, Holes::Allowed);

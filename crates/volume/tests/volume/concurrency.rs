@@ -215,7 +215,8 @@ fn small_writes_that_come_together_share_records() {
     }
 }
 
-/// Bytes written to a packed volume's unit for each 100 bytes of plain text, with this many single quanta under way, far from each other.
+/// Bytes written to a packed volume's unit for each 100 bytes of plain text, with this many single quanta under way,
+/// far from each other.
 fn bytes_written(depth: usize, block_len: u32) -> u64 {
     const WRITES: u64 = 1024;
     let kind = Kind::Packed(QuantumSize::B4096, block_len);

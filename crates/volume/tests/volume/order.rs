@@ -88,7 +88,8 @@ fn read_later(volume: &Volume) -> Receiver<Outcome> {
     submit(volume, Op::Read { offset: 0, into: Pool::new(4096).take(512).unwrap() })
 }
 
-/// Lets other threads come as far as they can, or as far as a right program does not. How far they come never changes what a right one does.
+/// Lets other threads come as far as they can, or as far as a right program does not. How far they come never changes
+/// what a right one does.
 fn let_others_run(too_far: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if too_far() {

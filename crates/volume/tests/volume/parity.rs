@@ -73,7 +73,8 @@ fn one_damaged_quantum_too_many_is_refused_and_the_others_are_not() {
     assert_eq!(refused_at(&error), Some(0));
     assert!(bytes.iter().all(|byte| *byte == 0));
     assert_eq!(read(&volume, 3 * LEN as u64, 5 * LEN).unwrap(), content(8)[3 * LEN..]);
-    // Others of the group can be written, and nothing is made of the lost ones, which have fewer damaged companions now.
+    // Others of the group can be written, and nothing is made of the lost ones, which have fewer damaged companions
+    // now.
     write(&volume, 0, &content(2), false).unwrap();
     let (error, _) = read(&volume, 0, 8 * LEN).unwrap_err();
     assert_eq!(refused_at(&error), Some(2 * LEN as u64));
@@ -227,7 +228,8 @@ fn change(quanta: u64) -> impl Strategy<Value = Change> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever is written, zeroed, unmapped and damaged (one quantum between two reads): all is read again, and the parity is that of the data.
+    /// Whatever is written, zeroed, unmapped and damaged (one quantum between two reads): all is read again, and the
+    /// parity is that of the data.
     #[test]
     fn parity_follows_every_change(
         data in 1..6_u16,

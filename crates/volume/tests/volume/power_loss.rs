@@ -1,4 +1,5 @@
-//! Loads that are cut after every request to the unit: each quantum is the old or the new one, and the new one when it was flushed.
+//! Loads that are cut after every request to the unit: each quantum is the old or the new one, and the new one when it
+//! was flushed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -226,8 +227,8 @@ fn loaded(kind: Kind, campaign: &Campaign, unit: &Arc<dyn Store>, seed: u64) -> 
     std::mem::take(&mut campaign.state.lock().unwrap().cuts)
 }
 
-/// Opens what a cut has left of a native volume whose blocks are not written as a whole. Gives the number of quanta that are refused, each of which was
-/// being written.
+/// Opens what a cut has left of a native volume whose blocks are not written as a whole. Gives the number of quanta
+/// that are refused, each of which was being written.
 fn check_torn(kind: Kind, cut: PowerLoss, allowed: &Allowed) -> usize {
     let unit = kind.blocks(Arc::new(cut));
     let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1, 2]), OpenOptions::default()).unwrap();
@@ -338,7 +339,8 @@ fn no_cut_leaves_an_anchor_that_refuses_what_is_there() {
     }
 }
 
-/// Submits writes of one quantum each that are all under way at once, and ends them in another order. Gives the highest number of writes to the unit that were.
+/// Submits writes of one quantum each that are all under way at once, and ends them in another order. Gives the highest
+/// number of writes to the unit that were.
 fn together(kind: Kind, seed: u64) -> (Vec<Cut>, usize) {
     let len = kind.size().bytes();
     let (campaign, unit) = Campaign::new(kind, Holes::Allowed, seed, SECTOR_LEN);

@@ -185,7 +185,8 @@ fn rewriting_is_not_misled_by_a_slot_that_was_read_wrongly() {
     }
 }
 
-/// A volume whose first quantum is 1 in its place, and of two records in the journal that were flushed and noted the last one has rotted.
+/// A volume whose first quantum is 1 in its place, and of two records in the journal that were flushed and noted the
+/// last one has rotted.
 fn rotten_end() -> (Arc<dyn Store>, Arc<Flips>) {
     let (flips, unit, volume) = Flips::new();
     write(&volume, 0, &[1; 512], false).unwrap();

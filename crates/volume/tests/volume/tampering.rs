@@ -182,7 +182,8 @@ fn fill(volume: &Volume, content: u8) {
     }
 }
 
-/// Writes content, and content over that, and does to the unit what the attack does. `None` for an attack on what the unit does not have.
+/// Writes content, and content over that, and does to the unit what the attack does. `None` for an attack on what the
+/// unit does not have.
 fn attack(column: Column, attack: Attack, opened: impl Fn(&Arc<dyn Store>) -> Volume) -> Option<Unit> {
     let unit = Unit::new(column.kind);
     make(&unit.store, column.kind, column.holes);

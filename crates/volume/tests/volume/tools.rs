@@ -414,7 +414,8 @@ fn of_two_writers_of_a_packed_volume_the_first_is_closed() {
     }
 }
 
-/// A packed volume as the first version of this program left it, with content in its places and in its journal, for ever.
+/// A packed volume as the first version of this program left it, with content in its places and in its journal, for
+/// ever.
 #[test]
 fn a_packed_volume_of_the_first_version_is_opened() {
     let bytes = include_bytes!("../../../quanta/tests/vectors/volume-1-packed.bin");

@@ -1,20 +1,21 @@
-//! A process in which each side of the protocol works through I/O on its real event loop, to have the instructions counted:
+//! A process in which each side of the protocol works through I/O on its real event loop, to have the instructions
+//! counted:
 //!
 //! ```text
 //! valgrind --tool=callgrind --toggle-collect='*::scripted_turn' --toggle-collect='*::Engine as *>::timeout' \
 //!     --collect-atstart=yes --dump-before='*::milestone' --callgrind-out-file=turns.out target/release/count-turns
 //! ```
 //!
-//! Each load has a line on standard output, with its name and the number of its I/Os, and two dumps: the second one is what they
-//! cost, the first one what came before.
+//! Each load has a line on standard output, with its name and the number of its I/Os, and two dumps: the second one is
+//! what they cost, the first one what came before.
 //!
 //! # Why a count is always the same
 //!
-//! The other side is a script, which the loop's own thread plays where the loop calls out: in the store, and where the initiator
-//! tells that a request has ended. It puts a whole batch into the socket, and the loopback interface brings it to the other end
-//! before that call returns; that the sockets are large enough is looked at once, before anything counts. So what the loop finds
-//! when it turns does not depend on the scheduler. The initiator looks at the timeouts of its requests ten times a second;
-//! this alone depends on the time, and is not counted.
+//! The other side is a script, which the loop's own thread plays where the loop calls out: in the store, and where the
+//! initiator tells that a request has ended. It puts a whole batch into the socket, and the loopback interface brings
+//! it to the other end before that call returns; that the sockets are large enough is looked at once, before anything
+//! counts. So what the loop finds when it turns does not depend on the scheduler. The initiator looks at the timeouts
+//! of its requests ten times a second; this alone depends on the time, and is not counted.
 
 mod initiator;
 mod target;

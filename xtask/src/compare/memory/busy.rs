@@ -25,8 +25,8 @@ const _: () = assert!(SESSIONS as u64 * COMMANDS as u64 * WRITE_LEN as u64 > BUF
 /// The default of FirstBurstLength, which holds because nothing is negotiated.
 const WRITE_LEN: u32 = 64 << 10;
 
-/// Bytes of data that come with the command. The rest never comes, so each command keeps its buffer, filled almost to its
-/// end.
+/// Bytes of data that come with the command. The rest never comes, so each command keeps its buffer, filled almost to
+/// its end.
 const IMMEDIATE_LEN: usize = WRITE_LEN as usize - 4096;
 
 const WRITE_10: u8 = 0x2a;

@@ -1,4 +1,5 @@
-//! The tools beside those of others: `lunette cp` beside `qemu-img convert`, and `lunette nbd` beside nbdkit's file plugin.
+//! The tools beside those of others: `lunette cp` beside `qemu-img convert`, and `lunette nbd` beside nbdkit's file
+//! plugin.
 //!
 //! Both sides of a contest take turns in each round. Its speeds and its CPU times become a row each.
 

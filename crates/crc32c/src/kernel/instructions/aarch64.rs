@@ -1,6 +1,7 @@
 //! CRC32 and PMULL.
 //!
-//! The functions are inlined into kernels that enable the instructions, and have no other callers: that is the safety contract of each.
+//! The functions are inlined into kernels that enable the instructions, and have no other callers: that is the safety
+//! contract of each.
 
 use core::arch::aarch64::{
     __crc32cb, __crc32cd, __crc32ch, __crc32cw, uint64x2_t, vcombine_u64, vcreate_u64, vdupq_n_u64, veorq_u64,

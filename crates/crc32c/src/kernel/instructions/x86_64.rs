@@ -1,6 +1,7 @@
 //! SSE4.2 and PCLMULQDQ.
 //!
-//! The functions are inlined into kernels that enable the instructions, and have no other callers: that is the safety contract of each.
+//! The functions are inlined into kernels that enable the instructions, and have no other callers: that is the safety
+//! contract of each.
 
 use core::arch::x86_64::{
     __m128i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128,

@@ -9,13 +9,15 @@ use super::Cx;
 use crate::gateway::Question;
 use crate::wait::Waitable;
 
-/// The sense data of a command of which the gateway does not know whether it has taken effect, or that it could not ask others about. It is no RESERVATION CONFLICT, from
-/// which an initiator would conclude that it has lost its registration. Sent again, a command that has taken effect may be refused.
+/// The sense data of a command of which the gateway does not know whether it has taken effect, or that it could not ask
+/// others about. It is no RESERVATION CONFLICT, from which an initiator would conclude that it has lost its
+/// registration. Sent again, a command that has taken effect may be refused.
 pub(crate) const UNKNOWN_OUTCOME: SenseData =
     SenseData::aborted_command(AdditionalSense::LOGICAL_UNIT_COMMUNICATION_FAILURE);
 
 impl Cx {
-    /// Lets this server find everything that any server of the unit has answered before. On a unit of one server there is nothing to do.
+    /// Lets this server find everything that any server of the unit has answered before. On a unit of one server there
+    /// is nothing to do.
     pub(crate) async fn confirm(&self) -> Result<(), SenseData> {
         if !self.unit()?.config().shared {
             return Ok(());

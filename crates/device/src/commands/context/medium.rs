@@ -193,8 +193,8 @@ impl Cx {
         self.store_on(self.itl()?, self.epoch, op).await
     }
 
-    /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim. A change to EDUs takes an exclusive one:
-    /// half of a change would look like damage, here and to the client that opens them.
+    /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim. A change to EDUs
+    /// takes an exclusive one: half of a change would look like damage, here and to the client that opens them.
     async fn store_on(&self, itl: &Arc<ItlNexus>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
         let (unit, (offset, len)) = (&itl.unit, op.range());
         let _shared = if len == 0 || self.claim.get().is_some() {
@@ -236,7 +236,8 @@ fn is_change(kind: OpKind) -> bool {
     !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush)
 }
 
-/// Counts one request of a command for the log pages. Reads of a command with blocks in its Data-Out count as verifications.
+/// Counts one request of a command for the log pages. Reads of a command with blocks in its Data-Out count as
+/// verifications.
 pub(crate) fn count_request(counters: &NexusCounters, row: &Row, kind: OpKind, len: u64, done: bool) {
     let verifies = row.direction == Direction::Out && row.range != RangeRule::None;
     let access = match kind {

@@ -148,8 +148,8 @@ fn check(watch: Option<&ChangeWatch>) -> Result<(), SenseData> {
     }
 }
 
-/// The most bytes up to `limit` that are whole blocks of both units. The block lengths of [`BLOCK_SIZES`](crate::BLOCK_SIZES)
-/// have common multiples below every limit.
+/// The most bytes up to `limit` that are whole blocks of both units. The block lengths of
+/// [`BLOCK_SIZES`](crate::BLOCK_SIZES) have common multiples below every limit.
 fn whole_blocks_of_both(one: &LogicalUnit, other: &LogicalUnit, limit: usize) -> u64 {
     let common = common_multiple(one.block_size() as usize, other.block_size() as usize);
     (limit / common * common) as u64

@@ -1,5 +1,5 @@
-//! The current mode parameters of a unit that several servers offer, as the entry that they have in common. It lasts as long as there is a server, and nothing of it is
-//! saved.
+//! The current mode parameters of a unit that several servers offer, as the entry that they have in common. It lasts as
+//! long as there is a server, and nothing of it is saved.
 //!
 //! | bytes | what |
 //! |---|---|

@@ -42,8 +42,8 @@ fn claim(locks: &Arc<RangeLocks>, extent: Extent, mode: ClaimMode) -> Claimed {
     Claimed { claim, extent, mode, waited: turn.is_some(), passing, told }
 }
 
-/// Checks that a claim is granted when no earlier one excludes it and nothing passes that passed before it, and that its waiter is woken once, not
-/// before.
+/// Checks that a claim is granted when no earlier one excludes it and nothing passes that passed before it, and that
+/// its waiter is woken once, not before.
 fn check(claims: &mut [Claimed], passages: &[Passage<'_>]) {
     for at in 0..claims.len() {
         claims[at].passing &= !passages.is_empty();

@@ -95,7 +95,8 @@ fn a_repeated_initial_has_the_same_answer_until_it_is_completed() {
     let first = accept(server.answer(at(1), &home(), &initial.emit()));
     assert_eq!(accept(server.answer(at(2), &home(), &initial.emit())), first);
     assert_eq!(server.listener.unfinished(), 1);
-    // A copy from elsewhere, by a machine that has its own token for that key, is another client and leaves this one alone.
+    // A copy from elsewhere, by a machine that has its own token for that key, is another client and leaves this one
+    // alone.
     let elsewhere = Address::Udp(([198, 51, 100, 7], 9).into());
     let copied = with_token(&mut server, &plain_initial(), &elsewhere, 3);
     assert_ne!(accept(server.answer(at(3), &elsewhere, &copied.emit())), first);

@@ -8,7 +8,8 @@ fn at(ms: u64) -> Time {
     Time::new(Duration::from_millis(ms))
 }
 
-/// Sends probes over a path that carries `mtu` bytes until nothing is due, and says what was probed. `lost` says which probes are lost although they fit.
+/// Sends probes over a path that carries `mtu` bytes until nothing is due, and says what was probed. `lost` says which
+/// probes are lost although they fit.
 fn search(path: &mut PathMtu, now: Time, mtu: usize, mut lost: impl FnMut() -> bool) -> Vec<usize> {
     let mut probes = Vec::new();
     while let Some(len) = path.probe_due(now) {
@@ -133,7 +134,8 @@ fn a_black_hole_is_three_long_packets_that_vanish_while_short_ones_pass() {
     }
 }
 
-/// Acknowledgements are reported before the losses that they show, so a packet that was sent later may have passed already.
+/// Acknowledgements are reported before the losses that they show, so a packet that was sent later may have passed
+/// already.
 #[test]
 fn packets_that_were_lost_before_a_long_one_passed_are_no_black_hole() {
     let mut path = settled(8972, 8972);
@@ -264,7 +266,8 @@ impl Flow {
         self.loss != 0 && (self.random >> 33).is_multiple_of(self.loss)
     }
 
-    /// Sends a packet of that length, or a probe in its place. Acknowledgements come 8 packets later, and a packet is lost when one sent three later was acknowledged.
+    /// Sends a packet of that length, or a probe in its place. Acknowledgements come 8 packets later, and a packet is
+    /// lost when one sent three later was acknowledged.
     fn send(&mut self, len: usize) {
         self.now += 1;
         if let Some(probe) = self.path.probe_due(at(self.now)) {
@@ -309,7 +312,8 @@ fn narrow_packets(seed: u64, shorts: u64, loss: u64) -> usize {
     narrow
 }
 
-/// One of 20 packets is lost, the first probe after the third long one too. When one probe decided, the path was narrower for ten minutes.
+/// One of 20 packets is lost, the first probe after the third long one too. When one probe decided, the path was
+/// narrower for ten minutes.
 #[test]
 fn one_lost_probe_does_not_make_a_path_narrow() {
     let narrow = narrow_packets(9_937_038_368_577_979_196, 2, 20);
@@ -341,7 +345,8 @@ proptest! {
         prop_assert!(path.datagram_len() <= mtu.min(bounded(interface_len)));
     }
 
-    /// Whatever the mix of packets, and with losses beside: a path that has become narrower is noticed, and its length is found.
+    /// Whatever the mix of packets, and with losses beside: a path that has become narrower is noticed, and its length
+    /// is found.
     #[test]
     fn a_path_that_becomes_narrower_is_found_again(
         before in 2000..65_000_usize,

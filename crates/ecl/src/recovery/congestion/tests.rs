@@ -16,7 +16,8 @@ fn rtt(queue: Duration) -> Rtt {
     rtt
 }
 
-/// With 100 datagrams as its window, in congestion avoidance from `ms(1000)` on, after a loss with a long queue (`flows` 1) or a short one.
+/// With 100 datagrams as its window, in congestion avoidance from `ms(1000)` on, after a loss with a long queue
+/// (`flows` 1) or a short one.
 fn avoiding(flows: u8) -> Cubic {
     let mut cubic = Cubic::new(LEN, flows);
     cubic.on_acknowledged(90_000, RTT, ms(900));

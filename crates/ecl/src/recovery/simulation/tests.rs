@@ -67,8 +67,8 @@ fn without_faults_the_bottleneck_is_nearly_full() {
 
 #[test]
 fn two_flows_share_within_1_to_2() {
-    // The second one comes 1 s later, when the window of the first is full. On long paths CUBIC takes long to make room: a stage
-    // lasts as long as K, 5 s on the last one.
+    // The second one comes 1 s later, when the window of the first is full. On long paths CUBIC takes long to make
+    // room: a stage lasts as long as K, 5 s on the last one.
     for (path, from) in
         [(Path::new(20, ms(10)), 10_000), (Path::new(20, ms(30)), 15_000), (Path::new(10, ms(100)), 40_000)]
     {
@@ -128,7 +128,8 @@ fn bbr_fills_a_path_whether_it_loses_packets_or_not() {
 
 #[test]
 fn bbr_and_a_connection_of_cubic_share_within_1_to_3() {
-    // Queues in products of rate and round trip. Without a bound BBR gets 8 to 50 times as much where the queue is no longer than one.
+    // Queues in products of rate and round trip. Without a bound BBR gets 8 to 50 times as much where the queue is no
+    // longer than one.
     let cases = [(Path::new(20, ms(10)), 1.0), (Path::new(20, ms(100)), 1.0), (Path::new(50, ms(20)), 0.5)];
     for (mut path, queue) in cases {
         path.queue_bytes = Duration::from_secs(path.queue_bytes).mul_f64(queue).as_secs();
@@ -155,7 +156,8 @@ fn bbr_leaves_cubic_a_share_of_a_long_path() {
 
 #[test]
 fn two_flows_of_bbr_share_within_1_to_2() {
-    // With a queue of one product of rate and round trip they have it full, and what is smaller stays so: 1 to 4 on the second path.
+    // With a queue of one product of rate and round trip they have it full, and what is smaller stays so: 1 to 4 on the
+    // second path.
     for mut path in [Path::new(20, ms(10)), Path::new(50, ms(30))] {
         path.queue_bytes *= 3;
         let late = Flow { begin: ms(1000), ..BBR };

@@ -108,7 +108,8 @@ impl SessionDriver {
     /// Says how long the next answers may be let come, at the end of a batch that has brought some.
     pub(in crate::engine) fn coalesce(&mut self, cx: &mut Context<'_>, now: Time) -> Option<Time> {
         let Phase::Active(active) = &mut self.phase else { return None };
-        // Several connections have one order of commands and statuses: what one holds may be what another one waits for.
+        // Several connections have one order of commands and statuses: what one holds may be what another one waits
+        // for.
         let may_hold = self.options.coalesce && active.connections.len() == 1;
         let low_water = active.coalescing.batch_end(active.session.commands(), now).filter(|_| may_hold);
         for connection in &active.connections {

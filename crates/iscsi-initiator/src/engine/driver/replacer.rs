@@ -35,8 +35,9 @@ impl ConnectionReplacer {
         self.failures = 0;
     }
 
-    /// A connection was lost. Unless the last login is long ago, a pause comes before the next attempt, so that a target that drops each
-    /// connection at once causes no busy loop. Several connections that are lost together count as one.
+    /// A connection was lost. Unless the last login is long ago, a pause comes before the next attempt, so that a
+    /// target that drops each connection at once causes no busy loop. Several connections that are lost together count
+    /// as one.
     pub(super) fn lost(&mut self, now: Time) {
         if now - self.logged_in_at >= PROVEN_AFTER {
             self.worked();
@@ -54,8 +55,8 @@ impl ConnectionReplacer {
         self.pause
     }
 
-    /// The number of connections to make now. One is enough to save a session that has none. Otherwise a lost one is replaced once
-    /// its tasks are reassigned: until then the target may still count it.
+    /// The number of connections to make now. One is enough to save a session that has none. Otherwise a lost one is
+    /// replaced once its tasks are reassigned: until then the target may still count it.
     fn due(&mut self, session: &Session, made: usize, joining: usize, now: Time) -> usize {
         self.pause.take_if(|at| *at <= now);
         if self.pause.is_some() {

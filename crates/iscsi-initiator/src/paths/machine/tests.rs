@@ -337,7 +337,8 @@ fn a_request_is_not_sent_for_ever() {
     assert!(machine.requests.is_empty());
 }
 
-/// The pauses of a machine's only path before its next lives, each of which lasts for `life`, and in which a request `ends`.
+/// The pauses of a machine's only path before its next lives, each of which lasts for `life`, and in which a request
+/// `ends`.
 fn pauses(life: Duration, ends: Ended) -> Vec<Duration> {
     let mut machine = up(&[ActiveOptimized]);
     let mut now = at(0);
@@ -363,7 +364,8 @@ fn a_path_that_is_lost_before_it_answers_is_made_again_later_and_later() {
     assert_eq!(pauses(PROVEN_AFTER, Ended::GivenUp), [first; 4], "an idle path has proved itself, too");
 }
 
-/// A machine of three paths whose disk was written, and whose first path was lost and hears of a power-on as it is made again.
+/// A machine of three paths whose disk was written, and whose first path was lost and hears of a power-on as it is made
+/// again.
 fn powered_on() -> Machine<u32> {
     let mut machine = up(&[ActiveOptimized; 3]);
     let write = machine.write(0..8, at(0));
@@ -437,8 +439,8 @@ fn a_path_that_could_not_be_asked_for_its_state_is_asked_again() {
     assert_eq!(machine.sent(), [(key, 0)]);
 }
 
-/// A machine of two paths, whose first one was lost with a write that the other has answered since. A newer write of the same blocks
-/// waits.
+/// A machine of two paths, whose first one was lost with a write that the other has answered since. A newer write of
+/// the same blocks waits.
 fn held_up() -> (Machine<u32>, Key) {
     let mut machine = up(&[ActiveOptimized, ActiveNonOptimized]);
     let old = machine.write(0..8, at(0));

@@ -1,9 +1,9 @@
 //! The share of the buffers that connections hold, and the connections that may hold more.
 //!
-//! What a connection holds counts for its initiator and its target too, on this core, so that neither many sessions of one
-//! initiator nor all initiators of one target leave the others without. An initiator may use at most as much as remains free, and a
-//! target three times that, so each newcomer still finds something. A part of the pool is for short commands of initiators that
-//! hold little: they are served while others hold all that they can.
+//! What a connection holds counts for its initiator and its target too, on this core, so that neither many sessions of
+//! one initiator nor all initiators of one target leave the others without. An initiator may use at most as much as
+//! remains free, and a target three times that, so each newcomer still finds something. A part of the pool is for short
+//! commands of initiators that hold little: they are served while others hold all that they can.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -61,8 +61,8 @@ impl Account {
 
     /// Whether a task of the connection may have its first buffer now.
     ///
-    /// A part of the pool stays for tasks that have one and need another to come to their end; else tasks that all wait for a
-    /// second one would wait for each other.
+    /// A part of the pool stays for tasks that have one and need another to come to their end; else tasks that all wait
+    /// for a second one would wait for each other.
     pub(super) fn may_begin(&self, pool: &Pool, len: usize) -> bool {
         let len = pooled_len(len);
         let budget = pool.budget_bytes();
@@ -86,8 +86,8 @@ impl Account {
         BufferShare { held_bytes: self.held.get(), most_bytes }
     }
 
-    /// Whether the connection's own share lets a task of it have its first buffer. How long that is does not matter, or short
-    /// commands would go before a long one for ever.
+    /// Whether the connection's own share lets a task of it have its first buffer. How long that is does not matter, or
+    /// short commands would go before a long one for ever.
     pub(super) fn is_within_share(&self, pool: &Pool) -> bool {
         self.held.get() < pool.budget_bytes() / CONNECTION_BUFFER_SHARE
     }
@@ -95,8 +95,8 @@ impl Account {
 
 /// Bytes of buffers that count for an account until the reservation is dropped.
 ///
-/// A running task has one, and so have the answers of a connection. That of an aborted task whose store still works outlives its
-/// connection.
+/// A running task has one, and so have the answers of a connection. That of an aborted task whose store still works
+/// outlives its connection.
 #[derive(Debug)]
 pub(in crate::core) struct Reservation {
     account: Rc<Account>,
@@ -163,8 +163,8 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// An account for a connection of a session. An initiator is the CHAP user that it has proved to be. Without CHAP any
-    /// name can be given, so it is the name and the address: no host uses up the share of another one.
+    /// An account for a connection of a session. An initiator is the CHAP user that it has proved to be. Without CHAP
+    /// any name can be given, so it is the name and the address: no host uses up the share of another one.
     pub(super) fn open(&mut self, session: &SessionInfo, peer: SocketAddr) -> Rc<Account> {
         let target = session.target.as_ref().map_or("", |target| &target.name);
         let initiator = match &session.chap_user {

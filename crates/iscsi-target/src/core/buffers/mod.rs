@@ -15,8 +15,8 @@ use crate::limits::{MAX_FED_TASKS, MIN_LENDABLE_LEN};
 use account::Accounts;
 pub(super) use account::{Account, Reservation};
 
-/// The pool of a core, what connections hold of it, and the tasks that wait for more. The task runner takes buffers here; the core
-/// gives those that come back to the tasks that wait.
+/// The pool of a core, what connections hold of it, and the tasks that wait for more. The task runner takes buffers
+/// here; the core gives those that come back to the tasks that wait.
 pub(super) struct BufferQueue {
     pool: Pool,
     trimmer: Trimmer,
@@ -59,7 +59,8 @@ impl BufferQueue {
         self.give(reservation, len, Pool::take)
     }
 
-    /// A buffer in which short answers are written, unless tasks wait for theirs. It counts when the first answer is in it.
+    /// A buffer in which short answers are written, unless tasks wait for theirs. It counts when the first answer is in
+    /// it.
     pub(super) fn take_for_answers(&self, account: &Account, len: usize) -> Option<Buffer> {
         if !self.waiting.is_empty() || !account.may_begin(&self.pool, len) { None } else { self.pool.take(len) }
     }
@@ -83,7 +84,8 @@ impl BufferQueue {
         Some(buffer)
     }
 
-    /// A buffer for work that belongs to no connection. When there is none, the next one that comes back wakes the core.
+    /// A buffer for work that belongs to no connection. When there is none, the next one that comes back wakes the
+    /// core.
     pub(super) fn take_for_background(&self, len: usize) -> Option<Buffer> {
         // Before it tries: what comes back after that brings another batch.
         self.pool.await_return();
@@ -110,8 +112,8 @@ impl BufferQueue {
 
     // Tasks that wait.
 
-    /// Lets a task wait for a buffer: before those that are less urgent (SAM-5 8.7), behind its equals. A `priority` is from 1,
-    /// the most urgent, to 15; tasks with 0 have none and come last.
+    /// Lets a task wait for a buffer: before those that are less urgent (SAM-5 8.7), behind its equals. A `priority` is
+    /// from 1, the most urgent, to 15; tasks with 0 have none and come last.
     pub(super) fn wait(&mut self, task: Key, priority: u8) {
         let rank = priority.wrapping_sub(1);
         self.waits += 1;
@@ -128,7 +130,8 @@ impl BufferQueue {
         self.waiting.iter().take(MAX_FED_TASKS).map(|waiter| waiter.task)
     }
 
-    /// Begins a round in which tasks that wait try to get their buffers. Gives how many may try: some of them when they are many.
+    /// Begins a round in which tasks that wait try to get their buffers. Gives how many may try: some of them when they
+    /// are many.
     pub(super) fn begin_round(&self) -> usize {
         if self.waiting.is_empty() {
             return 0;
@@ -143,8 +146,8 @@ impl BufferQueue {
         self.waiting.pop_front()
     }
 
-    /// Lets a task that got nothing go on waiting. It keeps no other one from being served, for it may be its own connection that
-    /// holds too much.
+    /// Lets a task that got nothing go on waiting. It keeps no other one from being served, for it may be its own
+    /// connection that holds too much.
     pub(super) fn wait_again(&mut self, waiter: Waiter) {
         self.waiting.push_back(waiter);
     }

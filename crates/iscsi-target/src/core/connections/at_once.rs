@@ -1,4 +1,5 @@
-//! Short commands that are answered while they are read: see [`lunette_session::iscsi_target::CommandsAtOnce`] and [`lunette_device::AtOnce`].
+//! Short commands that are answered while they are read: see [`lunette_session::iscsi_target::CommandsAtOnce`] and
+//! [`lunette_device::AtOnce`].
 
 use std::time::Instant;
 
@@ -13,7 +14,8 @@ use crate::core::tasks::Stopwatch;
 use crate::limits::ANSWER_BUFFER_LEN;
 
 impl Connections {
-    /// Answers the commands at the front of `bytes` for which nothing has to be waited for, until answers are to leave. Gives how many.
+    /// Answers the commands at the front of `bytes` for which nothing has to be waited for, until answers are to leave.
+    /// Gives how many.
     pub(in crate::core) fn answer_at_once(
         &mut self,
         id: ConnectionId,

@@ -37,8 +37,8 @@ pub(in crate::core) struct Conn {
     pub(in crate::core) account: Rc<Account>,
     /// The bytes of it that answers hold.
     pub(in crate::core) answers: Reservation,
-    /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it had not
-    /// seen when it last sent something.
+    /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it
+    /// had not seen when it last sent something.
     pub(in crate::core) under_way: UnderWay,
     /// The commands that use its part of the command window.
     pub(super) window_used: usize,
@@ -129,8 +129,8 @@ impl Conn {
         sessions.get_mut(self.key?)?.connection_mut(id)
     }
 
-    /// Whether the connection has no target, and waits for one. One that goes to another core has passed its login. One that was refused
-    /// lingers until its peer has read the answer.
+    /// Whether the connection has no target, and waits for one. One that goes to another core has passed its login. One
+    /// that was refused lingers until its peer has read the answer.
     pub(super) fn is_targetless(&self) -> bool {
         let target = self.session.as_ref().and_then(|session| session.target.as_ref());
         target.is_none() && self.departure.is_none()

@@ -29,8 +29,8 @@ use targetless::Targetless;
 /// Entries beyond two for each connection that are not worth looking at.
 const MIN_TIDY: usize = 64;
 
-/// The connections of one core, their sessions, and when they want to be called. The core brings them what happens on their sockets, and
-/// takes their events.
+/// The connections of one core, their sessions, and when they want to be called. The core brings them what happens on
+/// their sockets, and takes their events.
 pub(super) struct Connections {
     table: ConnectionTable<Conn>,
     sessions: Sessions,
@@ -350,8 +350,8 @@ impl Connections {
         }
     }
 
-    /// Takes note of what the events of a connection have come to. It holds back the `bytes` that are left, unless answers leave
-    /// first: then it gives how many are left for later.
+    /// Takes note of what the events of a connection have come to. It holds back the `bytes` that are left, unless
+    /// answers leave first: then it gives how many are left for later.
     pub(super) fn end_events(
         &mut self,
         cx: &mut Context<'_>,
@@ -530,8 +530,8 @@ impl Connections {
         }
     }
 
-    /// Takes places of the command window back that the session of a connection has not used for long. Each connection is called when it
-    /// is silent, and from time to time when it is not.
+    /// Takes places of the command window back that the session of a connection has not used for long. Each connection
+    /// is called when it is silent, and from time to time when it is not.
     fn narrow_unused_window(&mut self, id: ConnectionId, now: Time) {
         let Some(key) = self.table.get(id).and_then(|conn| conn.key) else { return };
         let window_used = self.sessions.narrow_unused_window(key, now);

@@ -1,8 +1,8 @@
 //! When answers leave before the batch ends.
 //!
-//! An initiator that gets the answers to all its commands at once sends as many new ones at once: then each side sleeps while
-//! the other one works. When half of them leave early, both work. With 4 KiB reads, 8 to 32 under way, it is a third to two
-//! thirds more of them (docs/measurements/2026-11-22-half-of-the-answers-first.md).
+//! An initiator that gets the answers to all its commands at once sends as many new ones at once: then each side sleeps
+//! while the other one works. When half of them leave early, both work. With 4 KiB reads, 8 to 32 under way, it is a
+//! third to two thirds more of them (docs/measurements/2026-11-22-half-of-the-answers-first.md).
 
 /// Fewer commands are not worth a send of their own.
 const MIN_COMMANDS: usize = 4;
@@ -16,8 +16,8 @@ pub(super) struct Pace {
 
 /// How many commands of a connection are under way.
 ///
-/// A stream shows all that came in a batch at once. Packets come one by one, and with the first of a batch hardly any is under way; so the
-/// most of the batch before counts, too.
+/// A stream shows all that came in a batch at once. Packets come one by one, and with the first of a batch hardly any
+/// is under way; so the most of the batch before counts, too.
 #[derive(Default)]
 pub(in crate::core) struct UnderWay {
     now: usize,

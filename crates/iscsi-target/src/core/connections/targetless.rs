@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use crate::core::mesh::Source;
 use crate::limits::MAX_TARGETLESS_CONNECTIONS;
 
-/// Connections that may have no target yet, the oldest first. Those that have one, or that are gone, are taken out when the table is
-/// full. `H` is how the core calls a connection.
+/// Connections that may have no target yet, the oldest first. Those that have one, or that are gone, are taken out when
+/// the table is full. `H` is how the core calls a connection.
 pub(super) struct Targetless<H> {
     accepted: VecDeque<(H, Source)>,
 }
@@ -18,7 +18,8 @@ impl<H> Default for Targetless<H> {
 }
 
 impl<H: Copy> Targetless<H> {
-    /// Makes room for one more. Gives the connection that has to end for it: the oldest of the source that has the most.
+    /// Makes room for one more. Gives the connection that has to end for it: the oldest of the source that has the
+    /// most.
     pub(super) fn make_room(&mut self, has_none: impl Fn(H) -> bool) -> Option<H> {
         if self.accepted.len() < MAX_TARGETLESS_CONNECTIONS {
             return None;

@@ -88,8 +88,8 @@ impl Lifecycle {
         self.shared_devices.set(&self.devices);
     }
 
-    /// A sanitize operation may have begun since the update was made, and on another core one may be about to: from now on none
-    /// begins on what goes.
+    /// A sanitize operation may have begun since the update was made, and on another core one may be about to: from now
+    /// on none begins on what goes.
     fn withdraw(&self, targets: &[TargetConfig], units: &[UnitChange]) -> Result<(), UpdateError> {
         for device in &self.devices {
             let stays = targets.iter().any(|target| Arc::ptr_eq(&target.device, device));

@@ -1,11 +1,12 @@
 //! Where associations of the Effective Cross Layer begin.
 //!
-//! A socket on an interface hears nothing more when the interface goes down or away, and no call fails for it. The system says so once
-//! ([`failed`](DatagramPortals::failed)). From then on the interface is looked at every [`RETRY_INTERVAL`], and opened again when it is
-//! there and up, under whatever index it has then. Associations follow to the other socket ([`SocketChange`]).
+//! A socket on an interface hears nothing more when the interface goes down or away, and no call fails for it. The
+//! system says so once ([`failed`](DatagramPortals::failed)). From then on the interface is looked at every
+//! [`RETRY_INTERVAL`], and opened again when it is there and up, under whatever index it has then. Associations follow
+//! to the other socket ([`SocketChange`]).
 //!
-//! A socket carries the sessions that began at it. So that of a portal which a [change](DatagramPortals::change) removes stays until the last of them has
-//! ended, and only begins no more.
+//! A socket carries the sessions that began at it. So that of a portal which a [change](DatagramPortals::change)
+//! removes stays until the last of them has ended, and only begins no more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -120,8 +121,8 @@ impl OpenPortal {
     }
 }
 
-/// Opens a socket on an interface that no other server has. `claim`: one that this portal has already, perhaps to an interface of the same name that
-/// is gone.
+/// Opens a socket on an interface that no other server has. `claim`: one that this portal has already, perhaps to an
+/// interface of the same name that is gone.
 fn bind_claimed(
     cx: &mut Context<'_>,
     interface: &str,
@@ -156,8 +157,8 @@ impl DatagramPortals {
         Self { sockets, ..Self::default() }
     }
 
-    /// Opens what of `wanted` is not open yet. [`change`](Self::change) to them or [give them up](NewPortals::give_up). `closed` takes those that cannot
-    /// be opened, if they may be missing.
+    /// Opens what of `wanted` is not open yet. [`change`](Self::change) to them or [give them up](NewPortals::give_up).
+    /// `closed` takes those that cannot be opened, if they may be missing.
     ///
     /// # Errors
     ///
@@ -187,7 +188,8 @@ impl DatagramPortals {
         Ok(new)
     }
 
-    /// From now on there are the portals that are `wanted`, of which `new` were [opened](Self::prepare) for it. Those that are open already stay open.
+    /// From now on there are the portals that are `wanted`, of which `new` were [opened](Self::prepare) for it. Those
+    /// that are open already stay open.
     pub(super) fn change(&mut self, wanted: &[DatagramPortalConfig], new: NewPortals) {
         let NewPortals(mut before) = new;
         before.append(&mut self.open);

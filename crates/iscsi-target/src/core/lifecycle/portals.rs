@@ -59,7 +59,8 @@ impl OpenPortal {
 }
 
 impl Portals {
-    /// No portals yet. Those at the addresses of `given` will use these sockets; those of associations will be opened as `datagrams` says.
+    /// No portals yet. Those at the addresses of `given` will use these sockets; those of associations will be opened
+    /// as `datagrams` says.
     pub(crate) fn new(given: Vec<TcpListener>, datagrams: DatagramConfig) -> Self {
         Self { open: Vec::new(), given: Given(given), datagrams: DatagramPortals::new(datagrams) }
     }
@@ -72,8 +73,9 @@ impl Portals {
         self.datagrams.first_socket()
     }
 
-    /// Opens and closes until there are the portals that are `wanted`, and for associations those of `datagrams`. Those that are open already stay open
-    /// all the time. With `leaves_closed`, gives those that cannot be opened and are missing now; the next change tries them again.
+    /// Opens and closes until there are the portals that are `wanted`, and for associations those of `datagrams`. Those
+    /// that are open already stay open all the time. With `leaves_closed`, gives those that cannot be opened and are
+    /// missing now; the next change tries them again.
     ///
     /// # Errors
     ///
@@ -204,8 +206,8 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Opens one more portal. When a portal that goes is in its way, as the loopback address is in that of "any address",
-    /// that one is closed first.
+    /// Opens one more portal. When a portal that goes is in its way, as the loopback address is in that of "any
+    /// address", that one is closed first.
     fn open(&mut self, cx: &mut Context<'_>, config: PortalConfig) -> io::Result<OpenPortal> {
         let mut opened = OpenPortal::open(cx, self.given, config);
         if matches!(&opened, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {

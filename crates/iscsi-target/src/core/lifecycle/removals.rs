@@ -57,7 +57,8 @@ pub(super) fn needs_flush(unit: &LogicalUnit) -> bool {
 }
 
 impl Lifecycle {
-    /// Removes what is served no more, when no core works with it. `others`: other cores that may, which the first core waits for.
+    /// Removes what is served no more, when no core works with it. `others`: other cores that may, which the first core
+    /// waits for.
     pub(in crate::core) fn remove(&mut self, removed: Removed, others: usize) {
         self.removals.waiting.push(Removal { removed, others });
     }

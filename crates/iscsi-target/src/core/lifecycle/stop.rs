@@ -69,8 +69,8 @@ impl Lifecycle {
         self.quiet_cores += 1;
     }
 
-    /// Goes on when nothing of a stage is left. `is_idle`: the core has no connections and tasks any more. `others`: on the first core,
-    /// the number of other cores.
+    /// Goes on when nothing of a stage is left. `is_idle`: the core has no connections and tasks any more. `others`: on
+    /// the first core, the number of other cores.
     pub(in crate::core) fn next_stop_step(&mut self, is_idle: bool, others: Option<usize>) -> StopStep {
         match &mut self.stopping {
             Stopping::LoggingOut { deadline } if is_idle && self.removals.is_empty() => match others {

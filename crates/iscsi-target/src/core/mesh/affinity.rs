@@ -1,7 +1,7 @@
 //! Which core a session lives on.
 //!
-//! All connections of a session are on one core, its home, and so is whatever takes its place: what a session has to do with its
-//! like never leaves a core. Logins are the only ones to look here, and connections that end.
+//! All connections of a session are on one core, its home, and so is whatever takes its place: what a session has to do
+//! with its like never leaves a core. Logins are the only ones to look here, and connections that end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,9 +69,9 @@ impl SessionAffinity {
         Arc::new(Self { table: Mutex::new(table) })
     }
 
-    /// The home of the session that a login makes or joins. The number of a session tells its home: TSIHs are given out like
-    /// that. A new session of a nexus that has one goes where that is; any other where there are the fewest, but for discovery,
-    /// which stays on the first core while that has numbers for it.
+    /// The home of the session that a login makes or joins. The number of a session tells its home: TSIHs are given out
+    /// like that. A new session of a nexus that has one goes where that is; any other where there are the fewest, but
+    /// for discovery, which stays on the first core while that has numbers for it.
     ///
     /// # Errors
     ///

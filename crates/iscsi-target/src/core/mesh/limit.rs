@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{MAX_ADDRESS_CONNECTIONS, MAX_CONNECTIONS};
 
-/// Where a connection comes from, as far as its bounds are concerned. A host with IPv6 may have all addresses of a network of 64
-/// bits, so these count as one.
+/// Where a connection comes from, as far as its bounds are concerned. A host with IPv6 may have all addresses of a
+/// network of 64 bits, so these count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source(IpAddr);
 

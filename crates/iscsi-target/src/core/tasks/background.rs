@@ -27,7 +27,8 @@ pub(super) struct Background {
     now: Instant,
 }
 
-/// The tasks of these nexuses on that unit are to end, on all cores. Then the work `by` goes on, with [`Input::Aborted`].
+/// The tasks of these nexuses on that unit are to end, on all cores. Then the work `by` goes on, with
+/// [`Input::Aborted`].
 pub(in crate::core) struct Aborting {
     pub(in crate::core) by: Key,
     pub(in crate::core) nexuses: Vec<(NexusId, Lun)>,
@@ -72,8 +73,8 @@ impl Background {
         self.drive(key, Input::Start, files, buffers);
     }
 
-    /// Lets each task go on by one step. It is not for a loop that runs until nothing moves: a store in memory answers at
-    /// once, and connections would wait until all of a disk is done.
+    /// Lets each task go on by one step. It is not for a loop that runs until nothing moves: a store in memory answers
+    /// at once, and connections would wait until all of a disk is done.
     ///
     /// When the core `stops`, a task ends after its step instead: the next start goes on with it.
     pub(super) fn step_all(&mut self, now: Instant, stops: bool, files: &Files, buffers: &BufferQueue) {

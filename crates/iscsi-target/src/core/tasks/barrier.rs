@@ -1,7 +1,8 @@
 //! The work that waits until stores are done with aborted tasks.
 //!
-//! A write that a store has begun cannot be called back. An initiator that is told that it is gone (by a task management response, or
-//! by a new login) may write the same blocks again at once; the old write must not land after that.
+//! A write that a store has begun cannot be called back. An initiator that is told that it is gone (by a task
+//! management response, or by a new login) may write the same blocks again at once; the old write must not land after
+//! that.
 
 use std::collections::HashMap;
 

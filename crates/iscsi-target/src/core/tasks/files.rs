@@ -151,8 +151,8 @@ fn copies_much(op: &FileOp) -> bool {
 
 /// The one system call that does `op`, for a ring.
 ///
-/// Writes with data synchronisation are not among them: on a ring all writes to one file wait for each other, and for the medium
-/// they should wait together.
+/// Writes with data synchronisation are not among them: on a ring all writes to one file wait for each other, and for
+/// the medium they should wait together.
 fn request(op: FileOp) -> Result<FileRequest, FileOp> {
     let call = match op.kind {
         FileOpKind::Read { offset, into } => FileCall::Read { offset, into },

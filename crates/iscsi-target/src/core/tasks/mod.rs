@@ -49,7 +49,8 @@ pub(super) enum Effect {
     WantsData { connection: ConnectionId, tag: TaskTag, buffer: Buffer },
     /// The task asks whether its response may be sent from the file. Drive it with [`Input::File`].
     AsksForFile { connection: ConnectionId, slice: FileSlice },
-    /// The task waits until the tasks of these nexuses on that unit are aborted, on all cores. Drive it with [`Input::Aborted`].
+    /// The task waits until the tasks of these nexuses on that unit are aborted, on all cores. Drive it with
+    /// [`Input::Aborted`].
     Aborts { connection: ConnectionId, nexuses: Vec<(NexusId, Lun)>, unit: Arc<LogicalUnit> },
     /// The task has ended, and is answered.
     Ended { connection: ConnectionId, tag: TaskTag, response: Response, slow: Option<Box<SlowCommand>> },
@@ -135,8 +136,8 @@ impl TaskRunner {
 
     // Tasks.
 
-    /// Takes in a task. Whether it begins now: if not, [`next_ready`](Self::next_ready) gives it when its turn in the task set
-    /// comes.
+    /// Takes in a task. Whether it begins now: if not, [`next_ready`](Self::next_ready) gives it when its turn in the
+    /// task set comes.
     pub(super) fn add(&mut self, task: RunningTask, attribute: TaskAttribute, opcode: OpCode) -> (TaskKey, bool) {
         let key = self.running.insert(task);
         (key, self.order.enter(&self.running, key, attribute, opcode))
@@ -241,8 +242,8 @@ impl TaskRunner {
         }
     }
 
-    /// The connections that may hold what tasks wait for: those of these tasks, when they have used up their share, or `None` for
-    /// all, when the pool is short.
+    /// The connections that may hold what tasks wait for: those of these tasks, when they have used up their share, or
+    /// `None` for all, when the pool is short.
     pub(super) fn holders_of_wanted(&self, buffers: &BufferQueue) -> Option<Vec<ConnectionId>> {
         let waiting = buffers.waiting().filter_map(|key| self.running.get(key));
         let holder = |task: &RunningTask| {
@@ -270,8 +271,8 @@ impl TaskRunner {
 
     // Abortion.
 
-    /// Ends a task of `session` without a response. What its store is doing goes on: then the task is kept as an orphan, and the result
-    /// is true. `barrier` is given with [`Effect::Reaped`].
+    /// Ends a task of `session` without a response. What its store is doing goes on: then the task is kept as an
+    /// orphan, and the result is true. `barrier` is given with [`Effect::Reaped`].
     pub(super) fn abort(
         &mut self,
         key: TaskKey,

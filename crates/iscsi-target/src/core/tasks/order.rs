@@ -1,10 +1,10 @@
 //! Which task of a logical unit begins when: ORDERED and HEAD OF QUEUE tasks (SAM-5 8.6).
 //!
-//! A task that is held has not been stepped: it holds no buffer and has asked for no data. While all tasks are SIMPLE, nothing
-//! is held and nothing is recorded.
+//! A task that is held has not been stepped: it holds no buffer and has asked for no data. While all tasks are SIMPLE,
+//! nothing is held and nothing is recorded.
 //!
-//! Each nexus has a task set of its own on each logical unit (TST 001b in the control mode page, SAM-5 8.6), so a task that does
-//! not come to its end holds up its own initiator alone.
+//! Each nexus has a task set of its own on each logical unit (TST 001b in the control mode page, SAM-5 8.6), so a task
+//! that does not come to its end holds up its own initiator alone.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,8 +31,8 @@ fn set_of(task: &RunningTask) -> TaskSetId {
     (task.nexus, task.lun)
 }
 
-/// Whether a command is dealt with at once whatever its attribute says, as one at the head of the queue that holds up nothing
-/// (SPC-4 permits that). An initiator whose other tasks hang finds out about the disk all the same.
+/// Whether a command is dealt with at once whatever its attribute says, as one at the head of the queue that holds up
+/// nothing (SPC-4 permits that). An initiator whose other tasks hang finds out about the disk all the same.
 fn never_waits(opcode: OpCode) -> bool {
     matches!(opcode, OpCode::INQUIRY | OpCode::REPORT_LUNS | OpCode::REQUEST_SENSE)
 }

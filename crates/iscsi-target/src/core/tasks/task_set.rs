@@ -1,9 +1,9 @@
 //! The task set of a logical unit while it has tasks that are not SIMPLE (SAM-5 8.6), as a pure state machine.
 //!
-//! SIMPLE tasks alone need no order: they begin as they come, and no set is kept of them. An ORDERED task begins when all
-//! older tasks of its nexus on the unit have ended, and holds the younger ones. A HEAD OF QUEUE task begins at once. A
-//! held task is not stepped, so it holds no buffer. When its data stands in the stream before the data of a task that it
-//! waits for, it ends with TASK SET FULL.
+//! SIMPLE tasks alone need no order: they begin as they come, and no set is kept of them. An ORDERED task begins when
+//! all older tasks of its nexus on the unit have ended, and holds the younger ones. A HEAD OF QUEUE task begins at
+//! once. A held task is not stepped, so it holds no buffer. When its data stands in the stream before the data of a
+//! task that it waits for, it ends with TASK SET FULL.
 
 #[cfg(test)]
 mod tests;
@@ -40,8 +40,8 @@ impl<K: Copy + PartialEq> TaskSet<K> {
 
     /// The tasks that begin now, oldest first; they count as begun from here on.
     ///
-    /// HEAD OF QUEUE begins at once. While one is in the set nothing else does. ORDERED begins when nothing older is left;
-    /// SIMPLE when nothing older is ORDERED.
+    /// HEAD OF QUEUE begins at once. While one is in the set nothing else does. ORDERED begins when nothing older is
+    /// left; SIMPLE when nothing older is ORDERED.
     pub(super) fn begin(&mut self) -> Vec<K> {
         let has_head = self.tasks.iter().any(|task| task.attribute == TaskAttribute::HeadOfQueue);
         let mut older = false;

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Store};
 
-/// A store with a mistake in it: a write holds up the thread that it is asked for on until it is told to go on, and ends it when
-/// its sender is gone.
+/// A store with a mistake in it: a write holds up the thread that it is asked for on until it is told to go on, and
+/// ends it when its sender is gone.
 pub(crate) struct Faulty {
     inner: MemoryStore,
     asked: Sender<()>,

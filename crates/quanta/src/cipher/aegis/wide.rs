@@ -1,8 +1,9 @@
 //! AEGIS-256 of several quanta side by side, for CPUs with AVX-512 and VAES.
 //!
-//! A vector of 64 bytes holds one block of each of four states, and one instruction makes a round of AES in all four. The states share the key and
-//! nothing else, so the bytes are those of AEGIS-256 (draft-irtf-cfrg-aegis-aead, section 4); the tests compare them with those of the crate
-//! `aegis`. A step of a state waits for the step before it; two groups of four states fill the time.
+//! A vector of 64 bytes holds one block of each of four states, and one instruction makes a round of AES in all four.
+//! The states share the key and nothing else, so the bytes are those of AEGIS-256 (draft-irtf-cfrg-aegis-aead, section
+//! 4); the tests compare them with those of the crate `aegis`. A step of a state waits for the step before it; two
+//! groups of four states fill the time.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -51,7 +52,8 @@ impl Wide {
         }
     }
 
-    /// Decrypts lanes. `Err` is the number of the first whose tag is another; what it and those behind it would have held is erased.
+    /// Decrypts lanes. `Err` is the number of the first whose tag is another; what it and those behind it would have
+    /// held is erased.
     pub(super) fn open(self, key: &[u8; KEY_LEN], lanes: &mut [Lane<'_>]) -> Result<(), usize> {
         for (run, lanes) in lanes.chunks_mut(MAX_STATES).enumerate() {
             let tags = self.run::<false>(key, lanes);
@@ -66,7 +68,8 @@ impl Wide {
     fn run<const SEAL: bool>(self, key: &[u8; KEY_LEN], lanes: &mut [Lane<'_>]) -> [[u8; TAG_LEN]; MAX_STATES] {
         let Self(()) = self;
         let mut tags = [[0; TAG_LEN]; MAX_STATES];
-        // Safety: `self` says that the CPU has the instructions. The function asks for nothing else: it checks the lanes.
+        // Safety: `self` says that the CPU has the instructions. The function asks for nothing else: it checks the
+        // lanes.
         unsafe {
             if lanes.len() <= STATES {
                 run::<1, SEAL>(key, lanes, &mut tags);
@@ -116,8 +119,8 @@ fn run<const GROUPS: usize, const SEAL: bool>(
     let places: [[_; STATES]; GROUPS] = array::from_fn(|group| array::from_fn(|state| places[lane(group, state)]));
     for at in (0..len).step_by(VECTOR_LEN) {
         for (states, places) in zip(&mut states, &places) {
-            // Safety: all lanes have `len` bytes, a multiple of a vector's, before and after, and `at` is below it. All bytes of this round are
-            // read before any is written, so a lane may work in place, and appear twice.
+            // Safety: all lanes have `len` bytes, a multiple of a vector's, before and after, and `at` is below it. All
+            // bytes of this round are read before any is written, so a lane may work in place, and appear twice.
             let blocks = places.map(|(from, _)| unsafe { _mm512_loadu_si512(from.add(at).cast()) });
             let blocks = transpose(crypt::<SEAL>(states, transpose(blocks)));
             for (bytes, (_, to)) in zip(blocks, places) {

@@ -22,11 +22,11 @@ const EMPTY_HEADER: libc::msghdr = libc::msghdr {
 };
 
 impl Ring {
-    /// Sends by calls what lies in a file: the system splices it through a pipe of its own, which a ring would have to be told in
-    /// three steps.
+    /// Sends by calls what lies in a file: the system splices it through a pipe of its own, which a ring would have to
+    /// be told in three steps.
     ///
-    /// sendfile(2) has no flag that keeps it from waiting for room in the socket, so the socket says it, and for the time of the
-    /// call alone: for a ring it would mean that armed requests shall fail rather than wait.
+    /// sendfile(2) has no flag that keeps it from waiting for room in the socket, so the socket says it, and for the
+    /// time of the call alone: for a ring it would mean that armed requests shall fail rather than wait.
     fn send_file(&self, outgoing: &Outgoing<'_>) -> Moved {
         self.counters.system_calls.add(2);
         let before = ioctl_fionbio(outgoing.socket, true);
@@ -56,8 +56,8 @@ impl Ring {
             header.msg_iov = list.slices().as_ptr().cast_mut().cast();
             header.msg_iovlen = list.slices().len();
             let entry = opcode::SendMsg::new(socket, header).flags(flags).build().user_data(Token::Send(index).pack());
-            // SAFETY: header and slices are borrowed until this function returns, which is after the completion: from the first push
-            // on nothing returns early, for there is room and pushing makes no call.
+            // SAFETY: header and slices are borrowed until this function returns, which is after the completion: from
+            // the first push on nothing returns early, for there is room and pushing makes no call.
             unsafe { self.push(&entry)? };
             missing += 1;
         }

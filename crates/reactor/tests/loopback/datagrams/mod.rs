@@ -1,5 +1,5 @@
-//! Datagram sockets over the loopback interface, and in network namespaces where that needs another MTU or a narrow link. Both ends
-//! are of one reactor, so what a test does it does in one order.
+//! Datagram sockets over the loopback interface, and in network namespaces where that needs another MTU or a narrow
+//! link. Both ends are of one reactor, so what a test does it does in one order.
 
 mod exchange;
 mod failures;

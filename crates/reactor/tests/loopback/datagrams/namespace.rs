@@ -15,8 +15,8 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use super::super::reactor;
 use super::{Event, numbered, run, to};
 
-/// Runs `test` in a network namespace that was set up by `commands`, on a thread of its own. It says so when that cannot be: it
-/// needs root, and ip and tc of iproute2.
+/// Runs `test` in a network namespace that was set up by `commands`, on a thread of its own. It says so when that
+/// cannot be: it needs root, and ip and tc of iproute2.
 fn in_namespace(commands: &[&str], test: impl FnOnce() + Send) {
     let run = move || {
         // SAFETY: the thread shares nothing that this takes from it: descriptors stay common.
@@ -37,7 +37,8 @@ fn in_namespace(commands: &[&str], test: impl FnOnce() + Send) {
     thread::scope(|scope| scope.spawn(run).join().unwrap());
 }
 
-/// Waits until the system has noticed that all links of this namespace are up. It does so on a thread of its own, and drops what is sent before.
+/// Waits until the system has noticed that all links of this namespace are up. It does so on a thread of its own, and
+/// drops what is sent before.
 fn await_links() {
     let is_on_the_way = |link: &str| link.contains(",UP") && link.contains("state DOWN");
     loop {
@@ -161,7 +162,8 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// An ICMP message that an earlier datagram from `own` to `peer` was too long for a link of that MTU (RFC 1191 section 4).
+/// An ICMP message that an earlier datagram from `own` to `peer` was too long for a link of that MTU (RFC 1191 section
+/// 4).
 fn too_long(own: SocketAddrV4, peer: SocketAddrV4, mtu: u16) -> Vec<u8> {
     let mut icmp = vec![3, 4, 0, 0, 0, 0];
     icmp.extend(mtu.to_be_bytes());

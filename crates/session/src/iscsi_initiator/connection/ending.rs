@@ -80,8 +80,8 @@ impl Connection {
         self.sender.stop_data();
     }
 
-    /// The connection is lost: nothing more is sent on it, and what came in part did not come. Gives the next StatSN that was
-    /// expected.
+    /// The connection is lost: nothing more is sent on it, and what came in part did not come. Gives the next StatSN
+    /// that was expected.
     pub(in crate::iscsi_initiator) fn clear(&mut self, shared: &mut Shared) -> SerialNumber {
         self.sender.outbox = MarkedOutbox::default();
         if let Some(pdu) = self.cut_short.take()

@@ -1,7 +1,7 @@
 //! Data that is placed ahead of its turn, by a transport whose packets may overtake each other.
 //!
-//! Such a transport delivers PDUs in order, as all of this crate expects, but the bytes of a Data-In PDU go to their place as soon as they
-//! come (RFC 5041 calls the two delivery and placement).
+//! Such a transport delivers PDUs in order, as all of this crate expects, but the bytes of a Data-In PDU go to their
+//! place as soon as they come (RFC 5041 calls the two delivery and placement).
 
 use lunette_pdu::{BHS_LEN, Bhs, DataIn, TargetPdu};
 

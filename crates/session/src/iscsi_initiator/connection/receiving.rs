@@ -41,16 +41,16 @@ pub(super) fn malformed(error: PduError) -> SessionError {
 }
 
 impl Connection {
-    /// Whether it is clear at a glance that nothing can be done before more bytes come: the straight way has taken all, and nothing is to be told or
-    /// sent. A [step](Self::step) finds out whether that is so in other cases.
+    /// Whether it is clear at a glance that nothing can be done before more bytes come: the straight way has taken all,
+    /// and nothing is to be told or sent. A [step](Self::step) finds out whether that is so in other cases.
     #[inline]
     pub(in crate::iscsi_initiator) fn waits_for_bytes(&self, input: &[u8]) -> bool {
         let wants_more = self.receiver.stage() == Stage::Header || matches!(self.expect, Expect::Data(_));
         input.is_empty() && wants_more && self.events.is_empty() && !self.sender.has_data() && self.takes_requests()
     }
 
-    /// Moves on by what does not go the [straight way](super::straight), which comes first. Breaks with an event, or when all that can be done is
-    /// done.
+    /// Moves on by what does not go the [straight way](super::straight), which comes first. Breaks with an event, or
+    /// when all that can be done is done.
     pub(in crate::iscsi_initiator) fn step(
         &mut self,
         shared: &mut Shared,
@@ -180,7 +180,8 @@ impl Connection {
         outcome
     }
 
-    /// A PDU was lost, and it cannot be known which: the answer to a ping has a status number, so it tells of all responses before.
+    /// A PDU was lost, and it cannot be known which: the answer to a ping has a status number, so it tells of all
+    /// responses before.
     fn probe(&mut self, shared: &mut Shared) {
         if let Some((full, mut context)) = self.split(shared)
             && full.recovers()

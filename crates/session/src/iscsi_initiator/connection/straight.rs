@@ -1,9 +1,11 @@
-//! The straight way of the PDUs that commands are made of: Data-In, and SCSI Responses without sense data, at recovery level 0.
+//! The straight way of the PDUs that commands are made of: Data-In, and SCSI Responses without sense data, at recovery
+//! level 0.
 //!
-//! When the header of such a PDU lies whole in what was received, it is read where it lies. The data goes to its place, and the end of
-//! the command is told to the caller where the command is: no event is made, and the connection keeps a header only while data of its PDU is to come. All other
-//! PDUs, and headers that come in pieces, go the [general way](super::receiving). The rules are the same, for both ways call the same
-//! checks: those of the receiver for digests and lengths, those of the full feature phase for all fields.
+//! When the header of such a PDU lies whole in what was received, it is read where it lies. The data goes to its place,
+//! and the end of the command is told to the caller where the command is: no event is made, and the connection keeps a
+//! header only while data of its PDU is to come. All other PDUs, and headers that come in pieces, go the [general
+//! way](super::receiving). The rules are the same, for both ways call the same checks: those of the receiver for
+//! digests and lengths, those of the full feature phase for all fields.
 
 use std::ops::ControlFlow;
 
@@ -17,8 +19,8 @@ use crate::iscsi_initiator::full_feature::{Context, data_in_ended, scsi_response
 use crate::iscsi_initiator::shared::Shared;
 
 impl Connection {
-    /// Takes PDUs from the front of `input`, up to the first one that has to go the general way. Tells of the commands that end, until `told` breaks
-    /// off. Events that have not been told come first.
+    /// Takes PDUs from the front of `input`, up to the first one that has to go the general way. Tells of the commands
+    /// that end, until `told` breaks off. Events that have not been told come first.
     #[expect(clippy::inline_always, reason = "it has one caller, and a call would cost a tenth of it")]
     #[inline(always)]
     pub(in crate::iscsi_initiator) fn straight(

@@ -13,8 +13,8 @@ use crate::iscsi_initiator::shared::Shared;
 use crate::iscsi_initiator::task::Task;
 use crate::keys::Parameters;
 
-/// How much of a command's data goes without being asked for (RFC 7143 sections 13.10, 13.11 and 13.14): bytes in the command
-/// itself, and the end of the unsolicited Data-Out that follows.
+/// How much of a command's data goes without being asked for (RFC 7143 sections 13.10, 13.11 and 13.14): bytes in the
+/// command itself, and the end of the unsolicited Data-Out that follows.
 fn unasked(len: u32, parameters: &Parameters) -> (u32, u32) {
     let first_burst = parameters.effective_first_burst_len().min(len);
     let immediate = if parameters.immediate_data { first_burst.min(parameters.send_data_segment_len) } else { 0 };
@@ -134,7 +134,8 @@ pub(in crate::iscsi_initiator) struct Ended {
 }
 
 impl Ended {
-    /// Has `told` take the memory out of the command where it is, for commands are large to be moved; then the task is gone.
+    /// Has `told` take the memory out of the command where it is, for commands are large to be moved; then the task is
+    /// gone.
     #[expect(clippy::inline_always, reason = "it is the end of each command, and a call would cost a quarter of it")]
     #[inline(always)]
     pub(in crate::iscsi_initiator) fn tell<R>(
@@ -189,8 +190,8 @@ fn needs_extension(command: &Command) -> bool {
     !command.cdb_rest.is_empty() || (command.data_in.is_some() && command.data_out.is_some())
 }
 
-/// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has room
-/// for them.
+/// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has
+/// room for them.
 pub(super) fn extension(command: &Command) -> Option<Vec<u8>> {
     let extended = (!command.cdb_rest.is_empty()).then_some(Ahs::ExtendedCdb(&command.cdb_rest));
     let read = command.data_in.as_ref().filter(|_| command.data_out.is_some());

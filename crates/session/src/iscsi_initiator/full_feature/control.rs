@@ -92,8 +92,8 @@ impl FullFeature {
             AsyncEvent::SESSION_DROP => self.drop_announced(pdu),
             AsyncEvent::NEGOTIATION_REQUEST => self.negotiate(context),
             AsyncEvent::TASK_TERMINATION => {
-                // Commands that the target had not received by then are not concerned, and those on other connections are
-                // told of there.
+                // Commands that the target had not received by then are not concerned, and those on other connections
+                // are told of there.
                 let (cid, lun) = (self.cid, pdu.lun);
                 let ended =
                     |task: &Task| task.cid == cid && task.command.lun == lun && task.cmd_sn.is_before(pdu.exp_cmd_sn);
@@ -115,8 +115,8 @@ impl FullFeature {
         self.announced = Some((pdu.parameter2.into(), pdu.parameter3.into()));
     }
 
-    /// A PDU of ours that was refused. What does not touch a command goes on; a command is undecided then, and at recovery
-    /// level 0 that ends the session (RFC 7143 section 7.3).
+    /// A PDU of ours that was refused. What does not touch a command goes on; a command is undecided then, and at
+    /// recovery level 0 that ends the session (RFC 7143 section 7.3).
     pub(super) fn reject(
         &mut self,
         pdu: &Reject,
@@ -190,7 +190,8 @@ impl FullFeature {
         idle && self.send_logout(LogoutReason::CLOSE_CONNECTION, context)
     }
 
-    /// The logout of a connection takes its turn among the commands: nothing that was sent over it is discarded as early.
+    /// The logout of a connection takes its turn among the commands: nothing that was sent over it is discarded as
+    /// early.
     fn send_logout(&mut self, reason: LogoutReason, context: &mut Context<'_>) -> bool {
         let immediate = reason == LogoutReason::CLOSE_SESSION;
         let Some(tag) = context.add_request(Request::Logout { session: immediate }) else { return false };

@@ -1,5 +1,5 @@
-//! Recovery within a command, from recovery level 1 on: Data-In PDUs and R2Ts that were lost (RFC 7143 sections 7.1.4.1, 7.8
-//! and 7.9).
+//! Recovery within a command, from recovery level 1 on: Data-In PDUs and R2Ts that were lost (RFC 7143 sections
+//! 7.1.4.1, 7.8 and 7.9).
 
 use std::ops::Range;
 

@@ -32,8 +32,8 @@ impl FullFeature {
         true
     }
 
-    /// Asks the target to go on with a task here. The answer comes before anything else for it. False when it cannot be sent
-    /// now.
+    /// Asks the target to go on with a task here. The answer comes before anything else for it. False when it cannot be
+    /// sent now.
     pub(in crate::iscsi_initiator) fn reassign(&self, task: TaskTag, from: Cid, context: &mut Context<'_>) -> bool {
         let Some(tag) = context.add_request(Request::Reassign { task, from }) else { return false };
         let pdu = TaskManagementRequest {

@@ -1,8 +1,9 @@
-//! Recovery within a connection, from recovery level 1 on: responses that were lost (RFC 7143 sections 7.1.4.2, 7.8 and 7.9).
+//! Recovery within a connection, from recovery level 1 on: responses that were lost (RFC 7143 sections 7.1.4.2, 7.8 and
+//! 7.9).
 //!
-//! A PDU with a damaged data segment is discarded. What was lost shows by its own header, or by the numbers of what comes
-//! later, and is asked for by a SNACK. Everything with a status number is dealt with in the order of these numbers, so what
-//! lies above sees the same as without losses.
+//! A PDU with a damaged data segment is discarded. What was lost shows by its own header, or by the numbers of what
+//! comes later, and is asked for by a SNACK. Everything with a status number is dealt with in the order of these
+//! numbers, so what lies above sees the same as without losses.
 
 use std::time::Duration;
 

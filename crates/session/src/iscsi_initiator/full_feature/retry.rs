@@ -1,8 +1,8 @@
-//! Requests that did not reach the target undamaged: they are sent again with their old numbers and tags (RFC 7143 sections
-//! 7.1.4.2, 7.2.1 and 7.3).
+//! Requests that did not reach the target undamaged: they are sent again with their old numbers and tags (RFC 7143
+//! sections 7.1.4.2, 7.2.1 and 7.3).
 //!
-//! The target waits for the number of a request that it has discarded, and takes it from the retry. One that it has already is
-//! ignored. Commands follow each retry soon enough to keep to the rule of section 4.2.2.1 on wraps.
+//! The target waits for the number of a request that it has discarded, and takes it from the retry. One that it has
+//! already is ignored. Commands follow each retry soon enough to keep to the rule of section 4.2.2.1 on wraps.
 
 use lunette_buffer::Payload;
 use lunette_pdu::{Bhs, InitiatorPdu, Opcode, RejectReason, SerialNumber};
@@ -52,7 +52,8 @@ impl FullFeature {
         Ok(())
     }
 
-    /// Sends the request again that has this number, as the target waits for it. False when it is none of this connection.
+    /// Sends the request again that has this number, as the target waits for it. False when it is none of this
+    /// connection.
     pub(in crate::iscsi_initiator) fn retry(&self, cmd_sn: SerialNumber, context: &mut Context<'_>) -> bool {
         let task = context.shared.tasks.iter().find(|(_, task)| task.cmd_sn == cmd_sn && task.cid == self.cid);
         if let Some((tag, _)) = task {

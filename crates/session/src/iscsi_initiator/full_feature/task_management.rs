@@ -102,8 +102,8 @@ fn covers(request: &Request, task: &Task) -> bool {
     is_in_scope && task.order < *order
 }
 
-/// RFC 7143 section 4.2.3.4: with FastAbort no more data of the tasks concerned goes over the issuing connection. When a request
-/// is refused, what only it has held back follows.
+/// RFC 7143 section 4.2.3.4: with FastAbort no more data of the tasks concerned goes over the issuing connection. When
+/// a request is refused, what only it has held back follows.
 fn mute(context: &mut Context<'_>) {
     if context.shared.parameters.task_reporting != TaskReporting::FastAbort {
         return;
@@ -159,8 +159,8 @@ pub(super) fn request_ended(context: &mut Context<'_>) {
     mute(context);
 }
 
-/// Ends the commands that the target has said not to know, but for those that it may have aborted: it may still work on them
-/// until it has answered the abort.
+/// Ends the commands that the target has said not to know, but for those that it may have aborted: it may still work on
+/// them until it has answered the abort.
 fn give_back_unknown(context: &mut Context<'_>) {
     let Shared { tasks, requests, .. } = &context.shared;
     let unknown = tasks.iter().filter(|(_, task)| task.is_unknown());

@@ -1,5 +1,5 @@
-//! Text requests, and what the target may declare again in its answers (RFC 7143 sections 11.10, 11.11 and 13.12). Our own
-//! MaxRecvDataSegmentLength stays as the login has it.
+//! Text requests, and what the target may declare again in its answers (RFC 7143 sections 11.10, 11.11 and 13.12). Our
+//! own MaxRecvDataSegmentLength stays as the login has it.
 
 use lunette_pdu::text::TextWriter;
 use lunette_pdu::{LunField, TargetTransferTag, TextRequest, TextResponse};
@@ -28,8 +28,8 @@ impl FullFeature {
         self.begin_text(Some(user), list.as_bytes(), context)
     }
 
-    /// The target wants to negotiate: an empty request gives it the opportunity (RFC 7143 section 11.9.1, event 4). One that is
-    /// under way will do.
+    /// The target wants to negotiate: an empty request gives it the opportunity (RFC 7143 section 11.9.1, event 4). One
+    /// that is under way will do.
     pub(super) fn negotiate(&mut self, context: &mut Context<'_>) {
         self.begin_text(None, &[], context);
     }
@@ -93,8 +93,8 @@ impl FullFeature {
         Ok(())
     }
 
-    /// The target may declare another MaxRecvDataSegmentLength (RFC 7143 section 13.12), which holds for all that we send from the
-    /// end of the exchange on.
+    /// The target may declare another MaxRecvDataSegmentLength (RFC 7143 section 13.12), which holds for all that we
+    /// send from the end of the exchange on.
     fn declared(&mut self, pairs: &[(String, String)]) -> Result<(), SessionError> {
         if let Some((_, value)) = pairs.iter().find(|(key, _)| key == MAX_RECV_DATA_SEGMENT_LENGTH) {
             self.parameters.send_data_segment_len = number_in(value, &DATA_LENGTH)
@@ -104,8 +104,8 @@ impl FullFeature {
     }
 }
 
-/// Sends the next part of a text request: in its turn with the commands when the target has room for one more, for istgt
-/// counts it as such in any case; else as an immediate request.
+/// Sends the next part of a text request: in its turn with the commands when the target has room for one more, for
+/// istgt counts it as such in any case; else as an immediate request.
 fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut Context<'_>) {
     let Some(Underway { request: Request::Text(exchange), .. }) = context.request(tag) else { return };
     let (part, last) = exchange.next_part();

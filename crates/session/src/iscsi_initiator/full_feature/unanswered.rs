@@ -1,9 +1,10 @@
 //! Immediate requests that are not answered, from recovery level 1 on.
 //!
-//! One whose header came damaged is lost without a trace: it has no number that the target could wait for. When a ping that went
-//! after it is answered and no response is missing, it is sent again with its old tag. The target may have had it all the same
-//! and work on it; so it may be answered twice. One that is asked for again and again without any answer is the end of the
-//! connection, as it may never come. A target that works on it for long may say so: Task in progress.
+//! One whose header came damaged is lost without a trace: it has no number that the target could wait for. When a ping
+//! that went after it is answered and no response is missing, it is sent again with its old tag. The target may have
+//! had it all the same and work on it; so it may be answered twice. One that is asked for again and again without any
+//! answer is the end of the connection, as it may never come. A target that works on it for long may say so: Task in
+//! progress.
 
 use lunette_pdu::RejectReason;
 
@@ -47,8 +48,8 @@ impl FullFeature {
         Ok(())
     }
 
-    /// Whether a request that was not answered in time has not come to the target, as far as that can be known. Pings, when there
-    /// is none under way to know it by.
+    /// Whether a request that was not answered in time has not come to the target, as far as that can be known. Pings,
+    /// when there is none under way to know it by.
     fn seems_lost(&mut self, tag: TaskTag, heard: Time, context: &mut Context<'_>) -> bool {
         if !context.sender.outbox.is_empty() || !self.recovery().statuses.is_empty() {
             return false;

@@ -1,7 +1,7 @@
 //! The login phase, initiator side (RFC 7143 chapter 6).
 //!
-//! It begins in the security stage, as every target takes that, and goes through the operational stage to the full feature
-//! phase. The target decides on each step whether it follows.
+//! It begins in the security stage, as every target takes that, and goes through the operational stage to the full
+//! feature phase. The target decides on each step whether it follows.
 
 mod security;
 
@@ -324,8 +324,8 @@ impl From<OfferError> for SessionError {
     }
 }
 
-/// The names of both ends. They stand in the first request of every connection (RFC 7143 sections 13.4 and 13.5), SessionType
-/// in that of the leading one alone: it is a key of the leading login (section 13.21).
+/// The names of both ends. They stand in the first request of every connection (RFC 7143 sections 13.4 and 13.5),
+/// SessionType in that of the leading one alone: it is a key of the leading login (section 13.21).
 fn names(config: &SessionConfig, leads: bool) -> Result<TextWriter, SessionError> {
     let mut list = TextWriter::new();
     put(&mut list, "InitiatorName", &config.initiator_name)?;

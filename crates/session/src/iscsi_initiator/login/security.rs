@@ -9,12 +9,12 @@ use crate::iscsi_initiator::config::ChapIdentity;
 use crate::iscsi_initiator::error::{LoginError, SessionError, broken};
 use crate::{Credentials, Entropy, ProvenSecrets};
 
-/// CHAP_A: SHA3-256, SHA-1, MD5, SHA-256. SHA-256 stands last because one target (tgt) gives its number to SHA-1, and takes the
-/// first number that it knows. Targets that know the real SHA-256 know SHA3-256 too.
+/// CHAP_A: SHA3-256, SHA-1, MD5, SHA-256. SHA-256 stands last because one target (tgt) gives its number to SHA-1, and
+/// takes the first number that it knows. Targets that know the real SHA-256 know SHA3-256 too.
 const ALGORITHMS: &str = "8,6,5,7";
 
-/// Proof that the target has shown all that was asked of it. No login gets out of the security stage without. It has the secrets that
-/// were proven.
+/// Proof that the target has shown all that was asked of it. No login gets out of the security stage without. It has
+/// the secrets that were proven.
 #[derive(Debug)]
 pub(crate) struct Trusted(ProvenSecrets);
 

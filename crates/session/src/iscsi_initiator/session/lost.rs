@@ -75,8 +75,9 @@ impl Session {
         }
     }
 
-    /// The target says over one connection that it has dropped another one: that counts as the end of its stream (RFC 7143
-    /// section 7.1.4.3). It names only the number, and may have said so long ago: then it meant one that had the number before.
+    /// The target says over one connection that it has dropped another one: that counts as the end of its stream (RFC
+    /// 7143 section 7.1.4.3). It names only the number, and may have said so long ago: then it meant one that had the
+    /// number before.
     pub(super) fn dropped(&mut self, messenger: Cid, message: &AsyncMessage, now: Time) {
         let cid = Cid(message.parameter1);
         if cid == messenger || !self.is_recoverable(&SessionError::Dropped) {
@@ -195,8 +196,8 @@ impl Session {
         }
     }
 
-    /// Gives what was under way on a connection to others. What the target has acknowledged is reassigned; it has dropped the
-    /// rest, so that is sent again (RFC 7143 sections 7.2.1 and 11.14).
+    /// Gives what was under way on a connection to others. What the target has acknowledged is reassigned; it has
+    /// dropped the rest, so that is sent again (RFC 7143 sections 7.2.1 and 11.14).
     fn take_over(&mut self, cid: Cid) {
         let (mut known, mut unknown) = (Vec::new(), Vec::new());
         for tag in self.shared.lost.take_tasks(cid) {
@@ -259,8 +260,8 @@ impl Session {
         self.shared.lost.park_requests(cid, &requests);
     }
 
-    /// Sends the requests of a lost connection again, over others: they do not survive their connection (RFC 7143 sections
-    /// 7.14 and 11.5.1). Those that have to wait stay.
+    /// Sends the requests of a lost connection again, over others: they do not survive their connection (RFC 7143
+    /// sections 7.14 and 11.5.1). Those that have to wait stay.
     fn repeat_requests(&mut self, cid: Cid) {
         for tag in self.shared.lost.take_requests(cid) {
             if let Some(waits_with) = self.repeat(tag, cid) {

@@ -1,7 +1,8 @@
 //! Commands that the target does not acknowledge, from recovery level 1 on (RFC 7143 section 7.1.4.2).
 //!
-//! A target with few buffers may leave a command unread for as long as the commands before it need them. So attempts are counted
-//! only while those make no progress. That ends: commands after the one that is missing are not executed (section 4.2.2.1).
+//! A target with few buffers may leave a command unread for as long as the commands before it need them. So attempts
+//! are counted only while those make no progress. That ends: commands after the one that is missing are not executed
+//! (section 4.2.2.1).
 
 use lunette_pdu::SerialNumber;
 

@@ -17,8 +17,8 @@ pub(crate) const DATA: &str = "data";
 
 const STATUS_CHECK_CONDITION: u8 = 0x02;
 
-/// Sense data for data that will not come: ABORTED COMMAND, CRC ERROR DETECTED in the protocol service (RFC 7143 section
-/// 11.4.7.2), in the fixed format of SPC.
+/// Sense data for data that will not come: ABORTED COMMAND, CRC ERROR DETECTED in the protocol service (RFC 7143
+/// section 11.4.7.2), in the fixed format of SPC.
 const CRC_ERROR_SENSE: [u8; 18] = [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x47, 0x05, 0, 0, 0, 0];
 
 #[derive(Default)]
@@ -52,8 +52,8 @@ impl Task {
         self.lost.get_or_insert_default()
     }
 
-    /// Another connection goes on with it. Gives ExpDataSN (RFC 7143 section 11.5.6): what comes after the first gap, comes
-    /// again.
+    /// Another connection goes on with it. Gives ExpDataSN (RFC 7143 section 11.5.6): what comes after the first gap,
+    /// comes again.
     pub(crate) fn reassigned(&mut self) -> u32 {
         self.resumes = true;
         (self.unsolicited, self.open_r2ts) = (false, 0);
@@ -62,8 +62,8 @@ impl Task {
         if self.command.data_in.is_some() { self.next_sn } else { 0 }
     }
 
-    /// The number of the first PDU after a reassignment. The target may go back, as far as to the beginning (RFC 7143 section
-    /// 7.2.2), and of a write, R2Ts that did not come do not count.
+    /// The number of the first PDU after a reassignment. The target may go back, as far as to the beginning (RFC 7143
+    /// section 7.2.2), and of a write, R2Ts that did not come do not count.
     fn resume(&mut self, number: u32) {
         if std::mem::take(&mut self.resumes) && (number < self.next_sn || self.command.data_in.is_none()) {
             self.next_sn = number;
@@ -77,8 +77,8 @@ impl Task {
         (self.incoming, self.lost) = (Incoming::default(), None);
     }
 
-    /// A PDU with this number has come, maybe damaged. Gives the numbers before it that are lost, as it shows now. `None` when
-    /// it has come before.
+    /// A PDU with this number has come, maybe damaged. Gives the numbers before it that are lost, as it shows now.
+    /// `None` when it has come before.
     pub(crate) fn number_came(&mut self, number: u32) -> Result<Option<Range<u32>>, SessionError> {
         self.resume(number);
         if number < self.next_sn {
@@ -163,8 +163,8 @@ impl Task {
         self.lost.as_ref().map(|lost| lost.numbers.ranges().cloned().collect()).unwrap_or_default()
     }
 
-    /// The target refuses to send a run again. That does not matter when it has come in the meantime; nor for R2Ts: the target has
-    /// their data, or asks for it otherwise.
+    /// The target refuses to send a run again. That does not matter when it has come in the meantime; nor for R2Ts: the
+    /// target has their data, or asks for it otherwise.
     pub(crate) fn refuse(&mut self, run: &Range<u32>) {
         let concerned = |lost: &Range<u32>| lost.start < run.end && run.start < lost.end;
         let reads = self.command.data_in.is_some();
@@ -175,8 +175,8 @@ impl Task {
         }
     }
 
-    /// The end of a command whose data the target refused to send again: its status cannot stand, unless it says so itself (RFC
-    /// 7143 section 7.8).
+    /// The end of a command whose data the target refused to send again: its status cannot stand, unless it says so
+    /// itself (RFC 7143 section 7.8).
     pub(super) fn end_incomplete(&self, status: u8, sense: &[u8]) -> Option<Response> {
         self.lost.as_ref().filter(|lost| lost.refused)?;
         let sense = if status == STATUS_CHECK_CONDITION { sense } else { &CRC_ERROR_SENSE };
@@ -184,8 +184,8 @@ impl Task {
         Some(Response { status: STATUS_CHECK_CONDITION, sense: sense.to_vec(), data_in_len, ..Response::default() })
     }
 
-    /// Checks an R2T whose number is right, in any order. Gives the sequence that answers it, and whether it asks for bytes
-    /// that were asked for before.
+    /// Checks an R2T whose number is right, in any order. Gives the sequence that answers it, and whether it asks for
+    /// bytes that were asked for before.
     pub(crate) fn recoverable_r2t(
         &mut self,
         tag: TaskTag,

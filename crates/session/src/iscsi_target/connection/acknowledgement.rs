@@ -8,8 +8,8 @@ use crate::iscsi_target::event::CloseReason;
 use crate::limits::ACKNOWLEDGE_TIMEOUT;
 
 impl ConnectionMut<'_> {
-    /// The status number that the initiator has to acknowledge before it has received everything that is sent by now; `None`
-    /// when it has. It is asked to answer at once.
+    /// The status number that the initiator has to acknowledge before it has received everything that is sent by now;
+    /// `None` when it has. It is asked to answer at once.
     pub(crate) fn ask_acknowledgement(&mut self) -> Option<SerialNumber> {
         let (full, mut cx) = self.full()?;
         let due = cx.sender.stat_sn();
@@ -20,18 +20,18 @@ impl ConnectionMut<'_> {
         Some(due)
     }
 
-    /// The initiator has been [asked](Self::ask_acknowledgement) to acknowledge and has had time enough. The connection ends, unless
-    /// something still waits to be sent on it: then the initiator may not have been asked yet, and whether it reads is looked at
-    /// by itself.
+    /// The initiator has been [asked](Self::ask_acknowledgement) to acknowledge and has had time enough. The connection
+    /// ends, unless something still waits to be sent on it: then the initiator may not have been asked yet, and whether
+    /// it reads is looked at by itself.
     pub(crate) fn acknowledgement_overdue(&mut self) {
         if self.sender.outbox.is_empty() {
             self.close(CloseReason::NotAcknowledged);
         }
     }
 
-    /// Others wait for buffers, and this connection keeps some to be able to send again what is in them. The initiator is
-    /// asked to acknowledge. What it does not acknowledge in time is forgotten, and what it could not acknowledge, because
-    /// nothing is read from it, at once. True when there is something to send, or when buffers came free.
+    /// Others wait for buffers, and this connection keeps some to be able to send again what is in them. The initiator
+    /// is asked to acknowledge. What it does not acknowledge in time is forgotten, and what it could not acknowledge,
+    /// because nothing is read from it, at once. True when there is something to send, or when buffers came free.
     pub fn make_room(&mut self, now: Time) -> bool {
         let wants_input = self.wants_input();
         let is_asked = wants_input && self.room_due.is_some();
@@ -57,8 +57,8 @@ impl Connection {
         usize::try_from(answers).unwrap_or_default()
     }
 
-    /// Commands that the initiator waits for, as far as one can tell here: numbered tasks, and those whose answers it had not received
-    /// when it last told.
+    /// Commands that the initiator waits for, as far as one can tell here: numbered tasks, and those whose answers it
+    /// had not received when it last told.
     pub(crate) fn awaited_commands(&self) -> u32 {
         let (Phase::FullFeature(full) | Phase::Suspended(full)) = &self.phase else { return 0 };
         let answers = self.sender.stat_sn().distance_from(self.sender.acknowledged());

@@ -1,9 +1,11 @@
 //! Commands that are answered while they are read.
 //!
-//! Most commands of a busy connection are short, come one behind the other with all of their data, and could be answered at once. As long as nothing
-//! else goes on there, such a command becomes no task: its header is looked at where it was received, its data goes from there to the device, and
-//! the answer is written where it will be sent from. Nothing changes before the device has done its part; a command that it cannot answer at once,
-//! and all else that comes, takes the way of all bytes ([`Session::next_event`](crate::iscsi_target::Session::next_event)), from its first byte on.
+//! Most commands of a busy connection are short, come one behind the other with all of their data, and could be
+//! answered at once. As long as nothing else goes on there, such a command becomes no task: its header is looked at
+//! where it was received, its data goes from there to the device, and the answer is written where it will be sent from.
+//! Nothing changes before the device has done its part; a command that it cannot answer at once, and all else that
+//! comes, takes the way of all bytes ([`Session::next_event`](crate::iscsi_target::Session::next_event)), from its
+//! first byte on.
 
 use lunette_buffer::Buffer;
 use lunette_pdu::ScsiCommand;
@@ -46,8 +48,8 @@ pub enum Transfer<'a> {
 }
 
 impl<'a> ConnectionMut<'a> {
-    /// The commands of bytes that have come now. `None` while the connection waits for something, or where a PDU may have to be sent again or be looked
-    /// for between markers.
+    /// The commands of bytes that have come now. `None` while the connection waits for something, or where a PDU may
+    /// have to be sent again or be looked for between markers.
     pub(in crate::iscsi_target) fn into_commands_at_once(mut self, now: Time) -> Option<CommandsAtOnce<'a>> {
         if !self.is_plain() {
             return None;
@@ -77,8 +79,8 @@ impl<'a> ConnectionMut<'a> {
 }
 
 impl CommandsAtOnce<'_> {
-    /// The command at the front of `input`, if it can be answered at once as far as the connection is concerned. `may` looks at the LUN first, and
-    /// whether it is a write.
+    /// The command at the front of `input`, if it can be answered at once as far as the connection is concerned. `may`
+    /// looks at the LUN first, and whether it is a write.
     #[inline]
     pub fn peek<'i>(&self, input: &'i [u8], may: impl FnOnce([u8; 8], bool) -> bool) -> Option<CommandAtOnce<'i>> {
         let pdu = self.receiver.front_pdu(input).filter(FrontPdu::is_whole)?;
@@ -91,8 +93,9 @@ impl CommandsAtOnce<'_> {
         (is_meant && self.receiver.verifies(&pdu)).then_some(CommandAtOnce { pdu, command })
     }
 
-    /// Lets `execute` carry the command out, and answers with GOOD when that is true; then the command is taken from `input`. Data for the initiator is put
-    /// where it will be sent from: when there is no room, `memory` is asked for a buffer of at least that many bytes. False when nothing has happened.
+    /// Lets `execute` carry the command out, and answers with GOOD when that is true; then the command is taken from
+    /// `input`. Data for the initiator is put where it will be sent from: when there is no room, `memory` is asked for
+    /// a buffer of at least that many bytes. False when nothing has happened.
     #[inline]
     pub fn answer(
         &mut self,

@@ -44,13 +44,15 @@ pub struct ConnectionConfig {
 /// Something that the driver has to deal with before it calls the connection again.
 #[derive(Debug)]
 pub enum LoginEvent {
-    /// The login has passed all stages: [admit](crate::iscsi_target::Sessions::admit) it, or [refuse](LoginConnection::refuse) it.
+    /// The login has passed all stages: [admit](crate::iscsi_target::Sessions::admit) it, or
+    /// [refuse](LoginConnection::refuse) it.
     Admit(Box<AdmitRequest>),
     /// The connection is over. Send what is ready, and close it.
     Close(CloseReason),
 }
 
-/// A connection from its beginning to the end of its login, when it [enters](crate::iscsi_target::Sessions::enter) a session.
+/// A connection from its beginning to the end of its login, when it [enters](crate::iscsi_target::Sessions::enter) a
+/// session.
 pub struct LoginConnection {
     receiver: MarkedReceiver,
     sender: Sender,

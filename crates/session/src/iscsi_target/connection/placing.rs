@@ -1,7 +1,7 @@
 //! Data that is placed ahead of its turn, by a transport whose packets may overtake each other.
 //!
-//! Such a transport delivers PDUs in order, as all of this crate expects, but the bytes of a Data-Out PDU go to their place as soon as they
-//! come (RFC 5041 calls the two delivery and placement).
+//! Such a transport delivers PDUs in order, as all of this crate expects, but the bytes of a Data-Out PDU go to their
+//! place as soon as they come (RFC 5041 calls the two delivery and placement).
 
 use lunette_pdu::{BHS_LEN, Bhs, DataOut, InitiatorPdu};
 
@@ -18,8 +18,8 @@ pub struct Placement {
 }
 
 impl Connection {
-    /// The place of `len` bytes that stand `pdu_offset` bytes behind the basic header segment of a PDU that is not due yet. `None`: they have no
-    /// place now. The caller keeps them until their turn.
+    /// The place of `len` bytes that stand `pdu_offset` bytes behind the basic header segment of a PDU that is not due
+    /// yet. `None`: they have no place now. The caller keeps them until their turn.
     pub fn place_early(&mut self, bhs: &[u8; BHS_LEN], pdu_offset: u32, len: usize) -> Option<(Placement, &mut [u8])> {
         let Phase::FullFeature(full) = &mut self.phase else { return None };
         let InitiatorPdu::DataOut(pdu) = InitiatorPdu::parse(&Bhs::from(*bhs)).ok()? else { return None };
@@ -28,8 +28,9 @@ impl Connection {
         Some((Placement { task, offset }, place))
     }
 
-    /// The next `len` bytes of the stream were placed, `skipped` bytes behind the front of what [`place_early`](Self::place_early) gave. False when
-    /// they are due elsewhere: then the peer has sent two headers for them, and the connection has to end.
+    /// The next `len` bytes of the stream were placed, `skipped` bytes behind the front of what
+    /// [`place_early`](Self::place_early) gave. False when they are due elsewhere: then the peer has sent two headers
+    /// for them, and the connection has to end.
     pub fn placed(&mut self, placement: Placement, skipped: usize, len: usize, now: Time) -> bool {
         self.heard(now);
         self.progress.received(len);

@@ -1,7 +1,8 @@
 //! Data phases that make no progress end, whatever else the initiator says meanwhile: what they hold is taken back.
 //!
-//! Progress is bytes, not time: at every look, [`Timers::progress`](crate::Timers) after the one before, [`MIN_PROGRESS_BYTES`]
-//! have moved, or all that was to move. A slow line makes progress; an initiator that answers pings and nothing else does not.
+//! Progress is bytes, not time: at every look, [`Timers::progress`](crate::Timers) after the one before,
+//! [`MIN_PROGRESS_BYTES`] have moved, or all that was to move. A slow line makes progress; an initiator that answers
+//! pings and nothing else does not.
 
 use super::{ConnectionMut, Phase};
 use crate::Time;

@@ -1,5 +1,5 @@
-//! A connection whose stream is lost while its tasks live on, and the tasks that move to another one (ErrorRecoveryLevel 2,
-//! RFC 7143 sections 7.2.2 and 6.3.4). See the crate's documentation for what the driver does.
+//! A connection whose stream is lost while its tasks live on, and the tasks that move to another one
+//! (ErrorRecoveryLevel 2, RFC 7143 sections 7.2.2 and 6.3.4). See the crate's documentation for what the driver does.
 
 use lunette_pdu::{Cid, InitiatorTaskTag, LunField, SerialNumber};
 
@@ -22,16 +22,16 @@ pub(crate) struct KnownTask {
 }
 
 impl KnownTask {
-    /// Whether their name means this task and not `other`, of another connection of the session. A name may have been used
-    /// before, by a task whose end the initiator has not acknowledged: the last one is meant.
+    /// Whether their name means this task and not `other`, of another connection of the session. A name may have been
+    /// used before, by a task whose end the initiator has not acknowledged: the last one is meant.
     pub(crate) fn supersedes(&self, other: &Self) -> bool {
         self.tag.is_some() || other.tag.is_none() && self.order.cmd_sn.is_after(other.order.cmd_sn)
     }
 }
 
 impl Connection {
-    /// Whether the connection is lost and its tasks wait to be taken over. It sends nothing new and receives nothing; the
-    /// driver goes on answering for its tasks.
+    /// Whether the connection is lost and its tasks wait to be taken over. It sends nothing new and receives nothing;
+    /// the driver goes on answering for its tasks.
     pub(crate) fn is_suspended(&self) -> bool {
         matches!(self.phase, Phase::Suspended(_))
     }
@@ -49,8 +49,8 @@ impl Connection {
         }
     }
 
-    /// Whether that is the name of a request that is no command and was not answered. Such a request is not taken over (RFC
-    /// 7143 section 11.5.1).
+    /// Whether that is the name of a request that is no command and was not answered. Such a request is not taken over
+    /// (RFC 7143 section 11.5.1).
     pub(crate) fn is_request(&self, itt: InitiatorTaskTag) -> bool {
         match &self.phase {
             Phase::FullFeature(full) | Phase::Suspended(full) => full.is_request(itt),
@@ -84,16 +84,17 @@ impl ConnectionMut<'_> {
         self.is_suspended()
     }
 
-    /// The initiator has logged out of the connection for recovery, on another one or by a login that takes its place. The
-    /// stream counts as lost; other connections may adopt the tasks from now on, and the time for that begins again.
-    /// `received`: ExpStatSN, which that request says. False when the tasks do not wait: end them.
+    /// The initiator has logged out of the connection for recovery, on another one or by a login that takes its place.
+    /// The stream counts as lost; other connections may adopt the tasks from now on, and the time for that begins
+    /// again. `received`: ExpStatSN, which that request says. False when the tasks do not wait: end them.
     pub(crate) fn log_out_for_recovery(&mut self, received: SerialNumber, now: Time) -> bool {
         self.sender.acknowledge(received);
         self.deadline = None;
         self.stream_lost(now)
     }
 
-    /// Takes a task out, for another connection. [`known_task`](Connection::known_task) has told its tag, which ends here.
+    /// Takes a task out, for another connection. [`known_task`](Connection::known_task) has told its tag, which ends
+    /// here.
     pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
         match self.alive() {
             Some((full, mut cx, true)) => full.release_task(itt, &mut cx),

@@ -18,8 +18,8 @@ impl Connection {
         self.sender.outbox.pieces()
     }
 
-    /// Whether [`Payload::File`](lunette_buffer::Payload::File) may be used: the bytes are not looked at, now (a digest,
-    /// markers) or later (to send them again).
+    /// Whether [`Payload::File`](lunette_buffer::Payload::File) may be used: the bytes are not looked at, now (a
+    /// digest, markers) or later (to send them again).
     pub fn sends_files(&self) -> bool {
         let Phase::FullFeature(full) = &self.phase else { return false };
         full.parameters().data_digest == Digest::None
@@ -33,8 +33,8 @@ impl Connection {
         self.progress.sent(len);
     }
 
-    /// Takes the first PDU that is ready to be sent, for a transport that keeps PDUs apart: instead of [`pieces`](Self::pieces) and
-    /// [`sent`](Self::sent), on a connection without digests and markers.
+    /// Takes the first PDU that is ready to be sent, for a transport that keeps PDUs apart: instead of
+    /// [`pieces`](Self::pieces) and [`sent`](Self::sent), on a connection without digests and markers.
     pub fn take_pdu(&mut self) -> Option<OutgoingPdu> {
         self.sender.take_pdu()
     }
@@ -51,8 +51,8 @@ impl Connection {
         !self.sender.outbox.is_empty()
     }
 
-    /// Bytes of the pool that answers hold: until they are sent or, at recovery level 1 and above, acknowledged. A buffer counts as a
-    /// whole, however few of its bytes are wanted.
+    /// Bytes of the pool that answers hold: until they are sent or, at recovery level 1 and above, acknowledged. A
+    /// buffer counts as a whole, however few of its bytes are wanted.
     pub fn answer_bytes(&mut self) -> usize {
         match &mut self.phase {
             Phase::FullFeature(full) => self.sender.held_bytes() + full.draining_bytes(),

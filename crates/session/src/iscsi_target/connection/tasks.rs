@@ -34,7 +34,8 @@ impl ConnectionMut<'_> {
         }
     }
 
-    /// Ends a task with a response that waits for no other: in a session of one connection. [`Session::complete`] is for all.
+    /// Ends a task with a response that waits for no other: in a session of one connection. [`Session::complete`] is
+    /// for all.
     ///
     /// [`Session::complete`]: crate::iscsi_target::Session::complete
     pub fn complete(&mut self, task: TaskTag, response: Response) {
@@ -61,16 +62,17 @@ impl ConnectionMut<'_> {
         }
     }
 
-    /// Answers a task management request that asks: yes, with what QUERY ASYNCHRONOUS EVENT has found (SAM-5 7.8). RFC 7144.
+    /// Answers a task management request that asks: yes, with what QUERY ASYNCHRONOUS EVENT has found (SAM-5 7.8).
+    /// RFC 7144.
     pub(crate) fn task_management_succeeded(&mut self, itt: InitiatorTaskTag, information: [u8; 3]) {
         if let Some((full, mut cx)) = self.full() {
             full.task_management_succeeded(itt, information, &mut cx);
         }
     }
 
-    /// A task management function on another connection of the session concerns these tasks too: for the driver they have
-    /// ended, but their responses still wait for data, or for another connection. None may follow its answer. `lun`: of that
-    /// logical unit, or of all.
+    /// A task management function on another connection of the session concerns these tasks too: for the driver they
+    /// have ended, but their responses still wait for data, or for another connection. None may follow its answer.
+    /// `lun`: of that logical unit, or of all.
     pub(crate) fn silence(&mut self, lun: Option<LunField>, before: SerialNumber) {
         let Some((full, mut cx, is_suspended)) = self.alive() else { return };
         full.silence_covered(lun, before, &mut cx);
@@ -79,10 +81,10 @@ impl ConnectionMut<'_> {
         }
     }
 
-    /// Tasks of the connection on a logical unit were ended by a task management function that came another way. Tells the
-    /// initiator, where FastAbort was agreed on (RFC 7143 section 11.9.1, event 5), and lets go of their data when it has heard.
-    /// Call it when nothing works for them any more: the initiator may repeat their work. `before`: of those on their way, the
-    /// commands with smaller numbers were ended; see
+    /// Tasks of the connection on a logical unit were ended by a task management function that came another way. Tells
+    /// the initiator, where FastAbort was agreed on (RFC 7143 section 11.9.1, event 5), and lets go of their data when
+    /// it has heard. Call it when nothing works for them any more: the initiator may repeat their work. `before`: of
+    /// those on their way, the commands with smaller numbers were ended; see
     /// [`Session::exp_cmd_sn`](crate::iscsi_target::Session::exp_cmd_sn).
     pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber) {
         if let Some((full, mut cx)) = self.full() {
@@ -109,7 +111,8 @@ impl Connection {
         matches!(&self.phase, Phase::FullFeature(full) | Phase::Suspended(full) if full.has_tasks(lun))
     }
 
-    /// Whether the initiator has yet to send data of tasks that were ended without a response: of that logical unit, or of all.
+    /// Whether the initiator has yet to send data of tasks that were ended without a response: of that logical unit, or
+    /// of all.
     pub(crate) fn owes_data(&self, lun: Option<LunField>) -> bool {
         matches!(&self.phase, Phase::FullFeature(full) if full.owes_data(lun))
     }

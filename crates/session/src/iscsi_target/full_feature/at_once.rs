@@ -1,4 +1,5 @@
-//! The rules for commands that are answered while they are read (see `connection::at_once`). Each is one of those that all commands are subject to.
+//! The rules for commands that are answered while they are read (see `connection::at_once`). Each is one of those that
+//! all commands are subject to.
 
 use lunette_pdu::{
     DataIn, DataInStatus, LunField, Residual, ScsiCommand, ScsiResponse, ScsiResponseCode, TargetTransferTag,
@@ -10,12 +11,14 @@ use crate::iscsi_target::tasks::window::Arrival;
 use crate::iscsi_target::transport::answer::STATUS_GOOD;
 
 impl FullFeature {
-    /// Whether commands can be answered at once: their connection will not have to repeat the answer, and none came before its turn.
+    /// Whether commands can be answered at once: their connection will not have to repeat the answer, and none came
+    /// before its turn.
     pub(crate) fn answers_at_once(&self) -> bool {
         self.session.target.is_some() && !self.recovers() && !self.has_early() && self.logged_out.is_none()
     }
 
-    /// Whether a command whose PDU is here as a whole has all that it needs, and needs one PDU for its answer. The command is the next one of its session.
+    /// Whether a command whose PDU is here as a whole has all that it needs, and needs one PDU for its answer. The
+    /// command is the next one of its session.
     #[inline]
     pub(crate) fn is_at_once(&self, pdu: &ScsiCommand) -> bool {
         let len = pdu.expected_data_transfer_length;

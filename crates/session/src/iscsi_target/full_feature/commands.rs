@@ -118,8 +118,8 @@ impl FullFeature {
         })
     }
 
-    /// RFC 7143 sections 4.2.5.2, 13.10, 13.11 and 13.14: whether the data that comes with and after the command without
-    /// being asked for is allowed. Gives the end of unsolicited Data-Out PDUs, when some are announced.
+    /// RFC 7143 sections 4.2.5.2, 13.10, 13.11 and 13.14: whether the data that comes with and after the command
+    /// without being asked for is allowed. Gives the end of unsolicited Data-Out PDUs, when some are announced.
     pub(super) fn check_unsolicited(&self, pdu: &ScsiCommand) -> Result<Option<u32>, Violation> {
         let broken = |why: &str| Violation::fatal(RejectReason::PROTOCOL_ERROR, why);
         let immediate_len = pdu.data_segment_len as u64;
@@ -164,8 +164,8 @@ impl FullFeature {
 
     pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else { return };
-        // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task keeps
-        // its place in the window until then.
+        // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task
+        // keeps its place in the window until then.
         if task.data.open() {
             self.may_keep_answers |= !response.data_in.is_empty();
             self.tasks.end(tag, Some(response));
@@ -176,8 +176,8 @@ impl FullFeature {
         }
     }
 
-    /// A task has ended, and its response is fenced. Data that it has not taken is dropped: the acknowledgement that the fence waits
-    /// for may lie behind it.
+    /// A task has ended, and its response is fenced. Data that it has not taken is dropped: the acknowledgement that
+    /// the fence waits for may lie behind it.
     pub(crate) fn hold_answer(&mut self, tag: TaskTag, response: Response) {
         let Some(task) = self.tasks.get_mut(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else {
             return;

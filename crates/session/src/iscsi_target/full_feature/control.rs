@@ -89,8 +89,8 @@ impl FullFeature {
 
     fn answer_logout(&self, request: &LogoutRequest, response: LogoutResponseCode, cx: &mut Context<'_>) {
         let (exp_cmd_sn, max_cmd_sn) = cx.window.numbers();
-        // RFC 7143 sections 11.15.3 and 11.15.4. At recovery level 2 a connection that was closed has no tasks left to wait
-        // for.
+        // RFC 7143 sections 11.15.3 and 11.15.4. At recovery level 2 a connection that was closed has no tasks left to
+        // wait for.
         let is_discarded = self.session.recovers_connections()
             && response == LogoutResponseCode::CLOSED
             && request.reason != LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY;
@@ -119,8 +119,8 @@ impl FullFeature {
         cx.sender.push_numbered(message.emit(), Payload::Empty);
     }
 
-    /// RFC 7143 section 11.9.1, event 2: a connection of the session is lost; Parameter2 and Parameter3 say when its tasks
-    /// may be taken over.
+    /// RFC 7143 section 11.9.1, event 2: a connection of the session is lost; Parameter2 and Parameter3 say when its
+    /// tasks may be taken over.
     pub(crate) fn announce_loss(&self, cid: Cid, cx: &mut Context<'_>) {
         let message = AsyncMessage {
             event: AsyncEvent::CONNECTION_DROP,
@@ -143,7 +143,8 @@ impl Context<'_> {
         self.sender.push_numbered(reject.emit(), Payload::from(header.to_vec()));
     }
 
-    /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in seconds.
+    /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in
+    /// seconds.
     pub(crate) fn request_logout(&mut self, grace: Duration) {
         let message = AsyncMessage {
             event: AsyncEvent::LOGOUT_REQUEST,

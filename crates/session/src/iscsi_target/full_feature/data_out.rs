@@ -49,8 +49,8 @@ impl FullFeature {
         if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) }
     }
 
-    /// Data that breaks the rules of its sequence costs its task, not the connection (RFC 7143 sections 7.8 and 11.4.7.2).
-    /// Whatever else comes for the task is dropped.
+    /// Data that breaks the rules of its sequence costs its task, not the connection (RFC 7143 sections 7.8 and
+    /// 11.4.7.2). Whatever else comes for the task is dropped.
     pub(super) fn fail_delivery(&mut self, tag: TaskTag, error: DataOutError, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get(tag).filter(|task| !task.is_silent()) else { return };
         tracing::debug!(itt = %task.itt, %error, "task ended: its data cannot be used");
@@ -69,14 +69,15 @@ impl FullFeature {
         cx.push_answer(Answer::new(&answered, response, &self.parameters));
     }
 
-    /// Ends tasks whose data does not come, when they waited for it at the look before and the initiator `stands_still` since. The
-    /// response goes out when the rest of the data has come (RFC 7143 section 11.4.2). True when that rest, too, does not come:
-    /// then the connection cannot go on.
+    /// Ends tasks whose data does not come, when they waited for it at the look before and the initiator `stands_still`
+    /// since. The response goes out when the rest of the data has come (RFC 7143 section 11.4.2). True when that rest,
+    /// too, does not come: then the connection cannot go on.
     pub(crate) fn end_stalled(&mut self, stands_still: bool, cx: &mut Context<'_>) -> bool {
         let mut gives_up = false;
         for tag in self.tasks.tags_where(|task| task.data.open() && !task.is_silent()) {
             let Some(task) = self.tasks.get_mut(tag) else { continue };
-            // The initiator can bring nothing forward while there is no place for the data, or the R2T waits behind other answers.
+            // The initiator can bring nothing forward while there is no place for the data, or the R2T waits behind
+            // other answers.
             let waits = !task.is_undecided() && cx.sender.outbox.has_left(task.asked_at_pdu);
             let has_waited = std::mem::replace(&mut task.has_waited, waits);
             if !stands_still || !has_waited || !waits {

@@ -1,9 +1,9 @@
 //! Requests that came before their turn: commands with smaller numbers are on their way over other connections of the
 //! session (RFC 7143 section 4.2.2.1).
 //!
-//! A SCSI command waits beside the stream, with its task; immediate commands behind it pass. A data segment waits in the
-//! stream: the driver has not said yet where it goes. From recovery level 1 on what is missing may come behind it in the same stream,
-//! so nothing waits there: see [`recovery`](super::recovery).
+//! A SCSI command waits beside the stream, with its task; immediate commands behind it pass. A data segment waits in
+//! the stream: the driver has not said yet where it goes. From recovery level 1 on what is missing may come behind it
+//! in the same stream, so nothing waits there: see [`recovery`](super::recovery).
 
 use std::time::Duration;
 
@@ -97,8 +97,8 @@ impl FullFeature {
         self.early.push(Early { cmd_sn, waiting, since: None, immediate: false });
     }
 
-    /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143 section
-    /// 4.2.3.3). False when none is missing.
+    /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143
+    /// section 4.2.3.3). False when none is missing.
     pub(super) fn hold_until_complete(&mut self, request: &TaskManagementRequest, cx: &mut Context<'_>) -> bool {
         if !self.session.may_have_gaps() || cx.window.fence(request.cmd_sn) {
             return false;
@@ -135,8 +135,8 @@ impl FullFeature {
 
     /// Deals with one request that waits and is due. False when none is.
     ///
-    /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection could
-    /// hand out a later command first.
+    /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection
+    /// could hand out a later command first.
     pub(crate) fn deliver(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         // Nothing follows a logout, and one at a time is answered.
         if self.is_logging_out() || self.logged_out.is_some() {
@@ -182,8 +182,8 @@ impl FullFeature {
         Some((self.early.remove(at), waiters))
     }
 
-    /// Takes a command back that waits: it was aborted, or its data cannot be used. Its number counts as received (RFC 7143
-    /// section 11.6.1). False when it does not wait.
+    /// Takes a command back that waits: it was aborted, or its data cannot be used. Its number counts as received (RFC
+    /// 7143 section 11.6.1). False when it does not wait.
     pub(super) fn withdraw(&mut self, tag: TaskTag, cx: &mut Context<'_>) -> bool {
         let waits = |early: &Early| matches!(&early.waiting, Waiting::Command(command) if command.task == tag);
         let Some(at) = self.early.iter().position(waits) else { return false };
@@ -192,7 +192,8 @@ impl FullFeature {
         true
     }
 
-    /// Counts a command as received that will not be delivered. False when it is not one that is to come before `before`.
+    /// Counts a command as received that will not be delivered. False when it is not one that is to come before
+    /// `before`.
     pub(super) fn pass_over(&self, cmd_sn: SerialNumber, before: SerialNumber, cx: &mut Context<'_>) -> bool {
         let waiters = cx.window.skip(cmd_sn, before);
         self.resume(waiters.unwrap_or(Waiters::None), cx);

@@ -207,8 +207,8 @@ impl FullFeature {
         expect
     }
 
-    /// Whether ExpStatSN is not that of this connection: a logout has that of the connection to be closed (RFC 7143 section
-    /// 11.14.4).
+    /// Whether ExpStatSN is not that of this connection: a logout has that of the connection to be closed (RFC 7143
+    /// section 11.14.4).
     fn is_logout_of_another(&self, pdu: &InitiatorPdu) -> bool {
         matches!(pdu, InitiatorPdu::LogoutRequest(logout)
             if logout.reason != LogoutReason::CLOSE_SESSION && logout.cid != self.cid)
@@ -235,8 +235,8 @@ impl FullFeature {
         Ok(())
     }
 
-    /// The connection is over. The session may outlive it: another one takes its place (RFC 7143 section 6.3.4). The tasks that
-    /// ended with this one leave the command window.
+    /// The connection is over. The session may outlive it: another one takes its place (RFC 7143 section 6.3.4). The
+    /// tasks that ended with this one leave the command window.
     pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
         self.discard_early(cx);
         cx.window.tasks_lost(std::mem::take(&mut self.numbered_tasks));

@@ -7,7 +7,8 @@ use lunette_pdu::{
 use super::{Context, FullFeature};
 use crate::iscsi_target::tasks::task::Task;
 
-/// Whether a function only asks. It waits for no command that is still on its way: what it learns is a snapshot in any case.
+/// Whether a function only asks. It waits for no command that is still on its way: what it learns is a snapshot in any
+/// case.
 pub(super) fn is_query(function: TaskManagementFunction) -> bool {
     matches!(
         function,
@@ -18,9 +19,9 @@ pub(super) fn is_query(function: TaskManagementFunction) -> bool {
 }
 
 impl FullFeature {
-    /// QUERY TASK (SAM-5 7.10): a task is there until its response is sent, also when it waits for nothing but that. A command that
-    /// was lost on its way counts as received from now on, as for ABORT TASK (RFC 7144 section 6.3.3). `None`: it may wait on a
-    /// connection that was lost, or be one that was aborted. The driver knows.
+    /// QUERY TASK (SAM-5 7.10): a task is there until its response is sent, also when it waits for nothing but that. A
+    /// command that was lost on its way counts as received from now on, as for ABORT TASK (RFC 7144 section 6.3.3).
+    /// `None`: it may wait on a connection that was lost, or be one that was aborted. The driver knows.
     pub(super) fn query_task(
         &self,
         request: &TaskManagementRequest,

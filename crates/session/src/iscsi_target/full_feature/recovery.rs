@@ -1,10 +1,10 @@
-//! Damaged data segments at recovery level 1 and above: they cost a repetition, not the connection (RFC 7143 sections 7.2.1,
-//! 7.3 and 7.8).
+//! Damaged data segments at recovery level 1 and above: they cost a repetition, not the connection (RFC 7143 sections
+//! 7.2.1, 7.3 and 7.8).
 //!
-//! A request that was discarded leaves a gap in the command numbers, and comes again on the same connection, behind what was
-//! sent meanwhile. Two rules follow. A number counts only when its whole PDU has been verified. And nothing that comes before
-//! its turn may keep the stream from being read: data of a command that waits is dropped, and asked for when its turn has
-//! come.
+//! A request that was discarded leaves a gap in the command numbers, and comes again on the same connection, behind
+//! what was sent meanwhile. Two rules follow. A number counts only when its whole PDU has been verified. And nothing
+//! that comes before its turn may keep the stream from being read: data of a command that waits is dropped, and asked
+//! for when its turn has come.
 
 use lunette_buffer::Payload;
 use lunette_pdu::{ScsiCommand, SerialNumber, SnackRequest};
@@ -70,8 +70,8 @@ impl FullFeature {
         done
     }
 
-    /// Counts the number of a request that keeps its data while it waits. When too much waits it is not counted, and will come
-    /// again.
+    /// Counts the number of a request that keeps its data while it waits. When too much waits it is not counted, and
+    /// will come again.
     fn turn_with(
         &mut self,
         immediate: bool,
@@ -136,8 +136,8 @@ impl FullFeature {
         }
     }
 
-    /// Data or R2Ts may have been lost whole, with their headers: what is overdue is asked for again. False when no task is
-    /// left that could wait for data.
+    /// Data or R2Ts may have been lost whole, with their headers: what is overdue is asked for again. False when no
+    /// task is left that could wait for data.
     pub(crate) fn ask_for_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let all = self.tasks.tags_where(|_| true);
         for tag in &all {

@@ -41,7 +41,8 @@ impl std::fmt::Debug for MovedTask {
     }
 }
 
-/// The data of a task, when the driver has yet to hear that it is complete. It will not hear: the tag names nothing any more.
+/// The data of a task, when the driver has yet to hear that it is complete. It will not hear: the tag names nothing any
+/// more.
 fn take_data_out(tag: TaskTag, cx: &mut Context<'_>) -> Option<Buffer> {
     let is_its = |event: &Signal| matches!(event, Signal::DataOut { task, .. } if *task == tag);
     let event = cx.events.iter().position(is_its).and_then(|at| cx.events.remove(at))?;
@@ -49,8 +50,9 @@ fn take_data_out(tag: TaskTag, cx: &mut Context<'_>) -> Option<Buffer> {
 }
 
 impl FullFeature {
-    /// The stream is lost. What came before its turn is discarded and may come again (RFC 7143 section 11.14); so may the
-    /// data that was `arriving`. Requests that are no commands are not answered any more: their initiator asks again.
+    /// The stream is lost. What came before its turn is discarded and may come again (RFC 7143 section 11.14); so may
+    /// the data that was `arriving`. Requests that are no commands are not answered any more: their initiator asks
+    /// again.
     ///
     /// RFC 7143 section 7.14: immediate commands do not outlive their connection.
     pub(crate) fn suspend(&mut self, arriving: Option<(TaskTag, u32, u32)>, cx: &mut Context<'_>) {
@@ -102,8 +104,8 @@ impl FullFeature {
         Some(KnownTask { tag: (!ended).then_some(tag), order: task.order, lun: task.lun })
     }
 
-    /// Whether this is the name of a request that is no command and has not been answered: task management, a text negotiation, a
-    /// logout.
+    /// Whether this is the name of a request that is no command and has not been answered: task management, a text
+    /// negotiation, a logout.
     pub(crate) fn is_request(&self, itt: InitiatorTaskTag) -> bool {
         self.pending_task_management.contains(&itt)
             || self.text.is_open(itt)
@@ -135,7 +137,8 @@ impl FullFeature {
                 return None;
             }
         };
-        // A task of that name that has ended here is not answered any more. One that lives keeps others of its name away.
+        // A task of that name that has ended here is not answered any more. One that lives keeps others of its name
+        // away.
         if let Some(ended) = self.tasks.find(task.itt).and_then(|tag| self.tasks.remove(tag))
             && !ended.is_silent()
         {
@@ -161,8 +164,8 @@ impl FullFeature {
         }
     }
 
-    /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means nothing
-    /// (RFC 7143 section 11.5.6).
+    /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means
+    /// nothing (RFC 7143 section 11.5.6).
     fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, cx: &mut Context<'_>) {
         let _ = answer.acknowledge_data(exp_data_sn);
         answer.recut(&self.parameters);

@@ -50,7 +50,8 @@ impl FullFeature {
 
     /// Does what is asked for, or lets the driver do it.
     pub(super) fn manage_tasks(&mut self, request: &TaskManagementRequest, cx: &mut Context<'_>) {
-        // What comes after it by its number may have come before it: it may have been lost, or have waited for lost commands.
+        // What comes after it by its number may have come before it: it may have been lost, or have waited for lost
+        // commands.
         let before = self.session.may_have_gaps().then_some(request.cmd_sn);
         let covered = |task: &Task| before.is_none_or(|before| task.order.is_covered_by(before));
         let (at_once, referenced) = match request.function {
@@ -91,8 +92,8 @@ impl FullFeature {
     }
 
     /// RFC 7143 section 11.6.1: a task that is gone but could still arrive counts as aborted; one that never was or has
-    /// ended does not exist. When it was aborted, only the driver knows whether anything still works for it. A logical unit aborts
-    /// its own tasks (SAM-5 7.2), so the name of a task of another one means nothing.
+    /// ended does not exist. When it was aborted, only the driver knows whether anything still works for it. A logical
+    /// unit aborts its own tasks (SAM-5 7.2), so the name of a task of another one means nothing.
     pub(super) fn referenced_task(
         &mut self,
         request: &TaskManagementRequest,
@@ -118,11 +119,13 @@ impl FullFeature {
         if self.silence(is_meant, cx) || self.count_lost(request, cx) {
             return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
-        // It may wait on a connection that was lost (RFC 7143 section 11.5.1), or be one that was aborted. The driver knows.
+        // It may wait on a connection that was lost (RFC 7143 section 11.5.1), or be one that was aborted. The driver
+        // knows.
         (None, None)
     }
 
-    /// Counts the command that a request names as received, when it was lost on its way (RFC 7143 section 11.6.1). True then.
+    /// Counts the command that a request names as received, when it was lost on its way (RFC 7143 section 11.6.1). True
+    /// then.
     pub(super) fn count_lost(&self, request: &TaskManagementRequest, cx: &mut Context<'_>) -> bool {
         let elsewhere = cx.window.holds(request.ref_cmd_sn);
         !elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, cx)
@@ -145,8 +148,8 @@ impl FullFeature {
         is_here.then_some(TaskManagementResponseCode::TASK_STILL_ALLEGIANT)
     }
 
-    /// For the driver these tasks have ended, but their responses still wait for data. None may follow the answer to their
-    /// abort. True when there was one.
+    /// For the driver these tasks have ended, but their responses still wait for data. None may follow the answer to
+    /// their abort. True when there was one.
     pub(super) fn silence(&mut self, concerned: impl Fn(&Task) -> bool, cx: &mut Context<'_>) -> bool {
         let silenced = self.tasks.silence(concerned);
         for immediate in &silenced {

@@ -13,14 +13,15 @@ pub(super) struct Termination {
 }
 
 impl FullFeature {
-    /// Event 5 is for sessions with FastAbort alone. Its ExpCmdSN is that of the moment when the tasks ended: an initiator can
-    /// tell them from later ones by it, and ignores it otherwise, for it is old (RFC 7143 section 4.2.2.1).
+    /// Event 5 is for sessions with FastAbort alone. Its ExpCmdSN is that of the moment when the tasks ended: an
+    /// initiator can tell them from later ones by it, and ignores it otherwise, for it is old (RFC 7143 section
+    /// 4.2.2.1).
     pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber, cx: &mut Context<'_>) {
         if self.parameters.task_reporting != TaskReporting::FastAbort {
             return;
         }
-        // The initiator ends all tasks that the message names. An answer that waits, behind a fence or for data, would be one to a task
-        // that is gone.
+        // The initiator ends all tasks that the message names. An answer that waits, behind a fence or for data, would
+        // be one to a task that is gone.
         self.silence(|task| task.lun == lun && task.order.cmd_sn.is_before(before), cx);
         let event = AsyncEvent::TASK_TERMINATION;
         let message = AsyncMessage { event, lun, exp_cmd_sn: before, ..cx.news() };

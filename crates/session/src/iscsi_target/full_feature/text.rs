@@ -13,8 +13,8 @@ use crate::iscsi_target::text::{Asker, Declared, Part, TEXT_TAG};
 pub(crate) struct ReceiveLimit {
     /// The length that is in force.
     current: u32,
-    /// A shorter one comes into force when the initiator has acknowledged that status: until then, PDUs that it sent before it
-    /// knew are on their way.
+    /// A shorter one comes into force when the initiator has acknowledged that status: until then, PDUs that it sent
+    /// before it knew are on their way.
     shorter: Option<(SerialNumber, u32)>,
 }
 
@@ -83,13 +83,14 @@ impl FullFeature {
         self.receive_limit.current
     }
 
-    /// The limit may be shorter for the PDUs that follow this one. `acknowledged` is ExpStatSN of this connection, which a
-    /// logout of another one does not bring.
+    /// The limit may be shorter for the PDUs that follow this one. `acknowledged` is ExpStatSN of this connection,
+    /// which a logout of another one does not bring.
     pub(crate) fn shorten_receive_limit(&mut self, acknowledged: SerialNumber) {
         self.receive_limit.acknowledged(acknowledged);
     }
 
-    /// RFC 7143 section 11.9.1, event 4: asks for a text request within `grace`; the answer will declare `recv_data_segment_len`.
+    /// RFC 7143 section 11.9.1, event 4: asks for a text request within `grace`; the answer will declare
+    /// `recv_data_segment_len`.
     pub(crate) fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration, cx: &mut Context<'_>) -> bool {
         let declared = self.text.to_declare.unwrap_or(self.parameters.recv_data_segment_len);
         if recv_data_segment_len == declared {

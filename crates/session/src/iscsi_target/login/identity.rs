@@ -106,7 +106,8 @@ impl Login {
     }
 }
 
-/// Sends the initiator elsewhere, before it has to prove anything: the proof is the affair of the target that serves it.
+/// Sends the initiator elsewhere, before it has to prove anything: the proof is the affair of the target that serves
+/// it.
 fn redirect<T>(target: &str, moved: &Moved) -> Result<T, Refusal> {
     let why = format!("{target} has moved to {}", moved.addresses.join(", "));
     match moved.keys() {

@@ -8,8 +8,9 @@ use crate::iscsi_target::connection::{Connection, ConnectionMut};
 use crate::iscsi_target::event::{CloseReason, Event};
 
 impl<H: Copy + PartialEq> Session<H> {
-    /// The socket of a connection is gone. True when its tasks wait to be taken over: keep them. False when the connection is over:
-    /// end its tasks and [remove](super::super::Sessions::remove) it. At recovery level 0 and 1 its session ends with it.
+    /// The socket of a connection is gone. True when its tasks wait to be taken over: keep them. False when the
+    /// connection is over: end its tasks and [remove](super::super::Sessions::remove) it. At recovery level 0 and 1 its
+    /// session ends with it.
     pub fn stream_lost(&mut self, connection: H, now: Time) -> bool {
         let may_wait = !self.is_ending;
         let waits = self.connection_mut(connection).is_some_and(|mut protocol| may_wait && protocol.stream_lost(now));
@@ -45,8 +46,8 @@ impl<H: Copy + PartialEq> Session<H> {
         Event::Close(reason)
     }
 
-    /// Asks the initiator to log out of all connections within `grace`, after which they end. Tasks that wait to be taken over end
-    /// now, and none begin to wait. To ask again changes nothing.
+    /// Asks the initiator to log out of all connections within `grace`, after which they end. Tasks that wait to be
+    /// taken over end now, and none begin to wait. To ask again changes nothing.
     pub fn request_logout(&mut self, grace: Duration, now: Time) {
         self.is_ending = true;
         let lost: Vec<H> = self.suspended().collect();
@@ -56,8 +57,8 @@ impl<H: Copy + PartialEq> Session<H> {
         self.for_each_served(|protocol| protocol.request_logout(grace, now));
     }
 
-    /// The session ends, because its target or its nexus is reset (RFC 7143 section 11.5.1, RFC 7144 section 6.3): the connection that has
-    /// asked for it when its answer is sent, the others at once.
+    /// The session ends, because its target or its nexus is reset (RFC 7143 section 11.5.1, RFC 7144 section 6.3): the
+    /// connection that has asked for it when its answer is sent, the others at once.
     pub fn reset(&mut self, asked: Option<H>) {
         let asked = asked.filter(|connection| self.is_in_full_feature_phase(*connection));
         self.end_others(asked, true);

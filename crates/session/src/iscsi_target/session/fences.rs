@@ -1,9 +1,9 @@
-//! Answers that wait until the initiator has received what other connections of its session sent before: response fences (RFC
-//! 7143 section 4.2.2.3).
+//! Answers that wait until the initiator has received what other connections of its session sent before: response
+//! fences (RFC 7143 section 4.2.2.3).
 //!
-//! The answer to a task management function waits in every session. Where TaskReporting is ResponseFence or FastAbort, so do
-//! responses that tell of such a function of others and the end of PREEMPT AND ABORT, and whatever follows a fenced response
-//! waits until that is acknowledged too.
+//! The answer to a task management function waits in every session. Where TaskReporting is ResponseFence or FastAbort,
+//! so do responses that tell of such a function of others and the end of PREEMPT AND ABORT, and whatever follows a
+//! fenced response waits until that is acknowledged too.
 
 use lunette_pdu::{LunField, SerialNumber, TaskManagementFunction as Function};
 
@@ -35,8 +35,8 @@ enum Answer {
     Sent,
 }
 
-/// Data of aborted tasks that the session still has to send (RFC 7143 section 4.2.3.3): of a logical unit, or of all. Not every
-/// initiator does, so it is not waited for without end.
+/// Data of aborted tasks that the session still has to send (RFC 7143 section 4.2.3.3): of a logical unit, or of all.
+/// Not every initiator does, so it is not waited for without end.
 struct OwedData {
     lun: Option<LunField>,
     until: Time,
@@ -77,7 +77,8 @@ impl TaskManagement {
         Some(Covered { lun, before })
     }
 
-    /// Whether the answer waits for the data of the tasks that the request ends. Where it closes connections nothing comes any more.
+    /// Whether the answer waits for the data of the tasks that the request ends. Where it closes connections nothing
+    /// comes any more.
     fn awaits_data(&self) -> bool {
         self.unit().is_some() || self.function == Function::TARGET_WARM_RESET
     }
@@ -105,9 +106,9 @@ fn tells_of_aborts(sense: &[u8]) -> bool {
 }
 
 impl<H: Copy + PartialEq> Session<H> {
-    /// Answers a task management request once the initiator has acknowledged what was sent on other connections before (an
-    /// answer that it has not received yet would be one to a task that is gone), and has sent what is left of the data of the
-    /// tasks that it ended.
+    /// Answers a task management request once the initiator has acknowledged what was sent on other connections before
+    /// (an answer that it has not received yet would be one to a task that is gone), and has sent what is left of the
+    /// data of the tasks that it ended.
     pub(super) fn answer_behind_fence(&mut self, connection: H, request: TaskManagement, now: Time) {
         let behind = self.unacknowledged(|other| other != connection);
         let standard = self.info.parameters.task_reporting != TaskReporting::FastAbort;
@@ -168,8 +169,8 @@ impl<H: Copy + PartialEq> Session<H> {
         behind
     }
 
-    /// A connection has taken over a task. Its answer may have been sent before on the connection that was lost, so answers that
-    /// wait for what others have sent wait for this connection too.
+    /// A connection has taken over a task. Its answer may have been sent before on the connection that was lost, so
+    /// answers that wait for what others have sent wait for this connection too.
     pub(super) fn wait_for_adopted(&mut self, adopter: H) {
         let is_concerned = |fence: &Fence<H>| fence.connection != adopter && !matches!(fence.answer, Answer::Sent);
         if !self.fences.iter().any(is_concerned) {
@@ -207,7 +208,8 @@ impl<H: Copy + PartialEq> Session<H> {
         self.fences.iter().flat_map(timeouts).min()
     }
 
-    /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing. True when there were any.
+    /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing. True when there
+    /// were any.
     pub(super) fn pass_fences(&mut self, now: Time) -> bool {
         if self.fences.is_empty() {
             return false;
@@ -295,10 +297,11 @@ impl<H: Copy + PartialEq> Session<H> {
         self.for_each_served(|protocol| protocol.forget_data(lun));
     }
 
-    /// Tasks of a connection on a logical unit were ended by a function that `issuing` has asked for, or that came over no connection
-    /// of this session. RFC 7143 sections 4.2.3.4 and 4.2.3.5: where FastAbort was agreed on, connections other than the issuing one
-    /// are told so, and on the issuing one no more data comes. Call it when nothing works for them any more: the initiator may
-    /// repeat their work. `before`: of those on their way, the commands with smaller numbers were ended.
+    /// Tasks of a connection on a logical unit were ended by a function that `issuing` has asked for, or that came over
+    /// no connection of this session. RFC 7143 sections 4.2.3.4 and 4.2.3.5: where FastAbort was agreed on, connections
+    /// other than the issuing one are told so, and on the issuing one no more data comes. Call it when nothing works
+    /// for them any more: the initiator may repeat their work. `before`: of those on their way, the commands with
+    /// smaller numbers were ended.
     pub fn tasks_terminated(&mut self, connection: H, issuing: Option<H>, lun: LunField, before: SerialNumber) {
         let is_fast = self.info.parameters.task_reporting == TaskReporting::FastAbort;
         let Some(mut protocol) = self.connection_mut(connection).filter(|_| is_fast) else { return };

@@ -25,8 +25,8 @@ pub(super) enum Whereabouts<H> {
 }
 
 impl<H: Copy + PartialEq> Session<H> {
-    /// A connection is lost and waits to be recovered. It keeps its CID until it is logged out. The initiator is told (RFC 7143
-    /// section 7.1.4.3).
+    /// A connection is lost and waits to be recovered. It keeps its CID until it is logged out. The initiator is told
+    /// (RFC 7143 section 7.1.4.3).
     pub(super) fn suspend(&mut self, connection: H) {
         let Some(cid) = self.move_to_suspended(connection) else { return };
         self.on_any_served(|protocol| protocol.announce_loss(cid));
@@ -55,8 +55,8 @@ impl<H: Copy + PartialEq> Session<H> {
         }
     }
 
-    /// The initiator has logged out of a connection for recovery. `received`: how far it has come there. False when the tasks of the
-    /// connection do not wait.
+    /// The initiator has logged out of a connection for recovery. `received`: how far it has come there. False when the
+    /// tasks of the connection do not wait.
     pub(super) fn detach(&mut self, connection: H, received: SerialNumber, now: Time) -> bool {
         let may_wait = !self.is_ending;
         let protocol = self.connection_mut(connection).filter(|_| may_wait);
@@ -104,8 +104,8 @@ impl<H: Copy + PartialEq> Session<H> {
         None
     }
 
-    /// A connection that a logout names has ended, and no store works for its tasks any more: the initiator may send them again on
-    /// another one.
+    /// A connection that a logout names has ended, and no store works for its tasks any more: the initiator may send
+    /// them again on another one.
     pub fn logged_out(&mut self, connection: H, LogoutTicket(()): LogoutTicket) {
         self.answer_logout(connection, LogoutResponseCode::CLOSED);
     }
@@ -132,8 +132,8 @@ impl<H: Copy + PartialEq> Session<H> {
         }
     }
 
-    /// Looks for a task on the other connections of the session. TASK REASSIGN names no logical unit; to others a task is one of
-    /// that unit only (RFC 7143 section 11.5.3, SAM-5 7.2 and 7.10).
+    /// Looks for a task on the other connections of the session. TASK REASSIGN names no logical unit; to others a task
+    /// is one of that unit only (RFC 7143 section 11.5.3, SAM-5 7.2 and 7.10).
     pub(super) fn find_elsewhere(&self, by: H, request: &TaskManagement) -> Whereabouts<H> {
         let itt = request.referenced_itt;
         let is_meant = |task: &KnownTask| request.function == Function::TASK_REASSIGN || task.lun == request.lun;

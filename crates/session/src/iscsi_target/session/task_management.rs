@@ -57,7 +57,8 @@ impl<H: Copy + PartialEq> Session<H> {
         self.members().any(|member| self.connection(member).is_some_and(|protocol| protocol.has_tasks(lun)))
     }
 
-    /// Does what a request of `connection` asks for, as far as it concerns this session alone. The rest is the driver's.
+    /// Does what a request of `connection` asks for, as far as it concerns this session alone. The rest is the
+    /// driver's.
     pub(super) fn manage_tasks(&mut self, connection: H, request: TaskManagement) -> Option<Event<H>> {
         let ticket = match (request.function, request.referenced) {
             (Function::TASK_REASSIGN, _) => self.reassign(connection, request),
@@ -69,7 +70,8 @@ impl<H: Copy + PartialEq> Session<H> {
         ticket.map(Event::TaskManagement)
     }
 
-    /// Tasks of other connections that wait for data only to be answered are not answered after a request that covers them.
+    /// Tasks of other connections that wait for data only to be answered are not answered after a request that covers
+    /// them.
     pub(super) fn silence(&mut self, issuing: H, covered: Covered, concerned: impl Fn(&Connection) -> bool) {
         let others: Vec<H> = self.members().filter(|other| *other != issuing).collect();
         for other in others {
@@ -120,8 +122,8 @@ impl<H: Copy + PartialEq> Session<H> {
         None
     }
 
-    /// ABORT TASK of a task that the connection does not have. On a connection that was lost it is aborted from here (RFC
-    /// 7143 section 11.5.1); when it has ended there, its answer comes first.
+    /// ABORT TASK of a task that the connection does not have. On a connection that was lost it is aborted from here
+    /// (RFC 7143 section 11.5.1); when it has ended there, its answer comes first.
     fn abort_elsewhere(&mut self, by: H, request: TaskManagement) -> Option<TaskManagementTicket<H>> {
         match self.find_elsewhere(by, &request) {
             Whereabouts::Suspended { connection, task: KnownTask { tag: Some(tag), .. }, .. } => {
@@ -138,7 +140,8 @@ impl<H: Copy + PartialEq> Session<H> {
         None
     }
 
-    /// QUERY TASK of a task that the connection does not have. From one that is logged out it comes here (RFC 7144 section 6.3).
+    /// QUERY TASK of a task that the connection does not have. From one that is logged out it comes here (RFC 7144
+    /// section 6.3).
     fn query_elsewhere(&mut self, by: H, request: TaskManagement) -> Option<TaskManagementTicket<H>> {
         let whereabouts = self.find_elsewhere(by, &request);
         match whereabouts {

@@ -29,7 +29,8 @@ pub(crate) enum DataOutError {
 }
 
 impl DataOutError {
-    /// Sense data for the task, in fixed format: ABORTED COMMAND with the additional sense of RFC 7143 section 11.4.7.2.
+    /// Sense data for the task, in fixed format: ABORTED COMMAND with the additional sense of RFC 7143 section
+    /// 11.4.7.2.
     pub(crate) fn sense(self) -> Vec<u8> {
         let [code, qualifier] = match self {
             // Protocol service CRC error: what a lost PDU looks like.
@@ -43,8 +44,8 @@ impl DataOutError {
     }
 }
 
-/// A run of Data-Out PDUs that ends with the F bit. It covers a range, in the order of its bytes or in any (RFC 7143 section
-/// 13.18).
+/// A run of Data-Out PDUs that ends with the F bit. It covers a range, in the order of its bytes or in any (RFC 7143
+/// section 13.18).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sequence {
     start: u32,
@@ -160,8 +161,8 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// `immediate` bytes come with the command. `unsolicited_end` is how far unsolicited Data-Out PDUs may reach, when the
-    /// command announced some.
+    /// `immediate` bytes come with the command. `unsolicited_end` is how far unsolicited Data-Out PDUs may reach, when
+    /// the command announced some.
     pub(crate) fn new(immediate: u32, unsolicited_end: Option<u32>) -> Self {
         Self {
             buffer: None,
@@ -228,8 +229,8 @@ impl Collector {
         self.brought = Vec::new();
     }
 
-    /// The command has come again, though it was not lost. Its unsolicited data will come again too: what is left of the first
-    /// run will not.
+    /// The command has come again, though it was not lost. Its unsolicited data will come again too: what is left of
+    /// the first run will not.
     pub(crate) fn repeat(&mut self) {
         if self.unsolicited.is_some() {
             self.end_sequence(TargetTransferTag::RESERVED);
@@ -296,8 +297,8 @@ impl Collector {
     }
 
     /// Waits no longer for data that is overdue. First, R2Ts without an answer count as lost: they are
-    /// [outstanding](Self::outstanding) still and may be sent again, as they were. True then. Later the data counts as lost,
-    /// and `solicit` asks for it (a recovery R2T because of a reception timeout).
+    /// [outstanding](Self::outstanding) still and may be sent again, as they were. True then. Later the data counts as
+    /// lost, and `solicit` asks for it (a recovery R2T because of a reception timeout).
     pub(crate) fn give_up(&mut self) -> bool {
         let unanswered = self.solicited.iter().flatten().any(|sequence| sequence.data_sn == 0);
         if unanswered && !std::mem::replace(&mut self.asked_again, true) {
@@ -375,7 +376,8 @@ impl Collector {
         self.asked.remove(&range).map_err(place)
     }
 
-    /// The stream is gone. What was under way does not come any more and will be asked for again, on another connection.
+    /// The stream is gone. What was under way does not come any more and will be asked for again, on another
+    /// connection.
     pub(crate) fn interrupt(&mut self) {
         self.arriving = false;
         self.repeats = false;
@@ -396,16 +398,17 @@ impl Collector {
         self.interrupt();
     }
 
-    /// Goes on over another connection. RFC 7143 section 7.2.2: the initiator has received the R2Ts before `exp_data_sn`; a
-    /// number that none of them had means nothing (section 11.5.6). The next R2T is numbered after these.
+    /// Goes on over another connection. RFC 7143 section 7.2.2: the initiator has received the R2Ts before
+    /// `exp_data_sn`; a number that none of them had means nothing (section 11.5.6). The next R2T is numbered after
+    /// these.
     pub(crate) fn resume(&mut self, exp_data_sn: u32) {
         if exp_data_sn <= self.next_r2t_sn {
             self.next_r2t_sn = exp_data_sn;
         }
     }
 
-    /// The next R2T, when one is due: nothing is asked for while unsolicited data is under way, and no more than `at_most`
-    /// sequences at a time. The lowest bytes that are missing come first.
+    /// The next R2T, when one is due: nothing is asked for while unsolicited data is under way, and no more than
+    /// `at_most` sequences at a time. The lowest bytes that are missing come first.
     pub(crate) fn solicit(&mut self, max_burst_len: u32, at_most: u32) -> Option<Solicitation> {
         let full = self.outstanding >= at_most || self.solicited.len() >= MAX_OUTSTANDING_R2T as usize;
         if full || self.unsolicited.is_some() {

@@ -47,7 +47,8 @@ pub(crate) struct Task {
 struct Slot {
     generation: u32,
     task: Option<Task>,
-    /// The lower half of the next transfer tag. It goes on with the next task, so that late data finds no tag of that one.
+    /// The lower half of the next transfer tag. It goes on with the next task, so that late data finds no tag of that
+    /// one.
     next_ttt: u16,
     /// Empty: the memory of the last task's sequences, for the next.
     sequences: Sequences,
@@ -119,8 +120,8 @@ impl TaskTable {
         TargetTransferTag(u32::from(tag.slot) << 16 | u32::from(number))
     }
 
-    /// The task has ended for the device. It stays, without its data, as long as PDUs for it are under way. True when it was
-    /// alive until now.
+    /// The task has ended for the device. It stays, without its data, as long as PDUs for it are under way. True when
+    /// it was alive until now.
     pub(crate) fn end(&mut self, tag: TaskTag, response: Option<Response>) -> bool {
         let Some(task) = self.get_mut(tag) else { return false };
         if matches!(task.phase, Phase::Draining(_)) {
@@ -140,7 +141,8 @@ impl TaskTable {
         true
     }
 
-    /// Drops the responses of ended tasks that wait for the rest of their data. Gives, for each, whether it was immediate.
+    /// Drops the responses of ended tasks that wait for the rest of their data. Gives, for each, whether it was
+    /// immediate.
     pub(crate) fn silence(&mut self, concerned: impl Fn(&Task) -> bool) -> Vec<bool> {
         let tasks = self.slots.iter_mut().filter_map(|slot| slot.task.as_mut());
         let waiting = tasks.filter(|task| matches!(task.phase, Phase::Draining(Some(_))) && concerned(task));

@@ -1,10 +1,11 @@
 //! CmdSN order and the command window of a session (RFC 7143 section 4.2.2.1), over all of its connections.
 //!
-//! The window begins with [`COMMAND_WINDOW`] places and doubles when the session uses most of them, because over a long distance most
-//! commands of a window are on their way: 128 of 4 KiB are 10 MB/s over 50 ms. It takes places back when the share of the buffers of one of
-//! the session's connections is used up. MaxCmdSN does not go back then: it stands still until the tasks that are too many have ended. The
-//! same holds for a window of which less than a quarter is used for [`UNUSED_WINDOW_TIME`]. So the places that count are those of the tasks
-//! and of the numbers that may still arrive, whatever the width is by now.
+//! The window begins with [`COMMAND_WINDOW`] places and doubles when the session uses most of them, because over a long
+//! distance most commands of a window are on their way: 128 of 4 KiB are 10 MB/s over 50 ms. It takes places back when
+//! the share of the buffers of one of the session's connections is used up. MaxCmdSN does not go back then: it stands
+//! still until the tasks that are too many have ended. The same holds for a window of which less than a quarter is used
+//! for [`UNUSED_WINDOW_TIME`]. So the places that count are those of the tasks and of the numbers that may still
+//! arrive, whatever the width is by now.
 
 use lunette_pdu::{Cid, SerialNumber};
 
@@ -120,14 +121,15 @@ impl CommandWindow {
         self.exp_cmd_sn
     }
 
-    /// MaxCmdSN as it is told from now on. It moves as commands are *received*, so that an initiator never waits for an answer
-    /// that it does not need, but only as far as there is room for tasks. It never goes back.
+    /// MaxCmdSN as it is told from now on. It moves as commands are *received*, so that an initiator never waits for an
+    /// answer that it does not need, but only as far as there is room for tasks. It never goes back.
     pub(crate) fn max_cmd_sn(&mut self) -> SerialNumber {
         self.advance();
         self.max_cmd_sn
     }
 
-    /// Places beyond those that every session has: this many tasks may be added before [`fit`](Self::fit) is called again.
+    /// Places beyond those that every session has: this many tasks may be added before [`fit`](Self::fit) is called
+    /// again.
     pub(crate) fn extra_places(&self) -> u32 {
         self.width.max(self.active.saturating_add(self.open_numbers())) - COMMAND_WINDOW
     }
@@ -137,8 +139,8 @@ impl CommandWindow {
         self.max_cmd_sn.next().distance_from(self.exp_cmd_sn).try_into().unwrap_or(0)
     }
 
-    /// Lets the number of places follow its use. `awaited`: commands that the initiator waits for, as far as the target can tell.
-    /// `most_extra`: the window does not grow beyond as many [extra places](Self::extra_places).
+    /// Lets the number of places follow its use. `awaited`: commands that the initiator waits for, as far as the target
+    /// can tell. `most_extra`: the window does not grow beyond as many [extra places](Self::extra_places).
     pub(crate) fn fit(&mut self, awaited: u32, share: BufferShare, most_extra: u32) {
         self.is_used |= awaited >= self.quarter();
         if share.is_used_up() {
@@ -182,7 +184,8 @@ impl CommandWindow {
         self.advance();
     }
 
-    /// Makes slots for all numbers that may arrive early. After the window became narrower there are more of them than its width.
+    /// Makes slots for all numbers that may arrive early. After the window became narrower there are more of them than
+    /// its width.
     fn make_slots(&mut self) {
         let len = self.width.max(self.open_numbers()).next_power_of_two() as usize;
         if len <= self.early.len() {
@@ -212,8 +215,8 @@ impl CommandWindow {
         self.max_cmd_sn.is_before(self.exp_cmd_sn)
     }
 
-    /// Judges the number of a command and, when it is the next one, counts it as received. What has become of it (a task, or
-    /// nothing that lasts) is known only later, so MaxCmdSN does not move yet.
+    /// Judges the number of a command and, when it is the next one, counts it as received. What has become of it (a
+    /// task, or nothing that lasts) is known only later, so MaxCmdSN does not move yet.
     pub(crate) fn arrive(&mut self, cmd_sn: SerialNumber) -> Arrival {
         if self.is_next(cmd_sn) {
             self.exp_cmd_sn = cmd_sn.next();
@@ -293,8 +296,8 @@ impl CommandWindow {
         self.take(cmd_sn);
     }
 
-    /// Counts a command as received that will not be delivered: it was aborted before it came, or while it waited. `None`
-    /// when its number is not one of those that are to come before `before` (RFC 7143 section 11.6.1).
+    /// Counts a command as received that will not be delivered: it was aborted before it came, or while it waited.
+    /// `None` when its number is not one of those that are to come before `before` (RFC 7143 section 11.6.1).
     pub(crate) fn skip(&mut self, cmd_sn: SerialNumber, before: SerialNumber) -> Option<Waiters> {
         if !self.is_open(cmd_sn) || !cmd_sn.is_before(before) {
             return None;
@@ -311,7 +314,8 @@ impl CommandWindow {
         self.is_open(cmd_sn) && matches!(self.early.get(self.slot(cmd_sn)), Some(Some(Early::Held(_))))
     }
 
-    /// Whether all commands before `cmd_sn` have been received; if not, the connection that waits for them is told when they are.
+    /// Whether all commands before `cmd_sn` have been received; if not, the connection that waits for them is told when
+    /// they are.
     pub(crate) fn fence(&mut self, cmd_sn: SerialNumber) -> bool {
         let passed = !cmd_sn.is_after(self.exp_cmd_sn);
         if !passed {

@@ -1,8 +1,9 @@
-//! The answer to a SCSI command: Data-In PDUs, the status, and the residuals (RFC 7143 sections 11.4 and 11.7), the first
-//! time and again.
+//! The answer to a SCSI command: Data-In PDUs, the status, and the residuals (RFC 7143 sections 11.4 and 11.7), the
+//! first time and again.
 //!
-//! How data is cut to PDUs follows from a few numbers, so an answer is kept as its buffer and those numbers. What is sent
-//! again is cut again, the same way; only an R-Data SNACK, and another connection, change the cut (section 11.16.3).
+//! How data is cut to PDUs follows from a few numbers, so an answer is kept as its buffer and those numbers. What is
+//! sent again is cut again, the same way; only an R-Data SNACK, and another connection, change the cut (section
+//! 11.16.3).
 
 use std::ops::Range;
 
@@ -36,7 +37,8 @@ pub(crate) struct Answered {
     data_out_len: u32,
     data_in_len: u32,
     bidirectional: bool,
-    /// R2Ts and Data-In PDUs of a bidirectional command share one numbering (RFC 7143 section 11.8.3): where the latter begin.
+    /// R2Ts and Data-In PDUs of a bidirectional command share one numbering (RFC 7143 section 11.8.3): where the latter
+    /// begin.
     first_data_sn: u32,
 }
 
@@ -261,8 +263,8 @@ impl Answer {
         }
     }
 
-    /// Queues Data-In PDUs again, exactly as they were: `run_length` of them from `beg_run` on; 0 stands for all that are left,
-    /// and both 0 for all that have not been acknowledged (RFC 7143 section 11.16).
+    /// Queues Data-In PDUs again, exactly as they were: `run_length` of them from `beg_run` on; 0 stands for all that
+    /// are left, and both 0 for all that have not been acknowledged (RFC 7143 section 11.16).
     ///
     /// # Errors
     ///
@@ -289,8 +291,8 @@ impl Answer {
         Ok(())
     }
 
-    /// Queues what has not been acknowledged, cut as `parameters` say now, and a SCSI Response that carries the SNACK tag
-    /// (RFC 7143 section 11.16.3).
+    /// Queues what has not been acknowledged, cut as `parameters` say now, and a SCSI Response that carries the SNACK
+    /// tag (RFC 7143 section 11.16.3).
     ///
     /// # Errors
     ///
@@ -311,7 +313,8 @@ impl Answer {
         Ok(())
     }
 
-    /// Whether [`resend_status`](Self::resend_status) can send it: it may have ridden on data that is not kept any more.
+    /// Whether [`resend_status`](Self::resend_status) can send it: it may have ridden on data that is not kept any
+    /// more.
     pub(crate) fn keeps_status(&self) -> bool {
         !self.collapsed || !self.data.is_empty()
     }
@@ -367,8 +370,8 @@ impl Answer {
         self.data.is_empty() && self.unacknowledged.offset < self.data_len
     }
 
-    /// Whether data can be sent again. Where digests are known, the initiator may have found one wrong, so they are compared with those of the
-    /// bytes.
+    /// Whether data can be sent again. Where digests are known, the initiator may have found one wrong, so they are
+    /// compared with those of the bytes.
     fn check_sendable(&self) -> Result<(), Unsendable> {
         if self.is_forgotten() {
             return Err(Unsendable::Forgotten);
@@ -391,8 +394,8 @@ impl Answer {
         self.data.slice(piece.at.offset..piece.at.offset + piece.len)
     }
 
-    /// The CRC32C of the segment of a piece, where it is known: not of a piece that the end of the data cuts within a block, nor of those after
-    /// data that was acknowledged when it was cut otherwise.
+    /// The CRC32C of the segment of a piece, where it is known: not of a piece that the end of the data cuts within a
+    /// block, nor of those after data that was acknowledged when it was cut otherwise.
     #[inline]
     fn known_crc(&self, piece: &Piece, segment: &Payload) -> Option<u32> {
         if !self.cut.at_blocks {

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-/// Buffers of answers, in the order in which they leave. Each counts as a whole: an initiator that takes four bytes of what
-/// a command has read keeps all of its buffer.
+/// Buffers of answers, in the order in which they leave. Each counts as a whole: an initiator that takes four bytes of
+/// what a command has read keeps all of its buffer.
 #[derive(Default)]
 pub(crate) struct HeldAnswers {
     /// The end of each in the stream of data segments, and its bytes of the pool.
@@ -34,8 +34,8 @@ impl HeldAnswers {
         }
     }
 
-    /// Bytes of the pool that are held while `left` bytes of data segments are. Segments that no answer queued make this late, never
-    /// early.
+    /// Bytes of the pool that are held while `left` bytes of data segments are. Segments that no answer queued make
+    /// this late, never early.
     pub(crate) fn bytes(&mut self, left: usize) -> usize {
         let released = self.queued.saturating_sub(left as u64);
         while let Some((_, pooled_bytes)) = self.waiting.front().filter(|(end, _)| *end <= released) {

@@ -21,10 +21,10 @@ enum Entry {
 
 /// One entry for each StatSN from the first that is not acknowledged on.
 ///
-/// **By StatSN** the initiator asks for statuses and acknowledges them; **by initiator task tag** it asks for data. An ended
-/// task whose status is not acknowledged is here and nowhere else: [`take`](Self::take) hands its [`Answer`] on to another
-/// connection, which acknowledges data for it ([`Answer::acknowledge_data`], with the ExpDataSN of the reassignment), lets it
-/// be cut as its own parameters say ([`Answer::recut`]) and sends it under a StatSN of its own
+/// **By StatSN** the initiator asks for statuses and acknowledges them; **by initiator task tag** it asks for data. An
+/// ended task whose status is not acknowledged is here and nowhere else: [`take`](Self::take) hands its [`Answer`] on
+/// to another connection, which acknowledges data for it ([`Answer::acknowledge_data`], with the ExpDataSN of the
+/// reassignment), lets it be cut as its own parameters say ([`Answer::recut`]) and sends it under a StatSN of its own
 /// ([`Sender::push_answer`](super::sender::Sender::push_answer)).
 pub(crate) struct Retained {
     /// The StatSN of the first entry.
@@ -185,8 +185,8 @@ impl Retained {
         }
     }
 
-    /// Queues statuses again: `run_length` of them from `beg_run` on; 0 stands for all that are left, and both 0 for all that
-    /// have not been acknowledged (RFC 7143 section 11.16).
+    /// Queues statuses again: `run_length` of them from `beg_run` on; 0 stands for all that are left, and both 0 for
+    /// all that have not been acknowledged (RFC 7143 section 11.16).
     ///
     /// # Errors
     ///
@@ -241,7 +241,8 @@ impl Entry {
     }
 }
 
-/// Whether it is news of ended tasks. Its ExpCmdSN tells them from later ones, so it stays; for the command window it is old.
+/// Whether it is news of ended tasks. Its ExpCmdSN tells them from later ones, so it stays; for the command window it
+/// is old.
 fn names_ended_tasks(bhs: &[u8; BHS_LEN]) -> bool {
     let parsed = TargetPdu::parse(&Bhs::from(*bhs));
     matches!(parsed, Ok(TargetPdu::AsyncMessage(message)) if message.event == AsyncEvent::TASK_TERMINATION)

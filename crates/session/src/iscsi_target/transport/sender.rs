@@ -140,8 +140,8 @@ impl Sender {
         self.outbox.unsent_bytes() + self.unacknowledged.bytes
     }
 
-    /// Bytes of data segments that wait to be sent, or to be acknowledged to the transport, or may have to be sent again. All are the end of one
-    /// stream of answers, so the longer part holds the other.
+    /// Bytes of data segments that wait to be sent, or to be acknowledged to the transport, or may have to be sent
+    /// again. All are the end of one stream of answers, so the longer part holds the other.
     pub(crate) fn kept_bytes(&self) -> usize {
         (self.outbox.segment_bytes() + self.unacknowledged.data_bytes).max(self.retained_bytes())
     }

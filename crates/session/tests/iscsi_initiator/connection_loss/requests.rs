@@ -69,8 +69,8 @@ fn answer_pings(peer: &mut ScriptedSession, wires: usize) -> Vec<(usize, Initiat
     others
 }
 
-/// The target answers nothing but pings, until that costs another connection. Gives what was sent there again and again, and the
-/// requests after it on the next one.
+/// The target answers nothing but pings, until that costs another connection. Gives what was sent there again and
+/// again, and the requests after it on the next one.
 fn wait_in_vain(peer: &mut ScriptedSession, wires: usize) -> (Vec<InitiatorPdu>, usize, Vec<InitiatorPdu>) {
     let mut sent = Vec::new();
     for _ in 0..100 {

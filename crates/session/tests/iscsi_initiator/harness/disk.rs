@@ -58,7 +58,8 @@ pub(crate) fn write(pool: &Pool, user: u64, offset: u32, data: &[u8]) -> Command
     Command { data_out: buffer, ..command(user, cdb(WRITE, offset, data.len() as u32)) }
 }
 
-/// A command with data in both directions, whose CDB names `len` bytes: there is room for `room` bytes of what comes back.
+/// A command with data in both directions, whose CDB names `len` bytes: there is room for `room` bytes of what comes
+/// back.
 pub(crate) fn exchange(pool: &Pool, user: u64, offset: u32, len: u32, data: &[u8], room: u32) -> Command {
     let data_in = Some(pool.take(room as usize).unwrap());
     Command { data_in, cdb: named(user, cdb(XDWRITEREAD, offset, len)), ..write(pool, user, offset, data) }

@@ -1,5 +1,5 @@
-//! A session of the initiator under a virtual clock, with one of two targets at the other end: [`Pair`] and [`MultiPair`]
-//! have ours, [`ScriptedTarget`] and [`ScriptedSession`] one that says whatever a test wants.
+//! A session of the initiator under a virtual clock, with one of two targets at the other end: [`Pair`] and
+//! [`MultiPair`] have ours, [`ScriptedTarget`] and [`ScriptedSession`] one that says whatever a test wants.
 
 mod disk;
 mod multi_pair;

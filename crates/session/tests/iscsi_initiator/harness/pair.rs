@@ -145,7 +145,8 @@ impl Pair {
     }
 }
 
-/// Damages a byte of the stream if it is among those behind the first `before` of `wire`, which `sent` others came before.
+/// Damages a byte of the stream if it is among those behind the first `before` of `wire`, which `sent` others came
+/// before.
 fn flip(which: Option<(usize, u8)>, sent: usize, wire: &mut VecDeque<u8>, before: usize) {
     let Some((at, mask)) = which else { return };
     if let Some(byte) = at.checked_sub(sent).and_then(|at| wire.get_mut(before + at)) {

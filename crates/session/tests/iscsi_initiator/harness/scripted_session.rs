@@ -1,5 +1,5 @@
-//! A target that says whatever a test wants, on several connections of a session at recovery level 2. Left alone, it logs in
-//! and counts as it should.
+//! A target that says whatever a test wants, on several connections of a session at recovery level 2. Left alone, it
+//! logs in and counts as it should.
 
 use std::collections::VecDeque;
 use std::time::Duration;

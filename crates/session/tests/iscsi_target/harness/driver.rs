@@ -61,7 +61,8 @@ pub(crate) struct Driver {
     pub(crate) admissions: usize,
     pub(crate) admit_requests: Vec<AdmitRequest>,
     pub(crate) closed: Option<CloseReason>,
-    /// Tasks of other connections that this one has taken over: from where, and what they were called there and are here.
+    /// Tasks of other connections that this one has taken over: from where, and what they were called there and are
+    /// here.
     pub(crate) moved: Vec<(u32, TaskTag, TaskTag)>,
     /// The connection has ended by itself, and its tasks wait.
     pub(crate) suspended: Option<CloseReason>,

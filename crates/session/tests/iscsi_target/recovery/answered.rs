@@ -6,7 +6,8 @@ use lunette_session::iscsi_target::Response;
 use super::{cut, first, is_gone, join, knows, log_out, reassign, setup, tag};
 use crate::harness::{Peer, command, pattern, read, task_management};
 
-/// A read of three bursts that was answered in PDUs of 4096 bytes; the connection is lost before the initiator said anything.
+/// A read of three bursts that was answered in PDUs of 4096 bytes; the connection is lost before the initiator said
+/// anything.
 fn with_an_answered_read() -> (Peer, Vec<u8>) {
     let mut setup = setup();
     setup.keys.push(("MaxRecvDataSegmentLength", "4096"));

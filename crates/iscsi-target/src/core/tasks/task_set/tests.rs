@@ -58,7 +58,8 @@ fn an_aborted_task_holds_nothing() {
 }
 
 proptest! {
-    /// Whatever comes and ends, in whatever order: all tasks begin once, and never beside one that they must not run beside.
+    /// Whatever comes and ends, in whatever order: all tasks begin once, and never beside one that they must not run
+    /// beside.
     #[test]
     fn tasks_begin_in_an_order_that_sam_allows(
         kinds in prop::collection::vec(0..3u8, 1..40),

@@ -14,8 +14,8 @@ struct Link {
 
 /// Slots in lists, one for each bucket, at least as many buckets as slots.
 ///
-/// An initiator chooses its tags freely. Those that meet in one bucket on purpose cost a walk over all tasks of its own connection,
-/// which the command window bounds, so the mixing need not resist it.
+/// An initiator chooses its tags freely. Those that meet in one bucket on purpose cost a walk over all tasks of its own
+/// connection, which the command window bounds, so the mixing need not resist it.
 #[derive(Debug, Default)]
 pub(super) struct ByItt {
     /// The first slot of each list; a power of two of them, or none.
