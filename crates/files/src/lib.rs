@@ -96,6 +96,32 @@ pub fn read_text(path: &Path, content: Content) -> Result<String, FileProblem> {
         .map_err(|error| FileProblem::new(path, content, Reason::NotText(error.utf8_error().valid_up_to())))
 }
 
+/// The text of a file that an argument of the command names. Pipes that the process was given are read to their end too, as for `/dev/stdin` and `<(…)`.
+///
+/// # Errors
+///
+/// As for [`read_text`].
+pub fn read_argument(path: &Path, content: Content) -> Result<String, FileProblem> {
+    if !is_given_pipe(path) {
+        return read_text(path, content);
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| FileProblem::of(path, content, error))?;
+    fill(&mut bytes, &file, path, content)?;
+    if bytes.is_empty() {
+        return Err(FileProblem::new(path, content, Reason::Ended));
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| FileProblem::new(path, content, Reason::NotText(error.utf8_error().valid_up_to())))
+}
+
+/// Whether the path means a pipe among the descriptors of this process, whose content can be read once.
+pub fn is_given_pipe(path: &Path) -> bool {
+    let is_own = path == Path::new("/dev/stdin")
+        || matches!(path.parent().and_then(Path::to_str), Some("/dev/fd" | "/proc/self/fd"));
+    is_own && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
+}
+
 /// The bytes of a secret, in memory that is overwritten afterwards. The log has a warning when other users may read the file.
 ///
 /// # Errors

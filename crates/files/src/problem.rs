@@ -27,6 +27,8 @@ pub enum Reason {
     System(io::Error),
     /// The path leads to something else than a regular file, which has this name.
     NotRegular(&'static str),
+    /// A pipe that has nothing in it, or has been read already.
+    Ended,
     /// The file is longer than its content may be.
     TooLong,
     /// The bytes from this one on are not UTF-8.
@@ -58,7 +60,7 @@ impl FileProblem {
         let kind = match &self.reason {
             Reason::System(error) => error.kind(),
             Reason::TooLong => io::ErrorKind::FileTooLarge,
-            Reason::NotRegular(_) | Reason::NotText(_) => io::ErrorKind::InvalidData,
+            Reason::NotRegular(_) | Reason::NotText(_) | Reason::Ended => io::ErrorKind::InvalidData,
         };
         io::Error::new(kind, self.why())
     }
@@ -86,6 +88,7 @@ impl fmt::Display for Why<'_> {
             }
             Reason::System(error) => write!(f, "{name} cannot be read: {error}{}", remedy(error)),
             Reason::NotRegular(kind) => write!(f, "this is {kind}; name a regular file that holds {name}"),
+            Reason::Ended => write!(f, "this pipe has ended; name a regular file that holds {name}"),
             Reason::TooLong => write!(f, "too long for {name}, which has {max_bytes} bytes at most; name another file"),
             Reason::NotText(byte) => write!(f, "not UTF-8 from byte {byte} on; write {name} as text in UTF-8"),
         }

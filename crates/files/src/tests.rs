@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
@@ -51,6 +52,26 @@ fn only_regular_files_are_opened_and_nothing_is_waited_for() {
         let expected = format!("{}: this is {kind}; name a regular file that holds a note", path.display());
         assert_eq!(refused(&path), expected);
     }
+}
+
+#[test]
+fn a_pipe_of_this_process_is_read_to_its_end_when_an_argument_names_it() {
+    for (text, is_short_enough) in [("a note", true), (&"x".repeat(NOTE.max_bytes + 1), false)] {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
+        writer.write_all(text.as_bytes()).unwrap();
+        drop(writer);
+        assert!(is_given_pipe(&path) && refused(&path).contains("a FIFO"));
+        assert_eq!(read_argument(&path, NOTE).ok().as_deref(), is_short_enough.then_some(text));
+        let again = is_short_enough.then(|| read_argument(&path, NOTE).unwrap_err().to_string());
+        assert!(
+            again.is_none_or(|message| message.ends_with("this pipe has ended; name a regular file that holds a note"))
+        );
+    }
+    let folder = Folder::new();
+    mknodat(CWD, folder.at("fifo"), Kind::Fifo, Mode::RUSR, 0).unwrap();
+    assert!(read_argument(&folder.at("fifo"), NOTE).unwrap_err().to_string().contains("a FIFO"));
+    assert_eq!(read_argument(&folder.with("note", b"a note"), NOTE).unwrap(), "a note");
 }
 
 #[test]

@@ -477,9 +477,9 @@ impl From<&LunEntry> for DiskConfig {
     }
 }
 
-/// Reads the text of a configuration.
+/// Reads the text of a configuration that an argument names.
 pub(crate) fn read_bounded(path: &Path) -> Result<String, Failure> {
-    lunette_files::read_text(path, CONFIGURATION).map_err(Failure::configuration)
+    lunette_files::read_argument(path, CONFIGURATION).map_err(Failure::configuration)
 }
 
 /// Checks a text without opening anything that it names.

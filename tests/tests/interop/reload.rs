@@ -1,7 +1,7 @@
 //! SIGHUP: the configuration is read again, and sessions that it does not concern notice nothing.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Stdio;
 use std::time::Duration;
@@ -37,6 +37,25 @@ fn capacity(initiator: &mut ScriptedInitiator) -> u64 {
 fn undisturbed(initiator: &mut ScriptedInitiator) {
     initiator.test_unit_ready(0).good();
     assert!(initiator.others.is_empty(), "{:?}", initiator.others);
+}
+
+#[test]
+fn a_configuration_comes_through_a_pipe_once() {
+    let text = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
+    let piped = |arguments: &[&str]| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
+        let mut command = lunette();
+        command.args(arguments).arg("/dev/stdin").stdin(reader);
+        command
+    };
+    let checked = piped(&["check"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&checked.stdout), "no mistakes\n", "{checked:?}");
+    let server = Server::spawn(piped(&["serve", "--config"]), 1);
+    let mut initiator = attach(&server, &[]);
+    let log = server.hang_up(&["changes applied", "nothing has changed", "configuration refused"]);
+    assert!(log.contains("configuration refused") && log.contains("name a regular file"), "{log}");
+    undisturbed(&mut initiator);
 }
 
 #[test]

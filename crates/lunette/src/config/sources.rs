@@ -70,6 +70,10 @@ impl Files {
 
     /// Reads all of them. An error has all mistakes, with their lines.
     pub(crate) fn read(&self) -> Result<(Sources, Config), Failure> {
+        if lunette_files::is_given_pipe(&self.main) {
+            // Its text can be read once.
+            return self.read_once();
+        }
         self.read_once().map_err(|failure| match check::of_file(&self.main, None) {
             Ok(all) if !all.is_empty() => {
                 let lines: Vec<_> = all.iter().map(ToString::to_string).collect();
