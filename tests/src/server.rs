@@ -39,10 +39,10 @@ fn binary() -> PathBuf {
     }
     // The test program is in target/debug/deps.
     let this = env::current_exe().expect("a running program has a path");
-    let binary = this.ancestors().nth(3).expect("target/debug/deps").join("checks/lunette");
+    let binary = this.ancestors().nth(2).expect("target/debug/deps").join("lunette");
     assert!(
         binary.is_file(),
-        "{} is missing; build it (cargo build --profile checks --package lunette), or name another in LUNETTE_BIN",
+        "{} is missing; build it (cargo build --package lunette), or name another in LUNETTE_BIN",
         binary.display()
     );
     binary

@@ -26,11 +26,10 @@ pub(crate) struct Arguments {
 /// Builds all participants and runs the campaign, which reports the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     process::build_for_checks()?;
-    let folder = process::target_dir().join("checks");
     // A namespace of mounts that another program makes meanwhile would keep their file systems from being unmounted.
     let mut command = Command::new("unshare");
-    command.arg("--mount").arg(folder.join("lunette-disks"));
-    command.env("LUNETTE_BIN", folder.join("lunette")).current_dir(process::root());
+    command.arg("--mount").arg(process::built("lunette-disks"));
+    command.env("LUNETTE_BIN", process::built("lunette")).current_dir(process::root());
     let Arguments { seeds, first, jobs, trace } = *arguments;
     for (name, value) in [("--seeds", seeds), ("--first", first), ("--jobs", jobs), ("--trace", trace)] {
         command.args(value.map(|value| format!("{name}={value}")));

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         left.stop()?;
     }
     let cluster = Cluster::start(&folder)?;
-    let mut campaign = campaign(&program, &target_dir().join("checks/lunette"), &cluster);
+    let mut campaign = campaign(&program, &process::built("lunette"), &cluster);
     let status = campaign.args(arguments.words()).status().context("cannot start lunette-failover");
     cluster.stop()?;
     Ok(if status?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -54,8 +54,7 @@ pub(crate) fn step() -> Result<()> {
 }
 
 fn campaign() -> Command {
-    let folder = process::target_dir().join("checks");
-    let mut command = Command::new(folder.join("lunette-hostile"));
-    command.env("LUNETTE_BIN", folder.join("lunette")).current_dir(process::root());
+    let mut command = Command::new(process::built("lunette-hostile"));
+    command.env("LUNETTE_BIN", process::built("lunette")).current_dir(process::root());
     command
 }

@@ -26,7 +26,7 @@ struct Experiment {
 /// Builds what is measured and runs all experiments. Where the system cannot have links, it says so.
 pub(crate) fn step() -> Result<()> {
     process::build_for_checks()?;
-    let program = process::target_dir().join("checks/lunette-lab");
+    let program = process::built("lunette-lab");
     let folder = process::target_dir().join("lab/smallest");
     if folder.exists() {
         // The results of another build would be taken for this one's.

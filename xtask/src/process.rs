@@ -31,21 +31,23 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Builds the programs that the checks start: the command, its hostile peers, and the laboratory.
+/// Builds all that tests run: the tests themselves, and the programs that they start.
+///
+/// All of it is one build of the whole workspace, so that each crate is compiled once, with one set of features.
 pub(crate) fn build_for_checks() -> Result<()> {
-    build(&["lunette", "lunette-disks", "lunette-hostile", "lunette-lab"])
+    let end_to_end = ["--test", "interop", "--test", "ceph"];
+    run(cargo(["build", "--locked", "--workspace", "--bins", "--tests", "--examples"]).args(end_to_end))
 }
 
 /// Builds a program with the compiler's checks in it, and gives its path.
 pub(crate) fn checked_program(name: &str) -> Result<PathBuf> {
-    build(&[name])?;
-    Ok(target_dir().join("checks").join(name))
+    build_for_checks()?;
+    Ok(built(name))
 }
 
-/// The whole workspace is named, so that all programs share their dependencies.
-fn build(programs: &[&str]) -> Result<()> {
-    let what = programs.iter().flat_map(|program| ["--bin", program]);
-    run(cargo(["build", "--locked", "--profile", "checks", "--workspace"]).args(what))
+/// The path of a program of this workspace after [`build_for_checks`].
+pub(crate) fn built(name: &str) -> PathBuf {
+    target_dir().join("debug").join(name)
 }
 
 /// Runs `command` without input, and fails when the command fails.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::server::Server;
 use crate::packages;
-use crate::process::{self, target_dir};
+use crate::process;
 
 /// The disk that is read all the time.
 const DISK: &str = r#"
@@ -52,7 +52,7 @@ pub(super) fn run() -> Result<ExitCode> {
     let server = Server::start(place.path(), DISK)?;
     fs::write(place.path().join("many.toml"), many())?;
     fs::write(place.path().join("none.toml"), "")?;
-    println!("{TARGETS} targets of {LUNS} logical units; reads of 4 KiB, 8 at once, profile checks");
+    println!("{TARGETS} targets of {LUNS} logical units; reads of 4 KiB, 8 at once, profile dev");
     println!("apply ms  slowest list ms  p99 quiet µs  p99 busy µs  ratio");
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
@@ -99,7 +99,7 @@ impl Round {
 }
 
 fn lunette() -> Command {
-    Command::new(target_dir().join("checks/lunette"))
+    Command::new(process::built("lunette"))
 }
 
 fn load(server: &Server) -> Result<Command> {

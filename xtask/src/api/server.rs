@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{self, target_dir, wait_at_most};
+use crate::process::{self, wait_at_most};
 
 /// The time from the start to the first line of the log that names the API.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -46,7 +46,7 @@ impl Server {
         let child = Command::new("bwrap")
             .args(["--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--bind"])
             .args([folder, folder])
-            .arg(target_dir().join("checks/lunette"))
+            .arg(process::built("lunette"))
             .args(["serve", "--config"])
             .arg(path("lunette.toml"))
             .current_dir(folder)

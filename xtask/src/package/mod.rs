@@ -26,13 +26,13 @@ pub(crate) struct Arguments {
     trial: bool,
 }
 
-/// Builds the package, and tries it where that is asked for. A trial takes the command as the checks run it, which is built in half the time.
+/// Builds the package, and tries it where that is asked for. A trial takes the command as the tests run it.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     need_tool("cargo-deb", "deb")?;
     need_tool("cargo-cyclonedx", "cyclonedx")?;
     packages::provide_for_packaging()?;
     if arguments.trial {
-        trial::run(&Build::new("checks")?)?;
+        trial::run(&Build::new("dev")?)?;
     } else {
         println!("{}", Build::new("release")?.package("1")?.display());
     }
@@ -54,7 +54,7 @@ impl Build {
     }
 
     fn folder(&self) -> PathBuf {
-        target_dir().join(self.profile)
+        target_dir().join(if self.profile == "dev" { "debug" } else { self.profile })
     }
 
     fn command(&self) -> PathBuf {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{target_dir, wait_at_most};
+use crate::process::{self, wait_at_most};
 
 /// The time from SIGTERM to the end that the server promises.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ impl Server {
         let file = folder.join("lunette.toml");
         fs::write(&file, configuration).with_context(|| format!("cannot write {}", file.display()))?;
         let log = folder.join("server.log");
-        let child = Command::new(target_dir().join("checks/lunette"))
+        let child = Command::new(process::built("lunette"))
             .args(["serve", "--config"])
             .arg(&file)
             .stdin(Stdio::null())
