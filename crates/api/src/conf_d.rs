@@ -1,8 +1,9 @@
 //! The folder `conf.d`: one file for each object, changed as a whole or not at all, also when the power fails.
 //!
-//! A change of several files goes through a redo log. [`ConfD::stage`] writes the log under another name, where it means nothing; that can fail, and then
-//! nothing has happened. [`ConfD::commit`] gives the log its name, which is the moment from which the change holds, writes the files, and removes
-//! the log. A log that is found when the folder is read belongs to a change that was interrupted, and is applied again.
+//! A change of several files goes through a redo log. [`ConfD::stage`] writes the log under another name, where it
+//! means nothing; that can fail, and then nothing has happened. [`ConfD::commit`] gives the log its name, which is the
+//! moment from which the change holds, writes the files, and removes the log. A log that is found when the folder is
+//! read belongs to a change that was interrupted, and is applied again.
 
 mod disk;
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use disk::DiskFolder;
 
-use crate::objects::{self, FileChange, Objects};
+use crate::objects::{self, FileChange, Key, Objects};
 
 /// The redo log of a change that holds.
 const REDO: &str = ".redo";
@@ -40,7 +41,8 @@ pub trait Folder {
     /// The system's.
     fn read(&self, name: &str) -> io::Result<Option<String>>;
 
-    /// Creates or overwrites a file. Its content is on stable storage then; its name is after the next [`sync`](Self::sync).
+    /// Creates or overwrites a file. Its content is on stable storage then; its name is after the next
+    /// [`sync`](Self::sync).
     ///
     /// # Errors
     ///
@@ -74,7 +76,7 @@ pub struct ConfD<F = DiskFolder> {
     folder: F,
 }
 
-/// Why the folder cannot be read.
+/// Why the folder as a whole cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The system says so.
@@ -85,7 +87,7 @@ pub enum ReadError {
         /// The error of the system.
         source: io::Error,
     },
-    /// A file has a mistake.
+    /// The redo log cannot be used.
     #[error("{file}: {why}")]
     Mistake {
         /// The file.
@@ -93,6 +95,31 @@ pub enum ReadError {
         /// The mistake.
         why: String,
     },
+}
+
+/// What a folder holds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Contents {
+    /// The objects that can be read.
+    pub objects: Objects,
+    /// The files that hold none, though their names say so.
+    pub broken: Vec<BrokenFile>,
+}
+
+/// A file that takes no other object away: it cannot be read, or its text is that of no object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenFile {
+    /// The name of the file.
+    pub file: String,
+    /// The mistake, and where it is.
+    pub why: String,
+}
+
+impl BrokenFile {
+    /// The object that the name of the file promises.
+    pub fn key(&self) -> Option<Key> {
+        Key::of_file(&self.file)
+    }
 }
 
 /// The content of the redo log.
@@ -103,17 +130,25 @@ struct Redo {
     sum: String,
 }
 
-/// The names and the texts of the objects in a folder, in the order of their names. Nothing is changed, and a folder that is not there is empty.
+/// The names and the texts of the objects in a folder, in the order of their names. Nothing is changed, and a folder
+/// that is not there is empty.
 ///
 /// # Errors
 ///
-/// The system's, and when a file is longer than an object may be.
-pub fn object_texts(folder: &Path) -> io::Result<Vec<(String, String)>> {
-    let folder = DiskFolder::new(folder.to_owned());
+/// The system's, for the folder. A file that cannot be read has the system's error in the place of its text.
+pub fn object_texts(folder: &Path) -> io::Result<Vec<(String, io::Result<String>)>> {
+    texts(&DiskFolder::new(folder.to_owned()))
+}
+
+fn texts(folder: &impl Folder) -> io::Result<Vec<(String, io::Result<String>)>> {
     let mut names = folder.names()?;
     names.retain(|name| objects::is_object_file(name));
     names.sort_unstable();
-    names.into_iter().map(|name| Ok((name.clone(), folder.read(&name)?.unwrap_or_default()))).collect()
+    let read = |name: String| {
+        let text = folder.read(&name).map(Option::unwrap_or_default);
+        (name, text)
+    };
+    Ok(names.into_iter().map(read).collect())
 }
 
 impl<F: Folder> ConfD<F> {
@@ -126,18 +161,17 @@ impl<F: Folder> ConfD<F> {
     ///
     /// # Errors
     ///
-    /// [`ReadError`] with the first file that cannot be read.
-    pub fn read(&self) -> Result<Objects, ReadError> {
+    /// [`ReadError`] when the folder or its redo log cannot be read. A file with a mistake takes no other away.
+    pub fn read(&self) -> Result<Contents, ReadError> {
         self.recover()?;
-        let mut names = self.folder.names().map_err(at("conf.d"))?;
-        names.retain(|name| objects::is_object_file(name));
-        names.sort_unstable();
-        let mut all = Objects::default();
-        for file in names {
-            let content = self.folder.read(&file).map_err(at(&file))?.unwrap_or_default();
-            all.add_file(&file, &content).map_err(|why| ReadError::Mistake { file, why })?;
+        let mut contents = Contents::default();
+        for (file, text) in texts(&self.folder).map_err(at("conf.d"))? {
+            let text = text.map_err(|error| error.to_string());
+            if let Err(why) = text.and_then(|text| contents.objects.add_file(&file, &text)) {
+                contents.broken.push(BrokenFile { file, why });
+            }
         }
-        Ok(all)
+        Ok(contents)
     }
 
     /// Writes down a change that does not hold yet. What can be known to fail (no space, no permission) fails here.

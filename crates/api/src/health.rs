@@ -37,6 +37,8 @@ pub enum Subject {
     Discovery,
     /// A place of the API.
     Api(String),
+    /// A file of `conf.d` whose name is that of no object.
+    File(String),
 }
 
 /// The cause of a trouble. A subject has at most one trouble of each cause.
@@ -49,6 +51,8 @@ pub enum Cause {
     Secret,
     /// A change of the configuration could not be made to it; what was served before goes on.
     NotChanged,
+    /// Its configuration has a mistake; it is left out, or what was served before goes on.
+    Mistake,
     /// The file of a disk is shorter than the disk was.
     FileShorter,
     /// Another file has the path of a disk's file.
@@ -62,7 +66,7 @@ pub enum Cause {
 /// A subject that is not served as the configuration says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Trouble {
-    /// `portal`, `target`, `lun`, `host`, `discovery` or `api`.
+    /// `portal`, `target`, `lun`, `host`, `discovery`, `api` or `file`.
     #[schema(example = "lun")]
     pub kind: String,
     /// The name of the subject within its kind.
@@ -182,6 +186,7 @@ impl Cause {
             Self::NotOpened => "not_opened",
             Self::Secret => "secret",
             Self::NotChanged => "not_changed",
+            Self::Mistake => "mistake",
             Self::FileShorter => "file_shorter",
             Self::FileReplaced => "file_replaced",
             Self::FileDeleted => "file_deleted",
@@ -205,13 +210,16 @@ impl Subject {
             Self::Host { .. } => "host",
             Self::Discovery => "discovery",
             Self::Api(_) => "api",
+            Self::File(_) => "file",
         }
     }
 
     /// The name of the subject within its kind, and within its target if it belongs to one.
     pub fn name(&self) -> String {
         match self {
-            Self::Portal(name) | Self::Target(name) | Self::Host { name, .. } | Self::Api(name) => name.clone(),
+            Self::Portal(name) | Self::Target(name) | Self::Host { name, .. } | Self::Api(name) | Self::File(name) => {
+                name.clone()
+            }
             Self::Lun { number, .. } => number.to_string(),
             Self::Discovery => String::new(),
         }
@@ -221,7 +229,7 @@ impl Subject {
     pub fn target(&self) -> Option<&str> {
         match self {
             Self::Target(target) | Self::Lun { target, .. } | Self::Host { target, .. } => Some(target),
-            Self::Portal(_) | Self::Discovery | Self::Api(_) => None,
+            Self::Portal(_) | Self::Discovery | Self::Api(_) | Self::File(_) => None,
         }
     }
 }
@@ -235,6 +243,7 @@ impl fmt::Display for Subject {
             Self::Host { target, name } => write!(f, "target {target}: host {name}"),
             Self::Discovery => f.write_str("discovery"),
             Self::Api(place) => write!(f, "API at {place}"),
+            Self::File(file) => write!(f, "file {file}"),
         }
     }
 }
@@ -293,7 +302,7 @@ mod tests {
     fn a_trouble_is_json_with_the_code_of_its_cause() {
         let health = Health::default();
         let of_files = [Cause::FileShorter, Cause::FileReplaced, Cause::FileDeleted, Cause::WritesLost];
-        for cause in [Cause::NotOpened, Cause::Secret, Cause::NotChanged].into_iter().chain(of_files) {
+        for cause in [Cause::NotOpened, Cause::Secret, Cause::NotChanged, Cause::Mistake].into_iter().chain(of_files) {
             health.report(Subject::Target("iqn.a".into()), cause, "x");
         }
         for trouble in health.troubles_now() {

@@ -1,7 +1,7 @@
 //! The objects that the control plane manages: what they are called, what their files are called, and what is in them.
 //!
-//! An object is a document: a table with the keys that the same table has in the configuration file. This module knows the keys that name things, and
-//! no others; the server checks the rest. Nothing here does I/O.
+//! An object is a document: a table with the keys that the same table has in the configuration file. This module knows
+//! the keys that name things, and no others; the server checks the rest. Nothing here does I/O.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +48,7 @@ impl Kind {
     }
 
     /// The key that names the object.
-    fn name_key(self) -> &'static str {
+    pub fn name_key(self) -> &'static str {
         match self {
             Self::Portal => "address",
             Self::Target => "name",
@@ -68,8 +68,8 @@ impl Kind {
     }
 }
 
-/// Checks that an address is written in its one form: two objects of one address would be two files. A zone is the name or the number of an
-/// interface. Names of hosts are none: what they mean changes.
+/// Checks that an address is written in its one form: two objects of one address would be two files. A zone is the name
+/// or the number of an interface. Names of hosts are none: what they mean changes.
 fn check_address(name: &str) -> Result<(), String> {
     let (plain, zone) = match name.split_once('%').and_then(|(host, rest)| Some((host, rest.split_once(']')?))) {
         Some((host, (zone, port))) => (format!("{host}]{port}"), Some(zone)),
@@ -123,6 +123,13 @@ impl Key {
     pub fn file_name(&self) -> String {
         format!("{}-{}{EXTENSION}", self.kind.table(), self.name)
     }
+
+    /// The object whose file has this name.
+    pub fn of_file(file: &str) -> Option<Self> {
+        let (kind, name) = file.strip_suffix(EXTENSION)?.split_once('-')?;
+        let kind = Kind::ALL.into_iter().find(|known| known.table() == kind)?;
+        Self::new(kind, name).ok()
+    }
 }
 
 impl fmt::Display for Key {
@@ -131,7 +138,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// Whether a file of this name holds an object. Names that begin with a dot are the server's own, and a path leads out of the folder.
+/// Whether a file of this name holds an object. Names that begin with a dot are the server's own, and a path leads out
+/// of the folder.
 pub fn is_object_file(name: &str) -> bool {
     !name.starts_with('.') && !name.contains('/') && name.ends_with(EXTENSION)
 }

@@ -1,45 +1,42 @@
 //! The configuration file. Its reference is `docs/configuration.md`.
 
 pub(crate) mod api;
+mod chap;
 pub(crate) mod diff;
 pub(crate) mod ecl;
 pub(crate) mod gateways;
 pub(crate) mod hosts;
+pub(crate) mod left_out;
 pub(crate) mod limits;
+mod listen;
+mod lun;
 pub(crate) mod metrics;
 pub(crate) mod mistakes;
 pub(crate) mod port_groups;
 pub(crate) mod session;
 pub(crate) mod sources;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use lunette_api::Subject;
-use lunette_device::QuantaOptions;
 use lunette_files::Content;
-use lunette_quanta::QuantumSize;
-use lunette_scsi::MAX_FLAT_LUN;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
-use lunette_session::{Authentication, Credentials};
-use lunette_store::{LengthError, check_asked_len};
 use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfig};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::address::{self, NoAddress};
-use crate::disk::{DiskConfig, DiskName, Place, Provisioning};
+#[cfg(test)]
+use crate::disk::DiskConfig;
 use crate::failure::Failure;
-use crate::secret;
-use crate::size::Size;
-use crate::systemd::credentials;
 use api::Api;
+pub(crate) use chap::{Chap, Discovery, authentication};
 use gateways::Gateways;
 use hosts::HostEntry;
 use limits::Limits;
+pub(crate) use listen::Listen;
+pub(crate) use lun::{LunEntry, quantum};
 use metrics::Metrics;
 use port_groups::{Access, PortGroupEntry};
 use session::SessionKeys;
@@ -94,31 +91,6 @@ pub(crate) struct Config {
     pub(crate) targets: Vec<Target>,
 }
 
-/// Addresses to listen on, in one of the forms of [`address`].
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Listen {
-    text: String,
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// Why there is none: the system does not know the name or the zone.
-    unknown: Option<String>,
-}
-
-impl Listen {
-    /// Why it means no address, if so.
-    pub(crate) fn unknown(&self) -> Option<&str> {
-        self.unknown.as_deref()
-    }
-
-    /// Asks the system again for a name or a zone that it did not know.
-    pub(crate) fn look_up(&mut self) {
-        match address::resolve(&self.text, DEFAULT_PORT) {
-            Ok(addresses) => (self.addresses, self.unknown) = (addresses, None),
-            Err(why) => self.unknown = Some(why.into_message()),
-        }
-    }
-}
-
 /// A portal, with the portal group that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -128,15 +100,6 @@ pub(crate) struct Portal {
     #[serde(default = "default_portal_group")]
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) group: u16,
-}
-
-/// The access rules for discovery.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Discovery {
-    #[serde(default)]
-    pub(crate) chap: Vec<Chap>,
-    pub(crate) mutual_chap: Option<Chap>,
 }
 
 /// A target node.
@@ -150,7 +113,7 @@ pub(crate) struct Target {
         example = "iqn.2026-11.org.example:db"
     )]
     pub(crate) name: String,
-    #[serde(default, deserialize_with = "local_name")]
+    #[serde(default, deserialize_with = "chap::local_name")]
     #[schema(max_length = 255)]
     pub(crate) alias: Option<String>,
     pub(crate) allow: Option<Vec<String>>,
@@ -183,60 +146,6 @@ pub(crate) struct Redirect {
     pub(crate) to: Vec<String>,
     #[serde(default)]
     pub(crate) permanent: bool,
-}
-
-/// A user and the file with its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Chap {
-    #[serde(deserialize_with = "user")]
-    pub(crate) user: String,
-    #[schema(value_type = String, example = "/etc/lunette/db-host")]
-    #[serde(deserialize_with = "credentials::read_path")]
-    pub(crate) secret_file: PathBuf,
-}
-
-/// A logical unit.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Lun)]
-pub(crate) struct LunEntry {
-    #[schema(maximum = 16383)]
-    pub(crate) number: u16,
-    #[schema(value_type = String, example = "/srv/db.img")]
-    pub(crate) disk: DiskName,
-    #[schema(value_type = Option<String>, example = "100G")]
-    pub(crate) create: Option<Size>,
-    pub(crate) block_size: Option<u32>,
-    /// Instead of `block_size`: the bytes of a quantum. A block is a quantum with its slot.
-    pub(crate) quantum: Option<u32>,
-    #[serde(default)]
-    pub(crate) check_quanta: bool,
-    #[schema(value_type = Option<String>, example = "1M")]
-    pub(crate) scrub_rate: Option<Size>,
-    #[serde(default)]
-    pub(crate) stored_digests: bool,
-    #[serde(default)]
-    pub(crate) read_only: bool,
-    #[serde(default)]
-    pub(crate) removable: bool,
-    #[schema(value_type = Option<String>, example = "1G")]
-    pub(crate) thin_threshold: Option<Size>,
-    #[schema(value_type = Option<String>, example = "100M")]
-    pub(crate) sanitize_rate: Option<Size>,
-    #[serde(default)]
-    pub(crate) long_cdbs: bool,
-    #[serde(default)]
-    pub(crate) zero_copy: bool,
-    #[serde(default)]
-    pub(crate) provisioning: Provisioning,
-    pub(crate) serial: Option<String>,
-    #[schema(example = "LUNETTE", max_length = 8)]
-    pub(crate) vendor: Option<String>,
-    #[schema(example = "DISK", max_length = 16)]
-    pub(crate) product: Option<String>,
-    #[schema(max_length = 4)]
-    pub(crate) revision: Option<String>,
 }
 
 pub(crate) fn default_cores() -> usize {
@@ -278,94 +187,15 @@ fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
     }
 }
 
+impl Target {
+    /// The logical unit of this number.
+    pub(crate) fn lun(&self, number: u16) -> Option<&LunEntry> {
+        self.luns.iter().find(|lun| lun.number == number)
+    }
+}
+
 fn yes() -> bool {
     true
-}
-
-/// The values of `block_size`.
-const SECTOR_SIZES: [u32; 2] = [512, 4096];
-
-/// Bytes of a logical block when nothing else is asked for.
-const DEFAULT_BLOCK_SIZE: u32 = 512;
-
-/// The size of a quantum of this many bytes.
-pub(crate) fn quantum(bytes: u32) -> Result<QuantumSize, String> {
-    let sizes = || QuantumSize::ALL.map(QuantumSize::bytes);
-    QuantumSize::of_bytes(bytes.into()).ok_or_else(|| format!("quantum = {bytes}: write one of {:?}", sizes()))
-}
-
-impl LunEntry {
-    /// Bytes of a logical block.
-    pub(crate) fn block_size(&self) -> u32 {
-        let quantum = self.quantum.and_then(|bytes| QuantumSize::of_bytes(bytes.into()));
-        quantum.and_then(|size| u32::try_from(size.edu_len()).ok()).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
-    }
-
-    /// Refuses keys that the disk's place does not allow, wherever that is.
-    fn check_place(&self) -> Result<(), String> {
-        let (creates, is_full) = (self.create.is_some(), self.provisioning == Provisioning::Full);
-        match &self.disk.place {
-            _ if creates && self.disk.keys.is_some() => {
-                Err("an encrypted disk is made by lunette quanta format; leave out create".into())
-            }
-            Place::Memory(_) if is_full => Err("memory is always thin; leave out provisioning".into()),
-            Place::Image(_) if is_full => Err("an image is always thin; leave out provisioning".into()),
-            Place::Image(_) if creates => Err("an image is made by rbd create; leave out create".into()),
-            Place::Remote(_) if creates => Err("a disk of another target cannot be created; leave out create".into()),
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.check_settings()?;
-        self.check_lengths().map_err(|error| error.to_string())
-    }
-
-    /// Checks the lengths that it asks for. A quantum with its slot is no part of a length that people write, so disks of
-    /// quanta have the whole ones of any length.
-    fn check_lengths(&self) -> Result<(), LengthError> {
-        let asked = match &self.disk.place {
-            Place::Memory(size) => Some(*size),
-            _ => self.create,
-        };
-        let block_size = self.block_size();
-        match asked.filter(|_| block_size.is_multiple_of(DEFAULT_BLOCK_SIZE)) {
-            Some(Size(bytes)) => check_asked_len(bytes, block_size),
-            None => Ok(()),
-        }
-    }
-
-    fn check_settings(&self) -> Result<(), String> {
-        if self.number > MAX_FLAT_LUN {
-            return Err(format!("LUNs end at {MAX_FLAT_LUN}"));
-        }
-        self.check_place()?;
-        if self.block_size.is_some() && self.quantum.is_some() {
-            return Err("quantum decides the length of a block; leave out block_size".into());
-        }
-        if let Some(bytes) = self.block_size.filter(|bytes| !SECTOR_SIZES.contains(bytes)) {
-            return Err(format!("block_size = {bytes}: write one of {SECTOR_SIZES:?}"));
-        }
-        let options = [
-            ("check_quanta", self.check_quanta),
-            ("scrub_rate", self.scrub_rate.is_some()),
-            ("stored_digests", self.stored_digests),
-        ];
-        match (self.quantum, options.iter().find(|(_, on)| *on)) {
-            (Some(bytes), _) => quantum(bytes).map(drop),
-            (None, Some((key, _))) => Err(format!("{key} is for disks of quanta; write quantum, too, or leave it out")),
-            (None, None) => Ok(()),
-        }
-    }
-
-    /// The target's options for quanta.
-    fn quanta_options(&self) -> QuantaOptions {
-        QuantaOptions {
-            check_writes: self.check_quanta,
-            scrub_rate: self.scrub_rate.map(|Size(bytes)| bytes),
-            stored_digests: self.stored_digests,
-        }
-    }
 }
 
 impl Config {
@@ -393,7 +223,8 @@ impl Config {
         self.ecl.iter().flat_map(ecl::Place::places)
     }
 
-    /// The texts of portals that mean no address now: the system does not know their names or zones. With each the reason.
+    /// The texts of portals that mean no address now: the system does not know their names or zones. With each the
+    /// reason.
     pub(crate) fn unknown_portals(&self) -> impl Iterator<Item = (&Listen, &str)> {
         let own = self.listen.iter().flatten().chain(self.portals.iter().map(|portal| &portal.address));
         let all = own.chain(self.ecl.iter().filter_map(ecl::Place::listen));
@@ -414,65 +245,14 @@ impl Config {
 impl Config {
     /// Whether the configuration has this object.
     pub(crate) fn has(&self, subject: &Subject) -> bool {
-        let target = || self.targets.iter().find(|target| Some(target.name.as_str()) == subject.target());
+        let target = || subject.target().and_then(|name| self.target(name));
         match subject {
             Subject::Target(_) => target().is_some(),
-            Subject::Lun { number, .. } => {
-                target().is_some_and(|target| target.luns.iter().any(|lun| lun.number == *number))
-            }
+            Subject::Lun { number, .. } => target().is_some_and(|target| target.lun(*number).is_some()),
             Subject::Host { name, .. } => {
                 target().is_some_and(|target| target.hosts.iter().any(|host| host.name == *name))
             }
-            Subject::Portal(_) | Subject::Discovery | Subject::Api(_) => true,
-        }
-    }
-}
-
-impl std::str::FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (addresses, unknown) = match address::resolve(text, DEFAULT_PORT) {
-            Ok(addresses) => (addresses, None),
-            Err(NoAddress::Unknown(why)) => (Vec::new(), Some(why)),
-            Err(NoAddress::Form(why)) => return Err(why),
-        };
-        Ok(Self { text: text.into(), addresses, unknown })
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl TryFrom<String> for Listen {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<&LunEntry> for DiskConfig {
-    fn from(entry: &LunEntry) -> Self {
-        Self {
-            name: entry.disk.clone(),
-            create: entry.create,
-            block_size: entry.block_size(),
-            quanta: entry.quanta_options(),
-            read_only: entry.read_only,
-            removable: entry.removable,
-            thin_threshold: entry.thin_threshold,
-            sanitize_rate: entry.sanitize_rate,
-            long_cdbs: entry.long_cdbs,
-            zero_copy: entry.zero_copy,
-            provisioning: entry.provisioning,
-            serial: entry.serial.clone(),
-            vendor: entry.vendor.clone(),
-            product: entry.product.clone(),
-            revision: entry.revision.clone(),
+            Subject::Portal(_) | Subject::Discovery | Subject::Api(_) | Subject::File(_) => true,
         }
     }
 }
@@ -523,40 +303,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     lunette_session::check_name(name).map_err(|error| error.to_string())
 }
 
-fn local_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    user(from).map(Some)
-}
-
-/// Reads a text that a login carries.
-fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let text = String::deserialize(from)?;
-    lunette_session::check_local_name(&text).map_err(D::Error::custom)?;
-    Ok(text)
-}
-
-/// Reads the secrets of a policy. A user whose secret cannot be used is not let in. Without the target's own secret no user is. The second value says why.
-pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> (Authentication, Option<String>) {
-    if chap.is_empty() {
-        return (Authentication::None, None);
-    }
-    let mut failed = Vec::new();
-    let mut read = |chap: &Chap| {
-        let credentials = secret::credentials(&chap.user, &chap.secret_file);
-        credentials.map_err(|failure| failed.push(failure.to_string())).ok()
-    };
-    let mut initiators: Vec<Credentials> = chap.iter().filter_map(&mut read).collect();
-    let target = mutual.map(read);
-    if let Some(target) = &target {
-        let is_same = |ours: &Credentials| initiators.iter().any(|initiator| initiator.secret.same_as(&ours.secret));
-        if target.as_ref().is_some_and(is_same) {
-            failed.push("the secret of the target must differ from those of its initiators".into());
-        }
-        if !failed.is_empty() {
-            initiators.clear();
-        }
-    }
-    let why = (!failed.is_empty()).then(|| failed.join("; "));
-    (Authentication::Chap { initiators, target: target.flatten() }, why)
+/// Parses a text without looking for contradictions.
+#[cfg(test)]
+pub(crate) fn parse_only(text: &str) -> Config {
+    toml::from_str(text).expect("a configuration")
 }
 
 /// Parses the disk of a table with these keys.
@@ -567,184 +317,4 @@ pub(crate) fn one_lun(keys: &str) -> DiskConfig {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn asked_lengths_of_disks_are_whole_blocks() {
-        let said = |keys: &str| {
-            parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 0, {keys} }}]")).map(drop).err()
-        };
-        for (keys, nearest) in [
-            (r#"disk = "/d", create = "2097153""#, "use 2097152 or 2097664"),
-            (r#"disk = "/d", create = "2097664", block_size = 4096"#, "use 2097152 or 2101248"),
-            (r#"disk = "/d", create = "0""#, "use 512"),
-            (r#"disk = "mem:1000""#, "use 512 or 1024"),
-        ] {
-            let said = said(keys).unwrap_or_default();
-            assert!(said.contains("LUN 0") && said.contains(nearest), "{keys}: {said}");
-        }
-        for keys in [r#"disk = "/d", create = "2097664""#, r#"disk = "mem:1M", quantum = 4096"#] {
-            assert_eq!(said(keys), None, "{keys}");
-        }
-    }
-
-    const WHOLE: &str = r#"
-        listen = ["0.0.0.0:3260", "[::1]:860", "192.0.2.7"]
-        state = "/var/lib/lunette/state"
-
-        [discovery]
-        chap = [{ user = "scan", secret_file = "/etc/lunette/scan" }]
-
-        [[target]]
-        name = "iqn.2026-11.org.example:disk1"
-        alias = "first"
-        allow = ["iqn.2026-11.org.example:host"]
-        chap = [{ user = "alice", secret_file = "/etc/lunette/alice" }]
-        mutual_chap = { user = "disk", secret_file = "/etc/lunette/disk" }
-        lun = [
-            { number = 0, disk = "/srv/a.img", create = "10G", block_size = 4096, provisioning = "full" },
-            { number = 300, disk = "mem:64M", read_only = true, removable = true, long_cdbs = true, serial = "S1" },
-        ]
-    "#;
-
-    #[test]
-    fn a_whole_file_is_read() {
-        let config = parse(WHOLE).unwrap();
-        assert_eq!(config.listen.as_ref().unwrap()[2].addresses, ["192.0.2.7:3260".parse().unwrap()]);
-        assert_eq!(config.state, Some("/var/lib/lunette/state".into()));
-        let target = &config.targets[0];
-        assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
-        assert_eq!(target.luns.iter().map(LunEntry::block_size).collect::<Vec<_>>(), [4096, 512]);
-        assert_eq!(target.luns[1].number, 300);
-        assert!(target.luns[1].removable && !target.luns[0].removable);
-        assert_eq!(target.luns[0].provisioning, Provisioning::Full);
-        assert_eq!(target.luns[1].provisioning, Provisioning::Thin);
-        assert!(target.luns[1].long_cdbs && !target.luns[0].long_cdbs);
-        assert_eq!(target.luns[1].disk, "mem:64M".parse().unwrap());
-        assert_eq!((config.discovery.chap[0].user.as_str(), config.cores), ("scan", 1));
-    }
-
-    #[test]
-    fn what_is_done_with_quanta_is_read_key_by_key() {
-        let options = |keys: &str| {
-            let lun = format!("{{ number = 0, disk = \"mem:1M\", quantum = 4096, {keys} }}");
-            let config = parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{lun}]")).unwrap();
-            DiskConfig::from(&config.targets[0].luns[0]).quanta
-        };
-        let none = QuantaOptions::default();
-        assert_eq!(options("check_quanta = true"), QuantaOptions { check_writes: true, ..none });
-        assert_eq!(options("scrub_rate = \"1M\""), QuantaOptions { scrub_rate: Some(1 << 20), ..none });
-        assert_eq!(options("stored_digests = true"), QuantaOptions { stored_digests: true, ..none });
-        assert_eq!(options("check_quanta = false"), none);
-    }
-
-    #[test]
-    fn portals_have_the_group_of_their_table_or_group_1() {
-        let portals = |head: &str| {
-            let config = parse(&format!("{head}\n[[target]]\nname = \"iqn.a\"")).unwrap();
-            config.portals().iter().map(|portal| (portal.address.to_string(), portal.group)).collect::<Vec<_>>()
-        };
-        assert_eq!(portals(""), [("127.0.0.1:3260".into(), 1)]);
-        assert_eq!(portals("[[portal]]\naddress = \"[::1]\"\ngroup = 7"), [("[::1]:3260".into(), 7)]);
-        let both = "listen = [\"192.0.2.1\"]\nportal = [{ address = \"192.0.2.2:1\" }, { address = \"192.0.2.3\", group = 2 }]";
-        let expected = [("192.0.2.1:3260".into(), 1), ("192.0.2.2:1".into(), 1), ("192.0.2.3:3260".into(), 2)];
-        assert_eq!(portals(both), expected);
-        let every = "listen = [\"*:860\"]\nportal = [{ address = \"[fe80::1%lo]\", group = 2 }]";
-        let expected = [("0.0.0.0:860".into(), 1), ("[::]:860".into(), 1), ("[fe80::1%1]:3260".into(), 2)];
-        assert_eq!(portals(every), expected);
-    }
-
-    #[test]
-    fn a_zone_that_is_not_known_waits_until_it_is() {
-        const TEXT: &str = "listen = [\"127.0.0.1:1\", \"[fe80::1%nowhere]:2\"]\necl = [\"[fe80::1%nowhere]:2\"]\n[[target]]\nname = \"iqn.a\"";
-        assert!(parse(&format!("strict = true\n{TEXT}")).unwrap_err().contains("fe80::1%nowhere has no address here"));
-        let mut config = parse(TEXT).unwrap();
-        assert_eq!((config.portals().len(), config.datagram_portals().len()), (1, 0));
-        assert_eq!(config.unknown_portals().count(), 2);
-        let address = "[fe80::1%1]:2".parse().unwrap();
-        config.take_found(&[Listen { text: "[fe80::1%nowhere]:2".into(), addresses: vec![address], unknown: None }]);
-        assert_eq!(config.unknown_portals().count(), 0);
-        assert_eq!((config.portals()[1].address, config.datagram_portals().len()), (address, 1));
-    }
-
-    #[test]
-    fn mistakes_are_named_with_their_line() {
-        for (wrong, right, expected) in [
-            ("colour = 1\n[discovery]", "[discovery]", "line 5"),
-            ("cores = 0\n[discovery]", "[discovery]", "cores = 0: a server has 1 to 64 cores"),
-            ("block_sise", "block_size", "unknown field `block_sise`"),
-            ("10X", "10G", "not a size"),
-            ("0.0.0:3260", "0.0.0.0:3260", "not an address"),
-            ("alias = \"a\\nb\"", "alias = \"first\"", "without control characters"),
-            ("user = \"a\\u0007\"", "user = \"disk\"", "without control characters"),
-            ("number = 300", "number = 0", ""),
-        ] {
-            let error = parse(&WHOLE.replacen(right, wrong, 1)).err();
-            if expected.is_empty() {
-                assert!(error.unwrap().contains("LUN 300 is there twice"));
-            } else {
-                let error = error.unwrap();
-                assert!(error.contains(expected), "{error}");
-            }
-        }
-    }
-
-    #[test]
-    fn contradictions_are_refused() {
-        for (text, expected) in [
-            ("listen = []\n[[target]]\nname = \"iqn.a\"", "listen is empty"),
-            ("portal = [{ address = \"::1\", group = 0 }]\n[[target]]\nname = \"iqn.a\"", "group 0 is reserved"),
-            ("target = []", "no [[target]]"),
-            ("[[target]]\nname = \"iqn.a\"\n[[target]]\nname = \"iqn.a\"", "target iqn.a is there twice"),
-            ("[[target]]\nname = \"Disk\"", "not an iSCSI name"),
-            ("[[target]]\nname = \"iqn.a:Disk\"", "has capitals; write \"iqn.a:disk\""),
-            ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B\"]", "has capitals; write \"iqn.b\""),
-            ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B C\"]", "not an iSCSI name"),
-            ("[[target]]\nname = \"iqn.a\"\nmax_connections = 0", "1 to 64 connections"),
-            ("[[target]]\nname = \"iqn.a\"\nmax_connections = 65", "1 to 64 connections"),
-            ("[[target]]\nname = \"iqn.a\"\nmarker_interval = 63", "64 to 65535"),
-            ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [] }", "1 to 16 addresses"),
-            ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [\"host:port\"] }", "\"host:port\" is no address"),
-            ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [\"[fe80::1%eth0]\"] }", "leave out the zone"),
-            ("[[target]]\nname = \"iqn.a\"\nsession = { max_burst_length = \"1\" }", "session: max_burst_length = 1"),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 4160 }]",
-                "LUN 3: quantum = 4160: write one of",
-            ),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", block_size = 4160 }]",
-                "write one of [512, 4096]",
-            ),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 512, block_size = 512 }]",
-                "leave out block_size",
-            ),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", check_quanta = true }]",
-                "LUN 3: check_quanta is for disks of quanta",
-            ),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", scrub_rate = \"1M\" }]",
-                "LUN 3: scrub_rate is for disks of quanta",
-            ),
-            ("[[target]]\nname = \"iqn.a\"\nlun = [{ number = 16384, disk = \"/a\" }]", "LUN 16384: LUNs end at 16383"),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"mem:1M\", provisioning = \"full\" }]",
-                "LUN 3: memory is always thin",
-            ),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"rbd:a/b\", create = \"1G\" }]",
-                "LUN 3: an image is made by rbd create",
-            ),
-            (
-                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a?keys=file:/k\", create = \"1G\" }]",
-                "LUN 3: an encrypted disk is made by lunette quanta format",
-            ),
-            ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
-        ] {
-            let error = parse(text).err().unwrap_or_default();
-            assert!(error.contains(expected), "{text:?}: {error}");
-        }
-    }
-}
+mod tests;

@@ -8,18 +8,21 @@ mod notices;
 mod plan;
 mod spares;
 
+use std::collections::BTreeMap;
+
 use lunette_api::objects::FileChange;
 use lunette_api::{Catalog, Cause, Event, Events, Health, Objects, Problem, Subject};
 use lunette_target::{BindError, Control, UpdateError};
 
-use crate::config::diff::{self, Change};
-use crate::config::sources::{Files, Sources};
+use crate::config::diff::{self, Change, Refused};
+use crate::config::left_out::LeftOut;
+use crate::config::sources::{Files, Read, Sources};
 use crate::config::{Config, Listen};
 use crate::failure::Failure;
 use crate::metrics;
 use crate::recovery::{Absent, Reopened};
 use crate::serve::{bind_failure, closed_portal};
-use crate::served::{Served, check_encrypted};
+use crate::served::Served;
 pub(crate) use notices::noticed;
 use plan::{Plan, Refusal};
 pub(crate) use spares::Spares;
@@ -29,6 +32,8 @@ pub(crate) struct Reloader {
     files: Files,
     sources: Sources,
     config: Config,
+    /// The objects with mistakes.
+    left_out: Vec<LeftOut>,
     served: Served,
     spares: Spares,
     control: Control,
@@ -41,20 +46,23 @@ pub(crate) struct Wanted {
     sources: Sources,
     pub(crate) config: Config,
     pub(crate) changes: Vec<Change>,
+    left_out: Vec<LeftOut>,
     files: Vec<FileChange>,
 }
 
 impl Reloader {
-    /// A reloader for a server that serves what was opened from `config`, which `sources` make, which was read from `files`.
+    /// A reloader for a server that serves what was opened from what was `read` from `files`.
     /// It tells `events` what it changes, and `health` what is not served as configured.
     pub(crate) fn new(
         files: Files,
-        (sources, config): (Sources, Config),
+        read: Read,
         served: Served,
         control: Control,
         (events, health): (Events, Health),
     ) -> Self {
-        let reloader = Self { files, sources, config, served, spares: Spares::default(), control, events, health };
+        let Read { sources, config, left_out } = read;
+        let spares = Spares::default();
+        let reloader = Self { files, sources, config, left_out, served, spares, control, events, health };
         reloader.settle(None);
         reloader
     }
@@ -84,10 +92,34 @@ impl Reloader {
     }
 
     fn follow(&mut self) -> Result<Vec<Change>, Failure> {
-        let (sources, config) = self.files.read()?;
-        let changes = diff::between(&self.config, &config).map_err(|all| Failure::Configuration(all.join("; ")))?;
-        let refusal = Refusal::of_files(&config);
-        self.apply(Wanted { sources, config, changes, files: Vec::new() }, refusal)
+        let read = self.files.read(Some((&self.sources, &self.config)))?;
+        let (wanted, refused) = self.compare(read, Vec::new()).map_err(Failure::Configuration)?;
+        if wanted.config.strict && !refused.is_empty() {
+            return Err(Failure::Configuration(refused.join("; ")));
+        }
+        let refusal = Refusal::of_files(&wanted.config);
+        self.apply(wanted, refusal)
+    }
+
+    /// The changes to what was read, and why some cannot be made. The objects that these concern stay as they are.
+    fn compare(&self, read: Read, files: Vec<FileChange>) -> Result<(Wanted, Vec<String>), String> {
+        let Read { sources, mut config, mut left_out } = read;
+        let joined = |refused: &[Refused]| refused.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mut refused = Vec::new();
+        let changes = match diff::between(&self.config, &config) {
+            Err(all) if all.iter().all(|refused| refused.subject.is_some()) => {
+                refused = joined(&all);
+                for Refused { subject, why } in all {
+                    let Some(subject) = subject else { continue };
+                    config.restore(&self.config, &subject);
+                    left_out.push(LeftOut::new(subject, &why));
+                }
+                diff::between(&self.config, &config)
+            }
+            changes => changes,
+        };
+        let changes = changes.map_err(|all| joined(&all).join("; "))?;
+        Ok((Wanted { sources, config, changes, left_out, files }, refused))
     }
 
     /// All objects that are served.
@@ -119,10 +151,25 @@ impl Reloader {
     pub(crate) fn plan(&self, objects: Objects) -> Result<Wanted, Problem> {
         let files = self.sources.objects().file_changes(&objects)?;
         let sources = self.sources.with(objects);
-        let config = sources.config().map_err(Problem::invalid)?;
-        let changes = diff::between(&self.config, &config).map_err(|all| Problem::conflict(all.join("; ")))?;
-        check_encrypted(&config).map_err(problem)?;
-        Ok(Wanted { sources, config, changes, files })
+        if let Some(broken) = files.iter().find_map(|change| sources.broken(&change.file)) {
+            return Err(Problem::conflict(format!(
+                "the file {} of conf.d stands in the way, because it cannot be read: {}; mend it or remove it, and let the server read its files again \
+                 (SIGHUP)",
+                broken.file, broken.why
+            )));
+        }
+        let (config, left_out) = sources.config(Some(&self.config)).map_err(Problem::invalid)?;
+        self.refuse_new(&left_out, Problem::invalid)?;
+        let (wanted, _) = self.compare(Read { sources, config, left_out }, files).map_err(Problem::conflict)?;
+        self.refuse_new(&wanted.left_out, Problem::conflict)?;
+        Ok(wanted)
+    }
+
+    /// Refuses mistakes that a client makes. Those of others are known.
+    fn refuse_new(&self, left_out: &[LeftOut], problem: fn(String) -> Problem) -> Result<(), Problem> {
+        let is_new = |one: &&LeftOut| !self.left_out.iter().any(|known| known.is(one));
+        let new: Vec<_> = left_out.iter().filter(is_new).map(ToString::to_string).collect();
+        if new.is_empty() { Ok(()) } else { Err(problem(new.join("; "))) }
     }
 
     /// Lets `conf.d` hold what was planned since the last change, and serves it.
@@ -172,21 +219,22 @@ impl Reloader {
     fn settle(&self, unchanged: Option<&[(Subject, Cause, String)]>) {
         let owned = |subject: &Subject, cause| match cause {
             Cause::NotOpened => matches!(subject, Subject::Lun { .. }),
-            Cause::Secret => true,
+            Cause::Secret | Cause::Mistake => true,
             Cause::NotChanged => unchanged.is_some(),
             // The files are looked at all the time.
             Cause::FileShorter | Cause::FileReplaced | Cause::FileDeleted | Cause::WritesLost => false,
         };
         let mut now = self.served.troubles();
+        now.extend(merged(&self.left_out));
         now.extend(unchanged.into_iter().flatten().cloned());
         self.health.settle(owned, now);
-        self.health.retain(|subject| self.config.has(subject));
+        let is_left_out = |subject: &Subject| self.left_out.iter().any(|one| one.subject == *subject);
+        self.health.retain(|subject| self.config.has(subject) || is_left_out(subject));
     }
 
     /// Switches over as a whole. Files are written down before, and hold when the server has switched.
     fn apply(&mut self, wanted: Wanted, refusal: Refusal) -> Result<Vec<Change>, Failure> {
-        let Wanted { sources, config, changes, files } = wanted;
-        check_encrypted(&config)?;
+        let Wanted { sources, config, changes, mut left_out, files } = wanted;
         let mut plan = Plan::new(&self.served, &self.spares, &config, changes, refusal)?;
         let unwritten =
             |error: std::io::Error| Failure::other(format!("conf.d cannot be written, nothing is changed: {error}"));
@@ -202,7 +250,12 @@ impl Reloader {
             }
             return Err(failure);
         }
+        // A change by a client reads no lines.
+        for one in left_out.iter_mut().filter(|one| one.place.is_none()) {
+            one.place = self.left_out.iter().find(|known| known.is(one)).and_then(|known| known.place.clone());
+        }
         (self.served, self.spares, self.config, self.sources) = (plan.served, plan.spares, config, sources);
+        self.left_out = left_out;
         self.settle(Some(&plan.unchanged));
         for change in &plan.changes {
             tracing::info!("{change}");
@@ -233,6 +286,18 @@ impl Reloader {
         report_portals(&self.health, &applied?.closed, config);
         Ok(())
     }
+}
+
+/// The objects with mistakes as troubles: one for each object.
+fn merged(left_out: &[LeftOut]) -> Vec<(Subject, Cause, String)> {
+    let mut texts: BTreeMap<&Subject, Vec<&str>> = BTreeMap::new();
+    for one in left_out {
+        let texts = texts.entry(&one.subject).or_default();
+        if !texts.contains(&one.text()) {
+            texts.push(one.text());
+        }
+    }
+    texts.into_iter().map(|(subject, texts)| (subject.clone(), Cause::Mistake, texts.join("; "))).collect()
 }
 
 /// Tells which portals are closed, and which are open again.

@@ -30,7 +30,8 @@ impl FromStr for ChapArgument {
     }
 }
 
-/// Splits at the first colon behind which a path begins with `/`, `./` or `../`, or a credential is named, else at the last colon.
+/// Splits at the first colon behind which a path begins with `/`, `./` or `../`, or a credential is named, else at the
+/// last colon.
 fn split(text: &str) -> Option<(&str, &str)> {
     let parts = || text.match_indices(':').map(|(at, _)| (&text[..at], &text[at + 1..]));
     let is_path = |file: &str| ["/", "./", "../", credentials::PREFIX].iter().any(|begin| file.starts_with(begin));
@@ -39,7 +40,8 @@ fn split(text: &str) -> Option<(&str, &str)> {
 
 /// Reads the secret of `user`: the content of the file without a final line end.
 pub(crate) fn credentials(user: &str, file: &Path) -> Result<Credentials, Failure> {
-    let secret = lunette_initiator::read_secret(file).map_err(Failure::configuration)?;
+    let file = credentials::found(file).map_err(Failure::Configuration)?;
+    let secret = lunette_initiator::read_secret(&file).map_err(Failure::configuration)?;
     if secret.is_short() {
         tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
     }

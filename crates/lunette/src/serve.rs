@@ -13,6 +13,7 @@ use lunette_target::{BindError, DatagramPortal, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
 use crate::config::limits::Limits;
+use crate::config::mistakes;
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
 use crate::config::sources::Files;
@@ -60,11 +61,14 @@ available, 5 disk missing, unreadable or in use.";
 
 /// Serve disks over iSCSI.
 ///
-/// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN, and with --ecl another one: ecl://HOST:PORT/IQN/LUN or ecl+eth://INTERFACE/MAC/IQN/LUN, with the server's interface in the place of the client's
+/// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN, and with
+/// --ecl another one: ecl://HOST:PORT/IQN/LUN or ecl+eth://INTERFACE/MAC/IQN/LUN, with the server's interface in the
+/// place of the client's
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, rbd:POOL/IMAGE, or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS behind it decrypts it
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, rbd:POOL/IMAGE, or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS
+    /// behind it decrypts it
     #[arg(value_name = "DISK", required_unless_present = "config")]
     disks: Vec<DiskName>,
     /// Where to listen; port 0 picks one (repeatable; default: 127.0.0.1:3260)
@@ -94,7 +98,8 @@ pub(crate) struct Arguments {
     /// Bytes of a logical block: 512 (default) or 4096
     #[arg(long, value_name = "BYTES", value_parser = block_size)]
     block_size: Option<u32>,
-    /// Serve quanta of 512, 1024, 2048 or 4096 bytes, which clients encrypt: each block is a quantum and its 64-byte slot
+    /// Serve quanta of 512, 1024, 2048 or 4096 bytes, which clients encrypt: each block is a quantum and its 64-byte
+    /// slot
     #[arg(long, value_name = "BYTES", value_parser = quantum, conflicts_with = "block_size")]
     quantum: Option<u32>,
     /// Refuse to write quanta that came damaged
@@ -135,7 +140,8 @@ pub(crate) struct Arguments {
     /// Serve the API at a Unix socket, too (repeatable)
     #[arg(long, value_name = "unix:PATH", requires = "config", conflicts_with = "disks")]
     api: Vec<api::Place>,
-    /// Refuse to start while a disk, an address or a secret of the configuration file cannot be used, instead of serving the rest
+    /// Refuse to start while a disk, an address or a secret of the configuration file cannot be used, instead of
+    /// serving the rest
     #[arg(long, requires = "config", conflicts_with = "disks")]
     strict: bool,
     /// Print what SIGUSR1 asks for as one JSON object in a line
@@ -184,9 +190,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
     let files = arguments.config.clone().map(|path| Files::new(path, arguments.api.clone(), arguments.strict));
-    let (sources, config) = match &files {
-        Some(files) => files.read().map(|(sources, config)| (Some(sources), config))?,
-        None => (None, arguments.to_config()?),
+    let (config, read) = match &files {
+        Some(files) => files.read(None).map(|read| (read.config.clone(), Some(read)))?,
+        None => (arguments.to_config()?, None),
     };
     system::raise_descriptor_limit();
     let mut sockets = Sockets::passed()?;
@@ -234,8 +240,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     files::follow(server.control(), health.clone())?;
     let control = server.control();
     let audit = control_plane::audit(&config);
-    let control_plane = files.zip(sources).map(|(files, sources)| {
-        let reloader = Reloader::new(files, (sources, config), served, control.clone(), (events, health.clone()));
+    let control_plane = files.zip(read).map(|(files, read)| {
+        let reloader = Reloader::new(files, read, served, control.clone(), (events, health.clone()));
         ControlPlane::new(reloader, control, server.monitor(), audit)
     });
     if let Some(control_plane) = &control_plane {
@@ -346,6 +352,9 @@ impl Arguments {
         };
         if let Some((_, why)) = config.unknown_portals().next() {
             return Err(Failure::Address(why.into()));
+        }
+        if let Some(double) = mistakes::doubles(&config).iter().find(|double| double.is_encrypted()) {
+            return Err(Failure::Configuration(double.mistake().text));
         }
         Ok(config)
     }

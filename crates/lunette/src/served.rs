@@ -1,5 +1,7 @@
 //! The served state: the targets of a configuration with their disks open and their secrets read.
 
+mod directions;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -72,14 +74,14 @@ impl OnTrouble {
 }
 
 impl Served {
-    /// Opens everything that `config` names. What cannot be opened is in [trouble](Self::troubles), unless the configuration is strict.
+    /// Opens everything that `config` names. What cannot be opened is in [trouble](Self::troubles), unless the
+    /// configuration is strict.
     pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
         let state: Option<Arc<dyn StateStore>> = match &config.state {
             Some(path) => Some(Arc::new(StateFile::open(path).map_err(Failure::configuration)?)),
             None => None,
         };
         let on_trouble = OnTrouble::of(config);
-        check_encrypted(config)?;
         let (discovery, targets) = (Authentication::None, BTreeMap::new());
         let mut served = Self { state, discovery, discovery_unusable: None, targets };
         served.read_discovery(config, on_trouble)?;
@@ -87,18 +89,19 @@ impl Served {
             let open = served.open_target(target, &mut Spares::default(), on_trouble)?;
             served.targets.insert(target.name.clone(), open);
         }
+        let shared = served.part_secrets(None);
+        on_trouble.check(&shared)?;
         Ok(served)
     }
 
-    /// Reads the secrets of discovery. Whether others are asked for than before.
-    pub(crate) fn read_discovery(&mut self, config: &Config, on_trouble: OnTrouble) -> Result<bool, Failure> {
+    /// Reads the secrets of discovery.
+    pub(crate) fn read_discovery(&mut self, config: &Config, on_trouble: OnTrouble) -> Result<(), Failure> {
         let rules = &config.discovery;
         let (discovery, why) = config::authentication(&rules.chap, rules.mutual_chap.as_ref());
         let unusable: Vec<_> = why.iter().map(|why| (Subject::Discovery, why.clone())).collect();
         on_trouble.check(&unusable)?;
-        let is_change = !discovery.same_as(&self.discovery);
         (self.discovery, self.discovery_unusable) = (discovery, why);
-        Ok(is_change)
+        Ok(())
     }
 
     /// The objects that are not served as the configuration says.
@@ -209,28 +212,12 @@ impl Served {
     }
 }
 
-/// Refuses two logical units on one encrypted place: each would write over the other's quanta and journal.
-pub(crate) fn check_encrypted(config: &Config) -> Result<(), Failure> {
-    let mut known: BTreeMap<String, (&str, &LunEntry)> = BTreeMap::new();
-    let entries = config.targets.iter().flat_map(|target| target.luns.iter().map(move |entry| (&*target.name, entry)));
-    for (target, entry) in entries {
-        let Some(identity) = entry.disk.place.identity() else { continue };
-        let Some((other, first)) = known.insert(identity, (target, entry)) else { continue };
-        if entry.disk.keys.is_some() || first.disk.keys.is_some() {
-            let (place, one, two) = (&entry.disk.place, first.number, entry.number);
-            return Err(Failure::Configuration(format!(
-                "LUN {one} of {other} and LUN {two} of {target} are one encrypted disk, {place}; leave out one of them"
-            )));
-        }
-    }
-    Ok(())
-}
-
 fn moved(redirect: &Redirect) -> Moved {
     Moved { addresses: redirect.to.clone(), permanent: redirect.permanent }
 }
 
-/// The store of a disk that is open already. Refuses a second one over an encrypted place: that is no trouble of the disk's own.
+/// The store of a disk that is open already. Refuses a second one over an encrypted place: that is no trouble of the
+/// disk's own.
 fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Result<Option<DiskStore>, Failure> {
     let config = DiskConfig::from(entry);
     if target.gateways.is_some() {

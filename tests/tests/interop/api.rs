@@ -170,7 +170,7 @@ fn a_password_goes_to_no_other_place_and_mistakes_do_not_repeat_it() {
         proxy.told.push(("the answer to a mistake".into(), format!("{answer:?}")));
     }
     configure(&proxy.place, &format!("{}&colour=red", proxy.url(0, USERS, TARGETS)));
-    proxy.server.hang_up(&["configuration refused"]);
+    proxy.server.hang_up(&["nothing has changed"]);
     proxy.end_without_a_word();
 }
 

@@ -14,8 +14,8 @@ enum Pending {
     Remove(String),
 }
 
-/// A folder whose power fails after some operations. Contents are durable when `write` returns, names when `sync` does; in between, each
-/// change of a name may have reached the disk or not, whatever came before it.
+/// A folder whose power fails after some operations. Contents are durable when `write` returns, names when `sync` does;
+/// in between, each change of a name may have reached the disk or not, whatever came before it.
 struct Fragile {
     now: RefCell<Files>,
     durable: RefCell<Files>,
@@ -128,16 +128,23 @@ fn change(conf_d: &ConfD<&Fragile>, old: &Objects, new: &Objects) -> io::Result<
     conf_d.commit(&staged)
 }
 
+/// The objects of a folder without broken files.
+fn read_whole<F: Folder>(conf_d: &ConfD<F>) -> Objects {
+    let Contents { objects, broken } = conf_d.read().unwrap();
+    assert_eq!(broken, []);
+    objects
+}
+
 /// Reads what a power failure has left; a second one may come at any moment of that.
 fn read_after_failure(files: &Files) -> Objects {
     let whole = Fragile::new(files.clone(), usize::MAX);
-    let read = ConfD::new(&whole).read().unwrap();
+    let read = read_whole(&ConfD::new(&whole));
     for operations in 0.. {
         let fragile = Fragile::new(files.clone(), operations);
         let is_whole = ConfD::new(&fragile).read().is_ok();
         for left in fragile.after_failure() {
             let again = Fragile::new(left, usize::MAX);
-            assert_eq!(ConfD::new(&again).read().unwrap(), read, "the second power failure after {operations}");
+            assert_eq!(read_whole(&ConfD::new(&again)), read, "the second power failure after {operations}");
         }
         if is_whole {
             break;
@@ -174,7 +181,7 @@ fn a_change_that_was_staged_and_dropped_means_nothing() {
     let folder = Fragile::new(files(&old), usize::MAX);
     let conf_d = ConfD::new(&folder);
     conf_d.stage(old.file_changes(&new).unwrap()).unwrap();
-    assert_eq!(conf_d.read().unwrap(), old);
+    assert_eq!(read_whole(&conf_d), old);
     conf_d.unstage().unwrap();
     assert_eq!(folder.now.into_inner(), files(&old));
 }
@@ -226,11 +233,49 @@ fn a_folder_of_the_file_system_keeps_objects() {
     let folder = || DiskFolder::new(place.path().join("conf.d"));
     let (none, some) = (Objects::default(), objects(&[("iqn.a", "a"), ("iqn.b", "b")]));
     let conf_d = ConfD::new(folder());
-    assert_eq!(conf_d.read().unwrap(), none, "without a folder there is nothing");
+    assert_eq!(read_whole(&conf_d), none, "without a folder there is nothing");
     let staged = conf_d.stage(none.file_changes(&some).unwrap()).unwrap();
     conf_d.commit(&staged).unwrap();
-    assert_eq!(ConfD::new(folder()).read().unwrap(), some);
+    assert_eq!(read_whole(&ConfD::new(folder())), some);
     let mut names = folder().names().unwrap();
     names.sort_unstable();
     assert_eq!(names, ["target-iqn.a.toml", "target-iqn.b.toml"]);
+}
+
+#[test]
+fn a_broken_file_takes_no_other_object_away() {
+    let place = tempfile::tempdir().unwrap();
+    let conf_d = ConfD::new(DiskFolder::new(place.path()));
+    let good = objects(&[("iqn.a", "a"), ("iqn.b", "b")]);
+    conf_d.commit(&conf_d.stage(Objects::default().file_changes(&good).unwrap()).unwrap()).unwrap();
+    std::fs::create_dir(place.path().join("target-iqn.folder.toml")).unwrap();
+    std::os::unix::fs::symlink("target-iqn.loop.toml", place.path().join("target-iqn.loop.toml")).unwrap();
+    let long = std::fs::File::create(place.path().join("target-iqn.long.toml")).unwrap();
+    long.set_len(1 << 30).unwrap();
+    let broken: [(&str, &[u8]); 4] = [
+        ("portal-192.0.2.1:3260.toml", b"[[portal]"),
+        ("target-iqn.copy.toml", b"[[target]]\nname = \"iqn.a\""),
+        ("target-iqn.latin.toml", b"[[target]]\nname = \"iqn.latin\"\nalias = \"\xe4\""),
+        ("whatever.toml", b""),
+    ];
+    for (file, text) in broken {
+        std::fs::write(place.path().join(file), text).unwrap();
+    }
+    let contents = conf_d.read().unwrap();
+    assert_eq!(contents.objects, good);
+    let keys: Vec<_> = contents.broken.iter().map(|broken| broken.key().map(|key| key.to_string())).collect();
+    let target = |name: &str| Some(format!("target iqn.{name}"));
+    assert_eq!(
+        keys,
+        [
+            Some("portal 192.0.2.1:3260".into()),
+            target("copy"),
+            target("folder"),
+            target("latin"),
+            target("long"),
+            target("loop"),
+            None
+        ]
+    );
+    assert!(contents.broken.iter().all(|broken| !broken.why.is_empty()));
 }

@@ -15,6 +15,7 @@ use crate::config::{Chap, Config, Listen, LunEntry, Target, ecl};
 use crate::control_plane;
 use crate::disk::{DiskConfig, DiskName, Place};
 use crate::system;
+use crate::systemd::credentials;
 
 /// Why something that is named cannot be used.
 pub(crate) type Lack = (Severity, String);
@@ -62,7 +63,8 @@ impl Machine for ThisMachine {
     }
 
     fn secret(&self, file: &Path) -> Result<Secret, Lack> {
-        lunette_initiator::read_secret(file).map_err(degraded)
+        let file = credentials::found(file).map_err(degraded)?;
+        lunette_initiator::read_secret(&file).map_err(degraded)
     }
 
     fn disk(&self, config: &DiskConfig) -> Result<(), Lack> {
@@ -145,7 +147,7 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
     let named: Vec<_> = rules.iter().map(|(name, _, rule)| (name.clone(), rule)).collect();
     if let Err(error) = check_secrets(&named) {
         let at = rules.iter().find(|(name, ..)| *name == error.prover).map(|(_, at, _)| at.clone());
-        found.0.push((Severity::Error, Mistake { at: at.unwrap_or_default(), text: error.to_string() }));
+        found.0.push((Severity::Degraded, Mistake { at: at.unwrap_or_default(), text: error.to_string() }));
     }
     found.0
 }

@@ -1,7 +1,8 @@
 //! `lunette check`: all mistakes of configuration files, before they are used.
 //!
-//! A text is read by [`text`], its parts are compared by [`crate::config::mistakes`], and [`machine`] looks at what they name. The server refuses a file with
-//! the same words, a reload logs them, and a plan says of each change what stands in its way.
+//! A text is read by [`text`], its parts are compared by [`crate::config::mistakes`], and [`machine`] looks at what
+//! they name. The server refuses a file with the same words, a reload logs them, and a plan says of each change what
+//! stands in its way.
 
 pub(crate) mod machine;
 mod print;
@@ -10,29 +11,31 @@ mod text;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lunette_api::Objects;
 use lunette_api::conf_d::object_texts;
+use lunette_api::{Objects, Subject};
 use serde::{Deserialize, Serialize};
 
-use crate::config::mistakes::{self, Mistake, Step};
-use crate::config::sources::conf_d_of;
+use crate::config::left_out::{LeftOut, object_at};
+use crate::config::mistakes::{self, Double, Mistake, Step};
+use crate::config::sources::{self, conf_d_of};
 use crate::config::{Config, Portal, Target, read_bounded};
+use crate::disk::Place;
 use crate::failure::Failure;
 use crate::output;
-use crate::served::check_encrypted;
 use machine::{Machine, ThisMachine};
 use text::{Found, Reading};
 
 const AFTER_HELP: &str = "\
 Severities: \"error\" keeps the server from starting; \"degraded\" is not served, and all else is, unless the file says strict = true; \"note\" is no mistake, but
-seldom meant, such as an address that another program listens on now.
+seldom meant, such as an address that another program listens on now. The server names errors and what is degraded itself when it starts.
 
 Exit codes: 0 no mistakes, 1 other failure, 2 bad usage, 3 an error: the server would refuse the file, 5 the server would start without what is degraded (0 with
 --allow-degraded).";
 
 /// Find all mistakes of configuration files, and what of them this machine lacks
 ///
-/// Each FILE is read as `lunette serve --config FILE` reads it, with conf.d beside it. Disks in Ceph and of other targets are not asked for.
+/// Each FILE is read as `lunette serve --config FILE` reads it, with conf.d beside it. Disks in Ceph and of other
+/// targets are not asked for.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -45,6 +48,9 @@ pub(crate) struct Arguments {
     /// Exit with 0 when the server would start, whatever it could not serve
     #[arg(long)]
     allow_degraded: bool,
+    /// Print the notes alone, which the server does not log, and exit with 0 when the files can be read
+    #[arg(long, conflicts_with = "allow_degraded")]
+    notes: bool,
     /// Print one JSON array
     #[arg(long)]
     json: bool,
@@ -74,6 +80,9 @@ pub(crate) struct Located {
     /// The line with a mark below the mistake.
     #[serde(skip)]
     pub(crate) excerpt: String,
+    /// The object that it stands in, if one can be left out.
+    #[serde(skip)]
+    pub(crate) subject: Option<Subject>,
 }
 
 impl Located {
@@ -90,6 +99,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let machine: Option<&dyn Machine> = if arguments.text_only { None } else { Some(&this_machine) };
         all.extend(of_file(file, machine)?);
     }
+    if arguments.notes {
+        all.retain(|mistake| mistake.severity == Severity::Note);
+    }
     if arguments.json {
         output::json(&all)?;
     } else {
@@ -99,7 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let count = |severity| all.iter().filter(|mistake| mistake.severity == severity).count();
     match (count(Severity::Error), count(Severity::Degraded)) {
-        (0, 0) if arguments.json => Ok(()),
+        (0, 0) if arguments.json || arguments.notes => Ok(()),
         (0, 0) => output::line("no mistakes"),
         (0, degraded) if arguments.allow_degraded => {
             tracing::warn!("the server would start, and not serve all: {degraded} degraded");
@@ -132,22 +144,50 @@ impl<'i, T: serde::de::DeserializeOwned> Named<'i, T> {
         Self { name: name.into(), text, reading: text::read(text) }
     }
 
-    fn mistakes(&self) -> impl Iterator<Item = Located> {
+    /// The mistakes of a main file. Those within a portal or a target take nothing else away.
+    fn of_main(&self) -> impl Iterator<Item = Located> {
+        self.reading.mistakes.iter().map(|found| {
+            let subject = found.object.clone();
+            let severity = if subject.is_some() { Severity::Degraded } else { Severity::Error };
+            Located { subject, ..print::located(&self.name, self.text, severity, found) }
+        })
+    }
+
+    /// The mistakes of a file of `conf.d`.
+    fn of_object(&self) -> impl Iterator<Item = Located> {
         let mistakes = self.reading.mistakes.iter();
-        mistakes.map(|found| print::located(&self.name, self.text, Severity::Error, found))
+        let all = mistakes.map(|found| print::located(&self.name, self.text, Severity::Degraded, found));
+        all.chain(self.wrong_name()).map(|located| Located { subject: Some(object_of(&self.name)), ..located })
     }
 
     /// The fault of a file whose name does not tell its content, and which has no other mistake.
     fn wrong_name(&self) -> Option<Located> {
-        let file = Path::new(&self.name).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let file = file_name(&self.name);
         let why = Objects::default().add_file(file, self.text).err().filter(|_| self.reading.mistakes.is_empty())?;
-        Some(print::located(&self.name, self.text, Severity::Error, &Found { span: None, text: why }))
+        Some(print::located(&self.name, self.text, Severity::Degraded, &Found { span: None, text: why, object: None }))
     }
 
     fn locate(&self, severity: Severity, at: &[Step], text: String) -> Located {
-        let found = Found { span: Some(self.reading.place(at)), text };
+        let found = Found { span: Some(self.reading.place(at)), text, object: None };
         print::located(&self.name, self.text, severity, &found)
     }
+}
+
+fn file_name(path: &str) -> &str {
+    Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// The object of a file of `conf.d`.
+fn object_of(path: &str) -> Subject {
+    sources::object_of(file_name(path))
+}
+
+/// The places of an object's mistakes.
+pub(crate) fn place_of(left_out: &LeftOut, all: &[Located]) -> Option<String> {
+    let own = all.iter().filter(|located| located.subject.as_ref() == Some(&left_out.subject));
+    let places: Vec<_> =
+        own.map(|located| Located { severity: Severity::Error, ..located.clone() }.summary()).collect();
+    (!places.is_empty()).then(|| places.join("; "))
 }
 
 /// All texts of a configuration.
@@ -163,7 +203,8 @@ pub(crate) fn of_file(main: &Path, machine: Option<&dyn Machine>) -> Result<Vec<
     let objects =
         object_texts(&folder).map_err(|error| Failure::configuration(format!("{}: {error}", folder.display())))?;
     let name = |file: &str| folder.join(file).display().to_string();
-    let named: Vec<_> = objects.iter().map(|(file, text)| (name(file), text.as_str())).collect();
+    let named: Vec<_> =
+        objects.iter().map(|(file, text)| (name(file), text.as_deref().map_err(ToString::to_string))).collect();
     Ok(of_texts(&main.display().to_string(), &text, &named, machine))
 }
 
@@ -171,35 +212,66 @@ pub(crate) fn of_file(main: &Path, machine: Option<&dyn Machine>) -> Result<Vec<
 pub(crate) fn of_texts(
     main: &str,
     text: &str,
-    objects: &[(String, &str)],
+    objects: &[(String, Result<&str, String>)],
     machine: Option<&dyn Machine>,
 ) -> Vec<Located> {
-    let fragments = objects.iter().map(|(name, text)| Named::read(name, text)).collect();
+    let fragments = objects.iter().filter_map(|(name, text)| Some(Named::read(name, text.as_ref().ok()?))).collect();
     let texts = Texts { main: Named::read(main, text), fragments };
-    let mut located: Vec<_> = texts.main.mistakes().collect();
-    located.extend(texts.fragments.iter().flat_map(Named::mistakes));
-    located.extend(texts.fragments.iter().filter_map(Named::wrong_name));
+    let mut located: Vec<_> = texts.main.of_main().collect();
+    located.extend(texts.fragments.iter().flat_map(Named::of_object));
+    for (name, why) in objects.iter().filter_map(|(name, text)| Some((name, text.as_ref().err()?))) {
+        let found = Found { span: None, text: why.clone(), object: None };
+        located
+            .push(Located { subject: Some(object_of(name)), ..print::located(name, "", Severity::Degraded, &found) });
+    }
     let Some(mut config) = texts.main.reading.value.clone() else { return located };
-    for Fragment { portals, targets } in texts.fragments.iter().filter_map(|fragment| fragment.reading.value.as_ref()) {
+    for Fragment { portals, targets } in texts.named_fragments().filter_map(|fragment| fragment.reading.value.as_ref())
+    {
         config.portals.extend(portals.iter().cloned());
         config.targets.extend(targets.iter().cloned());
     }
-    let is_whole = located.is_empty();
-    let mut found: Vec<_> =
-        mistakes::of(&config, is_whole).into_iter().map(|mistake| (Severity::Error, mistake)).collect();
-    if let Err(failure) = check_encrypted(&config) {
-        found.push((Severity::Error, Mistake { at: vec![Step::Key("target")], text: failure.to_string() }));
+    let unread: Vec<_> = located.iter().filter_map(|one| one.subject.clone()).collect();
+    let mistakes = mistakes::of(&config, located.is_empty());
+    let severity = |at: &[Step]| if object_at(&config, at).is_some() { Severity::Degraded } else { Severity::Error };
+    let mut of_texts: Vec<_> = mistakes.iter().map(|mistake| (severity(&mistake.at), mistake.clone())).collect();
+    of_texts.extend(mistakes::doubles(&config).iter().filter_map(shared_disk));
+    located.extend(of_texts.into_iter().map(|(severity, mistake)| {
+        let subject = object_at(&config, &mistake.at);
+        Located { subject, ..texts.locate(severity, mistake) }
+    }));
+    let mut left = config.clone();
+    // What cannot be left out is an error already.
+    let _ = left.leave_out(mistakes);
+    let is_lost = |target: &Target| unread.contains(&Subject::Target(target.name.clone()));
+    let refuses = config.api.is_none() && left.targets.iter().all(is_lost);
+    let lacks = machine.into_iter().flat_map(|machine| machine::lacks(&config, machine));
+    located.extend(lacks.map(|(severity, mistake)| texts.locate(severity, mistake)));
+    for one in &mut located {
+        if one.severity == Severity::Degraded && (config.strict || refuses && one.subject.is_some()) {
+            one.severity = Severity::Error;
+        }
     }
-    if let Some(machine) = machine {
-        found.extend(machine::lacks(&config, machine));
-    }
-    let strict = |severity| if config.strict && severity == Severity::Degraded { Severity::Error } else { severity };
-    located.extend(found.into_iter().map(|(severity, mistake)| texts.locate(strict(severity), mistake)));
     located.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
     located
 }
 
+/// A disk of two logical units that is not encrypted. Of a file or device only one of them gets the lock, unless
+/// neither writes.
+fn shared_disk(double: &Double<'_>) -> Option<(Severity, Mistake)> {
+    if double.is_encrypted() {
+        return None;
+    }
+    let (first, second) = (double.first.1, double.second.1);
+    let is_locked = matches!(second.disk.place, Place::Path(_)) && !(first.read_only && second.read_only);
+    Some((if is_locked { Severity::Degraded } else { Severity::Note }, double.mistake()))
+}
+
 impl Texts<'_> {
+    /// The files of `conf.d` whose names tell what they hold.
+    fn named_fragments(&self) -> impl Iterator<Item = &Named<'_, Fragment>> {
+        self.fragments.iter().filter(|fragment| fragment.wrong_name().is_none())
+    }
+
     /// Finds the place of a mistake, which may be in an object of `conf.d`.
     fn locate(&self, severity: Severity, mistake: Mistake) -> Located {
         let Mistake { mut at, text } = mistake;
@@ -208,7 +280,7 @@ impl Texts<'_> {
             let main = self.main.reading.value.as_ref();
             let in_main = main.map_or(0, |config| count(config.portals.len(), config.targets.len()));
             if let Some(mut rest) = index.checked_sub(in_main) {
-                for fragment in &self.fragments {
+                for fragment in self.named_fragments() {
                     let value = fragment.reading.value.as_ref();
                     let here = value.map_or(0, |value| count(value.portals.len(), value.targets.len()));
                     if rest < here {

@@ -23,7 +23,7 @@ pub(super) fn located(file: &str, text: &str, severity: Severity, found: &Found)
         (line, column) = (Some(number), Some(at + 1));
         excerpt = mark(number, shown, at, len);
     }
-    Located { file: file.into(), line, column, severity, text: message, excerpt }
+    Located { file: file.into(), line, column, severity, text: message, excerpt, subject: None }
 }
 
 fn mark(number: usize, line: &str, at: usize, len: usize) -> String {
@@ -61,7 +61,7 @@ mod tests {
     fn a_mistake_is_shown_with_its_line_and_a_mark() {
         let text = "a = 1\nbäh = \"iscsi://u%hush@h/iqn.a/0\"\n";
         let at = text.find("\"isc").unwrap();
-        let found = Found { span: Some(at..text.len() - 1), text: "wrong".into() };
+        let found = Found { span: Some(at..text.len() - 1), text: "wrong".into(), object: None };
         let shown = located("f.toml", text, Severity::Error, &found);
         assert_eq!((shown.line, shown.column), (Some(2), Some(7)));
         let all = shown.to_string();
@@ -73,11 +73,11 @@ mod tests {
         );
         assert!(!all.contains("hush"));
         for span in [None, Some(900..901)] {
-            let nowhere = located("f", text, Severity::Note, &Found { span, text: "x".into() });
+            let nowhere = located("f", text, Severity::Note, &Found { span, text: "x".into(), object: None });
             assert_eq!(nowhere.to_string(), "f: note: x");
         }
         let long = format!("k = [{}]", "1, ".repeat(200));
-        let far = located("f", &long, Severity::Error, &Found { span: Some(590..591), text: "x".into() });
+        let far = located("f", &long, Severity::Error, &Found { span: Some(590..591), text: "x".into(), object: None });
         assert!(far.excerpt.lines().all(|line| line.chars().count() < 200) && far.excerpt.contains('^'));
     }
 }

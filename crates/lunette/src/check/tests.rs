@@ -69,7 +69,7 @@ fn found(
     objects: &[(&str, &str)],
     machine: Option<&dyn Machine>,
 ) -> Vec<(String, usize, Severity, String)> {
-    let objects: Vec<_> = objects.iter().map(|(name, text)| ((*name).to_owned(), *text)).collect();
+    let objects: Vec<_> = objects.iter().map(|(name, text)| ((*name).to_owned(), Ok(*text))).collect();
     let all = of_texts("main.toml", main, &objects, machine);
     all.into_iter().map(|one| (one.file, one.line.unwrap_or_default(), one.severity, one.text)).collect()
 }
@@ -100,9 +100,10 @@ fn contradictions_are_found_all_at_once_with_their_lines() {
     ] {
         let is_there = |one: &(String, usize, Severity, String)| one.0 == file && one.1 == line && one.3.contains(part);
         assert!(all.iter().any(is_there), "{file} {line} {part}: {all:#?}");
-        assert!(all.iter().all(|one| one.2 == Severity::Error));
     }
     assert_eq!(all.len(), 8, "{all:#?}");
+    // What stands in an object takes the object away, and `cores` the server.
+    assert!(all.iter().all(|one| (one.2 == Severity::Error) == (one.0 == "main.toml" && one.1 == 2)), "{all:#?}");
 }
 
 #[test]
@@ -130,12 +131,76 @@ fn what_the_machine_lacks_is_found_and_refused_only_where_it_is_strict() {
 }
 
 #[test]
-fn one_secret_in_both_directions_is_an_error() {
+fn one_secret_in_both_directions_shuts_a_rule() {
     let main = format!(
         "{WHOLE}chap = [{{ user = \"a\", secret_file = \"/a\" }}]\nmutual_chap = {{ user = \"t\", secret_file = \"/m\" }}\n"
     );
     let all = found(&main, &[], Some(&fake()));
-    assert!(all.len() == 1 && all[0].2 == Severity::Error && all[0].3.contains("RFC 7143"), "{all:#?}");
+    assert!(all.len() == 1 && all[0].2 == Severity::Degraded && all[0].3.contains("RFC 7143"), "{all:#?}");
+}
+
+#[test]
+fn a_mistake_in_one_object_is_degraded_and_an_error_where_that_refuses_the_start() {
+    let objects = [
+        ("conf.d/target-iqn.b.toml", "[[target]]\nname = \"iqn.b\"\ncolour = 1\n"),
+        ("conf.d/target-iqn.c.toml", "[[target]\n"),
+        ("conf.d/copy.toml", "[[target]]\nname = \"iqn.a\"\n"),
+    ];
+    let main = format!(
+        "{WHOLE}[[target]]\nname = \"iqn.d\"\nlun = [{{ number = 0, disk = \"mem:1Q\" }}]\n[[target]]\nalias = \"x\"\n"
+    );
+    let severities = |text: &str, objects: &[(&str, &str)]| {
+        let all = found(text, objects, None);
+        all.into_iter().map(|(file, line, severity, _)| (file, line, severity)).collect::<Vec<_>>()
+    };
+    let expected = |severity| {
+        [
+            ("conf.d/copy.toml", 0),
+            ("conf.d/target-iqn.b.toml", 3),
+            ("conf.d/target-iqn.c.toml", 1),
+            ("conf.d/target-iqn.c.toml", 1),
+            ("main.toml", 7),
+            ("main.toml", 8),
+        ]
+        .map(|(file, line)| (file.to_owned(), line, severity))
+    };
+    assert_eq!(severities(&main, &objects), expected(Severity::Degraded));
+    let strict = severities(&format!("strict = true\n{main}"), &objects);
+    assert!(strict.len() == 6 && strict.iter().all(|one| one.2 == Severity::Error), "{strict:?}");
+    // Nothing is left, and no API can mend it.
+    let alone = "[[target]]\nname = \"iqn.a\"\nmax_connections = 0\n";
+    assert_eq!(severities(alone, &[]), [("main.toml".into(), 3, Severity::Error)]);
+    assert_eq!(
+        severities(&format!("[api]\nlisten = [\"unix:/a\"]\n{alone}"), &[]),
+        [("main.toml".into(), 5, Severity::Degraded)]
+    );
+    let unreadable = of_texts("main.toml", WHOLE, &[("conf.d/target-iqn.b.toml".into(), Err("denied".into()))], None);
+    assert_eq!(unreadable[0].to_string(), "conf.d/target-iqn.b.toml: degraded: denied");
+}
+
+#[test]
+fn a_disk_under_two_numbers_is_found() {
+    let main = |first: &str, second: &str| {
+        format!(
+            "[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 0, {first} }}]\n[[target]]\nname = \"iqn.b\"\nlun = [{{ number = 0, {second} }}]\n"
+        )
+    };
+    for (first, second, expected) in [
+        ("disk = \"/x\"", "disk = \"/x\"", Some(Severity::Degraded)),
+        ("disk = \"/x\"", "disk = \"/x\", read_only = true", Some(Severity::Degraded)),
+        ("disk = \"/x\", read_only = true", "disk = \"/x\", read_only = true", Some(Severity::Note)),
+        ("disk = \"/x\"", "disk = \"/x?keys=file:k\"", Some(Severity::Degraded)),
+        ("disk = \"iscsi://h/iqn.c/0\"", "disk = \"iscsi://h/iqn.c/0\"", Some(Severity::Note)),
+        ("disk = \"/x\"", "disk = \"/y\"", None),
+        ("disk = \"mem:1M\"", "disk = \"mem:1M\"", None),
+    ] {
+        let all = found(&main(first, second), &[], None);
+        assert_eq!(
+            all.iter().map(|one| (one.1, one.2)).collect::<Vec<_>>(),
+            expected.map(|severity| (6, severity)).into_iter().collect::<Vec<_>>(),
+            "{first} {second}: {all:?}"
+        );
+    }
 }
 
 #[test]

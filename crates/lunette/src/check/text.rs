@@ -1,15 +1,18 @@
 //! All mistakes of a text in TOML, each with its place.
 //!
-//! A deserializer stops at its first mistake. So what a mistake stands in is left out, and the rest is read again, until nothing is wrong any more.
+//! A deserializer stops at its first mistake. So what a mistake stands in is left out, and the rest is read again,
+//! until nothing is wrong any more.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
+use lunette_api::{Kind, Subject};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
 use super::Step;
+use crate::config::sources;
 
 /// Mistakes of one text that are told.
 pub(super) const MAX_MISTAKES: usize = 100;
@@ -19,6 +22,8 @@ pub(super) const MAX_MISTAKES: usize = 100;
 pub(super) struct Found {
     pub(super) span: Option<Range<usize>>,
     pub(super) text: String,
+    /// The portal or target that it stands in. A text that is no TOML has none.
+    pub(super) object: Option<Subject>,
 }
 
 /// A text as far as it can be read.
@@ -47,7 +52,8 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Reading<'_, T> {
             left_out.iter().any(|(table, key)| *table == span && error.message() == format!("missing field `{key}`"))
         });
         if !is_known {
-            mistakes.push(found(&error));
+            let object = error.span().and_then(|span| object(tree.get_ref(), &span));
+            mistakes.push(Found { object, ..found(&error) });
         }
         let Some(span) = error.span() else { break };
         let root = tree.span();
@@ -59,7 +65,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Reading<'_, T> {
 }
 
 fn found(error: &toml::de::Error) -> Found {
-    Found { span: error.span(), text: error.message().to_owned() }
+    Found { span: error.span(), text: error.message().to_owned(), object: None }
 }
 
 /// The omission: the table and the key of an entry, or an element of a list.
@@ -67,6 +73,29 @@ type LeftOut = Option<(Range<usize>, String)>;
 
 fn covers(part: &Range<usize>, span: &Range<usize>) -> bool {
     part.start <= span.start && span.end <= part.end
+}
+
+/// The portal or target that this part of the text is in.
+fn object(tree: &DeTable<'_>, span: &Range<usize>) -> Option<Subject> {
+    Kind::ALL.into_iter().find_map(|kind| {
+        let (_, value) = tree.iter().find(|(key, _)| key.get_ref() == kind.table())?;
+        let all = value.get_ref().as_array()?;
+        let index = all.iter().position(|one| holds(one, span))?;
+        let table = all.get(index)?.get_ref().as_table()?;
+        let name = table.iter().find(|(key, _)| key.get_ref() == kind.name_key()).map(|(_, name)| name.get_ref());
+        let name = name.and_then(DeValue::as_str).map(str::to_owned);
+        Some(sources::subject(kind, &name.unwrap_or_else(|| sources::nameless(index))))
+    })
+}
+
+/// Whether a part of the text is in this value. A table under a header does not cover its entries.
+fn holds(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
+    covers(&value.span(), span)
+        || match value.get_ref() {
+            DeValue::Table(table) => table.iter().any(|(key, value)| covers(&key.span(), span) || holds(value, span)),
+            DeValue::Array(list) => list.iter().any(|element| holds(element, span)),
+            _ => false,
+        }
 }
 
 /// Leaves out the smallest part that a mistake stands in; `None` when there is none.

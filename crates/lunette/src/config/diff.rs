@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lunette_api::Subject;
 use lunette_target::{DatagramPlace, PortalConfig};
 
 use super::hosts::HostEntry;
@@ -89,12 +90,27 @@ pub(crate) enum LunChange {
     Shrunk(u64),
 }
 
+/// A difference that a running server cannot apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// What would have to be another; `None` for the server as a whole.
+    pub(crate) subject: Option<Subject>,
+    /// A sentence about it.
+    pub(crate) why: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
 /// The changes that turn `old` into `new`: removals first, then additions.
 ///
 /// # Errors
 ///
-/// Everything that cannot change so, one sentence each.
-pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<String>> {
+/// Everything that cannot change so.
+pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Refused>> {
     // Without "..", so that a new key does not compile until it is handled here.
     let Config {
         // It says how to change, and changes nothing itself.
@@ -117,24 +133,24 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     let Discovery { chap: _, mutual_chap: _ } = discovery;
     let mut found = Found::default();
     if *state != new.state {
-        found.refused.push("state cannot change while the server runs".into());
+        found.refuse(None, "state cannot change while the server runs");
     }
     let carriage = (*ecl_offloads, *ecl_protect, *ecl_congestion_control, *ecl_parity);
     let new_carriage = (new.ecl_offloads, new.ecl_protect, new.ecl_congestion_control, new.ecl_parity);
     if carriage != new_carriage {
-        found.refused.push("of ecl, only the list of addresses and interfaces can change while the server runs".into());
+        found.refuse(None, "of ecl, only the list of addresses and interfaces can change while the server runs");
     }
     if *cores != new.cores {
-        found.refused.push("cores cannot change while the server runs".into());
+        found.refuse(None, "cores cannot change while the server runs");
     }
     if *api != new.api {
-        found.refused.push("api cannot change while the server runs".into());
+        found.refuse(None, "api cannot change while the server runs");
     }
     if *metrics != new.metrics {
-        found.refused.push("metrics cannot change while the server runs".into());
+        found.refuse(None, "metrics cannot change while the server runs");
     }
     if *limits != new.limits {
-        found.refused.push("limits cannot change while the server runs".into());
+        found.refuse(None, "limits cannot change while the server runs");
     }
     let (gone, come) = (without(&old.portals(), &new.portals()), without(&new.portals(), &old.portals()));
     found.changes.extend(gone.into_iter().map(Change::PortalRemoved));
@@ -182,10 +198,14 @@ fn order(change: &Change) -> u8 {
 #[derive(Default)]
 struct Found {
     changes: Vec<Change>,
-    refused: Vec<String>,
+    refused: Vec<Refused>,
 }
 
 impl Found {
+    fn refuse(&mut self, subject: Option<Subject>, why: impl Into<String>) {
+        self.refused.push(Refused { subject, why: why.into() });
+    }
+
     fn target(&mut self, old: &Target, new: &Target) {
         let Target {
             name,
@@ -204,7 +224,8 @@ impl Found {
             port_groups,
         } = old;
         if *gateways != new.gateways || gateways.is_some() && *luns != new.luns {
-            self.refused.push(format!("target {name}: gateways and their disks cannot change while the server runs"));
+            let why = format!("target {name}: gateways and their disks cannot change while the server runs");
+            self.refuse(Some(Subject::Target(name.clone())), why);
         }
         if *alias != new.alias {
             self.changes.push(Change::Alias(name.clone()));
@@ -262,7 +283,8 @@ impl Found {
 
     fn lun(&mut self, target: &str, old: &LunEntry, new: &LunEntry) {
         let LunEntry { number, disk, create, provisioning, .. } = old;
-        let mut refuse = |why: &str| self.refused.push(format!("target {target}: LUN {number}: {why}"));
+        let subject = Subject::lun(target, *number);
+        let mut refuse = |why: &str| self.refuse(Some(subject.clone()), format!("{subject}: {why}"));
         match (&disk.place, &new.disk.place) {
             (Place::Memory(before), Place::Memory(after)) if before != after => {
                 return refuse("a disk in memory cannot change its size; give the new one another number");

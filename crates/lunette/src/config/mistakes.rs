@@ -1,8 +1,10 @@
 //! Contradictions within a configuration, which no single key shows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Config, Target, check_cores, check_marker_interval, check_max_connections, check_name, check_redirect};
+use super::{
+    Config, LunEntry, Target, check_cores, check_marker_interval, check_max_connections, check_name, check_redirect,
+};
 use super::{gateways, hosts, port_groups};
 
 /// A step on the way to a part of a configuration.
@@ -21,7 +23,8 @@ pub(crate) struct Mistake {
     pub(crate) text: String,
 }
 
-/// All contradictions. When parts of the configuration could not be read (it is not whole), what refers to others is not checked.
+/// All contradictions. When parts of the configuration could not be read (it is not whole), what refers to others is
+/// not checked.
 pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
     let mut found = Mistakes(Vec::new());
     let key = |name| vec![Step::Key(name)];
@@ -57,7 +60,56 @@ pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
             found.at(&at, "port_group", port_groups::check(target, config));
         }
     }
+    for double in doubles(config).into_iter().filter(Double::is_encrypted) {
+        found.0.push(double.mistake());
+    }
     found.0
+}
+
+/// Two logical units over one disk.
+pub(crate) struct Double<'c> {
+    pub(crate) first: (&'c Target, &'c LunEntry),
+    pub(crate) second: (&'c Target, &'c LunEntry),
+    at: Vec<Step>,
+}
+
+impl Double<'_> {
+    /// Whether each would write over the other's quanta and journal.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.first.1.disk.keys.is_some() || self.second.1.disk.keys.is_some()
+    }
+
+    /// The mistake, at the second one.
+    pub(crate) fn mistake(&self) -> Mistake {
+        let ((one, first), (two, second)) = (self.first, self.second);
+        let kind = if self.is_encrypted() { "one encrypted disk" } else { "one disk" };
+        let text = format!(
+            "LUN {} of {} and LUN {} of {} are {kind}, {}; leave out one of them",
+            first.number, one.name, second.number, two.name, second.disk.place
+        );
+        Mistake { at: self.at.clone(), text }
+    }
+}
+
+/// The logical units whose disk is that of an earlier one, too.
+pub(crate) fn doubles(config: &Config) -> Vec<Double<'_>> {
+    let (mut known, mut doubles) = (BTreeMap::new(), Vec::new());
+    for (index, target) in config.targets.iter().enumerate() {
+        for (number, entry) in target.luns.iter().enumerate() {
+            let Some(identity) = entry.disk.place.identity() else { continue };
+            let at = [("target", index), ("lun", number)]
+                .into_iter()
+                .flat_map(|(key, at)| [Step::Key(key), Step::Index(at)]);
+            match known.get(&identity) {
+                Some(first) => {
+                    let at = at.chain([Step::Key("disk")]).collect();
+                    doubles.push(Double { first: *first, second: (target, entry), at });
+                }
+                None => drop(known.insert(identity, (target, entry))),
+            }
+        }
+    }
+    doubles
 }
 
 struct Mistakes(Vec<Mistake>);

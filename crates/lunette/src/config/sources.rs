@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use lunette_api::conf_d::{ConfD, DiskFolder};
-use lunette_api::{Catalog, Document, Key, Kind, Objects};
-use serde::Deserialize;
+use lunette_api::conf_d::{BrokenFile, ConfD, Contents, DiskFolder};
+use lunette_api::{Catalog, Document, Key, Kind, Objects, Subject};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::api::Place;
-use super::{Config, Listen, Portal, Target, check, read_bounded};
+use super::left_out::LeftOut;
+use super::{Config, Listen, Portal, Target, mistakes, read_bounded};
 use crate::check;
 use crate::failure::Failure;
 
@@ -29,18 +29,23 @@ pub(crate) struct Files {
 /// The content of the files, part by part.
 #[derive(Clone)]
 pub(crate) struct Sources {
-    /// The main file alone.
+    /// The main file alone, without the objects that cannot be read.
     main: Config,
     /// The targets of the main file, as they stand there.
     targets: Vec<Document>,
     objects: Objects,
+    /// The objects of the main file that cannot be read.
+    unread: Vec<LeftOut>,
+    /// The files of `conf.d` that cannot be read.
+    broken: Vec<BrokenFile>,
 }
 
-/// The part of the main file that is kept as it stands there.
-#[derive(Deserialize)]
-struct Listed {
-    #[serde(default, rename = "target")]
-    targets: Vec<Document>,
+/// A configuration that was read.
+pub(crate) struct Read {
+    pub(crate) sources: Sources,
+    pub(crate) config: Config,
+    /// The objects with mistakes, which it is without, or has as they were before.
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// The folder of the objects beside a main file.
@@ -68,19 +73,28 @@ impl Files {
         &self.conf_d
     }
 
-    /// Reads all of them. An error has all mistakes, with their lines.
-    pub(crate) fn read(&self) -> Result<(Sources, Config), Failure> {
+    /// Reads all of them. An error has all mistakes, with their lines. Of an object with a mistake is kept what was
+    /// served `before`.
+    pub(crate) fn read(&self, before: Option<(&Sources, &Config)>) -> Result<Read, Failure> {
         if lunette_files::is_given_pipe(&self.main) {
             // Its text can be read once.
-            return self.read_once();
+            return self.read_once(before);
         }
-        self.read_once().map_err(|failure| match check::of_file(&self.main, None) {
-            Ok(all) if !all.is_empty() => {
-                let lines: Vec<_> = all.iter().map(ToString::to_string).collect();
-                Failure::Configuration(lines.join("\n"))
+        match self.read_once(before) {
+            Ok(mut read) if !read.left_out.is_empty() => {
+                let located = check::of_file(&self.main, None).unwrap_or_default();
+                read.left_out.iter_mut().for_each(|left_out| left_out.place = check::place_of(left_out, &located));
+                Ok(read)
             }
-            _ => failure,
-        })
+            Err(failure) => match check::of_file(&self.main, None) {
+                Ok(all) if !all.is_empty() => {
+                    let lines: Vec<_> = all.iter().map(ToString::to_string).collect();
+                    Err(Failure::Configuration(lines.join("\n")))
+                }
+                _ => Err(failure),
+            },
+            read => read,
+        }
     }
 
     /// The mistakes of the texts, each in one line.
@@ -89,20 +103,94 @@ impl Files {
         all.iter().map(check::Located::summary).collect()
     }
 
-    fn read_once(&self) -> Result<(Sources, Config), Failure> {
+    fn read_once(&self, before: Option<(&Sources, &Config)>) -> Result<Read, Failure> {
         let text = read_bounded(&self.main)?;
         let failed = |why: String| Failure::configuration(format!("{}: {why}", self.main.display()));
-        let mut main: Config = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
-        let Listed { targets } = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        let MainFile { config: mut main, targets, unread } = MainFile::parse(&text).map_err(failed)?;
         main.strict |= self.strict;
         if !self.api.is_empty() {
             main.api.get_or_insert_default().listen.extend(self.api.iter().cloned());
         }
-        let objects = self.conf_d.read().map_err(|error| Failure::configuration(format!("{FOLDER}/{error}")))?;
-        let sources = Sources { main, targets, objects };
-        let config = sources.config().map_err(failed)?;
-        Ok((sources, config))
+        let read = self.conf_d.read().map_err(|error| Failure::configuration(format!("{FOLDER}/{error}")))?;
+        let Contents { mut objects, broken } = read;
+        if let Some((before, _)) = before {
+            for key in broken.iter().filter_map(BrokenFile::key) {
+                if let Some(document) = before.objects.get(&key) {
+                    // There were not more objects before than there may be.
+                    let _ = objects.put(key, document.clone());
+                }
+            }
+        }
+        let sources = Sources { main, targets, objects, unread, broken };
+        let (config, left_out) = sources.config(before.map(|(_, config)| config)).map_err(failed)?;
+        Ok(Read { sources, config, left_out })
     }
+}
+
+/// The main file, without its targets and portals that cannot be read.
+struct MainFile {
+    config: Config,
+    /// All its targets.
+    targets: Vec<Document>,
+    unread: Vec<LeftOut>,
+}
+
+impl MainFile {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut tables: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut take = |kind: Kind| match tables.remove(kind.table()) {
+            Some(toml::Value::Array(all)) => Ok(all),
+            Some(_) => Err(format!("write [[{}]]", kind.table())),
+            None => Ok(Vec::new()),
+        };
+        let (portals, targets) = (take(Kind::Portal)?, take(Kind::Target)?);
+        let mut config: Config = tables.try_into().map_err(|error| error.to_string())?;
+        let mut unread = Vec::new();
+        config.portals = readable(Kind::Portal, portals, &mut unread);
+        let documents = targets.iter().filter_map(|target| target.clone().try_into().ok()).collect();
+        config.targets = readable(Kind::Target, targets, &mut unread);
+        Ok(Self { config, targets: documents, unread })
+    }
+}
+
+/// The tables of a kind that can be read.
+fn readable<T: DeserializeOwned>(kind: Kind, tables: Vec<toml::Value>, unread: &mut Vec<LeftOut>) -> Vec<T> {
+    let mut read = Vec::new();
+    for (index, table) in tables.into_iter().enumerate() {
+        let name = table.get(kind.name_key()).and_then(toml::Value::as_str).map(str::to_owned);
+        match table.try_into() {
+            Ok(one) => read.push(one),
+            Err(error) => {
+                let name = name.unwrap_or_else(|| nameless(index));
+                unread.push(LeftOut::new(subject(kind, &name), error.message()));
+            }
+        }
+    }
+    read
+}
+
+/// The name for people of a table of the main file that has none.
+pub(crate) fn nameless(index: usize) -> String {
+    format!("number {} of the main file", index + 1)
+}
+
+/// An object, as it is named where it is not served.
+pub(crate) fn subject(kind: Kind, name: &str) -> Subject {
+    match kind {
+        Kind::Portal => Subject::Portal(name.into()),
+        Kind::Target => Subject::Target(name.into()),
+    }
+}
+
+/// The object that the name of a file of `conf.d` promises, or that file.
+pub(crate) fn object_of(file: &str) -> Subject {
+    let file_alone = || Subject::File(format!("{FOLDER}/{file}"));
+    Key::of_file(file).map_or_else(file_alone, |key| subject(key.kind, &key.name))
+}
+
+/// An object whose file cannot be read.
+fn left_out(BrokenFile { file, why }: &BrokenFile) -> LeftOut {
+    LeftOut::new(object_of(file), &format!("{FOLDER}/{file}: {why}"))
 }
 
 impl Sources {
@@ -121,26 +209,67 @@ impl Sources {
         &self.objects
     }
 
-    /// All parts as one configuration, checked as a whole. The main file's targets and portals come first.
-    pub(crate) fn config(&self) -> Result<Config, String> {
+    /// A file of `conf.d` that cannot be read.
+    pub(crate) fn broken(&self, file: &str) -> Option<&BrokenFile> {
+        self.broken.iter().find(|broken| broken.file == file)
+    }
+
+    /// All parts as one configuration, checked as a whole. The main file's targets and portals come first. Objects with
+    /// mistakes are left out, or stay as they were `before`.
+    ///
+    /// # Errors
+    ///
+    /// The mistakes, when one stands in no object, when nothing is left to serve, or when the configuration is strict.
+    pub(crate) fn config(&self, before: Option<&Config>) -> Result<(Config, Vec<LeftOut>), String> {
         let mut config = self.main.clone();
-        for (name, document) in self.objects.of(Kind::Portal) {
-            config.portals.push(typed::<Portal>(Kind::Portal, name, document)?);
+        let mut all = self.unread.clone();
+        all.extend(self.broken.iter().map(left_out));
+        config.portals.extend(self.typed::<Portal>(Kind::Portal, &mut all));
+        config.targets.extend(self.typed::<Target>(Kind::Target, &mut all));
+        if !all.is_empty() {
+            nothing_left(&config, &all)?;
         }
-        for (name, document) in self.objects.of(Kind::Target) {
-            config.targets.push(typed::<Target>(Kind::Target, name, document)?);
+        // Without a portal, a group of portals has no members; that is no mistake of its target.
+        let is_whole = !all.iter().any(|one| matches!(one.subject, Subject::Portal(_)));
+        all.extend(config.leave_out(mistakes::of(&config, is_whole))?);
+        if let Some(before) = before {
+            config.keep(before, &all);
+            let still = config.leave_out(mistakes::of(&config, is_whole))?;
+            all.extend(still);
         }
-        check(&config)?;
-        Ok(config)
+        nothing_left(&config, &all)?;
+        if config.strict && !all.is_empty() {
+            return Err(joined(&all));
+        }
+        if config.listen.is_none()
+            && config.portals.is_empty()
+            && all.iter().any(|one| matches!(one.subject, Subject::Portal(_)))
+        {
+            // The default is for configurations without portals, which this one is not.
+            config.listen = Some(Vec::new());
+        }
+        Ok((config, all))
+    }
+
+    fn typed<T: DeserializeOwned>(&self, kind: Kind, left_out: &mut Vec<LeftOut>) -> Vec<T> {
+        let mut read = Vec::new();
+        for (name, document) in self.objects.of(kind) {
+            match serde_json::from_value(Value::Object(document.clone())) {
+                Ok(one) => read.push(one),
+                Err(error) => {
+                    left_out.push(LeftOut::new(subject(kind, name), &error.to_string()));
+                }
+            }
+        }
+        read
     }
 
     /// The objects as the API shows them. `config` is what they make together.
     pub(crate) fn catalog(&self, files: &Files, config: &Config) -> Catalog {
         let mut main = Objects::default();
-        // Those of objects stand last.
-        let of_objects = config.portals.iter().rev().take(self.objects.of(Kind::Portal).count());
-        let of_main = config.portals().len() - of_objects.map(|portal| portal.address.addresses.len()).sum::<usize>();
-        for portal in config.portals().into_iter().take(of_main) {
+        let is_default = self.main.listen.is_none() && self.main.portals.is_empty() && !config.portals.is_empty();
+        let of_main = if is_default { Vec::new() } else { self.main.portals() };
+        for portal in of_main {
             let document = json!({ "address": portal.address.to_string(), "group": portal.group });
             add(&mut main, Kind::Portal, &portal.address.to_string(), &document);
         }
@@ -168,8 +297,14 @@ fn add(objects: &mut Objects, kind: Kind, name: &str, document: &Value) {
     }
 }
 
-fn typed<T: DeserializeOwned>(kind: Kind, name: &str, document: &Document) -> Result<T, String> {
-    serde_json::from_value(Value::Object(document.clone())).map_err(|error| format!("{} {name}: {error}", kind.table()))
+/// Refuses a configuration that serves nothing because of its mistakes, and that no API can mend.
+fn nothing_left(config: &Config, left_out: &[LeftOut]) -> Result<(), String> {
+    let is_lost = config.targets.is_empty() && config.api.is_none() && !left_out.is_empty();
+    if is_lost { Err(joined(left_out)) } else { Ok(()) }
+}
+
+fn joined(left_out: &[LeftOut]) -> String {
+    left_out.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -189,8 +324,12 @@ mod tests {
             fs::write(place.path().join(FOLDER).join(file), content).unwrap();
         }
         let files = Files::new(path, Vec::new(), false);
-        let (sources, config) = files.read().map_err(|failure| failure.to_string())?;
+        let Read { sources, config, left_out } = files.read(None).map_err(|failure| failure.to_string())?;
         let catalog = sources.catalog(&files, &config);
+        if !left_out.is_empty() {
+            let all: Vec<_> = left_out.iter().map(|one| format!("{}: {}", one.subject, one.text())).collect();
+            return Err(all.join("\n"));
+        }
         Ok((sources, config, catalog))
     }
 
@@ -208,7 +347,7 @@ mod tests {
         assert_eq!(names(&catalog.main, Kind::Portal), ["192.0.2.1:3260"]);
         assert_eq!(names(&catalog.objects, Kind::Target), ["iqn.more"]);
         assert_eq!(catalog.main.of(Kind::Target).next().unwrap().1["alias"], "first");
-        let fewer = sources.with(Objects::default()).config().unwrap();
+        let (fewer, _) = sources.with(Objects::default()).config(None).unwrap();
         assert_eq!(fewer.targets.len(), 1);
     }
 
@@ -222,18 +361,55 @@ mod tests {
                 "[[target]]\nname = \"iqn.a\"\ncolour = 1",
                 "target-iqn.a.toml: line 3, column 1: unknown field `colour`",
             ),
-            (
-                MAIN,
-                "a.toml",
-                "[[target]]\nname = \"iqn.a\"",
-                "conf.d/a.toml: a file that holds target iqn.a has the name",
-            ),
+            (MAIN, "a.toml", "[[target]]\nname = \"iqn.a\"", "a.toml: a file that holds target iqn.a has the name"),
             ("colour = 1", "a.txt", "", "line 1"),
             ("", "a.txt", "", "there is no [[target]]"),
         ] {
             let error = read(main, &[(file, content)]).err().unwrap();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_mistake_takes_no_other_object_away_and_is_named_with_its_line() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lunette.toml");
+        fs::write(&path, format!("{MAIN}[[target]]\nname = \"iqn.bad\"\ncolour = 1\n[[target]]\nname = \"iqn.two\"\nmax_connections = 0\n")).unwrap();
+        fs::create_dir(place.path().join(FOLDER)).unwrap();
+        let write = |file: &str, text: &str| fs::write(place.path().join(FOLDER).join(file), text).unwrap();
+        write("target-iqn.good.toml", "[[target]]\nname = \"iqn.good\"");
+        write("target-iqn.torn.toml", "[[target]]\nname = ");
+        write("notes.toml", "");
+        let files = Files::new(path.clone(), Vec::new(), false);
+        let Read { sources, config, left_out } = files.read(None).unwrap();
+        let names = |config: &Config| config.targets.iter().map(|target| target.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&config), ["iqn.main", "iqn.good"]);
+        let texts: Vec<_> = left_out.iter().map(|one| format!("{}: {}", one.subject, one.text())).collect();
+        for (subject, place) in [
+            ("target iqn.bad: ", "lunette.toml: line 7, column 1: unknown field `colour`"),
+            ("file conf.d/notes.toml: ", "holds 0"),
+            ("target iqn.torn: ", "target-iqn.torn.toml: line 2"),
+            ("target iqn.two: ", "lunette.toml: line 10, column 19: "),
+        ] {
+            assert!(
+                texts.iter().any(|text| text.starts_with(subject) && text.contains(place)),
+                "{subject}: {texts:#?}"
+            );
+        }
+        assert_eq!(texts.len(), 4, "{texts:#?}");
+        // What was served stays.
+        let whole = "[[target]]\nname = \"iqn.torn\"\nalias = \"served\"";
+        write("target-iqn.torn.toml", whole);
+        let before = files.read(None).unwrap();
+        write("target-iqn.torn.toml", "[[target]");
+        let kept = files.read(Some((&before.sources, &before.config))).unwrap();
+        assert_eq!(kept.config.target("iqn.torn").unwrap().alias.as_deref(), Some("served"));
+        assert!(
+            kept.sources.broken("target-iqn.torn.toml").is_some() && sources.broken("target-iqn.good.toml").is_none()
+        );
+        // Strict refuses all of it.
+        let refused = Files::new(path, Vec::new(), true).read(None).err().unwrap().to_string();
+        assert!(refused.contains("line 7") && refused.contains("target-iqn.torn.toml: line 1"), "{refused}");
     }
 
     #[test]

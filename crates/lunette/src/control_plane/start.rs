@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lunette_api::{AuditLog, Listener, Place as Open, Server, Subject, TokenFile, serve_with};
@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::config::api::{Api, Place, Tls};
 use crate::config::metrics::Metrics;
 use crate::failure::Failure;
-use crate::systemd::Sockets;
+use crate::systemd::{Sockets, credentials as credentials_of_systemd};
 
 /// The files that the table `tls` names.
 const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };
@@ -50,7 +50,8 @@ impl Door {
     }
 }
 
-/// Opens the doors, or takes `sockets` for them, before anything is served. In a strict configuration all of them are open, or it fails.
+/// Opens the doors, or takes `sockets` for them, before anything is served. In a strict configuration all of them are
+/// open, or it fails.
 pub(crate) fn open(config: &Config, sockets: &mut Sockets) -> Result<Places, Failure> {
     let of_api = config.api.iter().flat_map(|api| &api.listen).cloned().map(Door::Api);
     let of_metrics = config.metrics.iter().flat_map(|metrics| &metrics.listen).copied().map(Door::Metrics);
@@ -98,10 +99,12 @@ pub(crate) fn credentials(api: &Api) -> Result<(Arc<ServerConfig>, TokenFile), F
     let (Some(tls), Some(tokens)) = (&api.tls, &api.tokens) else {
         return Err(Failure::configuration("api: a place on TCP needs tls and tokens"));
     };
-    Ok((server_config(tls)?, TokenFile::open(tokens.clone()).map_err(|error| failed(tokens, error))?))
+    let tokens = found(tokens)?;
+    Ok((server_config(tls)?, TokenFile::open(tokens.clone()).map_err(|error| failed(&tokens, error))?))
 }
 
-/// The audit log beside the state. Without a file for the state it ends with the process, as it does when its own file cannot be opened.
+/// The audit log beside the state. Without a file for the state it ends with the process, as it does when its own file
+/// cannot be opened.
 pub(crate) fn audit(config: &Config) -> AuditLog {
     let Some(state) = config.state.as_ref().filter(|_| config.api.is_some()) else { return AuditLog::default() };
     let mut path = state.as_os_str().to_owned();
@@ -122,12 +125,16 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::configuration(format!("{}: {error}", path.display()))
 }
 
+fn found(path: &Path) -> Result<PathBuf, Failure> {
+    credentials_of_systemd::found(path).map_err(Failure::Configuration)
+}
+
 fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, Failure> {
     let of_chain = |error: &dyn std::fmt::Display| failed(&tls.certificates, error);
-    let chain = lunette_files::read(&tls.certificates, CERTIFICATES).map_err(Failure::configuration)?;
+    let chain = lunette_files::read(&found(&tls.certificates)?, CERTIFICATES).map_err(Failure::configuration)?;
     let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| of_chain(&error))?;
-    let key = lunette_files::read_secret(&tls.key, PRIVATE_KEY).map_err(Failure::configuration)?;
+    let key = lunette_files::read_secret(&found(&tls.key)?, PRIVATE_KEY).map_err(Failure::configuration)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| failed(&tls.key, error))?;
     let mut config =
         ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).map_err(|error| of_chain(&error))?;

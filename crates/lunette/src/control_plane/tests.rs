@@ -40,7 +40,8 @@ impl Running {
         let main = place.path().join("main.toml");
         fs::write(&main, text).unwrap();
         let files = Files::new(main, Vec::new(), false);
-        let (sources, config) = files.read().unwrap();
+        let read = files.read(None).unwrap();
+        let config = read.config.clone();
         let served = Served::open(&config).unwrap();
         let portals = ServerConfig::new(config.portals(), served.target_configs(&config));
         let server = lunette_target::Server::bind(ServerConfig { leaves_closed: true, ..portals }).unwrap();
@@ -48,7 +49,7 @@ impl Running {
         crate::reload::report_portals(&health, server.closed_portals(), &config);
         let (control, monitor, stopper) = (server.control(), server.monitor(), server.stopper());
         let url = Url::parse(&format!("iscsi://{}/iqn.a/0", server.portals()[0])).unwrap();
-        let reloader = Reloader::new(files, (sources, config), served, control.clone(), (Events::default(), health));
+        let reloader = Reloader::new(files, read, served, control.clone(), (Events::default(), health));
         let plane = ControlPlane::new(reloader, control, monitor, AuditLog::default());
         let thread = thread::spawn(move || server.run().unwrap());
         Self { place, url, plane, stopper, thread: Some(thread) }

@@ -86,8 +86,8 @@ struct Growing {
 }
 
 impl Plan {
-    /// Opens what `changes` add, and finds what no configuration shows: changed secrets, other files under the paths of disks,
-    /// and other lengths.
+    /// Opens what `changes` add, and finds what no configuration shows: changed secrets, other files under the paths of
+    /// disks, and other lengths.
     pub(super) fn new(
         served: &Served,
         spares: &Spares,
@@ -109,6 +109,7 @@ impl Plan {
         let is_told = |change: &Change| !matches!(change, Change::Lun { change: LunChange::Extended(_), .. });
         plan.changes.extend(changes.into_iter().filter(is_told));
         plan.read_secrets(config)?;
+        plan.part_secrets(served)?;
         Ok(plan)
     }
 
@@ -137,14 +138,15 @@ impl Plan {
                 Err(failure) => *why = failure.to_string().into(),
             }
         }
-        if plan.served.discovery_unusable.is_some() && plan.served.read_discovery(config, OnTrouble::Degrade)? {
-            plan.changes.push(Change::DiscoverySecrets);
+        if plan.served.discovery_unusable.is_some() {
+            plan.served.read_discovery(config, OnTrouble::Degrade)?;
         }
         for target in &config.targets {
             if plan.served.targets.get(&target.name).is_some_and(|open| !open.unusable.is_empty()) {
                 plan.read_secrets_of(target)?;
             }
         }
+        plan.part_secrets(served)?;
         Ok(plan)
     }
 
@@ -155,8 +157,8 @@ impl Plan {
         Self { changes, served, spares, unchanged, refusal, units, growing, extended, lossy }
     }
 
-    /// Finds the disks of unchanged LUNs that are to be opened again: another file has the path, or a flush has failed. The
-    /// administrator who lets the server look again has seen to the medium.
+    /// Finds the disks of unchanged LUNs that are to be opened again: another file has the path, or a flush has failed.
+    /// The administrator who lets the server look again has seen to the medium.
     fn find_reopened(&mut self, changes: &[Change]) -> Vec<Change> {
         let goes = |name: &str, lun: u16| {
             changes.iter().any(|change| match change {
@@ -237,9 +239,7 @@ impl Plan {
 
     /// Reads all secrets again: a file may hold another secret under the same name.
     fn read_secrets(&mut self, config: &Config) -> Result<(), Failure> {
-        if self.served.read_discovery(config, self.refusal.at_discovery())? {
-            self.changes.push(Change::DiscoverySecrets);
-        }
+        self.served.read_discovery(config, self.refusal.at_discovery())?;
         config.targets.iter().try_for_each(|target| self.read_secrets_of(target))
     }
 
@@ -248,14 +248,33 @@ impl Plan {
         let Secrets { authentication, hosts, unusable } = served::read_secrets(target)?;
         let is_new = |rule: &&(Subject, String)| !open.unusable.contains(rule);
         self.refusal.at(&target.name).check(&unusable.iter().filter(is_new).cloned().collect::<Vec<_>>())?;
-        if !authentication.same_as(&open.authentication) || !hosts::have_same_secrets(&hosts, &open.hosts) {
-            self.changes.push(Change::Secrets(target.name.clone()));
-        }
         (open.authentication, open.hosts, open.unusable) = (authentication, hosts, unusable);
         Ok(())
     }
 
-    /// A logical unit cannot be changed: that refuses the plan, or it stays as it is. `is_asked`: a change to it is asked for.
+    /// Shuts the rules that use one secret in both directions, and finds which rules ask for other secrets than those
+    /// that are `served`. What a client changes takes no other rule away.
+    fn part_secrets(&mut self, served: &Served) -> Result<(), Failure> {
+        let shut = self.served.part_secrets(Some(served));
+        if self.refusal != Refusal::None
+            && let Some((subject, why)) = shut.iter().find(|(subject, _)| !served.is_unusable(subject))
+        {
+            return Err(Failure::Configuration(format!("{subject}: {why}")));
+        }
+        if !self.served.discovery.same_as(&served.discovery) {
+            self.changes.push(Change::DiscoverySecrets);
+        }
+        for (name, open) in &self.served.targets {
+            let Some(old) = served.targets.get(name) else { continue };
+            if !open.authentication.same_as(&old.authentication) || !hosts::have_same_secrets(&old.hosts, &open.hosts) {
+                self.changes.push(Change::Secrets(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A logical unit cannot be changed: that refuses the plan, or it stays as it is. `is_asked`: a change to it is
+    /// asked for.
     fn stays(&mut self, target: &str, number: u16, is_asked: bool, why: String) -> Result<(), Failure> {
         let subject = Subject::lun(target, number);
         match self.refusal.at(target) {
@@ -289,8 +308,8 @@ impl Plan {
         self.changes.is_empty() && self.growing.is_empty() && self.units.is_empty()
     }
 
-    /// The plan as the server's update. Files are extended here, the last step that can fail. The new length is not served
-    /// before the update is applied.
+    /// The plan as the server's update. Files are extended here, the last step that can fail. The new length is not
+    /// served before the update is applied.
     pub(super) fn update(&mut self, config: &Config) -> Result<Update, Failure> {
         let port_groups = self.port_groups(config)?;
         let mut growth = Vec::new();

@@ -1,17 +1,27 @@
 //! Credentials of systemd (`LoadCredential=`), where a key of the configuration names the file of a secret.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Deserializer};
 
 /// The prefix of a value that names a credential instead of a path.
 pub(crate) const PREFIX: &str = "credential:";
 
-/// The path of a file that holds a secret: `credential:NAME`, or the path itself.
+/// The path of a file that holds a secret: `credential:NAME`, or the path itself. Without the folder of the credentials
+/// the name is kept as it is, so only what needs this secret is not served.
 pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
-    match text.strip_prefix(PREFIX) {
+    let Some(name) = text.strip_prefix(PREFIX) else { return Ok(text.into()) };
+    if !matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(_)]) || name.ends_with('/') {
+        return Err(format!("{text:?} names no credential; write {PREFIX}NAME, as LoadCredential=NAME:PATH has it"));
+    }
+    Ok(lunette_keys::source::credential(name).unwrap_or_else(|_| text.into()))
+}
+
+/// The file at such a path.
+pub(crate) fn found(path: &Path) -> Result<PathBuf, String> {
+    match path.to_str().and_then(|text| text.strip_prefix(PREFIX)) {
         Some(name) => lunette_keys::source::credential(name).map_err(|error| error.to_string()),
-        None => Ok(text.into()),
+        None => Ok(path.into()),
     }
 }
 
@@ -32,8 +42,16 @@ mod tests {
     #[test]
     fn what_names_no_credential_is_a_path() {
         assert_eq!(path("/etc/secret"), Ok("/etc/secret".into()));
-        for text in ["credential:", "credential:a/b", "credential:..", "credential:/etc/passwd"] {
+        for text in ["credential:", "credential:a/b", "credential:..", "credential:/etc/passwd", "credential:a/"] {
             assert!(path(text).is_err(), "{text}");
         }
+    }
+
+    /// The tests have no folder of credentials.
+    #[test]
+    fn a_credential_that_is_not_given_is_missing_where_it_is_needed() {
+        let kept = path("credential:db").unwrap();
+        assert!(found(&kept).unwrap_err().contains("there is no credential db"));
+        assert_eq!(found(Path::new("/etc/secret")), Ok("/etc/secret".into()));
     }
 }

@@ -17,7 +17,9 @@ const BASE: &str = r#"
 fn edit(from: &str, to: &str) -> Result<Vec<String>, Vec<String>> {
     assert!(BASE.contains(from), "{from}");
     let (old, new) = (parse(BASE).unwrap(), parse(&BASE.replacen(from, to, 1)).unwrap());
-    between(&old, &new).map(|changes| changes.iter().map(ToString::to_string).collect())
+    between(&old, &new)
+        .map(|changes| changes.iter().map(ToString::to_string).collect())
+        .map_err(|all| all.iter().map(ToString::to_string).collect())
 }
 
 #[test]

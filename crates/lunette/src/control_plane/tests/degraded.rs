@@ -112,12 +112,118 @@ fn a_reload_serves_what_it_can_and_a_client_is_told_what_it_cannot() {
 }
 
 #[test]
+fn a_broken_file_takes_nothing_away_and_is_not_written_over() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("conf.d");
+    fs::create_dir(&folder).unwrap();
+    let torn = folder.join("target-iqn.torn.toml");
+    fs::write(&torn, "[[target]").unwrap();
+    fs::write(folder.join("target-iqn.good.toml"), "[[target]]\nname = \"iqn.good\"").unwrap();
+    let running = Running::of(place, MAIN);
+    let plane = &running.plane;
+    assert_eq!(troubles(plane), [is("target", "iqn.torn")]);
+    let served = || plane.shown().targets.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(served(), ["iqn.a", "iqn.good"]);
+    // Other objects can be changed; a file that is not understood is not lost.
+    plane.change(order(add("iqn.new"))).unwrap();
+    let refused = plane.change(order(add("iqn.torn"))).unwrap_err();
+    assert!(
+        refused.status == 409 && refused.detail.contains("target-iqn.torn.toml") && refused.detail.contains("line 1"),
+        "{refused}"
+    );
+    assert_eq!(fs::read_to_string(&torn).unwrap(), "[[target]");
+    // What is served stays while its file is broken, and follows the file when that is mended.
+    fs::write(&torn, "[[target]]\nname = \"iqn.torn\"\nlun = [{ number = 0, disk = \"mem:1M\" }]").unwrap();
+    plane.reload();
+    assert_eq!((troubles(plane), plane.disks().len()), (vec![], 2));
+    fs::write(&torn, "[[target]]\nname = \"iqn.torn\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\ncolour = 1").unwrap();
+    plane.reload();
+    assert_eq!((troubles(plane), plane.disks().len()), (vec![is("target", "iqn.torn")], 2));
+    plane.change(order(add("iqn.more"))).unwrap();
+    fs::remove_file(&torn).unwrap();
+    plane.reload();
+    assert_eq!(
+        (troubles(plane), served()),
+        (vec![], ["iqn.a", "iqn.good", "iqn.more", "iqn.new"].map(str::to_owned).to_vec())
+    );
+}
+
+#[test]
+fn what_cannot_change_while_it_is_served_holds_no_other_change_up() {
+    let running = Running::start();
+    let (plane, main) = (&running.plane, running.place.path().join("main.toml"));
+    fs::write(
+        &main,
+        format!("{}, {{ number = 1, disk = \"mem:2M\" }}]", MAIN.replace("mem:1M", "mem:3M").trim_end_matches(']')),
+    )
+    .unwrap();
+    plane.reload();
+    assert_eq!(troubles(plane), [is("lun", "0")]);
+    assert_eq!(plane.disks().iter().map(|disk| disk.size_bytes >> 20).collect::<Vec<_>>(), [1, 2]);
+    plane.change(order(add("iqn.b"))).unwrap();
+    fs::write(&main, format!("strict = true\n{}", MAIN.replace("mem:1M", "mem:3M"))).unwrap();
+    plane.reload();
+    assert_eq!(plane.disks().len(), 2, "strict refuses the whole");
+}
+
+#[test]
+fn a_secret_in_both_directions_shuts_one_rule_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let secret = |name: &str| {
+        let path = place.path().join(name);
+        fs::write(&path, format!("{name} secret of some length")).unwrap();
+        path
+    };
+    let (one, two, three) = (secret("one"), secret("two"), secret("three"));
+    let target = |name: &str, chap: &std::path::Path, mutual: &std::path::Path| {
+        format!(
+            "\n[[target]]\nname = \"{name}\"\nchap = [{{ user = \"u\", secret_file = {chap:?} }}]\n\
+             mutual_chap = {{ user = \"t\", secret_file = {mutual:?} }}"
+        )
+    };
+    let main = place.path().join("main.toml");
+    let before = format!("{MAIN}{}", target("iqn.b", &one, &two));
+    let running = Running::of(place, &before);
+    let plane = &running.plane;
+    assert_eq!(troubles(plane), []);
+    let client = Initiator::start().unwrap();
+    let enters = |target: &str, file: &std::path::Path| {
+        let url = Url::parse(&running.url.to_string().replace("iqn.a", target)).unwrap();
+        let secret = lunette_session::Secret::new(fs::read(file).unwrap());
+        let mut options = Options::new("iqn.i");
+        let initiator = lunette_session::Credentials { user: "u".into(), secret };
+        options.chap = Some(lunette_initiator::ChapIdentity { initiator, target: None });
+        wait(url.connect(&client, options)).is_ok()
+    };
+    assert!(enters("iqn.b", &one));
+    // The newcomer asks for what the server proves itself with.
+    fs::write(&main, format!("{before}{}", target("iqn.c", &two, &three))).unwrap();
+    plane.reload();
+    assert_eq!(troubles(plane), [is("target", "iqn.c")]);
+    assert!(enters("iqn.b", &one) && !enters("iqn.c", &two));
+    plane.recover();
+    assert_eq!(troubles(plane), [is("target", "iqn.c")]);
+    // At a start no rule is older: the one that proves itself goes.
+    let config = Files::new(main.clone(), Vec::new(), false).read(None).unwrap().config;
+    let served = Served::open(&config).unwrap();
+    assert_eq!(served.troubles().len(), 1);
+    assert!(Served::open(&Config { strict: true, ..config }).is_err());
+    fs::write(&two, "another secret of some length").unwrap();
+    plane.reload();
+    assert_eq!(troubles(plane), [is("target", "iqn.c")], "both rules read the file, so both have the other secret");
+    fs::write(&main, format!("{before}{}", target("iqn.c", &one, &three))).unwrap();
+    plane.reload();
+    assert_eq!(troubles(plane), []);
+    assert!(enters("iqn.c", &one));
+}
+
+#[test]
 fn strict_refuses_the_whole() {
     let place = tempfile::tempdir().unwrap();
     let main = place.path().join("main.toml");
     let with = |head: &str, keys: &str| {
         fs::write(&main, format!("{head}\n[[target]]\nname = \"iqn.a\"\n{keys}")).unwrap();
-        let read = |strict| Files::new(main.clone(), Vec::new(), strict).read().unwrap().1;
+        let read = |strict| Files::new(main.clone(), Vec::new(), strict).read(None).unwrap().config;
         let open = |config| Served::open(&config).err().map(|failure| failure.to_string());
         (open(read(false)), open(read(true)))
     };

@@ -1,0 +1,68 @@
+//! Users of CHAP, and the secrets that their files hold.
+
+use std::path::PathBuf;
+
+use lunette_session::{Authentication, Credentials};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+
+use crate::secret;
+use crate::systemd::credentials;
+
+/// The access rules for discovery.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Discovery {
+    #[serde(default)]
+    pub(crate) chap: Vec<Chap>,
+    pub(crate) mutual_chap: Option<Chap>,
+}
+
+/// A user and the file with its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Chap {
+    #[serde(deserialize_with = "user")]
+    pub(crate) user: String,
+    #[schema(value_type = String, example = "/etc/lunette/db-host")]
+    #[serde(deserialize_with = "credentials::read_path")]
+    pub(crate) secret_file: PathBuf,
+}
+
+pub(super) fn local_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    user(from).map(Some)
+}
+
+/// Reads a text that a login carries.
+fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    lunette_session::check_local_name(&text).map_err(D::Error::custom)?;
+    Ok(text)
+}
+
+/// Reads the secrets of a policy. A user whose secret cannot be used is not let in. Without the target's own secret no
+/// user is. The second value says why.
+pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> (Authentication, Option<String>) {
+    if chap.is_empty() {
+        return (Authentication::None, None);
+    }
+    let mut failed = Vec::new();
+    let mut read = |chap: &Chap| {
+        let credentials = secret::credentials(&chap.user, &chap.secret_file);
+        credentials.map_err(|failure| failed.push(failure.to_string())).ok()
+    };
+    let mut initiators: Vec<Credentials> = chap.iter().filter_map(&mut read).collect();
+    let target = mutual.map(read);
+    if let Some(target) = &target {
+        let is_same = |ours: &Credentials| initiators.iter().any(|initiator| initiator.secret.same_as(&ours.secret));
+        if target.as_ref().is_some_and(is_same) {
+            failed.push("the secret of the target must differ from those of its initiators".into());
+        }
+        if !failed.is_empty() {
+            initiators.clear();
+        }
+    }
+    let why = (!failed.is_empty()).then(|| failed.join("; "));
+    (Authentication::Chap { initiators, target: target.flatten() }, why)
+}
