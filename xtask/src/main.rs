@@ -21,6 +21,7 @@ mod package;
 mod packages;
 mod process;
 mod profile;
+mod prose;
 mod protocol;
 mod sim;
 mod suite;

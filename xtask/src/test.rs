@@ -16,6 +16,7 @@ use crate::licences;
 use crate::links;
 use crate::packages;
 use crate::process::{self, cargo};
+use crate::prose;
 use crate::protocol;
 use crate::sim;
 use crate::suite;
@@ -39,10 +40,11 @@ struct Step {
 }
 
 /// The steps, quick ones first, so that a mistake shows early.
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
+    Step { name: "prose", what: "comments and documents keep the rules of CONTRIBUTING.md", run: prose::step },
     Step { name: "licences", what: "the licences of all that the command contains are allowed", run: licences::step },
     Step { name: "unit", what: "unit, property and documentation tests", run: unit },
     Step { name: "tiers", what: "digest kernels as older CPUs run them, and ARM's in an emulator", run: tiers::step },
