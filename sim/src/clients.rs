@@ -1,4 +1,5 @@
-//! The initiators as they ship, stepped under the virtual clock: sessions are opened and kept open, and put load on the target.
+//! The initiators as they ship, stepped under the virtual clock: sessions are opened and kept open, and put load on the
+//! target.
 
 mod answers;
 mod load;
@@ -274,7 +275,8 @@ impl Clients {
         self.flag.0.store(true, Ordering::Release);
     }
 
-    /// The event loop takes a turn, and what it tells is looked at. `false` when no other turn is needed at this moment.
+    /// The event loop takes a turn, and what it tells is looked at. `false` when no other turn is needed at this
+    /// moment.
     pub(crate) fn turn(
         &mut self,
         next: &mut Option<Instant>,

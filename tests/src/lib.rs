@@ -1,5 +1,5 @@
-//! Helpers that the tests in `tests/` share: a listening `lunette serve`, targets of other projects, external tools with a
-//! time limit, and logins of scripted initiators.
+//! Helpers that the tests in `tests/` share: a listening `lunette serve`, targets of other projects, external tools
+//! with a time limit, and logins of scripted initiators.
 //!
 //! The tests run a build of the command, which `cargo xtask test` makes; the variable
 //! `LUNETTE_BIN` selects another one. All traffic stays on the loopback interface.

@@ -48,8 +48,8 @@ fn binary() -> PathBuf {
     binary
 }
 
-/// The command that serves what is in `place`, with `socket` as the only one that a service manager passes. `runner` runs it: a program that ends by
-/// executing its arguments.
+/// The command that serves what is in `place`, with `socket` as the only one that a service manager passes. `runner`
+/// runs it: a program that ends by executing its arguments.
 pub fn passing_socket(mut runner: Command, place: &Configured, socket: impl Into<OwnedFd>) -> Command {
     runner.args(["sh", "-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null", "sh"]).arg(binary());
     runner.args(["serve", "--config"]).arg(place.file("config")).stdin(socket.into());

@@ -1,6 +1,7 @@
 //! The check of comments and documents: line lengths, the openings of doc comments, and words that are not used.
 //!
-//! CONTRIBUTING.md has the rules for writers. Markdown has no line length, because its tables and links cannot be wrapped.
+//! CONTRIBUTING.md has the rules for writers. Markdown has no line length, because its tables and links cannot be
+//! wrapped.
 
 use anyhow::{Result, bail};
 

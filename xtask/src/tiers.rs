@@ -17,7 +17,8 @@ const X86_64_TESTS: [&str; 8] = ["--test", "kernels", "--test", "memory", "--tes
 /// The values of `LUNETTE_CPU` on ARM, the widest tier first.
 const AARCH64: [&str; 4] = ["sha3", "pmull", "crc32", "plain"];
 
-/// The tests that ask which kernels a tier uses. Those of each kernel are the same on every tier that has it, and slow in an emulator.
+/// The tests that ask which kernels a tier uses. Those of each kernel are the same on every tier that has it, and slow
+/// in an emulator.
 const OF_CHOICES: [&str; 3] = ["chosen", "long_messages", "which_kernels"];
 
 /// A target whose programs need no C compiler to be linked, and no libraries to be run.

@@ -8,7 +8,8 @@
 //! - [`conf_d`] keeps objects in files, so that a change happens as a whole or not at all.
 //! - [`edits`] turns what a request asks for into the objects that are wanted.
 //! - [`health`] has what is not served as the configuration says.
-//! - [`server`] is the trait, and what a server tells; [`serve`] puts the routes in front of it, on a thread of their own.
+//! - [`server`] is the trait, and what a server tells; [`serve`] puts the routes in front of it, on a thread of their
+//!   own.
 //! - [`callers`] says what a client may do, and [`audit`] what clients have done.
 //! - [`client`] is the other side, for the command line.
 //! - [`problem`] has the errors that clients see, [`limits`] the bounds of what they can ask for.

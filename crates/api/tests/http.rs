@@ -1,4 +1,5 @@
-//! The API in front of a made-up server: what clients may cost, which clients are let in, and what a mistake in a handler costs.
+//! The API in front of a made-up server: what clients may cost, which clients are let in, and what a mistake in a
+//! handler costs.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -490,7 +491,8 @@ fn tokens_have_roles_and_targets() {
     }
 }
 
-/// The first attack that was seen: forms of a login that come byte by byte. The second one: requests whose answers are not read.
+/// The first attack that was seen: forms of a login that come byte by byte. The second one: requests whose answers are
+/// not read.
 #[test]
 fn connections_without_a_token_keep_no_client_with_a_token_out() {
     let port = Port::new(TOKEN);

@@ -1,9 +1,11 @@
 //! The checks before console and API: which requests are answered at all, and which browser has logged in.
 //!
-//! A browser sends requests to this server for any page that asks it to. Three things tell a request of the console from one of another site:
+//! A browser sends requests to this server for any page that asks it to. Three things tell a request of the console
+//! from one of another site:
 //!
-//! - **Host.** Where no token is asked for, a page whose name was made to lead here (DNS rebinding) would be this server's own to the browser. So such a
-//!   place answers to `localhost` and to addresses only. Where tokens are asked for, the certificate vouches for the name, and the cookie stays with it.
+//! - **Host.** Where no token is asked for, a page whose name was made to lead here (DNS rebinding) would be this
+//!   server's own to the browser. So such a place answers to `localhost` and to addresses only. Where tokens are asked
+//!   for, the certificate vouches for the name, and the cookie stays with it.
 //! - **Origin and Sec-Fetch-Site.** A change that a browser sends for another site is refused.
 //! - **HX-Request.** A change with a cookie needs this header, which no form can send and no other site may.
 
@@ -56,7 +58,8 @@ struct Front {
     inner: Router,
 }
 
-/// Puts the login and the checks of browsers before `inner`: the pages and the API, behind the check of tokens where there is one.
+/// Puts the login and the checks of browsers before `inner`: the pages and the API, behind the check of tokens where
+/// there is one.
 pub(crate) fn front(inner: Router, access: Access) -> Router {
     let state = Front { access, logins: Arc::default(), inner: inner.clone() };
     let mut routes = Router::new().route("/console/assets/{file}", get(assets::get));

@@ -125,7 +125,8 @@ struct Filter {
 type Filtered = Query<Filter>;
 
 impl Filter {
-    /// The first rows that fit, and a sentence when there are more. `texts` are those of a row in which the text is looked for.
+    /// The first rows that fit, and a sentence when there are more. `texts` are those of a row in which the text is
+    /// looked for.
     fn rows<T>(&self, rows: impl Iterator<Item = T>, texts: impl Fn(&T) -> String) -> (Vec<T>, Markup) {
         let wanted = self.q.to_lowercase();
         let mut fitting = rows.filter(|row| texts(row).to_lowercase().contains(&wanted));

@@ -12,8 +12,8 @@
 //!
 //! # Contract
 //!
-//! The driver starts a task for each command and calls [`Task::step`] until [`Step::Done`] brings the response. Each step
-//! asks for one thing, and the next call passes the answer:
+//! The driver starts a task for each command and calls [`Task::step`] until [`Step::Done`] brings the response. Each
+//! step asks for one thing, and the next call passes the answer:
 //!
 //! | step | answer |
 //! |---|---|
@@ -30,7 +30,8 @@
 //! - Dropping a task before its end aborts it. What its store was already asked to do may still happen.
 //! - A [`BackgroundTask`] belongs to the logical unit: no nexus can abort it, and it outlives its initiator.
 //!   [`TargetDevice::background`] returns the work that an earlier process did not finish.
-//! - Task management is the caller's: it aborts the tasks, then calls [`TargetDevice::reset_unit`] and its like for the rest.
+//! - Task management is the caller's: it aborts the tasks, then calls [`TargetDevice::reset_unit`] and its like for the
+//!   rest.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -80,7 +81,8 @@
 //!
 //! - `task`: a command from admission to its response
 //! - `commands`: the opcode table, the context of a command, and one handler file for each family of commands
-//! - `target_device`: the device with its nexuses, ROD tokens and port groups; `coroutine`: how handlers run step by step
+//! - `target_device`: the device with its nexuses, ROD tokens and port groups; `coroutine`: how handlers run step by
+//!   step
 //! - `counts`: the numbers of a logical unit
 //! - `scrub`: the background work of units of quanta; `preemption`: that of units which several servers offer
 //! - `gateway`: the way from such a unit to its gateway
@@ -92,8 +94,8 @@
 //!
 //! - **Access states (ALUA)** belong to the target device, one for each LUN and target port group. Transitions are
 //!   indivisible: SET TARGET PORT GROUPS ends when the new states are in force. Each nexus holds its own state on each
-//!   unit in one word, which is all that admission reads. Initiators cannot take ports offline, because no command would
-//!   bring them back.
+//!   unit in one word, which is all that admission reads. Initiators cannot take ports offline, because no command
+//!   would bring them back.
 //! - **Third-party copy** ends with its command, IMMED or not, and stops between pieces when it is aborted. It reaches
 //!   only the units that its own nexus may READ or WRITE, and checks that before each piece. ROD tokens are point in
 //!   time copies, which end when their blocks change.
@@ -102,8 +104,8 @@
 //!
 //! # Adding a command
 //!
-//! One row in `commands/opcodes/table.rs` and one handler in `commands/`. The row says what admission checks and what REPORT
-//! SUPPORTED OPERATION CODES reports.
+//! One row in `commands/opcodes/table.rs` and one handler in `commands/`. The row says what admission checks and what
+//! REPORT SUPPORTED OPERATION CODES reports.
 
 #![forbid(unsafe_code)]
 

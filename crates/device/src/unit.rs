@@ -174,8 +174,9 @@ impl LogicalUnit {
         multiple(limit, self.block_size() as usize)
     }
 
-    /// Like [`Self::whole_blocks`], and where `limit` has room for them whole units that the store frees at a time. A long erasure
-    /// in such pieces leaves no unit that each of two requests has erased a part of, and that nothing frees.
+    /// Like [`Self::whole_blocks`], and where `limit` has room for them whole units that the store frees at a time. A
+    /// long erasure in such pieces leaves no unit that each of two requests has erased a part of, and that nothing
+    /// frees.
     pub(crate) fn whole_freed_units(&self, limit: usize) -> usize {
         let block_size = self.block_size() as usize;
         let common = common_multiple(block_size, self.store().geometry().unmap_bytes.max(1) as usize);
@@ -187,8 +188,9 @@ impl LogicalUnit {
         self.config.store.geometry().len_bytes / u64::from(self.config.block_size)
     }
 
-    /// Raises CAPACITY DATA HAS CHANGED for all nexuses, after the store has grown or shrunk. A unit that has lost all of its blocks is not ready,
-    /// as one whose store is [not there](Self::set_ready), until it has one again. The store of a shared unit is empty while another gateway has it.
+    /// Raises CAPACITY DATA HAS CHANGED for all nexuses, after the store has grown or shrunk. A unit that has lost all
+    /// of its blocks is not ready, as one whose store is [not there](Self::set_ready), until it has one again. The
+    /// store of a shared unit is empty while another gateway has it.
     pub fn capacity_changed(&self) {
         let is_empty = self.blocks() == 0 && !self.config.shared;
         if self.medium.set_empty(is_empty) && !is_empty {
@@ -197,7 +199,8 @@ impl LogicalUnit {
         self.raise(AdditionalSense::CAPACITY_DATA_CHANGED, |_| true);
     }
 
-    /// Another server may have written to the store of this shared unit: point in time copies of it are worth nothing any more.
+    /// Another server may have written to the store of this shared unit: point in time copies of it are worth nothing
+    /// any more.
     pub fn changed_elsewhere(&self) {
         self.change_watches.change_all();
     }
@@ -223,9 +226,10 @@ impl LogicalUnit {
         self.medium.ready()
     }
 
-    /// Says whether the store is there. While it is not, INQUIRY, REPORT LUNS, REQUEST SENSE and the commands on target port groups are answered as
-    /// always. All others end with NOT READY, LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED. All nexuses learn of its return by the unit attention
-    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    /// Says whether the store is there. While it is not, INQUIRY, REPORT LUNS, REQUEST SENSE and the commands on target
+    /// port groups are answered as always. All others end with NOT READY, LOGICAL UNIT NOT READY, MANUAL INTERVENTION
+    /// REQUIRED. All nexuses learn of its return by the unit attention NOT READY TO READY CHANGE, MEDIUM MAY HAVE
+    /// CHANGED.
     pub fn set_ready(&self, is_ready: bool) {
         if self.medium.set_ready(is_ready) && is_ready {
             self.announce_medium();
@@ -302,8 +306,8 @@ impl LogicalUnit {
         self.failures.counts()
     }
 
-    /// Calls `told` with each failure of the store from now on, on the thread of a command, so it must not wait. False, and
-    /// without effect, when something is called already.
+    /// Calls `told` with each failure of the store from now on, on the thread of a command, so it must not wait. False,
+    /// and without effect, when something is called already.
     pub fn on_store_failure(&self, told: impl Fn(&StoreError) + Send + Sync + 'static) -> bool {
         self.failures.tell(Box::new(told))
     }
@@ -399,8 +403,9 @@ impl LogicalUnit {
         self.gateway.set(ask)
     }
 
-    /// Lets commands find what the servers of a shared unit have in common. `done` is called when they do and no task goes on that had to end: during this
-    /// call, or later on the thread of a task. It is dropped when the server ends first, and when the value has an entry that this version of Lunette does not know.
+    /// Lets commands find what the servers of a shared unit have in common. `done` is called when they do and no task
+    /// goes on that had to end: during this call, or later on the thread of a task. It is dropped when the server ends
+    /// first, and when the value has an entry that this version of Lunette does not know.
     pub fn publish(&self, value: &Value, done: Box<dyn FnOnce() + Send>) {
         let (Some(News { attentions, aborted }), Ok(changed)) =
             (self.reservations.publish(value), self.mode.publish(value))

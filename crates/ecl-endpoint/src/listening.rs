@@ -30,7 +30,8 @@ impl Listening {
 }
 
 impl<H: Upper> Endpoint<H> {
-    /// A datagram at a socket of the upper handler that belongs to no association. Gives the number of the one that it begins.
+    /// A datagram at a socket of the upper handler that belongs to no association. Gives the number of the one that it
+    /// begins.
     pub(crate) fn unknown(
         &mut self,
         cx: &mut Context<'_>,
@@ -49,7 +50,8 @@ impl<H: Upper> Endpoint<H> {
         if !is_initial {
             if let Some(accepted) = listener.claim(now, bytes) {
                 let id = cx.open_virtual();
-                // What has proven its address is that of the handshake. A packet from elsewhere moves the association, as later ones do.
+                // What has proven its address is that of the handshake. A packet from elsewhere moves the association,
+                // as later ones do.
                 let path = &path_to(path, &accepted.address);
                 let (peer, local) = (socket_address(&path.peer), socket_address(&path.local));
                 let number = self.begin(accepted.established, id, socket, *path, now);

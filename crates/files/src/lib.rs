@@ -67,7 +67,8 @@ pub fn open_with(path: &Path, content: Content, options: &OpenOptions) -> Result
         Some(name) => Err(FileProblem::new(path, content, Reason::NotRegular(name))),
         None => Ok(()),
     };
-    // Before it is opened: to open some devices is to do something. Once more afterwards, because another file may have taken its place.
+    // Before it is opened: to open some devices is to do something. Once more afterwards, because another file may have
+    // taken its place.
     check(fs::metadata(path).map_err(failed)?.file_type())?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options.clone().custom_flags(flags.bits().cast_signed()).open(path).map_err(failed)?;
@@ -96,7 +97,8 @@ pub fn read_text(path: &Path, content: Content) -> Result<String, FileProblem> {
         .map_err(|error| FileProblem::new(path, content, Reason::NotText(error.utf8_error().valid_up_to())))
 }
 
-/// The text of a file that an argument of the command names. Pipes that the process was given are read to their end too, as for `/dev/stdin` and `<(…)`.
+/// The text of a file that an argument of the command names. Pipes that the process was given are read to their end
+/// too, as for `/dev/stdin` and `<(…)`.
 ///
 /// # Errors
 ///
@@ -122,7 +124,8 @@ pub fn is_given_pipe(path: &Path) -> bool {
     is_own && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
-/// The bytes of a secret, in memory that is overwritten afterwards. The log has a warning when other users may read the file.
+/// The bytes of a secret, in memory that is overwritten afterwards. The log has a warning when other users may read the
+/// file.
 ///
 /// # Errors
 ///

@@ -8,7 +8,8 @@
 //! | `localhost:3260`, `san.example` | all addresses of the name |
 //! | `*:3260`, `:3260`, `*` | every address of this machine, of both families |
 //!
-//! Names and zones are looked up when the text is read. They are looked up again when the configuration is, and while they have no address.
+//! Names and zones are looked up when the text is read. They are looked up again when the configuration is, and while
+//! they have no address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -71,7 +72,8 @@ fn read(text: &str, default_port: u16) -> Result<(&str, u16), String> {
     if is_address || is_zoned(host) || is_name(host) { Ok((host, port)) } else { Err(wrong(text)) }
 }
 
-/// The one address that a text means, for what has one socket. Every address of this machine is `[::]`, where IPv4 comes too.
+/// The one address that a text means, for what has one socket. Every address of this machine is `[::]`, where IPv4
+/// comes too.
 pub(crate) fn one(text: &str) -> Result<SocketAddr, String> {
     if !matches!(split(text), Some((_, Some(_)))) {
         return Err(format!("{text:?} has no port; write ADDR:PORT, such as 127.0.0.1:10809 or [::1]:10809"));

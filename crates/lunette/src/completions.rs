@@ -6,8 +6,8 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::output;
 
-/// Asks the server for the objects that a word may become, where `lunette ctl` takes one. Bash breaks words at colons, which names have, and wants what is
-/// behind the last one.
+/// Asks the server for the objects that a word may become, where `lunette ctl` takes one. Bash breaks words at colons,
+/// which names have, and wants what is behind the last one.
 const BASH: &str = r#"
 _lunette_objects() {
     local line="${COMP_LINE:0:COMP_POINT}" pattern=' ctl (.* )?(ls|show|add|set|replace|rm|resize) '
@@ -35,7 +35,8 @@ complete -c lunette -n "__fish_seen_subcommand_from ctl; and __fish_seen_subcomm
 
 /// Print what completes the command in a shell
 ///
-/// For bash: lunette completions bash > /usr/share/bash-completion/completions/lunette. In bash and fish the objects of a running server complete `lunette ctl`, too.
+/// For bash: lunette completions bash > /usr/share/bash-completion/completions/lunette. In bash and fish the objects of
+/// a running server complete `lunette ctl`, too.
 #[derive(Args)]
 pub(crate) struct Completions {
     /// The shell

@@ -25,8 +25,8 @@ use crate::images;
 use crate::remote_disk;
 use crate::size::{NotASize, Size};
 
-/// The location of a disk's blocks: `mem:SIZE`, the path of a file or block device, the URL of an iSCSI disk, or that of an image in Ceph. `?keys=...`
-/// behind all but the first makes it an encrypted disk.
+/// The location of a disk's blocks: `mem:SIZE`, the path of a file or block device, the URL of an iSCSI disk, or that
+/// of an image in Ceph. `?keys=...` behind all but the first makes it an encrypted disk.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct DiskName {
@@ -287,8 +287,8 @@ static NO_BYTES: LazyLock<Arc<MemoryStore>> =
 /// Bytes of a logical block that is whole quanta of any size.
 const LONG_BLOCK: u32 = 4096;
 
-/// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart. `open` is its store, if it is
-/// open already.
+/// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart. `open` is its store, if
+/// it is open already.
 pub(crate) fn open(
     config: DiskConfig,
     target: &str,
@@ -311,7 +311,8 @@ pub(crate) fn open_shared(config: DiskConfig, target: &str, lun: u16) -> Result<
     over(DiskStore::Shared(store), config, target, lun, None)
 }
 
-/// The unit of a disk that cannot be opened. Initiators find it with its serial number, and not ready. `why`: what is logged, and told to administrators.
+/// The unit of a disk that cannot be opened. Initiators find it with its serial number, and not ready. `why`: what is
+/// logged, and told to administrators.
 pub(crate) fn stand_in(config: DiskConfig, target: &str, lun: u16, why: &str) -> Result<Disk, Failure> {
     over(DiskStore::Absent(why.into()), config, target, lun, None)
 }
@@ -364,8 +365,8 @@ fn over(
 /// The interval at which the space of a disk with a threshold is checked.
 const SPACE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Checks the space of `unit` at intervals, as long as it is served. The check has its own thread, because the file system
-/// may be slow to answer.
+/// Checks the space of `unit` at intervals, as long as it is served. The check has its own thread, because the file
+/// system may be slow to answer.
 fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
     let unit = Arc::downgrade(unit);
     let watch = move || {

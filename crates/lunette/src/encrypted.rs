@@ -79,7 +79,8 @@ impl Keys {
 }
 
 impl Keys {
-    /// Opens the volume on the unit `name` for a server: its keys are kept up to date, and [`volumes::close`] closes it.
+    /// Opens the volume on the unit `name` for a server: its keys are kept up to date, and [`volumes::close`] closes
+    /// it.
     pub(crate) fn serve(
         self,
         name: &dyn Display,

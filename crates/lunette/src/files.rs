@@ -1,7 +1,7 @@
 //! The files and block devices below the disks that are served.
 //!
-//! They belong to other programs, too: one may cut, replace or delete them at any time. A thread finds that out, and lets
-//! initiators and administrators know. `docs/disks.md` has the table of what may happen.
+//! They belong to other programs, too: one may cut, replace or delete them at any time. A thread finds that out, and
+//! lets initiators and administrators know. `docs/disks.md` has the table of what may happen.
 
 mod look;
 mod watch;

@@ -54,7 +54,8 @@ pub(crate) struct Arguments {
     /// Write the secrets of CHAP to files in DIR, which is made when it is missing; without it, none is written
     #[arg(long, value_name = "DIR")]
     secrets: Option<PathBuf>,
-    /// Write each target and portal to a file of its own in DIR, such as /etc/lunette/conf.d; files that are there stay as they are
+    /// Write each target and portal to a file of its own in DIR, such as /etc/lunette/conf.d; files that are there stay
+    /// as they are
     #[arg(long, value_name = "DIR")]
     conf_d: Option<PathBuf>,
     /// Print one JSON object: the configuration, what was left out, and the files of secrets

@@ -108,8 +108,8 @@ impl Lister {
     }
 }
 
-/// Describes a logical unit: a disk with its size, or the error. A target that does not answer is not asked for its other
-/// units.
+/// Describes a logical unit: a disk with its size, or the error. A target that does not answer is not asked for its
+/// other units.
 async fn unit(session: &Session, lun: Lun) -> Result<Unit, Error> {
     Ok(match Disk::open(session.clone(), lun).await {
         Ok(disk) => {

@@ -78,8 +78,8 @@ impl Remote {
         wait(activate(initiator, &self.url, portal, self.options()?)).map_err(remote_failure)
     }
 
-    /// Opens the disk as it is, and when the URL names keys the volume on it. A packed volume that is opened for writing is taken from the client that had it
-    /// open, so commands that only read leave `writes` false.
+    /// Opens the disk as it is, and when the URL names keys the volume on it. A packed volume that is opened for
+    /// writing is taken from the client that had it open, so commands that only read leave `writes` false.
     pub(crate) fn open_encrypted(
         &self,
         initiator: &Initiator,

@@ -184,8 +184,8 @@ pub enum StoreError {
     /// flush succeeds.
     #[error("a flush failed, and acknowledged writes may be lost: {0}; check the medium, then open the store again")]
     FlushFailed(Arc<io::Error>),
-    /// The store has the bytes, and does not vouch for them: a check that belongs to its format has failed. None of them is
-    /// in the buffer of the request.
+    /// The store has the bytes, and does not vouch for them: a check that belongs to its format has failed. None of
+    /// them is in the buffer of the request.
     #[error("the bytes at offset {offset} were refused: {reason}")]
     Refused {
         /// Offset of the first byte that was refused, in the store that answers.
@@ -193,7 +193,8 @@ pub enum StoreError {
         /// The check that failed.
         reason: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The store has shut this process out for good, for example because another server has taken its place. It can only be opened again.
+    /// The store has shut this process out for good, for example because another server has taken its place. It can
+    /// only be opened again.
     #[error("the store has shut this process out: {0}")]
     ShutOut(String),
     /// The device is gone, or the server of the file system.
@@ -204,8 +205,8 @@ pub enum StoreError {
     Io(#[from] io::Error),
 }
 
-/// The errors of a device that was pulled out, of a file that its server has lost, and of a server of files that has ended, also while it had the
-/// request.
+/// The errors of a device that was pulled out, of a file that its server has lost, and of a server of files that has
+/// ended, also while it had the request.
 const GONE: [Errno; 7] =
     [Errno::NXIO, Errno::NODEV, Errno::NOMEDIUM, Errno::STALE, Errno::NOTCONN, Errno::CONNABORTED, Errno::SHUTDOWN];
 

@@ -2,17 +2,19 @@
 //!
 //! The order of what is written is that of [`lunette_quanta::packed`]. What this driver adds to it:
 //!
-//! - **Records.** Writes are queued, and a record takes as many of them as fit. While [`MAX_RECORDS_UNDER_WAY`] are written, later writes gather for the
-//!   next one. A write that finds nothing under way is written at once.
-//! - **Reads** register with the generation of readers before they look where their quanta are, and sign off when they have read. A checkpoint waits for
-//!   the readers that may still read what it is about to overwrite: in the places of the quanta that it moves, before it moves them, and in the
-//!   records that it has freed, before they are used again. So no read of this volume meets a torn quantum.
-//! - **Another writer.** Before each checkpoint the tails are read again. When another client has opened the volume for writing since this one did, this one
-//!   is closed as below.
+//! - **Records.** Writes are queued, and a record takes as many of them as fit. While [`MAX_RECORDS_UNDER_WAY`] are
+//!   written, later writes gather for the next one. A write that finds nothing under way is written at once.
+//! - **Reads** register with the generation of readers before they look where their quanta are, and sign off when they
+//!   have read. A checkpoint waits for the readers that may still read what it is about to overwrite: in the places of
+//!   the quanta that it moves, before it moves them, and in the records that it has freed, before they are used again.
+//!   So no read of this volume meets a torn quantum.
+//! - **Another writer.** Before each checkpoint the tails are read again. When another client has opened the volume for
+//!   writing since this one did, this one is closed as below.
 //! - **Notes** of what was flushed are written after flushes ([`notes`]).
-//! - **Failures.** A record whose write has failed is given up, and its requests fail. When a checkpoint cannot move quanta, the requests that wait for
-//!   room fail, and the next one tries again. When a flush or the write of a tail has failed, it is not known what the medium holds: the volume is *closed* for
-//!   changes and flushes, and says so, until it is opened again.
+//! - **Failures.** A record whose write has failed is given up, and its requests fail. When a checkpoint cannot move
+//!   quanta, the requests that wait for room fail, and the next one tries again. When a flush or the write of a tail
+//!   has failed, it is not known what the medium holds: the volume is *closed* for changes and flushes, and says so,
+//!   until it is opened again.
 
 pub(crate) mod checkpoint;
 mod notes;
@@ -123,7 +125,8 @@ impl Packed {
         state.full || (is_half_full && !state.dropped)
     }
 
-    /// The handle of the volume is dropped. A checkpoint that is being made goes on: it may wait for readers, which end on the thread that calls this.
+    /// The handle of the volume is dropped. A checkpoint that is being made goes on: it may wait for readers, which end
+    /// on the thread that calls this.
     pub(crate) fn drop_handle(&self) {
         self.state().dropped = true;
     }

@@ -35,8 +35,8 @@ impl What {
     }
 }
 
-/// A request that is made of the unit in pieces. It is the one allocation of a request that fits one piece: the completions of the requests below refer
-/// to it by a count and a tag.
+/// A request that is made of the unit in pieces. It is the one allocation of a request that fits one piece: the
+/// completions of the requests below refer to it by a count and a tag.
 pub(crate) struct Request {
     pub(crate) me: Weak<Self>,
     pub(crate) volume: Arc<Shared>,
@@ -110,7 +110,8 @@ impl Request {
         (self.range.end - self.range.start) as usize
     }
 
-    /// Takes the buffer, for work on several requests at once. It has to be [put back](Self::put_back) before the request ends.
+    /// Takes the buffer, for work on several requests at once. It has to be [put back](Self::put_back) before the
+    /// request ends.
     pub(crate) fn take_buffer(&self) -> Option<Buffer> {
         self.body().buffer.take()
     }
@@ -163,8 +164,8 @@ impl Request {
     }
 }
 
-/// A failure of the unit, as the volume tells it. The request was checked, so what lies out of range is lost: the unit has become shorter than the
-/// volume, whose own length is that of its header.
+/// A failure of the unit, as the volume tells it. The request was checked, so what lies out of range is lost: the unit
+/// has become shorter than the volume, whose own length is that of its header.
 fn of_unit(error: StoreError) -> StoreError {
     match error {
         StoreError::OutOfRange { .. } => StoreError::Io(io::Error::other(error)),

@@ -1,5 +1,5 @@
-//! Datagrams to a server that knows no association, and to clients that begin one: Initial, Retry, Accept, tokens, Reset, and the first packet
-//! of an association, as they were made or changed on their way.
+//! Datagrams to a server that knows no association, and to clients that begin one: Initial, Retry, Accept, tokens,
+//! Reset, and the first packet of an association, as they were made or changed on their way.
 
 use std::time::Duration;
 

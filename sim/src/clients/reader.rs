@@ -1,7 +1,8 @@
 //! A host that may only read: it sends everything, and nothing of it changes what others see.
 //!
-//! Its writes are those of the load; the oracle says that none of them runs. All other commands are drawn here. What they would change shows in what other
-//! initiators are answered, and the rule of the device says which of them must not be answered GOOD.
+//! Its writes are those of the load; the oracle says that none of them runs. All other commands are drawn here. What
+//! they would change shows in what other initiators are answered, and the rule of the device says which of them must
+//! not be answered GOOD.
 
 use lunette_device::is_refused_to_readers;
 use lunette_initiator::{Outcome, Request, Session};

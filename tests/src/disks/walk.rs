@@ -308,7 +308,8 @@ impl Walk {
         self.verify();
     }
 
-    /// A file system that cannot be written to at the start. It stays so as long as a program has a file open for writing.
+    /// A file system that cannot be written to at the start. It stays so as long as a program has a file open for
+    /// writing.
     fn remount(&mut self) {
         self.ground.kill();
         self.ground.remount("ro");

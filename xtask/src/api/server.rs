@@ -36,7 +36,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a server with these targets, whose files are in `folder`. Random requests name random files, so all others are read-only to it.
+    /// Starts a server with these targets, whose files are in `folder`. Random requests name random files, so all
+    /// others are read-only to it.
     pub(super) fn start(folder: &Path, targets: &str) -> Result<Self> {
         let path = |name: &str| folder.join(name);
         make_certificate(folder)?;

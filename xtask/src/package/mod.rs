@@ -21,7 +21,8 @@ const COMPLETIONS: [(&str, &str); 3] = [("bash", "lunette"), ("zsh", "_lunette")
 /// A Debian package with all that belongs to an installation, made by cargo-deb.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Install, start, upgrade, remove and purge it in a clean Debian system, and try docs/operations.md there. Requires root.
+    /// Install, start, upgrade, remove and purge it in a clean Debian system, and try docs/operations.md there.
+    /// Requires root.
     #[arg(long)]
     trial: bool,
 }
@@ -119,7 +120,8 @@ fn compress(man: &Path) -> Result<()> {
     process::run(Command::new("gzip").args(["--best", "--no-name"]).args(pages))
 }
 
-/// Has cargo-cyclonedx list what the command contains. It writes a list for each member of the workspace, beside its manifest.
+/// Has cargo-cyclonedx list what the command contains. It writes a list for each member of the workspace, beside its
+/// manifest.
 fn bill_of_materials(workspace: &Workspace, file: &Path) -> Result<()> {
     const NAME: &str = "lunette-sbom";
     let arguments = ["cyclonedx", "--format", "json", "--no-build-deps", "--override-filename", NAME, "--quiet"];

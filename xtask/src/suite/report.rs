@@ -24,8 +24,8 @@ impl Report {
     /// Adds the output of one run (`-v -V`). Fails when the run did not finish.
     ///
     /// A test begins with a line `  Test: NAME ...`, perhaps with its first message behind, and ends with a line that
-    /// begins with `passed` or `FAILED`. After the latter come numbered lines with the failed assertions. Output between
-    /// tests does not count, nor do the notes `[FAILED]` about single commands, which may be meant to fail.
+    /// begins with `passed` or `FAILED`. After the latter come numbered lines with the failed assertions. Output
+    /// between tests does not count, nor do the notes `[FAILED]` about single commands, which may be meant to fail.
     pub(super) fn add(&mut self, output: &str) -> Result<()> {
         let mut suite = "";
         let mut test = None;

@@ -40,7 +40,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Finds both URLs. The server prints the one at the first portal when it listens; discovery reports the other portal.
+    /// Finds both URLs. The server prints the one at the first portal when it listens; discovery reports the other
+    /// portal.
     fn find_urls(&mut self) -> Result<[String; 2]> {
         let stdout = self.child.stdout.as_mut().context("the pipe was asked for")?;
         let mut first = String::new();

@@ -80,7 +80,8 @@ pub(super) fn place(unit: &Value) -> String {
     }
 }
 
-/// The form that makes a file longer; nothing for a disk that is no file. Its document holds a path, and so no password.
+/// The form that makes a file longer; nothing for a disk that is no file. Its document holds a path, and so no
+/// password.
 pub(super) fn grow(target: &str, unit: &Value) -> Markup {
     let place = place(unit);
     let Some(number) = unit.get("number").and_then(Value::as_u64) else { return html! {} };

@@ -26,8 +26,8 @@ pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(cdb.service_action_field().into())
 }
 
-/// Whether a nexus that may only read is refused a command, because it changes the medium or what other nexuses see. The drivers of the device need not ask;
-/// models of them compare it with what they observe.
+/// Whether a nexus that may only read is refused a command, because it changes the medium or what other nexuses see.
+/// The drivers of the device need not ask; models of them compare it with what they observe.
 pub fn is_refused_to_readers(cdb: &Cdb) -> bool {
     find(cdb).is_ok_and(|row| row.medium == MediumUse::Writes || row.effect.is_of(cdb))
 }

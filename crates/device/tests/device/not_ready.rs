@@ -53,7 +53,8 @@ fn assert_not_ready(fixture: &Fixture) {
     }
     assert_eq!(code(SenseData::decode(&fixture.read(&[0x03, 0, 0, 0, 18])).unwrap()), NOT_READY);
     let inquiry = fixture.read(&[0x12, 0, 0, 0, 36]);
-    // SPC-5 6.6.2: the qualifier 000b does not imply that the unit is ready, and it is what a server says that cannot tell.
+    // SPC-5 6.6.2: the qualifier 000b does not imply that the unit is ready, and it is what a server says that cannot
+    // tell.
     assert_eq!(inquiry[0], 0, "a connected disk");
     assert_eq!(fixture.read(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0])[..4], [0, 0, 0, 8], "one LUN");
     fixture.read(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0]);

@@ -7,13 +7,13 @@ use super::mac::mac;
 use crate::header::{BHS_AT, CHECK_AT, CHECK_LEN, HEADER_LEN, Header, PacketType};
 use crate::path::Address;
 
-/// What only the server and the client of an association know, and what the server knows even when it has lost everything else of the
-/// association: a MAC of the association's number and the address of the client in the handshake. So no other host can ask the server for it.
+/// The secret by which a server that has lost an association resets it: a MAC of the association's number and of the
+/// client's address in the handshake. So no other host can ask the server for it.
 #[derive(Debug, Clone, Copy)]
 pub struct ResetToken([u8; Self::LEN]);
 
-/// The secret of a server's [reset tokens](ResetToken). A server that keeps it over a restart can tell its clients at once that their associations
-/// are gone; with another one they wait for their timeout.
+/// The secret of a server's [reset tokens](ResetToken). A server that keeps it over a restart can tell its clients at
+/// once that their associations are gone; with another one they wait for their timeout.
 #[derive(Clone)]
 pub struct ResetSecret(Zeroizing<[u8; 32]>);
 
@@ -63,8 +63,8 @@ impl ResetSecret {
         ResetToken(mac(&self.0, &[&association.to_be_bytes(), &client.to_bytes()]))
     }
 
-    /// The Reset that answers a packet from `source` of an association that the server does not know. `None` when the packet is none that a client
-    /// sends in an association.
+    /// The Reset that answers a packet from `source` of an association that the server does not know. `None` when the
+    /// packet is none that a client sends in an association.
     pub fn answer(&self, source: &Address, packet: &[u8]) -> Option<[u8; HEADER_LEN]> {
         let header = Header::parse(packet).ok()?;
         header.packet_type.is_protected().then(|| self.token(header.association, source).packet(header.association))

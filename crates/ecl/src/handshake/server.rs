@@ -43,9 +43,9 @@ pub struct Accepted {
 
 /// The part of a server that handles datagrams of unknown addresses and associations.
 ///
-/// Its driver shows it each Initial ([`answer`](Self::answer)), and each packet of an association that is not in the driver's table
-/// ([`claim`](Self::claim)). The table grows only by what `claim` returns: until then a handshake costs the server an entry in a table of
-/// [`MAX_UNFINISHED_HANDSHAKES`](crate::limits::MAX_UNFINISHED_HANDSHAKES).
+/// Its driver shows it each Initial ([`answer`](Self::answer)), and each packet of an association that is not in the
+/// driver's table ([`claim`](Self::claim)). The table grows only by what `claim` returns: until then a handshake costs
+/// the server an entry in a table of [`MAX_UNFINISHED_HANDSHAKES`](crate::limits::MAX_UNFINISHED_HANDSHAKES).
 pub struct Listener {
     tokens: TokenSecrets,
     resets: ResetSecret,
@@ -82,8 +82,9 @@ impl Listener {
         self.accept(now, source, &initial, terms.seal, is_taken, entropy).map_or(Answer::Drop, Answer::Accept)
     }
 
-    /// The association that this packet completes the handshake of, if it does: its number is that of an unfinished handshake, and its header check is
-    /// by the client. The packet itself is the association's first, and is for its [`Protection`](crate::protection::Protection) to open.
+    /// The association that this packet completes the handshake of, if it does: its number is that of an unfinished
+    /// handshake, and its header check is by the client. The packet itself is the association's first, and is for its
+    /// [`Protection`](crate::protection::Protection) to open.
     pub fn claim(&mut self, now: Time, packet: &[u8]) -> Option<Accepted> {
         let header = Header::parse(packet).ok()?;
         self.unfinished.expire(now);
@@ -106,8 +107,9 @@ impl Listener {
         })
     }
 
-    /// The Reset for a packet from `source` of an association that neither the driver's table nor [`claim`](Self::claim) knows. A packet of an
-    /// unfinished handshake gets none: whoever forged it could end the association with the token later.
+    /// The Reset for a packet from `source` of an association that neither the driver's table nor
+    /// [`claim`](Self::claim) knows. A packet of an unfinished handshake gets none: whoever forged it could end the
+    /// association with the token later.
     pub fn reset(&self, source: &Address, packet: &[u8]) -> Option<[u8; HEADER_LEN]> {
         let header = Header::parse(packet).ok()?;
         if self.unfinished.get(header.association).is_some() {
@@ -141,7 +143,8 @@ impl Listener {
         Some(accept)
     }
 
-    /// A number that no association has. `None` after [`ATTEMPTS`] that were taken: with a million associations that happens once in 10⁵⁸ times.
+    /// A number that no association has. `None` after [`ATTEMPTS`] that were taken: with a million associations that
+    /// happens once in 10⁵⁸ times.
     fn free_number(&self, is_taken: impl Fn(u32) -> bool, entropy: &mut Entropy<'_>) -> Option<u32> {
         (0..ATTEMPTS).find_map(|_| {
             let mut bytes = [0; 4];

@@ -325,7 +325,8 @@ fn header_of(packet_type: PacketType, number: u64) -> Header {
     header
 }
 
-/// The time that the handshake took is that of the path, unless a packet of it was sent again: then it is not known which one was answered.
+/// The time that the handshake took is that of the path, unless a packet of it was sent again: then it is not known
+/// which one was answered.
 #[test]
 fn the_round_trip_is_that_of_packets_that_were_sent_once() {
     for is_repeated in [false, true] {
@@ -371,7 +372,8 @@ fn only_packets_of_associations_are_answered_with_a_reset() {
     }
 }
 
-/// A host that begins one handshake after another has a bounded number of them; what they cost the table is tested there.
+/// A host that begins one handshake after another has a bounded number of them; what they cost the table is tested
+/// there.
 #[test]
 fn unfinished_handshakes_are_bounded_and_the_oldest_goes_first() {
     let mut server = Server::new();
@@ -389,8 +391,8 @@ fn unfinished_handshakes_are_bounded_and_the_oldest_goes_first() {
     assert_eq!(server.listener.unfinished(), MAX_UNFINISHED_HANDSHAKES_OF_HOST);
 }
 
-/// The table is full of handshakes of hosts that prove their addresses and go no further; how many there were before does not matter to it
-/// (`unfinished/tests.rs` has a hundred thousand).
+/// The table is full of handshakes of hosts that prove their addresses and go no further; how many there were before
+/// does not matter to it (`unfinished/tests.rs` has a hundred thousand).
 #[test]
 fn a_client_gets_in_beside_handshakes_that_never_finish() {
     let mut server = Server::new();

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
-/// The key and the value of each argument. A key may lead into tables (`redirect.permanent`) and into lists of things with a number or a name
-/// (`lun.0.read_only`).
+/// The key and the value of each argument. A key may lead into tables (`redirect.permanent`) and into lists of things
+/// with a number or a name (`lun.0.read_only`).
 pub(super) fn parse(arguments: &[String]) -> Result<Vec<(&str, Value)>, Failure> {
     arguments.iter().map(|text| parse_one(text)).collect()
 }
@@ -41,8 +41,8 @@ pub(super) fn document(keys: &[(&str, Value)]) -> Result<Value, Failure> {
     Ok(document)
 }
 
-/// Puts a value at a key of a document. A table goes into the table that is there. So do the logical units and the hosts of a target, each into the one
-/// with its name. Any other value takes the place of what is there.
+/// Puts a value at a key of a document. A table goes into the table that is there. So do the logical units and the
+/// hosts of a target, each into the one with its name. Any other value takes the place of what is there.
 pub(super) fn set(document: &mut Value, key: &str, value: Value, is_target: bool) -> Result<(), String> {
     let place = find(document, key, true)?;
     match value {

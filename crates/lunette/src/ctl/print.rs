@@ -58,7 +58,8 @@ const SESSIONS: &[Column] = &[
     ("DATA", |session| text(&session["data_digest"])),
 ];
 
-/// A list of things of this kind, `kind` being the last part of its path; `luns` are disks, unless they are those of a target.
+/// A list of things of this kind, `kind` being the last part of its path; `luns` are disks, unless they are those of a
+/// target.
 pub(super) fn list(kind: &str, value: &Value) -> String {
     let entries = value.as_array().map_or(&[][..], Vec::as_slice);
     let is_of_target = entries.first().is_some_and(|entry| entry.get("disk").is_some());

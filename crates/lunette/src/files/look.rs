@@ -52,9 +52,9 @@ pub(super) fn report(health: &Health, file: &Served, store: &FileStore) {
 
 /// Serves the length that the file has now, if that may be. Whether it is another one than before.
 ///
-/// A shorter length is served at once: a write beyond it would make the file longer again. A longer one waits for the administrator, because the file may
-/// be half written. It does not where nothing can be served else, or nothing of it is believed unseen: a file without a block that is as
-/// long as it was again, and a ciphertext.
+/// A shorter length is served at once: a write beyond it would make the file longer again. A longer one waits for the
+/// administrator, because the file may be half written. It does not where nothing can be served else, or nothing of it
+/// is believed unseen: a file without a block that is as long as it was again, and a ciphertext.
 pub(super) fn serve_len(file: &Served, store: &FileStore) -> bool {
     let (subject, path, before) = (&file.subject, file.path.display(), store.geometry().len_bytes);
     match find_len(file, store, before) {

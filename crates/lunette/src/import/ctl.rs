@@ -75,8 +75,8 @@ const WITH_MORE: [(&str, usize); 3] = [("chap", 2), ("chap-mutual", 4), ("option
 /// Settings behind which a second word may stand.
 const WITH_A_SECOND: [&str; 2] = ["lun", "portal-group"];
 
-/// ctld needs no line ends between settings. A statement of the tree is what stands on a line, so it may be several settings. What stands between
-/// braces belongs to the last.
+/// ctld needs no line ends between settings. A statement of the tree is what stands on a line, so it may be several
+/// settings. What stands between braces belongs to the last.
 fn separate(statement: Statement) -> Vec<Statement> {
     let Statement { file, line, words, body } = statement;
     let body: Vec<Statement> = body.into_iter().flat_map(separate).collect();
@@ -177,7 +177,8 @@ fn import_target(statement: &Statement, context: &Context<'_>, imported: &mut Im
     imported.draft.target.push(target);
 }
 
-/// Which initiators may log in. A target of ctld without rules lets in none, nor do rules that ask for no kind of proof.
+/// Which initiators may log in. A target of ctld without rules lets in none, nor do rules that ask for no kind of
+/// proof.
 fn admit(target: &mut Target, name: &str, rules: &Statement, is_open: bool, imported: &mut Imported) {
     let values = |key: &str| rules.all(key).filter_map(Statement::value).collect::<Vec<_>>();
     let list = |list: Vec<String>| (!list.is_empty()).then_some(list);

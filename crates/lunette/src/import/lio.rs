@@ -271,7 +271,8 @@ fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imp
     Some(Lun { number, disk: path, block_size, read_only: disk.readonly, serial: disk.wwn.clone(), ..Lun::default() })
 }
 
-/// An image in Ceph, as TCMU names it: `rbd/POOL/IMAGE`, and behind semicolons options, `conf=FILE` and `id=USER` among them.
+/// An image in Ceph, as TCMU names it: `rbd/POOL/IMAGE`, and behind semicolons options, `conf=FILE` and `id=USER` among
+/// them.
 fn image(config: &str) -> Option<String> {
     let mut parts = config.split(';');
     let url: RbdUrl = format!("rbd:{}", parts.next()?.strip_prefix("rbd/")?).parse().ok()?;

@@ -81,8 +81,8 @@ impl Imported {
         normal
     }
 
-    /// The text of the configuration, which is one that `lunette serve` reads. What ours does not take is left out and reported. Without any target
-    /// it is empty.
+    /// The text of the configuration, which is one that `lunette serve` reads. What ours does not take is left out and
+    /// reported. Without any target it is empty.
     pub(super) fn finish(&mut self) -> Result<String, String> {
         self.keep_portals();
         let mut targets: Vec<Target> = Vec::new();

@@ -163,7 +163,8 @@ fn named(name: &str, initiators: Option<Vec<String>>, luns: Vec<MappedLun>) -> H
     Host { name: plain_name(name), initiators, lun: Some(luns), ..Host::default() }
 }
 
-/// The LUNs of a target or of one of its groups. A device is one logical unit of the target, whoever sees it under which number.
+/// The LUNs of a target or of one of its groups. A device is one logical unit of the target, whoever sees it under
+/// which number.
 fn luns(
     target: &str,
     owner: &Statement,
@@ -185,8 +186,8 @@ fn luns(
     mapped
 }
 
-/// The number of a device in its target, and whether it is read only where another device of the same file is not. It gets the number that it is
-/// seen as first, if that is free.
+/// The number of a device in its target, and whether it is read only where another device of the same file is not. It
+/// gets the number that it is seen as first, if that is free.
 fn unit(
     target: &str,
     device: &str,

@@ -1,7 +1,7 @@
 //! Stores that are no longer served but still open.
 //!
-//! A store locks its file. Until the last command of a removed disk has ended, no other store can open that file; a disk
-//! that is added takes over the open store.
+//! A store locks its file. Until the last command of a removed disk has ended, no other store can open that file; a
+//! disk that is added takes over the open store.
 
 use std::sync::{Arc, Weak};
 
@@ -80,7 +80,8 @@ impl Spares {
 }
 
 impl Spares {
-    /// Refuses a disk whose place is still open, when either is encrypted: two open volumes write over each other's quanta and journal.
+    /// Refuses a disk whose place is still open, when either is encrypted: two open volumes write over each other's
+    /// quanta and journal.
     pub(crate) fn check_encrypted(&self, wanted: &DiskName) -> Result<(), Failure> {
         let Some(identity) = wanted.place.identity() else { return Ok(()) };
         let collides = |spare: &Spare| {

@@ -1,4 +1,5 @@
-//! A file system of one file, whose requests fail as a test says. The kernel asks for them by FUSE (protocol 7.31, `linux/fuse.h`).
+//! A file system of one file, whose requests fail as a test says. The kernel asks for them by FUSE (protocol 7.31,
+//! `linux/fuse.h`).
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Every field of a header, in each state of an association: what is taken, what is dropped, and what ends it. `docs/ecl-rules.md` is this as
-//! a table.
+//! Every field of a header, in each state of an association: what is taken, what is dropped, and what ends it.
+//! `docs/ecl-rules.md` is this as a table.
 
 use super::*;
 use crate::handshake::ResetSecret;
