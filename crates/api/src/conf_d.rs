@@ -97,7 +97,7 @@ pub enum ReadError {
     },
 }
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Contents {
     /// The objects that can be read.

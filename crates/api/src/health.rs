@@ -51,7 +51,7 @@ pub enum Cause {
     Secret,
     /// A change of the configuration could not be made to it; what was served before goes on.
     NotChanged,
-    /// Its configuration has a mistake; it is left out, or what was served before goes on.
+    /// The object's configuration has a mistake: it is left out, or the earlier object stays in service.
     Mistake,
     /// The file of a disk is shorter than the disk was.
     FileShorter,

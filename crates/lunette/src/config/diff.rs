@@ -93,7 +93,7 @@ pub(crate) enum LunChange {
 /// A difference that a running server cannot apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// What would have to be another; `None` for the server as a whole.
+    /// The object that would have to be another; `None` for the server as a whole.
     pub(crate) subject: Option<Subject>,
     /// A sentence about it.
     pub(crate) why: String,
