@@ -340,9 +340,11 @@ fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> Ta
 
 /// One host that may only read, and one of all others.
 fn hosts(scenario: &Scenario) -> Vec<HostConfig> {
-    let reader = scenario
-        .reader()
-        .map(|client| HostConfig { host: Host::of_initiators(Some(vec![name(client)])), luns: LunMap::all(true) });
+    let reader = scenario.reader().map(|client| HostConfig {
+        // A name of its own: LUN maps are found by it.
+        host: Host { name: "reader".into(), ..Host::of_initiators(Some(vec![name(client)])) },
+        luns: LunMap::all(true),
+    });
     reader.into_iter().chain([HostConfig::everyone()]).collect()
 }
 
