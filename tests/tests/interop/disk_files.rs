@@ -98,6 +98,7 @@ fn a_file_that_is_cut_is_a_shorter_disk() {
     assert_eq!(initiator.test_unit_ready(0).sense(), CAPACITY_CHANGED);
     assert_eq!(read(&mut initiator, 6 * MIB).good(), [0; 512]);
     server.await_log("LUN 0 is served as configured again", 1);
+    drop(initiator);
     server.stop();
 }
 
@@ -113,6 +114,7 @@ fn a_length_of_no_whole_blocks_is_served_alike_when_running_and_at_the_start() {
     assert_eq!(initiator.test_unit_ready(0).sense(), CAPACITY_CHANGED);
     let running = capacity(&mut initiator);
     assert_eq!(running, 9_000_001 / BLOCK * BLOCK);
+    drop(initiator);
     server.stop();
 
     let server = place.start(&text, 1);
@@ -153,6 +155,7 @@ fn a_replaced_file_is_another_disk_after_a_reload() {
     let log = reload(&server);
     assert!(log.contains("nothing has changed"), "{log}");
     assert_eq!(read(&mut initiator, 0).good(), [2; 512]);
+    drop(initiator);
     server.stop();
     assert!(!disk.exists());
 }
@@ -186,6 +189,7 @@ fn a_file_that_is_cut_below_a_block_is_not_ready_until_it_has_blocks_again() {
         assert_eq!(capacity(&mut initiator), len(&disk));
         write(&mut initiator, 0, 1).good();
     }
+    drop(initiator);
     server.stop();
 }
 
@@ -229,6 +233,7 @@ fn what_cannot_be_opened_at_the_start_is_not_ready_until_it_can() {
         assert_eq!(attentions(&mut initiator, number).1, None, "{name}");
         assert_eq!(initiator.read(number, 0, 1).good(), [2; 512], "{name}");
     }
+    drop(initiator);
     server.stop();
 }
 
@@ -287,6 +292,7 @@ fn the_file_of_an_encrypted_disk_is_watched() {
     assert!(read_long(&mut initiator, 0).good() == [3; 4096]);
     fs::remove_file(&disk).unwrap();
     server.await_log("LUN 0: the file was deleted", 1);
+    drop(initiator);
     server.stop();
 }
 
@@ -341,5 +347,6 @@ fn a_change_that_fails_leaves_files_as_they_were() {
     assert_eq!((len(Path::new(&path("full"))), small.used()), (2 * MIB, used), "{refused}");
     assert!(!Path::new(&path("new")).exists() && !Path::new(&path("other")).exists(), "{refused}");
     write(&mut initiator, 0, 1).good();
+    drop(initiator);
     server.stop();
 }
