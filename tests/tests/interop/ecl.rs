@@ -237,11 +237,9 @@ fn two_ends_that_want_different_things_encrypted_agree_on_the_stronger() {
 }
 
 /// The answer of a server to a packet of an association that it does not know.
-fn reset_of(server: &Server) -> Vec<u8> {
+fn reset_of(server: &Server, socket: &UdpSocket) -> Vec<u8> {
     let rest = server.url(1).strip_prefix("ecl://").unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(rest.split('/').next().unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // Version 1, type Stream, association 7, nothing acknowledged.
     let mut packet = [0; 128];
     (packet[0], packet[7]) = (0x14, 7);
@@ -260,14 +258,17 @@ fn a_server_with_a_state_file_can_tell_the_clients_of_the_one_before_that_it_is_
     let state = folder.path().join("state");
     let with_state = || serve(&["--state", state.to_str().unwrap(), "mem:1M"]);
     let without = || serve(&["mem:1M"]);
+    // The answer is for its address alone.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let [first, second, third] = [with_state(), without(), without()].map(|server| {
-        let reset = reset_of(&server);
+        let reset = reset_of(&server, &socket);
         let log = server.log();
         server.kill();
         (reset, log)
     });
     let again = with_state();
-    assert_eq!(reset_of(&again), first.0);
+    assert_eq!(reset_of(&again, &socket), first.0);
     again.stop();
     assert!(!first.1.contains("there is no state file") && second.1.contains("there is no state file"));
     assert!(second.0 != first.0 && second.0 != third.0 && third.0 != first.0);

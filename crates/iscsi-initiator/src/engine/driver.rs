@@ -148,6 +148,11 @@ impl SessionDriver {
         self.gone
     }
 
+    /// Whether its logout is under way.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
     /// The active session and the CID of one of its connections.
     fn active(&mut self, id: ConnectionId) -> Option<(&mut ActiveSession, Cid)> {
         let Phase::Active(active) = &mut self.phase else { return None };

@@ -311,6 +311,8 @@ pub(crate) struct Engine {
     /// Trims the pool of all sessions.
     trimmer: Trimmer,
     host: Host,
+    /// No handle is left. The event loop ends once no session waits for the answer to its logout.
+    is_stopping: bool,
 }
 
 impl Engine {
@@ -337,6 +339,7 @@ impl Engine {
             traffic,
             trimmer,
             host,
+            is_stopping: false,
         }
     }
 
@@ -388,6 +391,7 @@ impl Engine {
         driver.settle(&mut env);
         if driver.is_gone() {
             self.sessions.remove(key.0);
+            self.stop_if_done(cx);
         } else if let Some(at) = driver.next_timeout() {
             self.timetable.watch(key, at, &mut driver.watched_for);
         }
@@ -509,7 +513,17 @@ impl Engine {
             Message::Dialed { session, attempt, result } => {
                 self.with(cx, session, |driver, env| driver.dialed(attempt, result, env));
             }
-            Message::Stop => cx.stop(),
+            Message::Stop => {
+                self.is_stopping = true;
+                self.stop_if_done(cx);
+            }
+        }
+    }
+
+    /// Ends the event loop when it is to, and no logout is under way. Each has its time limit, so this comes.
+    fn stop_if_done(&self, cx: &mut Context<'_>) {
+        if self.is_stopping && !self.sessions.iter().any(|(_, driver)| driver.is_closing()) {
+            cx.stop();
         }
     }
 }

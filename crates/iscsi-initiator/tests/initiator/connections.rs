@@ -17,11 +17,16 @@ fn several(connections: u32) -> Options {
 
 /// Each worker writes and reads blocks of its own, in pieces of different lengths.
 pub(crate) fn load(disk: &Disk, workers: u64, rounds: u64, done: &Arc<AtomicU64>) {
+    load_while(disk, workers, |round| round < rounds, done);
+}
+
+/// A load of rounds for as long as `goes_on` says so of the next one.
+pub(crate) fn load_while(disk: &Disk, workers: u64, goes_on: impl Fn(u64) -> bool + Sync, done: &Arc<AtomicU64>) {
     std::thread::scope(|scope| {
         for worker in 0..workers {
-            let (disk, done) = (disk.clone(), Arc::clone(done));
+            let (disk, done, goes_on) = (disk.clone(), Arc::clone(done), &goes_on);
             scope.spawn(move || {
-                for round in 0..rounds {
+                for round in (0..).take_while(|round| goes_on(*round)) {
                     let (len, seed) = (1 + (round * 37 + worker) % 600, (round * 16 + worker) as u8);
                     let data = blocks(len as usize, seed);
                     wait(disk.write(worker * 1000, &data, false)).unwrap();
@@ -134,6 +139,22 @@ fn a_connection_that_ends_before_the_answer_to_the_logout_is_not_lost() {
         relay.go_on();
         closing.join().unwrap().unwrap();
         assert_eq!(losses.load(Ordering::SeqCst), 0, "recovery level {level}");
+    }
+}
+
+#[test]
+fn the_last_handle_waits_for_the_answer_to_the_logout() {
+    for connections in [1, 4] {
+        let target = Target::new();
+        let relay = Relay::to(target.address);
+        let disk = disk(relay.address, several(connections));
+        relay.stall();
+        let before = relay.bytes_of_clients();
+        let dropped = std::thread::spawn(move || drop(disk));
+        until("the logout", || relay.bytes_of_clients() > before);
+        assert!(!dropped.is_finished(), "the answer has not come");
+        relay.go_on();
+        dropped.join().unwrap();
     }
 }
 
