@@ -113,12 +113,19 @@ pub struct BrokenFile {
     pub file: String,
     /// The mistake, and where it is.
     pub why: String,
+    /// The object that it holds, when only its name is wrong.
+    pub holds: Option<Key>,
 }
 
 impl BrokenFile {
     /// The object that the name of the file promises.
     pub fn key(&self) -> Option<Key> {
         Key::of_file(&self.file)
+    }
+
+    /// The objects that may be meant.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        self.key().into_iter().chain(self.holds.clone())
     }
 }
 
@@ -166,9 +173,13 @@ impl<F: Folder> ConfD<F> {
         self.recover()?;
         let mut contents = Contents::default();
         for (file, text) in texts(&self.folder).map_err(at("conf.d"))? {
-            let text = text.map_err(|error| error.to_string());
-            if let Err(why) = text.and_then(|text| contents.objects.add_file(&file, &text)) {
-                contents.broken.push(BrokenFile { file, why });
+            let added = match &text {
+                Ok(text) => contents.objects.add_file(&file, text),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = added {
+                let holds = text.ok().and_then(|text| objects::parse(&text).ok()).map(|(key, _)| key);
+                contents.broken.push(BrokenFile { file, why, holds });
             }
         }
         Ok(contents)

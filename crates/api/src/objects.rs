@@ -326,7 +326,7 @@ pub fn read_tables(content: &str) -> Result<Tables, String> {
 }
 
 /// The one object of a file.
-fn parse(content: &str) -> Result<(Key, Document), String> {
+pub(crate) fn parse(content: &str) -> Result<(Key, Document), String> {
     let all = Objects::from_tables(read_tables(content)?).map_err(|problem| problem.detail)?;
     let count = all.len();
     match all.0.into_iter().next() {

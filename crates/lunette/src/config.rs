@@ -188,6 +188,11 @@ fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
 }
 
 impl Target {
+    /// Whether initiators find something at it.
+    pub(crate) fn has_use(&self) -> bool {
+        !self.luns.is_empty() || self.redirect.is_some()
+    }
+
     /// The logical unit of this number.
     pub(crate) fn lun(&self, number: u16) -> Option<&LunEntry> {
         self.luns.iter().find(|lun| lun.number == number)

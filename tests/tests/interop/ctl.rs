@@ -183,8 +183,9 @@ fn files_and_signals_change_the_same_configuration() {
     assert!(log.contains("alias changed"), "{log}");
     assert!(done(&place, &["show", DB]).contains("by hand"));
     fs::rename(&file, file.with_file_name("target-iqn.other.toml")).unwrap();
-    let log = place.refuse(&server, MAIN);
+    let log = place.change(&server, MAIN);
     assert!(log.contains("has the name target-iqn.2026-11.org.example:db.toml; rename it"), "{log}");
+    assert!(log.contains("nothing has changed"), "the target goes on: {log}");
 }
 
 #[test]

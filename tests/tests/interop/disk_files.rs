@@ -120,7 +120,7 @@ fn a_length_of_no_whole_blocks_is_served_alike_when_running_and_at_the_start() {
     let server = place.start(&text, 1);
     server.await_log("the last block of the file is not whole", 1);
     assert_eq!(capacity(&mut attach(&server, &[])), running);
-    let refused = place.refuse(&server, &text.replace("8M", "9000001"));
+    let refused = place.change(&server, &text.replace("8M", "9000001"));
     assert!(refused.contains("use 8999936 or 9000448"), "{refused}");
     set_len(&disk, 5_000_001);
     server.await_log("LUN 0: the file has become shorter", 1);

@@ -101,7 +101,7 @@ fn an_encrypted_disk_is_never_opened_twice() {
     let entry = |number: u16, disk: &str| format!("{{ number = {number}, disk = \"{disk}\" }}");
     for second in [&two, far.url(0)] {
         let config = write_config(&place, &[entry(0, &one), entry(1, second)].join(", "));
-        let (code, said) = refusal(&on(&["serve", "--config", &config]));
+        let (code, said) = refusal(&on(&["serve", "--strict", "--config", &config]));
         assert!(code == 3 && said.contains("one encrypted disk"), "{said}");
     }
 

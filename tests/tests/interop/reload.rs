@@ -85,8 +85,8 @@ fn the_configuration_does_not_shrink_a_disk() {
     let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "");
     let (place, server) = Place::serve(&text, 1);
     let mut initiator = attach(&server, &[]);
-    let log = place.refuse(&server, &text.replace("8M", "4M"));
-    assert!(log.contains("disks do not shrink"), "{log}");
+    let log = place.change(&server, &text.replace("8M", "4M"));
+    assert!(log.contains("disks do not shrink") && log.contains("nothing has changed"), "{log}");
     undisturbed(&mut initiator);
     server.stop();
 }
@@ -155,7 +155,7 @@ fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
         ),
         (format!("state = \"@/state\"\n{text}"), "state cannot change"),
         (one_more("{ number = 1, disk = \"@/missing\" }"), "no such file or device"),
-        (one_more("{ number = 1, disk = \"@/disk\" }"), "in use by another"),
+        (one_more("{ number = 1, disk = \"@/disk\" }"), "are one disk"),
         (text.replace("127.0.0.1:0", &busy.to_string()), "the address is in use"),
         (format!("{text}\nchap = [{{ user = \"u\", secret_file = \"@/none\" }}]"), "@/none"),
         // No part of a change is applied when another part fails.

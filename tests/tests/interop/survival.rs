@@ -5,7 +5,7 @@
 
 use std::io::{PipeReader, Read as _, Write as _, pipe};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -43,7 +43,9 @@ impl Running {
         drop(no_reader);
         let shell = "exec \"$@\" <&-";
         let mut command = Command::new("prlimit");
-        command.args(["--fsize=1048576", "--nofile=64", "sh", "-c", shell, "sh"]).arg(lunette().get_program());
+        command
+            .args(["--fsize=1048576", "--nofile=64", "--memlock=0", "sh", "-c", shell, "sh"])
+            .arg(lunette().get_program());
         command.args(["serve", "--config"]).arg(place.file("config")).env("NOTIFY_SOCKET", place.file("notify"));
         let child = command.stdin(Stdio::null()).stdout(stdout).stderr(full).spawn().unwrap();
         let mut told = [0; 512];
@@ -99,9 +101,11 @@ fn signals_limits_and_streams_end_nothing() {
     for sent in [Signal::WINCH, Signal::CHILD, Signal::CONT] {
         signal(&running.child, sent);
     }
-    signal(&running.child, Signal::TSTP);
-    signal(&running.child, Signal::CONT);
-    running.serves("a pause");
+    for pause in [Signal::TSTP, Signal::TTOU, Signal::TTIN] {
+        signal(&running.child, pause);
+        signal(&running.child, Signal::CONT);
+        running.serves(&format!("{pause:?}"));
+    }
 
     // The first MiB can be written, and what lies behind the limit of files cannot.
     let copy = |source: &str| run_at_most(LIMIT, lunette().args(["cp", source, &running.url()]));
@@ -144,4 +148,23 @@ fn a_log_that_cannot_be_written_ends_nothing() {
         stop(&mut child);
         assert!(child.wait().unwrap().success(), "{shell}");
     }
+}
+
+#[test]
+fn places_of_the_api_that_are_taken_at_the_start_are_opened_later() {
+    let place = Configured::new();
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let metrics = held.local_addr().unwrap();
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[api]\nlisten = [\"unix:@/later/api\"]\n[metrics]\nlisten = [\"{metrics}\"]\n\
+         [[target]]\nname = \"{TARGET}\"\nlun = [{{ number = 0, disk = \"mem:1M\" }}]\n"
+    );
+    let server = place.start(&text, 1);
+    run_at_most(LIMIT, lunette().args(["info", server.url(0)])).succeeded();
+    drop(held);
+    std::fs::create_dir(place.file("later")).unwrap();
+    server.await_log("is served as configured again", 2);
+    UnixStream::connect(place.file("later/api")).unwrap();
+    TcpStream::connect(metrics).unwrap();
+    server.stop();
 }

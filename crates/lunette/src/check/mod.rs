@@ -243,7 +243,7 @@ pub(crate) fn of_texts(
     // What cannot be left out is an error already.
     let _ = left.leave_out(mistakes);
     let is_lost = |target: &Target| unread.contains(&Subject::Target(target.name.clone()));
-    let refuses = config.api.is_none() && left.targets.iter().all(is_lost);
+    let refuses = config.api.is_none() && !left.targets.iter().any(|target| target.has_use() && !is_lost(target));
     let lacks = machine.into_iter().flat_map(|machine| machine::lacks(&config, machine));
     located.extend(lacks.map(|(severity, mistake)| texts.locate(severity, mistake)));
     for one in &mut located {

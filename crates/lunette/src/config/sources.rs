@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::api::Place;
 use super::left_out::LeftOut;
 use super::{Config, Listen, Portal, Target, mistakes, read_bounded};
-use crate::check;
+use crate::check::{self, Located, Severity};
 use crate::failure::Failure;
 
 /// The folder of the objects, beside the main file.
@@ -86,21 +86,31 @@ impl Files {
                 read.left_out.iter_mut().for_each(|left_out| left_out.place = check::place_of(left_out, &located));
                 Ok(read)
             }
-            Err(failure) => match check::of_file(&self.main, None) {
-                Ok(all) if !all.is_empty() => {
-                    let lines: Vec<_> = all.iter().map(ToString::to_string).collect();
-                    Err(Failure::Configuration(lines.join("\n")))
+            Err(failure) => {
+                let all = self.found();
+                if !all.iter().any(|one| one.severity == Severity::Error) {
+                    return Err(failure);
                 }
-                _ => Err(failure),
-            },
+                let lines: Vec<_> = all.iter().map(ToString::to_string).collect();
+                Err(Failure::Configuration(lines.join("\n")))
+            }
             read => read,
         }
     }
 
-    /// The mistakes of the texts, each in one line.
+    /// The mistakes for which the texts are refused, each in one line.
     pub(crate) fn mistakes(&self) -> Vec<String> {
-        let all = check::of_file(&self.main, None).unwrap_or_default();
-        all.iter().map(check::Located::summary).collect()
+        let all = self.found();
+        all.iter().filter(|one| one.severity == Severity::Error).map(Located::summary).collect()
+    }
+
+    /// All mistakes of the texts, as the command line lets them count.
+    fn found(&self) -> Vec<Located> {
+        let mut all = check::of_file(&self.main, None).unwrap_or_default();
+        for one in all.iter_mut().filter(|one| self.strict && one.severity == Severity::Degraded) {
+            one.severity = Severity::Error;
+        }
+        all
     }
 
     fn read_once(&self, before: Option<(&Sources, &Config)>) -> Result<Read, Failure> {
@@ -114,8 +124,8 @@ impl Files {
         let read = self.conf_d.read().map_err(|error| Failure::configuration(format!("{FOLDER}/{error}")))?;
         let Contents { mut objects, broken } = read;
         if let Some((before, _)) = before {
-            for key in broken.iter().filter_map(BrokenFile::key) {
-                if let Some(document) = before.objects.get(&key) {
+            for key in broken.iter().flat_map(BrokenFile::keys) {
+                if let (Some(document), None) = (before.objects.get(&key), objects.get(&key)) {
                     // There were not more objects before than there may be.
                     let _ = objects.put(key, document.clone());
                 }
@@ -189,7 +199,7 @@ pub(crate) fn object_of(file: &str) -> Subject {
 }
 
 /// An object whose file cannot be read.
-fn left_out(BrokenFile { file, why }: &BrokenFile) -> LeftOut {
+fn left_out(BrokenFile { file, why, .. }: &BrokenFile) -> LeftOut {
     LeftOut::new(object_of(file), &format!("{FOLDER}/{file}: {why}"))
 }
 
@@ -299,7 +309,7 @@ fn add(objects: &mut Objects, kind: Kind, name: &str, document: &Value) {
 
 /// Refuses a configuration that serves nothing because of its mistakes, and that no API can mend.
 fn nothing_left(config: &Config, left_out: &[LeftOut]) -> Result<(), String> {
-    let is_lost = config.targets.is_empty() && config.api.is_none() && !left_out.is_empty();
+    let is_lost = config.api.is_none() && !config.targets.iter().any(Target::has_use) && !left_out.is_empty();
     if is_lost { Err(joined(left_out)) } else { Ok(()) }
 }
 
@@ -374,7 +384,7 @@ mod tests {
     fn a_mistake_takes_no_other_object_away_and_is_named_with_its_line() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lunette.toml");
-        fs::write(&path, format!("{MAIN}[[target]]\nname = \"iqn.bad\"\ncolour = 1\n[[target]]\nname = \"iqn.two\"\nmax_connections = 0\n")).unwrap();
+        fs::write(&path, format!("{MAIN}lun = [{{ number = 0, disk = \"mem:1M\" }}]\n[[target]]\nname = \"iqn.bad\"\ncolour = 1\n[[target]]\nname = \"iqn.two\"\nmax_connections = 0\n")).unwrap();
         fs::create_dir(place.path().join(FOLDER)).unwrap();
         let write = |file: &str, text: &str| fs::write(place.path().join(FOLDER).join(file), text).unwrap();
         write("target-iqn.good.toml", "[[target]]\nname = \"iqn.good\"");
@@ -386,10 +396,10 @@ mod tests {
         assert_eq!(names(&config), ["iqn.main", "iqn.good"]);
         let texts: Vec<_> = left_out.iter().map(|one| format!("{}: {}", one.subject, one.text())).collect();
         for (subject, place) in [
-            ("target iqn.bad: ", "lunette.toml: line 7, column 1: unknown field `colour`"),
+            ("target iqn.bad: ", "lunette.toml: line 8, column 1: unknown field `colour`"),
             ("file conf.d/notes.toml: ", "holds 0"),
             ("target iqn.torn: ", "target-iqn.torn.toml: line 2"),
-            ("target iqn.two: ", "lunette.toml: line 10, column 19: "),
+            ("target iqn.two: ", "lunette.toml: line 11, column 19: "),
         ] {
             assert!(
                 texts.iter().any(|text| text.starts_with(subject) && text.contains(place)),
@@ -407,9 +417,13 @@ mod tests {
         assert!(
             kept.sources.broken("target-iqn.torn.toml").is_some() && sources.broken("target-iqn.good.toml").is_none()
         );
+        let file = |name: &str| place.path().join(FOLDER).join(name);
+        fs::rename(file("target-iqn.good.toml"), file("target-iqn.other.toml")).unwrap();
+        let with_other_name = files.read(Some((&kept.sources, &kept.config))).unwrap().config;
+        assert!(with_other_name.target("iqn.good").is_some(), "its file has the wrong name, and it is served");
         // Strict refuses all of it.
         let refused = Files::new(path, Vec::new(), true).read(None).err().unwrap().to_string();
-        assert!(refused.contains("line 7") && refused.contains("target-iqn.torn.toml: line 1"), "{refused}");
+        assert!(refused.contains("line 8") && refused.contains("target-iqn.torn.toml: line 1"), "{refused}");
     }
 
     #[test]
