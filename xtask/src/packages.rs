@@ -8,20 +8,23 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 20] = [
+const NEEDED: [(&str, Option<&str>); 24] = [
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
     ("curl", Some("curl")),
     ("fio", Some("fio")),
+    ("fish", Some("fish")),
     ("iproute2", Some("ip")),
     ("istgt", Some("istgt")),
     ("libiscsi-bin", Some("iscsi-ls")),
     ("libnbd-bin", Some("nbdcopy")),
+    ("libnss3-tools", Some("certutil")),
     ("linux-perf", Some("perf")),
     ("openssl", Some("openssl")),
     ("prometheus", Some("promtool")),
     ("python3-pykmip", Some("pykmip-server")),
+    ("python3-rtslib-fb", Some("targetctl")),
     ("qemu-utils", Some("qemu-img")),
     // A plug-in of qemu-img, which reports its absence.
     ("qemu-block-extra", None),
@@ -30,6 +33,7 @@ const NEEDED: [(&str, Option<&str>); 20] = [
     ("tgt", Some("tgtd")),
     ("tshark", Some("tshark")),
     ("valgrind", Some("valgrind")),
+    ("zsh", Some("zsh")),
 ];
 
 /// The packages for `cargo xtask compare`, in the same form.

@@ -59,6 +59,11 @@ pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, 
     if addresses.is_empty() { Err(unknown(&"the answer is empty")) } else { Ok(addresses) }
 }
 
+/// Whether a text has the name of a host, and no address.
+pub(crate) fn is_name_of_host(text: &str) -> bool {
+    read(text, 0).is_ok_and(|(host, _)| is_name(host))
+}
+
 /// The host and the port of a text, which may be one of a name that nothing knows.
 fn read(text: &str, default_port: u16) -> Result<(&str, u16), String> {
     let (host, port) = split(text).ok_or_else(|| wrong(text))?;

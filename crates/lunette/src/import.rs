@@ -4,23 +4,23 @@ mod ctl;
 mod draft;
 mod general;
 mod lio;
+mod objects;
 mod report;
 mod scst;
+mod stanzas;
 mod tgt;
 mod tree;
 
 use std::fs;
-use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use lunette_api::{Document, Objects, Tables};
 use lunette_files::remedy;
 use serde::Serialize;
 
-use crate::config::{self, Listen};
+use crate::config;
 use crate::failure::Failure;
 use crate::output;
 use general::Reader;
@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         write_secrets(folder, &imported)?;
     }
     if let Some(folder) = &arguments.conf_d {
-        configuration = write_objects(folder, &configuration)?;
+        configuration = objects::write(folder, &configuration)?;
     }
     let comments: Vec<String> = imported.notes().map(|note| format!("# left out: {note}\n")).collect();
     let configuration = comments.concat() + &configuration;
@@ -154,54 +154,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         eprintln!("not written (see --secrets): {}", path.display());
     }
     output::line(configuration.trim_end())
-}
-
-/// Writes targets and portals to files of their own, as the API keeps them, and gives the rest of the configuration.
-fn write_objects(folder: &Path, configuration: &str) -> Result<String, Failure> {
-    let failed = |path: &Path, error: std::io::Error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::other(format!(
-            "{}: the file is there already, and is not written over; move it away, or name another folder with --conf-d",
-            path.display()
-        )),
-        _ => Failure::other(format!("{}: {error}{}", path.display(), remedy(&error))),
-    };
-    let unusable = |why: &dyn std::fmt::Display| Failure::configuration(format!("{}: {why}", folder.display()));
-    let mut rest: toml::Table = toml::from_str(configuration).map_err(|error| unusable(&error))?;
-    let mut tables = toml::Table::new();
-    for key in ["portal", "target"] {
-        tables.extend(rest.remove_entry(key));
-    }
-    let tables: Tables = tables.try_into().map_err(|error| unusable(&error))?;
-    let objects = Objects::from_tables(with_addresses(tables)).map_err(|problem| unusable(&problem.detail))?;
-    let files = Objects::default().file_changes(&objects).map_err(|problem| unusable(&problem.detail))?;
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(|error| failed(folder, error))?;
-    // All or none, as far as it can be known before.
-    if let Some(path) = files.iter().map(|change| folder.join(&change.file)).find(|path| path.exists()) {
-        return Err(failed(&path, ErrorKind::AlreadyExists.into()));
-    }
-    for change in files {
-        let path = folder.join(&change.file);
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path);
-        let written = file.and_then(|mut file| file.write_all(change.content.unwrap_or_default().as_bytes()));
-        written.map_err(|error| failed(&path, error))?;
-        eprintln!("written: {}", path.display());
-    }
-    toml::to_string(&rest).map_err(|error| unusable(&error))
-}
-
-/// Portals of the API have one address with its port each.
-fn with_addresses(tables: Tables) -> Tables {
-    let expand = |portal: Document| {
-        let text = portal.get("address").and_then(|address| address.as_str()).unwrap_or_default();
-        let addresses = text.parse().map(|listen: Listen| listen.addresses).unwrap_or_default();
-        let one = move |address: SocketAddr| {
-            let mut portal = portal.clone();
-            portal.insert("address".into(), address.to_string().into());
-            portal
-        };
-        addresses.into_iter().map(one).collect::<Vec<_>>()
-    };
-    Tables { portals: tables.portals.into_iter().flat_map(expand).collect(), ..tables }
 }
 
 /// Writes secrets to new files that their owner alone can read.

@@ -44,6 +44,13 @@ impl FromStr for Size {
     }
 }
 
+/// A size that [`Size`] reads: in the largest unit that leaves nothing over.
+pub(crate) fn exact(bytes: u64) -> String {
+    let units = [(50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let unit = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
 /// Bytes for people: in the largest unit, and as they are.
 pub(crate) fn shown(bytes: u64) -> String {
     if bytes < 1 << 10 { format!("{bytes} bytes") } else { format!("{} ({bytes} bytes)", BinaryBytes(bytes)) }
@@ -74,6 +81,23 @@ mod tests {
             ("2mi", 2 << 20),
         ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn exact_sizes_are_read_back() {
+        for (bytes, expected) in [
+            (0, "0"),
+            (512, "512"),
+            (1000, "1000"),
+            (1536 << 10, "1536K"),
+            (10 << 30, "10G"),
+            ((10 << 30) + 512, "10737418752"),
+            (3 << 50, "3P"),
+            (u64::MAX, "18446744073709551615"),
+        ] {
+            assert_eq!(exact(bytes), expected);
+            assert_eq!(expected.parse(), Ok(Size(bytes)));
         }
     }
 

@@ -1,5 +1,7 @@
 //! `lunette import`: a configuration of another target, served.
 
+mod lio;
+
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

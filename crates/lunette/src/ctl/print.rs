@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use crate::size::exact;
+
 /// A column: its heading, and its text for an entry.
 type Column = (&'static str, fn(&Value) -> String);
 
@@ -26,7 +28,7 @@ const PORTALS: &[Column] = &[
 const DISKS: &[Column] = &[
     ("TARGET", |disk| text(&disk["target"])),
     ("LUN", |disk| text(&disk["number"])),
-    ("BYTES", |disk| text(&disk["size_bytes"])),
+    ("SIZE", |disk| disk["size_bytes"].as_u64().map_or("-".into(), exact)),
     ("BLOCK", |disk| text(&disk["block_size"])),
     ("SERIAL", |disk| text(&disk["serial"])),
 ];
@@ -211,6 +213,13 @@ mod tests {
                         iqn.a       main    2     0      -\n\
                         iqn.longer  conf.d  0     0      x\n";
         assert_eq!(list("targets", &entries), expected);
+    }
+
+    #[test]
+    fn sizes_are_as_they_are_written() {
+        let disk = |bytes: u64| json!({ "target": "iqn.a", "number": 0, "size_bytes": bytes, "block_size": 512, "serial": "s" });
+        let expected = "TARGET  LUN  SIZE  BLOCK  SERIAL\niqn.a   0    10G   512    s\niqn.a   0    1000  512    s\n";
+        assert_eq!(list("luns", &json!([disk(10 << 30), disk(1000)])), expected);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! FreeBSD's ctld: `ctl.conf`.
 
-use std::collections::BTreeMap;
+mod access;
+mod numbers;
 
-use lunette_session::folded_name;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::draft::{Host, Lun, Portal, Target, User, Users};
-use super::report::{Imported, address, is_on, names, network};
+use super::draft::{Lun, Portal, Target};
+use super::report::{Imported, address, is_on, names};
 use super::tree::{self, Statement};
-use crate::size::Size;
+use access::{RULES, admit, rules_of, users};
+use numbers::{expand, our_size};
 
 /// Blocks that are looked up by their names, and settings that concern the daemon and not what it serves.
 const SILENT: [&str; 7] = ["auth-group", "lun", "portal-group", "debug", "maxproc", "pidfile", "timeout"];
@@ -19,9 +21,7 @@ pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, Str
         of_kind.filter_map(|statement| Some((statement.value()?, statement))).collect()
     };
     let context = Context { auth_groups: named("auth-group"), luns: named("lun") };
-    for (group, statement) in (1_u16..).zip(statements.iter().filter(|statement| statement.key() == "portal-group")) {
-        import_portals(group, statement, &context, &mut imported);
-    }
+    import_portal_groups(&statements, &context, &mut imported);
     for statement in &statements {
         match statement.key() {
             "target" => import_target(statement, &context, &mut imported),
@@ -29,7 +29,43 @@ pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, Str
             _ => leave_out(&[], statement, &mut imported),
         }
     }
+    imported.note_portals("ctld has a portal group for each target");
     Ok(imported)
+}
+
+/// The group of portals, and of rules, that counts where a target names none.
+const DEFAULT: &str = "default";
+
+/// The portals of the default group, unless the file says others.
+const DEFAULT_PORTALS: [&str; 2] = ["0.0.0.0", "[::]"];
+
+/// Takes over the portals of groups that targets use: portals of ours lead to all targets, and the others lead to none.
+fn import_portal_groups(statements: &[Statement], context: &Context<'_>, imported: &mut Imported) {
+    let mut used = BTreeSet::new();
+    for target in statements.iter().filter(|statement| statement.key() == "target") {
+        let names: Vec<&str> = target.all("portal-group").filter_map(Statement::value).collect();
+        if names.is_empty() && target.find("port").is_none() {
+            used.insert(DEFAULT);
+        }
+        used.extend(names);
+    }
+    let groups = statements.iter().filter(|statement| statement.key() == "portal-group");
+    let mut default = used.contains(DEFAULT);
+    for (number, statement) in (1_u16..).zip(groups.clone()) {
+        let name = statement.value().unwrap_or_default();
+        default &= name != DEFAULT;
+        if used.contains(name) {
+            import_portals(number, statement, context, imported);
+        } else {
+            imported.note(tree::place(&[], statement), format!("the portal group {name}: no target uses it"));
+        }
+    }
+    let number = u16::try_from(groups.count()).unwrap_or(u16::MAX).saturating_add(1);
+    for address in DEFAULT_PORTALS.into_iter().filter(|_| default) {
+        if !imported.draft.portal.iter().any(|known| known.address == address) {
+            imported.draft.portal.push(Portal { address: address.into(), group: number });
+        }
+    }
 }
 
 /// Settings with one word behind them.
@@ -122,23 +158,27 @@ fn import_portals(group: u16, statement: &Statement, context: &Context<'_>, impo
     for setting in &statement.body {
         match (setting.key(), setting.value()) {
             ("listen", Some(listen)) => {
-                let portal = Portal { address: portal_address(listen), group };
-                imported.draft.portal.push(portal);
-            }
-            ("discovery-auth-group", Some("no-authentication")) => {}
-            ("discovery-auth-group", Some(auth_group)) => {
-                if let Some(rules) = context.auth_groups.get(auth_group) {
-                    imported.draft.discovery = users("discovery", rules, imported);
-                }
-                if imported.draft.discovery.chap.is_empty() {
-                    let what = format!(
-                        "discovery-auth-group {auth_group}: it has no user of CHAP, and ours asks for no proof"
-                    );
-                    imported.note(tree::place(&[name], setting), what);
+                let address = portal_address(listen);
+                if !imported.draft.portal.iter().any(|known| known.address == address) {
+                    imported.draft.portal.push(Portal { address, group });
                 }
             }
+            ("discovery-auth-group", _) => {}
             _ => leave_out(&[name], setting, imported),
         }
+    }
+    let auth_group = statement.find("discovery-auth-group").unwrap_or(DEFAULT);
+    if auth_group == "no-authentication" {
+        return;
+    }
+    if let Some(rules) = context.auth_groups.get(auth_group) {
+        imported.draft.discovery = users("discovery", rules, imported);
+    }
+    if imported.draft.discovery.chap.is_empty() {
+        let what = format!(
+            "discovery by the rules of auth-group {auth_group}: it has no user of CHAP; ours asks for no proof, and names the targets that an initiator may use"
+        );
+        imported.note(tree::place(&[name], statement), what);
     }
 }
 
@@ -154,87 +194,23 @@ fn portal_address(listen: &str) -> String {
 fn import_target(statement: &Statement, context: &Context<'_>, imported: &mut Imported) {
     let Some(name) = statement.value() else { return leave_out(&[], statement, imported) };
     let mut target = Target { name: imported.normal_name(tree::place(&[], statement), name), ..Target::default() };
-    // Rules in the target itself are an unnamed group.
-    let mut rules = statement;
-    let mut is_open = false;
     for setting in &statement.body {
         match (setting.key(), setting.value()) {
             ("alias", Some(alias)) => target.alias = Some(alias.into()),
-            ("auth-group", Some("no-authentication")) => is_open = true,
-            ("auth-group", Some(group)) => match context.auth_groups.get(group) {
-                Some(found) => rules = found,
-                None => leave_out(&[name], setting, imported),
-            },
             ("lun", Some(number)) => {
                 let lun = import_lun(name, number, setting, context, imported);
                 target.lun.extend(lun);
             }
-            ("portal-group" | "chap" | "chap-mutual" | "initiator-name" | "initiator-portal", _) => {}
+            ("auth-group" | "portal-group", Some(_)) => {}
+            (key, _) if RULES.contains(&key) => {}
             _ => leave_out(&[name], setting, imported),
         }
     }
-    admit(&mut target, name, rules, is_open, imported);
+    match rules_of(statement, context, imported) {
+        Some(rules) => admit(&mut target, name, rules, imported),
+        None => target.allow = Some(Vec::new()),
+    }
     imported.draft.target.push(target);
-}
-
-/// Which initiators may log in. A target of ctld without rules lets in none, nor do rules that ask for no kind of
-/// proof.
-fn admit(target: &mut Target, name: &str, rules: &Statement, is_open: bool, imported: &mut Imported) {
-    let values = |key: &str| rules.all(key).filter_map(Statement::value).collect::<Vec<_>>();
-    let list = |list: Vec<String>| (!list.is_empty()).then_some(list);
-    let initiators = list(values("initiator-name").into_iter().map(folded_name).collect());
-    target.users = users(name, rules, imported);
-    let is_denied = rules.find("auth-type") == Some("deny");
-    let asks_for_none = is_open || rules.find("auth-type") == Some("none");
-    if is_denied || target.users.chap.is_empty() && !asks_for_none {
-        if rules
-            .body
-            .iter()
-            .any(|rule| ["chap", "chap-mutual", "initiator-name", "initiator-portal"].contains(&rule.key()))
-        {
-            imported.note(
-                tree::place(&[name], rules),
-                "rules without a kind of proof (chap, auth-type none) let in no initiator",
-            );
-        }
-        target.users = Users::default();
-        target.allow = Some(Vec::new());
-        return;
-    }
-    let portals = values("initiator-portal");
-    let networks: Vec<String> = portals.iter().filter_map(|portal| network(portal)).collect();
-    if networks.len() < portals.len() {
-        imported
-            .note(tree::place(&[name], rules), "initiator-portal: only addresses and networks, such as 192.0.2.0/24");
-    }
-    if portals.is_empty() {
-        target.allow = initiators;
-    } else {
-        target.host.push(Host { name: "initiators".into(), initiators, networks: Some(networks), ..Host::default() });
-    }
-}
-
-fn users(owner: &str, rules: &Statement, imported: &mut Imported) -> Users {
-    let mut found = Users::default();
-    for rule in rules.all("chap").chain(rules.all("chap-mutual")) {
-        let [_, user, secret, rest @ ..] = &*rule.words else { continue };
-        found.chap.push(imported.user(owner, user, secret));
-        if let [user, secret] = rest {
-            let identity = imported.user(owner, user, secret);
-            one_identity(owner, rule, identity, &mut found, imported);
-        }
-    }
-    found
-}
-
-/// ctld gives each user another identity of the target; ours has one.
-fn one_identity(owner: &str, rule: &Statement, identity: User, found: &mut Users, imported: &mut Imported) {
-    match &found.mutual_chap {
-        Some(known) if *known != identity => {
-            imported.note(tree::place(&[owner], rule), "chap-mutual: another identity of the target for another user");
-        }
-        _ => found.mutual_chap = Some(identity),
-    }
 }
 
 fn import_lun(
@@ -246,11 +222,12 @@ fn import_lun(
 ) -> Option<Lun> {
     let shared = statement.words.get(2).and_then(|name| context.luns.get(name.as_str()));
     let settings = shared.copied().unwrap_or(statement);
-    let Ok(number) = number.parse() else {
+    let Some(number) = expand(number).and_then(|number| number.try_into().ok()) else {
         leave_out(&[target], statement, imported);
         return None;
     };
     let size = settings.find("size").and_then(our_size);
+    let block_size = settings.find("blocksize").and_then(expand);
     let disk = match (settings.find("path"), settings.find("backend"), &size) {
         (Some(path), ..) => path.to_owned(),
         (None, Some("ramdisk"), Some(size)) => format!("mem:{size}"),
@@ -264,7 +241,7 @@ fn import_lun(
         of_key.filter_map(|option| option.words.get(2).map(String::as_str)).last()
     };
     let refusal = match (settings.find("blocksize"), settings.find("device-type")) {
-        (Some(other), _) if !matches!(other, "512" | "4096") => Some(format!("blocks of {other} bytes")),
+        (Some(other), _) if !matches!(block_size, Some(512 | 4096)) => Some(format!("blocks of {other} bytes")),
         (_, Some(kind)) if !matches!(kind, "0" | "disk" | "direct") => Some(format!("a device of the type {kind}")),
         _ => None,
     };
@@ -275,7 +252,7 @@ fn import_lun(
     let mut lun = Lun {
         number,
         create: size.filter(|_| settings.find("path").is_some()),
-        block_size: settings.find("blocksize").filter(|size| *size == "4096").map(|_| 4096),
+        block_size: (block_size == Some(4096)).then_some(4096),
         read_only: option("readonly").is_some_and(is_on),
         removable: option("removable").is_some_and(is_on),
         disk,
@@ -295,13 +272,6 @@ fn import_lun(
         }
     }
     Some(lun)
-}
-
-/// A size as ours says it: `4G`, where ctld takes `4GB` too.
-fn our_size(size: &str) -> Option<String> {
-    let size = size.to_ascii_uppercase();
-    let size = size.strip_suffix('B').unwrap_or(&size);
-    size.parse::<Size>().is_ok().then(|| size.to_owned())
 }
 
 #[cfg(test)]
@@ -337,6 +307,7 @@ target iqn.2012-06.com.example:target0 {
 }
 target iqn.2012-06.com.example:target1 {
 	auth-group ag0
+	portal-group pg1
 	lun 0 { backend ramdisk; size 1G }
 }
 target iqn.2012-06.com.example:target2 { portal-group pg0; lun 0 zvol }
@@ -384,6 +355,13 @@ lun = [{ number = 0, disk = "/dev/zvol/tank/a", block_size = 4096, serial = "S1"
         (text.parse().unwrap(), imported.notes().map(ToString::to_string).collect())
     }
 
+    /// What is imported beside the portals.
+    fn without_portals(text: &str) -> (toml::Table, Vec<String>) {
+        let (mut table, notes) = imported(text);
+        table.remove("portal");
+        (table, notes)
+    }
+
     #[test]
     fn settings_may_share_a_line() {
         let (table, notes) = imported(
@@ -416,7 +394,7 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
                 "host = [{ name = \"initiators\", networks = [\"192.0.2.0/24\"] }]",
             ),
         ] {
-            let (table, notes) = imported(&format!("target iqn.a {{\n{rules}\n}}\n"));
+            let (table, notes) = without_portals(&format!("target iqn.a {{\n{rules}\n}}\n"));
             let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
             assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{rules}: {table} {notes:?}");
         }
@@ -424,7 +402,7 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
 
     #[test]
     fn what_is_no_disk_of_ours_is_left_out_and_the_rest_is_there() {
-        let (table, notes) = imported(
+        let (table, notes) = without_portals(
             "target iqn.a {\nauth-group no-authentication\nlun 0 { path /a; blocksize 2048 }\nlun 1 { path /b; device-type cdrom }\n\
              lun x { path /c }\nlun 2 { path /d }\nlun 2 { path /e }\n}\ntarget not_a_name { auth-group no-authentication }\n",
         );
@@ -438,6 +416,48 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
             "not_a_name",
         ] {
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");
+        }
+    }
+
+    #[test]
+    fn the_rules_of_a_target_are_those_of_its_portal_groups() {
+        const GROUPS: &str = "auth-group a { chap u secretsecret }\nauth-group b { auth-type none }\nauth-group c { chap u secretsecret }\n\
+                              portal-group p { listen 192.0.2.1 }\nportal-group q { listen 192.0.2.2 }\n";
+        let chap = "chap = [{ user = \"u\", secret_file = \"/s/iqn.t.u\" }]";
+        for (rules, expected) in [
+            ("portal-group p", "allow = []"),
+            ("portal-group p b", ""),
+            ("auth-group a\nportal-group p", chap),
+            ("auth-group b\nportal-group p a", chap),
+            ("auth-group no-authentication\nportal-group p a\nportal-group q a", chap),
+            // Rules that differ, of which ours could have one.
+            ("auth-group b\nportal-group p\nportal-group q a", "allow = []"),
+            ("portal-group p b\nportal-group q", "allow = []"),
+            ("portal-group p no-such-group", "allow = []"),
+        ] {
+            let (table, notes) = without_portals(&format!("{GROUPS}target iqn.t {{\n{rules}\n}}\n"));
+            let expected = format!("[[target]]\nname = \"iqn.t\"\n{expected}");
+            assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{rules}: {table} {notes:?}");
+        }
+    }
+
+    #[test]
+    fn the_default_groups_count_where_a_target_names_none() {
+        for (text, expected) in [
+            (
+                "target iqn.t { lun 0 { path /a } }",
+                "portal = [{ address = \"0.0.0.0\", group = 1 }, { address = \"[::]\", group = 1 }]\n[[target]]\nname = \"iqn.t\"\nallow = []",
+            ),
+            (
+                "auth-group default { auth-type none; initiator-portal [2001:db8::]/32 }\nportal-group default { listen [2001:db8::1]:860 }\n\
+                 portal-group unused { listen 192.0.2.1 }\ntarget iqn.t { lun 0 { path /a } }",
+                "portal = [{ address = \"[2001:db8::1]:860\", group = 1 }]\n[[target]]\nname = \"iqn.t\"\n\
+                 host = [{ name = \"initiators\", networks = [\"2001:db8::/32\"] }]",
+            ),
+        ] {
+            let (mut table, notes) = imported(text);
+            assert!(table["target"][0].as_table_mut().unwrap().remove("lun").is_some());
+            assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{text}: {table} {notes:?}");
         }
     }
 }

@@ -130,6 +130,11 @@ impl MappedLun {
     pub(super) fn new(number: u16, seen_as: u16, read_only: bool) -> Self {
         Self { number, seen_as: (seen_as != number).then_some(seen_as), read_only }
     }
+
+    /// The number that the host sees.
+    pub(super) fn seen_as(&self) -> u16 {
+        self.seen_as.unwrap_or(self.number)
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

@@ -1,146 +1,24 @@
 //! LIO: `saveconfig.json`, as targetcli and rtslib write it.
 
+mod saved;
+
 use std::collections::BTreeMap;
 
 use lunette_rbd::RbdUrl;
-use lunette_session::folded_name;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::draft::{Host, Lun, MappedLun, Portal, Target, Users};
 use super::report::{Imported, address, plain_name};
+use saved::{
+    ChapUsers, Fabric, NodeAcl, Saved, SavedLun, SavedMappedLun, SavedPortal, SavedTarget, StorageObject, Tpg, items,
+    number_of,
+};
 
 /// The fabric whose targets are imported.
 const ISCSI: &str = "iscsi";
 
-/// The whole file. What does not fit ours is left out, item by item.
-#[derive(Deserialize)]
-struct Saved {
-    #[serde(default)]
-    fabric_modules: Vec<Value>,
-    #[serde(default)]
-    storage_objects: Vec<Value>,
-    #[serde(default)]
-    targets: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-struct Fabric {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    discovery_enable_auth: bool,
-    #[serde(flatten)]
-    users: ChapUsers,
-}
-
-#[derive(Deserialize)]
-struct StorageObject {
-    name: String,
-    plugin: String,
-    dev: Option<String>,
-    /// The handler of a TCMU backstore, and the configuration that it serves.
-    config: Option<String>,
-    size: Option<u64>,
-    #[serde(default)]
-    nullio: bool,
-    wwn: Option<String>,
-    #[serde(default)]
-    readonly: bool,
-    #[serde(default)]
-    attributes: BTreeMap<String, Value>,
-    #[serde(default)]
-    alua_tpgs: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-struct SavedTarget {
-    #[serde(default)]
-    fabric: String,
-    wwn: String,
-    #[serde(default)]
-    tpgs: Vec<Tpg>,
-}
-
-#[derive(Deserialize)]
-struct Tpg {
-    #[serde(default = "first_tag")]
-    tag: u16,
-    #[serde(default = "yes")]
-    enable: bool,
-    #[serde(default)]
-    attributes: BTreeMap<String, Value>,
-    #[serde(default)]
-    parameters: BTreeMap<String, Value>,
-    #[serde(flatten)]
-    users: ChapUsers,
-    #[serde(default)]
-    luns: Vec<SavedLun>,
-    #[serde(default)]
-    node_acls: Vec<NodeAcl>,
-    #[serde(default)]
-    portals: Vec<SavedPortal>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ChapUsers {
-    #[serde(rename = "chap_userid", alias = "discovery_userid")]
-    user: Option<String>,
-    #[serde(rename = "chap_password", alias = "discovery_password")]
-    password: Option<String>,
-    #[serde(rename = "chap_mutual_userid", alias = "discovery_mutual_userid")]
-    mutual_user: Option<String>,
-    #[serde(rename = "chap_mutual_password", alias = "discovery_mutual_password")]
-    mutual_password: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct SavedLun {
-    index: u16,
-    storage_object: String,
-}
-
-#[derive(Deserialize)]
-struct NodeAcl {
-    node_wwn: String,
-    #[serde(default)]
-    attributes: BTreeMap<String, Value>,
-    #[serde(flatten)]
-    users: ChapUsers,
-    #[serde(default)]
-    mapped_luns: Vec<SavedMappedLun>,
-}
-
-#[derive(Deserialize)]
-struct SavedMappedLun {
-    index: u16,
-    tpg_lun: u16,
-    #[serde(default)]
-    write_protect: Value,
-}
-
-#[derive(Deserialize)]
-struct SavedPortal {
-    ip_address: String,
-    #[serde(default = "default_port")]
-    port: u16,
-    #[serde(default)]
-    iser: bool,
-}
-
-fn first_tag() -> u16 {
-    1
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn default_port() -> u16 {
-    3260
-}
+/// The highest number under which LIO shows a logical unit to a host.
+const MAX_MAPPED_LUN: u16 = 255;
 
 /// Keys of a login that can be said in `session`. LIO writes all values as text.
 const SESSION_KEYS: [(&str, &str); 6] = [
@@ -154,45 +32,25 @@ const SESSION_KEYS: [(&str, &str); 6] = [
 
 pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, String> {
     let saved: Saved = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    for fabric in items::<Fabric>(saved.fabric_modules, "name", &mut imported) {
-        if fabric.name == ISCSI && fabric.discovery_enable_auth {
+    for fabric in items::<Fabric>(&saved.fabric_modules, "", "name", &mut imported) {
+        if fabric.name == ISCSI && fabric.discovery_enable_auth.0 {
             imported.draft.discovery = read_users("discovery", &fabric.users, &mut imported);
             if imported.draft.discovery.chap.is_empty() {
                 imported.note("discovery", "it asks for a proof, and no user is there; ours asks for none");
             }
         }
     }
-    let objects = items::<StorageObject>(saved.storage_objects, "name", &mut imported).into_iter();
+    let objects = items::<StorageObject>(&saved.storage_objects, "", "name", &mut imported).into_iter();
     let disks = objects.map(|object| (format!("/backstores/{}/{}", object.plugin, object.name), object)).collect();
-    for target in items::<SavedTarget>(saved.targets, "wwn", &mut imported) {
+    for target in items::<SavedTarget>(&saved.targets, "", "wwn", &mut imported) {
         if target.fabric == ISCSI {
             import_target(&target, &disks, &mut imported);
         } else {
             imported.note(&target.wwn, format!("a target of the fabric {}", target.fabric));
         }
     }
-    note_portals(&mut imported);
+    imported.note_portals("LIO has portals for each target");
     Ok(imported)
-}
-
-/// The items of a list. One that has another form is reported under the name that it says.
-fn items<T: DeserializeOwned>(list: Vec<Value>, name: &str, imported: &mut Imported) -> Vec<T> {
-    let mut items = Vec::new();
-    for value in list {
-        let name = value.get(name).and_then(Value::as_str).unwrap_or("an item without a name").to_owned();
-        match serde_json::from_value(value) {
-            Ok(item) => items.push(item),
-            Err(error) => imported.note(name, error.to_string()),
-        }
-    }
-    items
-}
-
-/// Portals of ours lead to all targets; those of LIO to the one that they belong to.
-fn note_portals(imported: &mut Imported) {
-    if imported.draft.target.len() > 1 && imported.draft.portal.len() > 1 {
-        imported.note("portals", "each leads to all targets; LIO has portals for each target");
-    }
 }
 
 fn read_users(owner: &str, users: &ChapUsers, imported: &mut Imported) -> Users {
@@ -206,19 +64,25 @@ fn read_users(owner: &str, users: &ChapUsers, imported: &mut Imported) -> Users 
 }
 
 fn import_target(saved: &SavedTarget, disks: &BTreeMap<String, StorageObject>, imported: &mut Imported) {
-    let Some(tpg) = saved.tpgs.iter().find(|tpg| tpg.enable) else {
+    // Old versions of LIO wrote the wrong first digit of names in the form of NAA; rtslib corrects it.
+    let wwn = saved.wwn.strip_prefix("naa.6").map_or_else(|| saved.wwn.clone(), |rest| format!("naa.5{rest}"));
+    let Some(name) = wwn_of(&wwn) else {
+        return imported.note(&saved.wwn, NO_WWN);
+    };
+    let tpgs: Vec<Tpg> = items(&saved.tpgs, &saved.wwn, "tag", imported);
+    let Some(tpg) = tpgs.iter().find(|tpg| tpg.enable.0) else {
         let what = if saved.tpgs.is_empty() { "a target without a portal group" } else { "the target is not enabled" };
         return imported.note(&saved.wwn, what);
     };
-    for other in saved.tpgs.iter().filter(|other| other.enable && other.tag != tpg.tag) {
+    for other in tpgs.iter().filter(|other| other.enable.0 && other.tag != tpg.tag) {
         imported.note(
             &saved.wwn,
             format!("portal group {}: a target of ours has the same LUNs and hosts in all", other.tag),
         );
     }
     portals(saved, tpg, imported);
-    let mut target = Target { name: imported.normal_name(&saved.wwn, &saved.wwn), ..Target::default() };
-    for lun in &tpg.luns {
+    let mut target = Target { name: imported.renamed("a target", &saved.wwn, name), ..Target::default() };
+    for lun in items::<SavedLun>(&tpg.luns, &saved.wwn, "index", imported) {
         let place = format!("{}, LUN {}", saved.wwn, lun.index);
         match disks.get(&lun.storage_object) {
             Some(disk) => target.lun.extend(import_lun(lun.index, disk, &place, imported)),
@@ -230,11 +94,27 @@ fn import_target(saved: &SavedTarget, disks: &BTreeMap<String, StorageObject>, i
     imported.draft.target.push(target);
 }
 
+/// Why a name is none that LIO takes.
+const NO_WWN: &str = "LIO takes no such name: iqn. without _ and blanks, eui. or naa. with 16 digits";
+
+/// A name of a target or an initiator as rtslib has it, if it takes it.
+fn wwn_of(name: &str) -> Option<String> {
+    let name = name.trim().to_lowercase();
+    if name.starts_with("iqn.") {
+        return (!name.contains([' ', '_'])).then_some(name);
+    }
+    let plain = name.strip_prefix("0x").unwrap_or(&name).replace(['-', ':'], "");
+    let (kind, digits) = plain.split_once('.').unwrap_or(("naa", &plain));
+    let is_known = kind == "eui" || kind == "naa" && digits.starts_with(['1', '2', '5']);
+    let is_number = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_known && is_number).then(|| format!("{kind}.{digits}"))
+}
+
 /// All portals of ours lead to all targets.
 fn portals(saved: &SavedTarget, tpg: &Tpg, imported: &mut Imported) {
-    for portal in &tpg.portals {
+    for portal in items::<SavedPortal>(&tpg.portals, &saved.wwn, "ip_address", imported) {
         let address = address(&portal.ip_address, Some(&portal.port.to_string()));
-        if portal.iser {
+        if portal.iser.0 {
             imported.note(&saved.wwn, format!("portal {address}: iSER"));
         }
         let portal = Portal { address, group: tpg.tag.max(1) };
@@ -247,7 +127,7 @@ fn portals(saved: &SavedTarget, tpg: &Tpg, imported: &mut Imported) {
 fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imported) -> Option<Lun> {
     let path = match (disk.plugin.as_str(), &disk.dev) {
         ("block" | "fileio", Some(dev)) => dev.clone(),
-        ("ramdisk", _) if !disk.nullio => format!("mem:{}", disk.size.unwrap_or_default()),
+        ("ramdisk", _) if !disk.nullio.0 => format!("mem:{}", disk.size.unwrap_or_default()),
         ("user", _) if let Some(url) = disk.config.as_deref().and_then(image) => url,
         ("user", _) => {
             let handler = disk.config.as_deref().and_then(|config| config.split('/').next()).unwrap_or_default();
@@ -268,7 +148,7 @@ fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imp
         return None;
     }
     let block_size = block_size.and_then(|size| size.try_into().ok());
-    Some(Lun { number, disk: path, block_size, read_only: disk.readonly, serial: disk.wwn.clone(), ..Lun::default() })
+    Some(Lun { number, disk: path, block_size, read_only: disk.readonly.0, serial: disk.wwn.clone(), ..Lun::default() })
 }
 
 /// An image in Ceph, as TCMU names it: `rbd/POOL/IMAGE`, and behind semicolons options, `conf=FILE` and `id=USER` among
@@ -320,9 +200,9 @@ fn is_set(tpg: &Tpg, name: &str) -> bool {
 
 /// Which initiators may log in, and what they see.
 fn access(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mut Imported) {
-    for acl in &tpg.node_acls {
-        let host = host_of(&saved.wwn, acl, tpg, imported);
-        target.host.push(host);
+    let luns: Vec<u16> = target.lun.iter().map(|lun| lun.number).collect();
+    for acl in items::<NodeAcl>(&tpg.node_acls, &saved.wwn, "node_wwn", imported) {
+        target.host.extend(host_of(&saved.wwn, &acl, tpg, &luns, imported));
     }
     let users = read_users(&saved.wwn, &tpg.users, imported);
     let asks_for_proof = is_set(tpg, "authentication");
@@ -345,9 +225,12 @@ fn access(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mut Im
 }
 
 /// The host of an ACL. One that has to prove itself, and has nothing to do it with, is let in from nowhere.
-fn host_of(target: &str, acl: &NodeAcl, tpg: &Tpg, imported: &mut Imported) -> Host {
-    let name = plain_name(&acl.node_wwn);
-    let initiators = Some(vec![folded_name(&acl.node_wwn)]);
+fn host_of(target: &str, acl: &NodeAcl, tpg: &Tpg, luns: &[u16], imported: &mut Imported) -> Option<Host> {
+    let Some(initiator) = wwn_of(&acl.node_wwn) else {
+        imported.note(format!("{target}, {}", acl.node_wwn), NO_WWN);
+        return None;
+    };
+    let (name, initiators) = (plain_name(&acl.node_wwn), Some(vec![initiator]));
     // Less than 0 is what the portal group says.
     let own = acl.attributes.get("authentication").and_then(number_of);
     let asks_for_proof = own.map_or_else(|| is_set(tpg, "authentication"), |own| own != 0);
@@ -355,17 +238,21 @@ fn host_of(target: &str, acl: &NodeAcl, tpg: &Tpg, imported: &mut Imported) -> H
     if asks_for_proof && users.chap.is_empty() {
         let what = format!("{}: it has to prove itself, and has no user and password; it is not let in", acl.node_wwn);
         imported.note(target, what);
-        return Host { name, initiators, networks: Some(Vec::new()), ..Host::default() };
+        return Some(Host { name, initiators, networks: Some(Vec::new()), ..Host::default() });
     }
-    let is_protected = |lun: &SavedMappedLun| lun.write_protect == true || number_of(&lun.write_protect) == Some(1);
-    let mapped = |lun: &SavedMappedLun| MappedLun::new(lun.tpg_lun, lun.index, is_protected(lun));
-    let known = |lun: &&SavedMappedLun| tpg.luns.iter().any(|known| known.index == lun.tpg_lun);
-    let lun = Some(acl.mapped_luns.iter().filter(known).map(mapped).collect());
-    Host { name, initiators, users, lun, read_only: is_set(tpg, "prod_mode_write_protect"), ..Host::default() }
-}
-
-fn number_of(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+    let mut mapped = Vec::new();
+    for lun in items::<SavedMappedLun>(&acl.mapped_luns, &format!("{target}, {}", acl.node_wwn), "index", imported) {
+        let place = || format!("{target}, {}, LUN {}", acl.node_wwn, lun.index);
+        if lun.index > MAX_MAPPED_LUN {
+            imported.note(place(), format!("LIO shows numbers up to {MAX_MAPPED_LUN}"));
+        } else if luns.contains(&lun.tpg_lun) {
+            mapped.push(MappedLun::new(lun.tpg_lun, lun.index, lun.write_protect.0));
+        } else {
+            imported.note(place(), format!("LUN {} of the target is not there", lun.tpg_lun));
+        }
+    }
+    let read_only = is_set(tpg, "prod_mode_write_protect");
+    Some(Host { name, initiators, users, lun: Some(mapped), read_only, ..Host::default() })
 }
 
 #[cfg(test)]
@@ -537,7 +424,7 @@ read_only = true
             let mut imported = import(&text, Imported::new(Path::new("/s"))).unwrap();
             let text = imported.finish().unwrap();
             let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
-            assert!(notes.iter().any(|note| note.contains("an item without a name")), "{notes:?}");
+            assert!(notes.iter().any(|note| note.contains("wwn 1: invalid type")), "{notes:?}");
             match expected {
                 Ok(disk) => assert!(text.contains(&format!("disk = {disk:?}")), "{object}: {text} {notes:?}"),
                 Err(why) => assert!(notes.iter().any(|note| note.contains(why)), "{object}: {notes:?}"),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use lunette_session::folded_name;
 
-use super::draft::{Draft, Lun, Target, User};
+use super::draft::{Draft, Host, Lun, Target, User};
 use crate::config::{self, Listen};
 
 /// A configuration that is being imported.
@@ -69,16 +69,25 @@ impl Imported {
 
     /// A name in normal form, as ours has it. A change is reported.
     pub(super) fn normal_name(&mut self, place: impl Display, name: &str) -> String {
-        let normal = folded_name(name);
-        if normal != name {
-            self.note(
-                place,
-                format!(
-                    "{name}: its name is written in lower case; initiators that write capitals find it all the same"
-                ),
-            );
+        self.renamed(place, name, folded_name(name))
+    }
+
+    /// The name that ours has for `name`. A change is reported.
+    pub(super) fn renamed(&mut self, place: impl Display, name: &str, ours: String) -> String {
+        if ours == name.to_lowercase() && ours != name {
+            let what = "its name is written in lower case; initiators that write capitals find it all the same";
+            self.note(place, format!("{name}: {what}"));
+        } else if ours != name {
+            self.note(place, format!("{name}: initiators know it as {ours}"));
         }
-        normal
+        ours
+    }
+
+    /// Reports that portals of ours lead to all targets, where those of the source, as `theirs` says, do not.
+    pub(super) fn note_portals(&mut self, theirs: &str) {
+        if self.draft.target.len() > 1 && self.draft.portal.len() > 1 {
+            self.note("portals", format!("each leads to all targets; {theirs}"));
+        }
     }
 
     /// The text of the configuration, which is one that `lunette serve` reads. What ours does not take is left out and
@@ -140,6 +149,24 @@ impl Imported {
         config::check_text(&text).map_err(|why| why.trim_end().replace('\n', " "))
     }
 
+    /// Leaves to a host the first number of each logical unit, and the first logical unit of each number.
+    fn map_once(&mut self, target: &str, host: &mut Host) {
+        let Some(list) = &mut host.lun else { return };
+        let all = std::mem::take(list);
+        let (mut units, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+        for mapped in all {
+            let (unit, number) = (mapped.number, mapped.seen_as());
+            if units.contains(&unit) || numbers.contains(&number) {
+                let what = format!("LUN {unit} as {number}: a host of ours sees a LUN under one number");
+                self.notes.push(Note { place: format!("{target}, host {}", host.name), what });
+            } else {
+                units.insert(unit);
+                numbers.insert(number);
+                list.push(mapped);
+            }
+        }
+    }
+
     /// Takes out of a target what it cannot be served with. No initiator is let in for it.
     fn repair(&mut self, target: &mut Target) {
         let name = target.name.clone();
@@ -157,6 +184,9 @@ impl Imported {
             let stem = host.name.clone();
             let mut names = (1_u32..).map(|n| if n == 1 { stem.clone() } else { numbered(&stem, n) });
             host.name = names.find(|name| known.insert(name.clone())).unwrap_or_default();
+        }
+        for host in &mut target.host {
+            self.map_once(&name, host);
         }
         if self.check(target).is_ok() {
             return;
@@ -244,6 +274,7 @@ pub(super) fn address(host: &str, port: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::draft::MappedLun;
     use super::*;
 
     #[test]
@@ -254,6 +285,35 @@ mod tests {
         assert_eq!(file(&mut imported, "iqn.x:1", "one"), Path::new("/s/iqn.x_1.a_b"));
         assert_eq!(file(&mut imported, "iqn.x:1", "two"), Path::new("/s/iqn.x_1.a_b.2"));
         assert_eq!(imported.secrets().map(|(_, secret)| secret).collect::<Vec<_>>(), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_host_sees_each_unit_once_and_nothing_else_is_lost() {
+        let mut imported = Imported::new(Path::new("/s"));
+        let mapped =
+            |pairs: &[(u16, u16)]| pairs.iter().map(|(unit, as_)| MappedLun::new(*unit, *as_, false)).collect();
+        let host = |name: &str, lun| Host {
+            name: name.into(),
+            initiators: Some(vec!["iqn.h".into()]),
+            lun,
+            ..Host::default()
+        };
+        let luns = [0, 1].map(|number| Lun { number, disk: format!("/{number}"), ..Lun::default() });
+        imported.draft.target.push(Target {
+            name: "iqn.a".into(),
+            lun: luns.into(),
+            host: vec![
+                host("h", Some(mapped(&[(0, 0), (0, 5), (1, 0), (1, 7)]))),
+                host("none", Some(Vec::new())),
+                host("all", None),
+            ],
+            ..Target::default()
+        });
+        let table: toml::Table = imported.finish().unwrap().parse().unwrap();
+        let hosts = "host = [{ name = \"h\", initiators = [\"iqn.h\"], lun = [{ number = 0 }, { number = 1, as = 7 }] }, \
+                     { name = \"none\", initiators = [\"iqn.h\"], lun = [] }, { name = \"all\", initiators = [\"iqn.h\"] }]";
+        assert_eq!(table["target"][0]["host"], hosts.parse::<toml::Table>().unwrap()["host"], "{table}");
+        assert_eq!(imported.notes().count(), 2);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use lunette_session::folded_name;
 
 use super::draft::{Host, Lun, MappedLun, Target, User};
 use super::report::{Imported, is_on, names, plain_name};
+use super::stanzas;
 use super::tree::{self, Statement};
 
 /// The driver whose targets are imported.
@@ -32,7 +33,7 @@ const SILENT: [&str; 15] = [
 ];
 
 pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, String> {
-    let statements = tree::braces(text)?;
+    let statements = stanzas::read(text, &mut imported)?;
     let mut devices = BTreeMap::new();
     for handler in statements.iter().filter(|statement| statement.key() == "HANDLER") {
         let kind = handler.value().unwrap_or_default();
@@ -66,15 +67,23 @@ fn user(owner: &str, statement: &Statement, imported: &mut Imported) -> Option<U
     Some(imported.user(owner, user, secret))
 }
 
+/// Whether a driver or a target is enabled, which takes a word of the file.
+fn is_enabled(statement: &Statement, imported: &mut Imported) -> bool {
+    let is_enabled = statement.find("enabled").is_some_and(is_on);
+    if !is_enabled {
+        let what = format!("{}: it is not enabled; write enabled 1", statement.value().unwrap_or_default());
+        imported.note(tree::place(&[], statement), what);
+    }
+    is_enabled
+}
+
 fn import_driver(driver: &Statement, devices: &Devices<'_>, imported: &mut Imported) {
+    if !is_enabled(driver, imported) {
+        return;
+    }
     for statement in &driver.body {
         match statement.key() {
-            "TARGET" if statement.find("enabled") == Some("0") => {
-                imported.note(
-                    tree::place(&[], statement),
-                    format!("{}: it is not enabled", statement.value().unwrap_or_default()),
-                );
-            }
+            "TARGET" if !is_enabled(statement, imported) => {}
             "TARGET" => import_target(statement, devices, imported),
             "IncomingUser" => {
                 let user = user("discovery", statement, imported);
@@ -276,7 +285,9 @@ HANDLER vdisk_fileio {
                 t10_dev_id 0123
         }
 }
-HANDLER dev_tape { DEVICE 1:0:0:0 }
+HANDLER dev_tape {
+        DEVICE 1:0:0:0
+}
 TARGET_DRIVER iscsi {
         enabled 1
         IncomingUser "scan secret-of-scan"
@@ -299,8 +310,11 @@ TARGET_DRIVER iscsi {
                 enabled 0
         }
 }
-TARGET_DRIVER copy_manager { }
-TARGET_DRIVER qla2x00t { TARGET 50:01 }
+TARGET_DRIVER copy_manager {
+}
+TARGET_DRIVER qla2x00t {
+        TARGET 50:01
+}
 "#;
 
     #[test]
@@ -346,7 +360,7 @@ host = [
                  true }] }, { name = \"others\", lun = [{ number = 0 }] }]",
             ),
         ] {
-            let text = format!("{head}TARGET_DRIVER iscsi {{\nTARGET iqn.a {{\n{body}\n}}\n}}\n");
+            let text = format!("{head}TARGET_DRIVER iscsi {{\nenabled 1\nTARGET iqn.a {{\nenabled 1\n{body}\n}}\n}}\n");
             let mut imported = import(&text, Imported::new(Path::new("/s"))).unwrap();
             let table = imported.finish().unwrap().parse::<toml::Table>().unwrap();
             let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");

@@ -133,7 +133,7 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, text)| (index + 1, text))
 }
 
-/// The words of a line. Quotes keep blanks and marks within a word, a comment goes from `#` to the end of the line.
+/// The words of a line. Quotes keep blanks and marks within a word, a comment goes from `#` to the end of the line, and both end a word.
 fn split(text: &str, line: usize, marks: &[char]) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -146,7 +146,8 @@ fn split(text: &str, line: usize, marks: &[char]) -> Result<Vec<Word>, String> {
             words.push(Word::Mark(first));
             rest = &rest[first.len_utf8()..];
         } else {
-            let end = rest.find(|c: char| c.is_whitespace() || marks.contains(&c)).unwrap_or(rest.len());
+            let end =
+                rest.find(|c: char| c.is_whitespace() || "\"#".contains(c) || marks.contains(&c)).unwrap_or(rest.len());
             words.push(Word::Text(rest[..end].into()));
             rest = &rest[end..];
         }
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn braces_are_trees() {
-        let text = "# head\na b { c \"d e # f\"; g\n  h i } # tail\nj";
+        let text = "# head\na b { c\"d e # f\"; g\n  h i } # tail\nj# end";
         let body = vec![leaf(2, &["c", "d e # f"]), leaf(2, &["g"]), leaf(3, &["h", "i"])];
         assert_eq!(braces(text).unwrap(), [block(2, &["a", "b"], body), leaf(4, &["j"])]);
     }
