@@ -54,7 +54,8 @@ fn what_is_added_is_served_at_once_and_after_a_restart() {
     let (place, server) = Configured::serve(MAIN, 1);
     let disk = format!("disk={}", place.file("db.img").display());
     done(&place, &["add", DB, "max_connections=4", "allow=[\"*\"]"]);
-    done(&place, &["add", &format!("{DB}/luns/3"), &disk, "create=10M"]);
+    done(&place, &["add", &format!("{DB}/luns/3"), &disk, "create=10485760"]);
+    assert!(done(&place, &["ls", "luns"]).contains("  10M   512  "), "{}", done(&place, &["ls", "luns"]));
     assert!(seen(&server).contains("iqn.2026-11.org.example:db"), "{}", seen(&server));
     assert!(seen(&server).contains("Lun:3    Type:DIRECT_ACCESS (Size:9M)"), "{}", seen(&server));
     assert_eq!(files(&place), ["target-iqn.2026-11.org.example:db.toml"]);
@@ -190,25 +191,53 @@ fn files_and_signals_change_the_same_configuration() {
 
 #[test]
 fn completions_know_the_objects_of_the_server() {
-    let (place, _server) = Configured::serve(MAIN, 1);
+    let (place, server) = Configured::serve(MAIN, 1);
     done(&place, &["add", &format!("{DB}2")]);
     let complete = |word: &str| done(&place, &["complete", "--", word]);
     assert_eq!(complete("t"), "targets/\n");
     assert_eq!(complete("targets/iqn.2026-11.org.example:a"), "targets/iqn.2026-11.org.example:a\n");
     assert_eq!(complete("targets/iqn.2026-11.org.example:a/l"), "targets/iqn.2026-11.org.example:a/luns/\n");
     assert_eq!(complete("targets/iqn.2026-11.org.example:a/luns/"), "targets/iqn.2026-11.org.example:a/luns/0\n");
-    // As bash asks, which breaks words at colons.
-    let script = "source <(\"$1\" completions bash); line='lunette ctl show targets/iqn.2026-11.org.example:'; \
-                  COMP_LINE=$line COMP_POINT=${#line} _lunette_objects \"$1\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
-    let socket = format!("unix:{}", place.file("api.sock").display());
+    let session = attach(&server, &[]);
+    let id = json(&place, &["sessions"])[0]["id"].to_string();
+    for (shell, script) in SHELLS {
+        let asked = |line: &str| in_shell(&place, shell, script, line);
+        assert_eq!(asked("lunette ctl show targets/iqn.2026-11.org.example:"), completed(shell), "{shell}");
+        assert_eq!(asked("lunette ctl kick "), [id.clone()], "{shell}");
+    }
+    drop(session);
+}
+
+/// How a shell completes the line in `LINE`, for the command in `PATH`.
+const SHELLS: [(&str, &str); 3] = [
+    (
+        "bash",
+        "source <(lunette completions bash); COMP_LINE=$LINE COMP_POINT=${#LINE} _lunette_objects lunette; printf '%s\n' \"${COMPREPLY[@]}\"",
+    ),
+    // Outside of its line editor zsh has no compadd; what follows -- are the words.
+    (
+        "zsh",
+        "autoload -U compinit; compinit -D -u; source <(lunette completions zsh); compadd() { print -rl -- \"${@[(r)--,-1][2,-1]}\" }; \
+         words=(${(z)LINE} ''); [[ $LINE == *' ' ]] || words[-1]=(); CURRENT=$#words PREFIX=$words[-1]; _lunette",
+    ),
+    ("fish", "source (lunette completions fish | psub); complete -C $LINE"),
+];
+
+/// What a shell puts in the place of `targets/iqn.2026-11.org.example:`. Bash breaks words at colons.
+fn completed(shell: &str) -> Vec<String> {
+    let before = if shell == "bash" { "" } else { "targets/iqn.2026-11.org.example:" };
+    ["a", "db2"].map(|name| format!("{before}{name}")).to_vec()
+}
+
+fn in_shell(place: &Configured, shell: &str, script: &str, line: &str) -> Vec<String> {
     let program = lunette().get_program().to_owned();
-    let shown = std::process::Command::new("bash")
-        .args(["-c", script, "bash"])
-        .arg(program)
-        .env("LUNETTE_API", socket)
-        .output();
-    let shown = shown.unwrap();
-    assert_eq!(String::from_utf8_lossy(&shown.stdout), "a\ndb2\n", "{shown:?}");
+    let path = format!("{}:/usr/bin:/bin", std::path::Path::new(&program).parent().unwrap().display());
+    let mut command = std::process::Command::new(shell);
+    command.args(["-c", script]).env("LINE", line).env("PATH", path).env("HOME", place.file("home"));
+    let output = command.env("LUNETTE_API", format!("unix:{}", place.file("api.sock").display())).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shell}: {text} {}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(str::to_owned).collect()
 }
 
 #[test]

@@ -11,10 +11,35 @@ pub(super) fn parse(arguments: &[String]) -> Result<Vec<(&str, Value)>, Failure>
     arguments.iter().map(|text| parse_one(text)).collect()
 }
 
+/// Keys whose values are sizes, which the server takes as text: a number of bytes is one, too.
+const SIZES: [&str; 7] = [
+    "create",
+    "scrub_rate",
+    "thin_threshold",
+    "sanitize_rate",
+    "max_recv_data_segment_length",
+    "max_burst_length",
+    "first_burst_length",
+];
+
 fn parse_one(text: &str) -> Result<(&str, Value), Failure> {
     match text.split_once('=') {
-        Some((key, value)) if is_key(key) => Ok((key, value_of(value))),
+        Some((key, value)) if is_key(key) => {
+            let mut value = value_of(value);
+            sizes_as_text(key.rsplit('.').next().unwrap_or(key), &mut value);
+            Ok((key, value))
+        }
         _ => Err(Failure::Usage(format!("{text:?}: write KEY=VALUE"))),
+    }
+}
+
+/// Makes numbers texts where they are sizes, in the value of this key and in the tables of it.
+fn sizes_as_text(key: &str, value: &mut Value) {
+    match value {
+        Value::Number(number) if SIZES.contains(&key) => *value = number.to_string().into(),
+        Value::Object(keys) => keys.iter_mut().for_each(|(key, value)| sizes_as_text(key, value)),
+        Value::Array(list) => list.iter_mut().for_each(|value| sizes_as_text(key, value)),
+        _ => {}
     }
 }
 
@@ -156,6 +181,15 @@ mod tests {
             assert!(document_of(&[wrong]).is_err(), "{wrong}");
         }
         assert_eq!(document_of(&["alias=a=b"]), Ok(json!({ "alias": "a=b" })));
+        for (size, expected) in [
+            ("create=10G", json!({ "create": "10G" })),
+            ("create=1073741824", json!({ "create": "1073741824" })),
+            ("create=\"1GiB\"", json!({ "create": "1GiB" })),
+            ("session.max_burst_length=65536", json!({ "session": { "max_burst_length": "65536" } })),
+            ("lun=[{ number = 0, create = 4096 }]", json!({ "lun": [{ "number": 0, "create": "4096" }] })),
+        ] {
+            assert_eq!(document_of(&[size]), Ok(expected), "{size}");
+        }
         assert_eq!(document_of(&["a.b=1", "a.c=2"]), Ok(json!({ "a": { "b": 1, "c": 2 } })));
         assert!(document_of(&["alias=x", "alias.y=1"]).unwrap_err().contains("has no keys"));
     }
@@ -184,7 +218,7 @@ mod tests {
             ("alias=new", "/alias", json!("new")),
             ("redirect={ permanent = false }", "/redirect", json!({ "to": ["a"], "permanent": false })),
             ("redirect.permanent=false", "/redirect", json!({ "to": ["a"], "permanent": false })),
-            ("session.max_burst_length=8192", "/session", json!({ "max_burst_length": 8192 })),
+            ("session.max_burst_length=8192", "/session", json!({ "max_burst_length": "8192" })),
             ("lun.7.read_only=false", "/lun/1", json!({ "number": 7, "disk": "/b", "read_only": false })),
             ("host.h.lun.7.read_only=true", "/host/0/lun", json!([{ "number": 7, "read_only": true }])),
             ("lun=[{ number = 7, disk = \"/c\" }]", "/lun/1", json!({ "number": 7, "disk": "/c", "read_only": true })),
