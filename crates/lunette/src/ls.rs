@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for record in records {
         targets.push(match lister.units_of(&record) {
             // The user asked for this target alone.
-            Err(error) if arguments.remote.target().is_some() => return Err(remote_failure(error)),
+            Err(error) if arguments.remote.target().is_some() => return Err(arguments.remote.failure(error)),
             Err(error) => Target { error: Some(error.to_string()), ..lister.without_units(record) },
             Ok(luns) => Target { luns, ..lister.without_units(record) },
         });

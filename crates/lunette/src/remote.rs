@@ -1,5 +1,6 @@
 //! Disks behind a URL: the arguments that all commands on them share, and how they are opened.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use clap::Args;
@@ -63,6 +64,11 @@ impl Remote {
         Ok(options)
     }
 
+    /// The failure of a request to the target of the URL.
+    pub(crate) fn failure(&self, error: Error) -> Failure {
+        failure_at(&self.url, error)
+    }
+
     /// Starts the event loop that the command runs on.
     pub(crate) fn start(&self) -> Result<Initiator, Failure> {
         Initiator::with(DEFAULT_BUFFER_BYTES, self.event_loop.config()).map_err(remote_failure)
@@ -70,12 +76,12 @@ impl Remote {
 
     /// Logs in to the target.
     pub(crate) fn connect(&self, initiator: &Initiator) -> Result<Session, Failure> {
-        wait(self.url.connect(initiator, self.options()?)).map_err(remote_failure)
+        wait(self.url.connect(initiator, self.options()?)).map_err(|error| self.failure(error))
     }
 
     /// Makes a path of the disk active.
     pub(crate) fn activate(&self, initiator: &Initiator, portal: &Portal) -> Result<Vec<PathStatus>, Failure> {
-        wait(activate(initiator, &self.url, portal, self.options()?)).map_err(remote_failure)
+        wait(activate(initiator, &self.url, portal, self.options()?)).map_err(|error| self.failure(error))
     }
 
     /// Opens the disk as it is, and when the URL names keys the volume on it. A packed volume that is opened for
@@ -100,7 +106,7 @@ impl Remote {
 
 /// Opens the disk that a URL names; LUN 0 by default.
 pub(crate) fn open(url: &Url, options: Options, initiator: &Initiator) -> Result<Disk, Failure> {
-    wait(Disk::of_url(initiator, url, options)).map_err(remote_failure)
+    wait(Disk::of_url(initiator, url, options)).map_err(|error| failure_at(url, error))
 }
 
 /// The options that the URL gives for the session.
@@ -117,7 +123,20 @@ pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
 /// The failure that a failed request means to the user.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn remote_failure(error: Error) -> Failure {
-    let text = format!("{error}{}", advice(error.cause()));
+    failure(&error, String::new())
+}
+
+/// The failure of a login to the target of a URL. The error knows the portal alone.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn failure_at(url: &Url, error: Error) -> Failure {
+    let is_refused = matches!(error.cause(), Error::Session { why: SessionError::Login(_), .. });
+    let target = url.target.as_deref().filter(|_| is_refused);
+    failure(&error, target.map(|target| format!("{target} at ")).unwrap_or_default())
+}
+
+/// The failure, with words before its text.
+fn failure(error: &Error, before: String) -> Failure {
+    let text = before + &format!("{error}{}", advice(error.cause()));
     match error.cause() {
         Error::Url(_) => Failure::Usage(text),
         Error::Connect { .. }
@@ -134,8 +153,12 @@ pub(crate) fn remote_failure(error: Error) -> Failure {
 }
 
 /// Advice for the user, where there is any.
-fn advice(error: &Error) -> &'static str {
-    match error {
+fn advice(error: &Error) -> Cow<'static, str> {
+    if let Error::Session { portal, why: SessionError::Login(LoginError::Refused(LoginStatus::NOT_FOUND)) } = error {
+        let what = "check its name; a target may also hide from initiators that it does not admit";
+        return format!("; {what}: lunette ls iscsi://{portal} lists those that this one may use").into();
+    }
+    Cow::Borrowed(match error {
         Error::Connect { .. } => "; does the target listen there, and does no firewall stand between?",
         Error::NotADisk { .. } => "; lunette ls lists the disks of a target",
         Error::Session { why: SessionError::Login(login), .. } => match login {
@@ -145,7 +168,6 @@ fn advice(error: &Error) -> &'static str {
             LoginError::Refused(LoginStatus::AUTHORIZATION_FAILURE) => {
                 "; the target admits other initiators: write initiator=NAME in the URL"
             }
-            LoginError::Refused(LoginStatus::NOT_FOUND) => "; lunette ls iscsi://HOST lists the targets",
             LoginError::TargetAuthentication => {
                 "; check target_user, and the secret in LUNETTE_CHAP_TARGET_PASSWORD or chap_target_secret_file"
             }
@@ -153,5 +175,5 @@ fn advice(error: &Error) -> &'static str {
             _ => "",
         },
         _ => "",
-    }
+    })
 }

@@ -19,9 +19,8 @@ const OTHER: i32 = 1;
 /// The secret that no message may show.
 const SECRET: &str = "hush-hush-hush";
 
-/// A mistake: the arguments, the exit code, and the words of the message. `{dir}` is the folder of the files below,
-/// `{closed}` an address where nothing listens, `{taken}` one where something else does, `{portal}` that of a server
-/// with one disk, and `{target}` the name of its target.
+/// A mistake: the arguments, the exit code, and the words of the message. `{dir}` is the folder of the files below, `{closed}` an address where
+/// nothing listens, `{taken}` one where something else does, `{portal}` the URL of a server with one disk, `{address}` its address, and `{target}` the name of its target.
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
 #[rustfmt::skip]
@@ -62,7 +61,7 @@ const MISTAKES: &[Mistake] = &[
     ("info iscsi://{closed}/{target}/0", DISK, &["{closed}", "refused", "does the target listen there"]),
     ("ls iscsi://no-such-host.invalid.", DISK, &["no-such-host.invalid."]),
     ("info {portal}/{target}/7", DISK, &["LUN 7", "lunette ls"]),
-    ("info {portal}/iqn.2026-11.example:no/0", DISK, &["target not found", "lunette ls"]),
+    ("info {portal}/iqn.2026-11.example:no/0", DISK, &["iqn.2026-11.example:no at {address}: ", "target not found", "check its name", "lunette ls iscsi://{address}"]),
     ("info {portal}", USAGE, &["names no target", "/TARGET/LUN"]),
     ("ping iscsi://u@{closed}", CONFIGURATION, &["no secret for \"u\"", "LUNETTE_CHAP_PASSWORD", "chap_secret_file"]),
     ("info iscsi://u%hush-hush-hush@h/{target}/x", USAGE, &["u%***@h", "\"x\" is no LUN"]),
@@ -141,6 +140,7 @@ fn each_mistake_is_answered_with_its_object_reason_and_remedy() {
             .replace("{closed}", &closed.to_string())
             .replace("{taken}", &taken.local_addr().unwrap().to_string())
             .replace("{portal}", &server.portal_url())
+            .replace("{address}", &server.address().to_string())
             .replace("{target}", DEFAULT_TARGET)
     };
     for (arguments, code, words) in MISTAKES {
