@@ -1,6 +1,8 @@
 //! Chromium without a window, driven over the WebDriver protocol by curl.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -17,19 +19,36 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The key of an element in what chromedriver answers (WebDriver section 12.2).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A browser that takes any certificate.
+/// A browser.
 pub struct Browser {
     driver: Child,
     /// The URL of the session at chromedriver.
     session: String,
-    /// Where it keeps its files.
-    profile: TempDir,
+    /// The home of its user, where it keeps its files.
+    home: TempDir,
 }
 
 impl Browser {
-    /// Starts a browser.
+    /// Starts a browser that takes every certificate.
     pub fn start() -> Self {
+        Self::with(tempfile::tempdir().expect("a folder"), true)
+    }
+
+    /// Starts a browser of a user who trusts this certificate, and no other that is made here.
+    pub fn trusting(certificate: &Path) -> Self {
+        let home = tempfile::tempdir().expect("a folder");
+        let database = home.path().join(".pki/nssdb");
+        fs::create_dir_all(&database).expect("a folder");
+        let database = format!("sql:{}", database.display());
+        run("certutil", ["-d", &database, "-N", "--empty-password"]).succeeded();
+        let certificate = certificate.to_str().expect("a path in UTF-8");
+        run("certutil", ["-d", &database, "-A", "-n", "lunette", "-t", "P,,", "-i", certificate]).succeeded();
+        Self::with(home, false)
+    }
+
+    fn with(home: TempDir, takes_all: bool) -> Self {
         let mut command = Command::new("chromedriver");
+        command.env("HOME", home.path());
         let mut driver = command.arg("--port=0").stdout(Stdio::piped()).spawn().expect("chromium-driver is installed");
         let mut lines = BufReader::new(driver.stdout.take().expect("the pipe was asked for")).lines();
         let port = lines.find_map(|line| {
@@ -38,12 +57,10 @@ impl Browser {
         });
         // What it tells later must not fill the pipe.
         thread::spawn(move || lines.for_each(drop));
-        let profile = tempfile::tempdir().expect("a folder");
-        let mut browser =
-            Self { driver, session: format!("http://127.0.0.1:{}/session", port.expect("a port")), profile };
-        let data = format!("--user-data-dir={}", browser.profile.path().display());
+        let mut browser = Self { driver, session: format!("http://127.0.0.1:{}/session", port.expect("a port")), home };
+        let data = format!("--user-data-dir={}", browser.home.path().join("profile").display());
         let arguments = json!(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", data]);
-        let wanted = json!({ "acceptInsecureCerts": true, "goog:chromeOptions": { "args": arguments } });
+        let wanted = json!({ "acceptInsecureCerts": takes_all, "goog:chromeOptions": { "args": arguments } });
         let begun = browser.ask("", &json!({ "capabilities": { "alwaysMatch": wanted } }));
         browser.session += "/";
         browser.session += begun["sessionId"].as_str().expect("a session");

@@ -21,8 +21,23 @@ const RULES: &[(&str, Method, Role)] = &[
     ("/", Method::HEAD, Role::Read),
 ];
 
-/// Where a client of some targets may go; the handlers show it these targets alone.
-const OF_TARGETS: &[&str] = &["/v1/targets", "/v1/luns", "/v1/sessions", "/v1/events", "/healthz", "/openapi.json"];
+/// Where a client of some targets may go; the handlers show it these targets alone. What stands below a path is as the path; the first row that fits
+/// decides, and without one it may not.
+const OF_TARGETS: &[(&str, bool)] = &[
+    ("/v1/targets", true),
+    ("/v1/luns", true),
+    ("/v1/sessions", true),
+    ("/v1/events", true),
+    ("/v1/health", true),
+    ("/healthz", true),
+    ("/readyz", true),
+    ("/metrics", true),
+    ("/openapi.json", true),
+    // All objects at once.
+    ("/console/config", false),
+    ("/console", true),
+    ("/", true),
+];
 
 /// The role that a request takes.
 fn needed(method: &Method, path: &str) -> Role {
@@ -32,9 +47,8 @@ fn needed(method: &Method, path: &str) -> Role {
 
 /// Whether a request is about what a client of some targets may see.
 fn is_of_targets(path: &str) -> bool {
-    let is_below =
-        |begin: &&&str| path.strip_prefix(**begin).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    OF_TARGETS.iter().any(|begin| is_below(&begin))
+    let is_below = |begin: &str| path.strip_prefix(begin).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    OF_TARGETS.iter().find(|(begin, _)| is_below(begin)).is_some_and(|(_, may)| *may)
 }
 
 fn check(caller: &Caller, method: &Method, path: &str) -> Result<(), Problem> {
@@ -84,8 +98,13 @@ mod tests {
             ("/v1/config:plan", false),
             ("/v1/targetsx", false),
             ("/v1/portals", false),
-            ("/metrics", false),
-            ("/", false),
+            ("/v1/health", true),
+            ("/metrics", true),
+            ("/readyz", true),
+            ("/", true),
+            ("/console/targets/iqn.a", true),
+            ("/console/config", false),
+            ("/v1/audit", false),
         ] {
             assert_eq!(check(&caller, &Method::GET, path).is_ok(), may, "{path}");
         }

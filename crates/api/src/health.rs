@@ -83,6 +83,13 @@ pub struct Trouble {
     pub since: u64,
 }
 
+impl Trouble {
+    /// The target that it is of, or of a part of which it is.
+    pub fn of_target(&self) -> Option<&str> {
+        self.target.as_deref().or_else(|| (self.kind == "target").then_some(&*self.name))
+    }
+}
+
 /// All troubles of a server.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Shared>);

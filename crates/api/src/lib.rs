@@ -28,6 +28,7 @@ mod listen;
 pub mod objects;
 pub mod problem;
 mod routes;
+mod scope;
 pub mod server;
 mod tokens;
 
@@ -38,6 +39,7 @@ pub use listen::{Access, Listener, Place, Site, serve, serve_with};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;
 pub use routes::{read_body, router};
+pub use scope::seen_by;
 pub use server::{
     Catalog, Changed, Disk, Edit, Event, Events, Notice, Order, Origin, Plan, PlannedChange, Server, Session,
 };

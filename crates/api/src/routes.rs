@@ -13,10 +13,12 @@ mod sessions;
 mod status;
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::FromRef;
+use axum::extract::{FromRef, FromRequestParts};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -33,6 +35,7 @@ use crate::edits::{self, Precondition};
 use crate::limits::{MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_EVENT_READERS};
 use crate::objects::{Objects, etag};
 use crate::problem::Problem;
+use crate::scope::seen_by;
 use crate::server::{Catalog, Changed, Order, Plan, Server};
 pub use body::read as read_body;
 use query::How;
@@ -70,6 +73,17 @@ pub(crate) struct Shared {
 impl FromRef<Shared> for Arc<dyn Server> {
     fn from_ref(shared: &Shared) -> Self {
         Arc::clone(&shared.server)
+    }
+}
+
+/// The server as the client of a request sees it.
+pub(crate) struct Sight(Arc<dyn Server>);
+
+impl FromRequestParts<Shared> for Sight {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
+        Ok(Self(seen_by(&shared.server, &parts.extensions)))
     }
 }
 

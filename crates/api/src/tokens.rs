@@ -2,9 +2,12 @@
 //!
 //! A line of their file is `TOKEN [role=ROLE] [name=NAME] [targets=IQN,IQN...]`. A token alone may do everything.
 
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -13,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use lunette_files::{Content, FileProblem};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
 use crate::callers::{Caller, Role};
@@ -23,9 +27,16 @@ use crate::problem::Problem;
 /// The file of tokens.
 const TOKENS: Content = Content { name: "tokens", max_bytes: MAX_TOKEN_FILE_BYTES };
 
-/// A file with one token in each line. It is read for each request, so a token that is removed there holds no longer.
+/// A file with one token in each line. It is read again when it has changed, so a token that is removed there holds no longer.
 #[derive(Debug, Clone)]
-pub struct TokenFile(PathBuf);
+pub struct TokenFile(Arc<Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    /// Held while the file is looked at: however many requests wait, one thread does.
+    known: Mutex<Tokens>,
+}
 
 /// The rights that a token grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +46,42 @@ struct Grant {
     targets: Option<Vec<String>>,
 }
 
+/// The tokens of a file, by their digests.
+#[derive(Debug, Clone, Default)]
+struct Tokens {
+    grants: Arc<[(Sha256Digest, Grant)]>,
+    /// What they were read from; `None` when the file may have changed since and look the same.
+    stamp: Option<Stamp>,
+}
+
+type Sha256Digest = [u8; 32];
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    file: (u64, u64),
+    len: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// How long a file is to have stayed as it is, before its times tell that it has not changed: file systems have ticks.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl Stamp {
+    /// The stamp of a file, if it is settled.
+    fn of(path: &Path) -> io::Result<Option<Self>> {
+        let meta = fs::metadata(path)?;
+        let is_settled = meta.modified()?.elapsed().is_ok_and(|age| age > SETTLED);
+        Ok(is_settled.then(|| Self {
+            file: (meta.dev(), meta.ino()),
+            len: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }))
+    }
+}
+
 impl TokenFile {
     /// The file at this path, which is read to see that it can be.
     ///
@@ -42,8 +89,7 @@ impl TokenFile {
     ///
     /// When it cannot be read, has a mistake, holds no token, or one that is short enough to be guessed.
     pub fn open(path: PathBuf) -> io::Result<Self> {
-        let file = Self(path);
-        let text = file.read()?;
+        let text = read(&path)?;
         let wrong = |what: String| io::Error::new(ErrorKind::InvalidData, what);
         let mut any = false;
         for (number, line) in lines(&text) {
@@ -53,29 +99,54 @@ impl TokenFile {
             }
             any = true;
         }
-        if any { Ok(file) } else { Err(wrong("there is no token".into())) }
+        if any {
+            Ok(Self(Arc::new(Watched { path, known: Mutex::default() })))
+        } else {
+            Err(wrong("there is no token".into()))
+        }
     }
 
-    fn read(&self) -> io::Result<Zeroizing<String>> {
-        let mut bytes = lunette_files::read_secret(&self.0, TOKENS).map_err(FileProblem::into_io)?;
-        let text = String::from_utf8(std::mem::take(&mut *bytes));
-        text.map(Zeroizing::new).map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file of tokens is not UTF-8"))
+    /// What a token grants, if the file holds it now. The file is looked at by a thread that may wait.
+    async fn find(&self, token: &str) -> io::Result<Option<Grant>> {
+        let mut known = self.0.known.lock().await;
+        let (file, before) = (Arc::clone(&self.0), known.clone());
+        let now = tokio::task::spawn_blocking(move || before.again(&file.path)).await.map_err(io::Error::other)??;
+        *known = now.clone();
+        drop(known);
+        Ok(now.find(token))
+    }
+}
+
+impl Tokens {
+    /// The tokens of the file now: these, as long as it has not changed.
+    fn again(self, path: &Path) -> io::Result<Self> {
+        // Before it is read, so that a change meanwhile is seen the next time.
+        let stamp = Stamp::of(path)?;
+        if stamp.is_some() && stamp == self.stamp {
+            return Ok(self);
+        }
+        let text = read(path)?;
+        let grants = lines(&text).filter_map(|(number, line)| parse(number, line).ok());
+        Ok(Self { grants: grants.map(|(token, grant)| (Sha256::digest(token).into(), grant)).collect(), stamp })
     }
 
-    /// The rights that a token grants, if the file holds it. Takes the same time for each wrong one. Lines with a
-    /// mistake grant nothing.
-    fn find(&self, token: &str) -> io::Result<Option<Grant>> {
-        let text = self.read()?;
-        let asked = Sha256::digest(token);
+    /// The rights that a token grants, if it is one of these. Takes the same time for each wrong one.
+    fn find(&self, token: &str) -> Option<Grant> {
+        let asked: Sha256Digest = Sha256::digest(token).into();
         let mut found = None;
-        for (number, line) in lines(&text) {
-            let Ok((known, grant)) = parse(number, line) else { continue };
-            if bool::from(Sha256::digest(known).ct_eq(&asked)) {
+        for (known, grant) in &*self.grants {
+            if bool::from(known.ct_eq(&asked)) {
                 found = Some(grant);
             }
         }
-        Ok(found)
+        found.cloned()
     }
+}
+
+fn read(path: &Path) -> io::Result<Zeroizing<String>> {
+    let mut bytes = lunette_files::read_secret(path, TOKENS).map_err(FileProblem::into_io)?;
+    let text = String::from_utf8(std::mem::take(&mut *bytes));
+    text.map(Zeroizing::new).map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file of tokens is not UTF-8"))
 }
 
 /// The lines of a file that have a token, with their numbers. Empty lines and those that begin with # are for people.
@@ -109,7 +180,11 @@ pub(crate) async fn require_token(State(file): State<TokenFile>, mut request: Re
     }
     let value = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = value.and_then(|value| value.strip_prefix("Bearer "));
-    match token.map(|token| file.find(token)) {
+    let found = match token {
+        Some(token) => Some(file.find(token).await),
+        None => None,
+    };
+    match found {
         Some(Ok(Some(Grant { name, role, targets }))) => {
             let connection = request.extensions().get::<Arc<Connection>>();
             // A request that comes from no connection is the login's, which asks whether the token holds.
@@ -137,7 +212,7 @@ pub(crate) async fn require_token(State(file): State<TokenFile>, mut request: Re
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::time::SystemTime;
 
     use super::*;
 
@@ -150,38 +225,71 @@ mod tests {
 
     const LONG: &str = "0123456789abcdef0123456789";
 
-    #[test]
-    fn a_token_holds_while_it_is_in_the_file() {
+    #[tokio::test]
+    async fn a_token_holds_while_it_is_in_the_file() {
         let (place, file) = open(&format!("# admin\n{LONG}\n\n{LONG}-2\n"));
         let file = file.unwrap();
         for (token, holds) in
             [(LONG, true), (&format!("{LONG}-2"), true), ("", false), (&LONG[1..], false), ("# admin", false)]
         {
-            assert_eq!(file.find(token).unwrap().is_some(), holds, "{token}");
+            assert_eq!(file.find(token).await.unwrap().is_some(), holds, "{token}");
         }
         fs::write(place.path().join("tokens"), "").unwrap();
-        assert_eq!(file.find(LONG).unwrap(), None);
+        assert_eq!(file.find(LONG).await.unwrap(), None);
+        fs::remove_file(place.path().join("tokens")).unwrap();
+        assert!(file.find(LONG).await.is_err());
     }
 
     #[test]
-    fn a_token_has_a_role_and_alone_it_is_that_of_an_administrator() {
+    fn a_file_is_read_again_when_it_has_changed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("tokens");
+        let write = |path: &Path, content: &str| {
+            fs::write(path, content).unwrap();
+            let hour_ago = SystemTime::now() - Duration::from_hours(1);
+            fs::File::options().write(true).open(path).unwrap().set_modified(hour_ago).unwrap();
+        };
+        let same = |one: &Tokens, other: &Tokens| Arc::ptr_eq(&one.grants, &other.grants);
+        write(&path, LONG);
+        let first = Tokens::default().again(&path).unwrap();
+        assert!(same(&first, &first.clone().again(&path).unwrap()), "nothing has changed");
+        // Of the same length and the same time, in place and as another file.
+        write(&path, &LONG.replace('0', "1"));
+        let second = first.clone().again(&path).unwrap();
+        assert!(!same(&first, &second) && second.find(LONG).is_none());
+        write(&place.path().join("new"), LONG);
+        fs::rename(place.path().join("new"), &path).unwrap();
+        let third = second.clone().again(&path).unwrap();
+        assert!(!same(&second, &third) && third.find(LONG).is_some());
+        // One that has just been written may change once more within a tick of its times.
+        fs::write(&path, LONG).unwrap();
+        let fresh = third.again(&path).unwrap();
+        assert!(!same(&fresh, &fresh.clone().again(&path).unwrap()));
+    }
+
+    #[tokio::test]
+    async fn a_token_has_a_role_and_alone_it_is_that_of_an_administrator() {
         let text = format!(
             "# for people\n{LONG}\n{LONG}-r role=read name=prometheus\n{LONG}-o targets=iqn.a,iqn.b role=operate\n"
         );
         let (_place, file) = open(&text);
-        let find = |end: &str| file.as_ref().unwrap().find(&format!("{LONG}{end}")).unwrap().unwrap();
+        let file = file.unwrap();
         let grant = |name: &str, role, targets| Grant { name: name.into(), role, targets };
-        assert_eq!(find(""), grant("token of line 2", Role::Admin, None));
-        assert_eq!(find("-r"), grant("prometheus", Role::Read, None));
         let both = Some(vec!["iqn.a".into(), "iqn.b".into()]);
-        assert_eq!(find("-o"), grant("token of line 4", Role::Operate, both));
+        for (end, expected) in [
+            ("", grant("token of line 2", Role::Admin, None)),
+            ("-r", grant("prometheus", Role::Read, None)),
+            ("-o", grant("token of line 4", Role::Operate, both)),
+        ] {
+            assert_eq!(file.find(&format!("{LONG}{end}")).await.unwrap(), Some(expected));
+        }
     }
 
-    #[test]
-    fn a_line_that_gets_a_mistake_grants_nothing() {
+    #[tokio::test]
+    async fn a_line_that_gets_a_mistake_grants_nothing() {
         let (place, file) = open(&format!("{LONG} role=read"));
         fs::write(place.path().join("tokens"), format!("{LONG} rol=read")).unwrap();
-        assert_eq!(file.unwrap().find(LONG).unwrap(), None);
+        assert_eq!(file.unwrap().find(LONG).await.unwrap(), None);
     }
 
     #[test]

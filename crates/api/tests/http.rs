@@ -485,7 +485,10 @@ fn tokens_have_roles_and_targets() {
         ("GET /v1/targets/iqn.b", "-some", "403"),
         ("GET /v1/config", "-some", "403"),
         ("DELETE /v1/portals/127.0.0.1:1", "-some", "403"),
-        ("GET /metrics", "-some", "403"),
+        ("GET /v1/portals", "-some", "403"),
+        ("GET /v1/health", "-some", "200"),
+        ("GET /readyz", "-some", "503"),
+        ("GET /metrics", "-some", "404"),
     ] {
         assert_eq!(port.status(request, &format!("{TOKEN}{end}")), status, "{request} {end}");
     }

@@ -202,9 +202,6 @@ async fn begin(State(front): State<Front>, request: Request) -> Response {
             Ok(cookie) => return (set_cookie(&cookie, LOGIN_LIFETIME.as_secs()), Redirect::to("/")).into_response(),
             Err(_) => "The system gives no random numbers. Try again.",
         },
-        StatusCode::FORBIDDEN => {
-            "This token is for some targets alone, and the console shows all. Use it with lunette ctl, or another one here."
-        }
         StatusCode::UNAUTHORIZED => "This token does not hold. Use one of the server's file of tokens.",
         _ => "The server cannot check tokens now. Its log says why.",
     };

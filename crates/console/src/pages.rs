@@ -9,16 +9,18 @@ mod plan;
 mod sessions;
 mod targets;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use lunette_api::objects::Document;
-use lunette_api::{Access, Catalog, Disk, Origin, Problem, Server, Session, Trouble};
+use lunette_api::{Access, Catalog, Disk, Origin, Problem, Server, Session, Trouble, seen_by};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
@@ -52,6 +54,15 @@ struct Pages {
     server: Arc<dyn Server>,
     access: Access,
     started: Instant,
+}
+
+/// Each request has the pages of what its client may see.
+impl FromRequestParts<Self> for Pages {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, all: &Self) -> Result<Self, Infallible> {
+        Ok(Self { server: seen_by(&all.server, &parts.extensions), ..all.clone() })
+    }
 }
 
 /// The data that pages show, at one moment.
@@ -110,7 +121,7 @@ impl IntoResponse for Failed {
     }
 }
 
-async fn read_numbers(State(pages): State<Pages>) -> axum::Json<Numbers> {
+async fn read_numbers(pages: Pages) -> axum::Json<Numbers> {
     let time_ms = u64::try_from(pages.started.elapsed().as_millis()).unwrap_or(u64::MAX);
     axum::Json(numbers::read(&pages.server.metrics().unwrap_or_default(), time_ms))
 }

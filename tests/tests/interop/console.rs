@@ -55,11 +55,13 @@ fn a_button_ends_the_session_that_the_page_shows() {
 fn serve_on_tcp() -> (Configured, Server, String) {
     let place = Configured::new();
     let (certificate, key) = (place.file("certificate.pem"), place.file("key.pem"));
+    // As docs/operations.md has it.
     let subject =
-        ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost"];
+        ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=127.0.0.1"];
+    let extensions = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
     let files = ["-keyout", key.to_str().unwrap(), "-out", certificate.to_str().unwrap()];
-    run("openssl", [&subject[..], &files].concat()).succeeded();
-    fs::write(place.file("tokens"), TOKEN).unwrap();
+    run("openssl", [&subject[..], &extensions, &files].concat()).succeeded();
+    fs::write(place.file("tokens"), format!("{TOKEN}\n{TOKEN}-b role=read targets=iqn.b\n")).unwrap();
     let server = place.start(
         &format!(
             "listen = [\"127.0.0.1:0\"]\n[api]\nlisten = [\"127.0.0.1:0\"]\ntokens = \"@/tokens\"\n\
@@ -87,6 +89,32 @@ fn a_login_holds_as_long_as_its_token() {
     assert!(!fs::read_to_string(&jar).unwrap().contains(TOKEN), "the cookie is not the token");
     fs::write(place.file("tokens"), format!("{TOKEN}-other")).unwrap();
     assert_eq!(status(&ask(&[&site])), format!("303 {site}/console/login"));
+}
+
+#[test]
+fn the_documented_certificate_opens_in_a_browser_that_trusts_it() {
+    let (place, _server, address) = serve_on_tcp();
+    let browser = Browser::trusting(&place.file("certificate.pem"));
+    browser.go(&format!("https://{address}"));
+    browser.until("document.querySelector('[name=token]')");
+}
+
+#[test]
+fn a_token_for_some_targets_reads_nothing_of_the_others() {
+    let (_place, _server, address) = serve_on_tcp();
+    let ask = |end: &str, path: &str| {
+        curl(&["--oauth2-bearer", &format!("{TOKEN}{end}"), &format!("https://{address}{path}")])
+    };
+    for path in ["/", "/console/targets", "/console/disks", "/console/sessions", "/metrics", "/readyz", "/v1/health"] {
+        let (all, some) = (ask("", path), ask("-b", path));
+        assert_eq!((status(&all), status(&some)), ("200", "200"), "{path}");
+        assert!(!some.contains("iqn.2026-11.org.example:a"), "{path}: {some}");
+    }
+    for path in ["/console/targets", "/metrics"] {
+        assert!(ask("", path).contains("iqn.2026-11.org.example:a"), "{path}");
+    }
+    let refused = ask("-b", "/v1/portals");
+    assert!(status(&refused) == "403" && refused.contains("is for iqn.b alone"), "{refused}");
 }
 
 /// A client that reads from a disk until it is dropped, with this name.

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 
-use super::Shared;
+use super::{Shared, Sight};
 use crate::callers::Caller;
 use crate::health::Trouble;
 use crate::problem::Problem;
@@ -42,7 +42,7 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// Say whether initiators are served, and what of the configuration is not
 ///
-/// The server is ready while one object is in trouble, because all others are served. The text names each that is.
+/// The server is ready while one object is in trouble, because all others are served. The text names each that is, as far as the client may see it.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -51,9 +51,9 @@ pub(crate) async fn healthz() -> &'static str {
         (status = 200, body = String, content_type = "text/plain"),
     )
 )]
-pub(crate) async fn readyz(State(shared): State<Shared>) -> Result<String, Problem> {
-    shared.server.ready().map_err(Problem::unavailable)?;
-    let troubles = shared.server.troubles();
+pub(crate) async fn readyz(Sight(server): Sight) -> Result<String, Problem> {
+    server.ready().map_err(Problem::unavailable)?;
+    let troubles = server.troubles();
     let mut text = if troubles.is_empty() { "ok\n".to_owned() } else { "degraded\n".into() };
     for trouble in troubles {
         // Writing to a string cannot fail.
@@ -64,11 +64,13 @@ pub(crate) async fn readyz(State(shared): State<Shared>) -> Result<String, Probl
 
 /// List what is not served as the configuration says
 #[utoipa::path(get, path = "/v1/health", tag = "status", responses((status = 200, body = Vec<Trouble>)))]
-pub(crate) async fn health(State(shared): State<Shared>) -> Answer<Vec<Trouble>> {
-    Answer(shared.server.troubles())
+pub(crate) async fn health(Sight(server): Sight) -> Answer<Vec<Trouble>> {
+    Answer(server.troubles())
 }
 
 /// Read the numbers of the server, for Prometheus
+///
+/// A client of some targets reads theirs alone.
 #[utoipa::path(
     get,
     path = "/metrics",
@@ -78,8 +80,8 @@ pub(crate) async fn health(State(shared): State<Shared>) -> Answer<Vec<Trouble>>
         (status = 404, description = "The server has none", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn metrics(State(shared): State<Shared>) -> Result<impl IntoResponse, Problem> {
-    let text = shared.server.metrics().ok_or_else(|| Problem::not_found("metrics of this server"))?;
+pub(crate) async fn metrics(Sight(server): Sight) -> Result<impl IntoResponse, Problem> {
+    let text = server.metrics().ok_or_else(|| Problem::not_found("metrics of this server"))?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use lunette_api::edits::Part;
 use lunette_api::{Disk, Key, Kind, Origin};
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ use super::layout::page;
 use super::{Failed, Filtered, Pages, View, size, text};
 use crate::call::{As, Call, Field, Place, form, segment};
 
-pub(super) async fn list(State(pages): State<Pages>, Query(filter): Filtered) -> Result<Markup, Failed> {
+pub(super) async fn list(pages: Pages, Query(filter): Filtered) -> Result<Markup, Failed> {
     let view = pages.view().await?;
     let units = Units::new(&view);
     let texts = |disk: &&Disk| format!("{} {} {} {}", disk.target, disk.number, disk.serial, units.place(disk));

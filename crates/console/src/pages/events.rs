@@ -1,12 +1,11 @@
 //! The page of events as they happen.
 
-use axum::extract::State;
 use maud::{Markup, html};
 
 use super::Pages;
 use super::layout::page;
 
-pub(super) async fn get(State(pages): State<Pages>) -> Markup {
+pub(super) async fn get(pages: Pages) -> Markup {
     let content = html! {
         h1 { "Events" }
         p { "Those from now on, the latest first; " code { "lunette ctl events" } " prints the same." }

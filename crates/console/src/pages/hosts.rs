@@ -1,6 +1,6 @@
 //! Hosts: which initiators see which disks.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use lunette_api::edits::Part;
 use lunette_api::objects::Document;
 use lunette_api::{Kind, Origin, Problem};
@@ -12,7 +12,7 @@ use super::layout::page;
 use super::{Failed, Filtered, Pages, note_of_origin, text, texts};
 use crate::call::{As, Call, Field, Place, check, form, segment};
 
-pub(super) async fn list(State(pages): State<Pages>, Query(filter): Filtered) -> Result<Markup, Failed> {
+pub(super) async fn list(pages: Pages, Query(filter): Filtered) -> Result<Markup, Failed> {
     let catalog = pages.server.catalog();
     let all = catalog.of(Kind::Target).flat_map(|(target, document, origin)| {
         Part::Host.all(document).iter().filter_map(Value::as_object).map(move |host| (target, host, origin))
@@ -43,10 +43,7 @@ pub(super) async fn list(State(pages): State<Pages>, Query(filter): Filtered) ->
 }
 
 /// One host, with the form of its rules.
-pub(super) async fn get(
-    State(pages): State<Pages>,
-    Path((target, name)): Path<(String, String)>,
-) -> Result<Markup, Failed> {
+pub(super) async fn get(pages: Pages, Path((target, name)): Path<(String, String)>) -> Result<Markup, Failed> {
     let catalog = pages.server.catalog();
     let find = || {
         let key = target_key(&target)?;

@@ -1,6 +1,5 @@
 //! The first page: how the server is, how fast, and where it listens.
 
-use axum::extract::State;
 use lunette_api::{Kind, Origin};
 use maud::{Markup, html};
 
@@ -8,7 +7,7 @@ use super::layout::page;
 use super::{Failed, Pages, View, size, troubles};
 use crate::call::{As, Call, Field, Place, form};
 
-pub(super) async fn get(State(pages): State<Pages>) -> Result<Markup, Failed> {
+pub(super) async fn get(pages: Pages) -> Result<Markup, Failed> {
     let view = pages.view().await?;
     let content = html! {
         h1 { "Overview" }

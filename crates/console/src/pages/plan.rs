@@ -1,6 +1,5 @@
 //! All objects of `conf.d` at once: what a change would do, and the change.
 
-use axum::extract::State;
 use maud::{Markup, html};
 use serde_json::json;
 
@@ -8,7 +7,7 @@ use super::Pages;
 use super::layout::page;
 use crate::call::{Call, form};
 
-pub(super) async fn get(State(pages): State<Pages>) -> Markup {
+pub(super) async fn get(pages: Pages) -> Markup {
     let plan = Call::plan();
     let apply = Call::apply()
         .confirm("Make these objects all that conf.d holds? Those that are not in the text are removed.".into());

@@ -1,6 +1,6 @@
 //! Sessions, with the keys of their logins.
 
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use lunette_api::{Problem, Session};
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use super::layout::page;
 use super::{Failed, Filtered, Pages, size};
 use crate::call::{Call, segment};
 
-pub(super) async fn list(State(pages): State<Pages>, Query(filter): Filtered) -> Result<Markup, Failed> {
+pub(super) async fn list(pages: Pages, Query(filter): Filtered) -> Result<Markup, Failed> {
     let sessions: Vec<Session> = pages.ask(|server| -> Result<_, Problem> { server.sessions() }).await?;
     let (sessions, note) = filter.rows(sessions.into_iter(), texts);
     let again = format!("/console/sessions?q={}", segment(&filter.q));

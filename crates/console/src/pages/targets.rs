@@ -1,9 +1,9 @@
 //! The pages of targets.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use lunette_api::edits::Part;
 use lunette_api::objects::Document;
-use lunette_api::{Disk, Kind, Origin, Problem, Trouble};
+use lunette_api::{Disk, Kind, Origin, Problem};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::layout::page;
 use super::{Failed, Filtered, Pages, View, hosts, note_of_origin, size, text, troubles};
 use crate::call::{As, Call, Field, Place, check, form, segment};
 
-pub(super) async fn list(State(pages): State<Pages>, Query(filter): Filtered) -> Result<Markup, Failed> {
+pub(super) async fn list(pages: Pages, Query(filter): Filtered) -> Result<Markup, Failed> {
     let view = pages.view().await?;
     let texts = |(name, target, _): &(&str, &Document, Origin)| format!("{name} {}", text(target, "alias"));
     let (targets, note) = filter.rows(view.catalog.of(Kind::Target), texts);
@@ -54,7 +54,7 @@ fn add() -> Markup {
 }
 
 /// One target.
-pub(super) async fn get(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Markup, Failed> {
+pub(super) async fn get(pages: Pages, Path(name): Path<String>) -> Result<Markup, Failed> {
     let view = pages.view().await?;
     let key = target_key(&name).map_err(|problem| pages.failed(problem))?;
     let found = view.catalog.find(&key).ok_or_else(|| pages.failed(Problem::not_found(&key.to_string())))?;
@@ -63,7 +63,7 @@ pub(super) async fn get(State(pages): State<Pages>, Path(name): Path<String>) ->
         h1 { (name) }
         @if !text(found, "alias").is_empty() { p { (text(found, "alias")) } }
         (note_of_origin(&view.catalog, origin))
-        (troubles(view.troubles.iter().filter(|trouble| is_of(trouble, &name))))
+        (troubles(view.troubles.iter().filter(|trouble| trouble.of_target() == Some(&*name))))
         @if Part::Host.all(found).is_empty() { (admission(found)) }
         (luns(&view, &name, found, origin))
         (hosts_of(&name, found, origin))
@@ -71,11 +71,6 @@ pub(super) async fn get(State(pages): State<Pages>, Path(name): Path<String>) ->
         @if origin == Origin::ConfD { (whole(&name)) }
     };
     Ok(page(view.access, &name, "/console/targets", &content))
-}
-
-/// Whether a trouble is that of a target or of a part of it.
-fn is_of(trouble: &Trouble, target: &str) -> bool {
-    trouble.target.as_deref() == Some(target) || (trouble.kind == "target" && trouble.name == target)
 }
 
 /// The initiators that are let in when the target has no hosts.

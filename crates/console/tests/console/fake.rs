@@ -86,10 +86,15 @@ impl Fake {
 
     /// The console and the API over it.
     pub(crate) fn router(self: &Arc<Self>, access: Access) -> Router {
+        self.router_for(access, Caller::admin("a test", "here"))
+    }
+
+    /// The same for another client.
+    pub(crate) fn router_for(self: &Arc<Self>, access: Access, caller: Caller) -> Router {
         let server: Arc<dyn Server> = Arc::clone(self) as _;
         let console = Console::new(Arc::clone(&server));
         let routes = lunette_api::router(server).merge(console.pages(access));
-        let routes = routes.layer(Extension(Arc::new(Caller::admin("a test", "here"))));
+        let routes = routes.layer(Extension(Arc::new(caller)));
         let routes = match access {
             Access::Open => routes,
             Access::Tokens => routes.layer(from_fn(require_token)),

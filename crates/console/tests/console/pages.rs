@@ -1,7 +1,7 @@
 //! Tests of the contents of pages.
 
 use axum::http::StatusCode;
-use lunette_api::{Access, Server};
+use lunette_api::{Access, Caller, Server};
 
 use crate::fake::{Fake, HOSTILE, PASSWORD, TARGET, send};
 
@@ -167,4 +167,22 @@ async fn the_charts_read_numbers_by_unit() {
     assert_eq!(numbers["luns"][0]["target"], TARGET);
     assert_eq!(numbers["luns"][0]["read"]["commands"], 2000.);
     assert_eq!(numbers["all"]["write"]["bytes"], 65_536_000.);
+}
+
+#[tokio::test]
+async fn a_client_of_some_targets_sees_these_alone() {
+    let caller = Caller { targets: Some(vec![TARGET.into()]), ..Caller::admin("t", "here") };
+    let router = Fake::plain().router_for(Access::Open, caller);
+    let others = ["iqn.2026-11.org.example:main", "iqn.x:hostile", "[::1]:3260"];
+    for page in pages() {
+        let shown = send(&router, "GET", &page, &[], "").await;
+        let is_other = others.iter().any(|other| page.contains(other));
+        let known = [StatusCode::OK, StatusCode::NOT_FOUND];
+        assert!(known.contains(&shown.status) && (!is_other || shown.status == known[1]), "{page}: {}", shown.status);
+        // A page that is not there says what was asked for.
+        assert!(is_other || !others.iter().any(|other| shown.text.contains(other)), "{page}: {}", shown.text);
+    }
+    for page in ["/console/targets", "/console/disks", "/console/hosts", "/console/sessions"] {
+        assert!(send(&router, "GET", page, &[], "").await.text.contains(TARGET), "{page}");
+    }
 }
