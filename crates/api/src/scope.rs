@@ -12,7 +12,7 @@ use crate::objects::{Key, Kind, Objects};
 use crate::problem::Problem;
 use crate::server::{Catalog, Changed, Disk, Events, Order, Plan, Server, Session};
 
-/// The server as the client of a request sees it, who stands in the extensions of the request.
+/// The server as the client of a request sees it. The extensions of the request name the client.
 pub fn seen_by(server: &Arc<dyn Server>, extensions: &Extensions) -> Arc<dyn Server> {
     match extensions.get::<Arc<Caller>>() {
         Some(caller) if caller.targets.is_some() => {

@@ -50,13 +50,13 @@ struct Grant {
 #[derive(Debug, Clone, Default)]
 struct Tokens {
     grants: Arc<[(Sha256Digest, Grant)]>,
-    /// What they were read from; `None` when the file may have changed since and look the same.
+    /// The state of the file that they are from; `None` when it may have changed since and look the same.
     stamp: Option<Stamp>,
 }
 
 type Sha256Digest = [u8; 32];
 
-/// What tells one state of a file from another.
+/// Tells one state of a file from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -106,7 +106,7 @@ impl TokenFile {
         }
     }
 
-    /// What a token grants, if the file holds it now. The file is looked at by a thread that may wait.
+    /// The grant of a token, if the file holds it now. A thread that may wait looks at the file.
     async fn find(&self, token: &str) -> io::Result<Option<Grant>> {
         let mut known = self.0.known.lock().await;
         let (file, before) = (Arc::clone(&self.0), known.clone());

@@ -203,7 +203,7 @@ fn completions_know_the_objects_of_the_server() {
     for (shell, script) in SHELLS {
         let asked = |line: &str| in_shell(&place, shell, script, line);
         assert_eq!(asked("lunette ctl show targets/iqn.2026-11.org.example:"), completed(shell), "{shell}");
-        assert_eq!(asked("lunette ctl kick "), [id.clone()], "{shell}");
+        assert_eq!(asked("lunette ctl kick "), [id.as_str()], "{shell}");
     }
     drop(session);
 }
@@ -223,7 +223,7 @@ const SHELLS: [(&str, &str); 3] = [
     ("fish", "source (lunette completions fish | psub); complete -C $LINE"),
 ];
 
-/// What a shell puts in the place of `targets/iqn.2026-11.org.example:`. Bash breaks words at colons.
+/// Words that a shell puts in the place of `targets/iqn.2026-11.org.example:`. Bash breaks words at colons.
 fn completed(shell: &str) -> Vec<String> {
     let before = if shell == "bash" { "" } else { "targets/iqn.2026-11.org.example:" };
     ["a", "db2"].map(|name| format!("{before}{name}")).to_vec()

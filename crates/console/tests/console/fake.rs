@@ -89,7 +89,7 @@ impl Fake {
         self.router_for(access, Caller::admin("a test", "here"))
     }
 
-    /// The same for another client.
+    /// The console and the API for this client.
     pub(crate) fn router_for(self: &Arc<Self>, access: Access, caller: Caller) -> Router {
         let server: Arc<dyn Server> = Arc::clone(self) as _;
         let console = Console::new(Arc::clone(&server));

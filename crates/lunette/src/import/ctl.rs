@@ -355,7 +355,7 @@ lun = [{ number = 0, disk = "/dev/zvol/tank/a", block_size = 4096, serial = "S1"
         (text.parse().unwrap(), imported.notes().map(ToString::to_string).collect())
     }
 
-    /// What is imported beside the portals.
+    /// Imports a text, and leaves out the portals.
     fn without_portals(text: &str) -> (toml::Table, Vec<String>) {
         let (mut table, notes) = imported(text);
         table.remove("portal");

@@ -46,7 +46,7 @@ fn unusable(folder: &Path, why: &str) -> Failure {
     Failure::configuration(format!("{}: {why}", folder.display()))
 }
 
-/// What stays in the main file, and the objects.
+/// Splits a configuration into the keys of the main file and the objects.
 fn split(configuration: &str) -> Result<(toml::Table, Objects), String> {
     let mut rest: toml::Table = toml::from_str(configuration).map_err(|error| error.to_string())?;
     let mut tables = toml::Table::new();

@@ -16,7 +16,7 @@ fn corpus() -> Vec<PathBuf> {
     files
 }
 
-/// What LIO would serve. Also, whether rtslib could not restore something.
+/// Facts of what LIO would serve, and whether rtslib could not restore something.
 fn facts_of_lio(file: &Path) -> (Facts, bool) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/import/rtslib_facts.py");
     let ran = run(keys::PYTHON, [script.as_path(), file]);
@@ -35,7 +35,7 @@ fn read_only(table: &Table) -> &'static str {
     if table.get("read_only").and_then(Value::as_bool) == Some(true) { " read only" } else { "" }
 }
 
-/// What is served with an imported configuration.
+/// Facts of what is served with an imported configuration.
 fn facts_of_ours(configuration: &Table) -> Facts {
     let mut facts = Facts::new();
     for portal in list(configuration, "portal") {

@@ -14,7 +14,7 @@ pub(super) const RULES: [&str; 5] = ["auth-type", "chap", "chap-mutual", "initia
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rules<'a> {
     Open,
-    /// Those of a group, or of a target itself, which is an unnamed group.
+    /// The rules of a group, or of a target itself, which is an unnamed group.
     Of(&'a Statement),
 }
 

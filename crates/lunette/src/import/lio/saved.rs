@@ -33,7 +33,7 @@ pub(super) struct StorageObject {
     pub(super) name: String,
     pub(super) plugin: String,
     pub(super) dev: Option<String>,
-    /// Of a TCMU backstore: its handler, and what that one serves.
+    /// The handler of a TCMU backstore, and what that one serves.
     pub(super) config: Option<String>,
     pub(super) size: Option<u64>,
     #[serde(default)]
