@@ -21,8 +21,8 @@ const RULES: &[(&str, Method, Role)] = &[
     ("/", Method::HEAD, Role::Read),
 ];
 
-/// Where a client of some targets may go; the handlers show it these targets alone. What stands below a path is as the path; the first row that fits
-/// decides, and without one it may not.
+/// Where a client of some targets may go; the handlers show it these targets alone. What stands below a path is as the
+/// path; the first row that fits decides, and without one it may not.
 const OF_TARGETS: &[(&str, bool)] = &[
     ("/v1/targets", true),
     ("/v1/luns", true),

@@ -120,7 +120,8 @@ fn lines_of(text: &str, caller: &Caller) -> String {
     kept
 }
 
-/// The target that a number is of. Quotation marks within labels have a backslash before them, so none of them begins here.
+/// The target that a number is of. Quotation marks within labels have a backslash before them, so none of them begins
+/// here.
 fn target_of(line: &str) -> Option<&str> {
     let begins = ["{target=\"", ",target=\""];
     let (_, rest) = begins.iter().find_map(|begin| line.split_once(begin))?;

@@ -27,7 +27,8 @@ use crate::problem::Problem;
 /// The file of tokens.
 const TOKENS: Content = Content { name: "tokens", max_bytes: MAX_TOKEN_FILE_BYTES };
 
-/// A file with one token in each line. It is read again when it has changed, so a token that is removed there holds no longer.
+/// A file with one token in each line. It is read again when it has changed, so a token that is removed there holds no
+/// longer.
 #[derive(Debug, Clone)]
 pub struct TokenFile(Arc<Watched>);
 

@@ -6,8 +6,8 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::output;
 
-/// Asks the server for the objects that a word may become, where `lunette ctl` takes one; `kick` takes the number of a session. Bash breaks words at
-/// colons, which names have, and wants what is behind the last one.
+/// Asks the server for the objects that a word may become, where `lunette ctl` takes one; `kick` takes the number of a
+/// session. Bash breaks words at colons, which names have, and wants what is behind the last one.
 const BASH: &str = r#"
 _lunette_objects() {
     local line="${COMP_LINE:0:COMP_POINT}" pattern=' ctl (.* )?(ls|show|add|set|replace|rm|resize|kick) '
@@ -60,7 +60,8 @@ const ZSH_END: &str = "if [ \"$funcstack[1]\" = \"_lunette\" ]; then";
 
 /// Print what completes the command in a shell
 ///
-/// For bash: lunette completions bash > /usr/share/bash-completion/completions/lunette. In bash, zsh and fish the objects of a running server complete `lunette ctl`, too.
+/// For bash: lunette completions bash > /usr/share/bash-completion/completions/lunette. In bash, zsh and fish the
+/// objects of a running server complete `lunette ctl`, too.
 #[derive(Args)]
 pub(crate) struct Completions {
     /// The shell

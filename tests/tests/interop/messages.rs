@@ -19,8 +19,9 @@ const OTHER: i32 = 1;
 /// The secret that no message may show.
 const SECRET: &str = "hush-hush-hush";
 
-/// A mistake: the arguments, the exit code, and the words of the message. `{dir}` is the folder of the files below, `{closed}` an address where
-/// nothing listens, `{taken}` one where something else does, `{portal}` the URL of a server with one disk, `{address}` its address, and `{target}` the name of its target.
+/// A mistake: the arguments, the exit code, and the words of the message. `{dir}` is the folder of the files below,
+/// `{closed}` an address where nothing listens, `{taken}` one where something else does, `{portal}` the URL of a server
+/// with one disk, `{address}` its address, and `{target}` the name of its target.
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
 #[rustfmt::skip]

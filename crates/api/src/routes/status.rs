@@ -42,7 +42,8 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// Say whether initiators are served, and what of the configuration is not
 ///
-/// The server is ready while one object is in trouble, because all others are served. The text names each that is, as far as the client may see it.
+/// The server is ready while one object is in trouble, because all others are served. The text names each that is, as
+/// far as the client may see it.
 #[utoipa::path(
     get,
     path = "/readyz",

@@ -1,8 +1,8 @@
 //! The form of `scst.conf`, as `scstadmin` reads it (scst.conf(5)).
 //!
-//! A line is a statement of up to three words. A brace begins or ends a body wherever it stands. What stands before a closing brace on its line is not
-//! read, and a statement takes the place of an earlier one with the same words. A backslash takes the meaning from the character behind it, before
-//! all else, so quotation marks protect blanks alone.
+//! A line is a statement of up to three words. A brace begins or ends a body wherever it stands. What stands before a
+//! closing brace on its line is not read, and a statement takes the place of an earlier one with the same words. A
+//! backslash takes the meaning from the character behind it, before all else, so quotation marks protect blanks alone.
 
 use std::collections::HashSet;
 use std::mem::take;

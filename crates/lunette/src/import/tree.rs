@@ -133,7 +133,8 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, text)| (index + 1, text))
 }
 
-/// The words of a line. Quotes keep blanks and marks within a word, a comment goes from `#` to the end of the line, and both end a word.
+/// The words of a line. Quotes keep blanks and marks within a word, a comment goes from `#` to the end of the line, and
+/// both end a word.
 fn split(text: &str, line: usize, marks: &[char]) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();

@@ -165,7 +165,8 @@ pub(super) fn number_of(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// The items of a list that belongs to `owner`. One that has another form is reported under the value of its key `name`.
+/// The items of a list that belongs to `owner`. One that has another form is reported under the value of its key
+/// `name`.
 pub(super) fn items<T: DeserializeOwned>(list: &[Value], owner: &str, name: &str, imported: &mut Imported) -> Vec<T> {
     let mut items = Vec::new();
     for value in list {
