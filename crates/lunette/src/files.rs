@@ -99,6 +99,7 @@ fn forget_gone(served: &mut Vec<Served>) {
 
 /// Serves the lengths that files have, and tells `health` what becomes of them, until the server stops.
 pub(crate) fn follow(control: Control, health: Health) -> Result<(), Failure> {
+    WATCH.open();
     let run = move || {
         loop {
             let growth = look(&health);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::DEFAULT_PORT;
 use crate::address::{self, NoAddress};
 
-/// Addresses to listen on, in one of the forms of [`address`](crate::address).
+/// Addresses to listen on, in one of the forms of [`address`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen {

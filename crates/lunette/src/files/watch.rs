@@ -35,6 +35,11 @@ impl Watch {
         Self(OnceLock::new())
     }
 
+    /// Makes the descriptors, so that a server that is ready opens no more.
+    pub(super) fn open(&self) {
+        self.descriptors();
+    }
+
     /// Without descriptors, only time passes.
     fn descriptors(&self) -> Option<&Descriptors> {
         let open = || -> io::Result<Descriptors> {
