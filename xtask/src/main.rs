@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`, `cargo
 //! xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo
-//! xtask disks`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask api`, `cargo xtask package`.
+//! xtask disks`, `cargo xtask soak`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask api`, `cargo xtask
+//! package`.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ mod profile;
 mod prose;
 mod protocol;
 mod sim;
+mod soak;
 mod suite;
 mod test;
 mod tiers;
@@ -63,6 +65,8 @@ enum Chore {
     Hostile(hostile::Arguments),
     /// Random walks of what happens to the file below a disk, with a disk that is read and written meanwhile.
     Disks(disks::Arguments),
+    /// The long campaigns, one after the other.
+    Soak(soak::Arguments),
     /// A Ceph cluster on this machine, for tests of disks in Ceph.
     Ceph(ceph::Arguments),
     /// Faults of two gateways to one disk in Ceph, under a load that compares every byte.
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Hostile(arguments) => hostile::run(&arguments),
         Chore::Disks(arguments) => disks::run(&arguments),
+        Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Ceph(arguments) => ceph::run(&arguments),
         Chore::Failover(arguments) => failover::run(&arguments),
         Chore::Package(arguments) => package::run(&arguments),

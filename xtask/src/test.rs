@@ -28,10 +28,16 @@ pub(crate) struct Arguments {
     /// Do only this step.
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
+    /// Do the steps of the inner loop: format, clippy, unit and sim.
+    #[arg(long, conflicts_with = "only")]
+    quick: bool,
     /// Show the steps and do nothing.
     #[arg(long)]
     list: bool,
 }
+
+/// The steps of `--quick`.
+const QUICK: [&str; 4] = ["format", "clippy", "unit", "sim"];
 
 struct Step {
     name: &'static str,
@@ -70,7 +76,10 @@ const STEPS: [Step; 17] = [
 
 /// Runs the steps until one fails. The last line counts them.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let steps = chosen(arguments.only.as_deref())?;
+    let mut steps = chosen(arguments.only.as_deref())?;
+    if arguments.quick {
+        steps.retain(|step| QUICK.contains(&step.name));
+    }
     if arguments.list {
         for step in steps {
             println!("{:8} {}", step.name, step.what);
