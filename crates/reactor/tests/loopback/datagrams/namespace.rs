@@ -88,19 +88,21 @@ fn exceed_mtu(address: SocketAddr, max_len: usize, connected: bool) {
                 state.offer(cx, sender, to(bound), numbered(number, len));
             }
         },
-        |_, cx, event| match event {
-            Event::Failed(id, DatagramFailure::TooLong { path, len }) => {
-                assert_eq!((id, path), (sender, to(bound)));
-                failed.push(len);
-            }
-            Event::Failed(_, failure) => panic!("{failure:?}"),
-            Event::Sent(..) => {}
-            Event::Datagrams(id, got) => {
-                assert_eq!(id, receiver);
-                received.extend(got.into_iter().map(|datagram| datagram.bytes.len()));
-                if received.len() == expected.len() {
-                    cx.stop();
+        |_, cx, event| {
+            match event {
+                Event::Failed(id, DatagramFailure::TooLong { path, len }) => {
+                    assert_eq!((id, path), (sender, to(bound)));
+                    failed.push(len);
                 }
+                Event::Failed(_, failure) => panic!("{failure:?}"),
+                Event::Sent(..) => {}
+                Event::Datagrams(id, got) => {
+                    assert_eq!(id, receiver);
+                    received.extend(got.into_iter().map(|datagram| datagram.bytes.len()));
+                }
+            }
+            if received.len() == expected.len() && failed.len() == too_long.len() {
+                cx.stop();
             }
         },
     );
