@@ -136,8 +136,8 @@ impl PortGroups {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::select`], and INVALID FIELD IN PARAMETER LIST for states that do not come of a move: the group
-    /// that has the unit is active/optimized, and all others are in standby.
+    /// The errors of [`Self::select`], and INVALID FIELD IN PARAMETER LIST for states that are no move. In a move, the
+    /// group that gets the unit is active/optimized, and all others are in standby.
     pub(crate) fn select_owner(&self, lun: Lun, set: &[SetDescriptor]) -> Result<Option<u16>, SenseData> {
         self.select(lun, set)?;
         let is_owner =

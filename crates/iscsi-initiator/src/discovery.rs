@@ -24,7 +24,7 @@ impl TargetRecord {
 ///
 /// # Errors
 ///
-/// Those of [`Session::connect`].
+/// The errors of [`Session::connect`].
 pub async fn discover(initiator: &Initiator, portal: &Portal, options: Options) -> Result<Vec<TargetRecord>, Error> {
     let session = Session::open(initiator, portal, None, options).await?;
     let pairs = session.text(vec![("SendTargets".into(), "All".into())]).await?;

@@ -213,7 +213,7 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// Those of the request and of [`Reply::ok`], [`Error::Short`] and [`Error::Excess`].
+    /// The errors of the request and of [`Reply::ok`], [`Error::Short`] and [`Error::Excess`].
     pub fn check_whole(&self) -> Result<(), Error> {
         let reply = self.result.as_ref().map_err(Clone::clone)?;
         let received = reply.ok()? as u64;
@@ -233,7 +233,7 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// Those of the request and of [`Reply::ok`].
+    /// The errors of the request and of [`Reply::ok`].
     pub fn into_data(self) -> Result<Option<Buffer>, Error> {
         let len = self.result?.ok()?;
         Ok(self.data_in.map(|mut buffer| {

@@ -35,7 +35,7 @@ impl PendingEvent {
 ///
 /// # Errors
 ///
-/// Those of every function are [`Error::TaskManagement`] when the target did not do it; [`Error::NotAgreed`] for
+/// Every function fails with [`Error::TaskManagement`] when the target did not do it; [`Error::NotAgreed`] for
 /// functions of RFC 7144 without iSCSIProtocolLevel 2 (see [`Options::offer`](crate::Options::offer));
 /// [`Error::Session`] when there is no connection now.
 impl Session {
@@ -133,7 +133,7 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// Those of the functions of [`Session`].
+    /// The errors of the functions of [`Session`].
     pub async fn query(&self) -> Result<bool, Error> {
         let (function, task) = (Function::QUERY_TASK, Some(self.id));
         let question = |done| Question::TaskManagement { function, lun: Lun::ZERO, task, done };

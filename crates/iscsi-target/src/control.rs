@@ -182,7 +182,7 @@ impl PendingUpdate {
     ///
     /// # Errors
     ///
-    /// Those of [`Control::apply`].
+    /// The errors of [`Control::apply`].
     pub fn wait(self) -> Result<Listening, UpdateError> {
         // A server that ends drops what it has not answered.
         self.0.recv().unwrap_or(Err(UpdateError::Stopping))

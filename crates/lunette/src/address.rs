@@ -77,8 +77,7 @@ fn read(text: &str, default_port: u16) -> Result<(&str, u16), String> {
     if is_address || is_zoned(host) || is_name(host) { Ok((host, port)) } else { Err(wrong(text)) }
 }
 
-/// The one address that a text means, for what has one socket. Every address of this machine is `[::]`, where IPv4
-/// comes too.
+/// The address of a text, for a server with one socket. A wildcard becomes `[::]`, which accepts IPv4 too.
 pub(crate) fn one(text: &str) -> Result<SocketAddr, String> {
     if !matches!(split(text), Some((_, Some(_)))) {
         return Err(format!("{text:?} has no port; write ADDR:PORT, such as 127.0.0.1:10809 or [::1]:10809"));

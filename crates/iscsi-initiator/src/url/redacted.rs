@@ -1,7 +1,7 @@
 //! Texts without the passwords of the URLs in them.
 //!
-//! What is shown is decided by the text alone, so that URLs with mistakes, which are named in messages, are covered
-//! too: what may be a part of a password counts as one.
+//! The text alone decides what is shown. Messages name URLs with mistakes, and these are covered too. A part that may
+//! belong to a password counts as one.
 
 use std::borrow::Cow;
 

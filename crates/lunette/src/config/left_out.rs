@@ -1,6 +1,6 @@
 //! Objects with mistakes: they are left out, and all others are served.
 //!
-//! What a mistake stands in is left out as a whole, never in part: a target without one of its rules would be more open
+//! An object with a mistake is left out as a whole, never in part. A target without one of its rules would be more open
 //! than its file says. A logical unit goes alone, because nothing depends on it.
 
 use std::collections::BTreeMap;

@@ -148,8 +148,8 @@ pub fn gateways_of(url: &RbdUrl) -> Result<Option<Arc<Value>>, OpenError> {
     read(&open_object(url)?).map_err(OpenError::Image)
 }
 
-/// Makes the gateway of a group the owner of an image, from outside: writes who is wanted, and waits until it has the
-/// image, for at most `limit`. Returns the time that it took.
+/// Makes the gateway of a group the owner of an image, from outside. Writes the wanted group, and waits until its
+/// gateway has the image, for at most `limit`. Returns the time that it took.
 ///
 /// # Errors
 ///

@@ -117,7 +117,7 @@ fn serve(mut fuse: File, len: u64, errno: &AtomicI32) {
         let mut bytes = words(&[(ANSWER_HEADER + body.len()) as u32, error.cast_unsigned()]);
         bytes.extend(&buffer[8..16]);
         bytes.extend(body);
-        // The one who asks may have been killed.
+        // The process that asked may have been killed.
         let _ = fuse.write(&bytes);
     }
 }

@@ -45,7 +45,7 @@ impl ModeState {
     ///
     /// # Errors
     ///
-    /// Those of [`ModeState::select`].
+    /// The errors of [`ModeState::select`].
     pub(crate) fn decide(
         &self,
         nexus: &ItNexus,

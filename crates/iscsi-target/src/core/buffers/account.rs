@@ -1,7 +1,7 @@
 //! The share of the buffers that connections hold, and the connections that may hold more.
 //!
-//! What a connection holds counts for its initiator and its target too, on this core, so that neither many sessions of
-//! one initiator nor all initiators of one target leave the others without. An initiator may use at most as much as
+//! Buffers of a connection count for its initiator and its target too, on this core. So neither many sessions of one
+//! initiator nor all initiators of one target leave the others without. An initiator may use at most as much as
 //! remains free, and a target three times that, so each newcomer still finds something. A part of the pool is for short
 //! commands of initiators that hold little: they are served while others hold all that they can.
 
