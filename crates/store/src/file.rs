@@ -251,6 +251,10 @@ impl Drop for FileStore {
         if *self.tentative.get_mut() {
             self.take_back();
         }
+        // Unless an operation still has the file; then its end releases them.
+        if let Some(file) = Arc::get_mut(&mut self.file) {
+            lock::release(file);
+        }
     }
 }
 

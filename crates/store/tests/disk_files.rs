@@ -6,6 +6,7 @@ mod machine;
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -426,6 +427,17 @@ fn a_lock_of_a_record_is_seen_and_its_process_named() {
     assert!(in_use(&path).starts_with(&format!("process {} ", holder.0.id())));
     drop(holder);
     assert!(FileStore::open(&path, &EXISTING).is_ok());
+}
+
+#[test]
+fn a_closed_disk_is_free_though_a_starting_process_has_its_file() {
+    let (_folder, path) = place();
+    let disk = FileStore::open(&path, &create(LEN, EXISTING)).unwrap();
+    // As between fork and exec.
+    let inherited = disk.as_fd().try_clone_to_owned().unwrap();
+    drop(disk);
+    assert!(FileStore::open(&path, &EXISTING).is_ok());
+    drop(inherited);
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl From<io::Error> for NotLocked {
     }
 }
 
-/// Takes all locks of a writable file. They are released with the open file.
+/// Takes all locks of a writable file. [`release`] gives them back, even some of them.
 pub(super) fn lock_file(file: &File) -> Result<(), NotLocked> {
     match file.try_lock() {
         Ok(()) => {}
@@ -76,6 +76,15 @@ pub(super) fn lock_bytes(file: &File) -> Result<(), NotLocked> {
         look(file, byte, 1, libc::F_WRLCK)?;
     }
     look(file, 0, 0, libc::F_RDLCK)
+}
+
+/// Releases all locks at once. Closing the file is not enough: a process that another thread is just starting still has
+/// it open.
+pub(super) fn release(file: &File) {
+    let everything = record(libc::F_UNLCK, 0, 0);
+    // Without locks there is nothing to release, and an error changes nothing.
+    let _ = fcntl(file, FcntlArg::F_OFD_SETLK(&everything));
+    let _ = file.unlock();
 }
 
 /// A lock of `len` bytes, or up to the end of the file for 0.

@@ -156,24 +156,39 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 }
 
 fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
-    let read_only = options.read_only;
     let is_device = fs::metadata(path).map_err(failed(path, "look it up"))?.file_type().is_block_device();
     // On a block device, O_EXCL without O_CREAT fails while the device is mounted or in other use.
-    let exclusive = if is_device && !read_only { OFlags::EXCL } else { OFlags::empty() };
+    let exclusive = if is_device && !options.read_only { OFlags::EXCL } else { OFlags::empty() };
     let file = fs::OpenOptions::new()
         .read(true)
-        .write(!read_only)
+        .write(!options.read_only)
         .custom_flags(exclusive.bits().cast_signed())
         .open(path)
         .map_err(failed(path, "open it"))?;
+    let found = examine(path, &file, is_device, options).inspect_err(|_| lock::release(&file))?;
+    let Examined { geometry, capabilities, made } = found;
+    let in_memory = !is_device && is_in_memory(&file);
+    Ok(Opened { file, geometry, capabilities, in_memory, made })
+}
+
+/// The outcome of [`examine`].
+struct Examined {
+    geometry: Geometry,
+    capabilities: Capabilities,
+    made: Vec<Made>,
+}
+
+/// Locks an open file or device, and finds out what it can do.
+fn examine(path: &Path, file: &File, is_device: bool, options: &OpenOptions) -> Result<Examined, OpenError> {
+    let read_only = options.read_only;
     let metadata = file.metadata().map_err(failed(path, "look it up"))?;
     check_type(path, metadata.file_type())?;
     if !read_only {
-        if is_device { lock::lock_bytes(&file) } else { lock::lock_file(&file) }.map_err(not_locked(path))?;
+        if is_device { lock::lock_bytes(file) } else { lock::lock_file(file) }.map_err(not_locked(path))?;
     }
-    let mut geometry = if is_device { device_geometry(&file, &metadata) } else { Ok(file_geometry(&metadata)) }
+    let mut geometry = if is_device { device_geometry(file, &metadata) } else { Ok(file_geometry(&metadata)) }
         .map_err(failed(path, "find out its block size"))?;
-    geometry.len_bytes = len(&file).map_err(failed(path, "find out its length"))?;
+    geometry.len_bytes = len(file).map_err(failed(path, "find out its length"))?;
     if options.any_length && !is_device {
         geometry.granularity_bytes = 1;
     } else {
@@ -183,10 +198,10 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
             return Err(not_a_length(path)(LengthError { len_bytes, block_bytes: granularity_bytes }));
         }
     }
-    let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(&file, &geometry) };
+    let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(file, &geometry) };
     let mut made = Vec::new();
     if options.preallocate && !read_only && !is_device {
-        made.push(reserve(&file, 0, geometry.len_bytes).map_err(failed(path, "reserve its space"))?);
+        made.push(reserve(file, 0, geometry.len_bytes).map_err(failed(path, "reserve its space"))?);
     }
     let unmaps = punches && !options.preallocate;
     let capabilities = Capabilities {
@@ -199,8 +214,7 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
         write_zeroes: punches,
         memory: false,
     };
-    let in_memory = !is_device && is_in_memory(&file);
-    Ok(Opened { file, geometry, capabilities, in_memory, made })
+    Ok(Examined { geometry, capabilities, made })
 }
 
 /// Whether the file system has no medium. One that does not say has one.
