@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::packages;
-use crate::process::{self, cargo};
+use crate::process;
+use crate::programs::{self, Programs};
 pub(crate) use cluster::Cluster;
 
 /// A Ceph cluster on this machine.
@@ -37,14 +38,15 @@ enum What {
 pub(crate) fn step() -> Result<()> {
     packages::provide()?;
     packages::provide_for_ceph()?;
-    process::build_for_checks()?;
+    programs::build()?;
+    let tests = Programs::end_to_end("ceph")?;
     let folder = process::target_dir().join("ceph-tests");
     if let Ok(left) = Cluster::at(&folder) {
         left.stop()?;
     }
     let cluster = Cluster::start(&folder)?;
-    let mut tests = cargo(["test", "--locked", "--workspace", "--test", "ceph"]);
-    let outcome = process::run(tests.env("LUNETTE_CEPH_CONF", cluster.configuration()));
+    let configuration = cluster.configuration().display().to_string();
+    let outcome = tests.run(&[("LUNETTE_CEPH_CONF", &configuration)]);
     cluster.stop()?;
     outcome
 }

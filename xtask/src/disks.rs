@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 
 use crate::process;
+use crate::programs;
 
 /// Walks over small file systems of their own.
 #[derive(clap::Args)]
@@ -25,7 +26,7 @@ pub(crate) struct Arguments {
 
 /// Builds all participants and runs the campaign, which reports the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    process::build_for_checks()?;
+    programs::build()?;
     // A namespace of mounts that another program makes meanwhile would keep their file systems from being unmounted.
     let mut command = Command::new("unshare");
     command.arg("--mount").arg(process::built("lunette-disks"));

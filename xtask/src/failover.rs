@@ -9,6 +9,7 @@ use crate::ceph::Cluster;
 use crate::compare;
 use crate::packages;
 use crate::process::{self, target_dir};
+use crate::programs;
 
 /// Two gateways that are killed, stopped and cut off. It takes about a quarter of a minute for each round.
 #[derive(clap::Args)]
@@ -40,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     packages::provide()?;
     packages::provide_for_ceph()?;
-    process::build_for_checks()?;
+    programs::build()?;
     let program = program()?;
     eprintln!("CPU: {}", compare::cpu_model());
     let folder = target_dir().join("ceph-failover");
@@ -56,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Builds the campaign.
 pub(crate) fn program() -> Result<PathBuf> {
-    process::checked_program("lunette-failover")
+    programs::checked("lunette-failover")
 }
 
 /// The campaign with gateways of this build of the command and with this cluster.

@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 
 use crate::process;
+use crate::programs;
 
 /// Walks on each side, in `cargo xtask test`.
 const SEEDS_OF_THE_STEP: &str = "60";
@@ -42,14 +43,14 @@ impl Arguments {
 
 /// Builds all participants and runs the campaign, which reports the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    process::build_for_checks()?;
+    programs::build()?;
     let status = campaign().args(arguments.words()).status().context("cannot start lunette-hostile")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs a few seconds on each side.
 pub(crate) fn step() -> Result<()> {
-    process::build_for_checks()?;
+    programs::build()?;
     process::run(campaign().args(["--seeds", SEEDS_OF_THE_STEP]))
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::packages;
 use crate::process;
+use crate::programs;
 
 /// Each experiment measures some cells of each table or figure, and fails when one of these is missing.
 const EXPERIMENTS: [Experiment; 4] = [
@@ -25,7 +26,7 @@ struct Experiment {
 
 /// Builds what is measured and runs all experiments. Where the system cannot have links, it says so.
 pub(crate) fn step() -> Result<()> {
-    process::build_for_checks()?;
+    programs::build()?;
     let program = process::built("lunette-lab");
     let folder = process::target_dir().join("lab/smallest");
     if folder.exists() {

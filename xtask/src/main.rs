@@ -22,6 +22,7 @@ mod package;
 mod packages;
 mod process;
 mod profile;
+mod programs;
 mod prose;
 mod protocol;
 mod sim;

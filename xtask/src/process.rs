@@ -31,20 +31,7 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Builds all that tests run: the tests themselves, and the programs that they start.
-///
-/// All of it is one build of the whole workspace, so that each crate is compiled once, with one set of features.
-pub(crate) fn build_for_checks() -> Result<()> {
-    run(&mut cargo(["build", "--locked", "--workspace", "--bins", "--tests", "--examples"]))
-}
-
-/// Builds a program with the compiler's checks in it, and gives its path.
-pub(crate) fn checked_program(name: &str) -> Result<PathBuf> {
-    build_for_checks()?;
-    Ok(built(name))
-}
-
-/// The path of a program of this workspace after [`build_for_checks`].
+/// The path of a program of this workspace after [`build`](crate::programs::build).
 pub(crate) fn built(name: &str) -> PathBuf {
     target_dir().join("debug").join(name)
 }

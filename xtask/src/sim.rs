@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 
 use crate::process;
+use crate::programs;
 
 const SIMULATOR: &str = "lunette-sim";
 
@@ -64,13 +65,13 @@ impl Arguments {
 
 /// Builds the simulator and runs it. The simulator reports the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let status = Command::new(process::checked_program(SIMULATOR)?).args(arguments.words()).status()?;
+    let status = Command::new(programs::checked(SIMULATOR)?).args(arguments.words()).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs a few hundred seeds.
 pub(crate) fn step() -> Result<()> {
-    let program = process::checked_program(SIMULATOR)?;
+    let program = programs::checked(SIMULATOR)?;
     process::run(Command::new(&program).args(["--seeds", SEEDS_OF_THE_STEP]))?;
     process::run(Command::new(&program).args(["--gateways", "--seeds", GATEWAY_SEEDS_OF_THE_STEP]))
 }

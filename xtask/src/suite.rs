@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail};
 use crate::ceph::Cluster;
 use crate::packages;
 use crate::process::{self, wait_at_most};
+use crate::programs;
 use disks::{DISKS, Disk};
 use report::Report;
 use server::Server;
@@ -44,7 +45,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disks = chosen(arguments.only.as_deref())?;
     packages::provide()?;
-    process::build_for_checks()?;
+    programs::build()?;
     let cluster = disks.iter().any(|disk| disk.is_in_ceph()).then(start_cluster).transpose()?;
     let reports = run_all(&disks, cluster.as_ref());
     if let Some(cluster) = cluster {

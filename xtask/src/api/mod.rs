@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::{packages, process};
+use crate::{packages, programs};
 use server::Server;
 
 /// Cases for each operation, in `cargo xtask test`.
@@ -55,7 +55,7 @@ pub(crate) fn step() -> Result<()> {
 
 fn attack(examples: u32, seed: Option<u128>) -> Result<()> {
     packages::provide_for_api()?;
-    process::build_for_checks()?;
+    programs::build()?;
     let place = tempfile::tempdir()?;
     let server = Server::start(place.path(), MAIN)?;
     schemathesis::run(&server, examples, seed)?;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::server::Server;
 use crate::packages;
 use crate::process;
+use crate::programs;
 
 /// The disk that is read all the time.
 const DISK: &str = r#"
@@ -47,7 +48,7 @@ struct Round {
 /// Measures, and fails when a bound is missed.
 pub(super) fn run() -> Result<ExitCode> {
     packages::provide_for_api()?;
-    process::build_for_checks()?;
+    programs::build()?;
     let place = tempfile::tempdir()?;
     let server = Server::start(place.path(), DISK)?;
     fs::write(place.path().join("many.toml"), many())?;
