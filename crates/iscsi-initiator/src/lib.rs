@@ -102,7 +102,8 @@ pub use lunette_ecl::association::Seal;
 pub use lunette_ecl::recovery::CongestionControl;
 pub use lunette_ecl_endpoint::DatagramOptions;
 pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal, Transport};
-pub use paths::{PathState, PathStatus, activate};
+pub use paths::activate;
+pub use paths::status::{PathState, PathStatus};
 pub use pending::wait;
 #[cfg(feature = "store")]
 pub use remote_store::RemoteStore;

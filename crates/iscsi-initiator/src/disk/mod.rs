@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use lunette_scsi::Lun;
 
 use crate::limits::{MAX_LUNS, MAX_REQUEST_BYTES};
-use crate::paths::Multipath;
+use crate::paths::multipath::Multipath;
 use crate::pending::Slot;
 use crate::{Completion, Error, Initiator, Options, Outcome, PathStatus, Pending, Repeat, Request, Session, Sink, Url};
 pub use facts::Facts;

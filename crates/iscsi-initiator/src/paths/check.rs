@@ -7,7 +7,7 @@ use lunette_scsi::port_groups::{AccessState, Management};
 use lunette_scsi::vpd::PageCode;
 use lunette_scsi::{Lun, requests};
 
-use super::machine::Found;
+use super::machine::path::PathFacts;
 use crate::disk::{Asked, ask};
 use crate::{Error, Session};
 
@@ -54,7 +54,7 @@ impl fmt::Display for Identity {
 
 /// A path that was checked.
 pub(super) struct Checked {
-    pub(super) found: Found,
+    pub(super) facts: PathFacts,
     pub(super) identity: Identity,
     pub(super) management: Option<Management>,
 }
@@ -84,8 +84,8 @@ pub(super) async fn check(session: &Session, lun: Lun) -> Result<Checked, Error>
     let groups = if management.is_some() { states(session, lun).await? } else { None };
     let group = groups.iter().flatten().find(|group| Some(group.group) == port_group);
     let access = group.map_or(AccessState::ActiveOptimized, |group| group.state);
-    let found = Found { portal_group: session.target_portal_group(), port_group, access };
-    Ok(Checked { found, identity, management })
+    let facts = PathFacts { portal_group: session.target_portal_group(), port_group, access };
+    Ok(Checked { facts, identity, management })
 }
 
 /// The access states of all target port groups; `None` when the unit does not tell.

@@ -30,20 +30,20 @@
 //!   target that stands still for longer than a second between two portal groups can carry out an old write after the
 //!   reset. Its gateways must shut each other out.
 
+mod attempt;
 mod check;
 mod claims;
 mod command;
 mod machine;
-mod multipath;
+pub(crate) mod multipath;
 mod portals;
 mod registration;
+mod request;
+pub(crate) mod status;
 
-use std::fmt;
-
-use lunette_scsi::port_groups::AccessState;
-
+use self::multipath::Multipath;
+use self::status::PathStatus;
 use crate::{Error, Initiator, Options, Paths, Portal, Url};
-pub(crate) use multipath::Multipath;
 
 /// Makes the target port group of the path by `portal` active/optimized (SET TARGET PORT GROUPS), and gives the paths
 /// as they are then: those that the URL asks for, or all that discovery gives. What becomes of the other groups is the
@@ -63,54 +63,4 @@ pub async fn activate(
     let multipath = Multipath::open(initiator, url, &paths, options).await?;
     multipath.activate(portal).await?;
     Ok(multipath.status())
-}
-
-/// A path to a disk, as it is at the moment.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct PathStatus {
-    /// The portal that it leads through.
-    pub portal: Portal,
-    /// The target port group of that portal, when the target tells it.
-    pub port_group: Option<u16>,
-    /// The state of the path.
-    pub state: PathState,
-}
-
-/// The state of a path.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum PathState {
-    /// The path is logged in, and its port is in this access state. It carries commands if that is an active one.
-    Up(AccessState),
-    /// The path is being made for the first time.
-    Connecting,
-    /// The path is tried again from time to time.
-    Down(Error),
-}
-
-impl PathState {
-    /// The name of the state: `active/optimized`, `active/non-optimized`, `standby`, `unavailable`, `offline`,
-    /// `transitioning`, `connecting` or `down`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Up(AccessState::ActiveOptimized) => "active/optimized",
-            Self::Up(AccessState::ActiveNonOptimized) => "active/non-optimized",
-            Self::Up(AccessState::Standby) => "standby",
-            Self::Up(AccessState::Unavailable) => "unavailable",
-            Self::Up(AccessState::Offline) => "offline",
-            Self::Up(AccessState::Transitioning) => "transitioning",
-            Self::Connecting => "connecting",
-            Self::Down(_) => "down",
-        }
-    }
-}
-
-impl fmt::Display for PathStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.state {
-            PathState::Down(error) => write!(f, "{}: {error}", self.portal),
-            state => write!(f, "{}: {}", self.portal, state.name()),
-        }
-    }
 }
