@@ -5,7 +5,7 @@
 
 mod ending;
 mod login;
-mod placing;
+pub(super) mod placing;
 mod receiving;
 mod sending;
 mod straight;
@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 
 use lunette_pdu::{Cid, DataIn, Tsih};
 
-pub use self::placing::Placement;
-pub(super) use self::receiving::Expect;
 use super::error::{LoginError, SessionError};
 use super::event::Event;
-use super::full_feature::{Context, FullFeature};
+use super::expect::Expect;
+use super::full_feature::FullFeature;
 use super::login::Login;
 use super::sender::Sender;
 use super::shared::Shared;
+use super::turn_context::TurnContext;
 use super::window::Window;
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
 use crate::markers::MarkedReceiver;
@@ -141,14 +141,17 @@ impl Connection {
     }
 
     /// The full feature phase with what it works on.
-    fn split<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
+    fn split<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, TurnContext<'a>)> {
         let Phase::FullFeature(full) = &mut self.phase else { return None };
         let (sender, events) = (&mut self.sender, &mut self.events);
-        Some((full, Context { cid: self.cid, shared, sender, events, now: self.last_received }))
+        Some((full, TurnContext { cid: self.cid, shared, sender, events, now: self.last_received }))
     }
 
     /// The full feature phase, while requests may be sent.
-    pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
+    pub(super) fn for_requests<'a>(
+        &'a mut self,
+        shared: &'a mut Shared,
+    ) -> Option<(&'a mut FullFeature, TurnContext<'a>)> {
         let (full, context) = self.split(shared)?;
         let takes = full.takes_requests() && !context.shared.logging_out;
         takes.then_some((full, context))
@@ -160,9 +163,9 @@ impl Connection {
         &'a mut self,
         shared: &'a mut Shared,
         events: &'a mut VecDeque<Event>,
-    ) -> Option<(&'a mut FullFeature, Context<'a>)> {
+    ) -> Option<(&'a mut FullFeature, TurnContext<'a>)> {
         let (full, context) = self.for_requests(shared)?;
-        Some((full, Context { events, ..context }))
+        Some((full, TurnContext { events, ..context }))
     }
 
     pub(super) fn takes_requests(&self) -> bool {

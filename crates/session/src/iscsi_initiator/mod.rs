@@ -31,8 +31,10 @@
 mod asked;
 mod config;
 mod connection;
+mod ended;
 mod error;
 mod event;
+mod expect;
 mod full_feature;
 mod incoming;
 mod login;
@@ -46,10 +48,12 @@ mod statuses;
 mod table;
 mod task;
 mod text;
+mod turn_context;
+mod unacknowledged;
 mod window;
 
 pub use config::{ChapIdentity, SessionConfig};
-pub use connection::Placement;
+pub use connection::placing::Placement;
 pub use error::{LoginError, SessionError};
 pub use event::{Command, Event, Response, TaskTag};
 pub use recoveries::Recoveries;

@@ -9,12 +9,13 @@ use std::ops::ControlFlow;
 use lunette_buffer::PayloadRef;
 use lunette_pdu::{AsyncEvent, BHS_LEN, Cid, LunField, TaskManagementFunction, Tsih};
 
-pub(super) use self::retry::Unacknowledged;
 use super::config::SessionConfig;
-use super::connection::{Connection, Placement};
+use super::connection::Connection;
+use super::connection::placing::Placement;
 use super::error::SessionError;
 use super::event::{Command, Event, Response, TaskTag};
-use super::full_feature::{FullFeature, manage_tasks};
+use super::full_feature::FullFeature;
+use super::full_feature::task_management::manage_tasks;
 use super::lost::Stage;
 use super::recoveries::Recoveries;
 use super::shared::Shared;

@@ -14,7 +14,6 @@ mod recovery;
 mod sending;
 mod tasks;
 mod time;
-mod violation;
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -23,17 +22,16 @@ use std::sync::Arc;
 use lunette_pdu::{BHS_LEN, SerialNumber};
 
 pub use self::at_once::{CommandAtOnce, CommandsAtOnce, Transfer};
-pub use self::login::{ConnectionConfig, LoginConnection, LoginEvent};
+pub use self::login::{LoginConnection, LoginEvent};
 pub use self::placing::Placement;
 use self::progress::Progress;
-pub(crate) use self::receiving::Expect;
-pub(crate) use self::recovery::KnownTask;
-pub(crate) use self::violation::Violation;
 use super::directory::Directory;
 use super::event::{CloseReason, Signal, TaskTag};
-use super::full_feature::{Context, FullFeature};
+use super::expect::Expect;
+use super::full_feature::FullFeature;
 use super::tasks::window::CommandWindow;
-pub(crate) use super::transport::sender::Sender;
+use super::transport::sender::Sender;
+use super::turn_context::TurnContext;
 use crate::held::Held;
 use crate::limits::MAX_DISCOVERY_AHEAD_BYTES;
 use crate::markers::MarkedReceiver;
@@ -171,7 +169,7 @@ impl Connection {
         if let Phase::FullFeature(mut full) | Phase::Suspended(mut full) =
             std::mem::replace(&mut self.phase, Phase::Closed)
         {
-            full.end(&mut Context { window, sender: &mut self.sender, events: &mut self.events });
+            full.end(&mut TurnContext { window, sender: &mut self.sender, events: &mut self.events });
             self.sender.release();
             self.stop_timers();
         }
@@ -229,21 +227,21 @@ impl<'a> ConnectionMut<'a> {
 
     /// The full feature phase, and what it works on; `None` when the stream is gone.
     #[inline]
-    fn full(&mut self) -> Option<(&mut FullFeature, Context<'_>)> {
+    fn full(&mut self) -> Option<(&mut FullFeature, TurnContext<'_>)> {
         let Connection { phase, sender, events, .. } = &mut *self.connection;
         let Phase::FullFeature(full) = phase else { return None };
-        Some((full, Context { window: self.window, sender, events }))
+        Some((full, TurnContext { window: self.window, sender, events }))
     }
 
     /// The full feature phase, also when the tasks wait for another connection. Tells whether they do.
-    fn alive(&mut self) -> Option<(&mut FullFeature, Context<'_>, bool)> {
+    fn alive(&mut self) -> Option<(&mut FullFeature, TurnContext<'_>, bool)> {
         let Connection { phase, sender, events, .. } = &mut *self.connection;
         let (full, is_suspended) = match phase {
             Phase::FullFeature(full) => (full, false),
             Phase::Suspended(full) => (full, true),
             Phase::Closed => return None,
         };
-        Some((full, Context { window: self.window, sender, events }, is_suspended))
+        Some((full, TurnContext { window: self.window, sender, events }, is_suspended))
     }
 
     fn close_if_logged_out(&mut self) {

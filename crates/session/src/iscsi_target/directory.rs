@@ -4,11 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use lunette_pdu::LoginStatus;
 use lunette_pdu::text::{TextError, TextWriter};
-use lunette_pdu::{LoginStatus, Tsih};
 
 use super::hosts::{Host, host_of};
-use super::sessions::AdmitRequest;
 use crate::chap::{Authentication, Secret};
 use crate::keys::Offer;
 use crate::limits::MAX_MOVED_ADDRESSES;
@@ -90,29 +89,6 @@ impl Directory {
         };
         let of_target = |target: &Arc<TargetNode>| target.authentication.is_proven_with(secret) || of_hosts(target);
         self.discovery.is_proven_with(secret) || self.targets.iter().any(of_target)
-    }
-
-    /// Looks again at a login that `older` has let pass: this directory took its place meanwhile. The request leads to
-    /// the target as it is now.
-    ///
-    /// # Errors
-    ///
-    /// The status to refuse the login with: the target is gone, has moved (the next login learns where), does not admit
-    /// the initiator any more, or wants other proofs than were given.
-    pub fn recheck(&self, older: &Self, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
-        let still_proven = match &mut request.admission {
-            None => self.discovery.same_as(&older.discovery),
-            Some(admission) => {
-                let now = self.find(&admission.target.name).ok_or(LoginStatus::NOT_FOUND)?;
-                let now = now.admit(&request.initiator_name, request.peer).ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
-                if now.target.moved.is_some() && request.tsih == Tsih::NEW {
-                    return Err(LoginStatus::SERVICE_UNAVAILABLE);
-                }
-                let before = std::mem::replace(admission, now);
-                admission.authentication().same_as(before.authentication())
-            }
-        };
-        if still_proven { Ok(()) } else { Err(LoginStatus::AUTHENTICATION_FAILURE) }
     }
 }
 

@@ -15,9 +15,9 @@ use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNum
 
 use self::identity::Identity;
 use self::security::Security;
-use super::connection::ConnectionConfig;
+use super::admit_request::AdmitRequest;
+use super::connection_config::ConnectionConfig;
 use super::directory::Directory;
-use super::sessions::AdmitRequest;
 use crate::Entropy;
 use crate::keys::{Answer, Negotiation, Parameters, first_duplicate};
 use crate::limits::{

@@ -2,61 +2,19 @@
 //! 6.3.5).
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
+use lunette_pdu::{LoginStatus, Tsih};
 
+use super::admit_request::AdmitRequest;
 use super::connection::LoginConnection;
-use super::directory::{Admission, TargetNode};
-use super::session::{Session, SessionInfo};
+use super::directory::TargetNode;
+use super::session::Session;
+use super::session_info::SessionInfo;
 use super::tasks::window::BufferShare;
-use crate::keys::Parameters;
+use crate::Time;
 use crate::limits::{MAX_EXTRA_COMMANDS, MAX_SESSION_TABLES, max_table_sessions};
 use crate::name::is_same_name;
-use crate::{ProvenSecrets, Time};
-
-/// A login that has passed all stages and asks to become, or to join, a session.
-#[derive(Debug, Clone)]
-pub struct AdmitRequest {
-    /// The initiator's iSCSI name.
-    pub initiator_name: String,
-    /// The CHAP user that the initiator proved to be; `None` when no proof was asked for.
-    pub chap_user: Option<String>,
-    /// The secrets that both sides have proven.
-    pub secrets: ProvenSecrets,
-    /// From the login's header.
-    pub isid: Isid,
-    /// Zero asks for a new session.
-    pub tsih: Tsih,
-    /// The connection's number within its session.
-    pub cid: Cid,
-    /// The target, and the host as which it lets the initiator in; `None` in a discovery session.
-    pub admission: Option<Admission>,
-    /// The initiator's address.
-    pub peer: IpAddr,
-    /// The portal group of the portal that the connection came through.
-    pub portal_group: u16,
-    /// The first command number of a new session.
-    pub cmd_sn: SerialNumber,
-    /// The number up to which the initiator has received on the connection of that number, when the login takes its
-    /// place (RFC 7143 section 11.12.9).
-    pub exp_stat_sn: SerialNumber,
-    /// The negotiated parameters.
-    pub parameters: Parameters,
-}
-
-impl AdmitRequest {
-    /// The target; `None` in a discovery session.
-    pub fn target(&self) -> Option<&Arc<TargetNode>> {
-        self.admission.as_ref().map(|admission| &admission.target)
-    }
-
-    /// The name of the initiator's host; none in a discovery session.
-    pub(crate) fn host(&self) -> Option<Arc<str>> {
-        self.admission.as_ref().map(|admission| Arc::clone(&admission.host.name))
-    }
-}
 
 /// The relations of an admitted login to others.
 #[derive(Debug)]
@@ -302,9 +260,15 @@ fn same_name(session: &SessionInfo, request: &AdmitRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use lunette_pdu::{Cid, Isid, SerialNumber};
+
     use super::*;
+    use crate::iscsi_target::directory::Admission;
     use crate::iscsi_target::hosts::Host;
-    use crate::{Authentication, Credentials, Secret};
+    use crate::keys::Parameters;
+    use crate::{Authentication, Credentials, ProvenSecrets, Secret};
 
     const NOW: Time = Time::new(std::time::Duration::from_secs(1));
 

@@ -8,7 +8,7 @@ use lunette_pdu::text::{self, TextAssembler, TextError, TextWriter};
 use lunette_pdu::{InitiatorTaskTag, TargetTransferTag, TextRequest};
 
 use super::directory::{Directory, TargetNode};
-use super::session::SessionInfo;
+use super::session_info::SessionInfo;
 use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Row, Rule, first_duplicate, number_in, row};
 use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES, MAX_TEXT_SEGMENT_BYTES};
 use crate::name::is_same_name;

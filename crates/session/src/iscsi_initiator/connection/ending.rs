@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use lunette_pdu::{AsyncMessage, SerialNumber};
 
-use super::receiving::Expect;
 use super::{Connection, Phase};
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::{Event, TaskTag};
+use crate::iscsi_initiator::expect::Expect;
 use crate::iscsi_initiator::shared::Shared;
 use crate::markers::MarkedOutbox;
 

@@ -5,9 +5,10 @@
 
 use lunette_pdu::{BHS_LEN, Bhs, DataIn, TargetPdu};
 
-use super::{Connection, Expect};
+use super::Connection;
 use crate::Time;
 use crate::iscsi_initiator::event::TaskTag;
+use crate::iscsi_initiator::expect::Expect;
 use crate::iscsi_initiator::shared::Shared;
 
 /// Where bytes were placed ahead of their turn.

@@ -2,37 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use lunette_pdu::{DataIn, PduError, TargetPdu};
+use lunette_pdu::{PduError, TargetPdu};
 
 use super::{Connection, Phase};
 use crate::Time;
 use crate::iscsi_initiator::error::{SessionError, broken};
-use crate::iscsi_initiator::event::{Event, TaskTag};
+use crate::iscsi_initiator::event::Event;
+use crate::iscsi_initiator::expect::Expect;
 use crate::iscsi_initiator::shared::Shared;
-use crate::iscsi_initiator::table::Table;
-use crate::iscsi_initiator::task::Task;
 use crate::receiver::{FrameError, Stage};
-
-/// The purpose of the data segment of the header that has just been read.
-pub(in crate::iscsi_initiator) enum Expect {
-    /// No data segment follows.
-    Nothing,
-    /// The segment is collected, and handled with its header.
-    Segment(TargetPdu),
-    /// Data of a task.
-    Data(DataIn),
-    /// The Data-In at a recovery level above 0: only undamaged bytes count.
-    Recoverable(DataIn),
-}
-
-impl Expect {
-    /// Where the bytes go, when they belong to a task.
-    pub(super) fn place<'a>(&self, tasks: &'a mut Table<Task>) -> Option<&'a mut [u8]> {
-        let (Self::Data(pdu) | Self::Recoverable(pdu)) = self else { return None };
-        let task = tasks.get_mut(TaskTag::from_itt(pdu.itt))?;
-        Some(task.place(pdu.buffer_offset, pdu.data_segment_len as u32))
-    }
-}
 
 /// The error of a header that is none of a target's.
 #[cold]

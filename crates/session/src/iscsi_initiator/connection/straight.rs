@@ -11,12 +11,14 @@ use std::ops::ControlFlow;
 
 use lunette_pdu::{DataIn, Opcode, ScsiResponse};
 
-use super::receiving::{Expect, malformed};
+use super::receiving::malformed;
 use super::{Connection, Phase};
+use crate::iscsi_initiator::ended::{data_in_ended, scsi_response};
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::{Command, Response, TaskTag};
-use crate::iscsi_initiator::full_feature::{Context, data_in_ended, scsi_response};
+use crate::iscsi_initiator::expect::Expect;
 use crate::iscsi_initiator::shared::Shared;
+use crate::iscsi_initiator::turn_context::TurnContext;
 
 impl Connection {
     /// Takes PDUs from the front of `input`, up to the first one that has to go the general way. Tells of the commands
@@ -52,7 +54,7 @@ impl Connection {
         if full.recovers() {
             return done;
         }
-        let mut context = Context { cid: *cid, shared, sender, events, now: *last_received };
+        let mut context = TurnContext { cid: *cid, shared, sender, events, now: *last_received };
         loop {
             let (itt, status) = if let Expect::Data(DataIn { itt, status, .. }) = *expect {
                 let place = expect.place(&mut context.shared.tasks).unwrap_or_default();

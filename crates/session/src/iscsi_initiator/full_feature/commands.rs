@@ -1,16 +1,15 @@
 //! SCSI commands, from their submission to their end.
 
 use lunette_buffer::Payload;
-use lunette_pdu::{
-    Ahs, Cid, DataIn, DataInStatus, MAX_AHS_LEN, R2t, ScsiCommand, ScsiResponse, ScsiResponseCode, sense,
-};
+use lunette_pdu::{Ahs, DataIn, DataInStatus, MAX_AHS_LEN, R2t, ScsiCommand};
 
-use super::{Context, FullFeature};
+use super::FullFeature;
 use crate::iscsi_initiator::error::{SessionError, broken};
-use crate::iscsi_initiator::event::{Command, Response, TaskTag};
+use crate::iscsi_initiator::event::{Command, TaskTag};
 use crate::iscsi_initiator::sender::Sender;
 use crate::iscsi_initiator::shared::Shared;
 use crate::iscsi_initiator::task::Task;
+use crate::iscsi_initiator::turn_context::TurnContext;
 use crate::keys::Parameters;
 
 /// How much of a command's data goes without being asked for (RFC 7143 sections 13.10, 13.11 and 13.14): bytes in the
@@ -28,7 +27,7 @@ impl FullFeature {
     pub(in crate::iscsi_initiator) fn submit(
         &mut self,
         command: &mut Command,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Option<TaskTag> {
         let extended;
         let ahs = if needs_extension(command) {
@@ -87,7 +86,7 @@ impl FullFeature {
     pub(in crate::iscsi_initiator) fn data_in<'a>(
         &self,
         pdu: &DataIn,
-        context: &'a mut Context<'_>,
+        context: &'a mut TurnContext<'_>,
     ) -> Result<Option<&'a mut [u8]>, SessionError> {
         let Shared { tasks, window, withdrawn, .. } = &mut *context.shared;
         let tag = TaskTag::from_itt(pdu.itt);
@@ -106,7 +105,7 @@ impl FullFeature {
         Ok(task.map(|task| task.place(pdu.buffer_offset, pdu.data_segment_len as u32)))
     }
 
-    pub(super) fn r2t(&mut self, pdu: &R2t, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(super) fn r2t(&mut self, pdu: &R2t, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         self.status_reported(pdu.stat_sn, context)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         if self.recovers() {
@@ -125,63 +124,6 @@ impl FullFeature {
         }
         Ok(())
     }
-}
-
-/// A command whose status is right. Its task is there until its end is told.
-pub(in crate::iscsi_initiator) struct Ended {
-    tag: TaskTag,
-    response: Response,
-}
-
-impl Ended {
-    /// Has `told` take the memory out of the command where it is, for commands are large to be moved; then the task is
-    /// gone.
-    #[expect(clippy::inline_always, reason = "it is the end of each command, and a call would cost a quarter of it")]
-    #[inline(always)]
-    pub(in crate::iscsi_initiator) fn tell<R>(
-        mut self,
-        shared: &mut Shared,
-        told: impl FnOnce(&mut Command, &mut Response) -> R,
-    ) -> Option<R> {
-        shared.end_task(self.tag, |command| told(command, &mut self.response))
-    }
-}
-
-/// The data of a Data-In that carried the status is here. Gives the end of its command.
-#[inline]
-pub(in crate::iscsi_initiator) fn data_in_ended(
-    tag: TaskTag,
-    status: DataInStatus,
-    context: &Context<'_>,
-) -> Result<Option<Ended>, SessionError> {
-    let Some(task) = context.shared.tasks.get(tag) else { return Ok(None) };
-    let response = task.end_with_data(status.status, status.residual)?;
-    Ok(Some(Ended { tag, response }))
-}
-
-/// Gives the end of a command that ends with a SCSI Response.
-#[inline]
-pub(in crate::iscsi_initiator) fn scsi_response(
-    cid: Cid,
-    pdu: &ScsiResponse,
-    segment: &[u8],
-    context: &mut Context<'_>,
-) -> Result<Option<Ended>, SessionError> {
-    context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
-    let tag = TaskTag::from_itt(pdu.itt);
-    let Some(task) = context.shared.tasks.get(tag).filter(|task| task.cid == cid) else {
-        if context.shared.is_withdrawn(cid, tag) {
-            return Ok(None);
-        }
-        return Err(broken("11.2.1.8", format!("SCSI Response for tag {}, which names no command here", pdu.itt)));
-    };
-    let sense = if pdu.response == ScsiResponseCode::COMMAND_COMPLETED {
-        sense::split_sense(segment).map_err(|error| broken("11.4.7.1", error.to_string()))?.0
-    } else {
-        &[]
-    };
-    let response = task.end(pdu, sense)?;
-    Ok(Some(Ended { tag, response }))
 }
 
 /// Whether a command has additional header segments.

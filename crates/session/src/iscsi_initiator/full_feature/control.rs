@@ -5,18 +5,19 @@ use lunette_pdu::{
     LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, TargetTransferTag, TaskManagementResponseCode,
 };
 
+use super::FullFeature;
 use super::task_management::request_ended;
-use super::{Context, FullFeature};
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::{Event, TaskTag};
 use crate::iscsi_initiator::lost::Answer;
 use crate::iscsi_initiator::request::Request;
 use crate::iscsi_initiator::task::Task;
+use crate::iscsi_initiator::turn_context::TurnContext;
 use crate::limits::MAX_UNREAD_PDUS;
 
 impl FullFeature {
     /// Sends a ping for the driver. False when it cannot be sent, or when its echo would not fit a PDU.
-    pub(in crate::iscsi_initiator) fn ping(&mut self, user: u64, data: Vec<u8>, context: &mut Context<'_>) -> bool {
+    pub(in crate::iscsi_initiator) fn ping(&mut self, user: u64, data: Vec<u8>, context: &mut TurnContext<'_>) -> bool {
         if data.len() > self.ping_limit() || !context.shared.takes_requests() {
             return false;
         }
@@ -31,7 +32,7 @@ impl FullFeature {
     }
 
     /// Asks whether the target is there. A ping that is under way will do.
-    pub(in crate::iscsi_initiator) fn keep_alive(&mut self, context: &mut Context<'_>) {
+    pub(in crate::iscsi_initiator) fn keep_alive(&mut self, context: &mut TurnContext<'_>) {
         if self.keepalive.is_some() || self.logging_out || context.shared.logging_out {
             return;
         }
@@ -44,7 +45,7 @@ impl FullFeature {
         &mut self,
         pdu: &NopIn,
         segment: &[u8],
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         if pdu.itt.is_reserved() {
             return self.pinged(pdu, context);
@@ -66,7 +67,7 @@ impl FullFeature {
     }
 
     /// The target's own ping, or one that only carries numbers (RFC 7143 section 11.19).
-    fn pinged(&mut self, pdu: &NopIn, context: &mut Context<'_>) -> Result<(), SessionError> {
+    fn pinged(&mut self, pdu: &NopIn, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         self.status_reported(pdu.stat_sn, context)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         if pdu.data_segment_len > 0 {
@@ -84,7 +85,7 @@ impl FullFeature {
         &mut self,
         pdu: &AsyncMessage,
         segment: &[u8],
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         match pdu.event {
@@ -121,7 +122,7 @@ impl FullFeature {
         &mut self,
         pdu: &Reject,
         segment: &[u8],
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         self.rejected(pdu, segment, context)
@@ -132,7 +133,7 @@ impl FullFeature {
         &mut self,
         pdu: &Reject,
         segment: &[u8],
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         let Some(refused) = segment.get(..BHS_LEN).and_then(Bhs::ref_from) else {
             return Err(broken("11.17", "a Reject without the header that it refuses"));
@@ -167,7 +168,7 @@ impl FullFeature {
     }
 
     /// Asks for the end of the session. False when it was asked for already.
-    pub(in crate::iscsi_initiator) fn logout(&mut self, context: &mut Context<'_>) -> bool {
+    pub(in crate::iscsi_initiator) fn logout(&mut self, context: &mut TurnContext<'_>) -> bool {
         if self.logging_out || context.shared.logging_out {
             return false;
         }
@@ -177,11 +178,11 @@ impl FullFeature {
 
     /// Logs out of the connection when it is to leave and nothing is under way on it. True when the request is out.
     #[inline]
-    pub(in crate::iscsi_initiator) fn log_out_if_idle(&mut self, context: &mut Context<'_>) -> bool {
+    pub(in crate::iscsi_initiator) fn log_out_if_idle(&mut self, context: &mut TurnContext<'_>) -> bool {
         self.leaving && self.leave_if_idle(context)
     }
 
-    fn leave_if_idle(&mut self, context: &mut Context<'_>) -> bool {
+    fn leave_if_idle(&mut self, context: &mut TurnContext<'_>) -> bool {
         let shared = &context.shared;
         if self.logging_out || shared.logging_out {
             return false;
@@ -192,7 +193,7 @@ impl FullFeature {
 
     /// The logout of a connection takes its turn among the commands: nothing that was sent over it is discarded as
     /// early.
-    fn send_logout(&mut self, reason: LogoutReason, context: &mut Context<'_>) -> bool {
+    fn send_logout(&mut self, reason: LogoutReason, context: &mut TurnContext<'_>) -> bool {
         let immediate = reason == LogoutReason::CLOSE_SESSION;
         let Some(tag) = context.add_request(Request::Logout { session: immediate }) else { return false };
         self.logging_out = true;
@@ -211,7 +212,7 @@ impl FullFeature {
 }
 
 /// Refuses to let answers that the target demands pile up.
-pub(super) fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError> {
+pub(super) fn answers_are_read(context: &TurnContext<'_>) -> Result<(), SessionError> {
     if context.sender.outbox.pdus() > MAX_UNREAD_PDUS {
         return Err(broken("11.19", "the target asks for answers and reads none"));
     }
@@ -219,7 +220,7 @@ pub(super) fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError
 }
 
 /// The end of the connection, unless it was a lost one that was logged out.
-pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -> Result<(), SessionError> {
+pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let is_kind = |request: &Request| matches!(request, Request::Logout { .. } | Request::LogOutLost { .. });
     let tag = TaskTag::from_itt(pdu.itt);
@@ -235,7 +236,7 @@ pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -
     })
 }
 
-fn nop_out(itt: InitiatorTaskTag, ttt: TargetTransferTag, lun: LunField, data: Vec<u8>, context: &mut Context<'_>) {
+fn nop_out(itt: InitiatorTaskTag, ttt: TargetTransferTag, lun: LunField, data: Vec<u8>, context: &mut TurnContext<'_>) {
     let pdu = NopOut {
         immediate: true,
         lun,

@@ -8,21 +8,22 @@ use lunette_pdu::{
     DataIn, InitiatorTaskTag, LunField, R2t, SerialNumber, SnackRequest, SnackType, TargetPdu, TargetTransferTag,
 };
 
-use super::commands::data_in_ended;
+use super::FullFeature;
 use super::control::answers_are_read;
-use super::{Context, FullFeature};
 use crate::Time;
-use crate::iscsi_initiator::connection::Expect;
+use crate::iscsi_initiator::ended::data_in_ended;
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::TaskTag;
+use crate::iscsi_initiator::expect::Expect;
 use crate::iscsi_initiator::task::{DATA, DataAck, Task};
+use crate::iscsi_initiator::turn_context::TurnContext;
 
 impl FullFeature {
     /// The header of a Data-In. What has come before, and what is for a task that has ended, is discarded.
     pub(super) fn recoverable_data_in(
         &mut self,
         pdu: &DataIn,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<Expect, SessionError> {
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
@@ -46,7 +47,7 @@ impl FullFeature {
     pub(in crate::iscsi_initiator) fn data_in_arrived(
         &mut self,
         pdu: &DataIn,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         let tag = TaskTag::from_itt(pdu.itt);
         let Some(task) = context.task(tag) else {
@@ -72,7 +73,7 @@ impl FullFeature {
     pub(in crate::iscsi_initiator) fn data_in_damaged(
         &mut self,
         pdu: &DataIn,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         let tag = TaskTag::from_itt(pdu.itt);
         let Some(task) = context.task(tag) else { return Ok(()) };
@@ -88,7 +89,7 @@ impl FullFeature {
     }
 
     /// The R2T of a write. What came before is discarded.
-    pub(super) fn recoverable_r2t(&mut self, pdu: &R2t, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(super) fn recoverable_r2t(&mut self, pdu: &R2t, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         let tag = TaskTag::from_itt(pdu.itt);
         let Some(task) = context.task(tag) else { return Ok(()) };
         let Some(lost) = task.number_came(pdu.r2t_sn)? else { return Ok(()) };
@@ -103,7 +104,7 @@ impl FullFeature {
     }
 
     /// Checks the statement of a status about the Data-In before it. Whether it has to wait for some.
-    pub(super) fn is_whole(&mut self, pdu: &TargetPdu, context: &mut Context<'_>) -> Result<bool, SessionError> {
+    pub(super) fn is_whole(&mut self, pdu: &TargetPdu, context: &mut TurnContext<'_>) -> Result<bool, SessionError> {
         let (itt, exp_data_sn) = match pdu {
             TargetPdu::ScsiResponse(pdu) => (pdu.itt, pdu.exp_data_sn),
             TargetPdu::DataIn(pdu) => (pdu.itt, 0),
@@ -119,7 +120,7 @@ impl FullFeature {
     }
 
     /// Asks for a run of numbers that are lost.
-    fn lost_data(&mut self, tag: TaskTag, run: Range<u32>, context: &mut Context<'_>) -> Result<(), SessionError> {
+    fn lost_data(&mut self, tag: TaskTag, run: Range<u32>, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         if run.is_empty() {
             return Ok(());
         }
@@ -141,7 +142,7 @@ impl FullFeature {
     }
 
     /// Something that was lost is here: the time allowed starts over.
-    fn found_data(&mut self, tag: TaskTag, context: &mut Context<'_>) {
+    fn found_data(&mut self, tag: TaskTag, context: &mut TurnContext<'_>) {
         let lacks = context.task(tag).is_some_and(|task| task.lacks_data());
         self.recovery().found(tag, lacks, context.now);
     }
@@ -150,7 +151,7 @@ impl FullFeature {
     pub(super) fn data_snack_rejected(
         &mut self,
         refused: &SnackRequest,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         let end = if refused.run_length == 0 { u32::MAX } else { refused.beg_run.saturating_add(refused.run_length) };
         if let Some(task) = context.task(TaskTag::from_itt(refused.itt)) {
@@ -160,7 +161,11 @@ impl FullFeature {
     }
 
     /// Asks again for data that has not come in time.
-    pub(super) fn ask_for_data_again(&mut self, heard: Time, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(super) fn ask_for_data_again(
+        &mut self,
+        heard: Time,
+        context: &mut TurnContext<'_>,
+    ) -> Result<(), SessionError> {
         let patience = context.shared.config.timers.resend;
         for tag in self.recovery().overdue(context.now, patience) {
             let runs = context.task(tag).filter(|task| task.lacks_data()).map(|task| task.lost_runs());
@@ -185,7 +190,7 @@ impl FullFeature {
 }
 
 /// The status that a Data-In has brought, in its turn.
-pub(super) fn status_with_data(pdu: &DataIn, context: &mut Context<'_>) -> Result<(), SessionError> {
+pub(super) fn status_with_data(pdu: &DataIn, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
     let Some(status) = pdu.status else { return Ok(()) };
     context.status(status.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let ended = data_in_ended(TaskTag::from_itt(pdu.itt), status, context)?;
@@ -193,7 +198,7 @@ pub(super) fn status_with_data(pdu: &DataIn, context: &mut Context<'_>) -> Resul
     Ok(())
 }
 
-impl Context<'_> {
+impl TurnContext<'_> {
     /// The command of this connection that has this tag.
     pub(super) fn task(&mut self, tag: TaskTag) -> Option<&mut Task> {
         self.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid)
@@ -201,7 +206,7 @@ impl Context<'_> {
 }
 
 /// DataACK (RFC 7143 section 11.16.2).
-fn acknowledge(ack: DataAck, context: &mut Context<'_>) -> Result<(), SessionError> {
+fn acknowledge(ack: DataAck, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
     let pdu = SnackRequest {
         snack_type: SnackType::DATA_ACK,
         lun: ack.lun,
@@ -214,7 +219,7 @@ fn acknowledge(ack: DataAck, context: &mut Context<'_>) -> Result<(), SessionErr
     send(&pdu, context)
 }
 
-fn send(pdu: &SnackRequest, context: &mut Context<'_>) -> Result<(), SessionError> {
+fn send(pdu: &SnackRequest, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
     answers_are_read(context)?;
     context.sender.outbox.push(pdu.emit(), Payload::Empty);
     Ok(())

@@ -5,11 +5,13 @@ use lunette_pdu::{
     TaskManagementRequest, TaskManagementResponseCode,
 };
 
+use super::FullFeature;
 use super::commands::extension;
-use super::{Context, FullFeature, manage_tasks};
+use super::task_management::manage_tasks;
 use crate::iscsi_initiator::event::{Event, TaskTag};
 use crate::iscsi_initiator::request::{Request, Underway};
 use crate::iscsi_initiator::task::Task;
+use crate::iscsi_initiator::turn_context::TurnContext;
 
 impl FullFeature {
     /// Logs out a lost connection over this one, ahead of the window: the lost commands may have closed it.
@@ -17,7 +19,7 @@ impl FullFeature {
     pub(in crate::iscsi_initiator) fn log_out_lost(
         lost: Cid,
         exp_stat_sn: SerialNumber,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> bool {
         let Some(tag) = context.add_request(Request::LogOutLost { lost }) else { return false };
         let pdu = LogoutRequest {
@@ -34,7 +36,7 @@ impl FullFeature {
 
     /// Asks the target to go on with a task here. The answer comes before anything else for it. False when it cannot be
     /// sent now.
-    pub(in crate::iscsi_initiator) fn reassign(&self, task: TaskTag, from: Cid, context: &mut Context<'_>) -> bool {
+    pub(in crate::iscsi_initiator) fn reassign(&self, task: TaskTag, from: Cid, context: &mut TurnContext<'_>) -> bool {
         let Some(tag) = context.add_request(Request::Reassign { task, from }) else { return false };
         let pdu = TaskManagementRequest {
             immediate: true,
@@ -53,7 +55,7 @@ impl FullFeature {
     }
 
     /// Sends a command from its beginning, with its old number and tag.
-    pub(in crate::iscsi_initiator) fn send_again(&self, tag: TaskTag, context: &mut Context<'_>) {
+    pub(in crate::iscsi_initiator) fn send_again(&self, tag: TaskTag, context: &mut TurnContext<'_>) {
         context.shared.move_task(tag, self.cid);
         let Some(task) = context.shared.tasks.get_mut(tag) else { return };
         task.restart();
@@ -63,7 +65,7 @@ impl FullFeature {
     }
 
     /// Uses a number up that the target waits for, on a ping. False when it cannot be sent now.
-    pub(in crate::iscsi_initiator) fn fill_gap(&self, cmd_sn: SerialNumber, context: &mut Context<'_>) -> bool {
+    pub(in crate::iscsi_initiator) fn fill_gap(&self, cmd_sn: SerialNumber, context: &mut TurnContext<'_>) -> bool {
         let filler = Underway { cid: self.cid, cmd_sn: Some(cmd_sn), request: Request::Filler, sent: None };
         let Ok(tag) = context.shared.requests.insert(filler) else { return false };
         let pdu = NopOut {
@@ -81,7 +83,7 @@ impl FullFeature {
     }
 
     /// Sends a request as if it were new. Answers of its former connection do not come any more.
-    pub(in crate::iscsi_initiator) fn repeat(&mut self, request: Request, context: &mut Context<'_>) {
+    pub(in crate::iscsi_initiator) fn repeat(&mut self, request: Request, context: &mut TurnContext<'_>) {
         match request {
             Request::TaskManagement { user, function, lun, referenced, .. } => {
                 if !manage_tasks(user, function, lun, referenced, context) {

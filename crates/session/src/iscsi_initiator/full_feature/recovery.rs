@@ -10,13 +10,14 @@ use std::time::Duration;
 use lunette_buffer::Payload;
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, SnackRequest, SnackType, TargetPdu, TargetTransferTag};
 
+use super::FullFeature;
 use super::control::answers_are_read;
-use super::{Context, FullFeature};
 use crate::Time;
 use crate::iscsi_initiator::asked::Asked;
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::statuses::Statuses;
+use crate::iscsi_initiator::turn_context::TurnContext;
 use crate::limits::MAX_STATUSES_AHEAD;
 
 /// The knowledge of a connection about losses.
@@ -102,7 +103,7 @@ impl FullFeature {
         &mut self,
         pdu: &TargetPdu,
         segment: &[u8],
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         let stat_sn = match number(pdu) {
             Number::Own(stat_sn) => stat_sn,
@@ -147,7 +148,7 @@ impl FullFeature {
     pub(in crate::iscsi_initiator) fn damaged(
         &mut self,
         pdu: &TargetPdu,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         let Number::Own(stat_sn) = number(pdu) else { return Ok(()) };
         let Some(place) = place(stat_sn, context)? else { return Ok(()) };
@@ -158,13 +159,18 @@ impl FullFeature {
     }
 
     /// All status numbers before this place have been sent. Asks for those that were not known of.
-    fn learn_statuses(&mut self, end: usize, context: &mut Context<'_>) -> Result<(), SessionError> {
+    fn learn_statuses(&mut self, end: usize, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         let lost = self.recovery().statuses.learn(end, context.now);
         if lost.is_empty() { Ok(()) } else { self.ask_for_statuses(lost.start, lost.len(), context) }
     }
 
     /// Status SNACK (RFC 7143 section 11.16). After a logout nothing more may be asked for (section 11.14).
-    fn ask_for_statuses(&mut self, place: usize, len: usize, context: &mut Context<'_>) -> Result<(), SessionError> {
+    fn ask_for_statuses(
+        &mut self,
+        place: usize,
+        len: usize,
+        context: &mut TurnContext<'_>,
+    ) -> Result<(), SessionError> {
         if self.logging_out || context.shared.logging_out {
             return Ok(());
         }
@@ -185,7 +191,7 @@ impl FullFeature {
     }
 
     /// Deals with what waits, as far as it is complete.
-    pub(super) fn deal_with_waiting(&mut self, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(super) fn deal_with_waiting(&mut self, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         while let Some(first) = self.recovery().statuses.first().map(|held| held.pdu) {
             if !self.is_whole(&first, context)? {
                 return Ok(());
@@ -202,7 +208,11 @@ impl FullFeature {
     }
 
     /// The PDU with this status number was asked for otherwise.
-    pub(super) fn will_come(&mut self, stat_sn: SerialNumber, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(super) fn will_come(
+        &mut self,
+        stat_sn: SerialNumber,
+        context: &mut TurnContext<'_>,
+    ) -> Result<(), SessionError> {
         let Some(place) = place(stat_sn, context)? else { return Ok(()) };
         self.learn_statuses(place, context)?;
         self.recovery().statuses.learn(place + 1, context.now);
@@ -213,7 +223,7 @@ impl FullFeature {
     pub(super) fn snack_rejected(
         &mut self,
         refused: &SnackRequest,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         match refused.snack_type {
             SnackType::STATUS => {}
@@ -249,7 +259,7 @@ impl FullFeature {
     pub(in crate::iscsi_initiator) fn ask_again(
         &mut self,
         heard: Time,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         let patience = context.shared.config.timers.resend;
         let overdue = self.resend_timeout(patience).is_some_and(|due| due <= context.now);
@@ -266,7 +276,7 @@ impl FullFeature {
 }
 
 /// How far a status number lies behind the one that is due. `None` when it was dealt with before.
-fn place(stat_sn: SerialNumber, context: &Context<'_>) -> Result<Option<usize>, SessionError> {
+fn place(stat_sn: SerialNumber, context: &TurnContext<'_>) -> Result<Option<usize>, SessionError> {
     let due = context.sender.exp_stat_sn();
     match usize::try_from(stat_sn.distance_from(due)) {
         Ok(place) if place < MAX_STATUSES_AHEAD => Ok(Some(place)),
@@ -276,7 +286,7 @@ fn place(stat_sn: SerialNumber, context: &Context<'_>) -> Result<Option<usize>, 
 }
 
 /// Whether a status has waited until its task was ended otherwise.
-fn has_ended(pdu: &TargetPdu, context: &mut Context<'_>) -> bool {
+fn has_ended(pdu: &TargetPdu, context: &mut TurnContext<'_>) -> bool {
     command(pdu).is_some_and(|tag| context.task(tag).is_none())
 }
 

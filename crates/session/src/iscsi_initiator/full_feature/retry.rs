@@ -7,10 +7,11 @@
 use lunette_buffer::Payload;
 use lunette_pdu::{Bhs, InitiatorPdu, Opcode, RejectReason, SerialNumber};
 
-use super::{Context, FullFeature};
+use super::FullFeature;
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::request::{Request, Underway};
+use crate::iscsi_initiator::turn_context::TurnContext;
 use crate::limits::MAX_DAMAGED_RESENDS;
 
 /// Where ExpStatSN stands in every request.
@@ -22,7 +23,7 @@ impl FullFeature {
         &mut self,
         refused: &Bhs,
         reason: RejectReason,
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Option<Result<(), SessionError>> {
         match InitiatorPdu::parse(refused) {
             Ok(InitiatorPdu::SnackRequest(snack)) => Some(self.snack_rejected(&snack, context)),
@@ -34,7 +35,7 @@ impl FullFeature {
     }
 
     /// The target has discarded one of our requests because its data was damaged.
-    fn came_damaged(&mut self, refused: &Bhs, context: &mut Context<'_>) -> Result<(), SessionError> {
+    fn came_damaged(&mut self, refused: &Bhs, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         let tag = TaskTag::from_itt(refused.itt());
         if refused.opcode() != Opcode::SCSI_COMMAND {
             if let Some(sent) = context.request(tag).and_then(|underway| underway.sent.as_mut()) {
@@ -54,7 +55,7 @@ impl FullFeature {
 
     /// Sends the request again that has this number, as the target waits for it. False when it is none of this
     /// connection.
-    pub(in crate::iscsi_initiator) fn retry(&self, cmd_sn: SerialNumber, context: &mut Context<'_>) -> bool {
+    pub(in crate::iscsi_initiator) fn retry(&self, cmd_sn: SerialNumber, context: &mut TurnContext<'_>) -> bool {
         let task = context.shared.tasks.iter().find(|(_, task)| task.cmd_sn == cmd_sn && task.cid == self.cid);
         if let Some((tag, _)) = task {
             self.retry_command(tag, context);
@@ -68,7 +69,7 @@ impl FullFeature {
     }
 
     /// With its immediate and its unsolicited data.
-    fn retry_command(&self, tag: TaskTag, context: &mut Context<'_>) {
+    fn retry_command(&self, tag: TaskTag, context: &mut TurnContext<'_>) {
         context.sender.forget(tag);
         if let Some(task) = context.task(tag) {
             task.is_retried = true;
@@ -76,7 +77,7 @@ impl FullFeature {
         self.send_again(tag, context);
     }
 
-    pub(super) fn resend_request(&self, tag: TaskTag, context: &mut Context<'_>) {
+    pub(super) fn resend_request(&self, tag: TaskTag, context: &mut TurnContext<'_>) {
         let exp_stat_sn = context.sender.exp_stat_sn();
         let Some(Underway { sent: Some(sent), request, .. }) = context.request(tag) else { return };
         // RFC 7143 section 11.14.4: the logout of a lost connection has that of the lost one.

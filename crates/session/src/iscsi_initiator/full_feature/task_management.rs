@@ -5,13 +5,13 @@ use lunette_pdu::{
     TaskManagementResponseCode,
 };
 
-use super::Context;
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::{Event, TaskTag};
 use crate::iscsi_initiator::lost::Answer;
 use crate::iscsi_initiator::request::Request;
 use crate::iscsi_initiator::shared::Shared;
 use crate::iscsi_initiator::task::Task;
+use crate::iscsi_initiator::turn_context::TurnContext;
 use crate::keys::TaskReporting;
 
 /// Sends a request, ahead of the window. False when it cannot be sent.
@@ -20,7 +20,7 @@ pub(in crate::iscsi_initiator) fn manage_tasks(
     function: TaskManagementFunction,
     lun: LunField,
     referenced: Option<TaskTag>,
-    context: &mut Context<'_>,
+    context: &mut TurnContext<'_>,
 ) -> bool {
     let cmd_sn = context.shared.window.cmd_sn();
     if function >= TaskManagementFunction::QUERY_TASK && !context.shared.parameters.has_sam5_features() {
@@ -104,7 +104,7 @@ fn covers(request: &Request, task: &Task) -> bool {
 
 /// RFC 7143 section 4.2.3.4: with FastAbort no more data of the tasks concerned goes over the issuing connection. When
 /// a request is refused, what only it has held back follows.
-fn mute(context: &mut Context<'_>) {
+fn mute(context: &mut TurnContext<'_>) {
     if context.shared.parameters.task_reporting != TaskReporting::FastAbort {
         return;
     }
@@ -123,7 +123,7 @@ fn mute(context: &mut Context<'_>) {
 
 pub(super) fn task_management_response(
     pdu: &TaskManagementResponse,
-    context: &mut Context<'_>,
+    context: &mut TurnContext<'_>,
 ) -> Result<(), SessionError> {
     let tag = TaskTag::from_itt(pdu.itt);
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
@@ -154,14 +154,14 @@ pub(super) fn task_management_response(
 }
 
 /// A task management request has ended: what only it has held up goes on.
-pub(super) fn request_ended(context: &mut Context<'_>) {
+pub(super) fn request_ended(context: &mut TurnContext<'_>) {
     give_back_unknown(context);
     mute(context);
 }
 
 /// Ends the commands that the target has said not to know, but for those that it may have aborted: it may still work on
 /// them until it has answered the abort.
-fn give_back_unknown(context: &mut Context<'_>) {
+fn give_back_unknown(context: &mut TurnContext<'_>) {
     let Shared { tasks, requests, .. } = &context.shared;
     let unknown = tasks.iter().filter(|(_, task)| task.is_unknown());
     let may_end = |tag: TaskTag, task: &Task| {
@@ -183,7 +183,7 @@ fn end_tasks(
     lun: LunField,
     referenced: Option<TaskTag>,
     order: u64,
-    context: &mut Context<'_>,
+    context: &mut TurnContext<'_>,
 ) {
     let complete = response == TaskManagementResponseCode::FUNCTION_COMPLETE;
     match function {

@@ -4,11 +4,12 @@
 use lunette_pdu::text::TextWriter;
 use lunette_pdu::{LunField, TargetTransferTag, TextRequest, TextResponse};
 
-use super::{Context, FullFeature};
+use super::FullFeature;
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::{Event, TaskTag};
 use crate::iscsi_initiator::request::{Request, Underway};
 use crate::iscsi_initiator::text::TextExchange;
+use crate::iscsi_initiator::turn_context::TurnContext;
 use crate::keys::{DATA_LENGTH, MAX_RECV_DATA_SEGMENT_LENGTH, number_in, row};
 
 impl FullFeature {
@@ -17,7 +18,7 @@ impl FullFeature {
         &mut self,
         user: u64,
         pairs: &[(&str, &str)],
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> bool {
         let mut list = TextWriter::new();
         for (key, value) in pairs {
@@ -30,11 +31,11 @@ impl FullFeature {
 
     /// The target wants to negotiate: an empty request gives it the opportunity (RFC 7143 section 11.9.1, event 4). One
     /// that is under way will do.
-    pub(super) fn negotiate(&mut self, context: &mut Context<'_>) {
+    pub(super) fn negotiate(&mut self, context: &mut TurnContext<'_>) {
         self.begin_text(None, &[], context);
     }
 
-    fn begin_text(&mut self, user: Option<u64>, list: &[u8], context: &mut Context<'_>) -> bool {
+    fn begin_text(&mut self, user: Option<u64>, list: &[u8], context: &mut TurnContext<'_>) -> bool {
         if self.text.is_some() || self.logging_out || !context.shared.takes_requests() {
             return false;
         }
@@ -46,7 +47,7 @@ impl FullFeature {
     }
 
     /// Restarts a text exchange of another connection. What we began for that connection's sake ends with it.
-    pub(super) fn repeat_text(&mut self, exchange: TextExchange, context: &mut Context<'_>) {
+    pub(super) fn repeat_text(&mut self, exchange: TextExchange, context: &mut TurnContext<'_>) {
         if exchange.user.is_none() {
             return;
         }
@@ -61,7 +62,7 @@ impl FullFeature {
         &mut self,
         pdu: &TextResponse,
         segment: &[u8],
-        context: &mut Context<'_>,
+        context: &mut TurnContext<'_>,
     ) -> Result<(), SessionError> {
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
@@ -106,7 +107,7 @@ impl FullFeature {
 
 /// Sends the next part of a text request: in its turn with the commands when the target has room for one more, for
 /// istgt counts it as such in any case; else as an immediate request.
-fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut Context<'_>) {
+fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut TurnContext<'_>) {
     let Some(Underway { request: Request::Text(exchange), .. }) = context.request(tag) else { return };
     let (part, last) = exchange.next_part();
     let immediate = context.shared.window.room() == 0;

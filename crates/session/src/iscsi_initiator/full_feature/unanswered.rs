@@ -8,18 +8,19 @@
 
 use lunette_pdu::RejectReason;
 
-use super::{Context, FullFeature};
+use super::FullFeature;
 use crate::Time;
 use crate::iscsi_initiator::asked::Asked;
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::request::Request;
+use crate::iscsi_initiator::turn_context::TurnContext;
 
 const WHAT: &str = "an answer";
 
 impl FullFeature {
     /// Sends requests again that were not answered in time.
-    pub(super) fn repeat_unanswered(&mut self, heard: Time, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(super) fn repeat_unanswered(&mut self, heard: Time, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         let (cid, now, patience) = (self.cid, context.now, context.shared.config.timers.resend);
         let requests = context.shared.requests.iter().filter(|(_, underway)| underway.cid == cid);
         let overdue = requests.filter(|(_, underway)| underway.answer_due(patience).is_some_and(|due| due <= now));
@@ -30,7 +31,7 @@ impl FullFeature {
         Ok(())
     }
 
-    fn unanswered(&mut self, tag: TaskTag, heard: Time, context: &mut Context<'_>) -> Result<(), SessionError> {
+    fn unanswered(&mut self, tag: TaskTag, heard: Time, context: &mut TurnContext<'_>) -> Result<(), SessionError> {
         let seems_lost = self.seems_lost(tag, heard, context);
         let (is_probed, now) = (self.keepalive.is_some(), context.now);
         let Some(underway) = context.request(tag) else { return Ok(()) };
@@ -50,7 +51,7 @@ impl FullFeature {
 
     /// Whether a request that was not answered in time has not come to the target, as far as that can be known. Pings,
     /// when there is none under way to know it by.
-    fn seems_lost(&mut self, tag: TaskTag, heard: Time, context: &mut Context<'_>) -> bool {
+    fn seems_lost(&mut self, tag: TaskTag, heard: Time, context: &mut TurnContext<'_>) -> bool {
         if !context.sender.outbox.is_empty() || !self.recovery().statuses.is_empty() {
             return false;
         }
@@ -70,7 +71,7 @@ impl FullFeature {
     }
 
     /// Whether a Reject is for one of two: the request has an answer already, or the target works on it.
-    pub(super) fn refused_twin(tag: TaskTag, reason: RejectReason, context: &mut Context<'_>) -> bool {
+    pub(super) fn refused_twin(tag: TaskTag, reason: RejectReason, context: &mut TurnContext<'_>) -> bool {
         if reason == RejectReason::TASK_IN_PROGRESS
             && let Some(sent) = context.request(tag).and_then(|underway| underway.sent.as_mut())
         {

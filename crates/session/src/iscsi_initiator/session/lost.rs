@@ -10,9 +10,10 @@ use crate::Time;
 use crate::iscsi_initiator::connection::Connection;
 use crate::iscsi_initiator::error::{LoginError, SessionError};
 use crate::iscsi_initiator::event::{Event, TaskTag};
-use crate::iscsi_initiator::full_feature::{Context, FullFeature};
+use crate::iscsi_initiator::full_feature::FullFeature;
 use crate::iscsi_initiator::lost::{Answer, NOBODY, Stage};
 use crate::iscsi_initiator::request::{Request, Underway};
+use crate::iscsi_initiator::turn_context::TurnContext;
 use crate::limits::{CONNECTION_RECOVERY_LEVEL, MAX_REASSIGNMENTS};
 
 impl Session {
@@ -179,7 +180,7 @@ impl Session {
     }
 
     /// The connection with the fewest commands under way, to send something that another one had.
-    fn any_connection(&mut self) -> Option<(&mut FullFeature, Context<'_>)> {
+    fn any_connection(&mut self) -> Option<(&mut FullFeature, TurnContext<'_>)> {
         let index = self.least_loaded()?;
         self.connections[index].for_recovery(&mut self.shared, &mut self.news)
     }

@@ -11,37 +11,9 @@ use crate::Time;
 use crate::iscsi_initiator::asked::Asked;
 use crate::iscsi_initiator::connection::Connection;
 use crate::iscsi_initiator::error::SessionError;
-use crate::iscsi_initiator::table::Table;
-use crate::iscsi_initiator::task::Task;
+use crate::iscsi_initiator::unacknowledged::{Progress, Unacknowledged};
 
 const WHAT: &str = "an acknowledgement";
-
-/// The number that the target waits for, and since when.
-#[derive(Debug)]
-pub(in crate::iscsi_initiator) struct Unacknowledged {
-    cmd_sn: SerialNumber,
-    asked: Asked,
-    /// The progress of the commands before it at the last request.
-    before: Progress,
-}
-
-/// How far commands have come. Any two moments between which one of them got something differ in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Progress {
-    /// The commands that have not ended.
-    commands: usize,
-    /// PDUs with data, or asking for data, that have come for them.
-    pdus: u64,
-}
-
-impl Progress {
-    /// The progress of the commands before `cmd_sn`. None is added to them, as their numbers have been given out.
-    fn before(cmd_sn: SerialNumber, tasks: &Table<Task>) -> Self {
-        let tasks = tasks.iter().map(|(_, task)| task).filter(|task| task.cmd_sn.is_before(cmd_sn));
-        let none = Self { commands: 0, pdus: 0 };
-        tasks.fold(none, |sum, task| Self { commands: sum.commands + 1, pdus: sum.pdus + task.pdus_received() })
-    }
-}
 
 impl Session {
     /// Begins to wait for the acknowledgement of what has been sent, and for answers.

@@ -12,7 +12,8 @@ use lunette_pdu::ScsiCommand;
 
 use super::{ConnectionMut, Phase};
 use crate::Time;
-use crate::iscsi_target::full_feature::{Context, FullFeature};
+use crate::iscsi_target::full_feature::FullFeature;
+use crate::iscsi_target::turn_context::TurnContext;
 use crate::limits::{MAX_AT_ONCE_BYTES, MAX_OUTBOX_PDUS};
 use crate::markers::MarkedReceiver;
 use crate::receiver::FrontPdu;
@@ -21,7 +22,7 @@ use crate::receiver::FrontPdu;
 pub struct CommandsAtOnce<'a> {
     full: &'a mut FullFeature,
     receiver: &'a mut MarkedReceiver,
-    cx: Context<'a>,
+    cx: TurnContext<'a>,
 }
 
 /// A command that lies in the received bytes as a whole, and whose answer is one PDU.
@@ -59,7 +60,9 @@ impl<'a> ConnectionMut<'a> {
         let Self { connection, window } = self;
         let super::Connection { phase, receiver, sender, events, .. } = connection;
         match phase {
-            Phase::FullFeature(full) => Some(CommandsAtOnce { full, receiver, cx: Context { window, sender, events } }),
+            Phase::FullFeature(full) => {
+                Some(CommandsAtOnce { full, receiver, cx: TurnContext { window, sender, events } })
+            }
             _ => None,
         }
     }

@@ -1,45 +1,29 @@
 //! A connection that logs in: from its first bytes to its place in a session, or to its end.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lunette_buffer::{Payload, PayloadRef};
 use lunette_pdu::{LoginRequest, LoginStatus, Opcode};
 
 use super::progress::Progress;
-use super::{Connection, Expect, Phase};
+use super::{Connection, Phase};
 use crate::held::Held;
+use crate::iscsi_target::admit_request::AdmitRequest;
+use crate::iscsi_target::connection_config::ConnectionConfig;
 use crate::iscsi_target::directory::Directory;
 use crate::iscsi_target::event::CloseReason;
+use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::full_feature::FullFeature;
 use crate::iscsi_target::login::{Login, LoginClaims, Refusal, Step, refused};
-use crate::iscsi_target::session::SessionInfo;
-use crate::iscsi_target::sessions::AdmitRequest;
+use crate::iscsi_target::session_info::SessionInfo;
 use crate::iscsi_target::tasks::window::CommandWindow;
 use crate::iscsi_target::transport::sender::Sender;
 use crate::keys::Digest;
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_LOGIN_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
 use crate::markers::MarkedReceiver;
 use crate::receiver::{Receiver, Stage};
-use crate::{Entropy, OutgoingPdu, Time, Timers, Traffic};
-
-/// The facts about the portal that a connection needs.
-#[derive(Clone)]
-pub struct ConnectionConfig {
-    /// The targets, as they are now.
-    pub directory: Arc<Directory>,
-    /// Our address on this connection.
-    pub local: SocketAddr,
-    /// The initiator's.
-    pub peer: IpAddr,
-    /// The portal group of the portal.
-    pub portal_group: u16,
-    /// How long to wait.
-    pub timers: Timers,
-    /// Fresh random bytes.
-    pub entropy: Entropy,
-}
+use crate::{OutgoingPdu, Time, Timers, Traffic};
 
 /// Something that the driver has to deal with before it calls the connection again.
 #[derive(Debug)]

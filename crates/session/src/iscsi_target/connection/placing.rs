@@ -5,9 +5,10 @@
 
 use lunette_pdu::{BHS_LEN, Bhs, DataOut, InitiatorPdu};
 
-use super::{Connection, Expect, Phase};
+use super::{Connection, Phase};
 use crate::Time;
 use crate::iscsi_target::event::TaskTag;
+use crate::iscsi_target::expect::Expect;
 
 /// Where bytes were placed ahead of their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

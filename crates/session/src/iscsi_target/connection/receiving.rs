@@ -1,29 +1,15 @@
 //! Bytes in: headers and data segments, one after the other, go to the phase that the connection is in.
 
-use lunette_pdu::{NopOut, RejectReason, ScsiCommand, TextRequest};
+use lunette_pdu::RejectReason;
 
-use super::{Connection, ConnectionMut, Phase, Violation};
+use super::{Connection, ConnectionMut, Phase};
 use crate::Time;
-use crate::iscsi_target::event::{CloseReason, TaskTag};
-use crate::iscsi_target::full_feature::Context;
+use crate::iscsi_target::event::CloseReason;
+use crate::iscsi_target::expect::Expect;
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 use crate::limits::{COMMAND_GAP_TIMEOUT, DATA_OUT_TIMEOUT};
 use crate::receiver::{FrameError, Stage};
-
-/// The purpose of the data segment of the header that has just been read.
-pub(crate) enum Expect {
-    /// Nothing; it is dropped.
-    Nothing,
-    /// The keys of a text request.
-    Text(TextRequest),
-    /// An echo.
-    Ping(NopOut),
-    /// Bytes `offset..offset + len` of a task.
-    Data { task: TaskTag, offset: u32, len: u32 },
-    /// The bytes cannot be taken now. They will be asked for again.
-    Lost { task: TaskTag, offset: u32, len: u32 },
-    /// Immediate data of a command that does not count before its data is verified.
-    Command(ScsiCommand),
-}
 
 impl ConnectionMut<'_> {
     /// Moves on by one header or one data segment. False when that needs more bytes.
@@ -68,7 +54,7 @@ impl ConnectionMut<'_> {
         }
         *expect = Expect::Nothing;
         let bhs = receiver.bhs();
-        *expect = full.header(bhs, receiver.ahs(), &mut Context { window: self.window, sender, events })?;
+        *expect = full.header(bhs, receiver.ahs(), &mut TurnContext { window: self.window, sender, events })?;
         full.shorten_receive_limit(sender.acknowledged());
         if matches!(expect, Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
             segment.resize(bhs.data_segment_len(), 0);
@@ -100,7 +86,7 @@ impl ConnectionMut<'_> {
         }
         let segment = std::mem::take(segment);
         let expect = std::mem::replace(expect, Expect::Nothing);
-        full.data(&expect, segment, receiver.ahs(), &mut Context { window: self.window, sender, events })?;
+        full.data(&expect, segment, receiver.ahs(), &mut TurnContext { window: self.window, sender, events })?;
         Ok(true)
     }
 

@@ -1,33 +1,16 @@
 //! A connection whose stream is lost while its tasks live on, and the tasks that move to another one
 //! (ErrorRecoveryLevel 2, RFC 7143 sections 7.2.2 and 6.3.4). See the crate's documentation for what the driver does.
 
-use lunette_pdu::{Cid, InitiatorTaskTag, LunField, SerialNumber};
+use lunette_pdu::{Cid, InitiatorTaskTag, SerialNumber};
 
-use super::{Connection, ConnectionMut, Expect, Phase};
+use super::{Connection, ConnectionMut, Phase};
 use crate::Time;
 use crate::held::Held;
-use crate::iscsi_target::event::{CloseReason, CommandOrder, TaskTag};
-use crate::iscsi_target::full_feature::MovedTask;
+use crate::iscsi_target::event::{CloseReason, TaskTag};
+use crate::iscsi_target::expect::Expect;
+use crate::iscsi_target::full_feature::suspended::MovedTask;
+use crate::iscsi_target::tasks::known_task::KnownTask;
 use crate::receiver::Stage;
-
-/// A task that a connection knows by the initiator's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KnownTask {
-    /// Names the task while the driver has it; `None` when it has ended, and the initiator may not know.
-    pub(crate) tag: Option<TaskTag>,
-    /// The task's place among the commands of the session.
-    pub(crate) order: CommandOrder,
-    /// The task's logical unit: a request that names the task and another one does not mean it.
-    pub(crate) lun: LunField,
-}
-
-impl KnownTask {
-    /// Whether their name means this task and not `other`, of another connection of the session. A name may have been
-    /// used before, by a task whose end the initiator has not acknowledged: the last one is meant.
-    pub(crate) fn supersedes(&self, other: &Self) -> bool {
-        self.tag.is_some() || other.tag.is_none() && self.order.cmd_sn.is_after(other.order.cmd_sn)
-    }
-}
 
 impl Connection {
     /// Whether the connection is lost and its tasks wait to be taken over. It sends nothing new and receives nothing;
@@ -151,23 +134,5 @@ impl ConnectionMut<'_> {
         self.stop_timers();
         self.held = Held::default();
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn known(tag: Option<u16>, cmd_sn: u32) -> KnownTask {
-        let order = CommandOrder { cmd_sn: SerialNumber(cmd_sn), immediate: false };
-        KnownTask { tag: tag.map(|slot| TaskTag { slot, generation: 0 }), order, lun: LunField([0; 8]) }
-    }
-
-    #[test]
-    fn a_name_means_the_task_that_the_driver_has_and_else_the_last_one() {
-        assert!(known(Some(0), 1).supersedes(&known(None, 2)));
-        assert!(!known(None, 2).supersedes(&known(Some(0), 1)));
-        assert!(known(None, 1).supersedes(&known(None, u32::MAX)), "numbers wrap");
-        assert!(!known(None, u32::MAX).supersedes(&known(None, 1)));
     }
 }

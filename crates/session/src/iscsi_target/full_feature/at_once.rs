@@ -6,9 +6,10 @@ use lunette_pdu::{
     TaskAttribute,
 };
 
-use super::{Context, FullFeature};
+use super::FullFeature;
 use crate::iscsi_target::tasks::window::Arrival;
 use crate::iscsi_target::transport::answer::STATUS_GOOD;
+use crate::iscsi_target::turn_context::TurnContext;
 
 impl FullFeature {
     /// Whether commands can be answered at once: their connection will not have to repeat the answer, and none came
@@ -40,7 +41,7 @@ impl FullFeature {
 
     /// Counts such a command, and answers it: its Data-In is in its place in the outbox, or its Data-Out is stored.
     #[inline]
-    pub(crate) fn answer_at_once(&mut self, pdu: &ScsiCommand, cx: &mut Context<'_>) {
+    pub(crate) fn answer_at_once(&mut self, pdu: &ScsiCommand, cx: &mut TurnContext<'_>) {
         cx.sender.acknowledge(pdu.exp_stat_sn);
         self.shorten_receive_limit(cx.sender.acknowledged());
         let arrival = cx.window.arrive(pdu.cmd_sn);

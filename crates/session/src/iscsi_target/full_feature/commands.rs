@@ -5,13 +5,15 @@ use std::time::Duration;
 use lunette_buffer::{Buffer, Payload};
 use lunette_pdu::{Ahs, InitiatorTaskTag, RejectReason, ScsiCommand, TargetTransferTag};
 
-use super::early::{Turn, Waiting};
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::{Expect, Violation};
+use super::FullFeature;
+use super::numbering::{Turn, Waiting};
 use crate::iscsi_target::event::{Command, CommandOrder, Response, Signal, TaskTag};
+use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::tasks::data_out::Collector;
 use crate::iscsi_target::tasks::task::{Phase, Task};
 use crate::iscsi_target::transport::answer::{Answer, Answered};
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 use crate::limits::MAX_IMMEDIATE_TASKS;
 
 impl FullFeature {
@@ -19,7 +21,7 @@ impl FullFeature {
         &mut self,
         pdu: ScsiCommand,
         ahs: &[u8],
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<Expect, Violation> {
         if pdu.data_segment_len > 0 && self.verifies_first() {
             return Ok(Expect::Command(pdu));
@@ -32,7 +34,7 @@ impl FullFeature {
         &mut self,
         pdu: &ScsiCommand,
         ahs: &[u8],
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<Expect, Violation> {
         let turn = self.arrive(pdu.immediate, pdu.cmd_sn, cx)?;
         if turn == Turn::Never {
@@ -69,7 +71,7 @@ impl FullFeature {
     }
 
     /// A numbered command has become a task.
-    pub(super) fn count_numbered(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn count_numbered(&mut self, cx: &mut TurnContext<'_>) {
         self.numbered_tasks += 1;
         cx.window.task_started();
     }
@@ -155,14 +157,14 @@ impl FullFeature {
         Ok(())
     }
 
-    pub(crate) fn want_data(&mut self, tag: TaskTag, buffer: Buffer, cx: &mut Context<'_>) {
+    pub(crate) fn want_data(&mut self, tag: TaskTag, buffer: Buffer, cx: &mut TurnContext<'_>) {
         let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) else { return };
         task.data.want(buffer, task.data_out_len);
         task.phase = Phase::Collecting;
         self.collect(tag, cx);
     }
 
-    pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, cx: &mut Context<'_>) {
+    pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, cx: &mut TurnContext<'_>) {
         let Some(task) = self.tasks.get(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else { return };
         // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task
         // keeps its place in the window until then.
@@ -189,7 +191,7 @@ impl FullFeature {
     }
 
     /// The response waits for no other any more.
-    pub(crate) fn release_answer(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+    pub(crate) fn release_answer(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) {
         self.keep_released(tag);
         if self.tasks.get(tag).is_some_and(|task| matches!(task.phase, Phase::Draining(_))) {
             self.drain(tag, cx);
@@ -208,12 +210,12 @@ impl FullFeature {
         self.tasks.get(tag).is_some_and(|task| !matches!(task.phase, Phase::Draining(_)))
     }
 
-    pub(super) fn answer(&mut self, task: &Answered, response: Response, cx: &mut Context<'_>) {
+    pub(super) fn answer(&mut self, task: &Answered, response: Response, cx: &mut TurnContext<'_>) {
         self.release(task.is_immediate(), cx);
         cx.push_answer(Answer::new(task, response, &self.parameters));
     }
 
-    pub(crate) fn abort(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+    pub(crate) fn abort(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) {
         let Some(immediate) = self.tasks.get(tag).map(|task| task.order.immediate) else { return };
         if !self.tasks.end(tag, None) {
             return;
@@ -228,7 +230,7 @@ impl FullFeature {
         }
     }
 
-    pub(super) fn release(&mut self, immediate: bool, cx: &mut Context<'_>) {
+    pub(super) fn release(&mut self, immediate: bool, cx: &mut TurnContext<'_>) {
         if immediate {
             self.immediate_tasks -= 1;
         } else {

@@ -1,21 +1,21 @@
 //! Pings, news, and the end of a connection.
 
-use std::time::Duration;
-
 use lunette_buffer::Payload;
 use lunette_pdu::{
-    AsyncEvent, AsyncMessage, BHS_LEN, Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
-    LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag,
+    AsyncEvent, AsyncMessage, Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode,
+    NopOut, RejectReason, TargetTransferTag,
 };
 
-use super::early::{Turn, Waiting};
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::{Expect, Violation};
+use super::FullFeature;
+use super::numbering::{Turn, Waiting};
 use crate::iscsi_target::event::{CloseReason, Signal};
+use crate::iscsi_target::expect::Expect;
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 use crate::keys::Parameters;
 
 impl FullFeature {
-    pub(super) fn nop_out(&mut self, nop: NopOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
+    pub(super) fn nop_out(&mut self, nop: NopOut, cx: &mut TurnContext<'_>) -> Result<Expect, Violation> {
         // Without a task tag it answers our ping, or only carries numbers; nothing goes back (RFC 7143 section 11.18).
         if nop.itt.is_reserved() && nop.ttt.is_reserved() {
             self.termination_acknowledged(&nop);
@@ -25,7 +25,7 @@ impl FullFeature {
         self.numbered(nop.immediate, nop.cmd_sn, expect, cx)
     }
 
-    pub(super) fn echo(&self, nop: &NopOut, mut data: Vec<u8>, cx: &mut Context<'_>) {
+    pub(super) fn echo(&self, nop: &NopOut, mut data: Vec<u8>, cx: &mut TurnContext<'_>) {
         if nop.itt.is_reserved() {
             return;
         }
@@ -36,7 +36,7 @@ impl FullFeature {
     }
 
     /// Asks the initiator whether it is there. The next StatSN is reported, not used up (RFC 7143 section 11.19).
-    pub(crate) fn ping(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn ping(&mut self, cx: &mut TurnContext<'_>) {
         self.last_ping = (self.last_ping + 1) & 0x7fff_ffff;
         let stat_sn = cx.sender.stat_sn();
         let ttt = TargetTransferTag(self.last_ping);
@@ -44,7 +44,7 @@ impl FullFeature {
         cx.sender.outbox.push(pdu, Payload::Empty);
     }
 
-    pub(super) fn logout(&mut self, request: &LogoutRequest, cx: &mut Context<'_>) -> Result<Expect, Violation> {
+    pub(super) fn logout(&mut self, request: &LogoutRequest, cx: &mut TurnContext<'_>) -> Result<Expect, Violation> {
         match self.arrive(request.immediate, request.cmd_sn, cx)? {
             Turn::Now if is_known(request.reason) => self.log_out(request, cx),
             Turn::Later if is_known(request.reason) => self.hold(request.cmd_sn, Waiting::Logout(*request), cx),
@@ -55,7 +55,7 @@ impl FullFeature {
     }
 
     /// Closing a connection of several ends its tasks, which takes the driver; everything else is answered at once.
-    pub(super) fn log_out(&mut self, request: &LogoutRequest, cx: &mut Context<'_>) {
+    pub(super) fn log_out(&mut self, request: &LogoutRequest, cx: &mut TurnContext<'_>) {
         let response = match request.reason {
             LogoutReason::CLOSE_SESSION => LogoutResponseCode::CLOSED,
             LogoutReason::CLOSE_CONNECTION if self.session.may_have_siblings() => {
@@ -79,7 +79,7 @@ impl FullFeature {
     }
 
     /// The driver has ended the connection that a logout names, or knows of none.
-    pub(crate) fn logout_done(&mut self, response: LogoutResponseCode, cx: &mut Context<'_>) {
+    pub(crate) fn logout_done(&mut self, response: LogoutResponseCode, cx: &mut TurnContext<'_>) {
         let Some((request, reason)) = self.logout.take() else { return };
         self.answer_logout(&request, response, cx);
         if response == LogoutResponseCode::CLOSED && request.cid == self.cid {
@@ -87,7 +87,7 @@ impl FullFeature {
         }
     }
 
-    fn answer_logout(&self, request: &LogoutRequest, response: LogoutResponseCode, cx: &mut Context<'_>) {
+    fn answer_logout(&self, request: &LogoutRequest, response: LogoutResponseCode, cx: &mut TurnContext<'_>) {
         let (exp_cmd_sn, max_cmd_sn) = cx.window.numbers();
         // RFC 7143 sections 11.15.3 and 11.15.4. At recovery level 2 a connection that was closed has no tasks left to
         // wait for.
@@ -109,7 +109,7 @@ impl FullFeature {
     }
 
     /// RFC 7143 section 11.9.1, event 3: the session ends; Parameter2 and Parameter3 say when it may come again.
-    pub(crate) fn drop_session(&self, cx: &mut Context<'_>) {
+    pub(crate) fn drop_session(&self, cx: &mut TurnContext<'_>) {
         let message = AsyncMessage {
             event: AsyncEvent::SESSION_DROP,
             parameter2: self.parameters.time2wait_s as u16,
@@ -121,7 +121,7 @@ impl FullFeature {
 
     /// RFC 7143 section 11.9.1, event 2: a connection of the session is lost; Parameter2 and Parameter3 say when its
     /// tasks may be taken over.
-    pub(crate) fn announce_loss(&self, cid: Cid, cx: &mut Context<'_>) {
+    pub(crate) fn announce_loss(&self, cid: Cid, cx: &mut TurnContext<'_>) {
         let message = AsyncMessage {
             event: AsyncEvent::CONNECTION_DROP,
             parameter1: cid.0,
@@ -130,66 +130,6 @@ impl FullFeature {
             ..cx.news()
         };
         cx.sender.push_numbered(message.emit(), Payload::Empty);
-    }
-}
-
-impl Context<'_> {
-    /// Refuses a PDU, whose `header` goes back (RFC 7143 section 11.17).
-    pub(crate) fn reject(&mut self, reason: RejectReason, data_sn: u32, header: [u8; BHS_LEN]) {
-        let (exp_cmd_sn, max_cmd_sn) = self.window.numbers();
-        let stat_sn = self.sender.next_stat_sn();
-        let data_segment_len = BHS_LEN;
-        let reject = Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn, data_segment_len };
-        self.sender.push_numbered(reject.emit(), Payload::from(header.to_vec()));
-    }
-
-    /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in
-    /// seconds.
-    pub(crate) fn request_logout(&mut self, grace: Duration) {
-        let message = AsyncMessage {
-            event: AsyncEvent::LOGOUT_REQUEST,
-            parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
-            ..self.news()
-        };
-        self.sender.push_numbered(message.emit(), Payload::Empty);
-    }
-
-    /// RFC 7143 sections 11.9.1, event 0, and 11.9.4: sense data with its length in front.
-    pub(crate) fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
-        let sense_len = u16::try_from(sense.len()).unwrap_or(u16::MAX);
-        let sense = &sense[..usize::from(sense_len)];
-        let data = [&sense_len.to_be_bytes()[..], sense].concat();
-        let message = AsyncMessage { lun, data_segment_len: data.len(), ..self.news() };
-        self.sender.push_numbered(message.emit(), Payload::from(data));
-    }
-
-    /// A NOP-In with the numbers filled in.
-    pub(super) fn nop_in(
-        &mut self,
-        itt: InitiatorTaskTag,
-        ttt: TargetTransferTag,
-        stat_sn: SerialNumber,
-        data_segment_len: usize,
-    ) -> [u8; BHS_LEN] {
-        let (exp_cmd_sn, max_cmd_sn) = self.window.numbers();
-        NopIn { lun: LunField([0; 8]), itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, data_segment_len }.emit()
-    }
-
-    /// A message with the numbers filled in.
-    pub(super) fn news(&mut self) -> AsyncMessage {
-        let (exp_cmd_sn, max_cmd_sn) = self.window.numbers();
-        AsyncMessage {
-            lun: LunField([0; 8]),
-            stat_sn: self.sender.next_stat_sn(),
-            exp_cmd_sn,
-            max_cmd_sn,
-            event: AsyncEvent::SCSI_EVENT,
-            vcode: 0,
-            parameter1: 0,
-            parameter2: 0,
-            parameter3: 0,
-            data_segment_len: 0,
-        }
     }
 }
 

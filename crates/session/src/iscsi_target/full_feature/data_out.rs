@@ -3,16 +3,18 @@
 use lunette_buffer::Payload;
 use lunette_pdu::{DataOut, R2t, RejectReason, SerialNumber, TargetTransferTag};
 
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::{Expect, Violation};
+use super::FullFeature;
 use crate::iscsi_target::event::{Response, Signal, TaskTag};
+use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::tasks::data_out::{DataOutError, DataRules, Solicitation};
 use crate::iscsi_target::tasks::task::{Phase, Task, TaskTable};
 use crate::iscsi_target::transport::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 use crate::limits::MAX_OUTBOX_PDUS;
 
 impl FullFeature {
-    pub(super) fn data_out(&mut self, pdu: &DataOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
+    pub(super) fn data_out(&mut self, pdu: &DataOut, cx: &mut TurnContext<'_>) -> Result<Expect, Violation> {
         let found = self.data_out_task(pdu);
         let recovers = self.recovers();
         // Late data of a task that was aborted breaks no rule (RFC 7143 section 4.2.3.3): dropped in silence. So is the
@@ -51,7 +53,7 @@ impl FullFeature {
 
     /// Data that breaks the rules of its sequence costs its task, not the connection (RFC 7143 sections 7.8 and
     /// 11.4.7.2). Whatever else comes for the task is dropped.
-    pub(super) fn fail_delivery(&mut self, tag: TaskTag, error: DataOutError, cx: &mut Context<'_>) {
+    pub(super) fn fail_delivery(&mut self, tag: TaskTag, error: DataOutError, cx: &mut TurnContext<'_>) {
         let Some(task) = self.tasks.get(tag).filter(|task| !task.is_silent()) else { return };
         tracing::debug!(itt = %task.itt, %error, "task ended: its data cannot be used");
         let (answered, itt, immediate) = (Answered::from(task), task.itt, task.order.immediate);
@@ -72,7 +74,7 @@ impl FullFeature {
     /// Ends tasks whose data does not come, when they waited for it at the look before and the initiator `stands_still`
     /// since. The response goes out when the rest of the data has come (RFC 7143 section 11.4.2). True when that rest,
     /// too, does not come: then the connection cannot go on.
-    pub(crate) fn end_stalled(&mut self, stands_still: bool, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn end_stalled(&mut self, stands_still: bool, cx: &mut TurnContext<'_>) -> bool {
         let mut gives_up = false;
         for tag in self.tasks.tags_where(|task| task.data.open() && !task.is_silent()) {
             let Some(task) = self.tasks.get_mut(tag) else { continue };
@@ -102,14 +104,14 @@ impl FullFeature {
         self.tasks.iter().next().is_some()
     }
 
-    pub(super) fn data_verified(&mut self, tag: TaskTag, offset: u32, len: u32, cx: &mut Context<'_>) {
+    pub(super) fn data_verified(&mut self, tag: TaskTag, offset: u32, len: u32, cx: &mut TurnContext<'_>) {
         let Some(task) = self.tasks.get_mut(tag) else { return };
         task.data.verified(offset, len);
         self.go_on(tag, cx);
     }
 
     /// The task has more data than before, or knows of what is missing.
-    pub(super) fn go_on(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+    pub(super) fn go_on(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) {
         if self.tasks.get(tag).is_some_and(|task| matches!(task.phase, Phase::Draining(_))) {
             self.drain(tag, cx);
         } else {
@@ -118,14 +120,14 @@ impl FullFeature {
     }
 
     /// Asks for what is missing, or hands over what is complete.
-    pub(super) fn collect(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+    pub(super) fn collect(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) {
         self.solicit(tag, cx);
         if let Some(buffer) = self.tasks.get_mut(tag).and_then(Task::start_running) {
             cx.events.push_back(Signal::DataOut { task: tag, buffer });
         }
     }
 
-    pub(super) fn solicit(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+    pub(super) fn solicit(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) {
         let at_most = self.parameters.effective_max_outstanding_r2t();
         let max_burst_len = self.parameters.max_burst_len;
         let asked = |tasks: &mut TaskTable, outbox_is_full| {
@@ -143,7 +145,7 @@ impl FullFeature {
         }
     }
 
-    pub(super) fn drain(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+    pub(super) fn drain(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) {
         if self.tasks.get(tag).is_none_or(|task| task.data.open() || task.is_fenced) {
             return;
         }

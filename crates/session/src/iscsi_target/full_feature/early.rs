@@ -7,46 +7,15 @@
 
 use std::time::Duration;
 
-use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagementRequest, TextRequest};
+use lunette_pdu::{RejectReason, SerialNumber, TaskManagementRequest};
 
-use super::{Context, FullFeature};
+use super::FullFeature;
+use super::numbering::{Early, Turn, Waiting};
 use crate::Time;
-use crate::iscsi_target::connection::Violation;
 use crate::iscsi_target::event::{Command, Signal, TaskTag};
 use crate::iscsi_target::tasks::window::{Arrival, Waiters};
-
-/// When a request is to be dealt with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// The command is the next one, or needs no turn.
-    Now,
-    /// Others come first: [`FullFeature::hold`] it.
-    Later,
-    /// The command is ignored without an answer.
-    Never,
-}
-
-/// The kinds of PDUs that wait.
-pub(super) enum Waiting {
-    Command(Command),
-    TaskManagement(TaskManagementRequest),
-    Logout(LogoutRequest),
-    /// Verified, at recovery level 1 and above.
-    Ping(NopOut, Vec<u8>),
-    /// A text request with its text.
-    Text(TextRequest, Vec<u8>),
-    /// The PDU that stands at the front of the stream.
-    Stream,
-}
-
-pub(super) struct Early {
-    cmd_sn: SerialNumber,
-    waiting: Waiting,
-    /// When it came: what has just come is seen by [`FullFeature::deliver`] before anything else.
-    since: Option<Time>,
-    /// Whether it is immediate: it uses up no number, and waits for those before its own.
-    immediate: bool,
-}
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 
 impl FullFeature {
     /// Counts the number of a request. Connections that waited for it are told when it has been dealt with.
@@ -54,7 +23,7 @@ impl FullFeature {
         &mut self,
         immediate: bool,
         cmd_sn: SerialNumber,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<Turn, Violation> {
         if immediate {
             return Ok(Turn::Now);
@@ -76,13 +45,13 @@ impl FullFeature {
     }
 
     /// Resumes the PDUs that waited for the one that has just arrived.
-    pub(super) fn resume_waiters(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn resume_waiters(&mut self, cx: &mut TurnContext<'_>) {
         let waiters = std::mem::replace(&mut self.waiters, Waiters::None);
         self.resume(waiters, cx);
     }
 
     /// Lets the driver know of connections that have something to deliver. This one looks for itself.
-    fn resume(&self, waiters: Waiters, cx: &mut Context<'_>) {
+    fn resume(&self, waiters: Waiters, cx: &mut TurnContext<'_>) {
         match waiters {
             Waiters::None => {}
             Waiters::One(cid) if cid == self.cid => {}
@@ -92,14 +61,14 @@ impl FullFeature {
     }
 
     /// Keeps a request until its turn.
-    pub(super) fn hold(&mut self, cmd_sn: SerialNumber, waiting: Waiting, cx: &mut Context<'_>) {
+    pub(super) fn hold(&mut self, cmd_sn: SerialNumber, waiting: Waiting, cx: &mut TurnContext<'_>) {
         cx.window.hold(cmd_sn, self.cid);
         self.early.push(Early { cmd_sn, waiting, since: None, immediate: false });
     }
 
     /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143
     /// section 4.2.3.3). False when none is missing.
-    pub(super) fn hold_until_complete(&mut self, request: &TaskManagementRequest, cx: &mut Context<'_>) -> bool {
+    pub(super) fn hold_until_complete(&mut self, request: &TaskManagementRequest, cx: &mut TurnContext<'_>) -> bool {
         if !self.session.may_have_gaps() || cx.window.fence(request.cmd_sn) {
             return false;
         }
@@ -137,7 +106,7 @@ impl FullFeature {
     ///
     /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection
     /// could hand out a later command first.
-    pub(crate) fn deliver(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+    pub(crate) fn deliver(&mut self, cx: &mut TurnContext<'_>, now: Time) -> bool {
         // Nothing follows a logout, and one at a time is answered.
         if self.is_logging_out() || self.logged_out.is_some() {
             return false;
@@ -170,7 +139,7 @@ impl FullFeature {
         true
     }
 
-    fn take_due(&mut self, cx: &mut Context<'_>) -> Option<(Early, Waiters)> {
+    fn take_due(&mut self, cx: &mut TurnContext<'_>) -> Option<(Early, Waiters)> {
         let due = |early: &Early| {
             if early.immediate {
                 cx.window.pass_fence(early.cmd_sn).then_some(Waiters::None)
@@ -184,7 +153,7 @@ impl FullFeature {
 
     /// Takes a command back that waits: it was aborted, or its data cannot be used. Its number counts as received (RFC
     /// 7143 section 11.6.1). False when it does not wait.
-    pub(super) fn withdraw(&mut self, tag: TaskTag, cx: &mut Context<'_>) -> bool {
+    pub(super) fn withdraw(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) -> bool {
         let waits = |early: &Early| matches!(&early.waiting, Waiting::Command(command) if command.task == tag);
         let Some(at) = self.early.iter().position(waits) else { return false };
         let cmd_sn = self.early.remove(at).cmd_sn;
@@ -194,14 +163,14 @@ impl FullFeature {
 
     /// Counts a command as received that will not be delivered. False when it is not one that is to come before
     /// `before`.
-    pub(super) fn pass_over(&self, cmd_sn: SerialNumber, before: SerialNumber, cx: &mut Context<'_>) -> bool {
+    pub(super) fn pass_over(&self, cmd_sn: SerialNumber, before: SerialNumber, cx: &mut TurnContext<'_>) -> bool {
         let waiters = cx.window.skip(cmd_sn, before);
         self.resume(waiters.unwrap_or(Waiters::None), cx);
         waiters.is_some()
     }
 
     /// RFC 7143 section 11.14: what has not been delivered is discarded with its connection.
-    pub(super) fn discard_early(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn discard_early(&mut self, cx: &mut TurnContext<'_>) {
         for early in self.early.drain(..) {
             if let Waiting::Command(command) = &early.waiting {
                 self.tasks.remove(command.task);

@@ -5,15 +5,16 @@ mod commands;
 mod control;
 mod data_out;
 mod early;
+mod numbering;
 mod query;
+mod receive_limit;
 mod recovery;
 mod snack;
-mod suspended;
+pub(crate) mod suspended;
 mod task_management;
 mod terminated;
 mod text;
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -22,35 +23,20 @@ use lunette_pdu::{
     SerialNumber,
 };
 
-use self::early::{Early, Turn, Waiting};
-pub(crate) use self::suspended::MovedTask;
+use self::numbering::{Early, Turn, Waiting};
+use self::receive_limit::ReceiveLimit;
 use self::terminated::Termination;
-use self::text::ReceiveLimit;
-use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
-use super::event::{CloseReason, Signal, TaskTag};
+use super::event::{CloseReason, TaskTag};
+use super::expect::Expect;
 use super::login::Login;
-use super::session::SessionInfo;
+use super::session_info::SessionInfo;
 use super::tasks::task::{Task, TaskTable};
-use super::tasks::window::{CommandWindow, Waiters};
+use super::tasks::window::Waiters;
 use super::text::TextExchanges;
-use super::transport::answer::Answer;
+use super::turn_context::TurnContext;
+use super::violation::Violation;
 use crate::keys::Parameters;
-
-/// The state on which the full feature phase of a connection works beside its own.
-pub(crate) struct Context<'a> {
-    /// The window of the session.
-    pub(crate) window: &'a mut CommandWindow,
-    pub(crate) sender: &'a mut Sender,
-    pub(crate) events: &'a mut VecDeque<Signal>,
-}
-
-impl Context<'_> {
-    /// Queues everything that answers a command.
-    pub(super) fn push_answer(&mut self, answer: Answer) {
-        self.sender.push_answer(answer, self.window.numbers());
-    }
-}
 
 pub(crate) struct FullFeature {
     session: Arc<SessionInfo>,
@@ -172,7 +158,7 @@ impl FullFeature {
     }
 
     /// Deals with a header and says what its data segment is for.
-    pub(crate) fn header(&mut self, bhs: &Bhs, ahs: &[u8], cx: &mut Context<'_>) -> Result<Expect, Violation> {
+    pub(crate) fn header(&mut self, bhs: &Bhs, ahs: &[u8], cx: &mut TurnContext<'_>) -> Result<Expect, Violation> {
         let pdu = InitiatorPdu::parse(bhs).map_err(|error| match error {
             PduError::UnknownOpcode { .. } => {
                 Violation::harmless(RejectReason::COMMAND_NOT_SUPPORTED, error.to_string())
@@ -220,7 +206,7 @@ impl FullFeature {
         expect: &Expect,
         segment: Vec<u8>,
         ahs: &[u8],
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<(), Violation> {
         match expect {
             Expect::Data { task, offset, len } => self.data_verified(*task, *offset, *len, cx),
@@ -237,7 +223,7 @@ impl FullFeature {
 
     /// The connection is over. The session may outlive it: another one takes its place (RFC 7143 section 6.3.4). The
     /// tasks that ended with this one leave the command window.
-    pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn end(&mut self, cx: &mut TurnContext<'_>) {
         self.discard_early(cx);
         cx.window.tasks_lost(std::mem::take(&mut self.numbered_tasks));
     }
@@ -248,7 +234,7 @@ impl FullFeature {
         immediate: bool,
         cmd_sn: SerialNumber,
         expect: Expect,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<Expect, Violation> {
         if self.recovers() && !matches!(expect, Expect::Nothing) {
             return Ok(expect);

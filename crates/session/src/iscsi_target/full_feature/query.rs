@@ -4,8 +4,9 @@ use lunette_pdu::{
     InitiatorTaskTag, LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode,
 };
 
-use super::{Context, FullFeature};
+use super::FullFeature;
 use crate::iscsi_target::tasks::task::Task;
+use crate::iscsi_target::turn_context::TurnContext;
 
 /// Whether a function only asks. It waits for no command that is still on its way: what it learns is a snapshot in any
 /// case.
@@ -25,7 +26,7 @@ impl FullFeature {
     pub(super) fn query_task(
         &self,
         request: &TaskManagementRequest,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Option<TaskManagementResponseCode> {
         // RFC 7144 section 6.3: QUERY TASK is for SCSI commands alone.
         if self.is_request(request.referenced_task_tag) && request.referenced_task_tag != request.itt {
@@ -48,7 +49,7 @@ impl FullFeature {
         &mut self,
         itt: InitiatorTaskTag,
         information: [u8; 3],
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) {
         self.answer_task_management(itt, TaskManagementResponseCode::FUNCTION_SUCCEEDED, information, cx);
     }

@@ -9,13 +9,15 @@
 use lunette_buffer::Payload;
 use lunette_pdu::{ScsiCommand, SerialNumber, SnackRequest};
 
+use super::FullFeature;
 use super::data_out::r2t;
-use super::early::{Turn, Waiting};
+use super::numbering::{Turn, Waiting};
 use super::snack::unsendable;
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::TaskTag;
+use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::transport::answer::Unsendable;
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 use crate::keys::Digest;
 use crate::limits::MAX_EARLY_BYTES;
 
@@ -41,7 +43,7 @@ impl FullFeature {
         expect: &Expect,
         segment: Vec<u8>,
         ahs: &[u8],
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<(), Violation> {
         let done = match expect {
             Expect::Command(pdu) => self.command_verified(pdu, ahs, segment, cx),
@@ -77,7 +79,7 @@ impl FullFeature {
         immediate: bool,
         cmd_sn: SerialNumber,
         data_len: usize,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<Turn, Violation> {
         let turn = self.arrive(immediate, cmd_sn, cx)?;
         let too_much = turn == Turn::Later && self.early_bytes() + data_len > MAX_EARLY_BYTES;
@@ -89,7 +91,7 @@ impl FullFeature {
         pdu: &ScsiCommand,
         ahs: &[u8],
         segment: Vec<u8>,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<(), Violation> {
         match self.scsi_command(pdu, ahs, cx)? {
             Expect::Data { task, .. } => {
@@ -121,14 +123,14 @@ impl FullFeature {
     }
 
     /// The data segment of a PDU was damaged.
-    pub(crate) fn lost(&mut self, expect: &Expect, cx: &mut Context<'_>) {
+    pub(crate) fn lost(&mut self, expect: &Expect, cx: &mut TurnContext<'_>) {
         if let Expect::Data { task, offset, len } | Expect::Lost { task, offset, len } = *expect {
             self.data_lost(task, offset, len, cx);
         }
     }
 
     /// Bytes of a task did not arrive whole, or could not be taken: they are asked for again.
-    pub(super) fn data_lost(&mut self, tag: TaskTag, offset: u32, len: u32, cx: &mut Context<'_>) {
+    pub(super) fn data_lost(&mut self, tag: TaskTag, offset: u32, len: u32, cx: &mut TurnContext<'_>) {
         let Some(task) = self.tasks.get_mut(tag) else { return };
         match task.data.lost(offset, len) {
             Err(error) => self.fail_delivery(tag, error, cx),
@@ -138,7 +140,7 @@ impl FullFeature {
 
     /// Data or R2Ts may have been lost whole, with their headers: what is overdue is asked for again. False when no
     /// task is left that could wait for data.
-    pub(crate) fn ask_for_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn ask_for_overdue(&mut self, cx: &mut TurnContext<'_>) -> bool {
         let all = self.tasks.tags_where(|_| true);
         for tag in &all {
             let Some(task) = self.tasks.get_mut(*tag).filter(|task| !task.is_undecided()) else { continue };
@@ -155,7 +157,7 @@ impl FullFeature {
     }
 
     /// Queues R2Ts of a task again that wait for data.
-    fn push_r2ts(&self, tag: TaskTag, concerns: impl Fn(u32) -> bool, cx: &mut Context<'_>) {
+    fn push_r2ts(&self, tag: TaskTag, concerns: impl Fn(u32) -> bool, cx: &mut TurnContext<'_>) {
         let Some(task) = self.tasks.get(tag) else { return };
         for (ttt, asked) in task.data.outstanding(tag.slot).filter(|(_, asked)| concerns(asked.r2t_sn)) {
             let pdu = r2t(task, ttt, asked, cx.sender.stat_sn(), cx.window.numbers());
@@ -164,7 +166,7 @@ impl FullFeature {
     }
 
     /// Queues R2Ts again that wait for data (RFC 7143 section 11.16). `None`: there is no such task.
-    pub(super) fn resend_r2ts(&self, snack: &SnackRequest, cx: &mut Context<'_>) -> Option<Result<(), Violation>> {
+    pub(super) fn resend_r2ts(&self, snack: &SnackRequest, cx: &mut TurnContext<'_>) -> Option<Result<(), Violation>> {
         let tag = self.tasks.find(snack.itt)?;
         let task = self.tasks.get(tag)?;
         let end = task.data.r2ts();

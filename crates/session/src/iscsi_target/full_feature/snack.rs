@@ -2,15 +2,17 @@
 
 use lunette_pdu::{RejectReason, SerialNumber, SnackRequest, SnackType};
 
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::{Expect, Violation};
+use super::FullFeature;
 use crate::iscsi_target::event::Signal;
+use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::transport::answer::Unsendable;
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 
 impl FullFeature {
     /// Handles a SNACK: a number that was not sent or has been acknowledged is a protocol error; a PDU that is not kept
     /// any more is refused (RFC 7143 sections 7.8 and 11.16). Neither costs the connection.
-    pub(super) fn snack(&mut self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<Expect, Violation> {
+    pub(super) fn snack(&mut self, snack: &SnackRequest, cx: &mut TurnContext<'_>) -> Result<Expect, Violation> {
         match snack.snack_type {
             _ if cx.sender.retained().is_none() => {
                 return Err(Violation::harmless(RejectReason::SNACK_REJECT, "SNACK at recovery level 0"));
@@ -27,7 +29,7 @@ impl FullFeature {
         Ok(Expect::Nothing)
     }
 
-    fn resend_data(&self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
+    fn resend_data(&self, snack: &SnackRequest, cx: &mut TurnContext<'_>) -> Result<(), Violation> {
         if let Some(resent) = self.resend_r2ts(snack, cx) {
             return resent;
         }
@@ -38,7 +40,7 @@ impl FullFeature {
         resent.map_err(|(why, end)| refuse(why, end, cx))
     }
 
-    fn resegment_data(&self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
+    fn resegment_data(&self, snack: &SnackRequest, cx: &mut TurnContext<'_>) -> Result<(), Violation> {
         let tag = snack.ttt;
         if tag.0 == 0 || tag.is_reserved() || (snack.beg_run, snack.run_length) != (0, 0) {
             let why = "an R-Data SNACK without a tag, or with a run";
@@ -53,20 +55,20 @@ impl FullFeature {
 }
 
 /// [`unsendable`], and the driver learns of damaged data.
-fn refuse(why: Unsendable, next_data_sn: u32, cx: &mut Context<'_>) -> Violation {
+fn refuse(why: Unsendable, next_data_sn: u32, cx: &mut TurnContext<'_>) -> Violation {
     if why == Unsendable::Damaged {
         cx.events.push_back(Signal::DataDamaged);
     }
     unsendable(why, next_data_sn)
 }
 
-fn resend_statuses(snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
+fn resend_statuses(snack: &SnackRequest, cx: &mut TurnContext<'_>) -> Result<(), Violation> {
     let numbers = cx.window.numbers();
     cx.sender.resend_statuses(snack.beg_run, snack.run_length, numbers).map_err(|why| unsendable(why, 0))
 }
 
 /// The transfer tag of an acknowledgement is the StatSN of the answer.
-fn acknowledge_data(snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
+fn acknowledge_data(snack: &SnackRequest, cx: &mut TurnContext<'_>) -> Result<(), Violation> {
     let answer = cx.sender.retained().and_then(|retained| retained.answer(SerialNumber(snack.ttt.0)));
     match answer.map(|answer| answer.acknowledge_data(snack.beg_run)) {
         Some(Ok(())) => Ok(()),

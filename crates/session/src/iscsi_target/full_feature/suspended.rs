@@ -1,13 +1,15 @@
 //! Tasks that outlive the stream of their connection, and tasks that another one has brought (RFC 7143 section 7.2.2).
 
-use lunette_buffer::{Buffer, Payload};
-use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
+use lunette_buffer::Buffer;
+use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber};
 
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::{KnownTask, Sender};
+use super::FullFeature;
 use crate::iscsi_target::event::{Response, Signal, TaskTag};
+use crate::iscsi_target::tasks::known_task::KnownTask;
 use crate::iscsi_target::tasks::task::{Phase, Task};
 use crate::iscsi_target::transport::answer::{Answer, Answered};
+use crate::iscsi_target::transport::sender::Sender;
+use crate::iscsi_target::turn_context::TurnContext;
 
 /// A task on its way from a suspended connection to another one of its session.
 pub(crate) struct MovedTask {
@@ -43,7 +45,7 @@ impl std::fmt::Debug for MovedTask {
 
 /// The data of a task, when the driver has yet to hear that it is complete. It will not hear: the tag names nothing any
 /// more.
-fn take_data_out(tag: TaskTag, cx: &mut Context<'_>) -> Option<Buffer> {
+fn take_data_out(tag: TaskTag, cx: &mut TurnContext<'_>) -> Option<Buffer> {
     let is_its = |event: &Signal| matches!(event, Signal::DataOut { task, .. } if *task == tag);
     let event = cx.events.iter().position(is_its).and_then(|at| cx.events.remove(at))?;
     if let Signal::DataOut { buffer, .. } = event { Some(buffer) } else { None }
@@ -55,7 +57,7 @@ impl FullFeature {
     /// again.
     ///
     /// RFC 7143 section 7.14: immediate commands do not outlive their connection.
-    pub(crate) fn suspend(&mut self, arriving: Option<(TaskTag, u32, u32)>, cx: &mut Context<'_>) {
+    pub(crate) fn suspend(&mut self, arriving: Option<(TaskTag, u32, u32)>, cx: &mut TurnContext<'_>) {
         self.discard_early(cx);
         self.tasks.interrupt(arriving);
         for tag in self.tasks.tags_where(|task| task.order.immediate) {
@@ -69,7 +71,7 @@ impl FullFeature {
     }
 
     /// The data of a task goes there, as far as it has not come another connection will ask for it.
-    pub(crate) fn keep_data(&mut self, tag: TaskTag, buffer: Buffer, cx: &mut Context<'_>) {
+    pub(crate) fn keep_data(&mut self, tag: TaskTag, buffer: Buffer, cx: &mut TurnContext<'_>) {
         let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) else { return };
         task.data.want(buffer, task.data_out_len);
         task.phase = Phase::Collecting;
@@ -88,7 +90,7 @@ impl FullFeature {
     }
 
     /// A task was aborted.
-    pub(crate) fn forget(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+    pub(crate) fn forget(&mut self, tag: TaskTag, cx: &mut TurnContext<'_>) {
         if let Some(task) = self.tasks.remove(tag) {
             self.release(task.order.immediate, cx);
         }
@@ -112,7 +114,7 @@ impl FullFeature {
             || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
     }
 
-    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag, cx: &mut Context<'_>) -> Option<MovedTask> {
+    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag, cx: &mut TurnContext<'_>) -> Option<MovedTask> {
         let named = self.tasks.find(itt).filter(|tag| self.tasks.get(*tag).is_some_and(|task| !task.is_silent()));
         let Some(task) = named.and_then(|tag| self.tasks.remove(tag)) else {
             let answer = cx.sender.retained()?.take(itt)?;
@@ -128,7 +130,7 @@ impl FullFeature {
         &mut self,
         MovedTask { state, complete, .. }: MovedTask,
         exp_data_sn: u32,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Option<TaskTag> {
         let mut task = match state {
             Moved::Task(task) => *task,
@@ -166,7 +168,7 @@ impl FullFeature {
 
     /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means
     /// nothing (RFC 7143 section 11.5.6).
-    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, cx: &mut Context<'_>) {
+    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, cx: &mut TurnContext<'_>) {
         let _ = answer.acknowledge_data(exp_data_sn);
         answer.recut(&self.parameters);
         cx.push_answer(answer);
@@ -188,13 +190,5 @@ impl FullFeature {
 
     pub(crate) fn kept_bytes(&self) -> usize {
         self.tasks.kept_bytes()
-    }
-}
-
-impl Context<'_> {
-    pub(crate) fn announce_window(&mut self) {
-        let reserved = TargetTransferTag::RESERVED;
-        let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, self.sender.stat_sn(), 0);
-        self.sender.outbox.push(pdu, Payload::Empty);
     }
 }

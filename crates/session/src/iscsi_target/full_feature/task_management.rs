@@ -6,19 +6,21 @@ use lunette_pdu::{
     TaskManagementResponse, TaskManagementResponseCode,
 };
 
-use super::early::{Turn, Waiting};
+use super::FullFeature;
+use super::numbering::{Turn, Waiting};
 use super::query::is_query;
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::{Signal, TaskManagement, TaskTag};
+use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::tasks::task::{Phase, Task};
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
 
 impl FullFeature {
     pub(super) fn task_management(
         &mut self,
         request: &TaskManagementRequest,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<Expect, Violation> {
         let turn = self.arrive(request.immediate, request.cmd_sn, cx)?;
         if turn == Turn::Never {
@@ -49,7 +51,7 @@ impl FullFeature {
     }
 
     /// Does what is asked for, or lets the driver do it.
-    pub(super) fn manage_tasks(&mut self, request: &TaskManagementRequest, cx: &mut Context<'_>) {
+    pub(super) fn manage_tasks(&mut self, request: &TaskManagementRequest, cx: &mut TurnContext<'_>) {
         // What comes after it by its number may have come before it: it may have been lost, or have waited for lost
         // commands.
         let before = self.session.may_have_gaps().then_some(request.cmd_sn);
@@ -97,7 +99,7 @@ impl FullFeature {
     pub(super) fn referenced_task(
         &mut self,
         request: &TaskManagementRequest,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> (Option<TaskManagementResponseCode>, Option<TaskTag>) {
         let is_meant = |task: &Task| task.itt == request.referenced_task_tag && task.lun == request.lun;
         let alive = |task: &Task| is_meant(task) && !matches!(task.phase, Phase::Draining(_));
@@ -126,7 +128,7 @@ impl FullFeature {
 
     /// Counts the command that a request names as received, when it was lost on its way (RFC 7143 section 11.6.1). True
     /// then.
-    pub(super) fn count_lost(&self, request: &TaskManagementRequest, cx: &mut Context<'_>) -> bool {
+    pub(super) fn count_lost(&self, request: &TaskManagementRequest, cx: &mut TurnContext<'_>) -> bool {
         let elsewhere = cx.window.holds(request.ref_cmd_sn);
         !elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, cx)
     }
@@ -135,7 +137,7 @@ impl FullFeature {
     fn refused_reassignment(
         &self,
         request: &TaskManagementRequest,
-        cx: &Context<'_>,
+        cx: &TurnContext<'_>,
     ) -> Option<TaskManagementResponseCode> {
         if !self.session.recovers_connections() {
             return Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED);
@@ -150,7 +152,7 @@ impl FullFeature {
 
     /// For the driver these tasks have ended, but their responses still wait for data. None may follow the answer to
     /// their abort. True when there was one.
-    pub(super) fn silence(&mut self, concerned: impl Fn(&Task) -> bool, cx: &mut Context<'_>) -> bool {
+    pub(super) fn silence(&mut self, concerned: impl Fn(&Task) -> bool, cx: &mut TurnContext<'_>) -> bool {
         let silenced = self.tasks.silence(concerned);
         for immediate in &silenced {
             self.release(*immediate, cx);
@@ -159,7 +161,7 @@ impl FullFeature {
     }
 
     /// Silences the tasks that a request on another connection covers.
-    pub(crate) fn silence_covered(&mut self, lun: Option<LunField>, before: SerialNumber, cx: &mut Context<'_>) {
+    pub(crate) fn silence_covered(&mut self, lun: Option<LunField>, before: SerialNumber, cx: &mut TurnContext<'_>) {
         self.silence(|task| lun.is_none_or(|lun| lun == task.lun) && task.order.is_covered_by(before), cx);
     }
 
@@ -167,7 +169,7 @@ impl FullFeature {
         &mut self,
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) {
         self.answer_task_management(itt, response, [0; 3], cx);
     }
@@ -177,7 +179,7 @@ impl FullFeature {
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
         additional_response_information: [u8; 3],
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) {
         let Some(index) = self.pending_task_management.iter().position(|pending| *pending == itt) else { return };
         self.pending_task_management.swap_remove(index);

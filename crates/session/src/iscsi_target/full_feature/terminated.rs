@@ -3,7 +3,8 @@
 use lunette_buffer::Payload;
 use lunette_pdu::{AsyncEvent, AsyncMessage, LunField, NopOut, SerialNumber};
 
-use super::{Context, FullFeature};
+use super::FullFeature;
+use crate::iscsi_target::turn_context::TurnContext;
 use crate::keys::TaskReporting;
 
 /// News of ended tasks that the initiator has not acknowledged.
@@ -16,7 +17,7 @@ impl FullFeature {
     /// Event 5 is for sessions with FastAbort alone. Its ExpCmdSN is that of the moment when the tasks ended: an
     /// initiator can tell them from later ones by it, and ignores it otherwise, for it is old (RFC 7143 section
     /// 4.2.2.1).
-    pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber, cx: &mut Context<'_>) {
+    pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber, cx: &mut TurnContext<'_>) {
         if self.parameters.task_reporting != TaskReporting::FastAbort {
             return;
         }

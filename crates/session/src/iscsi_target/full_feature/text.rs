@@ -5,44 +5,17 @@ use std::time::Duration;
 use lunette_buffer::Payload;
 use lunette_pdu::{AsyncEvent, AsyncMessage, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse};
 
-use super::{Context, FullFeature};
-use crate::iscsi_target::connection::Violation;
+use super::FullFeature;
 use crate::iscsi_target::text::{Asker, Declared, Part, TEXT_TAG};
-
-/// The longest data segment that we take.
-pub(crate) struct ReceiveLimit {
-    /// The length that is in force.
-    current: u32,
-    /// A shorter one comes into force when the initiator has acknowledged that status: until then, PDUs that it sent
-    /// before it knew are on their way.
-    shorter: Option<(SerialNumber, u32)>,
-}
-
-impl ReceiveLimit {
-    pub(super) fn new(current: u32) -> Self {
-        Self { current, shorter: None }
-    }
-
-    /// We have declared `declared` in the response with that StatSN.
-    fn declare(&mut self, declared: u32, stat_sn: SerialNumber) {
-        self.shorter = (declared < self.current).then_some((stat_sn, declared));
-        self.current = self.current.max(declared);
-    }
-
-    /// The initiator has sent a PDU with that ExpStatSN.
-    fn acknowledged(&mut self, exp_stat_sn: SerialNumber) {
-        if let Some((_, shorter)) = self.shorter.take_if(|(stat_sn, _)| exp_stat_sn.is_after(*stat_sn)) {
-            self.current = shorter;
-        }
-    }
-}
+use crate::iscsi_target::turn_context::TurnContext;
+use crate::iscsi_target::violation::Violation;
 
 impl FullFeature {
     pub(super) fn text_request(
         &mut self,
         request: &TextRequest,
         data: &[u8],
-        cx: &mut Context<'_>,
+        cx: &mut TurnContext<'_>,
     ) -> Result<(), Violation> {
         let asker = Asker { directory: &self.directory, session: &self.session, local: self.local, peer: self.peer };
         let Part { text, continue_, declared } = self
@@ -91,7 +64,12 @@ impl FullFeature {
 
     /// RFC 7143 section 11.9.1, event 4: asks for a text request within `grace`; the answer will declare
     /// `recv_data_segment_len`.
-    pub(crate) fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn renegotiate(
+        &mut self,
+        recv_data_segment_len: u32,
+        grace: Duration,
+        cx: &mut TurnContext<'_>,
+    ) -> bool {
         let declared = self.text.to_declare.unwrap_or(self.parameters.recv_data_segment_len);
         if recv_data_segment_len == declared {
             return false;

@@ -7,10 +7,11 @@
 
 use lunette_pdu::{LunField, SerialNumber, TaskManagementFunction as Function};
 
-use super::{Session, SessionInfo};
+use super::Session;
 use crate::Time;
 use crate::iscsi_target::connection::Connection;
 use crate::iscsi_target::event::{Response, TaskManagement, TaskTag};
+use crate::iscsi_target::session_info::SessionInfo;
 use crate::keys::TaskReporting;
 use crate::limits::DATA_OUT_GRACE;
 

@@ -5,8 +5,9 @@ use lunette_pdu::{Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskM
 
 use super::{Session, State};
 use crate::Time;
-use crate::iscsi_target::connection::{Connection, KnownTask};
+use crate::iscsi_target::connection::Connection;
 use crate::iscsi_target::event::{Event, LogoutTicket, TaskManagement};
+use crate::iscsi_target::tasks::known_task::KnownTask;
 use crate::limits::MAX_SESSION_SUSPENDED;
 
 /// Where a task is that the initiator names.

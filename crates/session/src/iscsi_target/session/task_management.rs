@@ -6,8 +6,9 @@ use super::Session;
 use super::fences::Covered;
 use super::recovery::Whereabouts;
 use crate::Time;
-use crate::iscsi_target::connection::{Connection, KnownTask};
+use crate::iscsi_target::connection::Connection;
 use crate::iscsi_target::event::{Event, TaskManagement, TaskManagementTicket};
+use crate::iscsi_target::tasks::known_task::KnownTask;
 
 impl<H: Copy + PartialEq> Session<H> {
     /// Notes that the request's work is done. Everything that it has ended is at rest: no store works for it any more.
