@@ -9,6 +9,7 @@ mod objects;
 mod parts;
 mod path;
 mod query;
+mod resource;
 mod sessions;
 mod status;
 
