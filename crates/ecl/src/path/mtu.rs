@@ -179,18 +179,6 @@ impl PathMtu {
         (self.passes < before).then_some(Change::Narrower(self.passes))
     }
 
-    /// The interface now takes datagrams of `len` bytes. This is certain, so it holds at once.
-    pub fn on_interface_len(&mut self, now: Time, len: usize) -> Option<Change> {
-        let (before, len) = (self.passes, bounded(len));
-        if len == self.interface_len {
-            return None;
-        }
-        self.interface_len = len;
-        self.passes = before.min(len);
-        self.begin(now, len);
-        (self.passes < before).then_some(Change::Narrower(self.passes))
-    }
-
     /// Begins a search for what lies between what passes and `candidate`.
     fn begin(&mut self, now: Time, candidate: usize) {
         self.fails = candidate + 1;

@@ -3,7 +3,7 @@
 use super::format::{Document, EpochRecord, WrappedKey, check_name};
 use super::holder::{self, NewHolder};
 use super::limits::{MAX_EPOCHS, MAX_HOLDERS};
-use super::{Cipher, Epoch, Holder, KeyFileError, epochs, holders};
+use super::{Cipher, Holder, KeyFileError, holders};
 use crate::hex::Hex;
 use crate::seal;
 use crate::secret::{Key, random};
@@ -89,11 +89,6 @@ impl Unlocked {
     /// The holders.
     pub fn holders(&self) -> impl Iterator<Item = Holder<'_>> {
         holders(&self.document)
-    }
-
-    /// The epochs without their keys, the current one last.
-    pub fn epoch_list(&self) -> impl Iterator<Item = Epoch> {
-        epochs(&self.document)
     }
 
     /// The keys of all epochs, the current one last.
