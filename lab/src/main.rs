@@ -9,8 +9,8 @@
 //! - `run`: the processes, the command, and the report.
 //! - `experiment`: many runs of `link`: cells, their results in a file, tables and plots.
 //!
-//! - `wan`, `ecl` and `zerocopy` are experiments over links, `tune` is a contest over them; `stream`, and `load`,
-//!   `remap` and `rewrite` of `zerocopy`, are tools that their cells run.
+//! - `wan`, `ecl` and `zerocopy` are experiments over links; `stream`, and `load`, `remap` and `rewrite` of `zerocopy`,
+//!   are tools that their cells run.
 //!
 //! `sandbox` needs no link: it measures sessions in memory. `all` runs every experiment.
 
@@ -28,7 +28,6 @@ mod run;
 #[cfg(target_arch = "x86_64")]
 mod sandbox;
 mod stream;
-mod tune;
 mod units;
 mod wan;
 mod zerocopy;
@@ -36,6 +35,8 @@ mod zerocopy;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::experiment::LinkStudy;
 
 /// The laboratory of Lunette.
 #[derive(Parser)]
@@ -77,23 +78,29 @@ enum Measuring {
     /// Two network namespaces, a link between them, and a command in one of them
     Link(Box<options::Options>),
     /// The tables of a paper on iSCSI over distances, measured again
-    Wan(wan::Options),
+    ///
+    /// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin
+    /// again. Only a full run measures what is beyond the paper.
+    Wan(LinkStudy),
     /// The figures of a paper on the Effective Cross Layer, measured again
-    Ecl(ecl::Options),
+    ///
+    /// Writes ecl.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin
+    /// again.
+    Ecl(LinkStudy),
     /// The figures and tables of a paper on zero-copy iSCSI, measured again
-    Zerocopy(zerocopy::Options),
-    /// The tuner on paths that it has not seen, beside an exhaustive search
-    Tune(tune::Options),
+    ///
+    /// Writes zerocopy.md and its plots. A run that was interrupted goes on where it was; remove the file of results to
+    /// begin again. Needs two CPUs, and perf for CPU time by layer.
+    Zerocopy(LinkStudy),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().tool {
         // The options are wrong here or nowhere.
         Tool::Measuring(Measuring::Link(options)) => options.link().and_then(|_| run::outer::run()),
-        Tool::Measuring(Measuring::Wan(options)) => options.check().and_then(|()| run::outer::run()),
-        Tool::Measuring(Measuring::Ecl(options)) => options.check().and_then(|()| run::outer::run()),
-        Tool::Measuring(Measuring::Tune(options)) => options.check().and_then(|()| run::outer::run()),
-        Tool::Measuring(Measuring::Zerocopy(options)) => options.check().and_then(|()| run::outer::run()),
+        Tool::Measuring(Measuring::Wan(study) | Measuring::Ecl(study) | Measuring::Zerocopy(study)) => {
+            study.check().and_then(|()| run::outer::run())
+        }
         Tool::All(options) => all::run(&options),
         Tool::Stream(options) => stream::run(&options),
         Tool::Load(options) => zerocopy::load::run(&options),
@@ -106,7 +113,6 @@ fn main() -> ExitCode {
             Measuring::Wan(options) => wan::run(&options),
             Measuring::Ecl(options) => ecl::run(&options),
             Measuring::Zerocopy(options) => zerocopy::run(&options),
-            Measuring::Tune(options) => tune::run(&options),
         }),
     };
     match outcome {

@@ -1,40 +1,25 @@
 //! The claims of the paper, and whether the measurements support them.
 
-use super::figures::figure;
-use super::paper::Claim;
 use super::plan::{
     self, DISTANT, ECL, ECL_LONG, ECL_QUANTA, FRAMES, ISCSI, JUMBO, LOCAL, LOSSES, QUANTA, QUANTA_CARRIERS, QUANTA_MTU,
 };
 use super::plan::{SHARED_MS, SHARING, SNAPSHOT_MTU, System, TUNNEL};
 use super::report::Report;
 use super::spec::{BESIDE, Data, Wire};
-use crate::experiment::Table;
+use crate::experiment::paper::{Claim, Judge, Verdict};
+use crate::experiment::{Table, figure};
 
 /// The threshold of the paper's gain: half of its 63%.
 const GAIN: f64 = 1.3;
 /// The threshold of equality.
 const EQUAL: f64 = 0.1;
 
-/// A verdict with its figures. `None` where cells are missing.
-type Verdict = Option<(bool, String)>;
-
-impl Report<'_> {
-    /// Every claim of the paper with its verdict, and the figures behind it.
-    pub(super) fn claims(&self) -> Table {
-        let mut table = Table::new(["where", "claim", "holds?", "figures here", "why"]);
-        for claim in &self.paper.claims {
-            let Claim { id, place, text, why_yes, why_not } = claim;
-            let (verdict, figures, why) = match self.verdict(id) {
-                Some((true, figures)) => ("yes", figures, why_yes.as_str()),
-                Some((false, figures)) => ("no", figures, why_not.as_str()),
-                None => ("not measured", "–".into(), "–"),
-            };
-            table.row([place.as_str(), text, verdict, &figures, why]);
-        }
-        table
+impl Judge for Report<'_> {
+    fn claims(&self) -> &[Claim] {
+        &self.paper.claims
     }
 
-    pub(super) fn verdict(&self, id: &str) -> Verdict {
+    fn verdict(&self, id: &str) -> Verdict {
         match id {
             "local" => self.local(),
             "gain" => self.gain(false),
@@ -50,7 +35,9 @@ impl Report<'_> {
             _ => None,
         }
     }
+}
 
+impl Report<'_> {
     /// The better of both ways to carry ECL.
     fn best(&self, mtu: u16, on: bool, write: bool) -> Option<f64> {
         [ECL, ECL_LONG, FRAMES].iter().filter_map(|system| self.at(*system, mtu, on, write)).reduce(f64::max)

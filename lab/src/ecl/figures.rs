@@ -4,8 +4,8 @@ use super::plan::{self, DISTANT, ECL, ENCRYPTION, FRAMES, ISCSI, JUMBO, LOSSES, 
 use super::plan::{SHARED_MS, SHARING, SNAPSHOT, SNAPSHOT_MTU, SWEEP, System};
 use super::report::Report;
 use super::spec::{BESIDE, Data, Spec, Wire};
-use crate::experiment::Table;
 use crate::experiment::plot::{Line, Look, Panel, Plot, Scale};
+use crate::experiment::{Table, figure};
 
 const BOTH: [bool; 2] = [false, true];
 
@@ -15,18 +15,6 @@ fn offloads(on: bool) -> &'static str {
 
 fn kind(write: bool) -> &'static str {
     if write { "writes" } else { "reads" }
-}
-
-/// Three digits.
-pub(super) fn figure(value: Option<f64>) -> String {
-    let Some(value) = value else { return "–".into() };
-    let digits = match value {
-        ..1.0 => 3,
-        ..10.0 => 2,
-        ..100.0 => 1,
-        _ => 0,
-    };
-    format!("{value:.digits$}")
 }
 
 fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
@@ -257,15 +245,5 @@ impl Report<'_> {
             ]);
         }
         table
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn figures_have_three_digits() {
-        for (value, text) in [(0.25, "0.250"), (4.7, "4.70"), (18.66, "18.7"), (1180.2, "1180")] {
-            assert_eq!(super::figure(Some(value)), text);
-        }
     }
 }

@@ -1,7 +1,5 @@
 //! The page, and what its figures are made of.
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +9,8 @@ use super::paper::Paper;
 use super::plan::{self, System};
 use super::spec::{BYTES, CLIENT_NS_PER_KB, Spec};
 use crate::experiment::commands::MB_PER_S;
-use crate::experiment::{self, CLIENT_CPU, LATE, LOAD, Results, SERVER_CPU, Spread, UNREAD};
+use crate::experiment::paper::Judge as _;
+use crate::experiment::{self, CLIENT_CPU, Results, SERVER_CPU, Spread};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
@@ -61,19 +60,14 @@ impl<'a> Report<'a> {
     }
 
     fn runs(&self) -> String {
-        let counts = plan::chosen(self.size);
-        let counts = counts.iter().map(|spec| self.results.runs(&spec.cell()).len()).filter(|count| *count > 0);
-        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
-        let load = Spread::of(self.results.all(LOAD));
-        let load = load.map_or(String::new(), |load| {
-            format!(" at load averages of {:.1} to {:.1} (median {:.1})", load.least, load.most, load.median)
-        });
+        let cells: Vec<_> = plan::chosen(self.size).iter().map(Spec::cell).collect();
+        let (least, most) = self.results.least_and_most(&cells);
+        let load = self.results.loads();
         format!("{least} to {most} runs of each cell{load}; medians")
     }
 
     fn link(&self) -> String {
-        let unread: f64 = self.results.all(UNREAD).sum();
-        let late = Spread::of(self.results.all(LATE)).map_or(0.0, |late| late.median);
+        let (late, unread) = self.results.lateness();
         format!(
             "99% of the packets were no more than {late:.0} µs late in half of the runs, and {unread} packets did not reach it because \
              the machine was too slow"
@@ -89,7 +83,7 @@ impl experiment::Report for Report<'_> {
             ("origin", self.results.origin()),
             ("runs", self.runs()),
             ("link", self.link()),
-            ("claims", self.claims().to_string()),
+            ("claims", self.judged().to_string()),
             ("snapshot", self.snapshot().to_string()),
             ("reads", sweep(false)),
             ("writes", sweep(true)),
@@ -99,8 +93,7 @@ impl experiment::Report for Report<'_> {
             ("shared", self.shared().to_string()),
             ("beyond", self.beyond().to_string()),
         ];
-        let filled = |page: String, (name, text): (&str, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
-        Ok(parts.into_iter().fold(PAGE.to_owned(), filled))
+        Ok(experiment::filled(PAGE, parts))
     }
 
     fn plots(&self) -> Result<Vec<(String, String)>> {
@@ -116,17 +109,11 @@ impl experiment::Report for Report<'_> {
     }
 
     fn summary(&self) -> String {
-        let claims = &self.paper.claims;
-        let holds = claims.iter().filter(|claim| self.verdict(&claim.id).is_some_and(|(holds, _)| holds)).count();
-        let known = claims.iter().filter(|claim| self.verdict(&claim.id).is_some()).count();
-        let mut text = format!("- {holds} of {known} claims hold.\n");
-        for (id, what) in [("gain", "Reads, offloads off: ECL ÷ iSCSI"), ("gain_on", "Reads, offloads on: ECL ÷ iSCSI")]
-        {
-            if let Some((_, figures)) = self.verdict(id) {
-                let _ = writeln!(text, "- {what} at MTU 16,000: {figures}.");
-            }
-        }
-        text.trim_end().into()
+        let named = [
+            ("gain", "Reads, offloads off: ECL ÷ iSCSI at MTU 16,000"),
+            ("gain_on", "Reads, offloads on: ECL ÷ iSCSI at MTU 16,000"),
+        ];
+        self.outcome(&named).trim_end().into()
     }
 
     fn figures(&self) -> Result<Value> {

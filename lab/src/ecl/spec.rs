@@ -102,7 +102,7 @@ impl Spec {
             (_, Wire::Shared { .. }) => (self.serve(), self.two_clients(), read_two),
             _ => (self.serve(), self.bench(), read_bench),
         };
-        Cell { link: self.link(), serve, port: PORT, find: None, prepare: self.prepare(), client, read }
+        Cell { link: self.link(), serve, port: PORT, prepare: self.prepare(), client, read }
     }
 
     fn link(&self) -> Vec<String> {

@@ -45,9 +45,6 @@ pub(crate) struct Cell {
     pub(crate) serve: String,
     /// The TCP port that the server listens on.
     pub(crate) port: u16,
-    /// A line for the shell that runs first, on such a link of its own. What it prints is `$FOUND` for the client,
-    /// which so meets the same losses as clients that have nothing to find.
-    pub(crate) find: Option<String>,
     /// A line for the shell that runs at the near end before the client, and is not measured.
     pub(crate) prepare: Option<String>,
     /// A line for the shell that measures, at the near end.
@@ -123,34 +120,26 @@ impl Cell {
 
     /// Does the measurement, on a link of its own.
     pub(crate) fn run(&self, programs: &Programs) -> Result<Figures> {
-        let found = self.find.as_ref().map(|line| self.exchange(None, line, "", programs)).transpose()?;
-        let found = found.map(|(output, _)| output).unwrap_or_default();
         let load = machine::load();
-        let (output, others) = self.exchange(self.prepare.as_deref(), &self.client, found.trim_end(), programs)?;
+        let (output, others) = self.exchange(programs)?;
         let mut figures = (self.read)(&output)?;
         figures.extend(others);
         figures.extend(load.map(|load| (LOAD.into(), load)));
         Ok(figures)
     }
 
-    /// The output of a line of the shell at the near end of a new link, and figures of that.
-    fn exchange(
-        &self,
-        prepare: Option<&str>,
-        client: &str,
-        found: &str,
-        programs: &Programs,
-    ) -> Result<(String, Figures)> {
+    /// The output of the client at the near end of a new link, and figures of that.
+    fn exchange(&self, programs: &Programs) -> Result<(String, Figures)> {
         let mut options = self.options()?;
         options.serve = Some(format!("PATH='{}'; {}", programs.path.display(), self.serve));
         let pair = exchange::ends(&options)?;
         hurry(&pair);
         let exchange = Exchange::start(&options, pair)?;
-        if let Some(line) = prepare {
-            Self::near(&exchange, line, found, programs)?;
+        if let Some(line) = &self.prepare {
+            Self::near(&exchange, line, programs)?;
         }
         let before = [exchange.server_cpu(), children::waited_cpu()];
-        let output = Self::near(&exchange, client, found, programs)?;
+        let output = Self::near(&exchange, &self.client, programs)?;
         let server = exchange.server_cpu().saturating_sub(before[0]).as_secs_f64();
         let client = children::waited_cpu().saturating_sub(before[1]).as_secs_f64();
         let mut figures = Figures::from([(SERVER_CPU.into(), server), (CLIENT_CPU.into(), client)]);
@@ -163,9 +152,9 @@ impl Cell {
     }
 
     /// The output of a line of the shell at the near end.
-    fn near(exchange: &Exchange, line: &str, found: &str, programs: &Programs) -> Result<String> {
+    fn near(exchange: &Exchange, line: &str, programs: &Programs) -> Result<String> {
         let mut command = Command::new("timeout");
-        command.args([MAX_SECONDS, "sh", "-c", line]).env("PATH", &programs.path).env("FOUND", found);
+        command.args([MAX_SECONDS, "sh", "-c", line]).env("PATH", &programs.path);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let client = children::spawn(&exchange.pair.near, command).context("cannot run timeout: install coreutils")?;
         let output = client.wait_with_output()?;
@@ -202,9 +191,6 @@ fn hurry(pair: &Pair) {
 /// The command line as a user would type it.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(find) = &self.find {
-            write!(f, "FOUND=$({}) ", self.command(find))?;
-        }
         match &self.prepare {
             Some(prepare) => f.write_str(&self.command(&format!("{prepare} && {}", self.client))),
             None => f.write_str(&self.command(&self.client)),
@@ -221,7 +207,6 @@ mod tests {
             link: ["--rate", "155M", "--sysctl", "net.ipv4.tcp_rmem=4096 131072 65536"].map(String::from).into(),
             serve: "printf 'x' | cat".into(),
             port: 3260,
-            find: None,
             prepare: None,
             client: "true $LAB_PEER".into(),
             read: |_| Ok(Figures::new()),
@@ -234,16 +219,6 @@ mod tests {
             cell().to_string(),
             "lunette-lab link --rate 155M --sysctl 'net.ipv4.tcp_rmem=4096 131072 65536' --serve 'printf '\\''x'\\'' | cat' \
              --wait-port 3260 --no-check -- sh -c 'true $LAB_PEER'"
-        );
-    }
-
-    #[test]
-    fn what_a_cell_finds_first_is_found_on_a_link_of_its_own() {
-        let cell = Cell { link: Vec::new(), serve: "true".into(), find: Some("date".into()), ..cell() };
-        assert_eq!(
-            cell.to_string(),
-            "FOUND=$(lunette-lab link --serve true --wait-port 3260 --no-check -- sh -c date) \
-             lunette-lab link --serve true --wait-port 3260 --no-check -- sh -c 'true $LAB_PEER'"
         );
     }
 

@@ -10,8 +10,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::cell::build_of;
-use super::{Figures, Programs, machine};
+use super::cell::{LATE, UNREAD, build_of};
+use super::{Cell, Figures, LOAD, Programs, Spread, machine};
 
 /// The figures of all runs so far, by the command that measured them.
 pub(crate) struct Results {
@@ -122,6 +122,24 @@ impl Results {
         self.runs.values().flatten().filter_map(move |figures| figures.get(name).copied())
     }
 
+    /// The load averages of the runs, in words; nothing where none was measured.
+    pub(crate) fn loads(&self) -> String {
+        Spread::of(self.all(LOAD)).map_or(String::new(), |load| {
+            format!(" at load averages of {:.1} to {:.1} (median {:.1})", load.least, load.most, load.median)
+        })
+    }
+
+    /// How late packets were that the relay handed over, in µs, and how many it did not read.
+    pub(crate) fn lateness(&self) -> (f64, f64) {
+        (Spread::of(self.all(LATE)).map_or(0.0, |late| late.median), self.all(UNREAD).sum())
+    }
+
+    /// The least and the most runs of those cells that have some.
+    pub(crate) fn least_and_most<'a>(&self, cells: impl IntoIterator<Item = &'a Cell>) -> (usize, usize) {
+        let counts = cells.into_iter().map(|cell| self.runs(cell).len()).filter(|count| *count > 0);
+        counts.fold((0, 0), |(least, most), count| (if least == 0 { count } else { count.min(least) }, count.max(most)))
+    }
+
     /// The runs of a cell so far: of the command that is its text.
     pub(crate) fn runs(&self, cell: &impl fmt::Display) -> &[Figures] {
         self.runs.get(&cell.to_string()).map_or(&[], Vec::as_slice)
@@ -152,7 +170,6 @@ mod tests {
             link: Vec::new(),
             serve: String::new(),
             port: 1,
-            find: None,
             prepare: None,
             client: client.into(),
             read: |_| Ok(Figures::new()),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::Results;
+use super::{Cell, Origin, Programs, Results, campaign};
 
 /// How much of an experiment is measured, and where its results and its report are.
 #[derive(Clone, clap::Args)]
@@ -35,6 +35,54 @@ pub(crate) struct Study {
     output: Option<PathBuf>,
 }
 
+/// An experiment over links: the options of all of them, and its course.
+#[derive(Clone, clap::Args)]
+pub(crate) struct LinkStudy {
+    #[command(flatten)]
+    study: Study,
+    /// The program to measure [default: the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    lunette: Option<PathBuf>,
+}
+
+/// Cells, and how often each is measured in a full campaign; in a smaller one it is measured once.
+pub(crate) type Round = (Vec<Cell>, u8);
+
+impl LinkStudy {
+    /// Finds the programs before anything is set up.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.study.report { Ok(()) } else { self.programs().map(drop) }
+    }
+
+    fn programs(&self) -> Result<Programs> {
+        Programs::find(self.lunette.as_deref())
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        self.study.size()
+    }
+
+    /// The results of the experiment of that name, after what is missing in its rounds was measured.
+    pub(crate) fn results(&self, name: &str, rounds: impl FnOnce(&Programs, Size) -> [Round; 2]) -> Result<Results> {
+        self.study.results(name, |file, size| {
+            let programs = self.programs()?;
+            let mut results = Results::open(file, &Origin::here(&programs)?)?;
+            let mut failures = campaign::Failures::default();
+            for (cells, in_full) in rounds(&programs, size) {
+                let runs = self.study.runs.unwrap_or(if size == Size::Full { in_full } else { 1 });
+                failures = failures.and(campaign::run(&cells, runs.into(), &mut results, &programs)?);
+            }
+            failures.none()?;
+            Ok(results)
+        })
+    }
+
+    /// Writes the report: see [`Study::publish`].
+    pub(crate) fn publish(&self, name: &str, report: &dyn Report) -> Result<ExitCode> {
+        self.study.publish(name, report)
+    }
+}
+
 /// How much of an experiment is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Size {
@@ -55,6 +103,12 @@ pub(crate) trait Report {
     fn figures(&self) -> Result<Value>;
     /// Values of the size's tables and figures that were not measured.
     fn unmeasured(&self) -> usize;
+}
+
+/// A page with texts in the places that have their names, such as `{{claims}}`.
+pub(crate) fn filled<'a>(page: &str, parts: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let fill = |page: String, (name, text): (&str, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
+    parts.into_iter().fold(page.to_owned(), fill)
 }
 
 impl Study {

@@ -1,4 +1,4 @@
-//! A table in Markdown.
+//! A table in Markdown, and the figures in it.
 
 use std::fmt;
 
@@ -29,9 +29,32 @@ impl fmt::Display for Table {
     }
 }
 
+/// A value with three digits.
+pub(crate) fn figure(value: Option<f64>) -> String {
+    let Some(value) = value.filter(|value| value.is_finite()) else { return "–".into() };
+    let digits = match value {
+        0.001..0.1 => 4,
+        ..1.0 => 3,
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        let cases =
+            [(0.012_34, "0.0123"), (0.25, "0.250"), (4.7, "4.70"), (18.66, "18.7"), (118.2, "118"), (1180.2, "1180")];
+        for (value, text) in cases {
+            assert_eq!(figure(Some(value)), text);
+        }
+        assert_eq!([None, Some(f64::NAN), Some(0.0)].map(figure), ["–", "–", "0.000"]);
+    }
 
     #[test]
     fn a_table_is_markdown() {

@@ -1,16 +1,10 @@
 //! The values of the paper, from the data file of all papers.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Deserialize;
 
 use super::cell::{Digest, name_of};
-
-const DATA: &str = include_str!("../papers.toml");
-
-#[derive(Deserialize)]
-struct Papers {
-    sandbox: Paper,
-}
+use crate::experiment::paper;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,8 +93,7 @@ pub(super) struct Throughput {
 
 impl Paper {
     pub(super) fn load() -> Result<Self> {
-        let papers: Papers = toml::from_str(DATA).context("the data file of the papers is wrong")?;
-        Ok(papers.sandbox)
+        paper::section("sandbox")
     }
 
     /// The cost of a PDU of that length in one of the figures.

@@ -15,7 +15,7 @@ use super::measure::{CORE_CYCLES, COUNTED_COMMANDS, CYCLES_PER_SECOND};
 use super::numbers::{Numbers, Parts};
 use super::paper::Paper;
 use super::spec::{self, LONGEST, PDU_LEN, Run};
-use crate::experiment::{self, LOAD, Results, Spread, Table};
+use crate::experiment::{self, Results, Spread, Table};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
@@ -58,13 +58,10 @@ impl<'a> Report<'a> {
     }
 
     fn runs(&self) -> String {
-        let load = Spread::of(self.results.all(LOAD));
-        let load = load.map_or(String::new(), |load| {
-            format!(", at load averages of {:.1} to {:.1} (median {:.1})", load.least, load.most, load.median)
-        });
+        let load = self.results.loads();
         let most = spec::runs(self.size).iter().map(|run| self.results.runs(run).len()).max().unwrap_or(0);
         format!(
-            "{most} runs of each cell, in rounds over all cells; each a process of its own with {TIMES} times {COUNTED_COMMANDS} commands{load}"
+            "{most} runs of each cell, in rounds over all cells; each a process of its own with {TIMES} times {COUNTED_COMMANDS} commands,{load}"
         )
     }
 
@@ -131,17 +128,15 @@ impl<'a> Report<'a> {
 impl experiment::Report for Report<'_> {
     fn page(&self) -> Result<String> {
         let parts = [
-            ("summary".into(), self.summary()),
-            ("origin".into(), self.results.origin()),
-            ("runs".into(), self.runs()),
-            ("clock".into(), self.clock()),
-            ("protocol".into(), self.protocol().to_string()),
-            ("claims".into(), self.claims().to_string()),
+            ("summary", self.summary()),
+            ("origin", self.results.origin()),
+            ("runs", self.runs()),
+            ("clock", self.clock()),
+            ("protocol", self.protocol().to_string()),
+            ("claims", self.claims().to_string()),
         ];
-        let drawn = self.drawn.iter().map(|figure| (figure.name.to_owned(), figure.to_markdown()));
-        let filled =
-            |page: String, (name, text): (String, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
-        Ok(parts.into_iter().chain(drawn).fold(PAGE.to_owned(), filled))
+        let drawn = self.drawn.iter().map(|figure| (figure.name, figure.to_markdown()));
+        Ok(experiment::filled(PAGE, parts.into_iter().chain(drawn)))
     }
 
     fn plots(&self) -> Result<Vec<(String, String)>> {

@@ -13,61 +13,28 @@ mod published;
 mod report;
 mod spec;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::experiment::{Cell, Origin, Programs, Results, Size, Study, campaign};
+use crate::experiment::{LinkStudy, Size};
 use extras::Extras;
 use paper::{Paper, PaperCell};
 use report::Report;
 use spec::Spec;
-
-/// The tables of a paper on iSCSI over distances, measured again.
-///
-/// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin
-/// again. Only a full run measures what is beyond the paper.
-#[derive(Clone, clap::Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    study: Study,
-    /// The program to measure [default: the one beside this program]
-    #[arg(long, value_name = "FILE")]
-    lunette: Option<PathBuf>,
-}
 
 /// Runs of each cell of a full campaign.
 const RUNS: u8 = 3;
 /// Runs of what is beyond the paper. Those cells are long, so a round of them takes as long as one of all tables.
 const EXTRA_RUNS: u8 = 2;
 
-impl Options {
-    pub(crate) fn check(&self) -> Result<()> {
-        Paper::load()?;
-        Extras::load()?;
-        if self.study.report { Ok(()) } else { self.programs().map(drop) }
-    }
-
-    fn programs(&self) -> Result<Programs> {
-        Programs::find(self.lunette.as_deref())
-    }
-}
-
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+pub(crate) fn run(study: &LinkStudy) -> Result<ExitCode> {
     let (paper, extras) = (Paper::load()?, Extras::load()?);
-    let results = options.study.results("wan", |file, size| {
-        let programs = options.programs()?;
-        let mut results = Results::open(file, &Origin::here(&programs)?)?;
-        let cells = |specs: Vec<Spec>| specs.iter().map(Spec::cell).collect::<Vec<Cell>>();
-        let runs = options.study.runs.unwrap_or(if size == Size::Full { RUNS } else { 1 });
-        let failures = campaign::run(&cells(of_tables(&paper, size)), runs.into(), &mut results, &programs)?;
-        let runs = options.study.runs.unwrap_or(EXTRA_RUNS);
-        let others = campaign::run(&cells(beyond(&extras, size)), runs.into(), &mut results, &programs)?;
-        failures.and(others).none()?;
-        Ok(results)
+    let results = study.results("wan", |_, size| {
+        let cells = |specs: Vec<Spec>| specs.iter().map(Spec::cell).collect();
+        [(cells(of_tables(&paper, size)), RUNS), (cells(beyond(&extras, size)), EXTRA_RUNS)]
     })?;
-    options.study.publish("wan", &Report::new(&paper, &extras, options.study.size(), &results)?)
+    study.publish("wan", &Report::new(&paper, &extras, study.size(), &results)?)
 }
 
 /// The measurements for the tables in a campaign of that size.

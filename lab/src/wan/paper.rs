@@ -1,15 +1,9 @@
 //! The paper's values and the parameters of its systems, from the data file.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// The file with all values, each with its table.
-const DATA: &str = include_str!("../papers.toml");
-
-#[derive(Deserialize)]
-struct Papers {
-    wan: Paper,
-}
+use crate::experiment::paper;
 
 /// The numbers that the paper has printed.
 #[derive(Deserialize)]
@@ -153,8 +147,7 @@ pub(super) struct PaperCell {
 
 impl Paper {
     pub(super) fn load() -> Result<Self> {
-        let papers: Papers = toml::from_str(DATA).context("the data file of the papers is wrong")?;
-        Ok(papers.wan)
+        paper::section("wan")
     }
 
     /// Why a cell is not what a closed form says, if that is known.

@@ -13,7 +13,7 @@ use super::spec::{PDUS, Spec};
 use super::{Size, chosen, published};
 use crate::experiment::commands::MB_PER_S;
 use crate::experiment::plot::{Line, Look, Panel, Plot, Scale};
-use crate::experiment::{self, LATE, LOAD, Results, Spread, Table, UNREAD};
+use crate::experiment::{self, Results, Spread, Table, figure};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
@@ -69,10 +69,7 @@ impl<'a> Report<'a> {
                     if least == most { least.to_string() } else { format!("{least} to {most}") }
                 },
             );
-        let load = Spread::of(self.results.all(LOAD));
-        let load = load.map_or(String::new(), |load| {
-            format!(" at load averages of {:.1} to {:.1} (median {:.1})", load.least, load.most, load.median)
-        });
+        let load = self.results.loads();
         format!("{runs} runs of each cell{load}")
     }
 
@@ -226,8 +223,7 @@ impl experiment::Report for Report<'_> {
             ("missed", self.missed()),
             ("extras", self.extras_tables()?),
         ];
-        let filled = |page: String, (name, text): (&str, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
-        Ok(parts.into_iter().fold(PAGE.to_owned(), filled))
+        Ok(experiment::filled(PAGE, parts))
     }
 
     fn plots(&self) -> Result<Vec<(String, String)>> {
@@ -239,8 +235,7 @@ impl experiment::Report for Report<'_> {
         let good = measured.iter().filter(|off| off.abs() <= OURS_OFF).count();
         let distant = || self.cells.iter().filter(|row| row.is_distant());
         let reached = distant().filter(|row| row.paper_off().abs() <= PAPER_OFF).count();
-        let unread: f64 = self.results.all(UNREAD).sum();
-        let late = Spread::of(self.results.all(LATE)).map_or(0.0, |late| late.median);
+        let (late, unread) = self.results.lateness();
         format!(
             "- Ours: {good} of {} cells are within {:.0}% of our closed form.\n\
              - The paper: the closed form with its parameters is within {:.0}% of {reached} of the {} cells of Tables 3 to 5 with a delay.\n\
@@ -341,19 +336,6 @@ fn plot_name(table: u8) -> String {
     format!("wan-table-{table}.svg")
 }
 
-/// Three digits.
-fn figure(value: Option<f64>) -> String {
-    let Some(value) = value else { return "–".into() };
-    let digits = match value {
-        ..0.1 => 4,
-        ..1.0 => 3,
-        ..10.0 => 2,
-        ..100.0 => 1,
-        _ => 0,
-    };
-    format!("{value:.digits$}")
-}
-
 fn percent(share: Option<f64>) -> String {
     share.map_or("–".into(), |share| format!("{:+.1}%", share * 100.0))
 }
@@ -363,10 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits() {
-        for (value, text) in [(0.012_34, "0.0123"), (0.25, "0.250"), (4.7, "4.70"), (18.66, "18.7"), (118.2, "118")] {
-            assert_eq!(figure(Some(value)), text);
-        }
+    fn shares_have_a_sign() {
         assert_eq!(percent(Some(-0.051)), "-5.1%");
     }
 }

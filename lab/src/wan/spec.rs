@@ -135,7 +135,7 @@ impl Spec {
                 read_ping as _,
             ),
         };
-        Cell { link: self.link(), serve, port: PORT, find: None, prepare: None, client, read }
+        Cell { link: self.link(), serve, port: PORT, prepare: None, client, read }
     }
 
     fn link(&self) -> Vec<String> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::Report as _;
+use crate::experiment::{Results, checks};
 
 /// The report as it is committed, and the results that it was made of.
 const PAGE: &str = include_str!("../../../docs/papers/wan.md");
@@ -45,30 +45,14 @@ fn the_committed_page_has_a_row_for_each_cell() {
 fn the_committed_page_is_that_of_the_committed_results() {
     let (paper, extras, results) = committed();
     let report = Report::new(&paper, &extras, Size::Full, &results).expect("a report");
-    let page = report.page().expect("a page");
-    for (written, committed) in page.lines().zip(PAGE.lines()) {
-        assert_eq!(written, committed);
-    }
-    assert_eq!(page.lines().count(), PAGE.lines().count());
-    for placeholder in ["{{", "not explained"] {
-        assert!(!PAGE.contains(placeholder), "{placeholder}");
-    }
+    checks::committed_page(&report, PAGE);
+    assert!(!PAGE.contains("not explained"));
 }
 
 #[test]
 fn cells_of_a_campaign_are_all_different() {
     let (paper, extras) = (Paper::load().expect("the data file"), Extras::load().expect("the data file"));
-    let mut commands: Vec<String> = chosen(&paper, Size::Full)
-        .iter()
-        .map(|cell| Spec::of_paper(paper.parameters.burst_bytes, cell).cell().to_string())
-        .collect();
-    commands.extend(
-        ours::probes(paper.parameters.burst_bytes, &paper.round_trips_ms()).iter().map(|spec| spec.cell().to_string()),
-    );
-    let count = commands.len();
-    commands.sort();
-    commands.dedup();
-    assert_eq!(commands.len(), count);
+    checks::different_cells(&of_tables(&paper, Size::Full).iter().map(Spec::cell).collect::<Vec<_>>());
     assert!(!extras.specs().is_empty());
 }
 

@@ -1,20 +1,16 @@
 //! The claims of the paper, and whether the measurements support them.
 
-use super::figures::figure;
 use super::layers::{BUSY, ENDS};
-use super::paper::Claim;
 use super::plan::{self, LONGEST, MTUS, TABLE_LEN};
 use super::remap::MAPPED;
 use super::report::Report;
 use super::rewrite::{DIGEST_ERRORS, LATER, MIXED};
 use super::spec::{Blocks, Spec, With};
-use crate::experiment::Table;
+use crate::experiment::figure;
+use crate::experiment::paper::{Claim, Judge, Verdict};
 
 /// The threshold of a gain of CPU time: less makes no difference.
 const GAIN: f64 = 0.95;
-
-/// A verdict with its figures. `None` where cells are missing.
-type Verdict = Option<(bool, String)>;
 
 fn load(write: bool, len: u32, mtu: u16, with: With) -> Spec {
     Spec::Load { write, len, mtu, with }
@@ -25,23 +21,12 @@ fn remapped_and_copied(mtu: u16, len: u32) -> [Spec; 2] {
     [false, true].map(|copy| Spec::Remap { mtu, len, copy })
 }
 
-impl Report<'_> {
-    /// Every claim of the paper with its verdict, and the figures behind it.
-    pub(super) fn claims(&self) -> Table {
-        let mut table = Table::new(["where", "claim", "holds?", "figures here", "why"]);
-        for claim in &self.paper.claims {
-            let Claim { id, place, text, why_yes, why_not } = claim;
-            let (verdict, figures, why) = match self.verdict(id) {
-                Some((true, figures)) => ("yes", figures, why_yes.as_str()),
-                Some((false, figures)) => ("no", figures, why_not.as_str()),
-                None => ("not measured", "–".into(), "–"),
-            };
-            table.row([place.as_str(), text, verdict, &figures, why]);
-        }
-        table
+impl Judge for Report<'_> {
+    fn claims(&self) -> &[Claim] {
+        &self.paper.claims
     }
 
-    pub(super) fn verdict(&self, id: &str) -> Verdict {
+    fn verdict(&self, id: &str) -> Verdict {
         match id {
             "checksum_writes" => self.checksums(true),
             "checksum_reads" => self.checksums(false),
@@ -58,7 +43,9 @@ impl Report<'_> {
             _ => None,
         }
     }
+}
 
+impl Report<'_> {
     /// CPU time of the initiator with some help, beside that with less.
     fn gain(&self, write: bool, len: u32, mtu: u16, [with, before]: [With; 2]) -> Option<f64> {
         Some(self.client_us(&load(write, len, mtu, with))? / self.client_us(&load(write, len, mtu, before))?)

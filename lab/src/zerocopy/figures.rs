@@ -7,9 +7,9 @@ use super::remap::MAPPED;
 use super::report::Report;
 use super::rewrite::{DIGEST_ERRORS, LATER, MIXED, WRITES};
 use super::spec::{Blocks, CPU_US, Spec, With};
-use crate::experiment::Table;
 use crate::experiment::commands::MB_PER_S;
 use crate::experiment::plot::{Line, Look, Panel, Plot, Scale};
+use crate::experiment::{Table, figure};
 
 /// The rows of the paper's tables, as its data file names them, and beyond them what is between its layers.
 const PARTS: [(&str, &str, &[&str]); 8] = [
@@ -24,18 +24,6 @@ const PARTS: [(&str, &str, &[&str]); 8] = [
 ];
 /// The columns of the paper's tables.
 const COLUMNS: [With; 3] = [With::Nothing, With::Checksums, With::ZeroCopy];
-
-/// Three digits.
-pub(super) fn figure(value: Option<f64>) -> String {
-    let Some(value) = value.filter(|value| value.is_finite()) else { return "–".into() };
-    let digits = match value {
-        ..1.0 => 3,
-        ..10.0 => 2,
-        ..100.0 => 1,
-        _ => 0,
-    };
-    format!("{value:.digits$}")
-}
 
 /// Two digits behind the point, as the paper prints its percentages.
 fn percent(value: Option<f64>) -> String {

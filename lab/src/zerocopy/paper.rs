@@ -1,14 +1,9 @@
 //! The numbers and claims of the paper, from the data file of all papers.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Deserialize;
 
-const DATA: &str = include_str!("../papers.toml");
-
-#[derive(Deserialize)]
-struct Papers {
-    zerocopy: Paper,
-}
+use crate::experiment::paper::{self, Claim};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,23 +33,9 @@ pub(super) struct PaperRow {
     pub(super) values: [f64; 6],
 }
 
-/// The statement of the paper, and why it holds or not.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Claim {
-    pub(super) id: String,
-    /// The page of the slides.
-    #[serde(rename = "where")]
-    pub(super) place: String,
-    pub(super) text: String,
-    pub(super) why_yes: String,
-    pub(super) why_not: String,
-}
-
 impl Paper {
     pub(super) fn load() -> Result<Self> {
-        let papers: Papers = toml::from_str(DATA).context("the data file of the papers is wrong")?;
-        Ok(papers.zerocopy)
+        paper::section("zerocopy")
     }
 
     pub(super) fn table(&self, write: bool) -> &PaperTable {

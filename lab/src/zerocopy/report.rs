@@ -12,7 +12,8 @@ use super::paper::Paper;
 use super::plan;
 use super::rewrite::WRITES;
 use super::spec::{CPU_US, Spec};
-use crate::experiment::{self, Figures, LOAD, Results, Size, Spread};
+use crate::experiment::paper::Judge as _;
+use crate::experiment::{self, Figures, Results, Size, Spread};
 
 /// The text around the tables.
 const PAGE: &str = include_str!("report.md");
@@ -78,13 +79,9 @@ impl<'a> Report<'a> {
     }
 
     fn runs(&self) -> String {
-        let counts = plan::chosen(self.size);
-        let counts = counts.iter().map(|spec| self.results.runs(&spec.cell()).len()).filter(|count| *count > 0);
-        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
-        let load = Spread::of(self.results.all(LOAD));
-        let load = load.map_or(String::new(), |load| {
-            format!(" at load averages of {:.1} to {:.1} (median {:.1})", load.least, load.most, load.median)
-        });
+        let cells: Vec<_> = plan::chosen(self.size).iter().map(Spec::cell).collect();
+        let (least, most) = self.results.least_and_most(&cells);
+        let load = self.results.loads();
         let perf = if self.has_layers() {
             ""
         } else {
@@ -105,7 +102,7 @@ impl experiment::Report for Report<'_> {
             ("summary", self.summary()),
             ("origin", self.results.origin()),
             ("runs", self.runs()),
-            ("claims", self.claims().to_string()),
+            ("claims", self.judged().to_string()),
             ("writes", self.utilisations(true)),
             ("reads", self.utilisations(false)),
             ("distribution_writes", self.distribution(true).to_string()),
@@ -115,8 +112,7 @@ impl experiment::Report for Report<'_> {
             ("remapped", self.remapped().to_string()),
             ("rewritten", self.rewritten().to_string()),
         ];
-        let filled = |page: String, (name, text): (&str, String)| page.replace(&format!("{{{{{name}}}}}"), text.trim());
-        Ok(parts.into_iter().fold(PAGE.to_owned(), filled))
+        Ok(experiment::filled(PAGE, parts))
     }
 
     fn plots(&self) -> Result<Vec<(String, String)>> {
@@ -131,19 +127,13 @@ impl experiment::Report for Report<'_> {
     }
 
     fn summary(&self) -> String {
-        let claims = &self.paper.claims;
-        let holds = claims.iter().filter(|claim| self.verdict(&claim.id).is_some_and(|(holds, _)| holds)).count();
-        let mut text = format!("- {holds} of {} claims hold.\n", claims.len());
-        for (id, what) in [
+        let named = [
             ("zero_copy_large", "Writes from a file's pages"),
             ("tso", "TSO, GSO and GRO"),
             ("remap", "Received pages of 8 KB, remapped"),
             ("digest", "Pages that change while they are sent"),
-        ] {
-            if let Some((_, figures)) = self.verdict(id) {
-                let _ = writeln!(text, "- {what}: {figures}.");
-            }
-        }
+        ];
+        let mut text = self.outcome(&named);
         if let [Some(standard), Some(jumbo)] = plan::MTUS.map(|mtu| self.target_saves(mtu)) {
             let _ = writeln!(
                 text,

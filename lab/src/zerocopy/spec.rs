@@ -106,7 +106,7 @@ impl Spec {
                 (format!("lunette-lab rewrite $LAB_PEER:{PORT}{pages}{blocks} --time {seconds}"), read_figures)
             }
         };
-        Cell { link: self.link(), serve: self.serve(), port: PORT, find: None, prepare: None, client, read }
+        Cell { link: self.link(), serve: self.serve(), port: PORT, prepare: None, client, read }
     }
 
     fn link(&self) -> Vec<String> {
