@@ -46,8 +46,8 @@ pub use failures::STORE_FAILURES;
 use failures::StoreFailures;
 use identifying::IdentifyingInformation;
 use itl_nexus::ItlNexus;
-pub use medium::EjectError;
 use medium::MediumState;
+pub use medium::{EjectError, Readiness};
 use mode_pages::common::ModeChange;
 use mode_pages::{ModeState, UnitTraits};
 use quanta::UnitQuanta;
@@ -90,7 +90,7 @@ impl LogicalUnit {
         let mode = ModeState::open(UnitTraits::of(&config), state, &config.serial, config.shared)?;
         let identifying = IdentifyingInformation::open(state, &config.serial)?;
         let sanitize = Sanitize::open(state, &config.serial)?;
-        let (medium, counters) = (MediumState::new(config.is_ready), Counters::default());
+        let (medium, counters) = (MediumState::new(config.readiness), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (nexuses, range_locks) = (AttachedNexuses::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial, config.shared)?;
@@ -189,7 +189,7 @@ impl LogicalUnit {
     }
 
     /// Raises CAPACITY DATA HAS CHANGED for all nexuses, after the store has grown or shrunk. A unit that has lost all
-    /// of its blocks is not ready, as one whose store is [not there](Self::set_ready), until it has one again. The
+    /// of its blocks is not ready, as one whose store is [not there](Self::set_readiness), until it has one again. The
     /// store of a shared unit is empty while another gateway has it.
     pub fn capacity_changed(&self) {
         let is_empty = self.blocks() == 0 && !self.config.shared;
@@ -227,11 +227,10 @@ impl LogicalUnit {
     }
 
     /// Says whether the store is there. While it is not, INQUIRY, REPORT LUNS, REQUEST SENSE and the commands on target
-    /// port groups are answered as always. All others end with NOT READY, LOGICAL UNIT NOT READY, MANUAL INTERVENTION
-    /// REQUIRED. All nexuses learn of its return by the unit attention NOT READY TO READY CHANGE, MEDIUM MAY HAVE
-    /// CHANGED.
-    pub fn set_ready(&self, is_ready: bool) {
-        if self.medium.set_ready(is_ready) && is_ready {
+    /// port groups are answered as always. All others end with NOT READY and what [`Readiness`] names. All nexuses learn
+    /// of its return by the unit attention NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        if self.medium.set_readiness(readiness) && readiness == Readiness::Ready {
             self.announce_medium();
         }
     }

@@ -16,11 +16,13 @@ use lunette_device::InitiatorBytes;
 use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
+use crate::attempts::Attempt;
 use crate::check::machine::{self, ThisMachine};
 use crate::config::diff::Change;
 use crate::config::{Config, Listen};
 use crate::disk::DiskName;
 use crate::metrics::{self, Snapshot};
+use crate::opening::{Opened, Openings, retry_deadline};
 use crate::reload::{Reloader, Wanted, noticed};
 use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
@@ -86,18 +88,41 @@ impl ControlPlane {
         self.reloader().config().clone()
     }
 
-    /// Tries what could not be served before.
+    /// The attempts to open disks.
+    pub(crate) fn openings(&self) -> Openings {
+        self.reloader().openings().clone()
+    }
+
+    /// Tries what could not be served before, and serves what comes soon.
     pub(crate) fn recover(&self) {
-        let (absent, mut portals) = {
-            let reloader = self.reloader();
-            (reloader.absent(), reloader.unknown_portals())
-        };
+        let begun = self.retry();
         // Without the lock: it may take long.
-        portals.iter_mut().for_each(Listen::look_up);
-        let reopened = absent.reopen();
+        let until = Some(retry_deadline());
+        for attempt in begun {
+            attempt.wait(until);
+        }
+        self.settle();
+    }
+
+    /// Begins to open the disks that are not open, and looks up the names of portals that were not known. Gives the
+    /// attempts.
+    pub(crate) fn retry(&self) -> Vec<Attempt<Opened>> {
+        let (begun, mut portals) = {
+            let mut reloader = self.reloader();
+            (reloader.retry(), reloader.unknown_portals())
+        };
+        if !portals.is_empty() {
+            // Without the lock: it may take long.
+            portals.iter_mut().for_each(Listen::look_up);
+            self.reloader().take_found(&portals);
+        }
+        begun
+    }
+
+    /// Serves what could not be served before and can be now.
+    pub(crate) fn settle(&self) {
         let mut reloader = self.reloader();
-        reloader.take_found(&portals);
-        reloader.recover(reopened);
+        reloader.recover();
         self.show(&reloader);
     }
 

@@ -8,7 +8,7 @@ use std::{fmt, io, thread};
 
 use lunette_api::Subject;
 use lunette_device::{
-    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, QuantaOptions,
+    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, QuantaOptions, Readiness,
 };
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_rbd::{GatewayStore, RbdStore, RbdUrl};
@@ -18,10 +18,13 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use crate::answers::answers;
+use crate::attempts::Attempt;
 use crate::encrypted::{EncryptedStore, Keys};
 use crate::failure::Failure;
 use crate::files;
 use crate::images;
+use crate::opening::Opened;
 use crate::remote_disk;
 use crate::size::{NotASize, Size};
 
@@ -69,14 +72,27 @@ impl fmt::Debug for RemoteName {
     }
 }
 
+/// The common identities of two names of one place: portal, target and LUN, the path without links, or pool and image.
+/// `None` for memory. A host under two names is not recognized; what carries the session makes no difference. Neither
+/// are the links of a path that does not answer.
+pub(crate) fn identities(places: &[&Place]) -> Vec<Option<String>> {
+    let path = |place: &&Place| if let Place::Path(path) = place { Some(path.clone()) } else { None };
+    let paths: Vec<_> = places.iter().filter_map(path).collect();
+    let names = paths.iter().map(|path| format!("links of {}", path.display())).collect();
+    let mut found = answers(names, move |index| paths[index].canonicalize().ok()).into_iter();
+    let identity = |place: &&Place| {
+        let canonical = if let Place::Path(_) = place { found.next().flatten().flatten() } else { None };
+        canonical.map_or_else(|| place.plain_identity(), |path| Some(path.display().to_string()))
+    };
+    places.iter().map(identity).collect()
+}
+
 impl Place {
-    /// The common identity of two names of one place: portal, target and LUN, the path without links, or pool and
-    /// image. `None` for memory. A host under two names is not recognized; what carries the session makes no
-    /// difference.
-    pub(crate) fn identity(&self) -> Option<String> {
+    /// The identity as far as the name alone tells it: nothing is asked that may not answer.
+    pub(crate) fn plain_identity(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
-            Self::Path(path) => Some(path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string()),
+            Self::Path(path) => Some(path.display().to_string()),
             // Names of hosts are the same in either case; those of targets have one.
             Self::Remote(name) => {
                 let url = name.url.to_string().to_ascii_lowercase();
@@ -246,8 +262,17 @@ pub(crate) enum DiskStore {
     /// A disk of another target.
     Other(Arc<dyn Store>),
     Encrypted(EncryptedStore),
-    /// Nothing: the disk cannot be opened, for this reason.
-    Absent(Arc<str>),
+    /// Nothing: the disk is not open.
+    Absent(Absence),
+}
+
+/// A disk that is not open.
+#[derive(Clone)]
+pub(crate) struct Absence {
+    /// The reason and the remedy.
+    pub(crate) why: Arc<str>,
+    /// The attempt to open it.
+    pub(crate) attempt: Option<Attempt<Opened>>,
 }
 
 impl DiskStore {
@@ -311,10 +336,9 @@ pub(crate) fn open_shared(config: DiskConfig, target: &str, lun: u16) -> Result<
     over(DiskStore::Shared(store), config, target, lun, None)
 }
 
-/// The unit of a disk that cannot be opened. Initiators find it with its serial number, and not ready. `why`: what is
-/// logged, and told to administrators.
-pub(crate) fn stand_in(config: DiskConfig, target: &str, lun: u16, why: &str) -> Result<Disk, Failure> {
-    over(DiskStore::Absent(why.into()), config, target, lun, None)
+/// The unit of a disk that is not open. Initiators find it with its serial number, and not ready.
+pub(crate) fn stand_in(config: DiskConfig, target: &str, lun: u16, absence: Absence) -> Result<Disk, Failure> {
+    over(DiskStore::Absent(absence), config, target, lun, None)
 }
 
 /// The disk over a store.
@@ -327,9 +351,14 @@ fn over(
 ) -> Result<Disk, Failure> {
     let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
     let named = |name: &Option<String>, default: &str| name.clone().unwrap_or_else(|| default.into());
-    let is_ready = !matches!(store, DiskStore::Absent(_));
+    let readiness = match &store {
+        DiskStore::Absent(Absence { attempt: Some(_), .. }) => Readiness::BecomingReady,
+        DiskStore::Absent(_) => Readiness::NotReady,
+        _ => Readiness::Ready,
+    };
+    let is_ready = readiness == Readiness::Ready;
     let unit = LogicalUnitConfig {
-        is_ready,
+        readiness,
         vendor: named(&config.vendor, DEFAULT_VENDOR),
         product: named(&config.product, DEFAULT_PRODUCT),
         revision: named(&config.revision, DEFAULT_REVISION),
@@ -449,7 +478,7 @@ mod tests {
 
     #[test]
     fn one_place_has_one_identity_under_all_its_names() {
-        let identity = |text: &str| text.parse::<DiskName>().unwrap().place.identity();
+        let identity = |text: &str| identities(&[&text.parse::<DiskName>().unwrap().place]).remove(0);
         let one = identity("iscsi://h/iqn.a:b/0");
         assert!(one.is_some());
         for same in [
@@ -475,7 +504,7 @@ mod tests {
         assert_eq!(name.place.to_string(), "rbd:p/i?conf=/c&user=u");
         assert_eq!(name.keys.unwrap().keys, "file:k");
         assert_eq!("rbd:p/i".parse::<DiskName>().unwrap().keys, None);
-        let identity = |text: &str| text.parse::<DiskName>().unwrap().place.identity();
+        let identity = |text: &str| identities(&[&text.parse::<DiskName>().unwrap().place]).remove(0);
         assert_eq!(identity("rbd:p/i@s?user=a&keys=file:k"), identity("rbd:p/i?keyring=b"));
         assert_ne!(identity("rbd:p/i"), identity("rbd:p/n/i"));
         assert_ne!(identity("rbd:p/i?conf=/a"), identity("rbd:p/i?conf=/b"));

@@ -6,6 +6,7 @@
 mod look;
 mod watch;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -15,6 +16,7 @@ use lunette_device::LogicalUnit;
 use lunette_store::{FileIdentity, FileStore, Store, StoreError};
 use lunette_target::{Control, Growth};
 
+use crate::answers::answers;
 use crate::disk::{DiskStore, Place};
 use crate::failure::Failure;
 pub(crate) use look::warn_of_partial_block;
@@ -52,10 +54,34 @@ impl Served {
     }
 }
 
-/// Whether another file or device than that of `store` has the path of the disk now. A missing one is none.
+/// Whether another file or device than that of the store has the path of each disk now. A missing one is none, and
+/// neither is one that does not answer.
+pub(crate) fn replaced(disks: &[(&Place, &DiskStore)]) -> Vec<bool> {
+    let file = |(place, store): &(&Place, &DiskStore)| match (place, store.file()) {
+        (Place::Path(path), Some(file)) => Some((path.clone(), file.identity())),
+        _ => None,
+    };
+    let files: Vec<_> = disks.iter().map(file).collect();
+    let asked: Vec<_> = files.iter().flatten().cloned().collect();
+    let names = asked.iter().map(|(path, _)| format!("file at {}", path.display())).collect();
+    let is_other = move |index: usize| {
+        let (path, identity) = &asked[index];
+        FileIdentity::at(path).is_ok_and(|now| now != *identity)
+    };
+    let mut answers = answers(names, is_other).into_iter();
+    files.iter().map(|file| file.is_some() && answers.next().flatten() == Some(true)).collect()
+}
+
+/// Whether another file or device has the path of one disk now: see [`replaced`].
 pub(crate) fn is_replaced(place: &Place, store: &DiskStore) -> bool {
-    let (Place::Path(path), Some(file)) = (place, store.file()) else { return false };
-    FileIdentity::at(path).is_ok_and(|identity| identity != file.identity())
+    replaced(&[(place, store)]) == [true]
+}
+
+/// The length that each file has now, in bytes; `None` for one that does not answer.
+pub(crate) fn lengths(files: &[(&Place, &Arc<FileStore>)]) -> Vec<Option<io::Result<u64>>> {
+    let stores: Vec<_> = files.iter().map(|(_, store)| Arc::clone(store)).collect();
+    let names = files.iter().map(|(place, _)| format!("length of {place}")).collect();
+    answers(names, move |index| stores[index].current_len())
 }
 
 /// Follows the file below a logical unit from now on, once [`follow`] is called.

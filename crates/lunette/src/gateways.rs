@@ -21,14 +21,15 @@ const MOVE_LIMIT: Duration = Duration::from_secs(30);
 
 static RUNNING: Mutex<Vec<Gateway>> = Mutex::new(Vec::new());
 
-/// Offers a disk together with other gateways. [`leave`] ends it.
+/// Offers a disk together with other gateways, until what is returned is dropped. Once it is [kept](keep), [`leave`]
+/// ends it.
 pub(crate) fn start(
     config: &Gateways,
     store: &Arc<GatewayStore>,
     device: &Arc<TargetDevice>,
     lun: Lun,
     unit: &Arc<LogicalUnit>,
-) -> Result<(), Failure> {
+) -> Result<Started, Failure> {
     let mut incarnation = [0; 8];
     system_entropy()(&mut incarnation).map_err(Failure::other)?;
     let resized = Arc::downgrade(unit);
@@ -63,8 +64,24 @@ pub(crate) fn start(
     let gateway = gateway.map_err(|error| Failure::disk(format!("{}: {error}", store.url())))?;
     let asker = gateway.asker();
     unit.set_gateway(Box::new(move |request, answered| asker.ask(request, answered)));
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(gateway);
-    Ok(())
+    Ok(Started(Some(gateway)))
+}
+
+/// A gateway whose disk has no place yet.
+pub(crate) struct Started(Option<Gateway>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(gateway) = self.0.take() {
+            give_up(gateway, LEAVE_LIMIT);
+        }
+    }
+}
+
+/// Lets a gateway run until [`leave`] ends it.
+pub(crate) fn keep(started: Option<Started>) {
+    let gateway = started.and_then(|mut started| started.0.take());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner).extend(gateway);
 }
 
 fn state(access: Access) -> AccessState {
@@ -80,9 +97,13 @@ pub(crate) fn leave() {
     let gateways = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
     let deadline = std::time::Instant::now() + LEAVE_LIMIT;
     for gateway in gateways {
-        if !gateway.leave(deadline.saturating_duration_since(std::time::Instant::now())) {
-            tracing::warn!("an image was not given up in time: the other gateways take it when they notice");
-        }
+        give_up(gateway, deadline.saturating_duration_since(std::time::Instant::now()));
+    }
+}
+
+fn give_up(gateway: Gateway, limit: Duration) {
+    if !gateway.leave(limit) {
+        tracing::warn!("an image was not given up in time: the other gateways take it when they notice");
     }
 }
 

@@ -10,6 +10,8 @@
 
 mod activate;
 mod address;
+mod answers;
+mod attempts;
 mod bench;
 mod check;
 mod completions;
@@ -36,6 +38,7 @@ mod ls;
 mod man;
 mod metrics;
 mod nbd;
+mod opening;
 mod output;
 mod ping;
 mod quanta;

@@ -14,13 +14,14 @@ use lunette_api::objects::FileChange;
 use lunette_api::{Catalog, Cause, Event, Events, Health, Objects, Problem, Subject};
 use lunette_target::{BindError, Control, UpdateError};
 
+use crate::attempts::Attempt;
 use crate::config::diff::{self, Change, Refused};
 use crate::config::left_out::LeftOut;
 use crate::config::sources::{Files, Read, Sources};
 use crate::config::{Config, Listen};
 use crate::failure::Failure;
 use crate::metrics;
-use crate::recovery::{Absent, Reopened};
+use crate::opening::{Opened, Openings};
 use crate::serve::{bind_failure, closed_portal};
 use crate::served::Served;
 pub(crate) use notices::noticed;
@@ -178,9 +179,26 @@ impl Reloader {
         self.apply(wanted, refusal).map(drop).map_err(problem)
     }
 
-    /// The objects that could not be opened.
-    pub(crate) fn absent(&self) -> Absent {
-        Absent::of(&self.served, &self.spares, &self.config.targets)
+    /// The attempts to open disks.
+    pub(crate) fn openings(&self) -> &Openings {
+        &self.served.openings
+    }
+
+    /// Begins to open the disks that are not open, but for those that are being opened. Gives all attempts for them.
+    pub(crate) fn retry(&mut self) -> Vec<Attempt<Opened>> {
+        let mut spares = self.spares.clone();
+        let mut begun = Vec::new();
+        for target in &self.config.targets {
+            for entry in &target.luns {
+                match self.served.retry(target, entry, &mut spares) {
+                    Ok(attempt) => begun.extend(attempt),
+                    Err(failure) => {
+                        tracing::debug!("LUN {} of {} is not tried again: {failure}", entry.number, target.name);
+                    }
+                }
+            }
+        }
+        begun
     }
 
     /// Portals whose names or zones the system did not know.
@@ -194,9 +212,9 @@ impl Reloader {
         self.sources.take_found(found);
     }
 
-    /// Serves what could not be served before, of which these disks are open now.
-    pub(crate) fn recover(&mut self, reopened: Vec<Reopened>) {
-        let recovered = Plan::recover(&self.served, &self.spares, &self.config, reopened).and_then(|mut plan| {
+    /// Serves what could not be served before and can be now.
+    pub(crate) fn recover(&mut self) {
+        let recovered = Plan::recover(&self.served, &self.spares, &self.config).and_then(|mut plan| {
             let has_closed = self.health.any(|subject, _| matches!(subject, Subject::Portal(_)));
             if !plan.is_empty() || has_closed {
                 let config = self.config.clone();

@@ -353,7 +353,7 @@ impl Arguments {
         if let Some((_, why)) = config.unknown_portals().next() {
             return Err(Failure::Address(why.into()));
         }
-        if let Some(double) = mistakes::doubles(&config).iter().find(|double| double.is_encrypted()) {
+        if let Some(double) = mistakes::encrypted_doubles(&config).first() {
             return Err(Failure::Configuration(double.mistake().text));
         }
         Ok(config)

@@ -4,6 +4,7 @@ mod directions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lunette_api::{Cause, Subject};
 use lunette_device::{PortGroupsConfig, TargetDevice};
@@ -16,9 +17,9 @@ use lunette_target::{HostConfig, TargetConfig};
 
 use crate::config::{self, Config, LunEntry, Redirect, Target};
 use crate::config::{hosts, port_groups};
-use crate::disk::{self, Disk, DiskConfig, DiskStore};
+use crate::disk::{Absence, Disk, DiskConfig, DiskStore};
 use crate::failure::Failure;
-use crate::gateways;
+use crate::opening::{Openings, start_limit};
 use crate::reload::Spares;
 
 /// Everything behind the portals.
@@ -29,6 +30,8 @@ pub(crate) struct Served {
     /// Why secrets of discovery cannot be used.
     pub(crate) discovery_unusable: Option<String>,
     pub(crate) targets: BTreeMap<String, ServedTarget>,
+    /// The disks that are being opened.
+    pub(crate) openings: Openings,
 }
 
 /// A target that is being served.
@@ -74,20 +77,31 @@ impl OnTrouble {
 }
 
 impl Served {
-    /// Opens everything that `config` names. What cannot be opened is in [trouble](Self::troubles), unless the
-    /// configuration is strict.
+    /// Opens everything that `config` names, in the time that a start has. What cannot be opened is in
+    /// [trouble](Self::troubles), unless the configuration is strict.
     pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
+        Self::open_within(config, start_limit(config))
+    }
+
+    /// Opens everything that `config` names. Without a `limit` it waits for each disk.
+    pub(crate) fn open_within(config: &Config, limit: Option<Duration>) -> Result<Self, Failure> {
+        let until = limit.map(|limit| Instant::now() + limit);
         let state: Option<Arc<dyn StateStore>> = match &config.state {
             Some(path) => Some(Arc::new(StateFile::open(path).map_err(Failure::configuration)?)),
             None => None,
         };
         let on_trouble = OnTrouble::of(config);
         let (discovery, targets) = (Authentication::None, BTreeMap::new());
-        let mut served = Self { state, discovery, discovery_unusable: None, targets };
+        let mut served = Self { state, discovery, discovery_unusable: None, targets, openings: Openings::default() };
         served.read_discovery(config, on_trouble)?;
         for target in &config.targets {
-            let open = served.open_target(target, &mut Spares::default(), on_trouble)?;
+            let open = served.begin_target(target, &mut Spares::default(), on_trouble)?;
             served.targets.insert(target.name.clone(), open);
+        }
+        for target in &config.targets {
+            if let Some(open) = served.targets.get_mut(&target.name) {
+                open.await_disks(&target.name, until, on_trouble)?;
+            }
         }
         let shared = served.part_secrets(None);
         on_trouble.check(&shared)?;
@@ -110,7 +124,9 @@ impl Served {
         let of_target = |(name, target): (&String, &ServedTarget)| {
             let secrets = target.unusable.iter().map(|(subject, why)| (subject.clone(), Cause::Secret, why.clone()));
             let absent = target.disks.iter().filter_map(|(number, disk)| match &disk.store {
-                DiskStore::Absent(why) => Some((Subject::lun(name, *number), Cause::NotOpened, why.to_string())),
+                DiskStore::Absent(Absence { why, .. }) => {
+                    Some((Subject::lun(name, *number), Cause::NotOpened, why.to_string()))
+                }
                 _ => None,
             });
             absent.chain(secrets).collect::<Vec<_>>()
@@ -118,8 +134,8 @@ impl Served {
         discovery.chain(self.targets.iter().flat_map(of_target)).collect()
     }
 
-    /// Opens one target. Stores that are open already come from `spares`.
-    pub(crate) fn open_target(
+    /// A target whose disks are being opened. Stores that are open already come from `spares`.
+    pub(crate) fn begin_target(
         &self,
         target: &Target,
         spares: &mut Spares,
@@ -131,15 +147,8 @@ impl Served {
         let mut disks = BTreeMap::new();
         for entry in &target.luns {
             let lun = lun(&target.name, entry.number)?;
-            let mut disk = self.open_or_stand_in(target, entry, spares, on_trouble)?;
+            let disk = self.begin(target, entry, &device, take(target, entry, spares)?)?;
             device.add(lun, Arc::clone(&disk.unit)).map_err(Failure::configuration)?;
-            match share(target, lun, &device, &disk) {
-                Err(failure) if on_trouble == OnTrouble::Degrade => {
-                    disk = stand_in(target, entry, &failure)?;
-                    device.assign(lun, Some(Arc::clone(&disk.unit)));
-                }
-                shared => shared?,
-            }
             disks.insert(entry.number, disk);
         }
         let Secrets { authentication, hosts, unusable } = read_secrets(target)?;
@@ -159,36 +168,6 @@ impl Served {
     /// The target port groups of a target.
     pub(crate) fn port_groups(&self, target: &Target) -> PortGroupsConfig {
         PortGroupsConfig { state: self.state.clone(), ..port_groups::of(target) }
-    }
-
-    /// Opens one disk, or gives what stands in for it until it can be opened.
-    pub(crate) fn open_or_stand_in(
-        &self,
-        target: &Target,
-        entry: &LunEntry,
-        spares: &mut Spares,
-        on_trouble: OnTrouble,
-    ) -> Result<Disk, Failure> {
-        let open = take(target, entry, spares)?;
-        match (self.open_disk(target, entry, open), on_trouble) {
-            (Err(failure), OnTrouble::Degrade) => stand_in(target, entry, &failure),
-            (open, _) => open,
-        }
-    }
-
-    /// Opens one disk that could not be opened before.
-    pub(crate) fn reopen_disk(&self, target: &Target, entry: &LunEntry, spares: &mut Spares) -> Result<Disk, Failure> {
-        let open = take(target, entry, spares)?;
-        self.open_disk(target, entry, open)
-    }
-
-    /// Opens one disk. `open` is its store, if it is open already.
-    fn open_disk(&self, target: &Target, entry: &LunEntry, open: Option<DiskStore>) -> Result<Disk, Failure> {
-        let config = DiskConfig::from(entry);
-        match target.gateways {
-            Some(_) => disk::open_shared(config, &target.name, entry.number),
-            None => disk::open(config, &target.name, entry.number, self.state.as_ref(), open),
-        }
     }
 
     /// The targets as server configurations, in the order of `config`, from which they were opened.
@@ -212,13 +191,31 @@ impl Served {
     }
 }
 
+impl ServedTarget {
+    /// Waits for the disks that are being opened, at most until `until`, and puts those that are open in their places.
+    pub(crate) fn await_disks(
+        &mut self,
+        name: &str,
+        until: Option<Instant>,
+        on_trouble: OnTrouble,
+    ) -> Result<(), Failure> {
+        for (number, disk) in &mut self.disks {
+            disk.await_opening(name, *number, until, on_trouble == OnTrouble::Refuse)?;
+            if disk.is_open() {
+                self.device.assign(lun(name, *number)?, Some(Arc::clone(&disk.unit)));
+            }
+        }
+        Ok(())
+    }
+}
+
 fn moved(redirect: &Redirect) -> Moved {
     Moved { addresses: redirect.to.clone(), permanent: redirect.permanent }
 }
 
 /// The store of a disk that is open already. Refuses a second one over an encrypted place: that is no trouble of the
 /// disk's own.
-fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Result<Option<DiskStore>, Failure> {
+pub(crate) fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Result<Option<DiskStore>, Failure> {
     let config = DiskConfig::from(entry);
     if target.gateways.is_some() {
         return Ok(None);
@@ -228,19 +225,6 @@ fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Result<Option
         spares.check_encrypted(&config.name)?;
     }
     Ok(open)
-}
-
-/// Offers a disk together with other gateways, where the target has them. Its LUN is there already.
-pub(crate) fn share(target: &Target, lun: Lun, device: &Arc<TargetDevice>, disk: &Disk) -> Result<(), Failure> {
-    match (&target.gateways, &disk.store) {
-        (Some(gateways), DiskStore::Shared(store)) => gateways::start(gateways, store, device, lun, &disk.unit),
-        _ => Ok(()),
-    }
-}
-
-/// The stand-in for a disk that cannot be opened.
-fn stand_in(target: &Target, entry: &LunEntry, failure: &Failure) -> Result<Disk, Failure> {
-    disk::stand_in(DiskConfig::from(entry), &target.name, entry.number, &failure.to_string())
 }
 
 /// Reads the secrets of a target.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use crate::disk::DiskStore;
 use crate::served::{Served, ServedTarget};
 
 /// Targets that are named one by one.
@@ -23,7 +22,7 @@ pub(crate) fn lines(portals: &[SocketAddr], served: &Served) -> Vec<String> {
 
 fn of_target(name: &str, target: &ServedTarget) -> String {
     let all = target.disks.len();
-    let absent = target.disks.values().filter(|disk| matches!(disk.store, DiskStore::Absent(_))).count();
+    let absent = target.disks.values().filter(|disk| !disk.is_open()).count();
     let luns = match all {
         1 => "1 LUN".into(),
         all => format!("{all} LUNs"),

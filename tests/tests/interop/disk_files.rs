@@ -15,13 +15,13 @@ const BLOCK: u64 = 512;
 const CAPACITY_CHANGED: Sense = (6, 0x2a, 0x09);
 const INQUIRY_CHANGED: Sense = (6, 0x3f, 0x03);
 const OUT_OF_RANGE: Sense = (5, 0x21, 0);
-const NOT_READY: Sense = (2, 4, 3);
+pub(crate) const NOT_READY: Sense = (2, 4, 3);
 const MEDIUM_CHANGED: Sense = (6, 0x28, 0);
 const UNRECOVERED_READ: Sense = (3, 0x11, 0);
 
 const ONE_DISK: &str = r#"{ number = 0, disk = "@/disk", create = "8M" }"#;
 
-fn config(luns: &str) -> String {
+pub(crate) fn config(luns: &str) -> String {
     format!("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{luns}]\n")
 }
 
@@ -51,7 +51,7 @@ fn len(path: &Path) -> u64 {
 }
 
 /// Takes the unit attentions of a LUN until a command has none. Returns them, and how that command has ended.
-fn attentions(initiator: &mut ScriptedInitiator, number: u16) -> (Vec<Sense>, Option<Sense>) {
+pub(crate) fn attentions(initiator: &mut ScriptedInitiator, number: u16) -> (Vec<Sense>, Option<Sense>) {
     let mut attentions = Vec::new();
     loop {
         let outcome = initiator.test_unit_ready(number);

@@ -25,6 +25,7 @@ mod encryption_crash;
 mod encryption_guards;
 mod foreign_targets;
 mod hosts;
+mod hung_disks;
 mod import;
 mod keys;
 mod logging;

@@ -72,8 +72,12 @@ pub(super) fn check(
         check_additional_len(cdb, row.usage.len())?;
     }
     check_usage(cdb, row.usage)?;
+    // A unit without its store answers what a port in the unavailable state answers (SPC-4 5.16.2.5), and no other
+    // command: what its state is, only the store's unit knows.
     if !unit.is_ready() && row.access < AccessRule::Unavailable {
-        return Err(NO_STORE.into());
+        // It may be ready by now.
+        let why = unit.not_ready().unwrap_or(AdditionalSense::BECOMING_READY);
+        return Err(SenseData::not_ready(why).into());
     }
     let epoch = unit.sanitize().admit(row.sanitizing)?;
     check_medium(row.medium, itl)?;
@@ -83,10 +87,6 @@ pub(super) fn check(
     let extent = check_range(row.range, cdb, unit)?;
     Ok((extent, epoch))
 }
-
-/// A unit without its store answers what a port in the unavailable state answers (SPC-4 5.16.2.5), and no other
-/// command: what its state is, only the store's unit knows.
-const NO_STORE: SenseData = SenseData::not_ready(AdditionalSense::MANUAL_INTERVENTION_REQUIRED);
 
 /// Admits the few commands that have a response where no logical unit exists (SAM-5 5.11).
 fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admitted, SenseData> {

@@ -6,6 +6,7 @@ use lunette_quanta::QuantumSize;
 use lunette_state::{StateError, StateStore};
 use lunette_store::{Geometry, Store};
 
+use super::medium::Readiness;
 use super::quanta::{MIN_SCRUB_RATE, QuantaOptions};
 use crate::environment::{Clock, system_clock};
 use crate::environment::{Entropy, system_entropy};
@@ -34,8 +35,8 @@ pub struct LogicalUnitConfig {
     /// The store that holds the blocks.
     pub store: Arc<dyn Store>,
     /// Whether the store is there. A unit whose store is not has a place holder as its store, of any length; see
-    /// [`set_ready`](crate::LogicalUnit::set_ready).
-    pub is_ready: bool,
+    /// [`set_readiness`](crate::LogicalUnit::set_readiness).
+    pub readiness: Readiness,
     /// Length of a logical block in bytes: one of [`BLOCK_SIZES`](crate::BLOCK_SIZES).
     pub block_size: u32,
     /// Refuses writes, even when the store could take them.
@@ -84,7 +85,7 @@ impl LogicalUnitConfig {
     pub fn new(store: Arc<dyn Store>, serial: impl Into<String>) -> Self {
         Self {
             store,
-            is_ready: true,
+            readiness: Readiness::Ready,
             block_size: 512,
             read_only: false,
             removable: false,
@@ -107,7 +108,7 @@ impl LogicalUnitConfig {
     /// Checks that a unit can be created from the configuration.
     pub(super) fn check(&self) -> Result<(), LogicalUnitError> {
         self.check_settings()?;
-        if self.is_ready { self.check_store() } else { Ok(()) }
+        if self.readiness == Readiness::Ready { self.check_store() } else { Ok(()) }
     }
 
     /// Checks that the store can hold the blocks.

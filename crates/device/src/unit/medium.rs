@@ -26,8 +26,35 @@ const NOT_READY: u8 = 2;
 /// The store has lost all of its blocks: whoever serves the unit has to act first.
 const EMPTY: u8 = 4;
 
-/// The fault that keeps commands from a unit, and that only its server can mend.
-const UNSERVED: u8 = NOT_READY | EMPTY;
+/// The store is not there yet: it is being opened.
+const BECOMING_READY: u8 = 8;
+
+/// The faults that keep commands from a unit, and that only its server can mend.
+const FAULTS: u8 = NOT_READY | EMPTY;
+
+/// All that keeps commands from a unit whose medium is loaded.
+const UNSERVED: u8 = FAULTS | BECOMING_READY;
+
+/// Whether the store of a unit is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// It is there.
+    Ready,
+    /// It is being opened, and comes by itself: LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
+    BecomingReady,
+    /// It is not there: LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED.
+    NotReady,
+}
+
+impl Readiness {
+    fn bits(self) -> u8 {
+        match self {
+            Self::Ready => 0,
+            Self::BecomingReady => BECOMING_READY,
+            Self::NotReady => NOT_READY,
+        }
+    }
+}
 
 /// Why the medium cannot be ejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,8 +72,8 @@ pub enum EjectError {
 
 impl MediumState {
     /// A loaded medium.
-    pub(crate) fn new(is_ready: bool) -> Self {
-        Self(AtomicU8::new(if is_ready { 0 } else { NOT_READY }))
+    pub(crate) fn new(readiness: Readiness) -> Self {
+        Self(AtomicU8::new(readiness.bits()))
     }
 
     /// Whether the medium is loaded.
@@ -64,9 +91,12 @@ impl MediumState {
         !self.has(UNSERVED)
     }
 
-    /// The store is there, or it is not; returns whether that is a change.
-    pub(crate) fn set_ready(&self, is_ready: bool) -> bool {
-        self.set(NOT_READY, !is_ready)
+    /// Sets whether the store is there; returns whether that is a change.
+    pub(crate) fn set_readiness(&self, readiness: Readiness) -> bool {
+        let bits = readiness.bits();
+        let next = |state: u8| Some(state & !(NOT_READY | BECOMING_READY) | bits);
+        let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_else(|state| state);
+        before & (NOT_READY | BECOMING_READY) != bits
     }
 
     /// The store has no block left, or has some; returns whether that is a change.
@@ -79,7 +109,8 @@ impl MediumState {
     pub(crate) fn not_ready(&self) -> Option<AdditionalSense> {
         match self.0.load(Ordering::Acquire) {
             0 => None,
-            state if state & UNSERVED != 0 => Some(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
+            state if state & FAULTS != 0 => Some(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
+            state if state & BECOMING_READY != 0 => Some(AdditionalSense::BECOMING_READY),
             _ => Some(AdditionalSense::MEDIUM_NOT_PRESENT),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lunette_device::{LogicalUnit, LogicalUnitConfig};
+use lunette_device::{LogicalUnit, LogicalUnitConfig, Readiness};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
 use lunette_store::MemoryStore;
 
@@ -15,7 +15,11 @@ const NOT_READY: (SenseKey, AdditionalSense) = (SenseKey::NOT_READY, AdditionalS
 fn absent(serial: &str) -> Arc<LogicalUnit> {
     let nothing = Arc::new(MemoryStore::new(0).unwrap());
     Arc::new(
-        LogicalUnit::new(LogicalUnitConfig { is_ready: false, ..LogicalUnitConfig::new(nothing, serial) }).unwrap(),
+        LogicalUnit::new(LogicalUnitConfig {
+            readiness: Readiness::NotReady,
+            ..LogicalUnitConfig::new(nothing, serial)
+        })
+        .unwrap(),
     )
 }
 
@@ -48,10 +52,14 @@ fn attentions(fixture: &Fixture) -> Vec<AdditionalSense> {
 }
 
 fn assert_not_ready(fixture: &Fixture) {
+    assert_refused(fixture, NOT_READY);
+}
+
+fn assert_refused(fixture: &Fixture, expected: (SenseKey, AdditionalSense)) {
     for bytes in REFUSED {
-        assert_eq!(code(fixture.refused(bytes, &[0; 512])), NOT_READY, "{bytes:?}");
+        assert_eq!(code(fixture.refused(bytes, &[0; 512])), expected, "{bytes:?}");
     }
-    assert_eq!(code(SenseData::decode(&fixture.read(&[0x03, 0, 0, 0, 18])).unwrap()), NOT_READY);
+    assert_eq!(code(SenseData::decode(&fixture.read(&[0x03, 0, 0, 0, 18])).unwrap()), expected);
     let inquiry = fixture.read(&[0x12, 0, 0, 0, 36]);
     // SPC-5 6.6.2: the qualifier 000b does not imply that the unit is ready, and it is what a server says that cannot
     // tell.
@@ -85,14 +93,33 @@ fn a_unit_that_loses_its_store_is_told_of_when_it_is_back() {
     let other = fixture.device.attach(crate::fixture::name("iqn.2026-11.host:b"));
     let run = |nexus| fixture.run_on(nexus, [0; 8], [0; 16], &[]);
     run(&other);
-    fixture.unit.set_ready(false);
+    fixture.unit.set_readiness(Readiness::NotReady);
     assert_not_ready(&fixture);
-    fixture.unit.set_ready(true);
-    fixture.unit.set_ready(true);
+    fixture.unit.set_readiness(Readiness::Ready);
+    fixture.unit.set_readiness(Readiness::Ready);
     for nexus in [&fixture.nexus, &other] {
         assert_eq!(sense(&run(nexus)).code, AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
         assert_eq!(run(nexus).status, Status::GOOD);
     }
+}
+
+#[test]
+fn a_unit_whose_store_is_being_opened_says_so_until_that_has_failed_or_it_is_there() {
+    let fixture = Fixture::new(THIN);
+    fixture.run(&[0x00], &[]);
+    fixture.unit.set_readiness(Readiness::BecomingReady);
+    assert_refused(&fixture, (SenseKey::NOT_READY, AdditionalSense::BECOMING_READY));
+    fixture.unit.set_readiness(Readiness::NotReady);
+    assert_not_ready(&fixture);
+    fixture.unit.set_readiness(Readiness::BecomingReady);
+    fixture.unit.set_readiness(Readiness::Ready);
+    assert_eq!(attentions(&fixture), [AdditionalSense::MEDIUM_MAY_HAVE_CHANGED]);
+    // A store without blocks is a matter of its own.
+    fixture.store.len_bytes.store(0, Ordering::Relaxed);
+    fixture.unit.capacity_changed();
+    attentions(&fixture);
+    fixture.unit.set_readiness(Readiness::BecomingReady);
+    assert_not_ready(&fixture);
 }
 
 #[test]
@@ -108,7 +135,7 @@ fn a_unit_that_loses_all_of_its_blocks_is_not_ready_until_it_has_some() {
         assert_not_ready(&fixture);
     }
     // The word of the driver is another matter.
-    fixture.unit.set_ready(true);
+    fixture.unit.set_readiness(Readiness::Ready);
     assert_not_ready(&fixture);
     resize(512);
     assert!(attentions(&fixture).contains(&AdditionalSense::MEDIUM_MAY_HAVE_CHANGED));

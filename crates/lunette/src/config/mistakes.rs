@@ -6,6 +6,7 @@ use super::{
     Config, LunEntry, Target, check_cores, check_marker_interval, check_max_connections, check_name, check_redirect,
 };
 use super::{gateways, hosts, port_groups};
+use crate::disk::identities;
 
 /// A step on the way to a part of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,9 +61,7 @@ pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
             found.at(&at, "port_group", port_groups::check(target, config));
         }
     }
-    for double in doubles(config).into_iter().filter(Double::is_encrypted) {
-        found.0.push(double.mistake());
-    }
+    found.0.extend(encrypted_doubles(config).iter().map(Double::mistake));
     found.0
 }
 
@@ -91,12 +90,24 @@ impl Double<'_> {
     }
 }
 
+/// The logical units whose disk is that of an earlier one, too, when one of them is encrypted.
+pub(crate) fn encrypted_doubles(config: &Config) -> Vec<Double<'_>> {
+    let mut luns = config.targets.iter().flat_map(|target| &target.luns);
+    if !luns.any(|entry| entry.disk.keys.is_some()) {
+        // The machine need not be asked.
+        return Vec::new();
+    }
+    doubles(config).into_iter().filter(Double::is_encrypted).collect()
+}
+
 /// The logical units whose disk is that of an earlier one, too.
 pub(crate) fn doubles(config: &Config) -> Vec<Double<'_>> {
     let (mut known, mut doubles) = (BTreeMap::new(), Vec::new());
+    let places: Vec<_> = config.targets.iter().flat_map(|target| &target.luns).map(|lun| &lun.disk.place).collect();
+    let mut identities = identities(&places).into_iter();
     for (index, target) in config.targets.iter().enumerate() {
         for (number, entry) in target.luns.iter().enumerate() {
-            let Some(identity) = entry.disk.place.identity() else { continue };
+            let Some(identity) = identities.next().flatten() else { continue };
             let at = [("target", index), ("lun", number)]
                 .into_iter()
                 .flat_map(|(key, at)| [Step::Key(key), Step::Index(at)]);

@@ -6,6 +6,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use lunette_api::edits::{self, Precondition};
 use lunette_api::{Document, Key, Kind, Objects};
@@ -37,12 +38,17 @@ impl Running {
 
     /// Serves what `text` says, which may name files in `place`.
     fn of(place: TempDir, text: &str) -> Self {
+        Self::within(None, place, text)
+    }
+
+    /// Serves a configuration whose disks have this time at the start.
+    fn within(limit: Option<Duration>, place: TempDir, text: &str) -> Self {
         let main = place.path().join("main.toml");
         fs::write(&main, text).unwrap();
         let files = Files::new(main, Vec::new(), false);
         let read = files.read(None).unwrap();
         let config = read.config.clone();
-        let served = Served::open(&config).unwrap();
+        let served = Served::open_within(&config, limit).unwrap();
         let portals = ServerConfig::new(config.portals(), served.target_configs(&config));
         let server = lunette_target::Server::bind(ServerConfig { leaves_closed: true, ..portals }).unwrap();
         let health = Health::default();

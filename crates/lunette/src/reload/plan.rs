@@ -13,8 +13,8 @@ use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, LunEntry, Target, hosts};
 use crate::disk::{Disk, DiskStore, Place};
 use crate::failure::Failure;
-use crate::files::{is_replaced, warn_of_partial_block};
-use crate::recovery::Reopened;
+use crate::files::{lengths, replaced, warn_of_partial_block};
+use crate::opening::{Settled, change_deadline};
 use crate::served::{self, OnTrouble, Secrets, Served, ServedTarget, lun};
 use crate::size::Size;
 
@@ -101,8 +101,9 @@ impl Plan {
             plan.close(change)?;
         }
         for change in &changes {
-            plan.open(config, change)?;
+            plan.begin(config, change)?;
         }
+        plan.await_disks(&changes)?;
         plan.spares.forget_memory();
         plan.measure(config, &changes)?;
         // An extension is reported with the length that the file has at the end.
@@ -113,29 +114,15 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Puts disks in their places that could not be opened before, and reads the secrets again that could not be used.
-    pub(super) fn recover(
-        served: &Served,
-        spares: &Spares,
-        config: &Config,
-        reopened: Vec<Reopened>,
-    ) -> Result<Self, Failure> {
+    /// Puts disks in their places that are open by now, and reads the secrets again that could not be used.
+    pub(super) fn recover(served: &Served, spares: &Spares, config: &Config) -> Result<Self, Failure> {
         let mut plan = Self::empty(served, spares, Refusal::None);
-        for Reopened { target, entry, disk } in reopened {
-            let is_meant = |known: &Target| known.name == target.name && find_lun(known, entry.number) == Some(&entry);
-            let Some(open) = plan.served.targets.get_mut(&target.name) else { continue };
-            let Some(known) = open.disks.get_mut(&entry.number) else { continue };
-            let DiskStore::Absent(why) = &mut known.store else { continue };
-            if !config.targets.iter().any(is_meant) {
-                continue;
-            }
-            let (device, lun) = (Arc::clone(&open.device), lun(&target.name, entry.number)?);
-            match disk.and_then(|disk| served::share(&target, lun, &device, &disk).map(|()| disk)) {
-                Ok(disk) => {
-                    plan.units.push(UnitChange { device, lun, unit: Some(Arc::clone(&disk.unit)) });
-                    *known = disk;
+        for (name, open) in &mut plan.served.targets {
+            for (number, disk) in &mut open.disks {
+                if let Settled::Opened = disk.settle() {
+                    let (device, unit) = (Arc::clone(&open.device), Some(Arc::clone(&disk.unit)));
+                    plan.units.push(UnitChange { device, lun: lun(name, *number)?, unit });
                 }
-                Err(failure) => *why = failure.to_string().into(),
             }
         }
         if plan.served.discovery_unusable.is_some() {
@@ -169,21 +156,25 @@ impl Plan {
                 _ => false,
             })
         };
+        let of_target = |(name, target): (&'_ String, &'_ ServedTarget)| {
+            let disks = target.disks.iter().filter(|(number, _)| !goes(name, **number));
+            disks.map(|(number, disk)| (name.clone(), *number, disk.clone())).collect::<Vec<_>>()
+        };
+        let stay: Vec<_> = self.served.targets.iter().flat_map(of_target).collect();
+        let files: Vec<_> = stay.iter().map(|(.., disk)| (&disk.config.name.place, &disk.store)).collect();
         let mut reopened = Vec::new();
-        for (name, target) in &self.served.targets {
-            for (number, disk) in target.disks.iter().filter(|(number, _)| !goes(name, **number)) {
-                let is_lossy = match &disk.store {
-                    DiskStore::File(store) if store.has_lost_writes() => {
-                        self.lossy.push(Arc::clone(store));
-                        true
-                    }
-                    // An encrypted disk is closed for changes then, for its process.
-                    _ => false,
-                };
-                if is_lossy || is_replaced(&disk.config.name.place, &disk.store) {
-                    let change = LunChange::Replaced;
-                    reopened.push(Change::Lun { target: name.clone(), number: *number, change });
+        for ((target, number, disk), is_replaced) in stay.iter().zip(replaced(&files)) {
+            let is_lossy = match &disk.store {
+                DiskStore::File(store) if store.has_lost_writes() => {
+                    self.lossy.push(Arc::clone(store));
+                    true
                 }
+                // An encrypted disk is closed for changes then, for its process.
+                _ => false,
+            };
+            if is_lossy || is_replaced {
+                let change = LunChange::Replaced;
+                reopened.push(Change::Lun { target: target.clone(), number: *number, change });
             }
         }
         reopened
@@ -215,24 +206,48 @@ impl Plan {
         Ok(())
     }
 
-    /// Opens an addition.
-    fn open(&mut self, config: &Config, change: &Change) -> Result<(), Failure> {
+    /// Begins to open an addition.
+    fn begin(&mut self, config: &Config, change: &Change) -> Result<(), Failure> {
         match change {
             Change::TargetAdded(name) => {
                 let Some(target) = find_target(config, name) else { return Ok(()) };
-                let open = self.served.open_target(target, &mut self.spares, self.refusal.at(name))?;
+                let open = self.served.begin_target(target, &mut self.spares, self.refusal.at(name))?;
                 self.served.targets.insert(name.clone(), open);
             }
             Change::Lun { target: name, number, change: LunChange::Added | LunChange::Replaced } => {
                 let Some(target) = find_target(config, name) else { return Ok(()) };
                 let Some(entry) = find_lun(target, *number) else { return Ok(()) };
-                let disk = self.served.open_or_stand_in(target, entry, &mut self.spares, self.refusal.at(name))?;
-                let Some(target) = self.served.targets.get_mut(name) else { return Ok(()) };
-                let (device, unit) = (Arc::clone(&target.device), Some(Arc::clone(&disk.unit)));
-                self.units.push(UnitChange { device, lun: lun(name, *number)?, unit });
-                target.disks.insert(*number, disk);
+                let Some(device) = self.served.targets.get(name).map(|open| Arc::clone(&open.device)) else {
+                    return Ok(());
+                };
+                let disk = self.served.begin(target, entry, &device, served::take(target, entry, &mut self.spares)?)?;
+                if let Some(target) = self.served.targets.get_mut(name) {
+                    target.disks.insert(*number, disk);
+                }
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for the additions, all of them until one deadline.
+    fn await_disks(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        let until = Some(change_deadline(self.refusal != Refusal::None));
+        for change in changes {
+            match change {
+                Change::TargetAdded(name) => {
+                    let Some(target) = self.served.targets.get_mut(name) else { continue };
+                    target.await_disks(name, until, self.refusal.at(name))?;
+                }
+                Change::Lun { target: name, number, change: LunChange::Added | LunChange::Replaced } => {
+                    let Some(target) = self.served.targets.get_mut(name) else { continue };
+                    let Some(disk) = target.disks.get_mut(number) else { continue };
+                    disk.await_opening(name, *number, until, self.refusal.at(name) == OnTrouble::Refuse)?;
+                    let (device, unit) = (Arc::clone(&target.device), Some(Arc::clone(&disk.unit)));
+                    self.units.push(UnitChange { device, lun: lun(name, *number)?, unit });
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -290,14 +305,23 @@ impl Plan {
 
     /// Finds the disks that have another length, or are to have one.
     fn measure(&mut self, config: &Config, changes: &[Change]) -> Result<(), Failure> {
-        for target in &config.targets {
-            let Some(disks) = self.served.targets.get(&target.name).map(|open| open.disks.clone()) else { continue };
-            for (number, disk) in &disks {
-                let at_least = extended(changes, &target.name, *number);
-                match Growing::find(&target.name, *number, disk, at_least) {
-                    Ok(growing) => self.growing.extend(growing),
-                    Err(why) => self.stays(&target.name, *number, at_least > 0, why)?,
-                }
+        let served =
+            |target: &Target| Some((target.name.clone(), self.served.targets.get(&target.name)?.disks.clone()));
+        let all: Vec<_> = config.targets.iter().filter_map(served).collect();
+        let disks =
+            || all.iter().flat_map(|(name, disks)| disks.iter().map(move |(number, disk)| (name, *number, disk)));
+        let in_file = |disk: &'_ Disk| matches!(disk.store, DiskStore::File(_));
+        let files: Vec<_> = disks()
+            .filter(|(.., disk)| in_file(disk))
+            .filter_map(|(.., disk)| Some((&disk.config.name.place, disk.store.file()?)))
+            .collect();
+        let mut lengths = lengths(&files).into_iter();
+        for (name, number, disk) in disks() {
+            let len = if in_file(disk) { lengths.next().flatten() } else { None };
+            let at_least = extended(changes, name, number);
+            match Growing::find(name, number, disk, len, at_least) {
+                Ok(growing) => self.growing.extend(growing),
+                Err(why) => self.stays(name, number, at_least > 0, why)?,
             }
         }
         Ok(())
@@ -368,9 +392,15 @@ impl Plan {
 }
 
 impl Growing {
-    /// Measures one disk.
-    fn find(target: &str, number: u16, disk: &Disk, at_least: u64) -> Result<Option<Self>, String> {
-        if matches!(disk.store, DiskStore::Absent(_)) {
+    /// Measures one disk, whose file has this length now, unless it does not answer.
+    fn find(
+        target: &str,
+        number: u16,
+        disk: &Disk,
+        len: Option<io::Result<u64>>,
+        at_least: u64,
+    ) -> Result<Option<Self>, String> {
+        if !disk.is_open() {
             // It gets its length when it is opened.
             return Ok(None);
         }
@@ -378,7 +408,13 @@ impl Growing {
             return if at_least == 0 { Ok(None) } else { Err("create makes files longer, and no other disks".into()) };
         };
         let unknown = |error: io::Error| format!("cannot find out its length: {error}");
-        let (served, now) = (store.geometry().len_bytes, store.current_len().map_err(unknown)?);
+        let now = match len {
+            Some(len) => len.map_err(unknown)?,
+            // What is not to change may answer later.
+            None if at_least == 0 => return Ok(None),
+            None => return Err("its file does not answer".into()),
+        };
+        let served = store.geometry().len_bytes;
         if now == served && at_least <= now {
             return Ok(None);
         }

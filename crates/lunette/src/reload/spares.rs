@@ -9,7 +9,7 @@ use lunette_rbd::{GatewayStore, RbdStore};
 use lunette_store::{FileStore, MemoryStore, Store};
 use lunette_volume::Volume;
 
-use crate::disk::{Disk, DiskConfig, DiskName, DiskStore};
+use crate::disk::{Disk, DiskConfig, DiskName, DiskStore, identities};
 use crate::encrypted::EncryptedStore;
 use crate::failure::Failure;
 use crate::files::is_replaced;
@@ -83,14 +83,15 @@ impl Spares {
     /// Refuses a disk whose place is still open, when either is encrypted: two open volumes write over each other's
     /// quanta and journal.
     pub(crate) fn check_encrypted(&self, wanted: &DiskName) -> Result<(), Failure> {
-        let Some(identity) = wanted.place.identity() else { return Ok(()) };
-        let collides = |spare: &Spare| {
-            let name = &spare.config.name;
-            let encrypted = name.keys.is_some() || wanted.keys.is_some();
-            let is_here = |store: DiskStore| !is_replaced(&wanted.place, &store);
-            encrypted && name.place.identity().as_ref() == Some(&identity) && spare.store.open().is_some_and(is_here)
+        let is_encrypted = |spare: &&Spare| spare.config.name.keys.is_some() || wanted.keys.is_some();
+        let spares: Vec<_> = self.0.iter().filter(is_encrypted).collect();
+        let places: Vec<_> = spares.iter().map(|spare| &spare.config.name.place).chain([&wanted.place]).collect();
+        let identities = if spares.is_empty() { Vec::new() } else { identities(&places) };
+        let is_here = |store: DiskStore| !is_replaced(&wanted.place, &store);
+        let collides = |(spare, identity): (&&Spare, &Option<String>)| {
+            identity.is_some() && Some(identity) == identities.last() && spare.store.open().is_some_and(is_here)
         };
-        if self.0.iter().any(collides) {
+        if spares.iter().zip(&identities).any(collides) {
             return Err(Failure::Configuration(format!(
                 "{} is an encrypted disk that is still open as the configuration had it; leave its name, keys and read_only as they were, or \
                  stop the server and start it again",

@@ -1,6 +1,6 @@
 //! One object that cannot be served, and all others.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 
 use lunette_initiator::{Request, Session};
 use lunette_scsi::{AdditionalSense, Lun, SenseKey};
@@ -72,6 +72,106 @@ fn what_can_be_served_is_served_and_the_rest_comes_when_it_can() {
     assert_eq!(troubles(plane), []);
     std::net::TcpStream::connect(portal).unwrap();
     assert!(wait(session.ping(vec![1])).unwrap(), "the session saw none of it");
+}
+
+const BECOMING_READY: Option<(SenseKey, AdditionalSense)> =
+    Some((SenseKey::NOT_READY, AdditionalSense::BECOMING_READY));
+
+/// A disk of another target that takes the connection, and never answers.
+struct Silent(TcpListener);
+
+impl Silent {
+    fn new() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").unwrap())
+    }
+
+    fn lun(&self, number: u16) -> String {
+        format!("{{ number = {number}, disk = \"iscsi://{}/iqn.far/0\" }}", self.0.local_addr().unwrap())
+    }
+
+    /// The connection of one attempt. The attempt fails when that is dropped.
+    fn attempt(&self) -> TcpStream {
+        self.0.accept().unwrap().0
+    }
+
+    /// Whether no other attempt has connected.
+    fn is_quiet(&self) -> bool {
+        self.0.set_nonblocking(true).unwrap();
+        self.0.accept().is_err()
+    }
+}
+
+/// Serves what is open by then, each time that an attempt ends, until `is_met`.
+fn settle_until(plane: &ControlPlane, is_met: impl Fn() -> bool) {
+    let (openings, mut ends) = (plane.openings(), 0);
+    let limit = Instant::now() + Duration::from_mins(1);
+    while !is_met() {
+        assert!(Instant::now() < limit, "{:?}", plane.troubles());
+        ends = openings.wait_for_more(ends, limit);
+        plane.settle();
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_answer_holds_up_no_other_and_comes_when_it_does() {
+    let (place, silent) = (tempfile::tempdir().unwrap(), Silent::new());
+    let disk = place.path().join("disk");
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"\n\
+         lun = [{}, {{ number = 1, disk = {disk:?}, create = \"1M\" }}]\n",
+        silent.lun(0)
+    );
+    // Nothing is open in no time at all.
+    let running = Running::within(Some(Duration::ZERO), place, &text);
+    let plane = &running.plane;
+    let initiator = Initiator::start().unwrap();
+    let session = wait(running.url.connect(&initiator, Options::new("iqn.i"))).unwrap();
+    assert_eq!(readiness(&session, 0), BECOMING_READY);
+    let attempt = silent.attempt();
+    settle_until(plane, || troubles(plane) == [is("lun", "0")]);
+    assert_eq!((readiness(&session, 0), readiness(&session, 1)), (BECOMING_READY, None));
+    assert!(plane.troubles()[0].text.contains("does not answer yet"));
+    // Neither a reload nor a retry begins another attempt.
+    plane.reload();
+    let begun = plane.retry();
+    assert_eq!((begun.len(), silent.is_quiet()), (1, true));
+    drop(attempt);
+    settle_until(plane, || readiness(&session, 0) == NOT_READY);
+    assert!(!plane.troubles()[0].text.contains("does not answer yet"), "{:?}", plane.troubles());
+    assert!(disk.exists());
+}
+
+#[test]
+fn a_disk_that_is_no_longer_asked_for_leaves_nothing() {
+    let (place, silent) = (tempfile::tempdir().unwrap(), Silent::new());
+    let text = format!("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"\nlun = [{}]\n", silent.lun(0));
+    let running = Running::within(Some(Duration::ZERO), place, &text);
+    let (plane, main) = (&running.plane, running.place.path().join("main.toml"));
+    let hung = silent.attempt();
+    let disk = running.place.path().join("disk");
+    fs::write(&main, text.replace(&silent.lun(0), &format!("{{ number = 0, disk = {disk:?}, create = \"1M\" }}")))
+        .unwrap();
+    plane.reload();
+    assert_eq!(troubles(plane), [], "what is asked for now is served while the old attempt hangs");
+    let ends = plane.openings().ends();
+    drop(hung);
+    // An attempt behind it in its lane has its turn when it has ended.
+    let name: DiskName = format!("iscsi://{}/iqn.far/0", silent.0.local_addr().unwrap()).parse().unwrap();
+    let nothing = || Err(crate::failure::Failure::other("nothing"));
+    let behind = plane.openings().begin(name.place.plain_identity(), nothing).unwrap();
+    assert!(behind.wait(None));
+    plane.settle();
+    assert_eq!((troubles(plane), plane.openings().ends()), (vec![], ends + 1));
+}
+
+#[test]
+fn a_strict_start_is_refused_at_the_deadline_with_the_name_of_the_disk() {
+    let silent = Silent::new();
+    let text = format!("strict = true\n[[target]]\nname = \"iqn.a\"\nlun = [{}]\n", silent.lun(3));
+    let refused = Served::open_within(&crate::config::parse(&text).unwrap(), Some(Duration::ZERO)).err().unwrap();
+    let address = silent.0.local_addr().unwrap();
+    let expected = format!("LUN 3 of iqn.a: iscsi://{address}/iqn.far/0: it does not answer");
+    assert!(refused.to_string().starts_with(&expected), "{refused}");
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! The opening of disks: side by side, against one deadline.
+//!
+//! A disk that is being opened has a stand-in, which initiators find in the process of becoming ready. The stand-in owns
+//! the [attempt](crate::attempts), so an attempt for a LUN that was removed or changed is given up with it.
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lunette_device::{Readiness, TargetDevice};
+
+use crate::attempts::{Attempt, Attempts};
+use crate::config::{Config, LunEntry, Target};
+use crate::disk::{self, Absence, Disk, DiskConfig, DiskStore};
+use crate::failure::Failure;
+use crate::gateways;
+use crate::reload::Spares;
+use crate::served::{Served, lun, take};
+
+/// The time that disks have at the start, and when files are read again. The others are served then: an initiator waits
+/// for a disk that becomes ready, and gives up a server that does not listen.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The time that disks have at a start that fails without them. An image in Ceph whose last writer has died is locked
+/// for half a minute, and systemd gives a start a minute and a half.
+const STRICT_LIMIT: Duration = Duration::from_mins(1);
+
+/// The time that disks have in a change that is refused without them. Whoever made it waits for the answer.
+pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The attempts of a server.
+pub(crate) type Openings = Attempts<Opened>;
+
+/// A disk that was opened for a LUN, and is not in its place yet.
+pub(crate) struct Opened {
+    disk: Disk,
+    gateway: Option<gateways::Started>,
+}
+
+/// The state of a disk after a look at its attempt.
+#[derive(Debug)]
+pub(crate) enum Settled {
+    /// It is open since this look.
+    Opened,
+    /// Nothing has changed.
+    Same,
+    /// The attempt has failed.
+    Failed(Failure),
+}
+
+/// The time by which disks are to be open at a start with this configuration; `None` without a limit.
+pub(crate) fn start_limit(config: &Config) -> Option<Duration> {
+    let is_encrypted = |target: &Target| target.luns.iter().any(|entry| entry.disk.keys.is_some());
+    if config.targets.iter().any(is_encrypted) && io::stdin().is_terminal() {
+        // A person may be typing a passphrase.
+        return None;
+    }
+    Some(if config.strict { STRICT_LIMIT } else { LIMIT })
+}
+
+/// The deadline of a change. `is_refused`: it is refused as a whole without one of its disks.
+pub(crate) fn change_deadline(is_refused: bool) -> Instant {
+    Instant::now() + if is_refused { CHANGE_LIMIT } else { LIMIT }
+}
+
+/// The deadline of a repeated attempt that is waited for.
+pub(crate) fn retry_deadline() -> Instant {
+    Instant::now() + LIMIT
+}
+
+impl Served {
+    /// Begins to open a disk. Its stand-in becomes ready, or not, when it is [settled](Disk::settle). `open` is its
+    /// store, if that is open already.
+    pub(crate) fn begin(
+        &self,
+        target: &Target,
+        entry: &LunEntry,
+        device: &Arc<TargetDevice>,
+        open: Option<DiskStore>,
+    ) -> Result<Disk, Failure> {
+        let attempt = self.begin_attempt(target, entry, device, open)?;
+        let why = late(&DiskConfig::from(entry));
+        let absence = Absence { why: why.into(), attempt: Some(attempt) };
+        disk::stand_in(DiskConfig::from(entry), &target.name, entry.number, absence)
+    }
+
+    /// Begins an attempt for a disk.
+    pub(crate) fn begin_attempt(
+        &self,
+        target: &Target,
+        entry: &LunEntry,
+        device: &Arc<TargetDevice>,
+        open: Option<DiskStore>,
+    ) -> Result<Attempt<Opened>, Failure> {
+        let (config, name, number) = (DiskConfig::from(entry), target.name.clone(), lun(&target.name, entry.number)?);
+        let lane = config.name.place.plain_identity();
+        let (state, gateways, device, at) =
+            (self.state.clone(), target.gateways.clone(), Arc::clone(device), entry.number);
+        self.openings.begin(lane, move || {
+            let Some(gateways) = gateways else {
+                let disk = disk::open(config, &name, at, state.as_ref(), open)?;
+                return Ok(Opened { disk, gateway: None });
+            };
+            let disk = disk::open_shared(config, &name, at)?;
+            let gateway = match &disk.store {
+                DiskStore::Shared(store) => Some(gateways::start(&gateways, store, &device, number, &disk.unit)?),
+                _ => None,
+            };
+            Ok(Opened { disk, gateway })
+        })
+    }
+}
+
+impl Served {
+    /// The attempt for a disk that is not open; a new one unless one goes on.
+    pub(crate) fn retry(
+        &mut self,
+        target: &Target,
+        entry: &LunEntry,
+        spares: &mut Spares,
+    ) -> Result<Option<Attempt<Opened>>, Failure> {
+        let Some(open) = self.targets.get(&target.name) else { return Ok(None) };
+        let Some(disk) = open.disks.get(&entry.number).filter(|disk| !disk.is_open()) else { return Ok(None) };
+        if let Some(attempt) = disk.attempt().filter(|attempt| attempt.is_pending()) {
+            return Ok(Some(attempt.clone()));
+        }
+        let attempt = self.begin_attempt(target, entry, &Arc::clone(&open.device), take(target, entry, spares)?)?;
+        let disk = self.targets.get_mut(&target.name).and_then(|open| open.disks.get_mut(&entry.number));
+        if let Some(Disk { store: DiskStore::Absent(absence), .. }) = disk {
+            absence.attempt = Some(attempt.clone());
+        }
+        Ok(Some(attempt))
+    }
+}
+
+/// Says that a disk is being opened, and what to do when that takes long.
+fn late(config: &DiskConfig) -> String {
+    format!(
+        "{}: it does not answer yet, and is served as soon as it does; check what it lies on: a server, a network, a \
+         mounted file system",
+        config.name.place
+    )
+}
+
+impl Disk {
+    /// The attempt to open the disk, while nothing is known of its end.
+    pub(crate) fn attempt(&self) -> Option<&Attempt<Opened>> {
+        match &self.store {
+            DiskStore::Absent(absence) => absence.attempt.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Looks at the attempt. A disk that was opened takes the place of the stand-in.
+    pub(crate) fn settle(&mut self) -> Settled {
+        let DiskStore::Absent(absence) = &mut self.store else { return Settled::Same };
+        let Some(attempt) = absence.attempt.clone().filter(|attempt| !attempt.runs()) else { return Settled::Same };
+        match attempt.take() {
+            Some(Ok(Opened { disk, gateway })) => {
+                gateways::keep(gateway);
+                *self = disk;
+                Settled::Opened
+            }
+            Some(Err(failure)) => {
+                *absence = Absence { why: failure.to_string().into(), attempt: None };
+                self.unit.set_readiness(Readiness::NotReady);
+                Settled::Failed(failure)
+            }
+            // A change that was given up has had it.
+            None => {
+                absence.attempt = None;
+                Settled::Same
+            }
+        }
+    }
+
+    /// Waits until the disk is open, at most until `until`. A disk that is late or has failed keeps its stand-in.
+    /// `or_refuse`: that is a failure.
+    pub(crate) fn await_opening(
+        &mut self,
+        target: &str,
+        number: u16,
+        until: Option<Instant>,
+        or_refuse: bool,
+    ) -> Result<(), Failure> {
+        let is_late = self.attempt().is_some_and(|attempt| !attempt.wait(until));
+        match self.settle() {
+            Settled::Failed(failure) if or_refuse => Err(failure),
+            _ if is_late && or_refuse => Err(Failure::disk(format!(
+                "LUN {number} of {target}: {}: it does not answer; check what it lies on: a server, a network, a mounted \
+                 file system",
+                self.config.name.place
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
