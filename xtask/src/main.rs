@@ -1,7 +1,7 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`, `cargo
 //! xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo
 //! xtask disks`, `cargo xtask soak`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask api`, `cargo xtask
-//! package`.
+//! linux`, `cargo xtask oldest`, `cargo xtask miri`, `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod lab;
 mod layout;
 mod licences;
 mod links;
+mod linux;
 mod package;
 mod packages;
 mod process;
@@ -30,6 +31,7 @@ mod soak;
 mod suite;
 mod test;
 mod tiers;
+mod toolchains;
 mod tree;
 
 use std::process::ExitCode;
@@ -72,6 +74,12 @@ enum Chore {
     Ceph(ceph::Arguments),
     /// Faults of two gateways to one disk in Ceph, under a load that compares every byte.
     Failover(failover::Arguments),
+    /// Debian's kernel with open-iscsi and multipath-tools as a client, in a virtual machine.
+    Linux(linux::Arguments),
+    /// The command and all libraries, with the oldest compiler that they promise.
+    Oldest,
+    /// Tests of crates with `unsafe` in Miri, which needs a nightly toolchain.
+    Miri,
     /// A Debian package, and its trial in a clean Debian system.
     Package(package::Arguments),
     /// The API of a running server against its own description.
@@ -96,6 +104,9 @@ fn main() -> ExitCode {
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Ceph(arguments) => ceph::run(&arguments),
         Chore::Failover(arguments) => failover::run(&arguments),
+        Chore::Linux(arguments) => linux::run(&arguments),
+        Chore::Oldest => toolchains::oldest(),
+        Chore::Miri => toolchains::miri(),
         Chore::Package(arguments) => package::run(&arguments),
         Chore::Api(arguments) => api::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),

@@ -79,6 +79,20 @@ const PACKAGING: [(&str, Option<&str>); 4] = [
     ("systemd", Some("systemd-analyze")),
 ];
 
+/// The packages for `cargo xtask linux`, in the same form.
+const BOOTED: [(&str, Option<&str>); 3] = [
+    ("debootstrap", Some("debootstrap")),
+    ("e2fsprogs", Some("mkfs.ext4")),
+    ("qemu-system-x86", Some("qemu-system-x86_64")),
+];
+
+/// The packages for `cargo xtask package --architecture arm64`, in the same form.
+const CROSS_BUILT: [(&str, Option<&str>); 3] = [
+    ("gcc-aarch64-linux-gnu", Some("aarch64-linux-gnu-gcc")),
+    ("libc6-dev-arm64-cross", None),
+    ("qemu-user-static", Some("qemu-aarch64-static")),
+];
+
 /// The packages for `cargo xtask package --trial`, in the same form.
 const TRIED: [(&str, Option<&str>); 4] = [
     ("debootstrap", Some("debootstrap")),
@@ -128,12 +142,22 @@ pub(crate) fn provide_for_packaging() -> Result<()> {
     provide_all("a Debian package needs", &PACKAGING)
 }
 
+/// Installs what builds for ARM, and runs what was built.
+pub(crate) fn provide_for_cross_building() -> Result<()> {
+    provide_all("a package for arm64 needs", &CROSS_BUILT)
+}
+
 /// Installs the packages for the trial of a package. Systems in containers and networks between them require root.
 pub(crate) fn provide_for_trial() -> Result<()> {
     if !is_root() {
         bail!("only root can start a system in a container");
     }
     provide_all("the trial of a package needs", &TRIED)
+}
+
+/// Installs what makes and boots a Debian system.
+pub(crate) fn provide_for_linux() -> Result<()> {
+    provide_all("a Debian system in a virtual machine needs", &BOOTED)
 }
 
 /// Installs the packages for a profile. Only root can see the kernel's addresses.

@@ -47,6 +47,17 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Installs Rust's standard library for `target`, unless it is there.
+pub(crate) fn add_rust_target(target: &str) -> Result<()> {
+    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    let folder = output.context("rustc cannot be started")?.stdout;
+    if Path::new(String::from_utf8_lossy(&folder).trim()).is_dir() {
+        return Ok(());
+    }
+    run(Command::new("rustup").args(["target", "add", target]))
+        .with_context(|| format!("the Rust target {target} is missing"))
+}
+
 /// The exit status of `child`, when it ends within `limit`.
 pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;

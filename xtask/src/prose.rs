@@ -66,12 +66,15 @@ pub(crate) fn step() -> Result<()> {
 fn rust(file: &File, faults: &mut Vec<String>) {
     let mut before = None;
     let mut is_code = false;
+    // The next text opens a comment or one of its sections.
+    let mut opens = false;
     for (number, line) in (1..).zip(file.text.lines()) {
         let Some((kind, text)) = comment(line) else {
             before = None;
             continue;
         };
         let begins = before.replace(kind) != Some(kind);
+        opens |= begins || text.starts_with("# ");
         let is_fence = text.starts_with("```");
         is_code = (is_code && !begins) ^ is_fence;
         if is_code || is_fence {
@@ -82,7 +85,9 @@ fn rust(file: &File, faults: &mut Vec<String>) {
         if line.chars().count() > COLUMNS && !cannot_wrap {
             fault(format!("the comment has more than {COLUMNS} columns"));
         }
-        if begins
+        let is_text = !text.is_empty() && !text.starts_with("# ");
+        if is_text
+            && std::mem::take(&mut opens)
             && kind != Kind::Plain
             && let Some(opening) = opening(text)
         {
@@ -172,6 +177,7 @@ mod tests {
             assert_eq!(faults("a.rs", &format!("/// {opening}\nfn f() {{}}\n")).len(), 1, "{opening}");
             assert_eq!(faults("a.rs", &format!("// {opening}\n")).len(), 0, "{opening}");
             assert_eq!(faults("a.rs", &format!("/// The name.\n/// {opening}\n")).len(), 0, "{opening}");
+            assert_eq!(faults("a.rs", &format!("/// The name.\n///\n/// # Errors\n///\n/// {opening}\n")).len(), 1);
         }
         assert_eq!(
             faults("a.rs", "//! Its bytes.\n"),

@@ -16,13 +16,14 @@ pub(crate) struct Arguments {
 }
 
 /// The chores with their arguments. Together they take about four hours on two cores.
-const CAMPAIGNS: [(&str, &[&str]); 7] = [
+const CAMPAIGNS: [(&str, &[&str]); 8] = [
     ("sim", &["sim", "--seeds", "2000"]),
     ("gateways", &["sim", "--gateways", "--seeds", "5000"]),
     ("hostile", &["hostile", "--seeds", "10000"]),
     ("disks", &["disks", "--seeds", "300"]),
     ("fuzz", &["fuzz", "--time", "120"]),
     ("api", &["api", "--examples", "300"]),
+    ("linux", &["linux"]),
     ("failover", &["failover", "--rounds", "100"]),
 ];
 

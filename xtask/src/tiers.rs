@@ -1,9 +1,8 @@
 //! The digest kernels as other CPUs run them: tiers of x86-64 by `LUNETTE_CPU`, those of ARM in an emulator.
 
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::packages;
 use crate::process::{self, cargo};
@@ -30,7 +29,7 @@ pub(crate) fn step() -> Result<()> {
         process::run(tests("--workspace").args(X86_64_TESTS).env("LUNETTE_CPU", tier))?;
     }
     packages::provide_for_emulation()?;
-    add_target()?;
+    process::add_rust_target(AARCH64_TARGET)?;
     for tier in AARCH64 {
         let mut command = tests("--package=lunette-crc32c");
         command.args(["--target", AARCH64_TARGET, "--test", "kernels"]);
@@ -51,17 +50,4 @@ pub(crate) fn step() -> Result<()> {
 
 fn tests(crates: &str) -> Command {
     cargo(["test", "--locked", crates])
-}
-
-/// Installs the standard library for the target, unless it is there.
-fn add_target() -> Result<()> {
-    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", AARCH64_TARGET]).output();
-    let folder = output.context("rustc cannot be started")?.stdout;
-    if Path::new(String::from_utf8_lossy(&folder).trim()).is_dir() {
-        return Ok(());
-    }
-    match process::run(Command::new("rustup").args(["target", "add", AARCH64_TARGET])) {
-        Err(error) => bail!("the tests for ARM need the Rust target {AARCH64_TARGET}: {error:#}"),
-        Ok(()) => Ok(()),
-    }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask package`: a Debian package with all that belongs to an installation.
 
+mod architecture;
 mod trial;
 
 use std::fs::{self, File};
@@ -11,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::licences::{self, Workspace};
 use crate::packages;
 use crate::process::{self, cargo, root, target_dir};
+use architecture::Architecture;
 
 /// Where `Cargo.toml` of the command looks for what is made here, in the folder of the profile.
 const STAGE: &str = "package";
@@ -25,6 +27,9 @@ pub(crate) struct Arguments {
     /// Requires root.
     #[arg(long)]
     trial: bool,
+    /// The architecture of Debian that the package is for. Another than this system's is cross-built.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "trial")]
+    architecture: Architecture,
 }
 
 /// Builds the package, and tries it where that is asked for. A trial takes the command as the tests run it.
@@ -33,9 +38,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     need_tool("cargo-cyclonedx", "cyclonedx")?;
     packages::provide_for_packaging()?;
     if arguments.trial {
-        trial::run(&Build::new("dev")?)?;
+        trial::run(&Build::new("dev", Architecture::default())?)?;
     } else {
-        println!("{}", Build::new("release")?.package("1")?.display());
+        println!("{}", Build::new("release", arguments.architecture)?.package("1")?.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -43,19 +48,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// The command, built, and what is packaged with it.
 struct Build {
     profile: &'static str,
+    architecture: Architecture,
 }
 
 impl Build {
-    fn new(profile: &'static str) -> Result<Self> {
+    fn new(profile: &'static str, architecture: Architecture) -> Result<Self> {
         licences::step()?;
-        let build = Self { profile };
-        process::run(&mut cargo(["build", "--locked", "--profile", profile, "--workspace", "--bin", "lunette"]))?;
+        architecture.provide()?;
+        let build = Self { profile, architecture };
+        let mut command = cargo(["build", "--locked", "--profile", profile, "--workspace", "--bin", "lunette"]);
+        process::run(architecture.cross(&mut command))?;
         build.stage()?;
         Ok(build)
     }
 
     fn folder(&self) -> PathBuf {
-        target_dir().join(if self.profile == "dev" { "debug" } else { self.profile })
+        self.architecture.folder(target_dir()).join(if self.profile == "dev" { "debug" } else { self.profile })
     }
 
     fn command(&self) -> PathBuf {
@@ -71,12 +79,12 @@ impl Build {
         let (man, completions) = (stage.join("man"), stage.join("completions"));
         fs::create_dir_all(&man)?;
         fs::create_dir_all(&completions)?;
-        process::run(Command::new(self.command()).arg("man").arg(&man))?;
+        process::run(self.architecture.start(&self.command()).arg("man").arg(&man))?;
         configuration_page(&man)?;
         compress(&man)?;
         for (shell, name) in COMPLETIONS {
             let file = File::create(completions.join(name))?;
-            process::run(Command::new(self.command()).args(["completions", shell]).stdout(file))?;
+            process::run(self.architecture.start(&self.command()).args(["completions", shell]).stdout(file))?;
         }
         let workspace = Workspace::read()?;
         fs::write(stage.join("LICENSES.txt"), workspace.texts()?)?;
@@ -90,7 +98,8 @@ impl Build {
             fs::remove_dir_all(&folder)?;
         }
         fs::create_dir_all(&folder)?;
-        let mut command = cargo(["deb", "--no-build", "--no-dbgsym", "--package", "lunette"]);
+        let mut command = cargo(["deb", "--no-build", "--no-dbgsym", "--strip", "--package", "lunette"]);
+        self.architecture.cross(&mut command);
         command.args(["--profile", self.profile, "--deb-revision", revision, "--output"]).arg(&folder);
         process::run(&mut command)?;
         let made = fs::read_dir(&folder)?
