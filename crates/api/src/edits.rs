@@ -218,7 +218,7 @@ fn kept_closed(catalog: &Catalog, mut objects: Objects) -> Objects {
 ///
 /// # Errors
 ///
-/// What the client may not do.
+/// The part of the change that the client may not make.
 pub fn check_caller(caller: &Caller, catalog: &Catalog, wanted: &Objects) -> Result<(), Problem> {
     for key in catalog.objects.changed(wanted) {
         caller.check_target((key.kind == Kind::Target).then_some(&key.name))?;

@@ -150,7 +150,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What is used, and by which sessions.
+    /// The objects that are in use, and their sessions.
     pub fn check_use(&self) -> Result<(), Problem> {
         if !self.needs_force {
             return Ok(());

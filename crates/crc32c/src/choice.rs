@@ -184,7 +184,8 @@ pub(crate) unsafe fn digest(register: u32, src: *const u8, len: usize) -> u32 {
 ///
 /// # Safety
 ///
-/// As for [`digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has no other user.
+/// The conditions of [`digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has no other
+/// user.
 #[inline]
 pub(crate) unsafe fn copy(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     let kernel = in_force().kernel_for(len);

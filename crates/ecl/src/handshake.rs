@@ -15,7 +15,7 @@
 //!
 //! # Packets
 //!
-//! Their headers have the type, the association and the payload check; all other fields are what
+//! The headers have the type, the association and the payload check; all other fields are what
 //! [`Header::new`](crate::header::Header::new) gives, with packet number 0. A packet that differs in one bit is
 //! dropped. The association is the receiver's number; the client does not know that of the server yet, so it is 0 in
 //! Initial. No association has the number 0.

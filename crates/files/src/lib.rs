@@ -60,7 +60,7 @@ pub fn open(path: &Path, content: Content) -> Result<File, FileProblem> {
 ///
 /// # Errors
 ///
-/// As for [`open`].
+/// The errors of [`open`].
 pub fn open_with(path: &Path, content: Content, options: &OpenOptions) -> Result<File, FileProblem> {
     let failed = |error| FileProblem::new(path, content, Reason::System(error));
     let check = |kind: FileType| match name_of(kind) {
@@ -80,7 +80,7 @@ pub fn open_with(path: &Path, content: Content, options: &OpenOptions) -> Result
 ///
 /// # Errors
 ///
-/// As for [`open`], and when the file is longer than its content may be.
+/// The errors of [`open`], and a file that is longer than its content may be.
 pub fn read(path: &Path, content: Content) -> Result<Vec<u8>, FileProblem> {
     let mut bytes = Vec::new();
     fill(&mut bytes, &open(path, content)?, path, content)?;
@@ -91,7 +91,7 @@ pub fn read(path: &Path, content: Content) -> Result<Vec<u8>, FileProblem> {
 ///
 /// # Errors
 ///
-/// As for [`read`], and when it is not UTF-8.
+/// The errors of [`read`], and content that is not UTF-8.
 pub fn read_text(path: &Path, content: Content) -> Result<String, FileProblem> {
     String::from_utf8(read(path, content)?)
         .map_err(|error| FileProblem::new(path, content, Reason::NotText(error.utf8_error().valid_up_to())))
@@ -102,7 +102,7 @@ pub fn read_text(path: &Path, content: Content) -> Result<String, FileProblem> {
 ///
 /// # Errors
 ///
-/// As for [`read_text`].
+/// The errors of [`read_text`].
 pub fn read_argument(path: &Path, content: Content) -> Result<String, FileProblem> {
     if !is_given_pipe(path) {
         return read_text(path, content);
@@ -129,7 +129,7 @@ pub fn is_given_pipe(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// As for [`read`].
+/// The errors of [`read`].
 pub fn read_secret(path: &Path, content: Content) -> Result<Zeroizing<Vec<u8>>, FileProblem> {
     let file = open(path, content)?;
     warn_if_public(path, content, &file);
@@ -143,7 +143,7 @@ pub fn read_secret(path: &Path, content: Content) -> Result<Zeroizing<Vec<u8>>, 
 ///
 /// # Errors
 ///
-/// As for [`read`].
+/// The errors of [`read`].
 pub fn fill(bytes: &mut Vec<u8>, mut file: &File, path: &Path, content: Content) -> Result<(), FileProblem> {
     let mut piece = Zeroizing::new([0; PIECE_BYTES]);
     loop {

@@ -299,7 +299,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As for [`buffer`](Self::buffer).
+    /// The errors of [`buffer`](Self::buffer).
     pub fn reserve(&self, len: usize) -> Result<Buffer, Error> {
         self.get(len, Pool::reserve)
     }

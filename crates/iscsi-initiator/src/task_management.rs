@@ -43,7 +43,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above, but every response of the target is a result.
+    /// [`Error::NotAgreed`] and [`Error::Session`]; every response of the target is a result.
     pub async fn manage_tasks(&self, function: Function, lun: Lun) -> Result<Answer, Error> {
         Ok(self.managed(function, lun).await?.response)
     }
@@ -52,7 +52,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// The errors of all functions.
     pub async fn abort_task_set(&self, lun: Lun) -> Result<(), Error> {
         self.done(Function::ABORT_TASK_SET, lun).await
     }
@@ -61,7 +61,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// The errors of all functions.
     pub async fn clear_task_set(&self, lun: Lun) -> Result<(), Error> {
         self.done(Function::CLEAR_TASK_SET, lun).await
     }
@@ -70,7 +70,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// The errors of all functions.
     pub async fn reset_logical_unit(&self, lun: Lun) -> Result<(), Error> {
         self.done(Function::LOGICAL_UNIT_RESET, lun).await
     }
@@ -79,7 +79,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// The errors of all functions.
     pub async fn reset_target(&self) -> Result<(), Error> {
         self.done(Function::TARGET_WARM_RESET, Lun::ZERO).await
     }
@@ -89,7 +89,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above; the answer may be lost with the connection, which is [`Error::Session`] or [`Error::TimedOut`].
+    /// The errors of all functions; the answer may be lost with the connection, which is [`Error::Session`] or
+    /// [`Error::TimedOut`].
     pub async fn reset_nexus(&self) -> Result<(), Error> {
         self.done(Function::I_T_NEXUS_RESET, Lun::ZERO).await
     }
@@ -98,7 +99,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// The errors of all functions.
     pub async fn query_task_set(&self, lun: Lun) -> Result<bool, Error> {
         let function = Function::QUERY_TASK_SET;
         Ok(asked(function, self.managed(function, lun).await?)?.is_some())
@@ -109,7 +110,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// The errors of all functions.
     pub async fn query_asynchronous_event(&self, lun: Lun) -> Result<Option<PendingEvent>, Error> {
         let function = Function::QUERY_ASYNCHRONOUS_EVENT;
         Ok(asked(function, self.managed(function, lun).await?)?.map(PendingEvent::decode))

@@ -12,8 +12,9 @@
 //!
 //! # Embedding
 //!
-//! This crate is the only dependency that a program needs to serve disks of its own. It implements [`store::Store`], or
-//! takes [`store::FileStore`] or [`store::MemoryStore`], and puts it below a [`LogicalUnit`] of a [`TargetDevice`]:
+//! The crate is the only dependency that a program needs to serve disks of its own. Such a program implements
+//! [`store::Store`], or takes [`store::FileStore`] or [`store::MemoryStore`], and puts it below a [`LogicalUnit`] of a
+//! [`TargetDevice`]:
 //!
 //! ```no_run
 //! use std::sync::Arc;

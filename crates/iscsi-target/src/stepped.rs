@@ -57,7 +57,7 @@ impl SteppedServer {
     ///
     /// # Errors
     ///
-    /// As for [`Server::bind`].
+    /// The errors of [`Server::bind`].
     pub fn bind(config: ServerConfig, now: Instant, entropy: Entropy) -> Result<Self, BindError> {
         let server = Server::bind_at(config, now, entropy, true)?;
         let (monitor, stopper, control) = (server.monitor(), server.stopper(), server.control());

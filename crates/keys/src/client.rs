@@ -183,7 +183,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn create_key(&mut self, name: &str, bits: i32) -> Result<String, ClientError> {
         let attributes = vec![
             Attribute::new("Cryptographic Algorithm", AttributeValue::Enumeration(AES)),
@@ -202,7 +202,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn register_key(&mut self, name: &str, key: &Key) -> Result<String, ClientError> {
         let kind = Kind::SymmetricKey { algorithm: Some(AES), bits: Some(KEY_BITS) };
         let object = ManagedObject { kind, material: Zeroizing::new(key.expose().to_vec()) };
@@ -217,7 +217,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn register(&mut self, object: ManagedObject, attributes: Vec<Attribute>) -> Result<String, ClientError> {
         self.done(&Request::Register { attributes, object })
     }
@@ -226,7 +226,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request), and when the object is none.
+    /// The errors of [`request`](Self::request), and an object that is no key.
     pub fn get_key(&mut self, id: &str) -> Result<Key, ClientError> {
         let object = self.get(id)?;
         let key = Key::from_slice(&object.material);
@@ -237,7 +237,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn get(&mut self, id: &str) -> Result<ManagedObject, ClientError> {
         match self.request(&Request::Get { id: Some(id.into()), format: None })? {
             Response::Object { object, .. } => Ok(object),
@@ -249,7 +249,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn locate(&mut self, attributes: Vec<Attribute>) -> Result<Vec<String>, ClientError> {
         match self.request(&Request::Locate { maximum_items: None, offset_items: None, attributes })? {
             Response::Located { ids, .. } => Ok(ids),
@@ -261,7 +261,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request), and when there is none, or more than one.
+    /// The errors of [`request`](Self::request), and none or several such objects.
     pub fn find(&mut self, name: &str) -> Result<String, ClientError> {
         let ids = self.locate(vec![Attribute::named(name)])?;
         match <[String; 1]>::try_from(ids) {
@@ -277,7 +277,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn attributes(&mut self, id: &str) -> Result<Vec<Attribute>, ClientError> {
         match self.request(&Request::GetAttributes { id: Some(id.into()), names: Vec::new() })? {
             Response::Attributes { attributes, .. } => Ok(attributes),
@@ -289,7 +289,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn activate(&mut self, id: &str) -> Result<(), ClientError> {
         self.done(&Request::Activate { id: Some(id.into()) }).map(drop)
     }
@@ -298,7 +298,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn revoke(&mut self, id: &str, code: RevocationCode) -> Result<(), ClientError> {
         let request = Request::Revoke { id: Some(id.into()), code, message: None, occurred: None };
         self.done(&request).map(drop)
@@ -308,7 +308,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn destroy(&mut self, id: &str) -> Result<(), ClientError> {
         self.done(&Request::Destroy { id: Some(id.into()) }).map(drop)
     }
@@ -317,7 +317,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn query(&mut self) -> Result<(Vec<Operation>, Option<String>), ClientError> {
         let functions = vec![QueryFunction::Operations.number(), QueryFunction::ServerInformation.number()];
         match self.request(&Request::Query { functions })? {

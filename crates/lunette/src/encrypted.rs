@@ -99,7 +99,7 @@ impl Keys {
 ///
 /// # Errors
 ///
-/// Its first blocks cannot be read.
+/// The first blocks of the disk cannot be read.
 pub(crate) fn volume_on(name: &dyn Display, unit: &Arc<dyn Store>) -> Result<Option<String>, Failure> {
     match lunette_volume::find(unit) {
         Ok(found) => Ok(Some(format!("the encrypted volume {}", found.header().volume))),

@@ -31,7 +31,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// What the system says: the address is in use, not ours, or not permitted.
+    /// The error of the system: the address is in use, not ours, or not permitted.
     pub fn listen(&mut self, address: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
         self.sockets.listen(address)
     }
@@ -160,7 +160,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// What the system says: the address is in use, not ours, or not permitted.
+    /// The error of the system: the address is in use, not ours, or not permitted.
     pub fn bind_udp(
         &mut self,
         address: SocketAddr,
@@ -175,7 +175,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// What the system says: there is no way to `peer`, or it is not permitted.
+    /// The error of the system: there is no way to `peer`, or it is not permitted.
     pub fn connect_udp(
         &mut self,
         peer: SocketAddr,
@@ -190,7 +190,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// What the system says: there is no such interface, or it is not permitted.
+    /// The error of the system: there is no such interface, or it is not permitted.
     pub fn bind_ethernet(
         &mut self,
         interface: &str,
@@ -205,7 +205,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// What the system says: the interface is gone, or it is not permitted.
+    /// The error of the system: the interface is gone, or it is not permitted.
     pub fn connect_ethernet(
         &mut self,
         peer: EthernetAddress,

@@ -137,7 +137,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// As [`Context::listen`].
+    /// The errors of [`Context::listen`].
     pub fn listen(&mut self, address: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
         self.sockets.listen(address)
     }
@@ -146,7 +146,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// As [`Context::adopt`].
+    /// The errors of [`Context::adopt`].
     pub fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
         self.sockets.adopt(stream)
     }
@@ -209,7 +209,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     pub fn step(&mut self, handler: &mut impl Handler, now: Instant) -> io::Result<Step> {
         self.arm()?;
         // Events are asked for below; wake-ups need no system call, as for a reactor that is awake.

@@ -31,7 +31,7 @@ pub struct TcpOptions {
 ///
 /// # Errors
 ///
-/// What the system says. For a congestion control that it does not have or does not allow, and for buffers that it
+/// The error of the system. For a congestion control that it does not have or does not allow, and for buffers that it
 /// makes smaller than was asked, the error says which setting of the system decides that.
 pub fn connect(address: SocketAddr, timeout: Duration, options: &TcpOptions) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

@@ -139,7 +139,7 @@ impl RegisterAndMoveList {
     ///
     /// # Errors
     ///
-    /// The same as for [`ReserveOutList::parse`].
+    /// The errors of [`ReserveOutList::parse`].
     pub fn parse(list: &[u8]) -> Result<Self, SenseData> {
         let (basic, id) = list.split_first_chunk::<BASIC_LIST_LEN>().ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         if basic[17] & !(UNREG | APTPL) != 0 {

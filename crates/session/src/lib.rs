@@ -28,7 +28,7 @@
 //!
 //! # Many connections, one session
 //!
-//! What belongs to the session (CmdSN order and window, its parameters, its name) is in [`iscsi_target::Session`] and
+//! The state of the session (CmdSN order and window, its parameters, its name) is in [`iscsi_target::Session`] and
 //! [`iscsi_initiator::Session`], which own their connections. What belongs to a connection (StatSN, the PDU stream) is
 //! in the connection.
 //!
@@ -124,7 +124,7 @@
 //!
 //! # Tasks and transport
 //!
-//! Of the target's side, `iscsi_target::tasks` is what any transport would need: tasks, the data that they collect, and
+//! On the target's side, `iscsi_target::tasks` is what any transport would need: tasks, the data that they collect, and
 //! the order of commands. `iscsi_target::transport`, with the crate's `receiver`, `outbox` and `markers`, is what TCP
 //! needs: PDUs, digests, StatSN, and what is kept to be sent again. Tasks import nothing of the transport.
 //! `iscsi_target::full_feature` and `connection` join the two.

@@ -114,7 +114,7 @@ pub(super) trait Word: Copy {
     ///
     /// # Safety
     ///
-    /// As for [`core::ptr::write`]; the CPU has the vectors of this size.
+    /// The conditions of [`core::ptr::write`]; the CPU has the vectors of this size.
     #[inline(always)]
     unsafe fn store_past_cache(self, dst: *mut Self) {
         // SAFETY: the caller's promise.

@@ -76,8 +76,8 @@ trait Algorithm {
     ///
     /// # Safety
     ///
-    /// As for [`cursor::Cursor::new`]. The CPU has what the kernel needs. For [`Memory`], the destination is aligned to
-    /// [`LINE`].
+    /// The conditions of [`cursor::Cursor::new`]. The CPU has what the kernel needs. For [`Memory`], the destination is
+    /// aligned to [`LINE`].
     unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32;
 }
 
@@ -161,8 +161,8 @@ impl Entry {
 
     /// # Safety
     ///
-    /// As for [`Entry::digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has no other
-    /// user.
+    /// The conditions of [`Entry::digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has
+    /// no other user.
     #[inline]
     pub(crate) unsafe fn copy(&self, register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.
@@ -173,7 +173,7 @@ impl Entry {
     ///
     /// # Safety
     ///
-    /// As for [`Entry::copy`].
+    /// The conditions of [`Entry::copy`].
     #[inline]
     pub(crate) unsafe fn copy_past_cache(&self, register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.

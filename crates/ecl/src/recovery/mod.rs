@@ -25,10 +25,10 @@
 //!
 //! # What a peer can do
 //!
-//! It can acknowledge what was not sent: that is an [error](NeverSent), and the association ends. It can acknowledge
-//! what was sent and not received, to get more than the path carries: numbers are skipped where it cannot foresee them,
-//! and it is found out. It can acknowledge nothing: 30 s later the association ends ([`Timeout::Silent`]). What it can
-//! make this side remember is bounded ([`limits`](crate::limits)).
+//! A peer can acknowledge what was not sent: that is an [error](NeverSent), and the association ends. It can
+//! acknowledge what was sent and not received, to get more than the path carries: numbers are skipped where it cannot
+//! foresee them, and it is found out. It can acknowledge nothing: 30 s later the association ends
+//! ([`Timeout::Silent`]). What it can make this side remember is bounded ([`limits`](crate::limits)).
 
 pub mod ack_payload;
 pub mod bbr;

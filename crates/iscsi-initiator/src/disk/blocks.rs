@@ -34,7 +34,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// As for [`read`](Self::read). The memory may then hold some of the blocks.
+    /// The errors of [`read`](Self::read). The memory may then hold some of the blocks.
     pub async fn read_into(&self, lba: u64, into: &mut [u8]) -> Result<(), Error> {
         self.read_vectored(lba, &mut [IoSliceMut::new(into)]).await
     }
@@ -43,7 +43,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// As for [`read_into`](Self::read_into).
+    /// The errors of [`read_into`](Self::read_into).
     pub async fn read_vectored(&self, lba: u64, mut into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
         let mut pieces = self.pieces(lba, into.iter().map(|slice| slice.len()).sum())?;
         let mut running = VecDeque::with_capacity(PIECES_IN_FLIGHT);
@@ -63,7 +63,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// As for [`read`](Self::read). Some of the blocks may then be written.
+    /// The errors of [`read`](Self::read). Some of the blocks may then be written.
     pub async fn write(&self, lba: u64, from: &[u8], fua: bool) -> Result<(), Error> {
         self.write_vectored(lba, &mut [IoSlice::new(from)], fua).await
     }
@@ -72,7 +72,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write).
+    /// The errors of [`write`](Self::write).
     pub async fn write_vectored(&self, lba: u64, mut from: &mut [IoSlice<'_>], fua: bool) -> Result<(), Error> {
         let mut pieces = self.pieces(lba, from.iter().map(|slice| slice.len()).sum())?;
         let mut running = VecDeque::with_capacity(PIECES_IN_FLIGHT);
@@ -93,7 +93,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write).
+    /// The errors of [`write`](Self::write).
     pub async fn write_buffer(&self, lba: u64, from: SharedBuffer, fua: bool) -> Result<Option<SharedBuffer>, Error> {
         let blocks = self.whole_blocks(lba, from.len())?;
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);

@@ -231,7 +231,7 @@ impl Url {
     ///
     /// # Errors
     ///
-    /// As for [`chap`](Self::chap).
+    /// The errors of [`chap`](Self::chap).
     pub fn options(&self) -> Result<Options, UrlError> {
         Ok(Options {
             chap: self.chap(|variable| std::env::var(variable).ok())?,

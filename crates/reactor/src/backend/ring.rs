@@ -343,7 +343,7 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// What the request points at is valid until it completes, and its descriptor until it is handed in.
+    /// The memory that the request points at is valid until it completes, and its descriptor until it is handed in.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: promised by the caller.
         while unsafe { self.uring.submission().push(entry) }.is_err() {

@@ -127,7 +127,7 @@ impl WriteList {
     ///
     /// # Errors
     ///
-    /// The same as for [`PopulateList::parse`].
+    /// The errors of [`PopulateList::parse`].
     pub fn parse(list: &[u8], limits: &CopyLimits) -> Result<Self, SenseData> {
         const DEL_TKN: u8 = 0x02;
         const TOKEN_AT: usize = 16;

@@ -35,7 +35,7 @@ impl Lifecycle {
     ///
     /// # Errors
     ///
-    /// As for [`Control::apply`](crate::Control::apply). Then nothing has changed.
+    /// The errors of [`Control::apply`](crate::Control::apply). Then nothing has changed.
     pub(in crate::core) fn apply(
         &mut self,
         cx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl Lifecycle {
     ///
     /// # Errors
     ///
-    /// As for [`Control::grow`](crate::Control::grow). Then nothing has changed.
+    /// The errors of [`Control::grow`](crate::Control::grow). Then nothing has changed.
     pub(in crate::core) fn grow(&self, growth: Vec<Growth>) -> Result<ConfigChange, UpdateError> {
         if self.is_stopping() {
             return Err(UpdateError::Stopping);
