@@ -84,7 +84,7 @@
 //! - `target_device`: the device with its nexuses, ROD tokens and port groups; `coroutine`: how handlers run step by
 //!   step
 //! - `counts`: the numbers of a logical unit
-//! - `scrub`: the background work of units of quanta; `preemption`: that of units which several servers offer
+//! - `scrub`: reads of whole units in the background; `preemption`: that of units which several servers offer
 //! - `gateway`: the way from such a unit to its gateway
 //! - `unit`: a logical unit and the state that commands share on it
 //! - `reservations`, `port_groups`, `sanitize`: pure state machines
@@ -141,6 +141,7 @@ pub use limits::{
 };
 pub use nexus::{NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
+pub use scrub::{ScrubEnd, ScrubOwner, ScrubbedBlocks, scrub_once};
 pub use target_device::{
     Assigned, LunInUse, LunMap, LunMapError, LunMaps, Nexus, PendingEvent, Place, PortGroupsChange, ResetOutcome,
     TargetDevice,

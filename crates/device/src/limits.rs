@@ -74,7 +74,7 @@ pub(crate) const SANITIZE_ERASE_BYTES: usize = 64 << 20;
 /// one.
 pub(crate) const SANITIZE_CHECKPOINT: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Bytes that the scrub of a unit of quanta reads in one request.
+/// Bytes that a scrub reads in one request.
 pub(crate) const SCRUB_BYTES: usize = 256 << 10;
 
 /// How long a unit of quanta checks what it reads after an initiator may have found a digest wrong: initiators are back

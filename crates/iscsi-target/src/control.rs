@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
+use lunette_device::{BackgroundTask, LogicalUnit, PortGroupsChange, TargetDevice};
 use lunette_reactor::Waker;
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
@@ -158,6 +158,17 @@ impl Control {
         Ok(!self.ask(|found| SessionQuery::End { tsih, found })?.is_empty())
     }
 
+    /// Drives background work of a unit to its end, on the first core. A server that stops drops it.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Stopping`]; then the work is dropped.
+    pub fn run_background(&self, task: BackgroundTask) -> Result<(), UpdateError> {
+        self.updates.push(Asked::Background(task))?;
+        self.waker.wake();
+        Ok(())
+    }
+
     /// Whether the server takes changes: it has not ended.
     pub fn is_open(&self) -> bool {
         !self.updates.queue().closed
@@ -203,6 +214,7 @@ pub(crate) enum Asked {
     Update { update: Update, answer: UpdateAnswer },
     Growth { growth: Vec<Growth>, answer: UpdateAnswer },
     Sessions(SessionQuery),
+    Background(BackgroundTask),
 }
 
 /// Where the result of an update goes.
@@ -244,9 +256,13 @@ impl Updates {
     }
 
     fn close(&self) {
-        let mut queue = self.queue();
-        queue.closed = true;
-        queue.asked.clear();
+        let asked = {
+            let mut queue = self.queue();
+            queue.closed = true;
+            std::mem::take(&mut queue.asked)
+        };
+        // Without the lock: the owner of work that is dropped may ask for other work.
+        drop(asked);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

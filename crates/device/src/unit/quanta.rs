@@ -47,11 +47,11 @@ pub struct QuantaCounts {
     pub refused_writes: u64,
     /// Commands that ended with MEDIUM ERROR because a block that they read is damaged.
     pub damaged_reads: u64,
-    /// Bytes that the scrub has read.
+    /// Bytes that scrubs have read.
     pub scrubbed_bytes: u64,
-    /// How often the scrub has come to the end of the medium.
+    /// How often scrubs have come to the end of the medium.
     pub scrubs: u64,
-    /// Damaged blocks that the scrub has found. A block counts each time that it is found.
+    /// Damaged blocks that scrubs have found. A block counts each time that it is found.
     pub scrubbed_damage: u64,
 }
 
@@ -161,20 +161,22 @@ impl UnitQuanta {
         Err(SenseData::medium_error(AdditionalSense::UNRECOVERED_READ_ERROR).with_information(lba))
     }
 
-    /// Counts and logs the damaged ones of `blocks`, which the scrub has read at `offset`.
-    pub(crate) fn scrubbed(&self, offset: u64, blocks: &[u8]) {
+    /// Finds, counts and logs the damaged ones of `blocks`, which a scrub has read at `offset`.
+    pub(crate) fn scrubbed(&self, offset: u64, blocks: &[u8]) -> Vec<u64> {
         self.counters.scrubbed_bytes.add(blocks.len() as u64);
-        let (mut first, mut left) = (self.lba(offset), blocks);
+        let (mut first, mut left, mut damaged) = (self.lba(offset), blocks, Vec::new());
         while let Some(lba) = first_damaged(self.size, first, left) {
             self.counters.scrubbed_damage.add(1);
             tracing::error!(serial = %self.serial, lba, "the scrub has found a damaged block");
+            damaged.push(lba);
             // Within the slice, because the damaged block is.
             left = &left[(lba + 1 - first) as usize * self.size.edu_len()..];
             first = lba + 1;
         }
+        damaged
     }
 
-    /// The scrub has come to the end of the medium.
+    /// A scrub has come to the end of the medium.
     pub(crate) fn scrub_ended(&self) {
         self.counters.scrubs.add(1);
         let counts = self.counts();

@@ -26,6 +26,7 @@ mod quanta;
 mod removable;
 mod reservations;
 mod sanitize;
+mod scrub;
 mod thin;
 mod thresholds;
 mod tokens;

@@ -1,13 +1,15 @@
-//! Work that belongs to a logical unit and to no command: SANITIZE.
+//! Work that belongs to a logical unit and to no command: SANITIZE and scrubs.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 
-use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_device::{LogicalUnit, LogicalUnitConfig, ScrubEnd, ScrubOwner, ScrubbedBlocks, TargetDevice, scrub_once};
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_scsi::Lun;
 use lunette_store::filters::Delay;
 
-use crate::common::{BLOCK_LEN, Initiator, Port, TARGET, Target, blocks, memory};
+use crate::common::{BLOCK_LEN, Initiator, Port, TARGET, Target, blocks, memory, unit};
 
 const IMMED: u8 = 0x80;
 const BLOCK_ERASE: u8 = 0x02;
@@ -93,4 +95,40 @@ fn a_pause_comes_to_its_end() {
     let cdb = [0x48, 1, 0, 0, 0, 0, 0, 0, 5, 0];
     assert_eq!(initiator.command(0, &cdb, vec![0x01, 0, 0, 1, 7], 0).status, GOOD);
     assert_eq!(initiator.read(0, 0, 8).good(), vec![7; 8 * BLOCK_LEN]);
+}
+
+/// Tells what becomes of its pass: the number of blocks that were read, then its end. Dropped, it tells no more.
+struct Owner(Sender<Result<u64, ScrubEnd>>);
+
+impl ScrubOwner for Owner {
+    fn scrubbed(&mut self, ScrubbedBlocks { blocks, .. }: ScrubbedBlocks) -> ControlFlow<()> {
+        self.0.send(Ok(blocks)).unwrap();
+        ControlFlow::Continue(())
+    }
+
+    fn ended(self, end: Result<(), ScrubEnd>) {
+        self.0.send(end.map(|()| 0)).unwrap();
+    }
+}
+
+#[test]
+fn work_that_was_asked_for_is_driven_to_its_end_or_dropped_by_a_stop() {
+    let (target, delay) = Target::over_delay();
+    let unit = unit(delay.clone(), "scrubbed");
+    let begin = || {
+        let (told, rx) = channel();
+        target.control.run_background(scrub_once(&unit, Owner(told))).map(|()| rx)
+    };
+    let told: Vec<_> = begin().unwrap().iter().collect();
+    let read: u64 = told.iter().map(|told| told.unwrap()).sum();
+    assert_eq!((read, told.last()), (unit.blocks(), Some(&Ok(0))));
+
+    delay.hold();
+    let told = begin().unwrap();
+    delay.wait_until_held(1);
+    target.begin_stop();
+    delay.release();
+    target.end().unwrap();
+    assert_eq!(told.iter().count(), 0, "neither blocks nor an end");
+    assert!(begin().is_err(), "the server has ended");
 }
