@@ -14,6 +14,9 @@ use crate::problem::Problem;
 const RULES: &[(&str, Method, Role)] = &[
     ("/v1/audit", Method::GET, Role::Admin),
     ("/v1/sessions/", Method::DELETE, Role::Operate),
+    ("/v1/jobs/", Method::DELETE, Role::Operate),
+    // Actions.
+    ("/v1/targets/", Method::POST, Role::Operate),
     // The edit says whether it makes a disk longer and does nothing else (`edits::check_caller`).
     ("/v1/targets/", Method::PUT, Role::Operate),
     ("/v1/config:plan", Method::POST, Role::Operate),
@@ -27,6 +30,7 @@ const OF_TARGETS: &[(&str, bool)] = &[
     ("/v1/targets", true),
     ("/v1/luns", true),
     ("/v1/sessions", true),
+    ("/v1/jobs", true),
     ("/v1/events", true),
     ("/v1/health", true),
     ("/healthz", true),
@@ -77,6 +81,9 @@ mod tests {
             (Method::GET, "/console/targets", Role::Read),
             (Method::GET, "/v1/audit", Role::Admin),
             (Method::DELETE, "/v1/sessions/1", Role::Operate),
+            (Method::GET, "/v1/jobs/1", Role::Read),
+            (Method::DELETE, "/v1/jobs/1", Role::Operate),
+            (Method::POST, "/v1/targets/iqn.a/luns/0/actions/scrub", Role::Operate),
             (Method::POST, "/v1/config:plan", Role::Operate),
             (Method::PUT, "/v1/targets/iqn.a/luns/0", Role::Operate),
             (Method::PUT, "/v1/config", Role::Admin),
@@ -94,6 +101,7 @@ mod tests {
         for (path, may) in [
             ("/v1/targets/iqn.a", true),
             ("/v1/luns", true),
+            ("/v1/jobs/1", true),
             ("/v1/config", false),
             ("/v1/config:plan", false),
             ("/v1/targetsx", false),

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 pub enum Role {
     /// Look at everything but the audit log.
     Read,
-    /// End sessions, make disks longer, and ask what a change would do.
+    /// End sessions, make disks longer, start and cancel jobs, and ask what a change would do.
     Operate,
     /// Change everything, and read the audit log.
     Admin,

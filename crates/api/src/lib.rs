@@ -7,6 +7,7 @@
 //! - [`objects`] says what an object is and what its file is called, without I/O.
 //! - [`conf_d`] keeps objects in files, so that a change happens as a whole or not at all.
 //! - [`edits`] turns what a request asks for into the objects that are wanted.
+//! - [`jobs`] are actions that take longer than a request.
 //! - [`health`] has what is not served as the configuration says.
 //! - [`server`] is the trait, and what a server tells; [`serve`] puts the routes in front of it, on a thread of their
 //!   own.
@@ -23,6 +24,7 @@ pub mod client;
 pub mod conf_d;
 pub mod edits;
 pub mod health;
+pub mod jobs;
 pub mod limits;
 mod listen;
 pub mod objects;

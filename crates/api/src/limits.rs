@@ -83,3 +83,15 @@ pub const MAX_AUDIT_READ: usize = 1000;
 
 /// The time that a client of the API gives each step of its connection to a server.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Jobs that are kept. The oldest one that has ended makes room for the next.
+pub const MAX_JOBS: usize = 256;
+
+/// Jobs that run at once. The others wait.
+pub const MAX_RUNNING_JOBS: usize = 4;
+
+/// How long a job is kept after its end.
+pub const JOB_AGE: Duration = Duration::from_hours(7 * 24);
+
+/// The longest time that a request waits for the end of a job.
+pub const MAX_JOB_WAIT: Duration = Duration::from_mins(1);

@@ -5,6 +5,7 @@ pub(crate) mod body;
 mod config;
 mod description;
 mod events;
+mod jobs;
 mod objects;
 mod parts;
 mod path;
@@ -126,6 +127,9 @@ fn described(server: &dyn Server) -> (Router<Shared>, Value) {
         .routes(routes!(status::disks))
         .routes(routes!(sessions::list_sessions))
         .routes(routes!(sessions::get_session, sessions::end_session))
+        .routes(routes!(jobs::start_scrub))
+        .routes(routes!(jobs::list_jobs))
+        .routes(routes!(jobs::get_job, jobs::cancel_job))
         .routes(routes!(config::get_config, config::put_config))
         .routes(routes!(config::plan_config))
         .routes(routes!(events::read_events))

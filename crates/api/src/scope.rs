@@ -8,6 +8,7 @@ use utoipa::openapi::{RefOr, Schema};
 use crate::audit::AuditLog;
 use crate::callers::Caller;
 use crate::health::Trouble;
+use crate::jobs::{Job, Jobs};
 use crate::objects::{Key, Kind, Objects};
 use crate::problem::Problem;
 use crate::server::{Catalog, Changed, Disk, Events, Order, Plan, Server, Session};
@@ -83,6 +84,15 @@ impl Server for Seen {
 
     fn metrics(&self) -> Option<String> {
         self.server.metrics().map(|text| lines_of(&text, &self.caller))
+    }
+
+    fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        self.caller.check_target(Some(target))?;
+        self.server.scrub(target, lun, caller)
+    }
+
+    fn jobs(&self) -> &Jobs {
+        self.server.jobs()
     }
 
     fn events(&self) -> &Events {

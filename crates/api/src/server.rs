@@ -10,6 +10,7 @@ use utoipa::openapi::{RefOr, Schema};
 use crate::audit::AuditLog;
 use crate::callers::Caller;
 use crate::health::Trouble;
+use crate::jobs::{Job, Jobs};
 use crate::limits::MAX_EVENTS_BEHIND;
 use crate::objects::{Document, Key, Kind, Objects};
 use crate::problem::Problem;
@@ -67,6 +68,17 @@ pub trait Server: Send + Sync + 'static {
     fn metrics(&self) -> Option<String> {
         None
     }
+
+    /// Starts to read all blocks of a logical unit once, for a client of the API. The blocks that cannot be read, or are
+    /// damaged, are in the result of the job.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such unit, its disk is not open, or no job is taken.
+    fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem>;
+
+    /// The jobs of the server.
+    fn jobs(&self) -> &Jobs;
 
     /// The events of the server.
     fn events(&self) -> &Events;
@@ -275,7 +287,7 @@ pub struct Disk {
 /// Something that has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// `change`, `session`, `health` or `lost`.
+    /// `change`, `session`, `job`, `health` or `lost`.
     pub kind: String,
     /// The event as a text for people.
     pub text: String,

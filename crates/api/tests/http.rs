@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+#[path = "http/jobs.rs"]
+mod jobs;
+
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -14,6 +17,7 @@ use std::thread;
 
 use lunette_api::audit::AuditEntry;
 use lunette_api::client::{Client, ClientError, Condition, Endpoint};
+use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Jobs};
 use lunette_api::limits::{
     MAX_ADDRESS_STRANGERS, MAX_BODY_BYTES, MAX_BUSY_REQUESTS, MAX_CONNECTIONS, MAX_EVENT_READERS, MAX_EVENTS_BEHIND,
     MAX_HEADER_BYTES,
@@ -35,6 +39,9 @@ struct Fake {
     waiting: Arc<Waiting>,
     /// Held while a change is made.
     changing: Arc<Mutex<()>>,
+    jobs: Jobs,
+    /// The work of the jobs that run.
+    runs: Arc<Mutex<Vec<JobRun>>>,
 }
 
 /// Requests that wait for the server.
@@ -86,6 +93,22 @@ impl Server for Fake {
         Err("not yet".into())
     }
 
+    fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        let runs = Arc::clone(&self.runs);
+        let order = JobOrder {
+            kind: JobKind::Scrub,
+            object: format!("targets/{target}/luns/{lun}"),
+            target: Some(target.into()),
+            started_by: caller.name.clone(),
+            total_bytes: 100,
+        };
+        self.jobs.order(order, move |run| runs.lock().unwrap().push(run))
+    }
+
+    fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
     fn events(&self) -> &Events {
         &self.events
     }
@@ -120,18 +143,20 @@ struct Served {
     events: Events,
     waiting: Arc<Waiting>,
     changing: Arc<Mutex<()>>,
+    runs: Arc<Mutex<Vec<JobRun>>>,
 }
 
 impl Served {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("api.sock");
-        let server = Fake::default();
+        let events = Events::default();
+        let server = Fake { jobs: Jobs::new(events.clone()), events, ..Fake::default() };
         let (events, waiting) = (server.events.clone(), Arc::clone(&server.waiting));
-        let changing = Arc::clone(&server.changing);
+        let (changing, runs) = (Arc::clone(&server.changing), Arc::clone(&server.runs));
         let listener = Listener::open(Place::Unix { path: socket.clone(), group: None, listener: None }).unwrap();
         serve(vec![listener], Arc::new(server)).unwrap();
-        Self { _place: place, socket, events, waiting, changing }
+        Self { _place: place, socket, events, waiting, changing, runs }
     }
 
     fn client(&self) -> Client {
@@ -478,7 +503,16 @@ fn tokens_have_roles_and_targets() {
         ("DELETE /v1/targets/iqn.a", "-read", "403"),
         ("DELETE /v1/sessions/1", "-read", "403"),
         ("PUT /v1/config", "-read", "403"),
+        ("POST /v1/targets/iqn.a/luns/0/actions/scrub", "-read", "403"),
+        ("DELETE /v1/jobs/1", "-read", "403"),
         ("DELETE /v1/sessions/1", "-operate", "404"),
+        ("POST /v1/targets/iqn.b/luns/0/actions/scrub", "-operate", "202"),
+        ("GET /v1/jobs/1", "-read", "200"),
+        ("POST /v1/targets/iqn.b/luns/0/actions/scrub", "-some", "403"),
+        ("GET /v1/jobs/1", "-some", "404"),
+        ("DELETE /v1/jobs/1", "-some", "404"),
+        ("GET /v1/jobs", "-some", "200"),
+        ("DELETE /v1/jobs/1", "-operate", "202"),
         ("DELETE /v1/targets/iqn.a", "-operate", "403"),
         ("GET /v1/audit", "-operate", "403"),
         ("DELETE /v1/targets/iqn.a", "-some", "204"),
@@ -584,6 +618,8 @@ fn the_description_says_how_each_request_is_refused() {
     assert_eq!(statuses(&description, "/v1/targets", "get"), ["200", "401", "403", "421", "500", "503"]);
     let kick = ["202", "400", "401", "403", "404", "421", "500", "503"];
     assert_eq!(statuses(&description, "/v1/sessions/{session}", "delete"), kick);
+    let scrub = "/v1/targets/{target}/luns/{number}/actions/scrub";
+    assert_eq!(statuses(&description, scrub, "post"), ["202", "400", "401", "403", "404", "409", "421", "500", "503"]);
     assert_eq!(statuses(&description, "/healthz", "get"), ["200", "421", "500"], "it asks for no token");
     assert_eq!(description["security"], json!([{ "token": [] }]));
 }

@@ -6,14 +6,14 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::output;
 
-/// Asks the server for the objects that a word may become, where `lunette ctl` takes one; `kick` takes the number of a
-/// session. Bash breaks words at colons, which names have, and wants what is behind the last one.
+/// Asks the server for the objects that a word may become, where `lunette ctl` takes one; `kick` and `jobs` take
+/// the number of one. Bash breaks words at colons, which names have, and wants what is behind the last one.
 const BASH: &str = r#"
 _lunette_objects() {
-    local line="${COMP_LINE:0:COMP_POINT}" pattern=' ctl (.* )?(ls|show|add|set|replace|rm|resize|kick) '
+    local line="${COMP_LINE:0:COMP_POINT}" pattern=' ctl (.* )?(ls|show|add|set|replace|rm|resize|kick|scrub|jobs) '
     local word="${line##* }" of="" found one
     if [[ "$line" =~ $pattern && "$word" != -* ]]; then
-        [[ "${BASH_REMATCH[2]}" == kick ]] && of="sessions/"
+        case "${BASH_REMATCH[2]}" in kick) of="sessions/" ;; jobs) of="jobs/" ;; esac
         found="$("$1" ctl complete -- "$of$word" 2>/dev/null)"
         if [[ -n "$found" ]]; then
             local before="$of"
@@ -34,9 +34,9 @@ const ZSH: &str = r#"
 _lunette() {
     local of=""
     local -a found verbs
-    verbs=(${(M)words[3,CURRENT-1]:#(ls|show|add|set|replace|rm|resize|kick)})
+    verbs=(${(M)words[3,CURRENT-1]:#(ls|show|add|set|replace|rm|resize|kick|scrub|jobs)})
     if [[ "${words[2]}" == ctl && ${#verbs} -gt 0 && "$PREFIX" != -* ]]; then
-        [[ "${verbs[1]}" == kick ]] && of="sessions/"
+        case "${verbs[1]}" in kick) of="sessions/" ;; jobs) of="jobs/" ;; esac
         found=("${(@f)$("${words[1]}" ctl complete -- "$of$PREFIX" 2>/dev/null)}")
         if [[ -n "$found" ]]; then
             compadd -S "" -- "${(@)found#$of}"
@@ -50,8 +50,9 @@ _lunette() {
 
 /// Fish takes the words as they are.
 const FISH: &str = r#"
-complete -c lunette -n "__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from ls show add set replace rm resize" -f -a "(lunette ctl complete -- (commandline -ct) 2>/dev/null)"
+complete -c lunette -n "__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from ls show add set replace rm resize scrub" -f -a "(lunette ctl complete -- (commandline -ct) 2>/dev/null)"
 complete -c lunette -n "__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from kick" -f -a "(lunette ctl complete -- sessions/(commandline -ct) 2>/dev/null | string replace sessions/ '')"
+complete -c lunette -n "__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from jobs" -f -a "(lunette ctl complete -- jobs/(commandline -ct) 2>/dev/null | string replace jobs/ '')"
 "#;
 
 /// How clap's functions for zsh begin and end.

@@ -2,17 +2,19 @@
 
 mod passwords;
 mod schemas;
+mod scrub;
 mod start;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lunette_api::audit::{AuditEntry, changes};
+use lunette_api::jobs::{Job, JobKind, JobOrder, Jobs};
 use lunette_api::{
     AuditLog, Caller, Catalog, Changed, Disk, Edit, Event, Events, Health, Notice, Order, Plan, PlannedChange, Problem,
     Server, Session, Trouble,
 };
-use lunette_device::InitiatorBytes;
+use lunette_device::{InitiatorBytes, ScrubEnd, ScrubOwner, scrub_once};
 use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
@@ -26,6 +28,7 @@ use crate::opening::{Opened, Openings, retry_deadline};
 use crate::reload::{Reloader, Wanted, noticed};
 use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
+use scrub::ScrubJob;
 pub(crate) use start::{Door, Places, audit, credentials, open, open_door, start};
 
 /// The served objects, and the ways to change them: SIGHUP and the API.
@@ -40,6 +43,7 @@ pub(crate) struct ControlPlane {
     events: Events,
     health: Health,
     audit: Arc<AuditLog>,
+    jobs: Jobs,
 }
 
 /// The state that clients see: replaced as a whole, never changed.
@@ -60,8 +64,8 @@ impl ControlPlane {
     pub(crate) fn new(reloader: Reloader, control: Control, monitor: Monitor, audit: AuditLog) -> Self {
         let shown = Arc::new(RwLock::new(Shown::of(&reloader)));
         let (events, health) = (reloader.events().clone(), reloader.health().clone());
-        let audit = Arc::new(audit);
-        Self { reloader: Arc::new(Mutex::new(reloader)), shown, control, monitor, events, health, audit }
+        let (audit, jobs) = (Arc::new(audit), Jobs::new(events.clone()));
+        Self { reloader: Arc::new(Mutex::new(reloader)), shown, control, monitor, events, health, audit, jobs }
     }
 
     /// Reads the files again, and applies them or changes nothing.
@@ -262,6 +266,38 @@ impl Server for ControlPlane {
 
     fn metrics(&self) -> Option<String> {
         Some(metrics::render(&Snapshot::take(&self.monitor, &self.health, true)))
+    }
+
+    fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        let targets = self.shown().targets;
+        let disk = targets.get(target).and_then(|served| served.disks.get(&lun));
+        let disk = disk.ok_or_else(|| Problem::not_found(&format!("LUN {lun} of target {target}")))?;
+        if !disk.is_open() {
+            return Err(Problem::conflict(format!("LUN {lun} of {target}: its disk is not open; /v1/health says why")));
+        }
+        let unit = Arc::clone(&disk.unit);
+        let order = JobOrder {
+            kind: JobKind::Scrub,
+            object: format!("targets/{target}/luns/{lun}"),
+            target: Some(target.into()),
+            started_by: caller.name.clone(),
+            total_bytes: unit.blocks() * u64::from(unit.block_size()),
+        };
+        let (control, block_size) = (self.control.clone(), unit.block_size());
+        // A job that waits does not keep a disk open that is removed meanwhile.
+        let unit = Arc::downgrade(&unit);
+        self.jobs.order(order, move |run| {
+            let job = ScrubJob::new(run, block_size);
+            match unit.upgrade() {
+                // A server that stops drops the job, which has failed then.
+                Some(unit) => drop(control.run_background(scrub_once(&unit, job))),
+                None => job.ended(Err(ScrubEnd::Removed)),
+            }
+        })
+    }
+
+    fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 
     fn events(&self) -> &Events {

@@ -4,6 +4,7 @@ mod apply;
 mod change;
 mod complete;
 mod endpoint;
+mod jobs;
 mod keys;
 mod path;
 mod print;
@@ -37,7 +38,7 @@ A server on another machine:
   lunette ctl --server https://192.0.2.1:8443 --token-file token --ca api-cert.pem ls
 
 Exit codes: 0 done, 1 the server cannot be reached, or has failed, 2 bad usage, 3 the server refuses the request, or the file
-has a mistake.";
+has a mistake. `scrub --wait` and `jobs --wait` exit with 1 when the job has failed, found damage or was cancelled.";
 
 /// Show and change what a running server serves
 ///
@@ -57,7 +58,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List targets, or what PATH names: luns, portals, sessions, targets/IQN/luns, targets/IQN/hosts
+    /// List targets, or what PATH names: luns, portals, sessions, jobs, targets/IQN/luns, targets/IQN/hosts
     Ls {
         #[arg(value_name = "PATH", default_value = "targets")]
         path: ObjectPath,
@@ -90,6 +91,10 @@ enum Command {
         #[arg(value_name = "SESSION", value_parser = session)]
         session: u16,
     },
+    /// Read all blocks of a logical unit once, in the background, and find those that are damaged
+    Scrub(jobs::Scrub),
+    /// List the jobs, show one, wait for its end or cancel it
+    Jobs(jobs::Jobs),
     /// Print what happens, as it happens
     Events,
     /// Print the objects that a word may become, for the completions of shells
@@ -123,6 +128,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             server.send("DELETE", &ObjectPath::session(*session).url(), None, Condition::Always)?;
             server.print(&json!({ "asked": session }), |_| format!("session {session} was asked to log out\n"))
         }
+        Command::Scrub(scrub) => server.scrub(scrub),
+        Command::Jobs(jobs) => server.jobs(jobs),
         Command::Events => server.follow(),
         Command::Complete { word } => server.complete(word),
         Command::Audit { count } => {

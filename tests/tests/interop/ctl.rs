@@ -130,6 +130,35 @@ fn a_session_is_listed_and_ended() {
 }
 
 #[test]
+fn a_scrub_is_a_job_that_fails_when_it_finds_damage() {
+    let (place, _server) = Configured::serve(MAIN, 1);
+    // A thousand holes of 576 bytes, and one quantum that was never sealed.
+    let mut quanta = vec![0; 1000 * 576];
+    quanta[7 * 576] = 1;
+    fs::write(place.file("quanta"), quanta).unwrap();
+    let disk = format!("disk={}", place.file("quanta").display());
+    done(&place, &["add", DB]);
+    done(&place, &["add", &format!("{DB}/luns/1"), &disk, "quantum=512", "check_quanta=true"]);
+
+    let told = done(&place, &["scrub", "targets/iqn.2026-11.org.example:a/luns/0", "--wait"]);
+    assert!(told.contains("state = \"succeeded\"") && told.contains("scrubbed_bytes = 1048576"), "{told}");
+    let started = json(&place, &["scrub", &format!("{DB}/luns/1")]);
+    assert_eq!((&started["id"], &started["object"]), (&2.into(), &format!("{DB}/luns/1").into()));
+    let (code, message) = failed(&place, &["jobs", "2", "--wait"]);
+    assert!(code == 1 && message.contains("failed: damaged blocks: 1"), "{message}");
+    assert_eq!(json(&place, &["jobs", "2"])["result"]["damaged"], serde_json::json!([7]));
+    let list = done(&place, &["jobs"]);
+    assert!(list.contains("luns/0") && list.contains("100%  succeeded") && list.contains("100%  failed"), "{list}");
+    assert_eq!(json(&place, &["jobs", "2", "--cancel"])["state"], "failed", "an end stays as it is");
+    let audit = done(&place, &["audit"]);
+    assert!(audit.contains(&format!("scrub {DB}/luns/1: done")), "{audit}");
+
+    assert_eq!(failed(&place, &["scrub", &format!("{DB}/luns/0")]).0, 3);
+    assert_eq!(failed(&place, &["scrub", DB]).0, 2);
+    assert_eq!(failed(&place, &["jobs", "3"]).0, 3);
+}
+
+#[test]
 fn exit_codes_say_what_is_wrong() {
     let (place, _server) = Configured::serve(MAIN, 1);
     let (code, message) = failed(&place, &["add", DB, "colour=red"]);
@@ -200,10 +229,12 @@ fn completions_know_the_objects_of_the_server() {
     assert_eq!(complete("targets/iqn.2026-11.org.example:a/luns/"), "targets/iqn.2026-11.org.example:a/luns/0\n");
     let session = attach(&server, &[]);
     let id = json(&place, &["sessions"])[0]["id"].to_string();
+    done(&place, &["scrub", "targets/iqn.2026-11.org.example:a/luns/0", "--wait"]);
     for (shell, script) in SHELLS {
         let asked = |line: &str| in_shell(&place, shell, script, line);
         assert_eq!(asked("lunette ctl show targets/iqn.2026-11.org.example:"), completed(shell), "{shell}");
         assert_eq!(asked("lunette ctl kick "), [id.as_str()], "{shell}");
+        assert_eq!(asked("lunette ctl jobs "), ["1"], "{shell}");
     }
     drop(session);
 }

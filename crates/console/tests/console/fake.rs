@@ -9,6 +9,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use axum::{Extension, Router};
 use http_body_util::BodyExt;
+use lunette_api::jobs::{Job, Jobs};
 use lunette_api::{
     Access, AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Key, Kind, Notice, Order, Plan, PlannedChange,
     Problem, Server, Session, Site,
@@ -34,6 +35,7 @@ pub(crate) struct Fake {
     sessions: Mutex<Vec<Session>>,
     events: Events,
     audit: AuditLog,
+    jobs: Jobs,
     scrapes: AtomicU32,
     is_broken: AtomicBool,
     /// Whether sessions use everything.
@@ -267,6 +269,14 @@ impl Server for Fake {
             f64::from(reads) * 0.000_2,
             f64::from(writes) * 0.000_4,
         ))
+    }
+
+    fn scrub(&self, _: &str, _: u16, _: &Caller) -> Result<Arc<Job>, Problem> {
+        unreachable!("no page starts a job")
+    }
+
+    fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 
     fn events(&self) -> &Events {

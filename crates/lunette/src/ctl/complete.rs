@@ -15,9 +15,9 @@ impl Server {
     pub(super) fn complete(&self, word: &str) -> Result<(), Failure> {
         let begin = word.rsplit_once('/').map_or("", |(begin, _)| begin);
         let words = match begin.split('/').collect::<Vec<_>>().as_slice() {
-            [""] => ["targets/", "portals/", "sessions", "luns"].map(String::from).to_vec(),
+            [""] => ["targets/", "portals/", "sessions", "luns", "jobs"].map(String::from).to_vec(),
             ["targets" | "portals"] => self.below(begin, &[begin], "name")?,
-            ["sessions"] => self.below(begin, &[begin], "id")?,
+            ["sessions" | "jobs"] => self.below(begin, &[begin], "id")?,
             ["targets", _] => ["luns", "hosts"].map(|list| format!("{begin}/{list}/")).to_vec(),
             ["targets", target, "luns"] => self.below(begin, &["targets", target, "luns"], "number")?,
             ["targets", target, "hosts"] => self.below(begin, &["targets", target, "hosts"], "name")?,

@@ -18,6 +18,15 @@ impl ObjectPath {
         Self(vec!["sessions".into(), id.to_string()])
     }
 
+    pub(super) fn job(id: u64) -> Self {
+        Self(vec!["jobs".into(), id.to_string()])
+    }
+
+    /// The path of an action on the object.
+    pub(super) fn action(&self, name: &str) -> Self {
+        Self(self.0.iter().map(String::as_str).chain(["actions", name]).map(str::to_owned).collect())
+    }
+
     /// The path as a request has it.
     pub(super) fn url(&self) -> String {
         client::path(&self.0)
@@ -45,8 +54,8 @@ impl FromStr for ObjectPath {
     fn from_str(text: &str) -> Result<Self, String> {
         let segments: Vec<_> = text.split('/').collect();
         let is_known = match segments.as_slice() {
-            ["targets" | "portals" | "sessions" | "luns"] => true,
-            ["targets" | "portals" | "sessions", name] => !name.is_empty(),
+            ["targets" | "portals" | "sessions" | "luns" | "jobs"] => true,
+            ["targets" | "portals" | "sessions" | "jobs", name] => !name.is_empty(),
             ["targets", target, "luns" | "hosts"] => !target.is_empty(),
             ["targets", target, "luns" | "hosts", name] => !target.is_empty() && !name.is_empty(),
             _ => false,

@@ -60,6 +60,16 @@ const SESSIONS: &[Column] = &[
     ("DATA", |session| text(&session["data_digest"])),
 ];
 
+const JOBS: &[Column] = &[
+    ("JOB", |job| text(&job["id"])),
+    ("KIND", |job| text(&job["kind"])),
+    ("OBJECT", |job| text(&job["object"])),
+    ("BY", |job| text(&job["started_by"])),
+    ("DONE", |job| percent(&job["progress"])),
+    ("STATE", |job| if job["cancelling"] == true { "cancelling".into() } else { text(&job["state"]) }),
+    ("MESSAGE", |job| text(&job["message"])),
+];
+
 /// A list of things of this kind, `kind` being the last part of its path; `luns` are disks, unless they are those of a
 /// target.
 pub(super) fn list(kind: &str, value: &Value) -> String {
@@ -69,6 +79,7 @@ pub(super) fn list(kind: &str, value: &Value) -> String {
         "targets" => TARGETS,
         "portals" => PORTALS,
         "sessions" => SESSIONS,
+        "jobs" => JOBS,
         "hosts" => HOSTS,
         "luns" if is_of_target => LUNS,
         "luns" => DISKS,
@@ -153,6 +164,14 @@ pub(super) fn event(value: &Value) -> String {
     format!("{}: {}", text(&value["kind"]), text(&value["text"]))
 }
 
+/// A job in one line.
+pub(super) fn job(job: &Value) -> String {
+    let [id, kind, object, state] = ["id", "kind", "object", "state"].map(|key| text(&job[key]));
+    let message = job["message"].as_str().filter(|message| !message.is_empty());
+    let message = message.map_or(String::new(), |message| format!(": {}", text(&message.into())));
+    format!("job {id}, {kind} of {object}: {state}{message}")
+}
+
 fn table(columns: &[Column], entries: &[Value]) -> String {
     let heading: Vec<String> = columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
     let rows = entries.iter().map(|entry| columns.iter().map(|(_, cell)| cell(entry)).collect());
@@ -184,6 +203,13 @@ fn age(value: &Value) -> String {
         (0, hours, minutes, _) => format!("{hours}h{minutes}m"),
         (days, hours, ..) => format!("{days}d{hours}h"),
     }
+}
+
+/// How far work has come. Nothing of no bytes is all of it.
+pub(super) fn percent(progress: &Value) -> String {
+    let [done, total] = ["done_bytes", "total_bytes"].map(|key| progress[key].as_u64().unwrap_or(0));
+    let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(100);
+    format!("{percent}%")
 }
 
 fn count(value: &Value) -> String {
@@ -248,6 +274,19 @@ mod tests {
         let expected = "not served as configured: lun 0 of iqn.a: no such file\n\
                         not served as configured: portal 192.0.2.1:1: no such address\n";
         assert_eq!(troubles(&all), expected);
+    }
+
+    #[test]
+    fn jobs_show_how_far_they_are() {
+        let job = |done: u64, total: u64, cancelling: bool| {
+            json!({ "id": 7, "kind": "scrub", "object": "targets/iqn.a/luns/0", "started_by": "ops", "state": "running",
+                    "cancelling": cancelling, "progress": { "done_bytes": done, "total_bytes": total }, "message": "" })
+        };
+        let expected = "JOB  KIND   OBJECT                BY   DONE  STATE       MESSAGE\n\
+                        7    scrub  targets/iqn.a/luns/0  ops  33%   running     -\n\
+                        7    scrub  targets/iqn.a/luns/0  ops  100%  cancelling  -\n";
+        assert_eq!(list("jobs", &json!([job(1, 3, false), job(u64::MAX, u64::MAX, true)])), expected);
+        assert_eq!(percent(&json!({ "done_bytes": 0, "total_bytes": 0 })), "100%");
     }
 
     #[test]
