@@ -9,7 +9,8 @@ use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::{SenseData, Status};
 use lunette_session::iscsi_initiator::SessionError;
 
-use crate::{BadAddress, Portal, UrlError};
+use crate::portal::{BadAddress, Portal};
+use crate::url::UrlError;
 
 /// Why an operation failed.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -9,8 +9,7 @@ use lunette_pdu::{LunField, Residual, TaskAttribute};
 use lunette_scsi::{Lun, OpCode, SenseData, SenseKey, Status};
 use lunette_session::iscsi_initiator::Command;
 
-use crate::engine::RequestId;
-use crate::{Direction, Error};
+use crate::error::{Direction, Error};
 
 /// When a request may be sent to the target again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +111,15 @@ impl Request {
     pub fn name(&self) -> &'static str {
         name(&self.cdb)
     }
+}
+
+/// Identifies a request of a session, for its cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestId(pub(crate) u64);
+
+impl RequestId {
+    /// The number of no request.
+    pub(crate) const NONE: Self = Self(u64::MAX);
 }
 
 /// A request on its way to the event loop, with its command as the protocol takes it.

@@ -11,92 +11,24 @@ use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_ecl_endpoint::Config as DatagramConfig;
-use lunette_pdu::{AsyncMessage, LunField};
-use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor, TcpInfo, Turn};
-use lunette_scsi::{Lun, SenseData};
-use lunette_session::iscsi_initiator::{Recoveries, SessionError};
+use lunette_pdu::LunField;
+use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor, Turn};
+use lunette_scsi::Lun;
+use lunette_session::iscsi_initiator::Recoveries;
 use lunette_session::keys::Parameters;
 use lunette_session::{SharedTraffic, Traffic};
 
 use crate::Error;
-use crate::engine::{Done, Engine, Host, Message, Owner, Question, Queue, RequestId};
+use crate::engine::Engine;
+use crate::engine::host::Host;
+use crate::engine::message::{Done, Message, Opened, Question};
+use crate::engine::queue::{Owner, Queue};
 use crate::limits::{DEFAULT_BUFFER_BYTES, MAX_REQUEST_BYTES};
-use crate::options::{Options, Portal};
+use crate::options::Options;
 use crate::pending::{Answer, Filler, Slot};
-use crate::request::{Completion, Outcome, Request, Sink, Submission};
-
-/// An event of a session, told to [`Options::listener`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SessionEvent {
-    /// The session is logged in: for the first time, or again.
-    Connected {
-        /// The portal, after redirections.
-        portal: Portal,
-        /// The parameters that were negotiated.
-        parameters: Box<Parameters>,
-    },
-    /// One more connection has joined the session.
-    ConnectionAdded {
-        /// The number of connections that the session has now.
-        connections: usize,
-    },
-    /// A connection could not join the session.
-    ConnectionMissing {
-        /// The number of connections that the session has now.
-        connections: usize,
-        /// Why the connection could not join.
-        why: Error,
-    },
-    /// A connection was lost, and the session goes on: at recovery level 2 the connection is replaced, and no command
-    /// fails.
-    ConnectionLost {
-        /// The number of connections that the session has now.
-        connections: usize,
-        /// Why it was lost.
-        why: SessionError,
-    },
-    /// The session was lost with its connection. A new one is tried for as long as [`Options::reconnect_for`] says.
-    Lost {
-        /// Why it was lost.
-        why: SessionError,
-    },
-    /// A logical unit reported a unit attention in place of running a command.
-    UnitAttention {
-        /// The logical unit.
-        lun: Lun,
-        /// The sense data of the unit attention.
-        sense: SenseData,
-    },
-    /// The target sent an asynchronous message (RFC 7143 section 11.9).
-    Async {
-        /// The header of the PDU.
-        message: AsyncMessage,
-        /// The data segment: sense data and event data.
-        data: Vec<u8>,
-    },
-    /// The session has ended for good: every request ends with this error.
-    Over(Error),
-}
-
-/// How a session stands at the moment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Observation {
-    /// The system's information on each connection that is logged in.
-    pub connections: Vec<TcpInfo>,
-    /// Commands that may be in flight: those that are, and those that the target and this side would still take.
-    pub command_window: usize,
-}
-
-/// A session that has just been opened.
-pub(crate) struct Opened {
-    /// Ends the session when it is dropped.
-    pub(crate) owner: Owner,
-    pub(crate) parameters: Parameters,
-    pub(crate) target_alias: Option<String>,
-    pub(crate) portal_group: Option<u16>,
-}
+use crate::portal::Portal;
+use crate::request::{Completion, Outcome, Request, RequestId, Sink, Submission};
+use crate::session_event::Observation;
 
 /// An event loop on a thread of its own, which serves any number of sessions. Clones are handles to the same; it ends
 /// with the last handle, those of sessions and disks included.

@@ -11,7 +11,9 @@ use lunette_ecl_endpoint::{Config as DatagramConfig, Endpoint};
 use lunette_reactor::{Address, CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn, Reactor, Step};
 use lunette_session::SharedTraffic;
 
-use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report, Wire};
+use crate::engine::Engine;
+use crate::engine::host::{Dialer, Host, RandomBytes, Report, Wire};
+use crate::engine::queue::Queue;
 use crate::session::Running;
 use crate::{Error, Initiator, Options, Portal};
 

@@ -3,7 +3,7 @@
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_scsi::{AdditionalSense, Lun, SenseKey};
 
-use crate::engine::{Question, TmfResult};
+use crate::engine::message::{Question, TmfResult};
 use crate::{Error, Pending, Session};
 
 /// A unit attention or deferred error that waits at a logical unit (SAM-5 7.8).

@@ -5,7 +5,7 @@ use lunette_scsi::mode::PageCode as ModePageCode;
 use lunette_scsi::vpd::PageCode;
 use lunette_scsi::{Lun, requests};
 
-use super::{Asked, ask};
+use super::query::{Query, ask};
 use crate::limits::{MAX_BLOCK_BYTES, MAX_DISK_BYTES};
 use crate::{Error, Session};
 
@@ -65,7 +65,7 @@ impl Facts {
     /// Asks in two rounds, so that a disk far away is open soon: all that the answer to one command does not decide
     /// about another is asked for at one time.
     pub(super) async fn ask(session: &Session, lun: Lun) -> Result<Self, Error> {
-        let send = |cdb, len: usize| Asked::send(session, lun, cdb, len);
+        let send = |cdb, len: usize| Query::send(session, lun, cdb, len);
         let page = |code| send(requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into());
 
         let inquiry = send(requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into())?;

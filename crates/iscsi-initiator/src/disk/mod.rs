@@ -2,6 +2,7 @@
 
 mod blocks;
 mod facts;
+pub(crate) mod query;
 mod space;
 
 use std::borrow::Cow;
@@ -13,8 +14,9 @@ use lunette_scsi::Lun;
 use crate::limits::{MAX_LUNS, MAX_REQUEST_BYTES};
 use crate::paths::multipath::Multipath;
 use crate::pending::Slot;
-use crate::{Completion, Error, Initiator, Options, Outcome, PathStatus, Pending, Repeat, Request, Session, Sink, Url};
+use crate::{Completion, Error, Initiator, Options, PathStatus, Pending, Repeat, Request, Session, Sink, Url};
 pub use facts::Facts;
+use query::ask;
 
 /// A disk on a session. Clones are handles to the same.
 ///
@@ -174,29 +176,6 @@ impl Disk {
     async fn ask(&self, cdb: [u8; 16], len: usize) -> Result<Vec<u8>, Error> {
         let data_in = Some(self.session().buffer(len)?);
         let outcome = self.execute(Request { data_in, ..self.request(cdb) }).await;
-        Ok(outcome.into_data()?.map(|data| data.to_vec()).unwrap_or_default())
-    }
-}
-
-/// Sends a command that answers with at most `len` bytes.
-pub(crate) async fn ask(session: &Session, lun: Lun, cdb: [u8; 16], len: usize) -> Result<Vec<u8>, Error> {
-    Asked::send(session, lun, cdb, len)?.answer().await
-}
-
-/// A command that is on its way. Several may be at one time, so that a distance is waited for once.
-pub(crate) struct Asked(Pending);
-
-impl Asked {
-    /// Sends a command that answers with at most `len` bytes.
-    pub(crate) fn send(session: &Session, lun: Lun, cdb: [u8; 16], len: usize) -> Result<Self, Error> {
-        let data_in = if len > 0 { Some(session.buffer(len)?) } else { None };
-        let request = Request { data_in, repeat: Repeat::Always, ..Request::new(lun, cdb) };
-        Ok(Self(session.execute(request)))
-    }
-
-    /// The bytes of its answer.
-    pub(crate) async fn answer(self) -> Result<Vec<u8>, Error> {
-        let outcome: Outcome = self.0.await;
         Ok(outcome.into_data()?.map(|data| data.to_vec()).unwrap_or_default())
     }
 }

@@ -8,26 +8,12 @@ use std::time::Duration;
 
 use lunette_reactor::{Address, EthernetAddress, TcpOptions, connect, interface_index};
 
-use super::{Env, Message, SessionKey};
-use crate::Error;
-use crate::options::{Options, Portal, Transport};
-
-/// Makes connections to portals, and reports each attempt once.
-pub(crate) trait Dialer: Send + Sync {
-    /// Begins to connect to `portal`, as `options` say. Does not wait.
-    fn dial(&self, portal: Portal, options: &Options, report: Report);
-}
-
-/// The receiver of the outcome of an attempt to connect.
-pub(crate) type Report = Box<dyn FnOnce(io::Result<Wire>) + Send>;
-
-/// The result of an attempt.
-pub(crate) enum Wire {
-    /// A connection.
-    Tcp(TcpStream),
-    /// Where an association is to be begun.
-    Ecl(Address),
-}
+use super::env::Env;
+use super::host::{Dialer, Host, RandomBytes, Report, Wire};
+use super::message::{Message, SessionKey};
+use crate::error::Error;
+use crate::options::{Options, Transport};
+use crate::portal::Portal;
 
 /// Begins to connect to `portal`. [`Message::Dialed`] brings the result.
 pub(super) fn dial(env: &Env<'_, '_>, session: SessionKey, attempt: u64, portal: Portal, options: &Options) {
@@ -37,6 +23,14 @@ pub(super) fn dial(env: &Env<'_, '_>, session: SessionKey, attempt: u64, portal:
         queue.push(Message::Dialed { session, attempt, result });
     };
     env.host.dialer.dial(portal, options, Box::new(report));
+}
+
+impl Host {
+    /// Threads that connect, and the random numbers of the system.
+    pub(crate) fn system() -> Self {
+        let entropy: RandomBytes = Arc::new(|bytes| getrandom::fill(bytes).map_err(io::Error::other));
+        Self { dialer: Arc::new(ThreadDialer), entropy }
+    }
 }
 
 /// Connects on a thread for each attempt.

@@ -18,13 +18,15 @@ use lunette_session::iscsi_initiator::{Recoveries, Session, SessionError};
 
 use self::replacer::ConnectionReplacer;
 use super::coalescing::Coalescing;
+use super::env::Env;
+use super::message::{Done, Opened, Question, SessionKey};
 use super::reconnect::ReconnectPolicy;
 use super::redirect::Redirections;
 use super::requests::{Escalation, OWN, Requests};
-use super::{Done, Env, Question, SessionKey};
+use crate::error::Error;
 use crate::limits::TIMEOUT_TICK;
-use crate::options::{Options, Portal};
-use crate::{Error, Opened};
+use crate::options::Options;
+use crate::portal::Portal;
 
 /// A session with at least one TCP connection: the protocol, and the connections that it runs over.
 struct ActiveSession {

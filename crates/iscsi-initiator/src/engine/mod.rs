@@ -3,293 +3,33 @@
 mod coalescing;
 mod dial;
 mod driver;
+mod env;
+pub(crate) mod host;
+pub(crate) mod message;
+pub(crate) mod queue;
 mod reconnect;
 mod redirect;
 mod requests;
-mod retry;
+pub(crate) mod retry;
 
-pub(crate) use retry::may_lose_cache;
-
-use std::io;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
 
 use lunette_buffer::Trimmer;
 use lunette_ecl::protection::Binding;
 use lunette_ecl_endpoint::{Config as DatagramConfig, DatagramOptions, Endpoint, Upper};
-use lunette_pdu::{BHS_LEN, LunField, TaskManagementFunction, TaskManagementResponseCode};
-use lunette_reactor::{
-    Closed, ConnectionId, Context, DatagramSocketId, Gather, Handler, Key, ListenerId, Slab, Turn, TurnEnd, Waker,
-    at_turn_end,
-};
-use lunette_scsi::Lun;
-use lunette_session::iscsi_initiator::{Placement, Recoveries};
+use lunette_pdu::BHS_LEN;
+use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, Gather, Handler, ListenerId, Slab, Turn};
+use lunette_session::iscsi_initiator::Placement;
 use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable};
-use std::net::SocketAddr;
 
-use crate::options::{Options, Portal};
-use crate::request::Submission;
-use crate::{Error, Observation, Opened};
-pub(crate) use dial::{Dialer, Report, ThreadDialer, Wire};
-use driver::SessionDriver;
-
-/// A session of this event loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SessionKey(Key);
-
-/// Identifies a request of a session, for its cancellation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RequestId(pub(crate) u64);
-
-impl RequestId {
-    /// The number of no request.
-    pub(crate) const NONE: Self = Self(u64::MAX);
-}
-
-/// Takes the result of an operation that is not a SCSI command to its caller.
-pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
-
-/// The messages of other threads to the event loop.
-pub(crate) enum Message {
-    Open {
-        portal: Portal,
-        target: Option<String>,
-        options: Arc<Options>,
-        done: Done<Opened>,
-    },
-    Submit {
-        session: SessionKey,
-        submission: Submission,
-    },
-    Cancel {
-        session: SessionKey,
-        id: RequestId,
-    },
-    Ask {
-        session: SessionKey,
-        question: Question,
-    },
-    /// Adds one to `power_ons` for every POWER ON that the logical unit reports.
-    Watch {
-        session: SessionKey,
-        lun: LunField,
-        power_ons: Weak<AtomicU64>,
-    },
-    /// Asks for the counts of what was lost and recovered.
-    Recoveries {
-        session: SessionKey,
-        done: Done<Recoveries>,
-    },
-    /// Asks how the session stands.
-    Observe {
-        session: SessionKey,
-        done: Done<Observation>,
-    },
-    Close {
-        session: SessionKey,
-        done: Option<Done<()>>,
-    },
-    /// Rings a bell after a time.
-    Alarm {
-        after: Duration,
-        bell: Bell,
-    },
-    Dialed {
-        session: SessionKey,
-        attempt: u64,
-        result: Result<Wire, Error>,
-    },
-    Stop,
-}
-
-impl Message {
-    /// The session of a request.
-    #[inline]
-    fn submits_to(&self) -> Option<SessionKey> {
-        if let Self::Submit { session, .. } = self { Some(*session) } else { None }
-    }
-}
-
-/// The response to a task management request.
-#[derive(Clone, Copy)]
-pub(crate) struct TmfResult {
-    pub(crate) response: TaskManagementResponseCode,
-    /// The additional response information of QUERY ASYNCHRONOUS EVENT.
-    pub(crate) information: [u8; 3],
-}
-
-/// Rings when it is dropped: when its time has come, or the event loop ends.
-pub(crate) struct Bell(Option<Box<dyn FnOnce() + Send>>);
-
-impl Bell {
-    pub(crate) fn new(ring: impl FnOnce() + Send + 'static) -> Self {
-        Self(Some(Box::new(ring)))
-    }
-}
-
-impl Drop for Bell {
-    fn drop(&mut self) {
-        if let Some(ring) = self.0.take() {
-            ring();
-        }
-    }
-}
-
-/// Requests of callers other than SCSI commands.
-pub(crate) enum Question {
-    /// A function for a logical unit or the target, or for one task if a request is named.
-    TaskManagement {
-        function: TaskManagementFunction,
-        lun: Lun,
-        task: Option<RequestId>,
-        done: Done<TmfResult>,
-    },
-    Ping {
-        data: Vec<u8>,
-        done: Done<bool>,
-    },
-    Text {
-        pairs: Vec<(String, String)>,
-        done: Done<Vec<(String, String)>>,
-    },
-}
-
-impl Question {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::TaskManagement { .. } => "a task management function",
-            Self::Ping { .. } => "a ping",
-            Self::Text { .. } => "a text request",
-        }
-    }
-
-    /// Answers a question about a task that is not at the target.
-    fn no_task(self) {
-        if let Self::TaskManagement { done, .. } = self {
-            done(Ok(TmfResult { response: TaskManagementResponseCode::FUNCTION_COMPLETE, information: [0; 3] }));
-        }
-    }
-
-    fn refuse(self, error: Error) {
-        match self {
-            Self::TaskManagement { done, .. } => done(Err(error)),
-            Self::Ping { done, .. } => done(Err(error)),
-            Self::Text { done, .. } => done(Err(error)),
-        }
-    }
-}
-
-/// The queue of messages to an event loop.
-pub(crate) struct Queue {
-    inbox: Mutex<Inbox>,
-    waker: Waker,
-}
-
-#[derive(Default)]
-struct Inbox {
-    messages: Vec<Message>,
-    /// Whether the event loop has ended. Messages are then dropped, which tells their senders.
-    closed: bool,
-}
-
-impl Queue {
-    pub(crate) fn new(waker: Waker) -> Arc<Self> {
-        Arc::new(Self { inbox: Mutex::default(), waker })
-    }
-
-    /// Sends a message. The event loop is woken at the end of the caller's turn, if it sleeps.
-    pub(crate) fn push(self: &Arc<Self>, message: Message) {
-        self.push_with(|| message);
-    }
-
-    /// Sends the message that `make` makes in the queue: requests are large to be moved.
-    #[inline]
-    pub(crate) fn push_with(self: &Arc<Self>, make: impl FnOnce() -> Message) {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        if inbox.closed {
-            // The drop may call a completion that pushes again, so the lock is released before.
-            drop(inbox);
-            return drop(make());
-        }
-        inbox.messages.push(make());
-        drop(inbox);
-        if self.waker.is_asleep() {
-            at_turn_end(Arc::<Self>::clone(self));
-        } else {
-            // It may have fallen asleep by now, and is woken then.
-            self.waker.wake();
-        }
-    }
-
-    /// Whether the event loop has ended.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).closed
-    }
-
-    /// Swaps the messages for an empty list.
-    fn swap(&self, list: &mut Vec<Message>) {
-        std::mem::swap(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner).messages, list);
-    }
-
-    fn close(&self) -> Vec<Message> {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        inbox.closed = true;
-        std::mem::take(&mut inbox.messages)
-    }
-}
-
-impl TurnEnd for Queue {
-    fn turn_ended(&self) {
-        self.waker.wake();
-    }
-}
-
-/// Closes its session when it is dropped.
-pub(crate) struct Owner {
-    queue: Arc<Queue>,
-    pub(crate) key: SessionKey,
-}
-
-impl Owner {
-    fn new(queue: &Arc<Queue>, key: SessionKey) -> Self {
-        Self { queue: Arc::clone(queue), key }
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.queue.push(Message::Close { session: self.key, done: None });
-    }
-}
-
-/// The parts of the event loop that a session driver uses.
-pub(super) struct Env<'a, 'b> {
-    pub(super) cx: &'a mut Context<'b>,
-    pub(super) now: Time,
-    pub(super) queue: &'a Arc<Queue>,
-    /// Connections that were adopted and are not in `by_connection` yet.
-    pub(super) adopted: &'a mut Vec<ConnectionId>,
-    pub(super) traffic: &'a SharedTraffic,
-    pub(super) host: &'a Host,
-}
-
-/// The outside of an event loop.
-pub(crate) struct Host {
-    pub(crate) dialer: Arc<dyn Dialer>,
-    pub(crate) entropy: RandomBytes,
-}
-
-/// Fills a buffer with random bytes.
-pub type RandomBytes = Arc<dyn Fn(&mut [u8]) -> io::Result<()> + Send + Sync>;
-
-impl Host {
-    /// Threads that connect, and the random numbers of the system.
-    pub(crate) fn system() -> Self {
-        let entropy: RandomBytes = Arc::new(|bytes| getrandom::fill(bytes).map_err(io::Error::other));
-        Self { dialer: Arc::new(ThreadDialer), entropy }
-    }
-}
+use self::driver::SessionDriver;
+use self::env::Env;
+use self::host::Host;
+use self::message::{Bell, Message, SessionKey};
+use self::queue::Queue;
+use crate::error::Error;
 
 pub(crate) struct Engine {
     queue: Arc<Queue>,

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::limits::{MAX_QUOTED_CHARS, MAX_REDIRECTS};
-use crate::options::{BadAddress, Portal};
+use crate::portal::{BadAddress, Portal};
 
 /// The number of redirections that an error names: enough to see a circle of two.
 const NAMED: usize = 3;

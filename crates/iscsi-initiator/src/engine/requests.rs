@@ -11,11 +11,10 @@ use lunette_scsi::{SenseData, SenseKey, Status};
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Command, Response, Session, TaskTag};
 
-use super::RequestId;
 use super::retry::{self, Decision};
 use crate::Error;
 use crate::limits::{MAX_CDB_BYTES, MAX_REPEATS, MAX_REQUEST_BYTES, MAX_UNFINISHED_REQUESTS};
-use crate::request::{Completion, Repeat, Reply, Submission, name};
+use crate::request::{Completion, Repeat, Reply, RequestId, Submission, name};
 
 /// The user data of task management requests of the session itself; those of callers count from zero.
 pub(super) const OWN: u64 = u64::MAX;

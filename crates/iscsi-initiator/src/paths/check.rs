@@ -8,7 +8,7 @@ use lunette_scsi::vpd::PageCode;
 use lunette_scsi::{Lun, requests};
 
 use super::machine::path::PathFacts;
-use crate::disk::{Asked, ask};
+use crate::disk::query::{Query, ask};
 use crate::{Error, Session};
 
 /// The longest VPD page that is asked for.
@@ -62,10 +62,10 @@ pub(super) struct Checked {
 /// Asks for the identity of the unit and for the access state of the port, and takes the unit attentions of the new
 /// nexus.
 pub(super) async fn check(session: &Session, lun: Lun) -> Result<Checked, Error> {
-    let page = |code| Asked::send(session, lun, requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into());
-    let inquiry = Asked::send(session, lun, requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into())?;
+    let page = |code| Query::send(session, lun, requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into());
+    let inquiry = Query::send(session, lun, requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into())?;
     let (identification, serial) = (page(PageCode(0x83))?, page(PageCode(0x80))?);
-    let ready = Asked::send(session, lun, requests::test_unit_ready(), 0)?;
+    let ready = Query::send(session, lun, requests::test_unit_ready(), 0)?;
     let inquiry = inquiry.answer().await?;
     let inquiry = Inquiry::parse(&inquiry)
         .ok_or(Error::BadAnswer { command: "INQUIRY", what: "shorter than 36 bytes".into() })?;

@@ -26,7 +26,7 @@ use super::registration::{self, Registration};
 use super::request::PathRequest;
 use super::status::{PathState, PathStatus};
 use crate::detached::detach;
-use crate::engine::{Bell, Message};
+use crate::engine::message::{Bell, Message};
 use crate::limits::{MAX_UNFINISHED_REQUESTS, PATH_CONNECT_TIMEOUT, PATH_PING};
 use crate::pending::{Answer, Filler, Slot};
 use crate::request::{Completion, Outcome, Request, Sink};

@@ -6,7 +6,7 @@
 use lunette_scsi::{Lun, OpCode};
 
 use super::check::optional;
-use crate::disk::ask;
+use crate::disk::query::ask;
 use crate::{Error, Request, Session};
 
 /// Service actions of PERSISTENT RESERVE OUT (SPC-6 6.16.2).

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{UrlError, decode, wrong};
+use super::decode;
+use super::error::{UrlError, wrong};
 
 /// Where the keys of an encrypted disk are, and what opens them: the parameters `keys`, `passphrase_file`,
 /// `passphrase_credential` and `tls`. None of them is a secret itself. And `anchor`, by which the disk is checked for

@@ -7,6 +7,7 @@
 //! ([`parameters`]), files for secrets, and where the keys of an encrypted disk are ([`keys`]). [`Url::parse`] is pure;
 //! [`Url::chap`] fetches the secrets.
 
+mod error;
 mod keys;
 mod parameters;
 mod redacted;
@@ -23,9 +24,13 @@ use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::Offer;
 use lunette_session::{Credentials, Secret, check_foreign_name};
 
-use crate::options::{DEFAULT_PORT, Options, Portal, Transport, check_bracketed};
+use crate::error::Error;
+use crate::options::{Options, Transport};
+use crate::portal::{DEFAULT_PORT, Portal, check_bracketed};
 use crate::secret::read_secret;
-use crate::{Error, Initiator, Session};
+use crate::session::{Initiator, Session};
+pub use error::UrlError;
+use error::wrong;
 pub use keys::KeyParameters;
 pub use redacted::{REDACTED, redacted, redacted_url};
 
@@ -103,31 +108,8 @@ const GROUP_BIT: u8 = 1;
 /// The initiator name if neither the URL nor the caller gives one.
 const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
 
-/// Says what is wrong with a URL, and how to write it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UrlError(String);
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UrlError {}
-
-#[cfg(feature = "encryption")]
-impl UrlError {
-    pub(crate) fn new(what: String) -> Self {
-        Self(what)
-    }
-}
-
 fn from_file(file: &Path) -> Result<Secret, UrlError> {
     read_secret(file).map_err(|error| UrlError(error.to_string()))
-}
-
-fn wrong<T>(what: impl Into<String>) -> Result<T, UrlError> {
-    Err(UrlError(what.into()))
 }
 
 /// Whether `text` is meant to be an iSCSI URL, rather than a path.

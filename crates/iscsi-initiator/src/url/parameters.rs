@@ -11,9 +11,11 @@ use lunette_session::{Secret, check_foreign_name};
 
 use super::keys::{self as key_parameters, KeyParameters};
 use crate::limits::MAX_PATHS;
-use crate::{Portal, Transport};
+use crate::options::Transport;
+use crate::portal::Portal;
 
-use super::{NO_ISER, Paths, Url, UrlError, decode, decode_bytes, wrong};
+use super::error::{UrlError, wrong};
+use super::{NO_ISER, Paths, Url, decode, decode_bytes};
 
 /// If absent, a session that recovers connections offers the default of RFC 7143 section 13.16.
 const TIME2RETAIN: &str = "default_time2retain";

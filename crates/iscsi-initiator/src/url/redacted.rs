@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::options::check_bracketed;
+use crate::portal::check_bracketed;
 
 /// The text in the place of a password. It is no password itself: [`Url::parse`](super::Url::parse) refuses it.
 pub const REDACTED: &str = "***";

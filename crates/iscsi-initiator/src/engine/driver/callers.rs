@@ -9,10 +9,12 @@ use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Recoveries, Session, SessionError};
 
 use super::{Closing, Phase, SessionDriver};
-use crate::engine::{Done, Env, Question, RequestId};
+use crate::engine::env::Env;
+use crate::engine::message::{Done, Question};
+use crate::error::Error;
 use crate::limits::LOGOUT_TIMEOUT;
-use crate::request::Submission;
-use crate::{Error, Observation};
+use crate::request::{RequestId, Submission};
+use crate::session_event::Observation;
 
 /// Whether the negotiated iSCSIProtocolLevel includes the function.
 fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {

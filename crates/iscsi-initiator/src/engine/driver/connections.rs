@@ -14,9 +14,10 @@ use super::events::unit_attention;
 use super::replacer::ConnectionReplacer;
 use super::{ActiveSession, Connection, Phase, SessionDriver};
 use crate::Error;
-use crate::engine::Env;
 use crate::engine::coalescing::{Coalescing, MAX_HOLD};
-use crate::engine::dial::{Wire, dial};
+use crate::engine::dial::dial;
+use crate::engine::env::Env;
+use crate::engine::host::Wire;
 
 impl SessionDriver {
     pub(in crate::engine) fn dial(&mut self, env: &mut Env<'_, '_>) {

@@ -4,8 +4,9 @@ use lunette_pdu::LoginStatus;
 use lunette_session::iscsi_initiator::{Command, LoginError, Session, SessionError};
 
 use super::{Phase, SessionDriver};
-use crate::engine::Env;
-use crate::{Error, SessionEvent};
+use crate::engine::env::Env;
+use crate::error::Error;
+use crate::session_event::SessionEvent;
 
 impl SessionDriver {
     /// Closes all connections. Gives the protocol that ran over them.

@@ -11,10 +11,13 @@ use lunette_session::limits::CONNECTION_RECOVERY_LEVEL;
 use super::replacer::ConnectionReplacer;
 use super::{Phase, PowerOns, SessionDriver};
 use crate::engine::dial::dial;
+use crate::engine::env::Env;
+use crate::engine::message::{Opened, Question, TmfResult};
+use crate::engine::queue::Owner;
 use crate::engine::retry::may_lose_cache;
-use crate::engine::{Env, Owner, Question, TmfResult};
+use crate::error::Error;
 use crate::options::Options;
-use crate::{Error, Opened, SessionEvent};
+use crate::session_event::SessionEvent;
 
 impl SessionDriver {
     pub(super) fn handle(&mut self, event: Event, env: &mut Env<'_, '_>) {

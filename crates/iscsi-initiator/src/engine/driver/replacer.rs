@@ -4,8 +4,8 @@ use lunette_session::Time;
 use lunette_session::iscsi_initiator::Session;
 
 use super::{ActiveSession, Phase, SessionDriver};
-use crate::engine::Env;
 use crate::engine::dial::dial;
+use crate::engine::env::Env;
 use crate::engine::retry::backoff;
 use crate::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, PROVEN_AFTER};
 

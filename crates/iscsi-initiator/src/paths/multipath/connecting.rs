@@ -6,7 +6,7 @@ use std::time::Duration;
 use lunette_scsi::{AdditionalSense, SenseData};
 
 use super::{Multipath, State};
-use crate::engine::may_lose_cache;
+use crate::engine::retry::may_lose_cache;
 use crate::paths::check::{self, Checked};
 use crate::paths::registration::Registration;
 use crate::{Error, Listener, Options, Portal, Session, SessionEvent};
