@@ -15,7 +15,7 @@ impl FullFeature {
     /// Whether commands can be answered at once: their connection will not have to repeat the answer, and none came
     /// before its turn.
     pub(crate) fn answers_at_once(&self) -> bool {
-        self.session.target.is_some() && !self.recovers() && !self.has_early() && self.logged_out.is_none()
+        self.session.target.is_some() && !self.recovers() && !self.has_early() && self.logged_out().is_none()
     }
 
     /// Whether a command whose PDU is here as a whole has all that it needs, and needs one PDU for its answer. The

@@ -36,7 +36,7 @@ impl FullFeature {
         ahs: &[u8],
         cx: &mut TurnContext<'_>,
     ) -> Result<Expect, Violation> {
-        let turn = self.arrive(pdu.immediate, pdu.cmd_sn, cx)?;
+        let turn = self.numbering.arrive(pdu.immediate, pdu.cmd_sn, cx)?;
         if turn == Turn::Never {
             self.ignore_repetition(pdu);
             return Ok(Expect::Nothing);
@@ -45,7 +45,7 @@ impl FullFeature {
             Ok(command) => command,
             Err(violation) => {
                 if turn == Turn::Later {
-                    self.pass_over(pdu.cmd_sn, pdu.cmd_sn.next(), cx);
+                    self.numbering.pass_over(pdu.cmd_sn, pdu.cmd_sn.next(), cx);
                 }
                 return Err(violation);
             }
@@ -57,23 +57,17 @@ impl FullFeature {
             len => Expect::Data { task: command.task, offset: 0, len },
         };
         match turn {
-            Turn::Later => self.hold(pdu.cmd_sn, Waiting::Command(command), cx),
+            Turn::Later => self.numbering.hold(pdu.cmd_sn, Waiting::Command(command), cx),
             _ if pdu.immediate => {
                 self.immediate_tasks += 1;
                 cx.events.push_back(Signal::Command(command));
             }
             _ => {
-                self.count_numbered(cx);
+                self.numbering.task_started(cx);
                 cx.events.push_back(Signal::Command(command));
             }
         }
         Ok(expect)
-    }
-
-    /// A numbered command has become a task.
-    pub(super) fn count_numbered(&mut self, cx: &mut TurnContext<'_>) {
-        self.numbered_tasks += 1;
-        cx.window.task_started();
     }
 
     /// Checks a command and makes its task.
@@ -234,8 +228,7 @@ impl FullFeature {
         if immediate {
             self.immediate_tasks -= 1;
         } else {
-            self.numbered_tasks -= 1;
-            cx.window.task_ended();
+            self.numbering.task_ended(cx);
         }
     }
 }

@@ -7,8 +7,8 @@ use lunette_pdu::{
 };
 
 use super::FullFeature;
+use super::logout::Step;
 use super::numbering::{Turn, Waiting};
-use crate::iscsi_target::event::{CloseReason, Signal};
 use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::turn_context::TurnContext;
 use crate::iscsi_target::violation::Violation;
@@ -44,46 +44,33 @@ impl FullFeature {
         cx.sender.outbox.push(pdu, Payload::Empty);
     }
 
-    pub(super) fn logout(&mut self, request: &LogoutRequest, cx: &mut TurnContext<'_>) -> Result<Expect, Violation> {
-        match self.arrive(request.immediate, request.cmd_sn, cx)? {
+    pub(super) fn logout_request(
+        &mut self,
+        request: &LogoutRequest,
+        cx: &mut TurnContext<'_>,
+    ) -> Result<Expect, Violation> {
+        match self.numbering.arrive(request.immediate, request.cmd_sn, cx)? {
             Turn::Now if is_known(request.reason) => self.log_out(request, cx),
-            Turn::Later if is_known(request.reason) => self.hold(request.cmd_sn, Waiting::Logout(*request), cx),
+            Turn::Later if is_known(request.reason) => {
+                self.numbering.hold(request.cmd_sn, Waiting::Logout(*request), cx);
+            }
             Turn::Never => {}
             _ => return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "unknown logout reason")),
         }
         Ok(Expect::Nothing)
     }
 
-    /// Closing a connection of several ends its tasks, which takes the driver; everything else is answered at once.
     pub(super) fn log_out(&mut self, request: &LogoutRequest, cx: &mut TurnContext<'_>) {
-        let response = match request.reason {
-            LogoutReason::CLOSE_SESSION => LogoutResponseCode::CLOSED,
-            LogoutReason::CLOSE_CONNECTION if self.session.may_have_siblings() => {
-                self.logout = Some((*request, CloseReason::ConnectionLogout));
-                cx.events.push_back(Signal::Logout(request.cid));
-                return;
-            }
-            LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY if self.session.recovers_connections() => {
-                self.logout = Some((*request, CloseReason::RecoveryLogout));
-                cx.events.push_back(Signal::LogoutForRecovery { cid: request.cid, received: request.exp_stat_sn });
-                return;
-            }
-            LogoutReason::CLOSE_CONNECTION if request.cid == self.cid => LogoutResponseCode::CLOSED,
-            LogoutReason::CLOSE_CONNECTION => LogoutResponseCode::CID_NOT_FOUND,
-            _ => LogoutResponseCode::RECOVERY_NOT_SUPPORTED,
-        };
-        self.answer_logout(request, response, cx);
-        if response == LogoutResponseCode::CLOSED {
-            self.logged_out = Some(CloseReason::Logout);
+        match self.logout.begin(request, &self.session, self.cid) {
+            Step::Answer(response) => self.answer_logout(request, response, cx),
+            Step::Ask(signal) => cx.events.push_back(signal),
         }
     }
 
     /// The driver has ended the connection that a logout names, or knows of none.
     pub(crate) fn logout_done(&mut self, response: LogoutResponseCode, cx: &mut TurnContext<'_>) {
-        let Some((request, reason)) = self.logout.take() else { return };
-        self.answer_logout(&request, response, cx);
-        if response == LogoutResponseCode::CLOSED && request.cid == self.cid {
-            self.logged_out = Some(reason);
+        if let Some(request) = self.logout.done(response, self.cid) {
+            self.answer_logout(&request, response, cx);
         }
     }
 

@@ -37,7 +37,7 @@ impl FullFeature {
         let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len as u32);
         let rules = DataRules { in_order: self.parameters.data_pdu_in_order, recovers };
         match task.data.accept(pdu, rules) {
-            Ok(()) if recovers && self.is_early(tag) => Ok(Expect::Lost { task: tag, offset, len }),
+            Ok(()) if recovers && self.numbering.is_early(tag) => Ok(Expect::Lost { task: tag, offset, len }),
             Ok(()) => Ok(Expect::Data { task: tag, offset, len }),
             Err(error) => {
                 self.fail_delivery(tag, error, cx);
@@ -57,7 +57,7 @@ impl FullFeature {
         let Some(task) = self.tasks.get(tag).filter(|task| !task.is_silent()) else { return };
         tracing::debug!(itt = %task.itt, %error, "task ended: its data cannot be used");
         let (answered, itt, immediate) = (Answered::from(task), task.itt, task.order.immediate);
-        if self.withdraw(tag, cx) {
+        if self.numbering.withdraw(tag, cx) {
             self.tasks.end(tag, None);
         } else {
             if self.tasks.end(tag, None) {

@@ -5,6 +5,8 @@ mod commands;
 mod control;
 mod data_out;
 mod early;
+mod functions;
+mod logout;
 mod numbering;
 mod query;
 mod receive_limit;
@@ -18,21 +20,18 @@ mod text;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lunette_pdu::{
-    Bhs, Cid, DataOut, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest, PduError, RejectReason,
-    SerialNumber,
-};
+use lunette_pdu::{Bhs, Cid, DataOut, InitiatorPdu, LogoutReason, PduError, RejectReason, SerialNumber};
 
-use self::numbering::{Early, Turn, Waiting};
+use self::functions::Functions;
+use self::logout::Logout;
+use self::numbering::{Numbering, Turn, Waiting};
 use self::receive_limit::ReceiveLimit;
-use self::terminated::Termination;
 use super::directory::Directory;
 use super::event::{CloseReason, TaskTag};
 use super::expect::Expect;
 use super::login::Login;
 use super::session_info::SessionInfo;
 use super::tasks::task::{Task, TaskTable};
-use super::tasks::window::Waiters;
 use super::text::TextExchanges;
 use super::turn_context::TurnContext;
 use super::violation::Violation;
@@ -49,23 +48,14 @@ pub(crate) struct FullFeature {
     immediate_tasks: u32,
     /// Some tasks may have ended with an answer that waits for the rest of their data.
     may_keep_answers: bool,
-    /// Tasks that hold a place in the session's command window.
-    numbered_tasks: u32,
-    pending_task_management: Vec<InitiatorTaskTag>,
     text: TextExchanges,
     receive_limit: ReceiveLimit,
-    terminations: Vec<Termination>,
     last_ping: u32,
-    /// The PDUs that came before their turn.
-    early: Vec<Early>,
-    /// The connections that waited for the request that is being dealt with.
-    waiters: Waiters,
+    numbering: Numbering,
+    functions: Functions,
+    logout: Logout,
     /// The task that came last with data of its own, at recovery level 1 and above.
     brought_data: Option<TaskTag>,
-    /// A logout that the driver has to answer, and how this connection ends when it is the one that the logout names.
-    logout: Option<(LogoutRequest, CloseReason)>,
-    /// The logout that has been answered, and with which this connection ends.
-    logged_out: Option<CloseReason>,
 }
 
 impl FullFeature {
@@ -83,17 +73,13 @@ impl FullFeature {
             tasks: TaskTable::default(),
             immediate_tasks: 0,
             may_keep_answers: false,
-            numbered_tasks: 0,
-            pending_task_management: Vec::new(),
             text: TextExchanges::default(),
             receive_limit: ReceiveLimit::new(recv_data_segment_len),
-            terminations: Vec::new(),
             last_ping: 0,
-            early: Vec::new(),
-            waiters: Waiters::None,
+            numbering: Numbering::new(cid, session.may_have_gaps()),
+            functions: Functions::default(),
+            logout: Logout::default(),
             brought_data: None,
-            logout: None,
-            logged_out: None,
         })
     }
 
@@ -116,17 +102,17 @@ impl FullFeature {
 
     /// Tasks that hold a place in the session's command window.
     pub(crate) fn numbered_tasks(&self) -> u32 {
-        self.numbered_tasks
+        self.numbering.tasks()
     }
 
     /// How the connection ends, when the initiator has logged out of it.
     pub(crate) fn logged_out(&self) -> Option<&CloseReason> {
-        self.logged_out.as_ref()
+        self.logout.close_reason()
     }
 
     /// Whether a logout waits for the driver. Nothing may follow it.
     pub(crate) fn is_logging_out(&self) -> bool {
-        self.logout.is_some()
+        self.logout.is_asked()
     }
 
     /// Where the data segment that is being received goes; empty when it is dropped.
@@ -154,7 +140,7 @@ impl FullFeature {
 
     /// Whether what is at the front of the stream came before its turn.
     pub(crate) fn waits_for_turn(&self, expect: &Expect) -> bool {
-        matches!(expect, Expect::Ping(_) | Expect::Text(_)) && self.stream_is_early()
+        matches!(expect, Expect::Ping(_) | Expect::Text(_)) && self.numbering.stream_is_early()
     }
 
     /// Deals with a header and says what its data segment is for.
@@ -183,13 +169,13 @@ impl FullFeature {
             InitiatorPdu::NopOut(nop) => self.nop_out(nop, cx),
             InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text), cx),
             InitiatorPdu::TaskManagementRequest(request) => self.task_management(&request, cx),
-            InitiatorPdu::LogoutRequest(logout) => self.logout(&logout, cx),
+            InitiatorPdu::LogoutRequest(logout) => self.logout_request(&logout, cx),
             InitiatorPdu::SnackRequest(snack) => self.snack(&snack, cx),
             InitiatorPdu::LoginRequest(_) => {
                 Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, "a login request after the login"))
             }
         };
-        self.resume_waiters(cx);
+        self.numbering.resume_waiters(cx);
         expect
     }
 
@@ -225,7 +211,7 @@ impl FullFeature {
     /// tasks that ended with this one leave the command window.
     pub(crate) fn end(&mut self, cx: &mut TurnContext<'_>) {
         self.discard_early(cx);
-        cx.window.tasks_lost(std::mem::take(&mut self.numbered_tasks));
+        self.numbering.tasks_lost(cx);
     }
 
     /// Counts the number of a PDU that acts when its data segment is here.
@@ -239,15 +225,15 @@ impl FullFeature {
         if self.recovers() && !matches!(expect, Expect::Nothing) {
             return Ok(expect);
         }
-        Ok(match self.arrive(immediate, cmd_sn, cx)? {
+        Ok(match self.numbering.arrive(immediate, cmd_sn, cx)? {
             Turn::Now => expect,
             Turn::Later if matches!(expect, Expect::Nothing) => {
                 // A NOP-Out that only brings numbers.
-                self.pass_over(cmd_sn, cmd_sn.next(), cx);
+                self.numbering.pass_over(cmd_sn, cmd_sn.next(), cx);
                 expect
             }
             Turn::Later => {
-                self.hold(cmd_sn, Waiting::Stream, cx);
+                self.numbering.hold(cmd_sn, Waiting::Stream, cx);
                 expect
             }
             Turn::Never => Expect::Nothing,

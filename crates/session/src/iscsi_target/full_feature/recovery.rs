@@ -53,7 +53,7 @@ impl FullFeature {
                     Ok(())
                 }
                 Turn::Later => {
-                    self.hold(nop.cmd_sn, Waiting::Ping(*nop, segment), cx);
+                    self.numbering.hold(nop.cmd_sn, Waiting::Ping(*nop, segment), cx);
                     Ok(())
                 }
                 Turn::Never => Ok(()),
@@ -61,14 +61,14 @@ impl FullFeature {
             Expect::Text(request) => match self.turn_with(request.immediate, request.cmd_sn, segment.len(), cx)? {
                 Turn::Now => self.text_request(request, &segment, cx),
                 Turn::Later => {
-                    self.hold(request.cmd_sn, Waiting::Text(*request, segment), cx);
+                    self.numbering.hold(request.cmd_sn, Waiting::Text(*request, segment), cx);
                     Ok(())
                 }
                 Turn::Never => Ok(()),
             },
             _ => Ok(()),
         };
-        self.resume_waiters(cx);
+        self.numbering.resume_waiters(cx);
         done
     }
 
@@ -81,8 +81,8 @@ impl FullFeature {
         data_len: usize,
         cx: &mut TurnContext<'_>,
     ) -> Result<Turn, Violation> {
-        let turn = self.arrive(immediate, cmd_sn, cx)?;
-        let too_much = turn == Turn::Later && self.early_bytes() + data_len > MAX_EARLY_BYTES;
+        let turn = self.numbering.arrive(immediate, cmd_sn, cx)?;
+        let too_much = turn == Turn::Later && self.numbering.early_bytes() + data_len > MAX_EARLY_BYTES;
         Ok(if too_much { Turn::Never } else { turn })
     }
 

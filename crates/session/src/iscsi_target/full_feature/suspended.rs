@@ -109,9 +109,7 @@ impl FullFeature {
     /// Whether this is the name of a request that is no command and has not been answered: task management, a text
     /// negotiation, a logout.
     pub(crate) fn is_request(&self, itt: InitiatorTaskTag) -> bool {
-        self.pending_task_management.contains(&itt)
-            || self.text.is_open(itt)
-            || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
+        self.functions.is_pending(itt) || self.text.is_open(itt) || self.logout.is_request(itt)
     }
 
     pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag, cx: &mut TurnContext<'_>) -> Option<MovedTask> {
@@ -120,8 +118,7 @@ impl FullFeature {
             let answer = cx.sender.retained()?.take(itt)?;
             return Some(MovedTask { state: Moved::Answered(Box::new(answer)), complete: None, tag: None });
         };
-        // It keeps its place in the command window, which bounds how many one connection can have.
-        self.numbered_tasks -= 1;
+        self.numbering.task_left();
         let complete = named.and_then(|tag| take_data_out(tag, cx));
         Some(MovedTask { state: Moved::Task(Box::new(task)), complete, tag: named })
     }
@@ -146,7 +143,7 @@ impl FullFeature {
         {
             self.release(ended.order.immediate, cx);
         }
-        self.numbered_tasks += 1;
+        self.numbering.task_came();
         task.data.resume(exp_data_sn);
         match std::mem::replace(&mut task.phase, Phase::Running) {
             Phase::Draining(Some(response)) if !task.is_fenced => {

@@ -2,8 +2,8 @@
 
 use lunette_buffer::Payload;
 use lunette_pdu::{
-    InitiatorTaskTag, LunField, RejectReason, SerialNumber, TaskManagementFunction, TaskManagementRequest,
-    TaskManagementResponse, TaskManagementResponseCode,
+    InitiatorTaskTag, LunField, SerialNumber, TaskManagementFunction, TaskManagementRequest, TaskManagementResponse,
+    TaskManagementResponseCode,
 };
 
 use super::FullFeature;
@@ -14,7 +14,6 @@ use crate::iscsi_target::expect::Expect;
 use crate::iscsi_target::tasks::task::{Phase, Task};
 use crate::iscsi_target::turn_context::TurnContext;
 use crate::iscsi_target::violation::Violation;
-use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
 
 impl FullFeature {
     pub(super) fn task_management(
@@ -22,29 +21,22 @@ impl FullFeature {
         request: &TaskManagementRequest,
         cx: &mut TurnContext<'_>,
     ) -> Result<Expect, Violation> {
-        let turn = self.arrive(request.immediate, request.cmd_sn, cx)?;
+        let turn = self.numbering.arrive(request.immediate, request.cmd_sn, cx)?;
         if turn == Turn::Never {
             return Ok(Expect::Nothing);
         }
-        if request.immediate && self.pending_task_management.contains(&request.itt) {
-            // Sent again by an initiator that could not know that it has come. Now it can; it is answered once.
-            let why = "the task management request is under way";
-            return Err(Violation::harmless(RejectReason::TASK_IN_PROGRESS, why));
-        }
-        if self.pending_task_management.len() >= MAX_PENDING_TASK_MANAGEMENT {
+        if let Err(violation) = self.functions.admit(request) {
             if turn == Turn::Later {
-                self.pass_over(request.cmd_sn, request.cmd_sn.next(), cx);
+                self.numbering.pass_over(request.cmd_sn, request.cmd_sn.next(), cx);
             }
-            let why = "too many task management requests at a time";
-            return Err(Violation::harmless(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS, why));
+            return Err(violation);
         }
-        self.pending_task_management.push(request.itt);
         let ends_many =
             !matches!(request.function, TaskManagementFunction::ABORT_TASK | TaskManagementFunction::TASK_REASSIGN)
                 && !is_query(request.function);
         if turn == Turn::Later {
-            self.hold(request.cmd_sn, Waiting::TaskManagement(*request), cx);
-        } else if !ends_many || !request.immediate || !self.hold_until_complete(request, cx) {
+            self.numbering.hold(request.cmd_sn, Waiting::TaskManagement(*request), cx);
+        } else if !ends_many || !request.immediate || !self.numbering.hold_until_complete(request, cx) {
             self.manage_tasks(request, cx);
         }
         Ok(Expect::Nothing)
@@ -105,7 +97,7 @@ impl FullFeature {
         let alive = |task: &Task| is_meant(task) && !matches!(task.phase, Phase::Draining(_));
         let named = self.tasks.find(request.referenced_task_tag);
         if let Some(tag) = named.filter(|tag| self.tasks.get(*tag).is_some_and(alive)) {
-            if !self.withdraw(tag, cx) {
+            if !self.numbering.withdraw(tag, cx) {
                 return (None, Some(tag));
             }
             self.tasks.end(tag, None);
@@ -130,7 +122,7 @@ impl FullFeature {
     /// then.
     pub(super) fn count_lost(&self, request: &TaskManagementRequest, cx: &mut TurnContext<'_>) -> bool {
         let elsewhere = cx.window.holds(request.ref_cmd_sn);
-        !elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, cx)
+        !elsewhere && self.numbering.pass_over(request.ref_cmd_sn, request.cmd_sn, cx)
     }
 
     /// Why a task cannot come to this connection, when that needs no look at others.
@@ -181,8 +173,9 @@ impl FullFeature {
         additional_response_information: [u8; 3],
         cx: &mut TurnContext<'_>,
     ) {
-        let Some(index) = self.pending_task_management.iter().position(|pending| *pending == itt) else { return };
-        self.pending_task_management.swap_remove(index);
+        if !self.functions.answer(itt) {
+            return;
+        }
         let (exp_cmd_sn, max_cmd_sn) = cx.window.numbers();
         let pdu = TaskManagementResponse {
             response,

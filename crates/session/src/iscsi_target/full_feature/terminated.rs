@@ -7,12 +7,6 @@ use super::FullFeature;
 use crate::iscsi_target::turn_context::TurnContext;
 use crate::keys::TaskReporting;
 
-/// News of ended tasks that the initiator has not acknowledged.
-pub(super) struct Termination {
-    stat_sn: SerialNumber,
-    lun: LunField,
-}
-
 impl FullFeature {
     /// Event 5 is for sessions with FastAbort alone. Its ExpCmdSN is that of the moment when the tasks ended: an
     /// initiator can tell them from later ones by it, and ignores it otherwise, for it is old (RFC 7143 section
@@ -26,16 +20,13 @@ impl FullFeature {
         self.silence(|task| task.lun == lun && task.order.cmd_sn.is_before(before), cx);
         let event = AsyncEvent::TASK_TERMINATION;
         let message = AsyncMessage { event, lun, exp_cmd_sn: before, ..cx.news() };
-        // The last one covers those before it.
-        self.terminations.retain(|known| known.lun != lun);
-        self.terminations.push(Termination { stat_sn: message.stat_sn, lun });
+        self.functions.terminated(lun, message.stat_sn);
         cx.sender.push_numbered(message.emit(), Payload::Empty);
     }
 
     /// A NOP-Out without tags, which may acknowledge such news: nothing more comes for the tasks.
     pub(super) fn termination_acknowledged(&mut self, nop: &NopOut) {
-        let heard = |known: &mut Termination| known.lun == nop.lun && nop.exp_stat_sn.is_after(known.stat_sn);
-        if self.terminations.extract_if(.., heard).count() > 0 {
+        if self.functions.acknowledged(nop.lun, nop.exp_stat_sn) {
             self.forget_data(Some(nop.lun));
         }
     }
