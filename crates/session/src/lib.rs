@@ -11,16 +11,26 @@
 //! A [`iscsi_target::LoginConnection`] takes bytes and gives events and bytes. When its login has passed, it enters a
 //! [`iscsi_target::Session`], which owns it from then on as a [`iscsi_target::Connection`]:
 //!
-//! - **bytes in:** [`iscsi_target::Session::next_event`] consumes bytes from the front of the slice it is given and
-//!   stops at every event, because an event may decide where the following bytes belong. Call it until it returns
-//!   `None`. If bytes are left over then, the connection waits for the caller (a buffer, a decision, or room in its
-//!   outbox): [`iscsi_target::Connection::hold`] them and stop reading from the socket while
-//!   [`iscsi_target::Connection::wants_input`] is false. A large data segment can skip that way:
-//!   [`iscsi_target::Connection::direct`] is the place it should be received into.
-//! - **bytes out:** [`iscsi_target::Connection::slices`] are ready to be sent, in order; report with
-//!   [`iscsi_target::Connection::sent`].
-//! - **time:** [`iscsi_target::Session::next_timeout`] says when [`iscsi_target::ConnectionMut::time_has_come`] wants
-//!   to be called.
+//! | order | when | the driver calls |
+//! |---|---|---|
+//! | 1 | before it reads from a socket | [`Connection::wants_input`]; while it is false, nothing is read |
+//! | 2 | a large data segment is next | [`Connection::direct`] for the place to receive into, then [`Connection::direct_received`] |
+//! | 3 | bytes have come | [`Session::next_event`] until it returns `None`: it consumes bytes from the front of the slice up to the next event, which may decide where the following bytes belong |
+//! | 4 | bytes are left over then | [`Connection::hold`]: the connection waits for the caller (a buffer, a decision, or room in its outbox) |
+//! | 5 | step 3 has ended | [`Session::take_touched`], and step 3 with empty input for each of these connections |
+//! | 6 | bytes are ready to be sent | [`Connection::slices`], in order, then [`Connection::sent`] |
+//! | 7 | the time of [`Session::next_timeout`] has come | [`ConnectionMut::time_has_come`], then steps 3 to 6 |
+//!
+//! [`Connection::wants_input`]: iscsi_target::Connection::wants_input
+//! [`Connection::direct`]: iscsi_target::Connection::direct
+//! [`Connection::direct_received`]: iscsi_target::Connection::direct_received
+//! [`Connection::hold`]: iscsi_target::Connection::hold
+//! [`Connection::slices`]: iscsi_target::Connection::slices
+//! [`Connection::sent`]: iscsi_target::Connection::sent
+//! [`ConnectionMut::time_has_come`]: iscsi_target::ConnectionMut::time_has_come
+//! [`Session::next_event`]: iscsi_target::Session::next_event
+//! [`Session::next_timeout`]: iscsi_target::Session::next_timeout
+//! [`Session::take_touched`]: iscsi_target::Session::take_touched
 //!
 //! After each call that changes the machine, drain events and bytes before the next one.
 //!

@@ -27,12 +27,12 @@ enum Stage {
     /// The target has the command.
     Sent(TaskTag),
     /// The command is to be aborted.
-    Aborting { tag: TaskTag, asked: Asked, since: Time },
+    Aborting { tag: TaskTag, step: AbortStep, since: Time },
 }
 
 /// The last step of the abort of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum AbortStep {
     /// Nothing was sent: the protocol had no room for another task management request yet.
     Nothing,
     AbortTask,
@@ -189,13 +189,13 @@ impl Requests {
 
     fn send_aborts(&mut self, session: &mut Session, now: Time) {
         while let Some(key) = self.to_abort.front() {
-            if let Some(Entry { lun, stage: Stage::Aborting { tag, asked: asked @ Asked::Nothing, since }, .. }) =
+            if let Some(Entry { lun, stage: Stage::Aborting { tag, step: step @ AbortStep::Nothing, since }, .. }) =
                 self.entries.get_mut(*key)
             {
                 if !session.manage_tasks(OWN, TaskManagementFunction::ABORT_TASK, *lun, Some(*tag)) {
                     return;
                 }
-                (*asked, *since) = (Asked::AbortTask, now);
+                (*step, *since) = (AbortStep::AbortTask, now);
             }
             self.to_abort.pop_front();
         }
@@ -298,7 +298,7 @@ impl Requests {
         entry.completion = None;
         match entry.stage {
             Stage::Sent(tag) => {
-                entry.stage = Stage::Aborting { tag, asked: Asked::Nothing, since: now };
+                entry.stage = Stage::Aborting { tag, step: AbortStep::Nothing, since: now };
                 self.to_abort.push_back(key);
             }
             Stage::Waiting(parked) => {
@@ -349,15 +349,15 @@ impl Requests {
             match &mut entry.stage {
                 Stage::Waiting(_) if is_overdue => overdue.push(key),
                 Stage::Sent(tag) if is_overdue => {
-                    entry.stage = Stage::Aborting { tag: *tag, asked: Asked::Nothing, since: now };
+                    entry.stage = Stage::Aborting { tag: *tag, step: AbortStep::Nothing, since: now };
                     self.to_abort.push_back(key);
                 }
-                Stage::Aborting { asked, since, .. } if *since + abort_timeout <= now => {
-                    let escalation = match asked {
-                        Asked::Nothing | Asked::AbortTask => Escalation::LogicalUnitReset(entry.lun),
-                        Asked::LogicalUnitReset => Escalation::Reconnect,
+                Stage::Aborting { step, since, .. } if *since + abort_timeout <= now => {
+                    let escalation = match step {
+                        AbortStep::Nothing | AbortStep::AbortTask => Escalation::LogicalUnitReset(entry.lun),
+                        AbortStep::LogicalUnitReset => Escalation::Reconnect,
                     };
-                    (*asked, *since) = (Asked::LogicalUnitReset, now);
+                    (*step, *since) = (AbortStep::LogicalUnitReset, now);
                     if !escalations.contains(&escalation) {
                         escalations.push(escalation);
                     }
@@ -385,11 +385,11 @@ impl Requests {
     /// A reset of a logical unit ends all its tasks, so one is enough for all requests to be aborted there.
     fn share_resets(&mut self, escalations: &[Escalation], now: Time) {
         for (_, entry) in self.entries.iter_mut() {
-            if let Stage::Aborting { asked, since, .. } = &mut entry.stage
-                && *asked != Asked::LogicalUnitReset
+            if let Stage::Aborting { step, since, .. } = &mut entry.stage
+                && *step != AbortStep::LogicalUnitReset
                 && escalations.contains(&Escalation::LogicalUnitReset(entry.lun))
             {
-                (*asked, *since) = (Asked::LogicalUnitReset, now);
+                (*step, *since) = (AbortStep::LogicalUnitReset, now);
             }
         }
     }

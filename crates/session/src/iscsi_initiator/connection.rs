@@ -13,7 +13,7 @@ mod time;
 
 use std::collections::VecDeque;
 
-use lunette_pdu::{Cid, DataIn, Tsih};
+use lunette_pdu::{Cid, DataIn};
 
 use super::error::{LoginError, SessionError};
 use super::event::Event;
@@ -61,7 +61,7 @@ impl Connection {
     /// Begins a login.
     pub(super) fn new(cid: Cid, shared: &mut Shared, entropy: Entropy, now: Time) -> Self {
         let timers = shared.config.timers;
-        let leads = shared.tsih == Tsih::NEW;
+        let leads = !shared.agreed.is_begun();
         let mut connection = Self {
             cid,
             receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES).into(),
@@ -87,7 +87,7 @@ impl Connection {
         if leads {
             shared.window = Window::new(entropy.first_serial_number());
         }
-        match Login::start(&shared.config, cid, shared.tsih, shared.window.cmd_sn(), entropy) {
+        match Login::start(&shared.config, cid, shared.agreed.tsih(), shared.window.cmd_sn(), entropy) {
             Ok((login, first)) => {
                 connection.phase = Phase::Login(Box::new(login));
                 connection.login_step(first, shared, now);

@@ -28,7 +28,8 @@
 //! Buffers travel with their command and come back with its end, so nothing is ever written into memory that its owner
 //! has taken back.
 
-mod asked;
+mod agreed;
+mod attempts;
 mod config;
 mod connection;
 mod ended;
@@ -37,6 +38,8 @@ mod event;
 mod expect;
 mod full_feature;
 mod incoming;
+mod late_answers;
+mod loads;
 mod login;
 mod lost;
 mod recoveries;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_pdu::{BHS_LEN, Bhs, Cid, LunField, SerialNumber, TaskManagementFunction};
 
-use super::asked::Asked;
+use super::attempts::Attempts;
 use super::event::TaskTag;
 use super::text::TextExchange;
 use crate::Time;
@@ -30,7 +30,7 @@ pub(crate) struct SentRequest {
     /// How often it was sent again because it came to the target damaged.
     pub(crate) retries: u32,
     /// When its answer was asked for last; not known before the driver has looked at the clock.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) attempts: Option<Attempts>,
     /// A ping went after it.
     pub(crate) probed: bool,
     /// The target has said that it works on it.
@@ -39,7 +39,7 @@ pub(crate) struct SentRequest {
 
 impl SentRequest {
     pub(crate) fn new(header: [u8; BHS_LEN], segment: Vec<u8>) -> Self {
-        Self { header, segment, retries: 0, asked: None, probed: false, is_known: false }
+        Self { header, segment, retries: 0, attempts: None, probed: false, is_known: false }
     }
 
     /// Keeps the first `most` bytes of the data segment.
@@ -54,7 +54,7 @@ impl Underway {
     /// Begins to wait for the answer.
     pub(crate) fn watch(&mut self, now: Time) {
         if let Some(sent) = &mut self.sent {
-            sent.asked.get_or_insert(Asked::first(now));
+            sent.attempts.get_or_insert(Attempts::begin(now));
         }
     }
 
@@ -63,7 +63,7 @@ impl Underway {
     pub(crate) fn answer_due(&self, patience: Duration) -> Option<Time> {
         let sent = self.sent.as_ref()?;
         let shows_nowhere = Bhs::from(sent.header).immediate() || matches!(self.request, Request::Logout { .. });
-        sent.asked.filter(|_| shows_nowhere).map(|asked| asked.due(patience))
+        sent.attempts.filter(|_| shows_nowhere).map(|attempts| attempts.due(patience))
     }
 }
 

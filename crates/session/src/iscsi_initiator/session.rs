@@ -50,8 +50,8 @@ impl Session {
         let free = place.map(|cid| cid.0.into()).or_else(|| self.connections.iter().position(is_free));
         let cid = Cid(free.unwrap_or(self.connections.len()) as u16);
         let open = self.connections.iter().filter(|connection| !connection.is_closed()).count();
-        let may_lead = self.shared.tsih == Tsih::NEW && self.connections.is_empty();
-        let may_join = self.shared.tsih != Tsih::NEW && open < self.shared.parameters.max_connections as usize;
+        let may_lead = !self.shared.agreed.is_begun() && self.connections.is_empty();
+        let may_join = self.shared.agreed.is_begun() && open < self.shared.agreed.parameters().max_connections as usize;
         let connection = if may_lead || (may_join && self.shared.over.is_none() && !self.shared.logging_out) {
             Connection::new(cid, &mut self.shared, entropy, now)
         } else {
@@ -110,27 +110,27 @@ impl Session {
 
     /// Whether the features of RFC 7144 may be used: iSCSIProtocolLevel 2 was agreed on.
     pub fn has_sam5_features(&self) -> bool {
-        self.shared.parameters.has_sam5_features()
+        self.shared.agreed.parameters().has_sam5_features()
     }
 
     /// The secrets that the first login has proven.
     pub fn proven_secrets(&self) -> &ProvenSecrets {
-        &self.shared.secrets
+        self.shared.agreed.secrets()
     }
 
     /// TargetAlias, as the login told it.
     pub fn target_alias(&self) -> Option<&str> {
-        self.shared.alias.as_deref()
+        self.shared.agreed.alias()
     }
 
     /// The target portal group tag, as the login told it.
     pub fn target_portal_group(&self) -> Option<u16> {
-        self.shared.portal_group
+        self.shared.agreed.portal_group()
     }
 
     /// The target's part of the session's name; [`Tsih::NEW`] before the first login has ended.
     pub fn tsih(&self) -> Tsih {
-        self.shared.tsih
+        self.shared.agreed.tsih()
     }
 
     /// The losses and recoveries so far, by kind.
@@ -185,7 +185,7 @@ impl Session {
     ) -> Option<Event> {
         loop {
             if self.news.is_empty() {
-                let recovers = self.shared.parameters.error_recovery_level > 0;
+                let recovers = self.shared.agreed.parameters().error_recovery_level > 0;
                 let (connection, shared) = self.connection_mut(cid)?;
                 if !input.is_empty() {
                     connection.heard(now);
@@ -214,7 +214,7 @@ impl Session {
         if let Some(event) = &event {
             self.note(cid, event, now);
         }
-        if self.shared.parameters.error_recovery_level > 0 {
+        if self.shared.agreed.parameters().error_recovery_level > 0 {
             self.watch(now);
         }
         if self.shared.lost.is_idle() {

@@ -1,12 +1,13 @@
 //! The state that the connections of a session share.
 
-use std::collections::VecDeque;
+use lunette_pdu::{Cid, SerialNumber};
 
-use lunette_pdu::{Cid, SerialNumber, Tsih};
-
+use super::agreed::Agreed;
 use super::config::SessionConfig;
 use super::error::SessionError;
 use super::event::{Command, TaskTag};
+use super::late_answers::{Repeated, Withdrawn};
+use super::loads::Loads;
 use super::lost::LostConnections;
 use super::recoveries::Recoveries;
 use super::request::Underway;
@@ -14,8 +15,6 @@ use super::table::Table;
 use super::task::Task;
 use super::unacknowledged::Unacknowledged;
 use super::window::Window;
-use crate::ProvenSecrets;
-use crate::keys::Parameters;
 use crate::limits::{MAX_COMMANDS, MAX_DRIVER_REQUESTS, MAX_REQUESTS};
 
 /// Tags of requests lie above those of commands.
@@ -25,19 +24,12 @@ const _: () = assert!(MAX_COMMANDS <= FIRST_REQUEST_SLOT as usize, "tags of comm
 
 pub(crate) struct Shared {
     pub(crate) config: SessionConfig,
-    pub(crate) tsih: Tsih,
+    pub(super) agreed: Agreed,
     pub(crate) window: Window,
     pub(crate) tasks: Table<Task>,
     pub(crate) requests: Table<Underway>,
-    pub(crate) alias: Option<String>,
-    pub(crate) portal_group: Option<u16>,
     last_order: u64,
-    /// The secrets that its login has proven.
-    pub(crate) secrets: ProvenSecrets,
-    /// The parameters that the leading connection negotiated.
-    pub(crate) parameters: Parameters,
-    /// Commands under way on each connection, by CID.
-    loads: Vec<u32>,
+    loads: Loads,
     /// The end of the session was asked for: no request follows, on any connection (RFC 7143 section 11.14).
     pub(crate) logging_out: bool,
     /// Why the session has ended.
@@ -47,62 +39,37 @@ pub(crate) struct Shared {
     /// The PDU for which the target waits, from recovery level 1 on.
     pub(super) unacknowledged: Option<Unacknowledged>,
     pub(super) withdrawn: Withdrawn,
-    /// The last requests that were sent again without being asked for: they may be answered twice.
-    repeated: VecDeque<TaskTag>,
-}
-
-/// The last commands that a request on another connection ended. What the target sent for them before may still be
-/// under way.
-#[derive(Default)]
-pub(super) struct Withdrawn(VecDeque<(Cid, TaskTag)>);
-
-impl Withdrawn {
-    fn add(&mut self, cid: Cid, tag: TaskTag) {
-        if self.0.len() == MAX_COMMANDS {
-            self.0.pop_front();
-        }
-        self.0.push_back((cid, tag));
-    }
-
-    /// Whether the tag has named such a command. It may name another one by now.
-    pub(super) fn has(&self, cid: Cid, tag: TaskTag) -> bool {
-        self.0.contains(&(cid, tag))
-    }
+    repeated: Repeated,
 }
 
 impl Shared {
     pub(crate) fn new(config: SessionConfig) -> Self {
         Self {
             config,
-            tsih: Tsih::NEW,
+            agreed: Agreed::default(),
             window: Window::new(SerialNumber(0)),
             tasks: Table::new(0, MAX_COMMANDS),
             requests: Table::new(FIRST_REQUEST_SLOT, MAX_REQUESTS),
-            alias: None,
-            portal_group: None,
             last_order: 0,
-            secrets: ProvenSecrets::default(),
-            parameters: Parameters::default(),
-            loads: Vec::new(),
+            loads: Loads::default(),
             logging_out: false,
             over: None,
             lost: LostConnections::default(),
             recoveries: Recoveries::default(),
             unacknowledged: None,
             withdrawn: Withdrawn::default(),
-            repeated: VecDeque::new(),
+            repeated: Repeated::default(),
         }
     }
 
     /// A connection begins.
     pub(crate) fn add_connection(&mut self, cid: Cid) {
-        let len = self.loads.len().max(usize::from(cid.0) + 1);
-        self.loads.resize(len, 0);
+        self.loads.add_connection(cid);
     }
 
     /// Commands under way on a connection.
     pub(crate) fn load(&self, cid: Cid) -> u32 {
-        self.loads.get(usize::from(cid.0)).copied().unwrap_or_default()
+        self.loads.get(cid)
     }
 
     /// Numbers a command that will go over a connection, and takes it. Leaves it when the table is full.
@@ -110,9 +77,7 @@ impl Shared {
     pub(crate) fn add_command(&mut self, command: &mut Command, cid: Cid) -> Option<(TaskTag, &mut Task)> {
         let (tag, place) = self.tasks.place()?;
         self.last_order += 1;
-        if let Some(load) = self.loads.get_mut(usize::from(cid.0)) {
-            *load += 1;
-        }
+        self.loads.command_began(cid);
         let task = place.insert(Task::new(command.take(), cid, self.window.take(), self.last_order));
         Some((tag, task))
     }
@@ -122,9 +87,7 @@ impl Shared {
     pub(crate) fn end_task<R>(&mut self, tag: TaskTag, taken: impl FnOnce(&mut Command) -> R) -> Option<R> {
         let Self { tasks, loads, .. } = self;
         tasks.end(tag, |task| {
-            if let Some(load) = loads.get_mut(usize::from(task.cid.0)) {
-                *load -= 1;
-            }
+            loads.command_ended(task.cid);
             taken(&mut task.command)
         })
     }
@@ -132,9 +95,7 @@ impl Shared {
     /// A command has ended.
     pub(crate) fn remove_task(&mut self, tag: TaskTag) -> Option<Task> {
         let task = self.tasks.remove(tag)?;
-        if let Some(load) = self.loads.get_mut(usize::from(task.cid.0)) {
-            *load -= 1;
-        }
+        self.loads.command_ended(task.cid);
         Some(task)
     }
 
@@ -144,11 +105,8 @@ impl Shared {
         // What held its data back was a request on the connection that it leaves.
         task.set_muted(false);
         let from = std::mem::replace(&mut task.cid, to);
-        for (cid, change) in [(from, -1), (to, 1)] {
-            if let Some(load) = self.loads.get_mut(usize::from(cid.0)) {
-                *load = load.saturating_add_signed(change);
-            }
-        }
+        self.loads.command_ended(from);
+        self.loads.command_began(to);
     }
 
     /// A command has ended by a request on another connection than its own.
@@ -166,18 +124,12 @@ impl Shared {
 
     /// A request is sent again, though the target may have it.
     pub(crate) fn repeat(&mut self, tag: TaskTag) {
-        if self.is_repeated(tag) {
-            return;
-        }
-        if self.repeated.len() == MAX_REQUESTS {
-            self.repeated.pop_front();
-        }
-        self.repeated.push_back(tag);
+        self.repeated.add(tag);
     }
 
     /// Whether a request may be answered a second time.
     pub(crate) fn is_repeated(&self, tag: TaskTag) -> bool {
-        self.repeated.contains(&tag)
+        self.repeated.has(tag)
     }
 
     /// How many commands may be sent now: what the target's window and our own bound leave.

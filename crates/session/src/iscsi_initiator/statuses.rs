@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::asked::Asked;
+use super::attempts::Attempts;
 use super::error::SessionError;
 use crate::Time;
 use crate::limits::MAX_HELD_STATUS_BYTES;
@@ -21,7 +21,7 @@ pub(crate) struct Statuses<T> {
 }
 
 enum Slot<T> {
-    Missing(Asked),
+    Missing(Attempts),
     Here { item: T, len: usize },
 }
 
@@ -45,7 +45,7 @@ impl<T> Statuses<T> {
     pub(crate) fn learn(&mut self, end: usize, now: Time) -> Range<usize> {
         let known = self.ahead.len();
         let end = end.max(known);
-        self.ahead.resize_with(end, || Slot::Missing(Asked::first(now)));
+        self.ahead.resize_with(end, || Slot::Missing(Attempts::begin(now)));
         known..end
     }
 
@@ -62,8 +62,8 @@ impl<T> Statuses<T> {
 
     /// Notes that a requested PDU has come damaged. False when that place is not missing.
     pub(crate) fn damaged(&mut self, place: usize, now: Time) -> Result<bool, SessionError> {
-        let Some(Slot::Missing(asked)) = self.ahead.get_mut(place) else { return Ok(false) };
-        asked.after_damage(WHAT, now)?;
+        let Some(Slot::Missing(attempts)) = self.ahead.get_mut(place) else { return Ok(false) };
+        attempts.after_damage(WHAT, now)?;
         Ok(true)
     }
 
@@ -82,11 +82,11 @@ impl<T> Statuses<T> {
 
     /// When the first of the missing numbers wants to be asked for again.
     pub(crate) fn next_timeout(&self, patience: Duration) -> Option<Time> {
-        self.missing().map(|asked| asked.due(patience)).min()
+        self.missing().map(|attempts| attempts.due(patience)).min()
     }
 
-    fn missing(&self) -> impl Iterator<Item = &Asked> {
-        self.ahead.iter().filter_map(|slot| if let Slot::Missing(asked) = slot { Some(asked) } else { None })
+    fn missing(&self) -> impl Iterator<Item = &Attempts> {
+        self.ahead.iter().filter_map(|slot| if let Slot::Missing(attempts) = slot { Some(attempts) } else { None })
     }
 
     /// Whether any of these places is missing.
@@ -104,15 +104,15 @@ impl<T> Statuses<T> {
     ) -> Result<Vec<Range<usize>>, SessionError> {
         let mut runs: Vec<Range<usize>> = Vec::new();
         for (place, slot) in self.ahead.iter_mut().enumerate() {
-            let Slot::Missing(asked) = slot else { continue };
-            if asked.due(patience) > now {
+            let Slot::Missing(attempts) = slot else { continue };
+            if attempts.due(patience) > now {
                 continue;
             }
-            if !asked.was_before(heard) {
-                asked.wait(now);
+            if !attempts.was_before(heard) {
+                attempts.wait(now);
                 continue;
             }
-            asked.after_silence(WHAT, now)?;
+            attempts.after_silence(WHAT, now)?;
             match runs.last_mut() {
                 Some(run) if run.end == place => run.end += 1,
                 _ => runs.push(place..place + 1),

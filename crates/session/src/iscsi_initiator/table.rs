@@ -102,10 +102,10 @@ impl<T> Table<T> {
 
     /// Drops an entry in its place when `look` has looked at it, for large ones: what is removed is moved.
     #[inline]
-    pub(crate) fn end<R>(&mut self, tag: TaskTag, look: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(crate) fn end<R>(&mut self, tag: TaskTag, take: impl FnOnce(&mut T) -> R) -> Option<R> {
         let index = tag.slot.checked_sub(self.base)?;
         let slot = self.slots.get_mut(usize::from(index)).filter(|slot| slot.generation == tag.generation)?;
-        let said = look(slot.entry.as_mut()?);
+        let said = take(slot.entry.as_mut()?);
         slot.entry = None;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);

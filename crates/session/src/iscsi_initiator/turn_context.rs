@@ -65,7 +65,7 @@ impl TurnContext<'_> {
 
     /// Sends a PDU of a request.
     pub(super) fn send_request(&mut self, tag: TaskTag, header: [u8; BHS_LEN], segment: Vec<u8>) {
-        if self.shared.parameters.error_recovery_level > 0
+        if self.shared.agreed.parameters().error_recovery_level > 0
             && let Some(underway) = self.request(tag)
         {
             underway.sent = Some(Box::new(SentRequest::new(header, segment.clone())));

@@ -2,7 +2,7 @@
 
 use lunette_pdu::SerialNumber;
 
-use super::asked::Asked;
+use super::attempts::Attempts;
 use super::table::Table;
 use super::task::Task;
 
@@ -10,7 +10,7 @@ use super::task::Task;
 #[derive(Debug)]
 pub(super) struct Unacknowledged {
     pub(super) cmd_sn: SerialNumber,
-    pub(super) asked: Asked,
+    pub(super) attempts: Attempts,
     /// The progress of the commands before it at the last request.
     pub(super) before: Progress,
 }

@@ -1,11 +1,11 @@
 //! The login, and what it has agreed on.
 
 use lunette_buffer::Payload;
-use lunette_pdu::{LoginResponse, Tsih};
+use lunette_pdu::LoginResponse;
 
 use super::{Connection, Phase};
 use crate::Time;
-use crate::iscsi_initiator::error::{SessionError, broken};
+use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::Event;
 use crate::iscsi_initiator::full_feature::FullFeature;
 use crate::iscsi_initiator::login::{Outcome, Step};
@@ -54,17 +54,7 @@ impl Connection {
     }
 
     fn logged_in(&mut self, outcome: Outcome, shared: &mut Shared, now: Time) -> Result<(), SessionError> {
-        let Outcome { tsih, mut parameters, alias, portal_group, secrets } = outcome;
-        if shared.tsih == Tsih::NEW {
-            (shared.tsih, shared.alias, shared.portal_group) = (tsih, alias, portal_group);
-            shared.parameters = parameters.clone();
-            shared.secrets = secrets;
-        } else {
-            if portal_group.is_some() && portal_group != shared.portal_group {
-                return Err(broken("13.9", "a connection of the session leads to another portal group"));
-            }
-            parameters = parameters.within(&shared.parameters);
-        }
+        let parameters = shared.agreed.logged_in(outcome)?;
         self.carries_session = true;
         let digests = (parameters.header_digest == Digest::Crc32c, parameters.data_digest == Digest::Crc32c);
         self.receiver.configure(digests.0, digests.1, parameters.recv_data_segment_len);

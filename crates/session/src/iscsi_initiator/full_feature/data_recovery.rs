@@ -78,8 +78,8 @@ impl FullFeature {
         let tag = TaskTag::from_itt(pdu.itt);
         let Some(task) = context.task(tag) else { return Ok(()) };
         let again = task.data_in_damaged(pdu)?;
-        if again && let Some(asked) = self.recovery().asked_for(tag) {
-            asked.after_damage(DATA, context.now)?;
+        if again && let Some(attempts) = self.recovery().attempts_for(tag) {
+            attempts.after_damage(DATA, context.now)?;
         }
         self.lost_data(tag, pdu.data_sn..pdu.data_sn.saturating_add(1), context)?;
         match pdu.status {
@@ -174,12 +174,12 @@ impl FullFeature {
                 self.recovery().forget(tag);
                 continue;
             };
-            if let Some(asked) = self.recovery().asked_for(tag) {
-                if !asked.was_before(heard) {
-                    asked.wait(context.now);
+            if let Some(attempts) = self.recovery().attempts_for(tag) {
+                if !attempts.was_before(heard) {
+                    attempts.wait(context.now);
                     continue;
                 }
-                asked.after_silence(DATA, context.now)?;
+                attempts.after_silence(DATA, context.now)?;
             }
             for run in runs {
                 self.lost_data(tag, run, context)?;

@@ -13,7 +13,7 @@ use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, SnackRequest, SnackT
 use super::FullFeature;
 use super::control::answers_are_read;
 use crate::Time;
-use crate::iscsi_initiator::asked::Asked;
+use crate::iscsi_initiator::attempts::Attempts;
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::statuses::Statuses;
@@ -25,27 +25,27 @@ use crate::limits::MAX_STATUSES_AHEAD;
 pub(super) struct Recovery {
     pub(super) statuses: Statuses<Held>,
     /// Commands that lack data, and when it was asked for.
-    lacking: Vec<(TaskTag, Asked)>,
+    lacking: Vec<(TaskTag, Attempts)>,
 }
 
 impl Recovery {
     /// Data of the command was asked for.
     pub(super) fn note_lacking(&mut self, tag: TaskTag, now: Time) {
-        if self.asked_for(tag).is_none() {
-            self.lacking.push((tag, Asked::first(now)));
+        if self.attempts_for(tag).is_none() {
+            self.lacking.push((tag, Attempts::begin(now)));
         }
     }
 
-    pub(super) fn asked_for(&mut self, tag: TaskTag) -> Option<&mut Asked> {
-        self.lacking.iter_mut().find(|(known, _)| *known == tag).map(|(_, asked)| asked)
+    pub(super) fn attempts_for(&mut self, tag: TaskTag) -> Option<&mut Attempts> {
+        self.lacking.iter_mut().find(|(known, _)| *known == tag).map(|(_, attempts)| attempts)
     }
 
     /// Some of it has come.
     pub(super) fn found(&mut self, tag: TaskTag, lacks_more: bool, now: Time) {
         if !lacks_more {
             self.forget(tag);
-        } else if let Some(asked) = self.asked_for(tag) {
-            *asked = Asked::first(now);
+        } else if let Some(attempts) = self.attempts_for(tag) {
+            *attempts = Attempts::begin(now);
         }
     }
 
@@ -55,11 +55,11 @@ impl Recovery {
 
     /// The commands whose data has not come in time.
     pub(super) fn overdue(&self, now: Time, patience: Duration) -> Vec<TaskTag> {
-        self.lacking.iter().filter(|(_, asked)| asked.due(patience) <= now).map(|(tag, _)| *tag).collect()
+        self.lacking.iter().filter(|(_, attempts)| attempts.due(patience) <= now).map(|(tag, _)| *tag).collect()
     }
 
     fn next_timeout(&self, patience: Duration) -> Option<Time> {
-        let data = self.lacking.iter().map(|(_, asked)| asked.due(patience)).min();
+        let data = self.lacking.iter().map(|(_, attempts)| attempts.due(patience)).min();
         data.into_iter().chain(self.statuses.next_timeout(patience)).min()
     }
 }

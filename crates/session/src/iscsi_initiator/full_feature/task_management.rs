@@ -23,7 +23,7 @@ pub(in crate::iscsi_initiator) fn manage_tasks(
     context: &mut TurnContext<'_>,
 ) -> bool {
     let cmd_sn = context.shared.window.cmd_sn();
-    if function >= TaskManagementFunction::QUERY_TASK && !context.shared.parameters.has_sam5_features() {
+    if function >= TaskManagementFunction::QUERY_TASK && !context.shared.agreed.parameters().has_sam5_features() {
         return false;
     }
     let names_one = matches!(function, TaskManagementFunction::ABORT_TASK | TaskManagementFunction::QUERY_TASK);
@@ -45,7 +45,7 @@ pub(in crate::iscsi_initiator) fn manage_tasks(
     }
     let order = context.shared.next_order();
     let may_be_lost = function == TaskManagementFunction::QUERY_TASK
-        && context.shared.parameters.error_recovery_level > 0
+        && context.shared.agreed.parameters().error_recovery_level > 0
         && !context.shared.window.is_acknowledged(ref_cmd_sn);
     let request = Request::TaskManagement { user, function, lun, referenced, order, may_be_lost };
     let Some(tag) = context.add_request(request) else { return false };
@@ -105,7 +105,7 @@ fn covers(request: &Request, task: &Task) -> bool {
 /// RFC 7143 section 4.2.3.4: with FastAbort no more data of the tasks concerned goes over the issuing connection. When
 /// a request is refused, what only it has held back follows.
 fn mute(context: &mut TurnContext<'_>) {
-    if context.shared.parameters.task_reporting != TaskReporting::FastAbort {
+    if context.shared.agreed.parameters().task_reporting != TaskReporting::FastAbort {
         return;
     }
     let cid = context.cid;
@@ -140,7 +140,7 @@ pub(super) fn task_management_response(
                 task.set_unknown();
             }
             request_ended(context);
-            let information = if context.shared.parameters.has_sam5_features() {
+            let information = if context.shared.agreed.parameters().has_sam5_features() {
                 pdu.additional_response_information
             } else {
                 [0; 3]

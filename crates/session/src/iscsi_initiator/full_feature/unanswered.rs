@@ -10,7 +10,7 @@ use lunette_pdu::RejectReason;
 
 use super::FullFeature;
 use crate::Time;
-use crate::iscsi_initiator::asked::Asked;
+use crate::iscsi_initiator::attempts::Attempts;
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::request::Request;
@@ -36,13 +36,13 @@ impl FullFeature {
         let (is_probed, now) = (self.keepalive.is_some(), context.now);
         let Some(underway) = context.request(tag) else { return Ok(()) };
         let Some(sent) = &mut underway.sent else { return Ok(()) };
-        let asked = sent.asked.get_or_insert(Asked::first(now));
+        let attempts = sent.attempts.get_or_insert(Attempts::begin(now));
         if !seems_lost || sent.is_known {
             sent.probed = is_probed;
-            asked.later(now);
+            attempts.later(now);
             return Ok(());
         }
-        asked.after_silence(WHAT, now)?;
+        attempts.after_silence(WHAT, now)?;
         sent.probed = false;
         context.shared.repeat(tag);
         self.resend_request(tag, context);
@@ -60,7 +60,7 @@ impl FullFeature {
         match underway.request {
             // Nothing may follow it, and it has its own patience with silence.
             Request::Logout { .. } => return true,
-            Request::Keepalive => return sent.asked.is_some_and(|asked| asked.was_before(heard)),
+            Request::Keepalive => return sent.attempts.is_some_and(|attempts| attempts.was_before(heard)),
             _ => {}
         }
         let was_probed = sent.probed;

@@ -45,14 +45,14 @@ impl Session {
                 | SessionError::Unrecovered(_)
         );
         failed
-            && self.shared.parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL
+            && self.shared.agreed.parameters().error_recovery_level >= CONNECTION_RECOVERY_LEVEL
             && !self.shared.logging_out
             && self.shared.over.is_none()
     }
 
     /// A connection is lost; what was under way on it is not.
     pub(super) fn begin_recovery(&mut self, cid: Cid, now: Time) {
-        let parameters = &self.shared.parameters;
+        let parameters = self.shared.agreed.parameters();
         let negotiated = (parameters.time2wait_s, parameters.time2retain_s);
         let Some(connection) = self.connections.get_mut(usize::from(cid.0)) else { return };
         let (wait, retain) = connection.announced_times().unwrap_or(negotiated);

@@ -8,7 +8,7 @@ use lunette_pdu::SerialNumber;
 
 use super::Session;
 use crate::Time;
-use crate::iscsi_initiator::asked::Asked;
+use crate::iscsi_initiator::attempts::Attempts;
 use crate::iscsi_initiator::connection::Connection;
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::unacknowledged::{Progress, Unacknowledged};
@@ -23,7 +23,7 @@ impl Session {
             let shared = &self.shared;
             let waiting = |cmd_sn| {
                 let before = Progress::before(cmd_sn, &shared.tasks);
-                Unacknowledged { cmd_sn, asked: Asked::first(now), before }
+                Unacknowledged { cmd_sn, attempts: Attempts::begin(now), before }
             };
             self.shared.unacknowledged = shared.window.waits_for().map(waiting);
         }
@@ -31,7 +31,7 @@ impl Session {
 
     /// When the acknowledgement should have come.
     pub(super) fn acknowledgement_timeout(&self) -> Option<Time> {
-        Some(self.shared.unacknowledged.as_ref()?.asked.due(self.shared.config.timers.resend))
+        Some(self.shared.unacknowledged.as_ref()?.attempts.due(self.shared.config.timers.resend))
     }
 
     /// When the first of the requests should have been answered that no acknowledgement tells of.
@@ -55,19 +55,19 @@ impl Session {
         };
         let cmd_sn = waiting.cmd_sn;
         let silent =
-            |connection: &Connection| connection.is_closed() || !waiting.asked.was_before(connection.heard_at());
+            |connection: &Connection| connection.is_closed() || !waiting.attempts.was_before(connection.heard_at());
         if self.connections.iter().all(silent) {
             // Whether the target is there at all is the first question.
-            waiting.asked.wait(now);
+            waiting.attempts.wait(now);
             return self.ping_all();
         }
         let before = Progress::before(cmd_sn, &self.shared.tasks);
         if waiting.before != before {
             // The attempts so far say nothing.
-            *waiting = Unacknowledged { cmd_sn, asked: Asked::first(now), before };
+            *waiting = Unacknowledged { cmd_sn, attempts: Attempts::begin(now), before };
             return self.retry(cmd_sn);
         }
-        match waiting.asked.after_silence(WHAT, now) {
+        match waiting.attempts.after_silence(WHAT, now) {
             Ok(()) => self.retry(cmd_sn),
             Err(error) => self.give_up(cmd_sn, &error),
         }

@@ -1,6 +1,6 @@
 //! Data phases that make no progress end, whatever else the initiator says meanwhile: what they hold is taken back.
 //!
-//! Progress is bytes, not time: at every look, [`Timers::progress`](crate::Timers) after the one before,
+//! Progress is bytes, not time: at every check, [`Timers::progress`](crate::Timers) after the one before,
 //! [`MIN_PROGRESS_BYTES`] have moved, or all that was to move. A slow line makes progress; an initiator that answers
 //! pings and nothing else does not.
 
@@ -12,13 +12,13 @@ use crate::limits::MIN_PROGRESS_BYTES;
 /// The movement since the last check.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// The next look. There is none while nothing could stand still.
+    /// The next check. There is none while nothing could stand still.
     due: Option<Time>,
     /// Bytes of Data-Out.
     received: usize,
     /// Bytes that the socket has taken or, of a transport that keeps PDUs apart, that the peer has acknowledged.
     sent: usize,
-    /// Bytes that waited for the socket at the last look.
+    /// Bytes that waited for the socket at the last check.
     waited: usize,
 }
 
@@ -60,7 +60,7 @@ impl ConnectionMut<'_> {
         }
     }
 
-    pub(super) fn look_for_progress(&mut self, now: Time) {
+    pub(super) fn check_progress(&mut self, now: Time) {
         if self.progress.due.take_if(|at| *at <= now).is_none() {
             return;
         }

@@ -44,7 +44,7 @@ impl ConnectionMut<'_> {
         {
             self.data_due = Some(now + DATA_OUT_TIMEOUT);
         }
-        self.look_for_progress(now);
+        self.check_progress(now);
         if self.gap_ends.is_some_and(|at| at <= now) {
             return self.close(CloseReason::Gap);
         }

@@ -565,8 +565,8 @@ mod tests {
             assert_eq!(window.arrive(SerialNumber(cmd_sn)), NEXT);
         }
         assert_eq!((window.max_cmd_sn(), window.extra_places()), (told, wide / 2 - COMMAND_WINDOW));
-        for look in 4..10 {
-            window.narrow_unused(0, at(look * period));
+        for check in 4..10 {
+            window.narrow_unused(0, at(check * period));
         }
         assert_eq!(window.width, COMMAND_WINDOW);
     }

@@ -8,7 +8,7 @@ use crate::limits::{MAX_DAMAGED_RESENDS, MAX_UNANSWERED_REQUESTS};
 
 /// When something was asked for, and how often without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct Attempts {
     at: Time,
     /// Asking was put off then, as nothing had come.
     put_off: bool,
@@ -16,9 +16,9 @@ pub(crate) struct Asked {
     damaged: u32,
 }
 
-impl Asked {
-    /// For the first time.
-    pub(crate) fn first(now: Time) -> Self {
+impl Attempts {
+    /// The first attempt is made.
+    pub(crate) fn begin(now: Time) -> Self {
         Self { at: now, put_off: false, unanswered: 0, damaged: 0 }
     }
 
@@ -65,14 +65,14 @@ mod tests {
     #[test]
     fn an_answer_in_the_moment_of_waiting_is_heard() {
         let at = |seconds| Time::new(Duration::from_secs(seconds));
-        let mut asked = Asked::first(at(1));
-        assert!(!asked.was_before(at(1)) && asked.was_before(at(2)));
-        asked.wait(at(6));
-        assert!(!asked.was_before(at(1)) && asked.was_before(at(6)));
-        assert_eq!(asked.after_silence("it", at(11)), Ok(()));
-        assert!(!asked.was_before(at(11)));
-        asked.wait(at(16));
-        assert_eq!(asked.after_damage("it", at(16)), Ok(()));
-        assert!(!asked.was_before(at(16)));
+        let mut attempts = Attempts::begin(at(1));
+        assert!(!attempts.was_before(at(1)) && attempts.was_before(at(2)));
+        attempts.wait(at(6));
+        assert!(!attempts.was_before(at(1)) && attempts.was_before(at(6)));
+        assert_eq!(attempts.after_silence("it", at(11)), Ok(()));
+        assert!(!attempts.was_before(at(11)));
+        attempts.wait(at(16));
+        assert_eq!(attempts.after_damage("it", at(16)), Ok(()));
+        assert!(!attempts.was_before(at(16)));
     }
 }
