@@ -14,7 +14,6 @@ use lunette_quanta::{Codec, OpenError, Reason};
 use crate::Volume;
 use crate::limits::MAX_WAITING_FOR_KEYS;
 use crate::request::Request;
-use crate::shared::Shared;
 
 /// A piece of a read that waits.
 struct Waiting {
@@ -27,43 +26,43 @@ struct Waiting {
 }
 
 /// The reads of a volume that wait for keys.
-#[derive(Default)]
-pub(crate) struct AwaitedKeys(Mutex<Vec<Waiting>>);
-
-impl AwaitedKeys {
-    fn list(&self) -> MutexGuard<'_, Vec<Waiting>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+pub(crate) struct AwaitedKeys {
+    /// Whether keys are fetched for the volume.
+    are_fetched: bool,
+    waiting: Mutex<Vec<Waiting>>,
 }
 
-impl Shared {
-    /// Lets a piece that could not be opened wait for its key. False when it is to be refused at once: for another
-    /// reason, where no one fetches keys, or because too many wait.
-    pub(crate) fn waits_for_key(&self, request: &Request, piece: &Range<u64>, error: OpenError) -> bool {
-        let (Reason::UnknownEpoch(epoch), true) = (error.reason, self.await_keys) else { return false };
-        let is_first = {
-            let mut list = self.awaited.list();
-            if list.len() >= MAX_WAITING_FOR_KEYS {
-                return false;
-            }
-            list.push(Waiting { request: request.me(), piece: piece.clone(), error, epoch, since: Instant::now() });
-            list.len() == 1
-        };
+impl AwaitedKeys {
+    pub(crate) fn new(are_fetched: bool) -> Self {
+        Self { are_fetched, waiting: Mutex::default() }
+    }
+
+    /// Lets a piece that could not be opened wait for its key. False when it failed for another reason, when no keys
+    /// are fetched, or when too many wait.
+    pub(crate) fn add(&self, request: &Request, piece: &Range<u64>, error: OpenError) -> bool {
+        let (Reason::UnknownEpoch(epoch), true) = (error.reason, self.are_fetched) else { return false };
+        let mut list = self.list();
+        if list.len() >= MAX_WAITING_FOR_KEYS {
+            return false;
+        }
+        list.push(Waiting { request: request.me(), piece: piece.clone(), error, epoch, since: Instant::now() });
+        let is_first = list.len() == 1;
+        drop(list);
         if is_first {
             tracing::warn!(epoch, position = error.position, "a quantum needs a key that is not known; its read waits");
         }
-        // The key may have come since the quantum was opened.
-        let codec = self.codec().clone();
-        self.key_came(&codec);
         true
     }
 
-    /// Reads what a key of `codec` can open.
-    pub(crate) fn key_came(&self, codec: &Codec) {
-        let known: Vec<_> = self.awaited.list().extract_if(.., |waiting| codec.keys().has(waiting.epoch)).collect();
-        for Waiting { request, piece, .. } in known {
-            self.try_again(&request, &piece);
-        }
+    /// Takes the pieces out that `codec` has the key of.
+    pub(crate) fn take_known(&self, codec: &Codec) -> Vec<(Arc<Request>, Range<u64>)> {
+        let mut list = self.list();
+        let known = list.extract_if(.., |waiting| codec.keys().has(waiting.epoch));
+        known.map(|Waiting { request, piece, .. }| (request, piece)).collect()
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,7 +79,7 @@ impl Volume {
         let refused: Vec<_> = self.shared.awaited.list().extract_if(.., |waiting| waiting.since <= since).collect();
         let count = refused.len();
         for Waiting { request, piece, error, .. } in refused {
-            request.ended(piece.end - piece.start, Err(self.shared.refused(error)));
+            request.ended(piece.end - piece.start, Err(self.shared.seals.refused(error)));
         }
         count
     }

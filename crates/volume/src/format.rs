@@ -106,7 +106,7 @@ pub fn format(
         let codec = Codec::new(volume, plan.size, options.holes, keys.clone());
         plan.seal_all(&unit, &codec, |quanta| report(quanta * plan.size.bytes() as u64))?;
         if let (Place::Native(native), Some(_)) = (&plan.place, header.group) {
-            let parity = ParityUnit::new(Arc::clone(inner), &header, *native)?;
+            let parity = ParityUnit::new(Arc::clone(inner), &header, *native, None, false)?;
             // A scrub finds intact data EDUs and no parity of theirs.
             let encode = |group| parity.scrub(group).map(drop);
             (0..native.groups()).try_for_each(encode).map_err(doing("computing parity"))?;

@@ -48,11 +48,14 @@
 
 mod anchor;
 mod awaited;
+mod buffers;
 mod counts;
 mod error;
 mod find;
 mod format;
+mod header;
 pub mod limits;
+mod mailbox;
 mod native;
 mod open;
 mod packed;
@@ -63,6 +66,7 @@ mod recover;
 mod rekey;
 mod request;
 mod scrub;
+mod seals;
 mod shared;
 mod together;
 mod unit;

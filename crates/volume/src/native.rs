@@ -4,10 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use lunette_quanta::{Native, OpenError, Reason, SLOT_LEN};
+use lunette_quanta::{Codec, Native, OpenError, Reason, SLOT_LEN};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError, execute};
 
-use crate::counts::Tally;
 use crate::request::{Request, What};
 use crate::shared::{Place, Shared};
 use crate::together::waits_for_others;
@@ -26,11 +25,11 @@ impl Shared {
         let op = match request.what {
             What::Read => {
                 // Memory when the data comes: that of an earlier piece, which is still in the cache.
-                let Some(into) = self.room(len as usize) else { return false };
+                let Some(into) = self.buffers.room(len as usize) else { return false };
                 Op::Read { offset, into }
             }
             What::Write { fua } => {
-                let Some(mut from) = self.take(len as usize) else { return false };
+                let Some(mut from) = self.buffers.take(len as usize) else { return false };
                 if !self.inner.needs_file_io()
                     && waits_for_others(request, &piece)
                     && let Some(plain) = request.take_buffer()
@@ -39,10 +38,11 @@ impl Shared {
                     return true;
                 }
                 let edu_len = self.size.edu_len();
-                let sealed = self.seal_piece(request, &piece, |codec, sealing, first, plain| {
+                let mut seal = |codec: &Codec, sealing, first: usize, plain: &[u8]| {
                     let quanta = plain.len() / self.size.bytes();
                     codec.seal(sealing, plain, &mut from[first * edu_len..][..quanta * edu_len]);
-                });
+                };
+                let sealed = request.with_bytes(&piece, |plain| self.seals.seal(&piece, plain.as_deref(), &mut seal));
                 if let Err(error) = sealed {
                     request.ended(piece.end - piece.start, Err(error));
                     return true;
@@ -109,7 +109,7 @@ impl Shared {
                 self.try_again(request, piece);
             }
             Err(error) if self.waits_for_key(request, piece, error) => {}
-            result => request.ended(piece.end - piece.start, result.map_err(|error| self.refused(error))),
+            result => request.ended(piece.end - piece.start, result.map_err(|error| self.seals.refused(error))),
         }
     }
 
@@ -120,11 +120,11 @@ impl Shared {
 
     /// A piece was written. With an anchor, which makes no holes, it is known which versions it has.
     fn native_written(&self, piece: &Range<u64>, outcome: Outcome) -> Result<(), StoreError> {
-        if self.keeper.is_none() {
+        if self.seals.anchor().is_none() {
             return outcome.result;
         }
         let edus = filled(outcome)?;
-        self.anchor_written(piece.clone().zip(self.slots_of(&edus)));
+        self.seals.written(piece.clone().zip(self.slots_of(&edus)));
         Ok(())
     }
 
@@ -132,16 +132,16 @@ impl Shared {
     pub(crate) fn open_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
         request.with_bytes(piece, |plain| {
             let plain = plain.expect("a read has a buffer");
-            self.codec().open(piece.start, edus, plain)
+            self.seals.codec().open(piece.start, edus, plain)
         })?;
         self.opened_native(request, piece, edus)
     }
 
     /// Compares EDUs that were opened with the anchor, and counts them.
     pub(crate) fn opened_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
-        self.admit(piece.start, self.slots_of(edus))?;
+        self.seals.admit(piece.start, self.slots_of(edus))?;
         request.opened(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
-        Tally::add(&self.tally.opened, piece.end - piece.start);
+        self.seals.opened(piece.end - piece.start);
         Ok(())
     }
 
@@ -162,14 +162,14 @@ impl Shared {
         let Place::Native(native) = &self.place else { return };
         let (offset, len) = self.native_bytes(*native, &piece);
         let into = loop {
-            match self.take(len as usize) {
+            match self.buffers.take(len as usize) {
                 Some(into) => break into,
                 None => self.mailbox.wait_for_buffers(),
             }
         };
         let edus = filled(execute(&*self.inner, Op::Read { offset, into }));
         let result =
-            edus.and_then(|edus| self.open_native(request, &piece, &edus).map_err(|error| self.refused(error)));
+            edus.and_then(|edus| self.open_native(request, &piece, &edus).map_err(|error| self.seals.refused(error)));
         request.ended(piece.end - piece.start, result);
     }
 }

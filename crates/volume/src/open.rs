@@ -2,30 +2,32 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Instant;
 
-use lunette_buffer::{Buffer, Pool};
+use lunette_buffer::Buffer;
 use lunette_quanta::packed::{Journal, Layout, ReplayError, replay};
 use lunette_quanta::{Codec, Header, KeyRing, Native, Placement, VolumeId};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError, execute};
 
-use crate::anchor::Keeper;
+use crate::anchor::AnchorSaver;
 use crate::awaited::AwaitedKeys;
+use crate::buffers::Buffers;
 use crate::counts::Tally;
-use crate::find::write_header;
-use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES, RECORD_POOL_BYTES};
+use crate::header::OpenHeader;
+use crate::limits::MAX_PIECE_BYTES;
+use crate::mailbox::Mailbox;
 use crate::packed::{Packed, highest_version, take_over};
 use crate::parity::ParityUnit;
 use crate::ranges::RangeClaims;
 use crate::request::{Request, What};
+use crate::seals::Seals;
 use crate::shared::{Place, Shared};
 use crate::together::Together;
 use crate::unit::{Unit, doing, filled};
 use crate::versions::Versions;
-use crate::worker::{self, Mailbox};
-use crate::{Anchor, Counts, Found, VolumeError, find};
+use crate::worker;
+use crate::{Anchor, Counts, Found, VolumeError};
 
 /// How a volume is to be opened.
 #[derive(Debug, Clone, Default)]
@@ -87,12 +89,12 @@ impl Volume {
         let read_only = options.read_only || inner.capabilities().read_only;
         let codec = Codec::new(header.volume, header.size, header.holes, keys.clone());
         let versions = Versions::default();
-        let keeper = match options.anchor {
+        let anchor = match options.anchor {
             None => None,
             Some(path) => {
                 let anchor = Anchor::open(&path, &header, read_only)?;
                 versions.saw(anchor.highest());
-                Some(Keeper::start(anchor).map_err(VolumeError::Thread)?)
+                Some(AnchorSaver::start(anchor).map_err(VolumeError::Thread)?)
             }
         };
         let place = match header.placement {
@@ -112,47 +114,33 @@ impl Volume {
                 Place::Packed(Box::new(Packed::new(layout, journal, unit)))
             }
         };
+        let tally = Arc::new(Tally::default());
+        let seals = Arc::new(Seals::new(codec, header.holes, versions, anchor, Arc::clone(&tally)));
         let parity = match &place {
             Place::Native(native) if header.group.is_some() => {
-                Some(ParityUnit::new(Arc::clone(&inner), &header, *native)?)
+                Some(ParityUnit::new(Arc::clone(&inner), &header, *native, Some(Arc::clone(&seals)), read_only)?)
             }
             _ => None,
         };
         let parity = parity.map(Arc::new);
         let inner = parity.clone().map_or(inner, |parity| parity);
         let mailbox = Arc::new(Mailbox::default());
-        let pools = [POOL_BYTES, RECORD_POOL_BYTES].map(|bytes| {
-            let (pool, awaited) = (Pool::new(bytes), Arc::clone(&mailbox));
-            pool.when_back(move || awaited.buffers_returned());
-            pool
-        });
-        let [pool, records] = pools;
         let shared = Arc::new(Shared {
             inner,
-            parity: parity.clone(),
+            parity,
             place,
             size: header.size,
             quanta: header.quanta,
             read_only,
-            codec: RwLock::new(codec),
-            holes: header.holes,
-            header: Mutex::new(header),
-            changing: Mutex::new(()),
-            pool,
-            records,
+            header: OpenHeader::new(header),
+            seals,
+            buffers: Buffers::new(&mailbox),
             claims: RangeClaims::new(),
             mailbox: Arc::clone(&mailbox),
-            starved: AtomicUsize::new(0),
-            versions,
-            tally: Tally::default(),
-            await_keys: options.await_keys,
-            awaited: AwaitedKeys::default(),
+            tally,
+            awaited: AwaitedKeys::new(options.await_keys),
             together: Together::default(),
-            keeper,
         });
-        if let Some(parity) = &parity {
-            parity.belongs_to(Arc::downgrade(&shared));
-        }
         worker::start(mailbox, Arc::downgrade(&shared)).map_err(VolumeError::Thread)?;
         let volume = Self { shared };
         volume.set_keys(keys)?;
@@ -161,7 +149,7 @@ impl Volume {
 
     /// The header as it is now.
     pub fn header(&self) -> Header {
-        *self.shared.header()
+        self.shared.header.get()
     }
 
     /// The counts of the volume so far.
@@ -179,46 +167,20 @@ impl Volume {
     /// [`VolumeError::OtherCipher`], [`VolumeError::OldKeys`], and failures to write the header; the volume keeps its
     /// keys then.
     pub fn set_keys(&self, keys: KeyRing) -> Result<(), VolumeError> {
-        let _alone = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let epoch = keys.newest_epoch();
-        self.change_header(&keys, |header| Header { newest_epoch: header.newest_epoch.max(epoch), ..header })?;
-        let codec = {
-            let mut codec = self.shared.codec.write().unwrap_or_else(PoisonError::into_inner);
-            *codec = codec.with_keys(keys);
-            codec.clone()
-        };
-        self.shared.key_came(&codec);
+        let (shared, epoch) = (&self.shared, keys.newest_epoch());
+        let newest = |header: Header| Header { newest_epoch: header.newest_epoch.max(epoch), ..header };
+        let take = |keys| shared.seals.set_keys(keys);
+        let codec = shared.header.change(&shared.inner, shared.read_only, || keys, newest, take)?;
+        shared.key_came(&codec);
         Ok(())
     }
 
     /// Says in the header that the volume has no quanta of older epochs than the newest.
     pub(crate) fn forget_older_epochs(&self, epoch: u32) -> Result<(), VolumeError> {
-        let _alone = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys = self.shared.codec().keys().clone();
-        self.change_header(&keys, |header| Header { first_epoch: header.first_epoch.max(epoch), ..header })
-    }
-
-    /// Changes the header, on the unit and here, unless the volume is read-only. What another client has written to it
-    /// meanwhile counts.
-    fn change_header(&self, keys: &KeyRing, change: impl Fn(Header) -> Header) -> Result<(), VolumeError> {
-        let here = self.header();
-        if keys.cipher() != here.cipher {
-            return Err(VolumeError::OtherCipher { keys: keys.cipher(), volume: here.cipher });
-        }
-        if keys.newest_epoch() < here.newest_epoch {
-            return Err(VolumeError::OldKeys { keys: keys.newest_epoch(), volume: here.newest_epoch });
-        }
-        if self.shared.read_only || change(here) == here {
-            return Ok(());
-        }
-        let present = find(&self.shared.inner)?.authenticate(keys)?;
-        let mut changed = change(present);
-        if changed != present {
-            changed.generation += 1;
-            write_header(&Unit::new(&self.shared.inner), &changed, keys)?;
-        }
-        *self.shared.header() = changed;
-        Ok(())
+        let shared = &self.shared;
+        let keys = || shared.seals.codec().keys().clone();
+        let oldest = |header: Header| Header { first_epoch: header.first_epoch.max(epoch), ..header };
+        shared.header.change(&shared.inner, shared.read_only, keys, oldest, drop)
     }
 
     /// Flushes everything acknowledged so far, and moves what is in the journal to its places, so that the next
@@ -285,20 +247,20 @@ impl Volume {
     /// The end of a write that is safe when it is acknowledged: with an anchor, the anchor is saved first, which takes
     /// a flush.
     fn anchored(&self, done: Completion) -> Completion {
-        if self.shared.keeper.is_none() {
+        if self.shared.seals.anchor().is_none() {
             return done;
         }
         let shared = Arc::clone(&self.shared);
-        Completion::call(move |outcome: Outcome| match &shared.keeper {
-            Some(keeper) if outcome.result.is_ok() => keeper.flush(&shared.inner, outcome, done),
+        Completion::call(move |outcome: Outcome| match shared.seals.anchor() {
+            Some(saver) if outcome.result.is_ok() => saver.flush(&shared.inner, outcome, done),
             _ => done.complete(outcome),
         })
     }
 
     fn flush(&self, io: &dyn FileIo, done: Completion) {
-        let flush = |done| match &self.shared.keeper {
+        let flush = |done| match self.shared.seals.anchor() {
             None => self.shared.inner.submit(Op::Flush, io, done),
-            Some(keeper) => keeper.flush(&self.shared.inner, Outcome::new(Ok(()), None), done),
+            Some(saver) => saver.flush(&self.shared.inner, Outcome::new(Ok(()), None), done),
         };
         let Place::Packed(packed) = &self.shared.place else { return flush(done) };
         if let Err(error) = packed.check_open() {
@@ -322,8 +284,8 @@ impl Drop for Volume {
     fn drop(&mut self) {
         // No one brings keys any more.
         self.refuse_waiting(Instant::now());
-        if let Some(keeper) = &self.shared.keeper {
-            keeper.anchor().close();
+        if let Some(saver) = self.shared.seals.anchor() {
+            saver.anchor().close();
         }
         if let Place::Packed(packed) = &self.shared.place {
             packed.drop_handle();
@@ -374,7 +336,7 @@ impl Store for Volume {
     /// unit zeroes what it frees.
     fn capabilities(&self) -> Capabilities {
         let inner = self.shared.inner.capabilities();
-        let holes = !self.shared.read_only && self.shared.makes_holes();
+        let holes = !self.shared.read_only && self.shared.seals.makes_holes();
         let is_native = matches!(self.shared.place, Place::Native(_));
         let unmap = holes && inner.unmap && inner.unmap_zeroes;
         Capabilities {
@@ -393,7 +355,7 @@ impl Store for Volume {
             return done.complete(Outcome::of(op, Err(error)));
         }
         let range = op.range();
-        let holes = self.shared.makes_holes();
+        let holes = self.shared.seals.makes_holes();
         match op {
             Op::Read { into, .. } => self.request(What::Read, range, Some(into), io, done),
             Op::Write { from, fua, .. } => self.request(What::Write { fua }, range, Some(from), io, done),

@@ -84,13 +84,13 @@ impl State {
 impl Packed {
     pub(crate) fn new(layout: Layout, journal: Journal, unit: Unit) -> Self {
         let one = |quanta| Shape { sealed: quanta, holes: 0 }.len(&layout);
-        // A quarter of the journal, so that records are written while a checkpoint frees others.
         if journal.missing() > 0 {
             tracing::warn!(
                 records = journal.missing(),
                 "records of the journal are not whole although later ones are: their writes failed or were not flushed before a power cut, or they are damaged"
             );
         }
+        // A quarter of the journal, so that records are written while a checkpoint frees others.
         let quarter = (journal.longest_record() / 4) as usize;
         let state = State {
             journal,
@@ -137,7 +137,7 @@ impl Packed {
     }
 
     /// Writes what waits, and makes the checkpoint that is due, on the volume's thread.
-    pub(crate) fn look(&self, shared: &Shared) {
+    pub(crate) fn see_to_journal(&self, shared: &Shared) {
         loop {
             self.write_records(shared, &lunette_store::InlineIo);
             let due = {

@@ -2,13 +2,13 @@
 //!
 //! It stands between the volume and the unit, and knows no key. Reads go to the unit at once; those that bring damaged
 //! EDUs, and all that changes EDUs, go to one thread. So writers of one group take turns, and whoever repairs a group
-//! has it to itself. What a repair does not confirm without a key is shown to the volume, which has the keys.
+//! has it to itself. What a repair does not confirm without a key is shown to the seals of the volume.
 
 mod group;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
 use lunette_buffer::Buffer;
@@ -16,8 +16,7 @@ use lunette_quanta::{Condition, Header, Holes, Native, Parity, check};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store, StoreError};
 
 use crate::VolumeError;
-use crate::counts::Tally;
-use crate::shared::Shared;
+use crate::seals::Seals;
 use crate::unit::Unit;
 use group::Groups;
 
@@ -28,7 +27,6 @@ pub(crate) struct ParityUnit {
     edu_len: u64,
     holes: Holes,
     jobs: Sender<Job>,
-    volume: Arc<OnceLock<Weak<Shared>>>,
 }
 
 /// The work for the thread.
@@ -54,14 +52,22 @@ pub(crate) enum GroupState {
 }
 
 impl ParityUnit {
+    /// The unit of a volume whose `seals` tell whether a repaired quantum is genuine. Without them, no repair that needs
+    /// them counts.
+    ///
     /// # Errors
     ///
     /// [`VolumeError::Thread`], and [`VolumeError::Header`] for sizes of groups that no header has.
-    pub(crate) fn new(inner: Arc<dyn Store>, header: &Header, native: Native) -> Result<Self, VolumeError> {
+    pub(crate) fn new(
+        inner: Arc<dyn Store>,
+        header: &Header,
+        native: Native,
+        seals: Option<Arc<Seals>>,
+        read_only: bool,
+    ) -> Result<Self, VolumeError> {
         let group = header.group.expect("whoever calls has looked");
         let parity = Parity::new(group, header.size, header.holes)?;
-        let volume = Arc::new(OnceLock::<Weak<Shared>>::new());
-        let mut groups = Groups::new(Unit::new(&inner), parity, native, header.size, Arc::clone(&volume));
+        let mut groups = Groups::new(Unit::new(&inner), parity, native, header.size, seals, read_only);
         let (jobs, todo) = channel();
         let run = move || {
             while let Ok(job) = todo.recv() {
@@ -74,13 +80,7 @@ impl ParityUnit {
             }
         };
         thread::Builder::new().name("parity".to_owned()).spawn(run).map_err(VolumeError::Thread)?;
-        Ok(Self { inner, native, edu_len: header.size.edu_len() as u64, holes: header.holes, jobs, volume })
-    }
-
-    /// Says whose keys tell whether a repaired quantum is genuine. Without a volume, no repair that needs them counts.
-    pub(crate) fn belongs_to(&self, volume: Weak<Shared>) {
-        // Called once, when the volume is opened.
-        drop(self.volume.set(volume));
+        Ok(Self { inner, native, edu_len: header.size.edu_len() as u64, holes: header.holes, jobs })
     }
 
     /// Looks after one group on the thread.
@@ -151,17 +151,5 @@ impl Store for ParityUnit {
             Op::Write { .. } | Op::WriteZeroes { .. } | Op::Unmap { .. } => self.push(Job::Change(op, quanta, done)),
             Op::Flush | Op::Allocation { .. } | Op::Copy { .. } => self.inner.submit(op, io, done),
         }
-    }
-}
-
-impl Shared {
-    /// Whether an owner of the keys sealed this EDU for this position.
-    fn vouches(&self, position: u64, edu: &[u8]) -> bool {
-        self.codec().open(position, edu, &mut vec![0; self.size.bytes()]).is_ok()
-    }
-
-    /// Some quanta were repaired.
-    fn repaired(&self, quanta: u64) {
-        Tally::add(&self.tally.repaired, quanta);
     }
 }

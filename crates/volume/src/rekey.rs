@@ -8,10 +8,10 @@ use lunette_buffer::Buffer;
 use lunette_quanta::{SLOT_LEN, Slot};
 use lunette_store::{Completion, InlineIo, StoreError};
 
+use crate::mailbox::Job;
 use crate::request::{Request, What};
 use crate::shared::Shared;
 use crate::unit::{Unit, doing, filled};
-use crate::worker::Job;
 use crate::{Progress, Volume, VolumeError};
 
 /// Quanta that are rewritten together, and that no other request changes meanwhile.
@@ -53,7 +53,7 @@ pub fn rekey(
     if shared.read_only {
         return Err(VolumeError::ReadOnly);
     }
-    let newest = shared.codec().keys().newest_epoch();
+    let newest = shared.seals.codec().keys().newest_epoch();
     let len = shared.size.bytes() as u64;
     let unit = Unit::new(&shared.inner);
     let mut done =

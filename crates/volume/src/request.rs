@@ -92,7 +92,7 @@ impl Request {
 
     /// Takes note of the slots of quanta that were opened for the request, holes among them.
     pub(crate) fn opened<'a>(&self, slots: impl Iterator<Item = &'a [u8]> + Clone) {
-        self.volume.saw(slots.clone());
+        self.volume.seals.saw(slots.clone());
         if self.alone {
             let slots = slots.filter_map(|slot| slot.first_chunk::<SLOT_LEN>()).filter(|slot| **slot != [0; SLOT_LEN]);
             let oldest = slots.map(|slot| Slot::decode(slot).epoch).min();

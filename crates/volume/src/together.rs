@@ -15,7 +15,6 @@ use lunette_quanta::{OpenRun, SealRun};
 use lunette_reactor::{Turn, TurnEnd, at_turn_end};
 use lunette_store::InlineIo;
 
-use crate::counts::Tally;
 use crate::find::random_seed;
 use crate::request::Request;
 use crate::shared::Shared;
@@ -80,11 +79,11 @@ impl Shared {
         let sealed = random_seed().map(|seed| {
             let runs = batch.iter_mut().map(|Waiting { request, plain, edus }| SealRun {
                 position: request.range.start,
-                version: self.versions.next(),
+                version: self.seals.next_version(),
                 plain,
                 edus,
             });
-            self.codec().seal_runs(seed, runs);
+            self.seals.codec().seal_runs(seed, runs);
         });
         for Waiting { request, plain, edus } in batch {
             request.put_back(plain);
@@ -93,7 +92,7 @@ impl Shared {
                 request.ended(quanta, Err(io::Error::other(error).into()));
                 continue;
             }
-            Tally::add(&self.tally.sealed, quanta);
+            self.seals.sealed(quanta);
             self.write_native(&request, edus, &InlineIo);
         }
     }
@@ -104,7 +103,7 @@ impl Shared {
             edus,
             plain,
         });
-        let opened = self.codec().open_runs(runs);
+        let opened = self.seals.codec().open_runs(runs);
         for Waiting { request, plain, edus } in batch {
             request.put_back(plain);
             let piece = request.range.clone();

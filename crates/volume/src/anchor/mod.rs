@@ -16,18 +16,17 @@
 //!   quanta to themselves (`Shared::begin`).
 
 mod file;
-mod keeper;
+mod saver;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lunette_quanta::{Header, OpenError, Reason, SLOT_LEN, Slot, VolumeId};
+use lunette_quanta::{Header, SLOT_LEN, Slot, VolumeId};
 use lunette_store::{Op, Store, StoreError, execute};
 
 use crate::limits::MAX_ANCHORED_QUANTA;
-use crate::shared::Shared;
 use file::AnchorFile;
-pub(crate) use keeper::Keeper;
+pub(crate) use saver::AnchorSaver;
 
 /// Entries that are written to the file together: 4096 bytes of it.
 const PAGE_ENTRIES: usize = 512;
@@ -191,29 +190,6 @@ impl Anchor {
 
 fn check_len(header: &Header) -> Result<(), AnchorError> {
     if header.quanta > MAX_ANCHORED_QUANTA { Err(AnchorError::TooLong(header.quanta)) } else { Ok(()) }
-}
-
-impl Shared {
-    /// Whether quanta from `first` on that were opened with these slots may be what they are; otherwise the first that
-    /// is older than it was.
-    pub(crate) fn admit<'a>(
-        &self,
-        first: u64,
-        slots: impl Iterator<Item = &'a [u8; SLOT_LEN]>,
-    ) -> Result<(), OpenError> {
-        let Some(keeper) = &self.keeper else { return Ok(()) };
-        let older = (first..).zip(slots).find(|(position, slot)| !keeper.anchor().admit(*position, version(slot)));
-        match older {
-            None => Ok(()),
-            Some((position, _)) => Err(OpenError { position, reason: Reason::RolledBack }),
-        }
-    }
-
-    /// Remembers quanta from `first` on that were written with these slots.
-    pub(crate) fn anchor_written<'a>(&self, quanta: impl Iterator<Item = (u64, &'a [u8; SLOT_LEN])>) {
-        let Some(keeper) = &self.keeper else { return };
-        quanta.for_each(|(position, slot)| keeper.anchor().written(position, version(slot)));
-    }
 }
 
 #[cfg(test)]

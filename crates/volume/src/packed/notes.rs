@@ -8,9 +8,9 @@ use std::sync::{Arc, PoisonError};
 
 use lunette_store::{Completion, InlineIo, Op, Outcome};
 
+use crate::mailbox::Job;
 use crate::packed::Packed;
 use crate::shared::{Place, Shared};
-use crate::worker::Job;
 
 /// How notes and the tails of checkpoints keep out of each other's way.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Packed {
             (state.notes.under_way, state.notes.noted) = (true, flushed);
             state.journal.note()
         };
-        let Some(mut from) = shared.records.take(self.block_len() as usize) else { return self.note_ended() };
+        let Some(mut from) = shared.buffers.take_for_note(self.block_len() as usize) else { return self.note_ended() };
         let (head, rest) = from.split_at_mut(tail.bytes.len());
         head.copy_from_slice(&tail.bytes);
         rest.fill(0);

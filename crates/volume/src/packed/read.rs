@@ -9,7 +9,6 @@ use lunette_quanta::packed::Journal;
 use lunette_quanta::{OpenError, Reason, SLOT_LEN};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError};
 
-use crate::counts::Tally;
 use crate::packed::Packed;
 use crate::ranges::ClaimId;
 use crate::request::Request;
@@ -107,7 +106,7 @@ impl Packed {
         };
         // Asked for at once, so that buffers for a part of it are not taken and given back again and again.
         let needed = sources.iter().map(|source| self.buffer_bytes(shared, source)).sum::<usize>().min(MAX_BUFFER_LEN);
-        let Some(ops) = shared.room(needed).and_then(|all| {
+        let Some(ops) = shared.buffers.room(needed).and_then(|all| {
             drop(all);
             self.reads(shared, &sources)
         }) else {
@@ -141,14 +140,14 @@ impl Packed {
             match source {
                 Source::Holes(_) => {}
                 Source::Record { quanta, data_offset, .. } => {
-                    let into = shared.take(bytes(quanta))?;
+                    let into = shared.buffers.take(bytes(quanta))?;
                     ops.push((2 * number, Op::Read { offset: self.layout.journal_offset() + data_offset, into }));
                 }
                 Source::Places(quanta) => {
                     let (slots, slots_len) = self.slot_blocks(quanta);
-                    let into = shared.take(bytes(quanta))?;
+                    let into = shared.buffers.take(bytes(quanta))?;
                     ops.push((2 * number, Op::Read { offset: self.layout.data(quanta.start), into }));
-                    let into = shared.take(slots_len)?;
+                    let into = shared.buffers.take(slots_len)?;
                     ops.push((2 * number + 1, Op::Read { offset: slots, into }));
                 }
             }
@@ -197,7 +196,7 @@ impl Packed {
 
     /// Opens everything that was read.
     fn open(&self, shared: &Shared, piece: &Piece, buffers: &[[Option<Buffer>; 2]]) -> Result<(), OpenError> {
-        let codec = shared.codec();
+        let codec = shared.seals.codec();
         for (source, [data, slots]) in piece.sources.iter().zip(buffers) {
             let quanta = source.quanta();
             let data: &[u8] = data.as_deref().unwrap_or_default();
@@ -213,7 +212,7 @@ impl Packed {
                 let plain = plain.expect("a read has a buffer");
                 match source {
                     Source::Holes(_) => quanta.clone().zip(plain.chunks_exact_mut(shared.size.bytes())).try_for_each(
-                        // A quantum of zeroes, with the judgement of the codec on it.
+                        // A quantum of zeroes, which the codec accepts or refuses.
                         |(position, plain)| {
                             plain.fill(0);
                             codec.open_in_place(position, plain, &[0; SLOT_LEN])
@@ -224,13 +223,13 @@ impl Packed {
             })?;
             match source {
                 Source::Holes(quanta) => {
-                    shared.admit(quanta.start, quanta.clone().map(|_| &[0; SLOT_LEN]))?;
+                    shared.seals.admit(quanta.start, quanta.clone().map(|_| &[0; SLOT_LEN]))?;
                 }
-                _ => shared.admit(quanta.start, slots.as_chunks().0.iter())?,
+                _ => shared.seals.admit(quanta.start, slots.as_chunks().0.iter())?,
             }
             piece.request.opened(slots.chunks_exact(SLOT_LEN));
         }
-        Tally::add(&shared.tally.opened, piece.quanta.end - piece.quanta.start);
+        shared.seals.opened(piece.quanta.end - piece.quanta.start);
         Ok(())
     }
 }
@@ -260,7 +259,7 @@ impl Piece {
         {
             return;
         }
-        let result = opened.and_then(|opened| opened.map_err(|error| shared.refused(error)));
+        let result = opened.and_then(|opened| opened.map_err(|error| shared.seals.refused(error)));
         self.request.ended(self.quanta.end - self.quanta.start, result);
         if let Try::Last(Some(claim)) = self.attempt {
             shared.release(claim);

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use lunette_quanta::SLOT_LEN;
 use lunette_quanta::limits::MAX_RECORD_ENTRIES;
 use lunette_quanta::packed::record::{self, Shape};
 use lunette_quanta::packed::{ReserveError, Ticket};
+use lunette_quanta::{Codec, SLOT_LEN};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError};
 
 use crate::counts::Tally;
@@ -64,7 +64,7 @@ impl Packed {
             shared.mailbox.wake();
             return None;
         }
-        let buffer = shared.take_for_record(shape.len(&self.layout))?;
+        let buffer = shared.buffers.take_for_record(shape.len(&self.layout))?;
         let ticket = match state.journal.reserve(shape) {
             Ok(ticket) => ticket,
             Err(error) => {
@@ -147,15 +147,16 @@ impl Packed {
             if !matches!(request.what, What::Write { .. }) {
                 break;
             }
-            shared.seal_piece(request, part, |codec, sealing, first, plain| {
+            let mut seal = |codec: &Codec, sealing, first: usize, plain: &[u8]| {
                 let (from, quanta) = (at + first, plain.len() / len);
                 let slots = &mut slots[from * SLOT_LEN..][..quanta * SLOT_LEN];
                 codec.seal_split(sealing, plain, &mut data[from * len..][..plain.len()], slots);
-            })?;
+            };
+            request.with_bytes(part, |plain| shared.seals.seal(part, plain.as_deref(), &mut seal))?;
             at += (part.end - part.start) as usize;
         }
         let positions: Vec<u64> = record.parts.iter().flat_map(|(_, part)| part.clone()).collect();
-        let volume = shared.codec().volume();
+        let volume = shared.seals.codec().volume();
         record::finish(buffer, &self.layout, volume, &record.ticket, positions.into_iter());
         Ok(())
     }
@@ -176,8 +177,8 @@ impl Packed {
 impl Record {
     fn ended(&self, result: Result<(), StoreError>, record: &[u8]) {
         let Place::Packed(packed) = &self.volume.place else { return };
-        if result.is_ok() && self.volume.keeper.is_some() {
-            self.volume.anchor_written(record::entries(record, self.ticket.shape));
+        if result.is_ok() && self.volume.seals.anchor().is_some() {
+            self.volume.seals.written(record::entries(record, self.ticket.shape));
         }
         let more = {
             let mut state = packed.state();

@@ -1,7 +1,7 @@
 //! The work of the thread of a unit with parity: changes of EDUs with their parity, and repairs.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 use lunette_buffer::Buffer;
 use lunette_quanta::{Members, Native, Parity, Part, QuantumSize};
@@ -9,7 +9,7 @@ use lunette_store::{Completion, Op, Outcome, StoreError, execute};
 
 use super::GroupState;
 use crate::limits::MAX_GROUP_BYTES;
-use crate::shared::Shared;
+use crate::seals::Seals;
 use crate::unit::Unit;
 
 /// The groups of a volume, and whatever their thread needs.
@@ -18,7 +18,9 @@ pub(super) struct Groups {
     parity: Parity,
     native: Native,
     edu_len: usize,
-    volume: Arc<OnceLock<Weak<Shared>>>,
+    /// The seals that tell whether a repaired quantum is genuine, where a volume is open.
+    seals: Option<Arc<Seals>>,
+    read_only: bool,
 }
 
 /// A group as it was read.
@@ -39,9 +41,10 @@ impl Groups {
         parity: Parity,
         native: Native,
         size: QuantumSize,
-        volume: Arc<OnceLock<Weak<Shared>>>,
+        seals: Option<Arc<Seals>>,
+        read_only: bool,
     ) -> Self {
-        Self { unit, parity, native, edu_len: size.edu_len(), volume }
+        Self { unit, parity, native, edu_len: size.edu_len(), seals, read_only }
     }
 
     /// Carries out a request that changes the EDUs of `quanta`, and no other bytes.
@@ -182,9 +185,8 @@ impl Groups {
         let edu = |index: usize| index * self.edu_len..(index + 1) * self.edu_len;
         let first = stored.quanta.start;
         let positions = || repaired.edus.iter().map(|index| (index, first + index as u64));
-        let volume = self.volume.get().and_then(Weak::upgrade);
         let vouched = |(index, position)| {
-            volume.as_ref().is_some_and(|volume| volume.vouches(position, &stored.edus[edu(index)]))
+            self.seals.as_ref().is_some_and(|seals| seals.vouches(position, &stored.edus[edu(index)]))
         };
         let count = repaired.edus.count() as u64;
         if !repaired.confirmed && !positions().all(vouched) {
@@ -193,13 +195,13 @@ impl Groups {
             return Ok((stored, GroupState::Lost(count)));
         }
         for (index, position) in positions() {
-            if volume.as_ref().is_none_or(|volume| !volume.read_only) {
+            if !self.read_only {
                 self.write(self.native.lba(position), &stored.edus[edu(index)], false)?;
             }
             tracing::warn!(position, "a damaged quantum was repaired");
         }
-        if let Some(volume) = volume {
-            volume.repaired(count);
+        if let Some(seals) = &self.seals {
+            seals.repaired(count);
         }
         stored.unread = Members::default();
         Ok((stored, GroupState::Repaired(count)))

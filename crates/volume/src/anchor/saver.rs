@@ -14,7 +14,7 @@ use super::Anchor;
 use crate::packed::shared_failure;
 
 /// The anchor of an open volume, and the way to its thread.
-pub(crate) struct Keeper {
+pub(crate) struct AnchorSaver {
     anchor: Arc<Anchor>,
     jobs: Sender<Job>,
 }
@@ -28,7 +28,7 @@ struct Job {
     done: Completion,
 }
 
-impl Keeper {
+impl AnchorSaver {
     pub(crate) fn start(anchor: Anchor) -> io::Result<Self> {
         let (jobs, todo) = channel();
         thread::Builder::new().name("anchor".to_owned()).spawn(move || run(&todo))?;
