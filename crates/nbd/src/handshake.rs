@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Read, Write};
 use crate::limits::{MAX_OPTION_LEN, MAX_OPTIONS, MAX_SKIPPED_LEN};
 use crate::options::{ContextRequest, InfoRequest};
 use crate::request::Negotiated;
+use crate::stream::{Output, Stream};
 use crate::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, OPTION_HEADER_LEN, OPTION_MAGIC,
     OptionHeader, SERVER_MAGIC, info, option, option_reply, reply,
@@ -16,10 +17,10 @@ const EXPORT_NAME_ZEROES: usize = 124;
 
 /// Negotiates up to the transmission phase; `None` when the client leaves before it.
 pub(crate) fn negotiate(
-    reader: &mut impl BufRead,
-    writer: &mut impl Write,
+    stream: &mut Stream<impl Read, impl Output>,
     export: &Export,
 ) -> Result<Option<Negotiated>, ConnectionError> {
+    let Stream { reader, writer } = stream;
     let mut hello = Vec::with_capacity(18);
     hello.extend(SERVER_MAGIC.to_be_bytes());
     hello.extend(OPTION_MAGIC.to_be_bytes());

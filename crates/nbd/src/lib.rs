@@ -51,6 +51,7 @@ mod reply;
 mod request;
 mod server;
 mod socket;
+mod stream;
 mod transmission;
 mod window;
 pub mod wire;
@@ -58,7 +59,8 @@ pub mod wire;
 pub use connection::{ConnectionError, serve};
 pub use export::{BlockLenError, Export};
 pub use server::{Server, Stopper};
-pub use socket::{Listener, Output, Socket};
+pub use socket::Listener;
+pub use stream::{Output, Stream};
 
 /// File operations that any thread may start.
 pub type SharedIo = std::sync::Arc<dyn lunette_store::FileIo + Send + Sync>;

@@ -12,10 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 use lunette_reactor::{TurnEnd, at_turn_end};
 
-use crate::Output;
 use crate::limited::Limited;
 use crate::limits::REPLY_TIMEOUT;
 use crate::reply::{Head, Reply};
+use crate::stream::Output;
 use crate::window::Window;
 
 /// Replies that are sent by one system call.

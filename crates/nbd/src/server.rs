@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::Shutdown;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use lunette_store::{Completion, Op, StoreError};
+use rustix::net::Shutdown;
 
 use crate::limits::{LAST_FLUSH_TIMEOUT, MAX_CONNECTIONS};
-use crate::{ConnectionError, Export, Listener, SharedIo, Socket, connection};
+use crate::socket::{Listener, Socket};
+use crate::stream::Stream;
+use crate::{ConnectionError, Export, SharedIo, connection};
 
 /// The time that clients have to take their replies when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(4);
@@ -165,7 +167,7 @@ impl Server {
         let served = socket
             .prepare()
             .map_err(ConnectionError::Io)
-            .and_then(|()| connection::serve(socket, socket, &self.export, &self.io));
+            .and_then(|()| connection::serve(Stream::new(socket, socket), &self.export, &self.io));
         match served {
             Ok(()) => {}
             // Many clients close the connection without DISC when they are done.
@@ -216,7 +218,7 @@ mod tests {
     #[test]
     fn a_client_that_leaves_makes_room_for_another() {
         let clients: Arc<Clients> = Arc::default();
-        let enter = || clients.enter(Socket::Unix(UnixStream::pair().expect("a pair of sockets").0));
+        let enter = || clients.enter(UnixStream::pair().expect("a pair of sockets").0.into());
         let mut inside: Vec<Client> = (0..MAX_CONNECTIONS).map(|_| enter().expect("room")).collect();
         assert!(enter().is_none());
         inside.pop();

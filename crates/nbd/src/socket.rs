@@ -1,27 +1,32 @@
-//! TCP and Unix sockets behind one interface.
+//! Sockets that accept clients, and connections with them, over TCP or through a file.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, sockopt};
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, recv, sendmsg, shutdown,
+};
+
+use crate::stream::Output;
 
 /// The longest wait of a read or write before time limits are checked.
-const LOOK_UP: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Bytes that a Unix socket should take before a send waits: a long reply. TCP finds out by itself.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// A socket that accepts clients.
 #[derive(Debug)]
-pub enum Listener {
-    /// Accepts from any machine that reaches the address.
-    Tcp(TcpListener),
-    /// Accepts from this machine, through a file.
-    Unix(UnixListener),
+pub struct Listener {
+    socket: OwnedFd,
+    /// The address of one that listens on TCP.
+    address: Option<SocketAddr>,
 }
 
 impl Listener {
@@ -31,7 +36,8 @@ impl Listener {
     ///
     /// The error of the system.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(address).map(Self::Tcp)
+        let listener = TcpListener::bind(address)?;
+        Ok(Self { address: Some(listener.local_addr()?), socket: listener.into() })
     }
 
     /// Listens on a Unix socket, and replaces one that a killed server left behind.
@@ -40,45 +46,33 @@ impl Listener {
     ///
     /// The error of the system: `AddrInUse` when another server listens there, or the path is not a socket.
     pub fn unix(path: &Path) -> io::Result<Self> {
-        match UnixListener::bind(path) {
+        let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
                 std::fs::remove_file(path)?;
                 UnixListener::bind(path)
             }
             other => other,
-        }
-        .map(Self::Unix)
+        };
+        Ok(Self { socket: listener?.into(), address: None })
     }
 
     /// The TCP address that was bound.
     pub fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(listener) => listener.local_addr().ok(),
-            Self::Unix(_) => None,
-        }
+        self.address
     }
 
     pub(crate) fn accept(&self) -> io::Result<Socket> {
-        match self {
-            Self::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
-            Self::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
-        }
+        let accepted = retry_on_intr(|| accept_with(&self.socket, SocketFlags::CLOEXEC))?;
+        Ok(Socket { socket: accepted, is_tcp: self.address.is_some() })
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Self::Tcp(listener) => listener.try_clone().map(Self::Tcp),
-            Self::Unix(listener) => listener.try_clone().map(Self::Unix),
-        }
+        Ok(Self { socket: self.socket.try_clone()?, address: self.address })
     }
 
     /// Ends `accept`, including a call that waits.
     pub(crate) fn close(&self) -> io::Result<()> {
-        let fd: BorrowedFd<'_> = match self {
-            Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
-        };
-        Ok(rustix::net::shutdown(fd, Shutdown::Read)?)
+        Ok(shutdown(&self.socket, Shutdown::Read)?)
     }
 }
 
@@ -89,106 +83,69 @@ fn is_abandoned(path: &Path) -> bool {
             .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()))
 }
 
-/// A connection with a client.
+/// A connection with a client. Both of its halves are references to it.
 #[derive(Debug)]
-pub enum Socket {
-    /// A TCP connection.
-    Tcp(TcpStream),
-    /// A connection over a Unix socket.
-    Unix(UnixStream),
+pub(crate) struct Socket {
+    socket: OwnedFd,
+    is_tcp: bool,
 }
 
 impl Socket {
     /// Sets the socket up: small replies go out at once, reads and writes return now and then for time limits, and
     /// keep-alive finds idle clients whose machine is gone.
     pub(crate) fn prepare(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => {
-                stream.set_nodelay(true)?;
-                sockopt::set_socket_keepalive(stream, true)?;
-                stream.set_read_timeout(Some(LOOK_UP))?;
-                stream.set_write_timeout(Some(LOOK_UP))
-            }
-            Self::Unix(stream) => {
-                // The system gives less where its administrator says so.
-                sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER_BYTES)?;
-                stream.set_read_timeout(Some(LOOK_UP))?;
-                stream.set_write_timeout(Some(LOOK_UP))
-            }
+        if self.is_tcp {
+            sockopt::set_tcp_nodelay(&self.socket, true)?;
+            sockopt::set_socket_keepalive(&self.socket, true)?;
+        } else {
+            // The system gives less where its administrator says so.
+            sockopt::set_socket_send_buffer_size(&self.socket, SEND_BUFFER_BYTES)?;
         }
+        sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(CHECK_INTERVAL))?;
+        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Send, Some(CHECK_INTERVAL))?)
     }
 
     /// Shuts the socket down for reading, or in both directions.
-    pub(crate) fn shut_down(&self, how: std::net::Shutdown) {
+    pub(crate) fn shut_down(&self, how: Shutdown) {
         // This fails when the client has closed the connection first.
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(how),
-            Self::Unix(stream) => stream.shutdown(how),
-        };
-    }
-}
-
-/// The writing half of a connection.
-pub trait Output: Write + Send {
-    /// Writes as much as the other end takes without a wait.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` when that is nothing, which is also what a writer says that cannot tell; the bytes are then written
-    /// by a thread that may wait.
-    fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        let _ = bytes;
-        Err(io::ErrorKind::WouldBlock.into())
+        let _ = shutdown(&self.socket, how);
     }
 }
 
 impl Output for &Socket {
     fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => send_now(stream, bytes),
-            Socket::Unix(stream) => send_now(stream, bytes),
-        }
-    }
-}
-
-/// Sends as much as the socket takes without a wait.
-pub(crate) fn send_now(socket: impl AsFd, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    Ok(sendmsg(socket, bytes, &mut SendAncillaryBuffer::default(), flags)?)
-}
-
-/// For tests: whatever is written is taken.
-impl Output for &mut Vec<u8> {
-    fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_vectored(bytes)
+        send(&self.socket, bytes, SendFlags::DONTWAIT)
     }
 }
 
 impl Read for &Socket {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).read(into),
-            Socket::Unix(stream) => (&*stream).read(into),
-        }
+        Ok(recv(&self.socket, into, RecvFlags::empty())?.0)
     }
 }
 
 impl Write for &Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).write(bytes),
-            Socket::Unix(stream) => (&*stream).write(bytes),
-        }
+        self.write_vectored(&[IoSlice::new(bytes)])
     }
 
     fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).write_vectored(bytes),
-            Socket::Unix(stream) => (&*stream).write_vectored(bytes),
-        }
+        send(&self.socket, bytes, SendFlags::empty())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Sends what the socket takes. A client that has gone is an error, and no signal.
+pub(crate) fn send(socket: impl AsFd, bytes: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
+    Ok(sendmsg(socket, bytes, &mut SendAncillaryBuffer::default(), flags | SendFlags::NOSIGNAL)?)
+}
+
+#[cfg(test)]
+impl From<UnixStream> for Socket {
+    fn from(stream: UnixStream) -> Self {
+        Self { socket: stream.into(), is_tcp: false }
     }
 }

@@ -14,17 +14,18 @@ use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN, REQUEST_TIMEOUT};
 use crate::outbox::{Outbox, Sending};
 use crate::reply::{Body, Reply, errno, status_bytes};
 use crate::request::{Negotiated, Plan};
+use crate::stream::{Output, Stream};
 use crate::wire::{Errno, REQUEST_LEN, Request, command};
-use crate::{ConnectionError, Export, Output, SharedIo};
+use crate::{ConnectionError, Export, SharedIo};
 
 /// Answers requests until the client leaves and all of them are answered.
 pub(crate) fn run(
-    reader: &mut BufReader<Limited<impl Read>>,
-    writer: Limited<impl Output>,
+    stream: Stream<impl Read, impl Output>,
     export: &Export,
     file_io: &SharedIo,
     negotiated: Negotiated,
 ) -> Result<(), ConnectionError> {
+    let Stream { mut reader, writer } = stream;
     let outbox = Arc::new(Outbox::default());
     let pending = Pending { slots: Mutex::default(), outbox: Arc::clone(&outbox), structured: negotiated.structured };
     let (pool, pending) = (Pool::new(MAX_REQUEST_BYTES), Arc::new(pending));
@@ -35,7 +36,7 @@ pub(crate) fn run(
         thread::Builder::new()
             .name("lunette-nbd-write".into())
             .spawn_scoped(scope, move || outbox.write_replies(sending))?;
-        let read = intake.read_requests(reader);
+        let read = intake.read_requests(&mut reader);
         outbox.window.drain();
         outbox.end();
         read

@@ -36,7 +36,7 @@ fn contexts(kind: u32, queries: &[&str]) -> Vec<u8> {
 fn talk(flags: u32, options: &[Vec<u8>]) -> (Result<Option<Negotiated>, ConnectionError>, Vec<u8>) {
     let script = [&flags.to_be_bytes()[..], &options.concat()].concat();
     let mut said = Vec::new();
-    let result = negotiate(&mut &script[..], &mut said, &export());
+    let result = negotiate(&mut Stream::new(&script[..], &mut said), &export());
     assert_eq!(&said[..18], b"NBDMAGICIHAVEOPT\0\x03");
     (result, said.split_off(18))
 }
@@ -137,7 +137,7 @@ fn what_cannot_be_answered_ends_the_connection() {
 
 #[test]
 fn a_client_may_leave_between_options() {
-    assert_eq!(negotiate(&mut &[][..], &mut Vec::new(), &export()).unwrap(), None);
+    assert_eq!(negotiate(&mut Stream::new(&[][..], &mut Vec::new()), &export()).unwrap(), None);
     assert_eq!(talk(3, &[]).0.unwrap(), None);
 }
 
@@ -152,11 +152,14 @@ fn the_whole_negotiation_has_one_time_limit() {
         let start = now();
         let mut slow = Limited::with_clock(Slow(script), now);
         slow.start(HANDSHAKE_TIMEOUT);
-        let result = negotiate(&mut BufReader::new(slow), &mut Vec::new(), &export());
+        let mut said = Vec::new();
+        let mut stream = Stream { reader: BufReader::new(slow), writer: Limited::new(&mut said) };
+        let result = negotiate(&mut stream, &export());
         assert!(timed_out(result), "{name}");
         assert_eq!(now() - start, HANDSHAKE_TIMEOUT, "{name}");
     }
     let mut full = Limited::with_clock(Full, now);
     full.start(HANDSHAKE_TIMEOUT);
-    assert!(timed_out(negotiate(&mut &script[..], &mut full, &export())), "a client that reads no answer");
+    let mut stream = Stream { reader: BufReader::new(Limited::new(&script[..])), writer: full };
+    assert!(timed_out(negotiate(&mut stream, &export())), "a client that reads no answer");
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use lunette_store::filters::{Delay, Fault, Rule};
 use lunette_store::{InlineIo, MemoryStore, Store, StoreError};
+use rustix::net::SendFlags;
 
 use super::*;
 use crate::limited::testing::{Full, Slow, now};
 use crate::limits::{MAX_PAYLOAD_LEN, MAX_REQUESTS};
-use crate::socket::send_now;
+use crate::socket::send;
 use crate::wire::{CHUNK_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, chunk, flag};
 
 const LEN: u64 = 64 << 20;
@@ -25,8 +26,9 @@ fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<
     Request { flags, command, cookie, offset, len }.emit().to_vec()
 }
 
-fn limited<R: Read>(reader: R) -> BufReader<Limited<R>> {
-    BufReader::new(Limited::new(reader))
+/// A connection without limits of time.
+fn stream<R: Read, W>(reader: R, writer: W) -> Stream<R, W> {
+    Stream { reader: BufReader::new(Limited::new(reader)), writer: Limited::new(writer) }
 }
 
 /// Sends the script and then end-of-file; gives the bytes that came back.
@@ -35,7 +37,7 @@ fn talk(store: Arc<dyn Store>, negotiated: Negotiated, script: &[Vec<u8>]) -> (R
     let io: SharedIo = Arc::new(InlineIo);
     let mut said = Vec::new();
     let script = script.concat();
-    let result = run(&mut limited(&script[..]), Limited::new(&mut said), &export, &io, negotiated);
+    let result = run(stream(&script[..], &mut said), &export, &io, negotiated);
     (result, said)
 }
 
@@ -182,7 +184,7 @@ fn requests_beyond_the_window_wait_on_the_wire() {
     let script: Vec<u8> = (0..MAX_REQUESTS as u64 + 40).flat_map(|n| request(command::READ, 0, n, 0, 512)).collect();
     thread::scope(|scope| {
         let serving = scope.spawn(|| {
-            let result = run(&mut limited(&server), Limited::new(&server), &export, &io, PLAIN);
+            let result = run(stream(&server, &server), &export, &io, PLAIN);
             server.shutdown(Shutdown::Both).unwrap();
             result
         });
@@ -204,13 +206,13 @@ struct Sips<'a>(&'a UnixStream);
 
 impl Output for Sips<'_> {
     fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        send_now(self.0, &[IoSlice::new(&bytes[0][..bytes[0].len().min(5000)])])
+        send(self.0, &[IoSlice::new(&bytes[0][..bytes[0].len().min(5000)])], SendFlags::DONTWAIT)
     }
 }
 
 impl Output for &UnixStream {
     fn write_now(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        send_now(*self, bytes)
+        send(*self, bytes, SendFlags::DONTWAIT)
     }
 }
 
@@ -248,7 +250,7 @@ fn replies_are_whole_however_few_bytes_the_socket_takes() {
         let (mut client, server) = UnixStream::pair().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
-                run(&mut limited(&server), Limited::new(Sips(&server)), &export, &io, PLAIN).unwrap();
+                run(stream(&server, Sips(&server)), &export, &io, PLAIN).unwrap();
                 server.shutdown(Shutdown::Both).unwrap();
             });
             client.write_all(&script).unwrap();
@@ -298,7 +300,7 @@ fn a_client_that_takes_no_replies_is_given_up() {
     let export = Export::new("disk", memory(), false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let endless = Endless(request(command::READ, 0, 1, 0, 4096));
-    let result = run(&mut limited(endless), Limited::new(Broken), &export, &io, PLAIN);
+    let result = run(stream(endless, Broken), &export, &io, PLAIN);
     assert!(matches!(result, Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe));
 }
 
@@ -320,8 +322,8 @@ fn a_begun_request_has_a_time_limit_and_the_wait_for_one_has_none() {
     ] {
         let start = now();
         let silence = Silence { before: Slow(script), look_ups: 1000 };
-        let mut reader = BufReader::new(Limited::with_clock(silence, now));
-        let result = run(&mut reader, Limited::new(io::sink()), &export, &io, PLAIN);
+        let reader = BufReader::new(Limited::with_clock(silence, now));
+        let result = run(Stream { reader, writer: Limited::new(io::sink()) }, &export, &io, PLAIN);
         if in_time {
             result.unwrap();
         } else {
@@ -353,6 +355,7 @@ fn a_client_that_does_not_read_its_replies_is_given_up() {
     let io: SharedIo = Arc::new(InlineIo);
     // The client sends one request and then stays silent for ever.
     let script = request(command::READ, 0, 1, 0, 4096);
-    let result = run(&mut limited(Slow(&script)), Limited::with_clock(Full, now), &export, &io, PLAIN);
+    let result =
+        run(Stream { writer: Limited::with_clock(Full, now), ..stream(Slow(&script), Full) }, &export, &io, PLAIN);
     assert!(timed_out(result));
 }
