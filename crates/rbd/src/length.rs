@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::store::GRANULARITY_BYTES;
+/// The granularity of requests. Ceph has none; disks have sectors.
+pub(crate) const GRANULARITY_BYTES: u32 = 512;
 
 /// Called with the new length of an image, in bytes.
 pub(crate) type OnResize = Box<dyn Fn(u64) + Send + Sync>;

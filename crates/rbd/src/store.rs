@@ -11,12 +11,9 @@ use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Spa
 use crate::errands::{self, Errand, MapRequest};
 use crate::flight::{Flight, Request};
 use crate::latch::Latch;
-use crate::length::Length;
+use crate::length::{GRANULARITY_BYTES, Length};
 use crate::librbd::{Facts, Image};
 use crate::{OpenError, RbdUrl, df};
-
-/// The granularity of requests. Ceph has none; disks have sectors.
-pub(crate) const GRANULARITY_BYTES: u32 = 512;
 
 /// The bytes that an OSD (BlueStore) writes without reading first.
 const PHYSICAL_BYTES: u32 = 4096;
