@@ -1,6 +1,6 @@
 //! The keys of encrypted volumes: the holders that may have them, and the places where they are kept.
 //!
-//! Layer 2: over files, quanta; under iscsi-initiator, lunette.
+//! Layer 2: over files, quanta, tls; under iscsi-initiator, lunette.
 //!
 //! [`source`] gives the keys of a volume to the code that encrypts, as a [`KeyRing`](lunette_quanta::KeyRing).
 //!

@@ -1,21 +1,12 @@
-//! TLS for both sides, with certificates on both: rustls over AWS-LC.
-//!
-//! AWS-LC, because it is the library of all other cryptography here, and because it agrees on keys with X25519MLKEM768:
-//! what is fetched from a key server today must stay secret when quantum computers exist.
+//! TLS for both sides, with certificates on both, and the names of clients in them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lunette_files::Content;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
-
-use crate::files::read_bounded;
-
-/// The longest PEM file in bytes.
-const PEM: Content = Content { name: "certificates or a key in PEM", max_bytes: 1 << 20 };
+pub use lunette_tls::TlsError;
+use lunette_tls::{Clients, Identity};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ServerConfig};
 
 /// The longest name of a client in bytes.
 const MAX_CLIENT_NAME_BYTES: usize = 128;
@@ -24,27 +15,6 @@ const MAX_CLIENT_NAME_BYTES: usize = 128;
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
     folder: PathBuf,
-}
-
-/// A certificate or key that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file is missing, or is no PEM.
-    #[error("{}: {reason}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The mistake in the file.
-        reason: String,
-    },
-    /// The files do not fit together.
-    #[error("the certificates in {} cannot be used: {reason}", folder.display())]
-    Configuration {
-        /// The folder.
-        folder: PathBuf,
-        /// The mistake in the files.
-        reason: String,
-    },
 }
 
 impl TlsFiles {
@@ -65,15 +35,10 @@ impl TlsFiles {
     ///
     /// When a file cannot be read, or the files do not fit together.
     pub fn server(&self) -> Result<Arc<ServerConfig>, TlsError> {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), provider());
-        let verifier = verifier.with_crls(self.revoked()?).build().map_err(|error| self.unusable(&error))?;
-        let config = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| self.unusable(&error))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(self.certificates("server-cert.pem")?, self.key("server-key.pem")?)
-            .map_err(|error| self.unusable(&error))?;
-        Ok(Arc::new(config))
+        let [authorities, certificates, key] =
+            ["ca-cert.pem", "server-cert.pem", "server-key.pem"].map(|name| self.folder.join(name));
+        let clients = Clients { authorities: &authorities, revoked: &self.crl() };
+        lunette_tls::server(Identity { certificates: &certificates, key: &key }, Some(clients)).map(Arc::new)
     }
 
     /// The configuration of a client.
@@ -82,67 +47,10 @@ impl TlsFiles {
     ///
     /// When a file cannot be read, or the files do not fit together.
     pub fn client(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| self.unusable(&error))?
-            .with_root_certificates(self.roots()?)
-            .with_client_auth_cert(self.certificates("client-cert.pem")?, self.key("client-key.pem")?)
-            .map_err(|error| self.unusable(&error))?;
-        Ok(Arc::new(config))
+        let [authorities, certificates, key] =
+            ["ca-cert.pem", "client-cert.pem", "client-key.pem"].map(|name| self.folder.join(name));
+        lunette_tls::client(&authorities, Some(Identity { certificates: &certificates, key: &key })).map(Arc::new)
     }
-
-    fn roots(&self) -> Result<RootCertStore, TlsError> {
-        let mut roots = RootCertStore::empty();
-        for certificate in self.certificates("ca-cert.pem")? {
-            roots.add(certificate).map_err(|error| self.unusable(&error))?;
-        }
-        Ok(roots)
-    }
-
-    fn certificates(&self, name: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        let (path, pem) = self.read(name)?;
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-        match certificates {
-            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-            Ok(_) => Err(TlsError::File { path, reason: "no certificate in it".into() }),
-            Err(error) => Err(TlsError::File { path, reason: error.to_string() }),
-        }
-    }
-
-    fn key(&self, name: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
-        let (path, pem) = self.read(name)?;
-        // The error of a key says nothing of its bytes.
-        PrivateKeyDer::from_pem_slice(&pem).map_err(|error| TlsError::File { path, reason: error.to_string() })
-    }
-
-    fn revoked(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-        if !self.crl().exists() {
-            return Ok(Vec::new());
-        }
-        let (path, pem) = self.read("ca-crl.pem")?;
-        let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&pem).collect();
-        lists.map_err(|error| TlsError::File { path, reason: error.to_string() })
-    }
-
-    fn read(&self, name: &str) -> Result<(PathBuf, zeroize::Zeroizing<Vec<u8>>), TlsError> {
-        let path = self.folder.join(name);
-        match read_bounded(&path, PEM) {
-            Ok(pem) => Ok((path, pem)),
-            Err(error) => {
-                let text = error.to_string();
-                let reason = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
-                Err(TlsError::File { path, reason })
-            }
-        }
-    }
-
-    fn unusable(&self, error: &dyn std::fmt::Display) -> TlsError {
-        TlsError::Configuration { folder: self.folder.clone(), reason: error.to_string() }
-    }
-}
-
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 /// The common name of a certificate's subject: the name of a client. `None` when there is none, or more than one.

@@ -1,7 +1,7 @@
 //! The `lunette` command.
 //!
 //! Layer 5: over api, buffer, console, crc32c, device, files, iscsi-initiator, iscsi-target, keys, nbd, pdu, quanta,
-//! rbd, reactor, scsi, session, state, store, tuning, volume; under no other crate.
+//! rbd, reactor, scsi, session, state, store, tls, tuning, volume; under no other crate.
 //!
 //! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. Each
 //! subcommand and each kind of input has a file.
@@ -33,6 +33,7 @@ mod import;
 mod info;
 mod io;
 mod keys;
+mod local_export;
 mod log;
 mod ls;
 mod man;

@@ -8,17 +8,14 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
 use lunette_nbd::{Export, Listener, Server};
-use lunette_store::{OpenOptions, Store};
-use signal_hook::consts::{SIGHUP, SIGUSR1};
+use lunette_store::Store;
 
-use crate::counts;
-use crate::disk::{self, DiskName};
-use crate::encrypted::volume_on;
+use crate::disk::DiskName;
 use crate::failure::Failure;
 use crate::io::PoolIo;
+use crate::local_export::{self, Source};
 use crate::size::Size;
 use crate::system;
-use crate::volumes;
 
 const AFTER_HELP: &str = "\
 Use it:
@@ -77,54 +74,29 @@ fn export_name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
-    let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
-    let export = Export::new(arguments.name.clone(), arguments.open()?, arguments.read_only);
-    let export = export.map_err(Failure::disk)?;
-    let io = Arc::new(PoolIo::start()?);
-    let (listener, uri) = arguments.listen()?;
-    let server = Server::new(export, io);
-    let stopper = server.stopper(&listener).map_err(Failure::other)?;
-    system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
-    let refresh = || {
-        volumes::refresh();
-    };
-    hangups.answer_with("lunette-hangup", refresh).map_err(Failure::other)?;
-    let json = arguments.json;
-    questions.answer_with("lunette-counts", move || counts::print_volumes(json)).map_err(Failure::other)?;
-    let mut out = io::stdout().lock();
-    writeln!(out, "{uri}").and_then(|()| out.flush()).map_err(Failure::other)?;
-    drop(out);
-    let served = server.run(&listener).map_err(Failure::other);
-    if let Some(path) = &arguments.socket {
-        // The file may have been removed already.
-        let _ = std::fs::remove_file(path);
-    }
-    let closed = served.and_then(|()| volumes::close());
-    counts::print_volumes(json);
-    closed
+    let &Arguments { create, read_only, json, .. } = arguments;
+    let source = Source { name: &arguments.source, create, read_only, json };
+    local_export::run(&source, |store| arguments.serve(store))
 }
 
 impl Arguments {
-    fn open(&self) -> Result<Arc<dyn Store>, Failure> {
-        let create = self.create.map(|Size(bytes)| bytes);
-        let options = OpenOptions { create, read_only: self.read_only, ..OpenOptions::default() };
-        let store = disk::open_store(&self.source, &options)?.to_store();
-        if self.source.keys.is_none() && !self.read_only {
-            self.warn_of_volume(&store);
+    /// Serves a store until a signal ends it.
+    fn serve(&self, store: Arc<dyn Store>) -> Result<(), Failure> {
+        let export = Export::new(self.name.clone(), store, self.read_only).map_err(Failure::disk)?;
+        let io = Arc::new(PoolIo::start()?);
+        let (listener, uri) = self.listen()?;
+        let server = Server::new(export, io);
+        let stopper = server.stopper(&listener).map_err(Failure::other)?;
+        system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
+        let mut out = io::stdout().lock();
+        writeln!(out, "{uri}").and_then(|()| out.flush()).map_err(Failure::other)?;
+        drop(out);
+        let served = server.run(&listener).map_err(Failure::other);
+        if let Some(path) = &self.socket {
+            // The file may have been removed already.
+            let _ = std::fs::remove_file(path);
         }
-        Ok(store)
-    }
-
-    /// An encrypted disk may be served as it is, to copy it. A client that takes it for a plain one destroys it.
-    fn warn_of_volume(&self, store: &Arc<dyn Store>) {
-        let place = &self.source.place;
-        if let Ok(Some(volume)) = volume_on(place, store) {
-            eprintln!(
-                "lunette: warning: {place} has {volume}, which is served encrypted, and which a client can destroy; write \
-                 {place}?keys=file:KEYS to decrypt it, or add --read-only"
-            );
-        }
+        served
     }
 
     fn listen(&self) -> Result<(Listener, String), Failure> {

@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use lunette_api::{AuditLog, Listener, Place as Open, Server, Subject, TokenFile, serve_with};
 use lunette_console::Console;
-use lunette_files::Content;
+use lunette_tls::Identity;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::ControlPlane;
 use crate::config::Config;
@@ -18,10 +16,6 @@ use crate::config::api::{Api, Place, Tls};
 use crate::config::metrics::Metrics;
 use crate::failure::Failure;
 use crate::systemd::{Sockets, credentials as credentials_of_systemd};
-
-/// The files that the table `tls` names.
-const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };
-const PRIVATE_KEY: Content = Content { name: "a private key in PEM", max_bytes: 64 << 10 };
 
 /// A place at which the control plane can be reached.
 #[derive(Debug, Clone)]
@@ -130,14 +124,9 @@ fn found(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, Failure> {
-    let of_chain = |error: &dyn std::fmt::Display| failed(&tls.certificates, error);
-    let chain = lunette_files::read(&found(&tls.certificates)?, CERTIFICATES).map_err(Failure::configuration)?;
-    let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|error| of_chain(&error))?;
-    let key = lunette_files::read_secret(&found(&tls.key)?, PRIVATE_KEY).map_err(Failure::configuration)?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| failed(&tls.key, error))?;
-    let mut config =
-        ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).map_err(|error| of_chain(&error))?;
+    let (certificates, key) = (found(&tls.certificates)?, found(&tls.key)?);
+    let own = Identity { certificates: &certificates, key: &key };
+    let mut config = lunette_tls::server(own, None).map_err(Failure::configuration)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use clap::Args;
 use lunette_api::client::Endpoint;
 use lunette_files::Content;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
 use crate::config::api::Place;
@@ -18,9 +15,8 @@ use crate::failure::Failure;
 /// The port of HTTPS.
 const HTTPS: u16 = 443;
 
-/// The files that the options name.
+/// The file that `--token-file` names.
 const TOKEN: Content = Content { name: "a token", max_bytes: 4096 };
-const AUTHORITY: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };
 
 #[derive(Args)]
 pub(super) struct To {
@@ -89,7 +85,8 @@ impl To {
         let token =
             self.token_file.as_deref().ok_or_else(|| needs("--token-file", "with a token of its api.tokens"))?;
         let ca = self.ca.as_deref().ok_or_else(|| needs("--ca", "with its certificate or that of its authority"))?;
-        Ok(Endpoint::Tls { host: host.clone(), port: *port, trusted: trusted(ca)?, token: read_token(token)? })
+        let trusted = Arc::new(lunette_tls::client(ca, None).map_err(Failure::configuration)?);
+        Ok(Endpoint::Tls { host: host.clone(), port: *port, trusted, token: read_token(token)? })
     }
 }
 
@@ -101,21 +98,6 @@ fn read_token(path: &Path) -> Result<Zeroizing<String>, Failure> {
     let token = lines.find_map(|line| line.split_whitespace().next());
     let none = || Failure::configuration(format!("{}: there is no token in it", path.display()));
     token.map(|token| Zeroizing::new(token.to_owned())).ok_or_else(none)
-}
-
-/// Trust in the certificates of a file.
-fn trusted(path: &Path) -> Result<Arc<ClientConfig>, Failure> {
-    let failed = |why: String| Failure::configuration(format!("{}: {why}", path.display()));
-    let pem = lunette_files::read(path, AUTHORITY).map_err(Failure::configuration)?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-        roots.add(certificate).map_err(|error| failed(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(failed("there is no certificate in it".into()));
-    }
-    Ok(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
 }
 
 #[cfg(test)]
