@@ -69,8 +69,8 @@ pub trait Server: Send + Sync + 'static {
         None
     }
 
-    /// Starts to read all blocks of a logical unit once, for a client of the API. The blocks that cannot be read, or are
-    /// damaged, are in the result of the job.
+    /// Starts to read all blocks of a logical unit once, for a client of the API. The result of the job lists blocks
+    /// that cannot be read, or are damaged.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use crate::limits::HANDSHAKE_TIMEOUT;
 /// Bytes that are read at a time. Longer payloads go straight to their buffer.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// Both directions of a connection. Whatever is read ahead belongs to it.
+/// A connection with both of its directions. Whatever is read ahead belongs to it.
 ///
 /// Time limits are checked whenever a read or write returns; one that waits must return `WouldBlock` or `TimedOut` from
 /// time to time, as a socket with a timeout does.

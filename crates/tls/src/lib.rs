@@ -26,7 +26,7 @@ const PRIVATE_KEY: Content = Content { name: "a private key in PEM", max_bytes: 
 /// The files by which one side proves itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'a> {
-    /// Its certificate, and those up to its authority.
+    /// The certificate of the side, and those up to its authority.
     pub certificates: &'a Path,
     /// The private key of the certificate.
     pub key: &'a Path,

@@ -25,7 +25,7 @@ impl Files {
     }
 }
 
-/// What the server reads from a client, or why there is no connection.
+/// The text that the server reads from a client, or why there is no connection.
 fn spoken(server: ServerConfig, client: ClientConfig) -> Result<String, String> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

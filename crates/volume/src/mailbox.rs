@@ -1,4 +1,4 @@
-//! What the thread of an open volume has to do.
+//! The work for the thread of an open volume.
 
 use std::collections::VecDeque;
 use std::ops::Range;

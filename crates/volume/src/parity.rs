@@ -52,8 +52,8 @@ pub(crate) enum GroupState {
 }
 
 impl ParityUnit {
-    /// The unit of a volume whose `seals` tell whether a repaired quantum is genuine. Without them, no repair that needs
-    /// them counts.
+    /// The unit of a volume whose `seals` tell whether a repaired quantum is genuine. Without seals, no repair counts
+    /// that needs them.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
 //! Claims on ranges of quanta.
 //!
-//! Writes share a range, because overlapping writes may run in any order. Whatever reads and then writes or decides
-//! on what it has read (rewriting with a newer key, reading a second time) has its range to itself. Reads claim nothing.
+//! Writes share a range, because overlapping writes may run in any order. Whatever reads and then writes, or decides
+//! on what it has read (rewriting with a newer key, reading a second time), has its range to itself. Reads claim
+//! nothing.
 
 use std::collections::VecDeque;
 use std::ops::Range;

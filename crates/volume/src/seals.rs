@@ -1,4 +1,4 @@
-//! What seals and opens the quanta of an open volume: its keys, the versions of its writes, and its anchor.
+//! The seals of an open volume: its keys, the versions of its writes, and its anchor.
 
 use std::io;
 use std::ops::Range;

@@ -30,9 +30,9 @@ pub enum JobState {
     Queued,
     /// The server works on it.
     Running,
-    /// It has done what was asked for.
+    /// The work has done what was asked for.
     Succeeded,
-    /// It could not do it, or has found damage. `message` says why, and `result` has the findings.
+    /// The work could not be done, or has found damage. `message` says why, and `result` has the findings.
     Failed,
     /// A client has ended it before.
     Cancelled,
@@ -125,21 +125,21 @@ pub struct JobOrder {
 /// How the work of a job has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has done what was asked for.
+    /// The work has done what was asked for.
     Succeeded {
         /// The outcome as a text for people.
         message: String,
         /// The findings.
         result: Value,
     },
-    /// It could not, or has found damage.
+    /// The work could not be done, or has found damage.
     Failed {
         /// The reason, and the remedy.
         message: String,
         /// The findings until then.
         result: Value,
     },
-    /// It has stopped because a client wanted so.
+    /// The work has stopped because a client wanted so.
     Cancelled {
         /// The findings until then.
         result: Value,

@@ -162,7 +162,7 @@ impl Drop for JobRun {
     }
 }
 
-/// This moment, in seconds since 1970.
+/// The present time, in seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

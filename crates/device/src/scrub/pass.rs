@@ -29,7 +29,7 @@ pub struct ScrubbedBlocks {
     pub blocks: u64,
     /// The number of blocks that the unit has now.
     pub unit_blocks: u64,
-    /// Those of the blocks that were read and are damaged. Only a unit of quanta with a [check](crate::QuantaOptions)
+    /// The damaged ones among the blocks that were read. Only a unit of quanta with a [check](crate::QuantaOptions)
     /// can tell.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ pub struct ScrubbedBlocks {
 /// Why a pass has not come to the end of its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScrubEnd {
-    /// Its owner has stopped it.
+    /// The owner of the pass has stopped it.
     #[error("it was stopped")]
     Stopped,
     /// The unit was removed, or another one has taken its place.

@@ -85,7 +85,7 @@ impl Findings {
         }
     }
 
-    /// What is wrong, in a few words.
+    /// The damage in a few words.
     fn summary(&self) -> Option<String> {
         let Self { damaged_blocks, unreadable_blocks, .. } = self;
         let counts = [(*damaged_blocks, "damaged blocks"), (*unreadable_blocks, "unreadable blocks")];
