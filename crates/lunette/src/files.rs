@@ -150,15 +150,20 @@ fn look(health: &Health) -> Vec<Growth> {
     // A file system may not answer; what is served from now on does not wait for it.
     let files = served.clone();
     drop(served);
+    let names = files.iter().map(|file| format!("{} at {}", file.subject, file.path.display())).collect();
+    let asked = files.clone();
+    // One that does not answer keeps the others from nothing.
+    let answers = answers(names, move |index| look::Facts::of(&asked[index]));
     let mut growth = Vec::new();
-    for (index, file) in files.iter().enumerate() {
+    for (index, (file, facts)) in files.iter().zip(answers).enumerate() {
         let (Some(store), Some(unit)) = (file.store.upgrade(), file.unit.upgrade()) else { continue };
-        if look::serve_len(file, &store) && !file.is_encrypted {
+        let Some(facts) = facts.flatten() else { continue };
+        if look::serve_len(file, &store, facts.len) && !file.is_encrypted {
             growth.push(Growth { unit, grow: Box::new(|| ()) });
         }
         // What has its number now is told of, not what had it before and ends.
         if !files[index + 1..].iter().any(|later| later.subject == file.subject) {
-            look::report(health, file, &store);
+            look::report(health, file, &store, &facts.identity);
         }
     }
     growth

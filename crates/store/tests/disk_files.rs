@@ -159,9 +159,12 @@ fn a_full_file_system_is_as_before_after_a_refusal() {
         // The file system may keep some records of its own.
         let free = || mount.free_bytes().next_multiple_of(MIB / 4);
         let before = free();
+        let last_change = || fs::metadata(mount.path()).unwrap().modified().unwrap();
+        let unchanged = last_change();
         let error = FileStore::open(&path, &create(200 * MIB, FULL)).unwrap_err();
         assert!(matches!(error, OpenError::Io { .. }), "{error}");
         assert!(!path.exists());
+        assert_eq!(last_change(), unchanged, "{mount:?}: it was never there");
         assert_eq!(free(), before, "{mount:?}: a file that was to be created");
 
         let store = FileStore::open(&path, &create(2 * MIB, FULL)).unwrap();

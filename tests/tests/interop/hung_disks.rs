@@ -4,12 +4,16 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use lunette_testkit::Sense;
-use lunette_tests::{Configured as Place, attach};
+use lunette_tests::{Configured as Place, Server, attach, lunette, run_at_most, signal};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::disk_files::{NOT_READY, attentions, config};
+
+const LIMIT: Duration = Duration::from_secs(30);
 
 const BECOMING_READY: Sense = (2, 4, 1);
 
@@ -75,5 +79,28 @@ fn disks_that_do_not_answer_delay_neither_the_start_nor_a_reload_nor_the_stop() 
     assert_eq!(attentions(&mut initiator, 0).1, Some(NOT_READY));
     drop(initiator);
     // The other target still does not answer.
+    server.stop();
+}
+
+#[test]
+fn a_check_names_disks_that_do_not_answer_and_ends() {
+    let (hung, place) = (Hung::new(), Place::new());
+    place.write(&config(&format!("{{ number = 0, disk = {:?} }}, {{ number = 1, disk = \"mem:1M\" }}", hung.file())));
+    let checked = run_at_most(LIMIT, lunette().arg("check").arg(place.file("config")));
+    assert!(checked.code == Some(5) && checked.to_string().contains("disk: it does not answer"), "{checked}");
+}
+
+#[test]
+fn a_hangup_before_the_server_is_ready_is_answered_when_it_is() {
+    let (place, silent) = (Place::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let url = format!("iscsi://{}/iqn.far/0", silent.local_addr().unwrap());
+    place.write(&config(&format!("{{ number = 0, disk = {url:?} }}")));
+    let server = Server::spawn(lunette().args(["serve", "--config"]).arg(place.file("config")), 0);
+    // It waits for its disk now, and for two seconds.
+    let attempt = silent.accept().unwrap();
+    signal(server.process(), Signal::HUP);
+    server.await_log("configuration read again: nothing has changed", 1);
+    server.await_log("LUN 0: iscsi://", 1);
+    drop(attempt);
     server.stop();
 }

@@ -8,6 +8,7 @@ use lunette_session::{Authentication, Credentials, Secret, check_secrets};
 use lunette_store::{FileStore, OpenError, OpenOptions};
 
 use super::Severity;
+use crate::answers::answers;
 use crate::config::api::{Api, Place as ApiPlace};
 use crate::config::diff::{Change, LunChange};
 use crate::config::mistakes::{Mistake, Step};
@@ -28,8 +29,8 @@ pub(crate) trait Machine {
     fn interface(&self, name: &str) -> Result<(), Lack>;
     /// Reads the secret in a file.
     fn secret(&self, file: &Path) -> Result<Secret, Lack>;
-    /// Whether a disk can be opened.
-    fn disk(&self, config: &DiskConfig) -> Result<(), Lack>;
+    /// Whether each of these disks can be opened.
+    fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>>;
     /// Whether a file can be made where this one is to be.
     fn folder_of(&self, file: &Path) -> Result<(), Lack>;
     /// Whether what a place of the API needs is there.
@@ -67,16 +68,15 @@ impl Machine for ThisMachine {
         lunette_initiator::read_secret(&file).map_err(degraded)
     }
 
-    fn disk(&self, config: &DiskConfig) -> Result<(), Lack> {
-        let Place::Path(path) = &config.name.place else { return Ok(()) };
-        if config.create.is_some() && !path.exists() {
-            return self.folder_of(path);
-        }
-        let options = OpenOptions { create: None, preallocate: false, ..config.store_options() };
-        FileStore::open(path, &options).map(drop).map_err(|error| {
-            let severity = if is_in_use(&error) { Severity::Note } else { Severity::Degraded };
-            (severity, error.to_string())
-        })
+    /// A disk that does not answer keeps no answer from the others: the check may stand before a start.
+    fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>> {
+        let names = configs.iter().map(|config| format!("disk {}", config.name.place)).collect();
+        let asked = configs.to_vec();
+        let late = |config: &DiskConfig| {
+            Err(degraded(format!("{}: it does not answer; check what it lies on", config.name.place)))
+        };
+        let answers = answers(names, move |index| file(&asked[index]));
+        answers.into_iter().zip(configs).map(|(answer, config)| answer.unwrap_or_else(|| late(config))).collect()
     }
 
     fn folder_of(&self, file: &Path) -> Result<(), Lack> {
@@ -97,6 +97,19 @@ impl Machine for ThisMachine {
             }
         }
     }
+}
+
+/// Whether the file or block device of a disk can be opened. All other disks can, as far as it is known.
+fn file(config: &DiskConfig) -> Result<(), Lack> {
+    let Place::Path(path) = &config.name.place else { return Ok(()) };
+    if config.create.is_some() && !path.exists() {
+        return ThisMachine.folder_of(path);
+    }
+    let options = OpenOptions { create: None, preallocate: false, ..config.store_options() };
+    FileStore::open(path, &options).map(drop).map_err(|error| {
+        let severity = if is_in_use(&error) { Severity::Note } else { Severity::Degraded };
+        (severity, error.to_string())
+    })
 }
 
 /// Whether another process, which may be the server that the file is for, has the disk.
@@ -136,11 +149,13 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
         (&config.discovery.chap, config.discovery.mutual_chap.as_ref()),
         machine,
     )];
+    let disks: Vec<_> = config.targets.iter().flat_map(|target| &target.luns).map(DiskConfig::from).collect();
+    let mut of_disks = machine.disks(&disks).into_iter();
     for (index, target) in config.targets.iter().enumerate() {
         let at = [Step::Key("target"), Step::Index(index)];
-        for (number, entry) in target.luns.iter().enumerate() {
+        for (number, result) in (0..target.luns.len()).zip(&mut of_disks) {
             let at = [at.as_slice(), &[Step::Key("lun"), Step::Index(number), Step::Key("disk")]].concat();
-            found.check(&at, disk(entry, machine));
+            found.check(&at, result);
         }
         rules.extend(found.rules_of(target, &at, machine));
     }
@@ -150,10 +165,6 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
         found.0.push((Severity::Degraded, Mistake { at: at.unwrap_or_default(), text: error.to_string() }));
     }
     found.0
-}
-
-fn disk(entry: &LunEntry, machine: &dyn Machine) -> Result<(), Lack> {
-    machine.disk(&DiskConfig::from(entry))
 }
 
 /// The obstacle to a change now. `changes`: all that are made together. `is_open`: whether the server has a disk open
@@ -166,7 +177,10 @@ pub(crate) fn obstacle(
     machine: &dyn Machine,
 ) -> Option<String> {
     let find = |name: &str| config.targets.iter().find(|target| target.name == name);
-    let of_disk = |entry: &LunEntry| if is_open(&entry.disk) { None } else { disk(entry, machine).err() };
+    let of_disks = |entries: &[LunEntry]| {
+        let closed: Vec<_> = entries.iter().filter(|entry| !is_open(&entry.disk)).map(DiskConfig::from).collect();
+        machine.disks(&closed).into_iter().find_map(Result::err)
+    };
     let lack = match change {
         Change::PortalAdded(portal) => {
             let port = portal.address.port();
@@ -176,10 +190,10 @@ pub(crate) fn obstacle(
         }
         Change::TargetAdded(name) => {
             let target = find(name)?;
-            target.luns.iter().find_map(of_disk).or_else(|| secret_lack(target, machine))
+            of_disks(&target.luns).or_else(|| secret_lack(target, machine))
         }
         Change::Lun { target, number, change: LunChange::Added | LunChange::Replaced } => {
-            of_disk(find(target)?.luns.iter().find(|entry| entry.number == *number)?)
+            of_disks(std::slice::from_ref(find(target)?.lun(*number)?))
         }
         Change::Host { target, .. } => secret_lack(find(target)?, machine),
         _ => None,

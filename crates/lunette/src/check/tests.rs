@@ -6,7 +6,7 @@ use lunette_session::Secret;
 
 use super::*;
 use crate::config::api::{Api, Place as ApiPlace};
-use crate::disk::DiskConfig;
+use crate::disk::{DiskConfig, Place};
 use machine::Lack;
 
 /// A machine with these secrets, disks, folders and addresses, and nothing else.
@@ -36,8 +36,9 @@ impl Machine for Fake {
         Ok(Secret::new(self.secrets[file].into()))
     }
 
-    fn disk(&self, config: &DiskConfig) -> Result<(), Lack> {
-        there(self.disks.contains(&config.name.place.to_string()), &config.name.place)
+    fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>> {
+        let is_there = |place: &Place| self.disks.contains(&place.to_string());
+        configs.iter().map(|config| there(is_there(&config.name.place), &config.name.place)).collect()
     }
 
     fn folder_of(&self, file: &Path) -> Result<(), Lack> {

@@ -32,9 +32,24 @@ const TROUBLES: [(Cause, &str); 4] = [
     ),
 ];
 
-/// Reports what is wrong with a file now, and clears what is not.
-pub(super) fn report(health: &Health, file: &Served, store: &FileStore) {
-    let identity = FileIdentity::at(&file.path);
+/// What the system says of a file.
+pub(super) struct Facts {
+    /// Its length in bytes.
+    pub(super) len: io::Result<u64>,
+    /// The file that has its path.
+    pub(super) identity: io::Result<FileIdentity>,
+}
+
+impl Facts {
+    /// Asks the system, which may take long. `None` for a file that is no longer served.
+    pub(super) fn of(file: &Served) -> Option<Self> {
+        let store = file.store.upgrade()?;
+        Some(Self { len: store.current_len(), identity: FileIdentity::at(&file.path) })
+    }
+}
+
+/// Reports what is wrong with a file now, and clears what is not. `identity`: the file that has its path.
+pub(super) fn report(health: &Health, file: &Served, store: &FileStore, identity: &io::Result<FileIdentity>) {
     for (cause, text) in TROUBLES {
         let is_there = match cause {
             Cause::FileShorter => file.blocks(store.geometry().len_bytes) < file.most_blocks,
@@ -50,14 +65,14 @@ pub(super) fn report(health: &Health, file: &Served, store: &FileStore) {
     }
 }
 
-/// Serves the length that the file has now, if that may be. Whether it is another one than before.
+/// Serves the length that the file has `now`, if that may be. Whether it is another one than before.
 ///
 /// A shorter length is served at once: a write beyond it would make the file longer again. A longer one waits for the
 /// administrator, because the file may be half written. It does not where nothing can be served else, or nothing of it
 /// is believed unseen: a file without a block that is as long as it was again, and a ciphertext.
-pub(super) fn serve_len(file: &Served, store: &FileStore) -> bool {
+pub(super) fn serve_len(file: &Served, store: &FileStore, now: io::Result<u64>) -> bool {
     let (subject, path, before) = (&file.subject, file.path.display(), store.geometry().len_bytes);
-    match find_len(file, store, before) {
+    match now.and_then(|now| find_len(file, store, before, now)) {
         Ok(now) if now == before => false,
         Ok(now) => {
             store.serve_len(now);
@@ -75,9 +90,9 @@ pub(super) fn serve_len(file: &Served, store: &FileStore) -> bool {
     }
 }
 
-/// The length to serve, in bytes. A fully provisioned disk has got space for what came back.
-fn find_len(file: &Served, store: &FileStore, before: u64) -> io::Result<u64> {
-    let now = store.current_len()?;
+/// The length to serve of a file that has the length `now`, in bytes. A fully provisioned disk has got space for what
+/// came back.
+fn find_len(file: &Served, store: &FileStore, before: u64, now: u64) -> io::Result<u64> {
     let is_back = file.is_encrypted || file.blocks(before) == 0 && file.blocks(now) >= file.last_blocks;
     if now <= before {
         Ok(now)

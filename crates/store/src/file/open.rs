@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use rustix::fs::{OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor, statvfs};
+use rustix::io::Errno;
 
 use super::holders;
 use super::lock::{self, NotLocked};
@@ -133,7 +134,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     let created = match fs::metadata(path) {
         Ok(found) => check_type(path, found.file_type()).map(|()| None)?,
         Err(error) if error.kind() == ErrorKind::NotFound => match options.create {
-            Some(len_bytes) => create(path, len_bytes, options.any_length)?,
+            Some(len_bytes) => create(path, len_bytes, options)?,
             None => return Err(missing(path, !options.read_only)),
         },
         Err(error) => return Err(failed(path, "look it up")(error)),
@@ -236,8 +237,13 @@ fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
 
 /// Creates a sparse file that survives a power cut from the start. Gives the file, unless another process has created
 /// it.
-fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<Option<File>, OpenError> {
-    if !any_length {
+fn create(path: &Path, len_bytes: u64, options: &OpenOptions) -> Result<Option<File>, OpenError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if options.preallocate && lacks_space(folder, len_bytes) {
+        // A server that tries it again and again would make and remove it each time.
+        return Err(failed(path, "reserve its space")(Errno::NOSPC.into()));
+    }
+    if !options.any_length {
         check_asked_len(len_bytes, FILE_GRANULARITY_BYTES).map_err(not_a_length(path))?;
     }
     let file = match File::create_new(path) {
@@ -247,7 +253,6 @@ fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<Option<File>,
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(path, false)),
         Err(error) => return Err(failed(path, "create it")(error)),
     };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let made = file.set_len(len_bytes).and_then(|()| file.sync_all()).and_then(|()| File::open(folder)?.sync_all());
     match made {
         Ok(()) => Ok(Some(file)),
@@ -256,6 +261,13 @@ fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<Option<File>,
             Err(failed(path, "give the new file its length")(error))
         }
     }
+}
+
+/// Whether the file system of a folder certainly has less free space than this. Its quotas are not asked for, and some
+/// have no length.
+fn lacks_space(folder: &Path, len_bytes: u64) -> bool {
+    statvfs(folder)
+        .is_ok_and(|system| system.f_blocks > 0 && system.f_bfree.saturating_mul(system.f_frsize) < len_bytes)
 }
 
 impl OpenError {
