@@ -4,40 +4,25 @@ use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode
 
 use crate::common::{Initiator, Port, Target, blocks, manage_held, memory, start_held_write};
 
-fn is_answered_when_the_store_is_done(function: Function) {
-    let (target, delay) = Target::over_delay();
-    let mut initiator = Initiator::attach(&target, Port::A);
-    let write = start_held_write(&mut initiator, &delay);
-    manage_held(&mut initiator, function, write, &delay);
-    assert!(!initiator.has_answer(write), "an aborted task has no response");
-    // A reset leaves a unit attention.
-    initiator.test_unit_ready(0);
-    assert_eq!(initiator.read(0, 0, 8).good(), blocks(8, 1));
-}
-
 #[test]
-fn abort_task() {
-    is_answered_when_the_store_is_done(Function::ABORT_TASK);
-}
-
-#[test]
-fn abort_task_set() {
-    is_answered_when_the_store_is_done(Function::ABORT_TASK_SET);
-}
-
-#[test]
-fn clear_task_set() {
-    is_answered_when_the_store_is_done(Function::CLEAR_TASK_SET);
-}
-
-#[test]
-fn logical_unit_reset() {
-    is_answered_when_the_store_is_done(Function::LOGICAL_UNIT_RESET);
-}
-
-#[test]
-fn target_warm_reset() {
-    is_answered_when_the_store_is_done(Function::TARGET_WARM_RESET);
+fn each_function_is_answered_when_the_store_is_done() {
+    for function in [
+        Function::ABORT_TASK,
+        Function::ABORT_TASK_SET,
+        Function::CLEAR_TASK_SET,
+        Function::LOGICAL_UNIT_RESET,
+        Function::TARGET_WARM_RESET,
+    ] {
+        println!("{function}");
+        let (target, delay) = Target::over_delay();
+        let mut initiator = Initiator::attach(&target, Port::A);
+        let write = start_held_write(&mut initiator, &delay);
+        manage_held(&mut initiator, function, write, &delay);
+        assert!(!initiator.has_answer(write), "an aborted task has no response");
+        // A reset leaves a unit attention.
+        initiator.test_unit_ready(0);
+        assert_eq!(initiator.read(0, 0, 8).good(), blocks(8, 1));
+    }
 }
 
 #[test]

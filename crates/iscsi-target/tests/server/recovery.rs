@@ -327,22 +327,30 @@ fn commands_that_were_not_received_come_again_elsewhere() {
 
 // Requests and logins that end what waits.
 
-/// A session whose connection 1 is lost with a write in the store.
-fn with_a_lost_write(target: &Target, delay: &Delay) -> (Initiator, Initiator, lunette_pdu::InitiatorTaskTag) {
-    let (mut a, mut b) = pair(target);
-    let write = start_held_write(&mut b, delay);
+/// A session whose connection 1, `b`, is lost with a write in the store.
+struct Lost {
+    target: Target,
+    delay: Arc<Delay>,
+    a: Initiator,
+    b: Initiator,
+    write: lunette_pdu::InitiatorTaskTag,
+}
+
+fn with_a_lost_write() -> Lost {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, mut b) = pair(&target);
+    let write = start_held_write(&mut b, &delay);
     b.cut();
     target.wait_until("the loss", |now| now.suspended == 1);
     a.cmd_sn = b.cmd_sn;
     a.hear_of_loss();
-    (a, b, write)
+    Lost { target, delay, a, b, write }
 }
 
 #[test]
 fn query_task_finds_a_task_of_a_lost_connection_and_takes_over_one_that_is_logged_out() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    let Lost { target, delay, mut a, mut b, write } = with_a_lost_write();
     let ask = |a: &mut Initiator| {
         let query = a.start_management(Function::QUERY_TASK, 0, Some(write));
         a.finish_management(query)
@@ -360,9 +368,7 @@ fn query_task_finds_a_task_of_a_lost_connection_and_takes_over_one_that_is_logge
 
 #[test]
 fn the_name_of_a_lost_task_means_nothing_to_another_logical_unit() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    let Lost { target: _target, delay, mut a, mut b, write } = with_a_lost_write();
     let nowhere =
         [(Function::QUERY_TASK, Answer::FUNCTION_COMPLETE), (Function::ABORT_TASK, Answer::TASK_DOES_NOT_EXIST)];
     let ask_another = |a: &mut Initiator| {
@@ -382,33 +388,17 @@ fn the_name_of_a_lost_task_means_nothing_to_another_logical_unit() {
     a.finish(write).good();
 }
 
-fn is_answered_when_the_store_is_done(function: Function) {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
-    manage_held(&mut a, function, write, &delay);
-    a.recover(&b);
-    assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
-}
-
 #[test]
-fn abort_task() {
-    is_answered_when_the_store_is_done(Function::ABORT_TASK);
-}
-
-#[test]
-fn abort_task_set() {
-    is_answered_when_the_store_is_done(Function::ABORT_TASK_SET);
-}
-
-#[test]
-fn logical_unit_reset() {
-    is_answered_when_the_store_is_done(Function::LOGICAL_UNIT_RESET);
-}
-
-#[test]
-fn target_warm_reset() {
-    is_answered_when_the_store_is_done(Function::TARGET_WARM_RESET);
+fn each_function_is_answered_when_the_store_is_done() {
+    for function in
+        [Function::ABORT_TASK, Function::ABORT_TASK_SET, Function::LOGICAL_UNIT_RESET, Function::TARGET_WARM_RESET]
+    {
+        println!("{function}");
+        let Lost { target: _target, delay, mut a, mut b, write } = with_a_lost_write();
+        manage_held(&mut a, function, write, &delay);
+        a.recover(&b);
+        assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
+    }
 }
 
 #[test]
@@ -436,9 +426,7 @@ fn the_reassignment_of_a_task_that_a_reset_is_ending_waits_too() {
 
 #[test]
 fn answers_that_wait_are_dropped_by_a_request_that_covers_them() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    let Lost { target, delay, mut a, mut b, write } = with_a_lost_write();
     delay.release();
     target.wait_until("the end of the task", |now| now.tasks == 0);
     let request = a.start_management(Function::ABORT_TASK_SET, 0, None);
@@ -474,9 +462,7 @@ fn an_answer_that_has_moved_comes_before_that_of_a_request_that_waits_for_acknow
 
 #[test]
 fn a_task_that_has_ended_is_answered_before_its_abort() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    let Lost { target, delay, mut a, mut b, write } = with_a_lost_write();
     delay.release();
     target.wait_until("the end of the task", |now| now.tasks == 0);
     a.take_over(&mut b, write);
@@ -488,9 +474,7 @@ fn a_task_that_has_ended_is_answered_before_its_abort() {
 
 #[test]
 fn a_connection_that_waits_is_logged_out_and_closed() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (mut a, _b, _) = with_a_lost_write(&target, &delay);
+    let Lost { target, delay, mut a, b: _b, write: _ } = with_a_lost_write();
     a.send_logout_of(LogoutReason::CLOSE_CONNECTION, 1);
     target.wait_until("the logout", |now| now.suspended == 0);
     assert!(a.hears_nothing(), "the store still works on the write");
@@ -501,9 +485,7 @@ fn a_connection_that_waits_is_logged_out_and_closed() {
 
 #[test]
 fn a_new_session_ends_what_waits() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (a, b, _) = with_a_lost_write(&target, &delay);
+    let Lost { target, delay, a, b, write: _ } = with_a_lost_write();
     a.cut();
     target.wait_until("the loss", |now| now.connections == 0 && now.suspended == 2);
     let mut witness = Initiator::attach(&target, Port::B);
@@ -520,9 +502,7 @@ fn a_new_session_ends_what_waits() {
 
 #[test]
 fn the_end_of_the_session_ends_what_waits() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = target(delay.clone());
-    let (mut a, _b, _) = with_a_lost_write(&target, &delay);
+    let Lost { target, delay, mut a, b: _b, write: _ } = with_a_lost_write();
     a.send_logout();
     assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
     target.wait_until("the end", |now| now.sessions == 0 && now.suspended == 0);
