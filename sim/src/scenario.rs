@@ -258,7 +258,6 @@ fn air(transport: Transport, dice: &mut Dice) -> Air {
             credit_bytes: dice.pick(&[1, 300_000, 2 << 20, 64 << 20]),
             seal: dice.pick(&[Seal::Headers, Seal::Everything]),
             congestion_control: dice.pick(&[CongestionControl::Cubic, CongestionControl::Bbr]),
-            parity: dice.coin(),
             ..AssociationConfig::default()
         },
         trusts_addresses: dice.one_in(4),
@@ -293,7 +292,6 @@ impl Air {
             interface_len: 1472,
             seal: Seal::Headers,
             congestion_control: CongestionControl::Cubic,
-            parity: false,
         },
         trusts_addresses: false,
         kills: 0,

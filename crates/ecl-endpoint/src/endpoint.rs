@@ -175,7 +175,6 @@ impl<H: Upper> Endpoint<H> {
             interface_len: mtu.saturating_sub(below_len) as usize,
             seal: self.seal_for(Some(id), &path.peer),
             congestion_control: options.congestion_control.unwrap_or(usually.congestion_control),
-            parity: options.parity || usually.parity,
             ..usually
         };
         let entropy: &mut Entropy<'_> = &mut *self.entropy;

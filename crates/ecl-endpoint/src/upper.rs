@@ -19,8 +19,6 @@ pub struct DatagramOptions {
     pub seal: Option<Seal>,
     /// How much of what this side sends may be in flight; `None`: as the [`Config`](crate::Config) says.
     pub congestion_control: Option<CongestionControl>,
-    /// Whether this side sends parity when packets are lost.
-    pub parity: bool,
 }
 
 /// A change to a datagram socket at which associations begin.

@@ -31,7 +31,6 @@ use crate::handshake::{Established, ResetToken};
 use crate::incoming::Incoming;
 use crate::limits::{MAX_CREDIT_BYTES, MAX_QUEUED_BYTES};
 use crate::outgoing::{Cut, Outgoing};
-use crate::parity::{Grouping, Groups, Rebuilt};
 use crate::path::address::CHALLENGE_LEN;
 use crate::path::{Address, PathMtu, PeerAddress};
 pub use crate::protection::Seal;
@@ -53,8 +52,6 @@ pub struct Config {
     pub seal: Seal,
     /// How much of what is sent may be in flight.
     pub congestion_control: CongestionControl,
-    /// When packets are lost, parity goes with the others.
-    pub parity: bool,
 }
 
 impl Default for Config {
@@ -64,7 +61,6 @@ impl Default for Config {
             interface_len: 1472,
             seal: Seal::Headers,
             congestion_control: CongestionControl::Cubic,
-            parity: false,
         }
     }
 }
@@ -82,8 +78,6 @@ pub struct Figures {
     pub lost: u64,
     /// Packets of these that came late.
     pub late: u64,
-    /// Packets of the peer that were lost and rebuilt from parity.
-    pub rebuilt: u64,
     /// The longest packet that the path carries, as far as it is known.
     pub datagram_len: usize,
 }
@@ -128,13 +122,6 @@ pub struct Association<P> {
     recovery: Recovery<Content>,
     outgoing: Outgoing,
     incoming: Incoming<P>,
-    /// The parity of sent packets.
-    grouping: Grouping,
-    /// The parity of received packets.
-    groups: Groups,
-    /// Packets that were lost and are there.
-    rebuilt: Vec<Rebuilt>,
-    rebuilt_packets: u64,
     mtu: PathMtu,
     address: PeerAddress,
     /// Where the peer's stream may go to, as it was told last.
@@ -192,10 +179,6 @@ impl<P> Association<P> {
             recovery,
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
-            grouping: if config.parity { Grouping::new() } else { Grouping::default() },
-            groups: Groups::default(),
-            rebuilt: Vec::new(),
-            rebuilt_packets: 0,
             mtu,
             address: PeerAddress::new(role, peer),
             told_credit: credit_bytes,
@@ -231,7 +214,6 @@ impl<P> Association<P> {
             bytes_in_flight: self.recovery.bytes_in_flight(),
             lost: self.recovery.lost(),
             late: self.recovery.late(),
-            rebuilt: self.rebuilt_packets,
             datagram_len: self.mtu.datagram_len(),
         }
     }

@@ -16,9 +16,7 @@
 //! | 44 | payload check | CRC32C of the payload |
 //! | 48 | stream offset | where in the stream of its direction the packet's first byte stands |
 //! | 56 | PDU offset | bytes of the PDU, beyond its basic header segment, that stand before the payload |
-//! | 60 | packet group | 0: none; see module [`parity`](crate::parity) |
-//! | 62 | position | the packet's place in the group, and in a Parity packet how many the group has |
-//! | 63 | | 0 |
+//! | 60 | | 0 |
 //! | 64 | header check | authenticates bytes 0 to 63 and 80 to 127: module `protection` |
 //! | 80 | basic header segment | of the PDU that the payload belongs to (RFC 7143 section 11.2.1); zeroes where there is none |
 //!
@@ -27,8 +25,6 @@
 //! with the same basic header segment. It counts in the stream once, in the packet whose PDU offset is 0.
 
 use lunette_pdu::BHS_LEN;
-
-use crate::limits::MAX_PARITY_GROUP_PACKETS;
 
 /// The version of the protocol that this crate speaks.
 pub const VERSION: u8 = 1;
@@ -80,13 +76,11 @@ pub enum PacketType {
     /// The server knows no such association. In the place of the header check is a token that proves that it is the
     /// server.
     Reset = 10,
-    /// The sum of a group of stream packets: module [`parity`](crate::parity).
-    Parity = 11,
 }
 
 impl PacketType {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::Initial,
         Self::Retry,
         Self::Accept,
@@ -97,13 +91,12 @@ impl PacketType {
         Self::PathResponse,
         Self::Close,
         Self::Reset,
-        Self::Parity,
     ];
 
     /// The type of that number.
     pub const fn of(number: u8) -> Option<Self> {
         match number {
-            1..=11 => Some(Self::ALL[number as usize - 1]),
+            1..=10 => Some(Self::ALL[number as usize - 1]),
             _ => None,
         }
     }
@@ -116,7 +109,7 @@ impl PacketType {
     /// Whether the receiver acknowledges it: it is sent again, or something in its place, when it is lost (RFC 9002's
     /// ack-eliciting).
     pub const fn is_acknowledged(self) -> bool {
-        matches!(self, Self::Stream | Self::Probe | Self::PathChallenge | Self::PathResponse | Self::Parity)
+        matches!(self, Self::Stream | Self::Probe | Self::PathChallenge | Self::PathResponse)
     }
 }
 
@@ -173,33 +166,8 @@ pub struct Header {
     pub stream_offset: u64,
     /// Where in its PDU the payload begins, without the basic header segment.
     pub pdu_offset: u32,
-    /// The packet's place in a group with parity.
-    pub parity: ParityPosition,
     /// The basic header segment of that PDU.
     pub bhs: [u8; BHS_LEN],
-}
-
-/// Where a packet stands in a group with parity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParityPosition {
-    /// The group's number; 0: it belongs to none.
-    pub group: u16,
-    /// Which one of the group it is, from 0; in a Parity packet how many the group has.
-    pub position: u8,
-}
-
-impl ParityPosition {
-    /// In no group.
-    pub const NONE: Self = Self { group: 0, position: 0 };
-
-    /// Whether a packet of that type can stand there.
-    const fn is_valid(self, packet_type: PacketType) -> bool {
-        match (packet_type, self.group) {
-            (PacketType::Parity, group) => group > 0 && self.position > 0 && self.position <= MAX_PARITY_GROUP_PACKETS,
-            (_, 0) => self.position == 0,
-            (packet_type, _) => matches!(packet_type, PacketType::Stream) && self.position < MAX_PARITY_GROUP_PACKETS,
-        }
-    }
 }
 
 /// The part of every header about packets of the other direction.
@@ -239,9 +207,6 @@ pub enum HeaderError {
     /// A packet cannot acknowledge more than there can be.
     #[error("acknowledges packets before the first one")]
     Acknowledged,
-    /// A place in a group with parity that no packet of the type can have.
-    #[error("position {} of packet group {} is none for a packet of this type", .0.position, .0.group)]
-    Parity(ParityPosition),
 }
 
 impl Header {
@@ -259,7 +224,6 @@ impl Header {
             payload_check: 0,
             stream_offset: 0,
             pdu_offset: 0,
-            parity: ParityPosition::NONE,
             bhs: [0; BHS_LEN],
         }
     }
@@ -280,8 +244,6 @@ impl Header {
         bytes[44..48].copy_from_slice(&self.payload_check.to_be_bytes());
         bytes[48..56].copy_from_slice(&self.stream_offset.to_be_bytes());
         bytes[56..60].copy_from_slice(&self.pdu_offset.to_be_bytes());
-        bytes[60..62].copy_from_slice(&self.parity.group.to_be_bytes());
-        bytes[62] = self.parity.position;
         bytes[BHS_AT..].copy_from_slice(&self.bhs);
         bytes
     }
@@ -307,12 +269,8 @@ impl Header {
         if bytes[3] != 0 {
             return Err(HeaderError::Reserved(3));
         }
-        if bytes[63] != 0 {
-            return Err(HeaderError::Reserved(63));
-        }
-        let parity = ParityPosition { group: u16::from_be_bytes([bytes[60], bytes[61]]), position: bytes[62] };
-        if !parity.is_valid(packet_type) {
-            return Err(HeaderError::Parity(parity));
+        if let Some(at) = (60..CHECK_AT).find(|at| bytes[*at] != 0) {
+            return Err(HeaderError::Reserved(at));
         }
         let acknowledged =
             Acknowledged { largest: u64_at(bytes, 16), bits: u64_at(bytes, 24), delay_us: u32_at(bytes, 36) };
@@ -334,7 +292,6 @@ impl Header {
             payload_check: u32_at(bytes, 44),
             stream_offset: u64_at(bytes, 48),
             pdu_offset: u32_at(bytes, 56),
-            parity,
             bhs,
         })
     }

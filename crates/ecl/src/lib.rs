@@ -31,7 +31,6 @@
 //! | [`handshake`] | how two sides agree on keys, and how a server spends nothing on addresses that were not proven |
 //! | [`recovery`] | packet numbers: what was received, what is in flight, what is lost, and how much may be in flight |
 //! | [`path`] | the length of datagrams that a path carries, and where the peer is |
-//! | [`parity`] | lost packets are rebuilt from the others of their group |
 //! | [`outgoing`], [`incoming`] | the stream of each direction, cut into packets and put together again |
 //! | [`close`] | why an association has ended |
 //! | [`association`] | all of these together |
@@ -45,7 +44,6 @@ pub mod header;
 pub mod incoming;
 pub mod limits;
 pub mod outgoing;
-pub mod parity;
 pub mod path;
 pub mod protection;
 pub mod recovery;

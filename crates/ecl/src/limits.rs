@@ -67,15 +67,3 @@ pub const MAX_READY_PACKETS: usize = 128;
 /// Bytes of PDUs that an association takes before the peer has those before them: twice what 10 Gbit/s have under way
 /// in 50 ms.
 pub const MAX_QUEUED_BYTES: u64 = 128 << 20;
-
-/// Packets of a group with parity.
-pub const MAX_PARITY_GROUP_PACKETS: u8 = 64;
-
-/// Packet numbers from one packet of a group to another: what is further away belongs to another group of the same
-/// number. Group numbers come round after 65,535 groups, and each takes two packet numbers at least.
-pub const MAX_PARITY_GROUP_SPAN: u64 = 1 << 16;
-const _: () = assert!(MAX_PARITY_GROUP_SPAN < 2 * (u16::MAX as u64 - 1));
-
-/// Groups with parity that a receiver sums. Each takes as much as the longest datagram; only paths that lose packets
-/// have any.
-pub const MAX_PARITY_GROUPS: usize = 8;

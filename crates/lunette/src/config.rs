@@ -71,9 +71,6 @@ pub(crate) struct Config {
     pub(crate) ecl_protect: Option<ecl::Protect>,
     #[serde(default)]
     pub(crate) ecl_congestion_control: ecl::CongestionControl,
-    /// Whether it sends parity when packets are lost.
-    #[serde(default)]
-    pub(crate) ecl_parity: bool,
     #[serde(rename = "portal", default)]
     pub(crate) portals: Vec<Portal>,
     pub(crate) state: Option<PathBuf>,

@@ -86,9 +86,6 @@ pub(crate) struct Arguments {
     /// How much of what --ecl sends may be in flight
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     ecl_congestion_control: ecl::CongestionControl,
-    /// Send parity with --ecl when packets are lost
-    #[arg(long)]
-    ecl_parity: bool,
     /// The iSCSI name of the target
     #[arg(long, value_name = "IQN", default_value = "iqn.2026-11.lunette:disk")]
     target: String,
@@ -152,7 +149,7 @@ pub(crate) struct Arguments {
     prometheus: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "ecl_parity", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -341,7 +338,6 @@ impl Arguments {
             ecl_offloads: self.ecl_offloads,
             ecl_protect: self.ecl_protect,
             ecl_congestion_control: self.ecl_congestion_control,
-            ecl_parity: self.ecl_parity,
             state: self.state.clone(),
             cores: self.cores,
             limits: Limits::default(),

@@ -24,7 +24,6 @@ const SEALED: u8 = 2;
 const BOUND: u8 = 4;
 const LITTLE_CREDIT: u8 = 8;
 const BBR: u8 = 16;
-const PARITY: u8 = 32;
 
 /// Steps, modulo their number.
 const STEPS: u8 = 12;
@@ -80,7 +79,6 @@ struct World {
     /// Where the peer's stream may go to.
     credit: u64,
     told: u32,
-    sends_parity: bool,
 }
 
 /// The target.
@@ -118,7 +116,6 @@ impl World {
             interface_len: 1472,
             seal: if has(SEALED) { Seal::Everything } else { Seal::Headers },
             congestion_control: if has(BBR) { CongestionControl::Bbr } else { CongestionControl::Cubic },
-            parity: has(PARITY),
         };
         let now = Time::new(Duration::from_secs(1));
         let entropy = &mut |bytes: &mut [u8]| bytes.fill(ENTROPY);
@@ -129,7 +126,7 @@ impl World {
         let above = Above { place: Box::new([0; PLACE_LEN]), takes: true, delivered: 0 };
         // Without being told, each end takes 128 KiB.
         let credit = config.credit_bytes.max(128 << 10);
-        Self { now, association, peer: Peer::of(role), above, credit, told: 0, sends_parity: config.parity }
+        Self { now, association, peer: Peer::of(role), above, credit, told: 0 }
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -205,7 +202,6 @@ impl World {
         assert!((HEADER_LEN..=MAX_DATAGRAM_LEN).contains(&packet.len()), "{} bytes", packet.len());
         let header = self.peer.hear(packet);
         assert!(header.packet_type.is_protected());
-        assert!(header.packet_type != PacketType::Parity || self.sends_parity);
         let more = header.credit.wrapping_sub(self.told);
         assert!(more < 1 << 31, "credit counts up");
         self.told = header.credit;
@@ -289,7 +285,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         ("server".into(), session(0)),
         ("client".into(), session(CLIENT)),
         ("bound_server".into(), session(BOUND | SEALED)),
-        ("bound_client".into(), session(BOUND | CLIENT | LITTLE_CREDIT | BBR | PARITY)),
+        ("bound_client".into(), session(BOUND | CLIENT | LITTLE_CREDIT | BBR)),
         ("noise".into(), [&[0, RAW, 0, 128][..], &[0x14; 128]].concat()),
     ]
 }

@@ -63,14 +63,8 @@ pub(super) const ENCRYPTION: [System; 7] = [
 
 pub(super) const ECL_BBR: System = system("ECL with BBR", Carrier::EclBbr, Data::Plain);
 /// The systems that show the effect of loss.
-pub(super) const DISTANT: [System; 6] = [
-    ISCSI,
-    system("iSCSI, 8 connections", Carrier::Iscsi { connections: 8 }, Data::Plain),
-    ECL_LONG,
-    system("ECL with parity", Carrier::EclParity, Data::Plain),
-    ECL_BBR,
-    system("ECL with BBR and parity", Carrier::EclBbrParity, Data::Plain),
-];
+pub(super) const DISTANT: [System; 4] =
+    [ISCSI, system("iSCSI, 8 connections", Carrier::Iscsi { connections: 8 }, Data::Plain), ECL_LONG, ECL_BBR];
 pub(super) const LOSSES: [(u32, f64); 4] = [(10, 0.1), (10, 1.0), (50, 0.1), (50, 1.0)];
 
 /// The systems that share a bottleneck with one TCP connection.

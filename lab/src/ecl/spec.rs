@@ -62,19 +62,15 @@ pub(super) enum Carrier {
     WireGuard,
     /// The Effective Cross Layer over UDP.
     Ecl,
-    /// ECL with parity packets when packets are lost.
-    EclParity,
     /// ECL with the congestion control BBR.
     EclBbr,
-    /// ECL with parity and BBR.
-    EclBbrParity,
     /// The Effective Cross Layer over Ethernet.
     Frames,
 }
 
 impl Carrier {
     pub(super) fn is_ecl(self) -> bool {
-        matches!(self, Self::Ecl | Self::EclParity | Self::EclBbr | Self::EclBbrParity | Self::Frames)
+        matches!(self, Self::Ecl | Self::EclBbr | Self::Frames)
     }
 }
 
@@ -159,12 +155,7 @@ impl Spec {
         }
         let quantum = if self.data == Data::Encrypted { ",quantum=4096" } else { "" };
         let protect = if self.data == Data::Sealed { "all" } else { "headers" };
-        let option = match self.carrier {
-            Carrier::EclParity => "ecl_parity=true\\n",
-            Carrier::EclBbr => "ecl_congestion_control=\"bbr\"\\n",
-            Carrier::EclBbrParity => "ecl_congestion_control=\"bbr\"\\necl_parity=true\\n",
-            _ => "",
-        };
+        let option = if self.carrier == Carrier::EclBbr { "ecl_congestion_control=\"bbr\"\\n" } else { "" };
         let frames = if self.carrier == Carrier::Frames { ",\"eth:lab0\"" } else { "" };
         let tunnel = if self.carrier == Carrier::WireGuard { wireguard(1, self.mtu()) } else { String::new() };
         format!(
@@ -182,7 +173,7 @@ impl Spec {
             let _ = write!(query, "&max_recv_data_segment_length={len}");
         }
         let portal = match carrier {
-            Carrier::Ecl | Carrier::EclParity | Carrier::EclBbr | Carrier::EclBbrParity => "ecl://'$LAB_PEER'".into(),
+            Carrier::Ecl | Carrier::EclBbr => "ecl://'$LAB_PEER'".into(),
             Carrier::Frames => format!("ecl+eth://lab0/{}", STATIONS[1]),
             Carrier::WireGuard => format!("iscsi://{TUNNEL}.2"),
             _ => "iscsi://'$LAB_PEER'".into(),
@@ -192,11 +183,8 @@ impl Spec {
             let protect = if self.data == Data::Sealed { "all" } else { "headers" };
             let _ = write!(query, "&offloads={offloads}&protect={protect}");
         }
-        match carrier {
-            Carrier::EclParity => query += "&parity=on",
-            Carrier::EclBbr => query += "&congestion_control=bbr",
-            Carrier::EclBbrParity => query += "&congestion_control=bbr&parity=on",
-            _ => {}
+        if carrier == Carrier::EclBbr {
+            query += "&congestion_control=bbr";
         }
         if let Carrier::Iscsi { connections: connections @ 2.. } = carrier {
             let _ = write!(query, "&connections={connections}");

@@ -1,15 +1,13 @@
 //! The effects of a received datagram.
 
-use lunette_pdu::BHS_LEN;
 use lunette_session::Time;
 
 use super::{Association, Content, Seal, State, Upper};
 use crate::Entropy;
 use crate::close::{Close, CloseCode};
-use crate::header::{BHS_AT, CREDIT_UNIT, Flags, HEADER_LEN, Header, NOTHING_ACKNOWLEDGED, PacketType, ParityPosition};
+use crate::header::{BHS_AT, CREDIT_UNIT, Flags, HEADER_LEN, Header, NOTHING_ACKNOWLEDGED, PacketType};
 use crate::incoming::{Due, Kept, StreamError, Verdict};
 use crate::outgoing::Outgoing;
-use crate::parity::{Grouping, Rebuilt};
 use crate::path::address::{CHALLENGE_LEN, Source};
 use crate::path::mtu::Change;
 use crate::path::{Address, PathMtu};
@@ -93,7 +91,6 @@ impl<P: Copy> Association<P> {
         if self.why_over().is_some() {
             return Received::Nothing;
         }
-        self.note_parity(&header, payload);
         if let Some(verdict @ (Verdict::Due(_) | Verdict::Early)) = verdict {
             return Received::Stream(StreamPacket { header, bytes: &datagram[BHS_AT..], verdict });
         }
@@ -126,14 +123,6 @@ impl<P: Copy> Association<P> {
             is_marked,
         };
         self.recovery.on_received(arrival, now)
-    }
-
-    /// Sums the packets of groups. What is rebuilt waits for the upper layer. Only bound keys have groups: login keys
-    /// may be known to others.
-    fn note_parity(&mut self, header: &Header, payload: &[u8]) {
-        if header.parity != ParityPosition::NONE && header.flags.contains(Flags::BOUND) {
-            self.rebuilt.extend(self.groups.add(header, payload));
-        }
     }
 
     fn note_address(&mut self, header: &Header, from: &Address, len: usize, now: Time, entropy: &mut Entropy<'_>) {
@@ -173,8 +162,8 @@ impl<P: Copy> Association<P> {
         let Ok(ranges) = ranges else {
             return self.close(CloseCode::PROTOCOL, "the payload of an Ack packet is broken");
         };
-        let Self { recovery, outgoing, grouping, mtu, .. } = self;
-        let mut outcomes = Outcomes { outgoing, grouping, mtu, change: None, now };
+        let Self { recovery, outgoing, mtu, .. } = self;
+        let mut outcomes = Outcomes { outgoing, mtu, change: None, now };
         let noted =
             recovery.on_acknowledged(&header.acknowledged, ranges, header.congestion_count, now, &mut |outcome| {
                 outcomes.note(outcome);
@@ -229,7 +218,7 @@ impl<P: Copy> Association<P> {
                     return self.broken(error);
                 }
                 upper.deliver(&packet.stream_bytes()[skipped..]);
-                if self.has_due() || self.has_rebuilt() {
+                if self.has_due() {
                     self.resume(upper);
                 }
             }
@@ -250,26 +239,6 @@ impl<P: Copy> Association<P> {
         self.incoming.keep(header, payload.len(), kept);
     }
 
-    /// Takes the packets that were rebuilt as if they had come. A rebuilt packet that breaks a rule is dropped: it
-    /// comes again as it was sent.
-    fn take_rebuilt(&mut self, upper: &mut impl Upper<Place = P>) {
-        for Rebuilt { header, bytes } in std::mem::take(&mut self.rebuilt) {
-            if self.why_over().is_some() {
-                return;
-            }
-            let verdict = self.incoming.check(&header, bytes.len() - BHS_LEN, self.told_credit);
-            if let Ok(verdict @ (Verdict::Due(_) | Verdict::Early)) = verdict {
-                self.rebuilt_packets += 1;
-                self.take(&StreamPacket { header, bytes: &bytes, verdict }, upper);
-            }
-        }
-    }
-
-    /// Whether packets were rebuilt: [`resume`](Self::resume) takes them.
-    pub fn has_rebuilt(&self) -> bool {
-        !self.rebuilt.is_empty()
-    }
-
     /// Whether something that came early is due: [`resume`](Self::resume) delivers it.
     pub fn has_due(&self) -> bool {
         self.placed.is_some() || self.incoming.has_due()
@@ -277,7 +246,6 @@ impl<P: Copy> Association<P> {
 
     /// Delivers what came early and is due now: to be called also when the upper layer takes bytes again.
     pub fn resume(&mut self, upper: &mut impl Upper<Place = P>) {
-        self.take_rebuilt(upper);
         while matches!(self.state, State::Open | State::Finishing(_)) && upper.takes() {
             if let Some((place, skipped, len)) = self.placed.take() {
                 if !upper.placed(place, skipped, len) {
@@ -306,7 +274,6 @@ impl<P: Copy> Association<P> {
 /// Where outcomes of packets go.
 pub(super) struct Outcomes<'a> {
     pub(super) outgoing: &'a mut Outgoing,
-    pub(super) grouping: &'a mut Grouping,
     pub(super) mtu: &'a mut PathMtu,
     pub(super) change: Option<Change>,
     pub(super) now: Time,
@@ -318,12 +285,10 @@ impl Outcomes<'_> {
         let change = match outcome {
             Outcome::Acknowledged(Content::Stream { cut, packet_number, len }) => {
                 self.outgoing.acknowledged(cut);
-                self.grouping.on_outcome(false);
                 self.mtu.on_acknowledged(now, packet_number, len as usize)
             }
             Outcome::Lost(Content::Stream { cut, packet_number, len }) => {
                 self.outgoing.lost(cut);
-                self.grouping.on_outcome(true);
                 self.mtu.on_lost(now, packet_number, len as usize)
             }
             Outcome::Acknowledged(Content::PathProbe(len)) => self.mtu.on_probe_acknowledged(now, len as usize),

@@ -6,7 +6,7 @@ use lunette_session::Time;
 use super::packet::{Body, Packet};
 use super::{Association, Content, Seal, State};
 use crate::close::MAX_CLOSE_LEN;
-use crate::header::{CREDIT_UNIT, Flags, HEADER_LEN, Header, PacketType, ParityPosition};
+use crate::header::{CREDIT_UNIT, Flags, HEADER_LEN, Header, PacketType};
 use crate::limits::MAX_READY_PACKETS;
 use crate::outgoing::{Cut, Slices};
 use crate::path::address::CHALLENGE_LEN;
@@ -23,7 +23,6 @@ impl<P: Copy> Association<P> {
         self.fill_path(now);
         if matches!(self.state, State::Open | State::Finishing(_)) {
             self.fill_stream(now);
-            self.fill_parity(now);
             self.fill_probe(now);
             self.finish_if_empty(now);
         }
@@ -128,9 +127,9 @@ impl<P: Copy> Association<P> {
         Some(self.send_cut(cut, now))
     }
 
-    /// Bytes of payload that a stream packet has room for. The parity of full packets is one byte longer than they are.
+    /// Bytes of payload that a stream packet has room for.
     fn payload_room(&self) -> usize {
-        self.mtu.datagram_len() - HEADER_LEN - usize::from(self.config.parity)
+        self.mtu.datagram_len() - HEADER_LEN
     }
 
     fn send_cut(&mut self, cut: Cut, now: Time) -> usize {
@@ -144,34 +143,9 @@ impl<P: Copy> Association<P> {
                 header.log2_quantum = size.bytes().ilog2() as u8;
             }
         }
-        if header.flags.contains(Flags::BOUND) && cut.payload_len() <= self.payload_room() {
-            header.parity = self.grouping.next_position();
-        }
         let len = HEADER_LEN + cut.payload_len();
         let content = Content::Stream { cut, packet_number: header.packet_number, len: len as u32 };
         self.send_acknowledged(header, Body::Cut(cut), len, content, now);
-        len + self.send_parity(false, now)
-    }
-
-    fn fill_parity(&mut self, now: Time) {
-        self.grouping.on_late(self.recovery.late());
-        let is_idle = !self.outgoing.has_more(self.stream_limit());
-        self.send_parity(is_idle, now);
-    }
-
-    /// The parity of a group that is complete, or of an open one when nothing else is to be sent.
-    /// Gives its length, or 0.
-    fn send_parity(&mut self, is_idle: bool, now: Time) -> usize {
-        if !self.grouping.is_due(is_idle) || !self.has_room(self.mtu.datagram_len()) {
-            return 0;
-        }
-        let mut header = self.header(PacketType::Parity, now);
-        let (position, sum) = self.grouping.take();
-        header.parity = position;
-        let payload = sum.into_packet(&mut header);
-        let len = HEADER_LEN + payload.len();
-        let content = Content::Control { packet_number: header.packet_number, len: len as u32 };
-        self.send_acknowledged(header, Body::Bytes(payload.into()), len, content, now);
         len
     }
 
@@ -279,12 +253,7 @@ impl<P: Copy> Association<P> {
     fn build(&mut self, mut header: Header, body: Body) {
         let keys = self.protection.send_keys();
         let mut packet = Packet { header: [0; HEADER_LEN], body };
-        let is_sum = header.packet_type == PacketType::Parity;
-        let in_group = header.parity != ParityPosition::NONE && !is_sum;
         if header.flags.contains(Flags::SEALED) {
-            if in_group {
-                self.grouping.add(&header, packet.payload(&self.outgoing));
-            }
             packet.header = header.emit();
             let len = packet.payload(&self.outgoing).map(<[u8]>::len).sum();
             let mut sealed = vec![0; len].into_boxed_slice();
@@ -292,14 +261,9 @@ impl<P: Copy> Association<P> {
             keys.seal_pieces(&mut header, packet.payload(&self.outgoing), &mut sealed);
             packet = Packet { header, body: Body::Bytes(sealed) };
         } else {
-            if !is_sum {
-                let mut check = Crc32c::new();
-                packet.payload(&self.outgoing).for_each(|slice| check.update(slice));
-                header.payload_check = check.finish();
-            }
-            if in_group {
-                self.grouping.add(&header, packet.payload(&self.outgoing));
-            }
+            let mut check = Crc32c::new();
+            packet.payload(&self.outgoing).for_each(|slice| check.update(slice));
+            header.payload_check = check.finish();
             packet.header = header.emit();
             keys.check_header(&mut packet.header);
         }

@@ -12,7 +12,7 @@ use rand_pcg::rand_core::Rng;
 
 use super::*;
 use crate::handshake::{Answer, Client, Listener, Received as Shaken, ResetSecret, Terms};
-use crate::header::{Flags, Header, PacketType, ParityPosition};
+use crate::header::{Flags, Header, PacketType};
 
 /// The faults of the network.
 #[derive(Debug, Clone, Copy)]
@@ -201,9 +201,6 @@ impl World {
         if let Received::Stream(packet) = association.receive(bytes, from, false, *now, entropy) {
             association.take(&packet, sink);
         }
-        if association.has_rebuilt() {
-            association.resume(sink);
-        }
     }
 
     fn send(&mut self, from: usize) {
@@ -295,42 +292,15 @@ fn sealed_streams_arrive_too() {
     world.run_until_all_has_come();
 }
 
-/// Bytes that were lost are there without a round trip more, sealed or not, and the stream is as it was sent.
+/// A path that becomes narrower, repeated and damaged packets, and an upper layer that pauses.
 #[test]
-fn parity_brings_lost_packets_back() {
-    for seal in [Seal::Headers, Seal::Everything] {
-        let mut times = Vec::new();
-        let mut rebuilt = 0;
-        for parity in [false, true] {
-            let network = Network { delay_us: 25_000, lose: 25, ..CLEAN };
-            let config = Config { interface_len: 1472, seal, parity, ..Config::default() };
-            let mut world = World::new(5, network, config);
-            world.bind();
-            let began = world.now;
-            for round in 0..600 {
-                world.push(1, 2 * round + 1, 8000);
-                world.run_until_all_has_come();
-            }
-            times.push(world.now - began);
-            rebuilt += world.ends.iter().map(|end| end.association.figures().rebuilt).sum::<u64>();
-        }
-        assert!(rebuilt > 20, "{rebuilt} packets were rebuilt");
-        // A round without loss takes 25 ms, and one with loss 75 ms or more. Rounds also wait for the window.
-        assert!(times[1] < times[0].mul_f64(0.9), "{times:?}");
-    }
-}
-
-/// Groups that are cut in the middle by a path that becomes narrower, repeated and damaged packets, and an upper layer
-/// that pauses.
-#[test]
-fn parity_changes_no_byte_whatever_the_network_does() {
+fn no_byte_changes_whatever_the_network_does() {
     for seed in 0..20 {
         let network = Network { lose: 15, repeat: 30, delay: 10, damage: 40, ..CLEAN };
         let seal = if seed % 2 == 0 { Seal::Headers } else { Seal::Everything };
-        let config = Config { interface_len: 9000, seal, parity: true, ..Config::default() };
+        let config = Config { interface_len: 9000, seal, ..Config::default() };
         let mut world = World::new(seed, network, config);
         world.bind();
-        let mut rebuilt = 0;
         for tag in 1..60 {
             world.network.mtu = if tag == 30 { 1400 } else { world.network.mtu };
             world.block_len = if tag % 4 == 0 { 0 } else { QuantumSize::B1024.edu_len() as u16 };
@@ -345,45 +315,33 @@ fn parity_changes_no_byte_whatever_the_network_does() {
             let End { association, sink, .. } = &mut world.ends[1];
             sink.busy = false;
             association.resume(sink);
-            rebuilt = world.ends.iter().map(|end| end.association.figures().rebuilt).sum();
         }
         let End { association, sink, .. } = &mut world.ends[1];
         (sink.pauses_after_headers, sink.busy) = (false, false);
         association.resume(sink);
         world.run_until_all_has_come();
-        assert!(rebuilt > 0);
     }
 }
 
 /// A packet that ends the association brings no bytes with it.
 #[test]
 fn a_packet_that_ends_the_association_brings_no_bytes() {
-    for packet_type in [PacketType::Stream, PacketType::Parity] {
-        let mut world = World::new(1, CLEAN, Config::default());
-        world.bind();
-        let came = world.ends[1].sink.stream.len();
-        let [client, server] = world.ends.each_ref().map(|end| &end.association);
-        let mut header = Header::new(packet_type, server.number(), 1_000_000);
-        header.flags = Flags::BOUND;
-        header.acknowledged.largest = 2_000_000;
-        header.stream_offset = client.outgoing.end();
-        let mut packet = header.emit().to_vec();
-        if packet_type == PacketType::Parity {
-            // The sum of one packet without a payload.
-            header.parity = ParityPosition { group: 1, position: 1 };
-            packet = [&header.emit()[..], &[1]].concat();
-            let (header, _) = packet.split_first_chunk_mut().expect("a header");
-            client.protection.send_keys().check_header(header);
-        } else {
-            client.protection.send_keys().seal(&mut packet);
-        }
-        let from = world.ends[0].address;
-        world.arrive(1, &from, &mut packet);
-        let End { association, sink, .. } = &mut world.ends[1];
-        association.resume(sink);
-        assert_eq!(association.why_over().map(|why| why.code), Some(CloseCode::ACKNOWLEDGEMENT), "{packet_type:?}");
-        assert_eq!(sink.stream.len(), came, "{packet_type:?}");
-    }
+    let mut world = World::new(1, CLEAN, Config::default());
+    world.bind();
+    let came = world.ends[1].sink.stream.len();
+    let [client, server] = world.ends.each_ref().map(|end| &end.association);
+    let mut header = Header::new(PacketType::Stream, server.number(), 1_000_000);
+    header.flags = Flags::BOUND;
+    header.acknowledged.largest = 2_000_000;
+    header.stream_offset = client.outgoing.end();
+    let mut packet = header.emit().to_vec();
+    client.protection.send_keys().seal(&mut packet);
+    let from = world.ends[0].address;
+    world.arrive(1, &from, &mut packet);
+    let End { association, sink, .. } = &mut world.ends[1];
+    association.resume(sink);
+    assert_eq!(association.why_over().map(|why| why.code), Some(CloseCode::ACKNOWLEDGEMENT));
+    assert_eq!(sink.stream.len(), came);
 }
 
 #[test]

@@ -37,8 +37,8 @@ impl<P: Copy> Association<P> {
         if self.why_over().is_some() {
             return;
         }
-        let Self { recovery, outgoing, grouping, mtu, .. } = self;
-        let mut outcomes = Outcomes { outgoing, grouping, mtu, change: None, now };
+        let Self { recovery, outgoing, mtu, .. } = self;
+        let mut outcomes = Outcomes { outgoing, mtu, change: None, now };
         let timeout = recovery.on_timeout(now, &mut |outcome| outcomes.note(outcome));
         let change = outcomes.change;
         self.path_changed(change);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::packets::{Accept, Initial, Retry};
 use super::*;
-use crate::header::{CHECK_AT, Flags, HEADER_LEN, Header, PacketType, ParityPosition};
+use crate::header::{CHECK_AT, Flags, HEADER_LEN, Header, PacketType};
 use crate::limits::{MAX_UNFINISHED_HANDSHAKES, MAX_UNFINISHED_HANDSHAKES_OF_HOST};
 use crate::path::Address;
 
@@ -318,11 +318,7 @@ fn a_forged_packet_of_an_unfinished_handshake_learns_no_reset_token() {
 }
 
 fn header_of(packet_type: PacketType, number: u64) -> Header {
-    let mut header = Header::new(packet_type, 7, number);
-    if packet_type == PacketType::Parity {
-        header.parity = ParityPosition { group: 1, position: 1 };
-    }
-    header
+    Header::new(packet_type, 7, number)
 }
 
 /// The time that the handshake took is that of the path, unless a packet of it was sent again: then it is not known

@@ -6,7 +6,7 @@ use lunette_pdu::BHS_LEN;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::OpenError;
-use crate::header::{BHS_AT, CHECK_AT, CHECK_LEN, Flags, HEADER_LEN, Header, HeaderError, PacketType};
+use crate::header::{BHS_AT, CHECK_AT, CHECK_LEN, Flags, HEADER_LEN, Header, HeaderError};
 use crate::limits::MAX_PACKETS_PER_KEY;
 
 /// The length of a key of AEGIS-128L, and of its nonce.
@@ -99,9 +99,7 @@ impl Keys {
     /// [`OpenError`] when the packet is not as the peer sent it. Its bytes are then undefined.
     pub fn open(&self, packet: &mut [u8]) -> Result<Header, OpenError> {
         let header = self.open_header(packet)?;
-        // That of a Parity packet is a sum, and what is rebuilt with it is checked.
-        let is_checked = !header.flags.contains(Flags::SEALED) && header.packet_type != PacketType::Parity;
-        if is_checked && crc32c(&packet[HEADER_LEN..]) != header.payload_check {
+        if !header.flags.contains(Flags::SEALED) && crc32c(&packet[HEADER_LEN..]) != header.payload_check {
             return Err(OpenError::Payload);
         }
         Ok(header)

@@ -31,8 +31,7 @@ pub struct Arrival {
     pub is_acknowledged: bool,
     /// Whether it has the flag [`ACK_NOW`](crate::header::Flags::ACK_NOW).
     pub ack_now: bool,
-    /// Whether it was marked "congestion experienced" on its way. A packet that was lost and rebuilt from parity counts
-    /// as marked, too: it is acknowledged, and the sender still learns that the path has lost it (RFC 9265).
+    /// Whether it was marked "congestion experienced" on its way.
     pub is_marked: bool,
 }
 

@@ -61,14 +61,13 @@ const SOCKET_BUFFER: RangeInclusive<u32> = 2048..=(1 << 30) - 1;
 const MAX_CONGESTION_CONTROL_LEN: usize = 15;
 
 /// The parameters that are not keys.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 15] = [
     CONNECTIONS,
     "coalesce",
     "congestion_control",
     "send_buffer",
     "receive_buffer",
     "offloads",
-    "parity",
     "protect",
     "initiator",
     "paths",
@@ -146,7 +145,6 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
         "offloads" => {
             url.datagrams.offloads = if yes_or_no(name, &value)? { Offloads::On } else { Offloads::Off };
         }
-        "parity" => url.datagrams.parity = yes_or_no(name, &value)?,
         "protect" => {
             url.datagrams.seal = Some(match &*value {
                 "headers" => Seal::Headers,

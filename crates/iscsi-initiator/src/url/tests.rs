@@ -383,7 +383,6 @@ fn how_datagrams_are_carried_is_read() {
     assert_eq!(of("?protect=headers").seal, Some(lunette_ecl::association::Seal::Headers));
     assert_eq!(of("?protect=all").seal, Some(lunette_ecl::association::Seal::Everything));
     assert!(error("ecl://h/iqn.a:b/0?protect=some").contains("write headers or all"));
-    assert!(of("?parity=on").parity && !of("?parity=off").parity);
     assert_eq!(of("?congestion_control=bbr").congestion_control, Some(lunette_ecl::recovery::CongestionControl::Bbr));
     assert!(error("ecl://h/iqn.a:b/0?congestion_control=reno").contains("has cubic and bbr"));
 }

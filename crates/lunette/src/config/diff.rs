@@ -121,7 +121,6 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
         ecl_offloads,
         ecl_protect,
         ecl_congestion_control,
-        ecl_parity,
         state,
         cores,
         limits,
@@ -135,8 +134,8 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
     if *state != new.state {
         found.refuse(None, "state cannot change while the server runs");
     }
-    let carriage = (*ecl_offloads, *ecl_protect, *ecl_congestion_control, *ecl_parity);
-    let new_carriage = (new.ecl_offloads, new.ecl_protect, new.ecl_congestion_control, new.ecl_parity);
+    let carriage = (*ecl_offloads, *ecl_protect, *ecl_congestion_control);
+    let new_carriage = (new.ecl_offloads, new.ecl_protect, new.ecl_congestion_control);
     if carriage != new_carriage {
         found.refuse(None, "of ecl, only the list of addresses and interfaces can change while the server runs");
     }

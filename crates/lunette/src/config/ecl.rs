@@ -115,7 +115,6 @@ pub(crate) fn carriage(config: &Config, state: Option<&Arc<dyn StateStore>>) -> 
     });
     let mut carriage = DatagramConfig { seal, ..DatagramConfig::default() };
     carriage.sockets.offloads = offloads;
-    carriage.association.parity = config.ecl_parity;
     carriage.association.congestion_control = match config.ecl_congestion_control {
         CongestionControl::Cubic => lunette_initiator::CongestionControl::Cubic,
         CongestionControl::Bbr => lunette_initiator::CongestionControl::Bbr,

@@ -104,7 +104,7 @@ fn what_needs_a_restart_is_named() {
     for (from, to, expected) in [
         (
             "state = \"/state\"",
-            "state = \"/state\"\necl_parity = true",
+            "state = \"/state\"\necl_congestion_control = \"bbr\"",
             "of ecl, only the list of addresses and interfaces can change while the server runs",
         ),
         ("/state", "/other", "state cannot change while the server runs"),
