@@ -81,34 +81,27 @@ impl Counts {
     /// The sums of the counts of two event loops.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        Self {
-            batches: self.batches + other.batches,
-            system_calls: self.system_calls + other.system_calls,
-            received_bytes: self.received_bytes + other.received_bytes,
-            direct_bytes: self.direct_bytes + other.direct_bytes,
-            sent_bytes: self.sent_bytes + other.sent_bytes,
-            file_bytes: self.file_bytes + other.file_bytes,
-            received_datagrams: self.received_datagrams + other.received_datagrams,
-            received_messages: self.received_messages + other.received_messages,
-            sent_datagrams: self.sent_datagrams + other.sent_datagrams,
-            sent_messages: self.sent_messages + other.sent_messages,
-        }
+        self.each(other, |own, other| own + other)
     }
 
     /// The counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    fn each(&self, other: &Self, make: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            batches: self.batches.saturating_sub(earlier.batches),
-            system_calls: self.system_calls.saturating_sub(earlier.system_calls),
-            received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
-            direct_bytes: self.direct_bytes.saturating_sub(earlier.direct_bytes),
-            sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
-            file_bytes: self.file_bytes.saturating_sub(earlier.file_bytes),
-            received_datagrams: self.received_datagrams.saturating_sub(earlier.received_datagrams),
-            received_messages: self.received_messages.saturating_sub(earlier.received_messages),
-            sent_datagrams: self.sent_datagrams.saturating_sub(earlier.sent_datagrams),
-            sent_messages: self.sent_messages.saturating_sub(earlier.sent_messages),
+            batches: make(self.batches, other.batches),
+            system_calls: make(self.system_calls, other.system_calls),
+            received_bytes: make(self.received_bytes, other.received_bytes),
+            direct_bytes: make(self.direct_bytes, other.direct_bytes),
+            sent_bytes: make(self.sent_bytes, other.sent_bytes),
+            file_bytes: make(self.file_bytes, other.file_bytes),
+            received_datagrams: make(self.received_datagrams, other.received_datagrams),
+            received_messages: make(self.received_messages, other.received_messages),
+            sent_datagrams: make(self.sent_datagrams, other.sent_datagrams),
+            sent_messages: make(self.sent_messages, other.sent_messages),
         }
     }
 }

@@ -38,6 +38,8 @@ mod slicing16;
 mod slicing8;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod division;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod fold;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[cfg_attr(target_arch = "x86_64", path = "instructions/x86_64.rs")]
@@ -47,16 +49,12 @@ mod instructions;
 mod streams;
 
 #[cfg(target_arch = "x86_64")]
-mod crc32q;
-#[cfg(target_arch = "x86_64")]
 mod pclmul;
 #[cfg(target_arch = "x86_64")]
 mod vpclmul256;
 #[cfg(target_arch = "x86_64")]
 mod vpclmul512;
 
-#[cfg(target_arch = "aarch64")]
-mod crc32cx;
 #[cfg(target_arch = "aarch64")]
 mod pmull;
 
@@ -100,7 +98,7 @@ pub(crate) static ENTRIES: [Entry; 9] = [
     Entry::of::<sarwate::Sarwate>(),
     Entry::of::<slicing8::Slicing8>(),
     Entry::of::<slicing16::Slicing16>(),
-    Entry::of::<crc32q::Crc32q>(),
+    Entry::of::<division::Division>(),
     Entry::of::<pclmul::Crc32qPclmul>(),
     Entry::of::<pclmul::PclmulCrc32q>(),
     Entry::of::<vpclmul256::Vpclmul256>(),
@@ -114,7 +112,7 @@ pub(crate) static ENTRIES: [Entry; 7] = [
     Entry::of::<sarwate::Sarwate>(),
     Entry::of::<slicing8::Slicing8>(),
     Entry::of::<slicing16::Slicing16>(),
-    Entry::of::<crc32cx::Crc32cx>(),
+    Entry::of::<division::Division>(),
     Entry::of::<pmull::Pmull>(),
     Entry::of::<pmull::PmullEor3>(),
 ];

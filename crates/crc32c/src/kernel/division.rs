@@ -1,14 +1,17 @@
-//! ARM's `CRC32CX` instruction alone.
+//! The CPU's own division alone: SSE4.2's `crc32` instruction, ARM's `CRC32CX`.
 
 use super::Algorithm;
 use super::cursor::{Cache, Cursor, To};
 use super::streams;
 use crate::cpu::Features;
 
-pub(super) struct Crc32cx;
+pub(super) struct Division;
 
-impl Algorithm for Crc32cx {
-    const NAME: &'static str = "crc32cx";
+impl Algorithm for Division {
+    const NAME: &'static str = if cfg!(target_arch = "x86_64") { "crc32q" } else { "crc32cx" };
+    #[cfg(target_arch = "x86_64")]
+    const NEEDS: Features = Features::SSE42;
+    #[cfg(target_arch = "aarch64")]
     const NEEDS: Features = Features::CRC32;
     type Copy = Cache;
 
@@ -18,7 +21,8 @@ impl Algorithm for Crc32cx {
     }
 }
 
-#[target_feature(enable = "crc")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
 unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     // SAFETY: the feature is enabled here.
     unsafe {
@@ -32,7 +36,8 @@ unsafe fn run<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) ->
 
 /// A function of its own, so that a header does not pay for saving all the registers that streams use.
 #[inline(never)]
-#[target_feature(enable = "crc")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
 unsafe fn long<T: To>(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     // SAFETY: the feature is enabled here.
     unsafe { streams::run::<T>(register, Cursor::new(dst, src, len)) }
