@@ -1,4 +1,4 @@
-//! What a connection knows of a task by the initiator's name of it.
+//! Tasks as connections know them by the names that the initiator has given.
 
 use lunette_pdu::LunField;
 
