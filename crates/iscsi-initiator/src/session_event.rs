@@ -40,7 +40,8 @@ pub enum SessionEvent {
         /// Why it was lost.
         why: SessionError,
     },
-    /// The session was lost with its connection. A new one is tried for as long as [`Options::reconnect_for`](crate::Options::reconnect_for) says.
+    /// The session was lost with its connection. A new one is tried for as long as
+    /// [`Options::reconnect_for`](crate::Options::reconnect_for) says.
     Lost {
         /// Why it was lost.
         why: SessionError,

@@ -42,7 +42,7 @@ enum Link {
 
 /// The next session of a path that is down.
 enum Login {
-    /// It begins at this time.
+    /// The login begins at this time.
     Due(Time),
     Connecting,
     /// Logged in and checked. Another path is asked whether the power-on that this one has heard of is one.

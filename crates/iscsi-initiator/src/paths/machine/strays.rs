@@ -31,7 +31,7 @@ enum Nexus {
     Known,
     /// A login through another portal could not reinstate it since the path was lost.
     NotReinstated,
-    /// It is in a portal group that the path has left: the target was redirected.
+    /// The nexus is in a portal group that the path has left: the target was redirected.
     Left,
 }
 

@@ -1,4 +1,4 @@
-//! What the machine asks for on one path, beside requests.
+//! Actions of the machine on one path, beside requests.
 
 use std::sync::MutexGuard;
 
