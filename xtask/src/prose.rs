@@ -1,7 +1,10 @@
-//! The check of comments and documents: line lengths, the openings of doc comments, and words that are not used.
+//! The check of comments and documents: line lengths, the openings of doc comments, words that are not used, and the
+//! lengths of sentences in Markdown.
 //!
 //! CONTRIBUTING.md has the rules for writers. Markdown has no line length, because its tables and links cannot be
 //! wrapped.
+
+mod sentences;
 
 use anyhow::{Result, bail};
 
@@ -47,6 +50,9 @@ const THINGS: [&str; 22] = [
     "task",
     "thread",
 ];
+
+/// Folders of reports on past runs, which stay as they were written: their sentences may be long.
+const REPORTS: [&str; 3] = ["docs/measurements/archive/", "docs/papers/", "lab/src/"];
 
 /// The step: fails with every place that breaks a rule.
 pub(crate) fn step() -> Result<()> {
@@ -104,6 +110,9 @@ fn markdown(file: &File, faults: &mut Vec<String>) {
         if !is_code && !line.starts_with("    ") {
             words(line, &mut |why| faults.push(format!("{}:{number}: {why}", file.path)));
         }
+    }
+    if !REPORTS.iter().any(|folder| file.path.starts_with(folder)) {
+        sentences::check(&file.text, &mut |number, why| faults.push(format!("{}:{number}: {why}", file.path)));
     }
 }
 
@@ -187,7 +196,7 @@ mod tests {
 
     #[test]
     fn long_comments_are_found_outside_code_and_tables() {
-        let long = "word ".repeat(30);
+        let long = "Word. ".repeat(30);
         assert_eq!(faults("a.rs", &format!("// {long}\n")).len(), 1);
         for other in [
             format!("/// | {long} |\n"),
@@ -198,6 +207,17 @@ mod tests {
         }
         assert_eq!(faults("a.rs", &format!("/// A.\n/// ```\n/// b\n/// ```\n/// {long}\n")).len(), 1);
         assert_eq!(faults("a.md", &long).len(), 0);
+    }
+
+    #[test]
+    fn long_sentences_are_found_in_markdown_but_not_in_reports() {
+        let long = "word ".repeat(26);
+        let found = "a sentence has 26 words, more than 25: \"word word word word word word\"";
+        assert_eq!(faults("docs/a.md", &format!("# A\n\n{long}\n")), [format!("docs/a.md:3: {found}")]);
+        assert_eq!(faults("docs/measurements/a.md", &long), [format!("docs/measurements/a.md:1: {found}")]);
+        for folder in REPORTS {
+            assert_eq!(faults(&format!("{folder}a.md"), &long), [""; 0]);
+        }
     }
 
     #[test]
