@@ -55,10 +55,11 @@ impl Features {
         static KNOWN: AtomicU16 = AtomicU16::new(0);
         match KNOWN.load(Ordering::Relaxed) {
             0 => {
-                let found = detect();
                 let features = match requested_tier() {
-                    Some(Ok(tier)) => found.only(tier.features()),
-                    _ => found,
+                    // There is nothing to ask, which spares Miri an instruction that it does not know.
+                    Some(Ok(tier)) if tier.features() == Self::NONE => Self::NONE,
+                    Some(Ok(tier)) => detect().only(tier.features()),
+                    _ => detect(),
                 };
                 KNOWN.store(features.0 | Self::ASKED, Ordering::Relaxed);
                 features
