@@ -79,13 +79,13 @@ enum Measuring {
     Link(Box<options::Options>),
     /// The tables of a paper on iSCSI over distances, measured again
     ///
-    /// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin
-    /// again. Only a full run measures what is beyond the paper.
+    /// Writes wan.md and its plots. A run that was interrupted goes on where it was; remove the file of results to
+    /// begin again. Only a full run measures what is beyond the paper.
     Wan(LinkStudy),
     /// The figures of a paper on the Effective Cross Layer, measured again
     ///
-    /// Writes ecl.md and its plots. A run that was interrupted goes on where it was; remove the file of results to begin
-    /// again.
+    /// Writes ecl.md and its plots. A run that was interrupted goes on where it was; remove the file of results to
+    /// begin again.
     Ecl(LinkStudy),
     /// The figures and tables of a paper on zero-copy iSCSI, measured again
     ///
