@@ -227,8 +227,8 @@ impl LogicalUnit {
     }
 
     /// Says whether the store is there. While it is not, INQUIRY, REPORT LUNS, REQUEST SENSE and the commands on target
-    /// port groups are answered as always. All others end with NOT READY and what [`Readiness`] names. All nexuses learn
-    /// of its return by the unit attention NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    /// port groups are answered as always. All others end with NOT READY and what [`Readiness`] names. All nexuses
+    /// learn of its return by the unit attention NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
     pub fn set_readiness(&self, readiness: Readiness) {
         if self.medium.set_readiness(readiness) && readiness == Readiness::Ready {
             self.announce_medium();

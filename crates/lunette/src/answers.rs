@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The time without any answer after which another thread takes the questions behind the one that hangs.
 const SLOW_AFTER: Duration = Duration::from_millis(50);
 
-/// What was asked about and is not answered yet. It is not asked again: each question holds a thread.
+/// Questions that are not answered yet. None is asked again: each question holds a thread.
 static PENDING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Asks `question` about each of `all`, which have different names. Gives no answer for what does not answer in time.

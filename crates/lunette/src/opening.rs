@@ -1,7 +1,7 @@
 //! The opening of disks: side by side, against one deadline.
 //!
-//! A disk that is being opened has a stand-in, which initiators find in the process of becoming ready. The stand-in owns
-//! the [attempt](crate::attempts), so an attempt for a LUN that was removed or changed is given up with it.
+//! A disk that is being opened has a stand-in, which initiators find in the process of becoming ready. The stand-in
+//! owns the [attempt](crate::attempts), so an attempt for a LUN that was removed or changed is given up with it.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) struct Opened {
 /// The state of a disk after a look at its attempt.
 #[derive(Debug)]
 pub(crate) enum Settled {
-    /// It is open since this look.
+    /// The disk is open since this look.
     Opened,
     /// Nothing has changed.
     Same,

@@ -3,8 +3,8 @@
 //! A [`Cell`] is one command line of `lunette-lab link`: the link, the server at its far end, the client at its near
 //! end. So each figure of a report comes with the command that measures it again. [`campaign`] runs cells and keeps
 //! their figures in [`Results`], a file with a line for each run, and goes on from there when it was interrupted.
-//! [`paper`] has the claims that they judge. [`Spread`], [`Table`] and [`plot`] make the report. A [`Study`] writes it: the
-//! options and the course that all experiments have. A [`LinkStudy`] is one over links.
+//! [`paper`] has the claims that they judge. [`Spread`], [`Table`] and [`plot`] make the report. A [`Study`] writes it:
+//! the options and the course that all experiments have. A [`LinkStudy`] is one over links.
 //!
 //! ```text
 //! cells ──> campaign ──> results (a file) ──> spread ──> tables, plots

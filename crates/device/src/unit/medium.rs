@@ -38,11 +38,11 @@ const UNSERVED: u8 = FAULTS | BECOMING_READY;
 /// Whether the store of a unit is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// It is there.
+    /// The store is there.
     Ready,
-    /// It is being opened, and comes by itself: LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
+    /// The store is being opened, and comes by itself: LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
     BecomingReady,
-    /// It is not there: LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED.
+    /// The store is not there: LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED.
     NotReady,
 }
 

@@ -16,8 +16,8 @@
 //! - LOGICAL UNIT RESET ends the requests of our other paths as well, and no target says so to those. ABORT TASK SET on
 //!   each of them makes their sessions send again what was ended.
 //! - A new nexus that hears of a power-on carries nothing before another path has shown that its own nexus outlived it;
-//!   else the power-on counts ([`Action::PowerOn`](action::Action::PowerOn)). A disk that was not written has nothing to
-//!   lose.
+//!   else the power-on counts ([`Action::PowerOn`](action::Action::PowerOn)). A disk that was not written has nothing
+//!   to lose.
 //! - A path on which no request ends for a while is closed when another path reports that its port does not have the
 //!   disk any more: what stands between that port and the disk may be cut, while the port still answers pings.
 //! - A path that is lost again before it has answered a request is made again later and later. Else a request that each

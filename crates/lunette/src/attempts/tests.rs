@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 
-/// What tells when it is dropped.
+/// A value that tells when it is dropped.
 struct Told(Sender<()>);
 
 impl Drop for Told {

@@ -32,9 +32,9 @@ const TROUBLES: [(Cause, &str); 4] = [
     ),
 ];
 
-/// What the system says of a file.
+/// Facts of the system about a file.
 pub(super) struct Facts {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(super) len: io::Result<u64>,
     /// The file that has its path.
     pub(super) identity: io::Result<FileIdentity>,
