@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::sync::{Mutex, PoisonError};
 
 pub(crate) use faulty::FaultyFile;
 use tempfile::TempDir;
@@ -29,6 +30,9 @@ pub(crate) fn command(program: &str) -> Command {
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
+
+/// Held while a loop device is chosen, so that no test gets the one that another has only just left.
+static CHOOSING: Mutex<()> = Mutex::new(());
 
 /// A loop device, which is removed on drop.
 #[derive(Debug)]
@@ -54,6 +58,13 @@ impl LoopDevice {
         &self.path
     }
 
+    /// Shows another file under the same path.
+    pub(crate) fn show(&self, other: &Path) {
+        let _choosing = CHOOSING.lock().unwrap_or_else(PoisonError::into_inner);
+        run("losetup", &["-d", text(&self.path)]);
+        run("losetup", &[text(&self.path), text(other)]);
+    }
+
     /// Takes over the length that its file has now.
     pub(crate) fn follow_length(&self) {
         run("losetup", &["-c", text(&self.path)]);
@@ -67,6 +78,7 @@ impl LoopDevice {
 /// Shows a file of this length as a disk.
 fn attach(path: &Path, len: u64) -> PathBuf {
     File::options().create(true).truncate(false).write(true).open(path).unwrap().set_len(len).unwrap();
+    let _choosing = CHOOSING.lock().unwrap_or_else(PoisonError::into_inner);
     run("losetup", &["--show", "-f", text(path)]).into()
 }
 
