@@ -15,7 +15,8 @@
 //! a socket gets, wherever the bytes are.
 //!
 //! The pool bounds the data in flight, and never allocates beyond its budget. [`Pool::take`] returns `None` when the
-//! budget is used up; the caller then waits until bytes return, and puts pressure on its peer.
+//! budget is used up; the caller then waits until bytes return, and puts pressure on its peer. So it does where the
+//! system limits the [`address_space`] and no more of it is left.
 //!
 //! ```
 //! use lunette_buffer::Pool;
@@ -30,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address_space;
 mod buffer;
 mod file_slice;
 mod loan;

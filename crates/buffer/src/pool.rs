@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::address_space;
 use crate::loan::Entries;
 use crate::memory::{CLASSES, Handle, Memory, class_len, class_of};
 use crate::{Buffer, KeepsWarm, MAX_BUFFER_LEN, warm};
@@ -101,12 +102,18 @@ impl Pool {
         self.0.awaited.swap(true, Ordering::SeqCst);
     }
 
-    /// A buffer of `len` bytes, or `None` when the budget does not allow it now or `len` exceeds [`MAX_BUFFER_LEN`].
+    /// A buffer of `len` bytes, or `None` when the budget does not allow it now, `len` exceeds [`MAX_BUFFER_LEN`] or
+    /// there is no more [address space](address_space::has_room).
     ///
     /// The bytes may be those of an earlier user: the caller overwrites all of them before it shows any to a peer.
     pub fn take(&self, len: usize) -> Option<Buffer> {
         let class = self.count(len)?;
-        Some(Buffer::new(self.clone().into_handle(class), len))
+        let Some(memory) = self.memory(class) else {
+            // Nothing has returned that another buffer could be made of, so nothing is called.
+            self.0.used_bytes.fetch_sub(class_len(class), Ordering::SeqCst);
+            return None;
+        };
+        Some(Buffer::new(Handle::new(memory, self.clone()), len))
     }
 
     /// Like [`take`](Self::take), but the buffer gets its memory when its bytes are first accessed. Until then it only
@@ -115,8 +122,12 @@ impl Pool {
     /// For data that comes later: the memory is then what was given back last, which the processor's cache still holds.
     /// When 32 buffers are filled in turns by reads of 256 KiB, every byte goes out to memory and back; when each is
     /// given back as soon as it is full, nearly none does. Also for reads that a store may answer with a
-    /// [loan](Buffer::allow_loan).
+    /// [loan](Buffer::allow_loan). Where the address space is limited the buffer has its memory at once, because later
+    /// there may be none.
     pub fn reserve(&self, len: usize) -> Option<Buffer> {
+        if address_space::is_limited() {
+            return self.take(len);
+        }
         let class = self.count(len)?;
         Some(Buffer::reserved(self.clone(), class, len))
     }
@@ -139,15 +150,33 @@ impl Pool {
     }
 
     /// Memory of a class, whose bytes are already counted.
+    ///
+    /// # Panics
+    ///
+    /// Where the address space is limited: there a buffer is not [reserved](Self::reserve) without its memory.
     #[inline]
     pub(crate) fn into_handle(self, class: usize) -> Handle {
-        let memory = warm::take(&self, class).unwrap_or_else(|| self.idle_or_new(class));
+        let memory = self.memory(class).expect("a reserved buffer finds room where nothing limits it");
         Handle::new(memory, self)
     }
 
+    #[inline]
+    fn memory(&self, class: usize) -> Option<Arc<Memory>> {
+        warm::take(self, class).or_else(|| self.idle_or_new(class))
+    }
+
     #[inline(never)]
-    fn idle_or_new(&self, class: usize) -> Arc<Memory> {
-        self.0.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class)))
+    fn idle_or_new(&self, class: usize) -> Option<Arc<Memory>> {
+        if let Some(memory) = self.0.pop_idle(class) {
+            return Some(memory);
+        }
+        if !address_space::has_room(class_len(class)) {
+            self.0.idle().shrink(class, 0);
+            if !address_space::has_room(class_len(class)) {
+                return None;
+            }
+        }
+        Some(Arc::new(Memory::new(class)))
     }
 
     /// Has the present thread keep up to 64 KiB of memory that is given back there, one buffer, for the next one that

@@ -28,7 +28,8 @@ const GROUP_LEN: u64 = (CHUNK_LEN * GROUP_CHUNKS) as u64;
 const MIN_LENT_LEN: usize = CHUNK_LEN;
 
 /// The memory that unallocated chunks lend.
-static ZEROES: LazyLock<Arc<Memory>> = LazyLock::new(zeroes);
+static ZEROES: LazyLock<Arc<Memory>> =
+    LazyLock::new(|| Arc::new(Memory::zeroed().expect("no loan is allowed where memory may be missing")));
 
 /// A part of the store that is locked as a whole.
 #[derive(Debug, Default)]
@@ -48,8 +49,16 @@ impl Chunk {
     }
 }
 
-fn zeroes() -> Arc<Memory> {
-    Arc::new(Memory::zeroed())
+/// The bytes of a chunk for a change. `None` when there is no memory for them; the chunk is as it was then.
+fn to_change(chunk: &mut Bytes) -> Option<&mut Memory> {
+    if chunk.as_mut().and_then(Arc::get_mut).is_none() {
+        let own = match chunk {
+            Some(lent) => Memory::copy_of(lent),
+            None => Memory::zeroed(),
+        };
+        *chunk = Some(Arc::new(own?));
+    }
+    chunk.as_mut().and_then(Arc::get_mut)
 }
 
 /// A store in memory, which lives as long as the process.
@@ -139,7 +148,8 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`] for bytes outside the store.
+    /// [`StoreError::OutOfRange`] for bytes outside the store. [`StoreError::NoSpace`] when the system has no memory
+    /// for them; some of them may be written then.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), StoreError> {
         self.check(offset, from.len() as u64)?;
         let mut rest = from;
@@ -149,8 +159,10 @@ impl MemoryStore {
             let mut chunk = self.chunk_to_fill(piece.chunk).write();
             match chunk.as_mut().and_then(Arc::get_mut) {
                 Some(bytes) => bypass::copy(&mut bytes[piece.range], now),
-                None if now.len() == CHUNK_LEN => *chunk = Some(Arc::new(Memory::copy_of(now))),
-                None => bypass::copy(&mut Arc::make_mut(chunk.get_or_insert_with(zeroes))[piece.range], now),
+                None if now.len() == CHUNK_LEN => {
+                    *chunk = Some(Arc::new(Memory::copy_of(now).ok_or(StoreError::NoSpace)?));
+                }
+                None => bypass::copy(&mut to_change(&mut chunk).ok_or(StoreError::NoSpace)?[piece.range], now),
             }
         }
         Ok(())
@@ -160,7 +172,8 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`] for bytes outside the store.
+    /// [`StoreError::OutOfRange`] for bytes outside the store. [`StoreError::NoSpace`] when the system has no memory
+    /// for what is left of a lent chunk.
     pub fn zero(&self, offset: u64, len: u64) -> Result<(), StoreError> {
         self.check(offset, len)?;
         let mut next = offset;
@@ -169,23 +182,24 @@ impl MemoryStore {
             // Groups that were never written to are skipped as a whole.
             let group_end = (next / GROUP_LEN + 1).saturating_mul(GROUP_LEN).min(end);
             if self.groups.get((next / GROUP_LEN) as usize).is_some_and(|group| group.get().is_some()) {
-                pieces(next, group_end - next).for_each(|piece| self.zero_piece(&piece));
+                pieces(next, group_end - next).try_for_each(|piece| self.zero_piece(&piece))?;
             }
             next = group_end;
         }
         Ok(())
     }
 
-    fn zero_piece(&self, piece: &ChunkRange) {
-        let Some(chunk) = self.chunk(piece.chunk) else { return };
+    fn zero_piece(&self, piece: &ChunkRange) -> Result<(), StoreError> {
+        let Some(chunk) = self.chunk(piece.chunk) else { return Ok(()) };
         let mut chunk = chunk.write();
-        let Some(bytes) = &mut *chunk else { return };
+        let Some(bytes) = &*chunk else { return Ok(()) };
         let (start, end) = (piece.range.start, piece.range.end);
         if is_zero(&bytes[..start]) && is_zero(&bytes[end..]) {
             *chunk = None;
         } else {
-            Arc::make_mut(bytes)[start..end].fill(0);
+            to_change(&mut chunk).ok_or(StoreError::NoSpace)?[start..end].fill(0);
         }
+        Ok(())
     }
 
     /// The allocation of a range, at the granularity of chunks.

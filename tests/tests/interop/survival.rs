@@ -124,6 +124,30 @@ fn signals_limits_and_streams_end_nothing() {
     assert!(running.child.wait().unwrap().success(), "it stops in order");
 }
 
+/// A limit that is less than the disk in memory, and less than the buffers that requests ask for.
+#[test]
+fn a_server_without_address_space_refuses_and_goes_on() {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--as={}", 400 << 20)).arg(lunette().get_program());
+    command.args(["serve", "--listen", "127.0.0.1:0", "mem:1G"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut url = [0; 256];
+    let len = child.stdout.as_mut().unwrap().read(&mut url).unwrap();
+    let url = String::from_utf8_lossy(&url[..len]);
+    let url = url.trim();
+    let place = tempfile::tempdir().unwrap();
+    let long = place.path().join("long");
+    std::fs::write(&long, vec![7; 600 << 20]).unwrap();
+    let refused = run_at_most(LIMIT, lunette().args(["cp", long.to_str().unwrap(), url]));
+    assert!(refused.code != Some(0) && refused.stderr.contains("SPACE ALLOCATION FAILED"), "{refused}");
+    for read in ["read", "randread"] {
+        let bench = ["bench", "--rw", read, "--bs", "1M", "--depth", "64", "--time", "0.2", "--warm-up", "0", url];
+        run_at_most(LIMIT, lunette().args(bench)).succeeded();
+    }
+    stop(&mut child);
+    assert!(child.wait().unwrap().success(), "it stops in order");
+}
+
 /// A full disk, and a closed stream.
 #[test]
 fn a_log_that_cannot_be_written_ends_nothing() {

@@ -8,12 +8,12 @@
 //! places.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use lunette_buffer::address_space;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::bypass;
@@ -48,12 +48,13 @@ impl Slabs {
         SLABS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place that reads as zero: the first one, so that the last slabs become empty.
-    fn take(&mut self) -> usize {
-        let Some(mut entry) = self.unused.first_entry() else {
-            self.unused.insert(map_slab(), SlotMask::MAX);
-            return self.take();
-        };
+    /// Takes a place that reads as zero: the first one, so that the last slabs become empty. `None` when the system has
+    /// no memory for another slab.
+    fn take(&mut self) -> Option<usize> {
+        if self.unused.is_empty() {
+            self.unused.insert(map_slab()?, SlotMask::MAX);
+        }
+        let mut entry = self.unused.first_entry()?;
         let place = entry.get().trailing_zeros();
         *entry.get_mut() &= !(1 << place);
         let slab = *entry.key();
@@ -61,7 +62,7 @@ impl Slabs {
             entry.remove();
             want_huge(slab, true);
         }
-        slab + place as usize * CHUNK_LEN
+        Some(slab + place as usize * CHUNK_LEN)
     }
 
     /// Returns a place whose memory was given back. Returns the address of its slab when none of its places is in use.
@@ -86,19 +87,19 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// A chunk of zeroes.
-    pub(super) fn zeroed() -> Self {
-        Self::at(Slabs::lock().take())
+    /// A chunk of zeroes, if the system has memory for it.
+    pub(super) fn zeroed() -> Option<Self> {
+        Slabs::lock().take().map(Self::at)
     }
 
-    /// A chunk with the bytes of `from`, which has the length of a chunk.
-    pub(super) fn copy_of(from: &[u8]) -> Self {
+    /// A chunk with the bytes of `from`, which has the length of a chunk, if the system has memory for it.
+    pub(super) fn copy_of(from: &[u8]) -> Option<Self> {
         let mut slabs = Slabs::lock();
-        let address = slabs.kept.pop().unwrap_or_else(|| slabs.take());
+        let address = slabs.kept.pop().or_else(|| slabs.take())?;
         drop(slabs);
         let mut memory = Self::at(address);
         bypass::copy(&mut memory, from);
-        memory
+        Some(memory)
     }
 
     /// The owner of the place at `address`, which has no other owner.
@@ -127,12 +128,6 @@ impl DerefMut for Memory {
 impl AsRef<[u8]> for Memory {
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-impl Clone for Memory {
-    fn clone(&self) -> Self {
-        Self::copy_of(self)
     }
 }
 
@@ -172,11 +167,15 @@ fn give_back(memory: &mut Memory) {
 ///
 /// Slabs are adjacent where possible: adjacent slabs are one mapping, and a process may have only some tens of
 /// thousands (`vm.max_map_count`).
-fn map_slab() -> usize {
-    let near = map(SLAB_LEN);
-    let slab = if near.is_multiple_of(SLAB_LEN) { near } else { replace_by_aligned(near) };
+fn map_slab() -> Option<usize> {
+    // To align one takes three.
+    if !address_space::has_room(3 * SLAB_LEN) {
+        return None;
+    }
+    let near = map(SLAB_LEN)?;
+    let slab = if near.is_multiple_of(SLAB_LEN) { near } else { replace_by_aligned(near)? };
     want_huge(slab, true);
-    slab
+    Some(slab)
 }
 
 /// Advises the system whether to use huge pages for a slab. Failures are ignored: a system without huge pages refuses,
@@ -188,27 +187,27 @@ fn want_huge(slab: usize, is_wanted: bool) {
 }
 
 /// Replaces an unaligned mapping by an aligned slab.
-fn replace_by_aligned(crooked: usize) -> usize {
+fn replace_by_aligned(crooked: usize) -> Option<usize> {
     // Twice the length contains an aligned slab. The last one is used, because systems map downwards.
     let len = 2 * SLAB_LEN;
     // SAFETY: the range was just mapped and is not in use.
     unsafe { unmap(crooked, SLAB_LEN) };
-    let start = map(len);
+    let start = map(len)?;
     let slab = (start + SLAB_LEN) & !(SLAB_LEN - 1);
     // SAFETY: the ranges before and after the slab were mapped here and are not in use.
     unsafe {
         unmap(start, slab - start);
         unmap(slab + SLAB_LEN, start + len - (slab + SLAB_LEN));
     }
-    slab
+    Some(slab)
 }
 
 /// Maps zeroes at an address that the system chooses.
-fn map(len: usize) -> usize {
+fn map(len: usize) -> Option<usize> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping changes no existing one.
     let mapped = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
-    mapped.unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; SLAB_LEN]>())).expose_provenance()
+    mapped.ok().map(<*mut _>::expose_provenance)
 }
 
 /// Gives whole pages back to the system. False when the system refuses, because the process has too many mappings to
@@ -233,15 +232,15 @@ mod tests {
 
     #[test]
     fn places_are_taken_once_and_an_unused_slab_is_returned() {
-        let slab = map_slab();
+        let slab = map_slab().unwrap();
         let mut slabs = Slabs { unused: BTreeMap::from([(slab, SlotMask::MAX)]), kept: Vec::new() };
-        let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take()).collect();
+        let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take().unwrap()).collect();
         assert!(taken.iter().enumerate().all(|(at, address)| *address == slab + at * CHUNK_LEN));
         assert_eq!(unused(&slabs, slab), None, "a full slab is not in the list");
         assert_eq!(slabs.put(taken[5]), None);
         assert_eq!(slabs.put(taken[3]), None);
         assert_eq!(unused(&slabs, slab), Some(2));
-        assert_eq!([slabs.take(), slabs.take()], [taken[3], taken[5]]);
+        assert_eq!([slabs.take(), slabs.take()].map(Option::unwrap), [taken[3], taken[5]]);
         let told: Vec<usize> = taken.iter().filter_map(|address| slabs.put(*address)).collect();
         assert_eq!((told, unused(&slabs, slab)), (vec![slab], None));
     }
@@ -264,12 +263,12 @@ mod tests {
 
     #[test]
     fn a_slab_with_unused_places_does_not_ask_for_huge_pages() {
-        let slab = map_slab();
+        let slab = map_slab().unwrap();
         if !is_huge(slab) {
             return;
         }
         let mut slabs = Slabs { unused: BTreeMap::from([(slab, SlotMask::MAX)]), kept: Vec::new() };
-        let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take()).collect();
+        let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take().unwrap()).collect();
         assert!(is_huge(slab));
         slabs.put(taken[3]);
         assert!(!is_huge(slab));
@@ -280,7 +279,7 @@ mod tests {
     #[test]
     fn chunks_are_zero_whatever_their_place_held_before() {
         for _ in 0..3 {
-            let mut chunks: Vec<Memory> = (0..3 * MAX_KEPT).map(|_| Memory::zeroed()).collect();
+            let mut chunks: Vec<Memory> = (0..3 * MAX_KEPT).map(|_| Memory::zeroed().unwrap()).collect();
             for chunk in &mut chunks {
                 assert!(chunk.iter().all(|byte| *byte == 0));
                 chunk.fill(0xA5);
@@ -290,7 +289,7 @@ mod tests {
 
     #[test]
     fn slabs_lie_side_by_side() {
-        let slabs: Vec<usize> = (0..32).map(|_| map_slab()).collect();
+        let slabs: Vec<usize> = (0..32).map(|_| map_slab().unwrap()).collect();
         assert!(slabs.iter().all(|slab| slab.is_multiple_of(SLAB_LEN)));
         let alone = slabs.iter().filter(|slab| !slabs.contains(&(*slab + SLAB_LEN))).count();
         for slab in &slabs {
@@ -303,9 +302,9 @@ mod tests {
 
     #[test]
     fn a_copy_has_its_own_bytes() {
-        let mut first = Memory::zeroed();
+        let mut first = Memory::zeroed().unwrap();
         first[..4].copy_from_slice(b"abcd");
-        let mut second = first.clone();
+        let mut second = Memory::copy_of(&first).unwrap();
         second[0] = b'x';
         assert_eq!((&first[..4], &second[..4], second.len()), (&b"abcd"[..], &b"xbcd"[..], CHUNK_LEN));
     }
@@ -316,11 +315,11 @@ mod tests {
             for fill in 1..5 {
                 scope.spawn(move || {
                     for _ in 0..50 {
-                        let mut chunks: Vec<Memory> = (0..50).map(|_| Memory::zeroed()).collect();
+                        let mut chunks: Vec<Memory> = (0..50).map(|_| Memory::zeroed().unwrap()).collect();
                         for chunk in &mut chunks {
                             chunk[CHUNK_LEN - 1] = fill;
                         }
-                        let copies = chunks.clone();
+                        let copies: Vec<_> = chunks.iter().map(|chunk| Memory::copy_of(chunk).unwrap()).collect();
                         assert!(copies.iter().all(|chunk| chunk[0] == 0 && chunk[CHUNK_LEN - 1] == fill));
                     }
                 });
