@@ -70,13 +70,14 @@ impl Relay {
         let behind = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let number = behind.accepted.fetch_add(1, Ordering::SeqCst);
+                let number = behind.accepted.load(Ordering::SeqCst);
                 let only = behind.only.load(Ordering::SeqCst);
                 let target = lock(&behind.target).filter(|_| only == 0 || number < only);
                 // The relay reports a missing target by closing the client's connection.
                 if let Some(server) = target.and_then(|target| TcpStream::connect(target).ok()) {
                     let _ = behind.join(number, client, server, every);
                 }
+                behind.accepted.store(number + 1, Ordering::SeqCst);
             }
         });
         Self { address, shared }
@@ -186,6 +187,9 @@ impl Shared {
     fn join(self: &Arc<Self>, number: u64, client: TcpStream, server: TcpStream, every: Option<u64>) -> io::Result<()> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
+        // Before it carries a byte and is counted: whoever learns of it by these can cut it.
+        lock(&self.open).insert(number, [client.try_clone()?, server.try_clone()?]);
+        self.accepted.store(number + 1, Ordering::SeqCst);
         let damage = |direction: u64| every.map(|every| Damage::new(2 * number + direction + 1, every));
         let (shared, mut damaging) = (Arc::clone(self), damage(0));
         pass(client.try_clone()?, server.try_clone()?, move |bytes| {
@@ -197,7 +201,7 @@ impl Shared {
             shared.wait(|held| held.is_silent || number < held.stalled);
         });
         let (shared, mut damaging) = (Arc::clone(self), damage(1));
-        pass(server.try_clone()?, client.try_clone()?, move |bytes| {
+        pass(server, client, move |bytes| {
             shared.see(1, bytes, damaging.as_mut());
             let above = shared.damage_above.load(Ordering::SeqCst);
             if above > 0 && bytes.len() > above {
@@ -206,7 +210,6 @@ impl Shared {
             }
             shared.wait(|held| held.is_silent);
         });
-        lock(&self.open).insert(number, [client, server]);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fantoccini::error::CmdError;
 use fantoccini::{Client, ClientBuilder, Locator};
 use lunette_api::Access;
 use serde_json::{Value, json};
@@ -90,13 +91,29 @@ impl Browser {
     }
 
     async fn fill(&self, selector: &str, text: &str) {
-        let field = self.client.find(Locator::Css(selector)).await.unwrap();
-        field.clear().await.unwrap();
-        field.send_keys(text).await.unwrap();
+        self.act(|| async {
+            let field = self.client.find(Locator::Css(selector)).await?;
+            field.clear().await?;
+            field.send_keys(text).await
+        })
+        .await;
     }
 
     async fn click(&self, selector: &str) {
-        self.client.find(Locator::Css(selector)).await.unwrap().click().await.unwrap();
+        self.act(|| async { self.client.find(Locator::Css(selector)).await?.click().await }).await;
+    }
+
+    /// Does something with an element. A page that is shown again has another element in its place.
+    async fn act<F: Future<Output = Result<(), CmdError>>>(&self, act: impl Fn() -> F) {
+        let done = async {
+            loop {
+                match act().await {
+                    Err(error) if error.is_stale_element_reference() => tokio::task::yield_now().await,
+                    outcome => break outcome.unwrap(),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, done).await.expect("an element that stays");
     }
 
     /// Opens what is folded around an element.
