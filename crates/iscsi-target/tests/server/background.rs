@@ -127,6 +127,7 @@ fn work_that_was_asked_for_is_driven_to_its_end_or_dropped_by_a_stop() {
     let told = begin().unwrap();
     delay.wait_until_held(1);
     target.begin_stop();
+    target.wait_until_it_stops();
     delay.release();
     target.end().unwrap();
     assert_eq!(told.iter().count(), 0, "neither blocks nor an end");

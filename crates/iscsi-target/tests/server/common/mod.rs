@@ -99,6 +99,13 @@ impl Target {
         self.stopper.stop();
     }
 
+    /// Waits until the server knows that it was asked for an end: until then it goes on with what it is at.
+    pub(crate) fn wait_until_it_stops(&self) {
+        while self.control.grow(Vec::new()).is_ok() {
+            thread::yield_now();
+        }
+    }
+
     /// How it ended.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.ended.lock().unwrap().recv_timeout(LIMIT).expect("the server ends")
