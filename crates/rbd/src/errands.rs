@@ -1,20 +1,21 @@
 //! The thread of a store for calls that wait for the cluster.
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Instant;
 
 use lunette_store::{AllocationMap, Completion, Outcome, Run, StoreError};
 
 use crate::flight::{Flight, store_error};
 use crate::length::Length;
 use crate::librbd::Image;
-use crate::limits::MAX_MAP_BYTES;
+use crate::limits::{CHECK_INTERVAL, MAX_MAP_BYTES};
 
 /// The work for the thread.
 pub(crate) enum Errand {
-    /// Look at the length of the image, which may have changed.
+    /// Look at the image, which may have changed.
     Look,
     /// Find what has space.
     Map(MapRequest),
@@ -32,17 +33,22 @@ pub(crate) struct MapRequest {
 /// Starts the thread. It ends when no sender is left.
 pub(crate) fn start(errands: Receiver<Errand>, flight: Weak<Flight>, length: Arc<Length>) -> io::Result<()> {
     let run = move || {
-        for errand in errands {
-            match errand {
-                Errand::Look => look(&flight, &length),
-                Errand::Map(request) => map(request),
+        let mut next_look = Instant::now() + CHECK_INTERVAL;
+        loop {
+            match errands.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
+                Ok(Errand::Map(request)) => map(request),
+                Ok(Errand::Look) | Err(RecvTimeoutError::Timeout) => {
+                    look(&flight, &length);
+                    next_look = Instant::now() + CHECK_INTERVAL;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
     };
     thread::Builder::new().name("lunette-rbd".into()).spawn(run).map(drop)
 }
 
-/// Asks the thread to look at the length.
+/// Asks the thread to look at the image.
 pub(crate) fn look_soon(errands: &Sender<Errand>) {
     // A store that is closing has no thread any more, and no use for its length.
     let _ = errands.send(Errand::Look);
@@ -51,13 +57,12 @@ pub(crate) fn look_soon(errands: &Sender<Errand>) {
 fn look(flight: &Weak<Flight>, length: &Length) {
     let Some(flight) = flight.upgrade() else { return };
     let Ok(image) = flight.image() else { return };
+    if image.is_shut_out() {
+        // librbd (16.2) may never end a request that has come in the moment of the blocklisting.
+        return flight.abandon();
+    }
     match image.len_bytes() {
         Ok(len_bytes) => length.found(len_bytes),
-        // This is how a client learns of it: librbd (16.2) may never end a request that comes later.
-        Err(error) if error.raw_os_error() == Some(libc::ESHUTDOWN) => {
-            tracing::error!("this client is on the blocklist of its Ceph cluster, and has lost an image");
-            flight.shut_out();
-        }
         Err(error) => tracing::warn!(%error, "an image of Ceph has changed, and its length cannot be told"),
     }
 }

@@ -209,6 +209,9 @@ impl Flight {
         let image = state.image.as_ref().is_ok().then(|| std::mem::replace(&mut state.image, Err(gone)));
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
+        if image.is_some() && gone == Gone::ShutOut {
+            tracing::error!("this client is on the blocklist of its Ceph cluster, and has lost an image");
+        }
         drop(image);
         for (request, done) in waiting {
             done.complete(Outcome::new(Err(gone.error()), request.into_buffer()));

@@ -31,6 +31,10 @@ pub const MAX_URL_LEN: usize = 4096;
 /// on the blocklist.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
+/// The time between two questions to the cluster whether it still takes requests. librbd's own watch tells nothing of
+/// a client that came onto the blocklist within a second of its start (16.2).
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Seconds that a client stays on the blocklist: ten years. A gateway that was stopped for longer than the cluster's
 /// own limit, an hour, would still have writes to send. The time of the end has 32 bits of seconds.
 pub const BLOCKLIST_S: u32 = 315_360_000;

@@ -222,6 +222,21 @@ fn a_client_that_is_shut_out_stays_so() {
 }
 
 #[test]
+fn requests_of_a_client_that_is_shut_out_end_though_librbd_ends_none() {
+    let world = World::new("shut out meanwhile", LEN);
+    let store = World::open("shut out meanwhile").unwrap();
+    world.state().holds = true;
+    let written = submit_write(&store, 0, 1);
+    world.state().fails = -libc::ESHUTDOWN;
+    world.notify();
+    let outcome = written.recv_timeout(LIMIT).unwrap();
+    assert!(matches!(outcome.result, Err(StoreError::ShutOut(_))));
+    assert!(outcome.buffer.is_none(), "librbd has it");
+    world.let_all_go();
+    all_is_closed(store, &world);
+}
+
+#[test]
 fn an_error_costs_the_request_alone() {
     let world = World::new("error", LEN);
     let store = World::open("error").unwrap();

@@ -114,10 +114,13 @@ impl World {
 
     /// Gives the image another length.
     pub(crate) fn resize(&self, len: usize) {
-        let mut state = self.state();
-        state.bytes.resize(len, 0);
-        let watch = state.watch;
-        drop(state);
+        self.state().bytes.resize(len, 0);
+        self.notify();
+    }
+
+    /// Tells the client that something of the image has changed.
+    pub(crate) fn notify(&self) {
+        let watch = self.state().watch;
         if let Some((callback, argument)) = watch {
             // SAFETY: the watch is registered.
             unsafe { callback(argument as *mut c_void) };
@@ -326,6 +329,13 @@ unsafe extern "C" fn rbd_get_flags(_: Handle, place: *mut u64) -> c_int {
     0
 }
 
+unsafe extern "C" fn rbd_metadata_get(image: Handle, _: *const c_char, _: *mut c_char, _: *mut usize) -> c_int {
+    match world(image).state().fails {
+        0 => -libc::ENOENT,
+        error => error,
+    }
+}
+
 unsafe extern "C" fn rbd_get_id(_: Handle, place: *mut c_char, len: usize) -> c_int {
     assert!(len > 0);
     put(place, 0);
@@ -460,6 +470,7 @@ pub(super) fn table() -> &'static Table {
         rbd_get_size,
         rbd_get_features,
         rbd_get_flags,
+        rbd_metadata_get,
         rbd_get_id,
         rbd_config_image_list,
         rbd_config_image_list_cleanup,

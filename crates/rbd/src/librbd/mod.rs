@@ -377,6 +377,15 @@ impl OpenImage {
         Ok(String::from_utf8_lossy(id).into_owned())
     }
 
+    /// Asks the OSD of the image's header for what is never there. Waits for the answer.
+    fn is_shut_out(&self) -> bool {
+        let (mut value, mut len) = (0, 1);
+        // SAFETY: the image is open, the key is a text, and `value` is a place for `len` bytes.
+        let code =
+            unsafe { (self.table().rbd_metadata_get)(self.handle, c"lunette".as_ptr(), &raw mut value, &raw mut len) };
+        code == -libc::ESHUTDOWN
+    }
+
     fn len_bytes(&self) -> io::Result<u64> {
         let mut len_bytes = 0;
         // SAFETY: the image is open, and `len_bytes` is a place for the result.
@@ -482,6 +491,11 @@ impl Image {
 
     pub(crate) fn facts(&self) -> io::Result<Facts> {
         self.image().facts()
+    }
+
+    /// Whether the client is on the blocklist. Waits for the cluster.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        self.image().is_shut_out()
     }
 
     pub(crate) fn len_bytes(&self) -> io::Result<u64> {

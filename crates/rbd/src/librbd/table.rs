@@ -138,6 +138,7 @@ table! {
         fn rbd_get_size(Handle, *mut u64) -> c_int;
         fn rbd_get_features(Handle, *mut u64) -> c_int;
         fn rbd_get_flags(Handle, *mut u64) -> c_int;
+        fn rbd_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;
         fn rbd_get_id(Handle, *mut c_char, usize) -> c_int;
         fn rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
         fn rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
