@@ -141,7 +141,7 @@ fn a_server_without_address_space_refuses_and_goes_on() {
     let refused = run_at_most(LIMIT, lunette().args(["cp", long.to_str().unwrap(), url]));
     assert!(refused.code != Some(0) && refused.stderr.contains("no space left"), "{refused}");
     for read in ["read", "randread"] {
-        let bench = ["bench", "--rw", read, "--bs", "1M", "--depth", "64", "--time", "0.2", "--warm-up", "0", url];
+        let bench = ["bench", "--rw", read, "--bs", "1M", "--depth", "64", "--time", "1", "--warm-up", "0", url];
         run_at_most(LIMIT, lunette().args(bench)).succeeded();
     }
     stop(&mut child);
