@@ -14,7 +14,7 @@ use crate::problem::Problem;
 const RULES: &[(&str, Method, Role)] = &[
     ("/v1/audit", Method::GET, Role::Admin),
     ("/v1/sessions/", Method::DELETE, Role::Operate),
-    ("/v1/jobs/", Method::DELETE, Role::Operate),
+    ("/v1/jobs/", Method::POST, Role::Operate),
     // Actions.
     ("/v1/targets/", Method::POST, Role::Operate),
     // The edit says whether it makes a disk longer and does nothing else (`edits::check_caller`).
@@ -82,7 +82,8 @@ mod tests {
             (Method::GET, "/v1/audit", Role::Admin),
             (Method::DELETE, "/v1/sessions/1", Role::Operate),
             (Method::GET, "/v1/jobs/1", Role::Read),
-            (Method::DELETE, "/v1/jobs/1", Role::Operate),
+            (Method::POST, "/v1/jobs/1/actions/cancel", Role::Operate),
+            (Method::DELETE, "/v1/jobs/1", Role::Admin),
             (Method::POST, "/v1/targets/iqn.a/luns/0/actions/scrub", Role::Operate),
             (Method::POST, "/v1/config:plan", Role::Operate),
             (Method::PUT, "/v1/targets/iqn.a/luns/0", Role::Operate),

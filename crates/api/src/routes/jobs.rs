@@ -97,8 +97,8 @@ pub(crate) async fn get_job(
 ///
 /// One that waits has ended with the answer. One that runs ends at its next step. One that has ended stays as it is.
 #[utoipa::path(
-    delete,
-    path = "/v1/jobs/{job}",
+    post,
+    path = "/v1/jobs/{job}/actions/cancel",
     tag = "jobs",
     params(("job" = u64, Path, description = "The number of the job")),
     responses(

@@ -43,7 +43,7 @@ fn an_action_is_a_job_that_is_waited_for() {
 fn a_job_is_cancelled_once_and_stays_as_it_ended() {
     let served = Served::new();
     let client = served.client();
-    let cancel = || client.request("DELETE", "/v1/jobs/1", None, Condition::Always).unwrap();
+    let cancel = || client.request("POST", "/v1/jobs/1/actions/cancel", None, Condition::Always).unwrap();
     client.request("POST", SCRUB, None, Condition::Always).unwrap();
     let asked = cancel();
     assert_eq!(
@@ -65,7 +65,7 @@ fn jobs_that_are_not_there_and_waits_without_end_are_refused() {
     for (method, path, status) in [
         ("GET", "/v1/jobs/1", 404),
         ("GET", "/v1/jobs/1?wait_seconds=60", 404),
-        ("DELETE", "/v1/jobs/1", 404),
+        ("POST", "/v1/jobs/1/actions/cancel", 404),
         ("GET", "/v1/jobs/x", 400),
         ("GET", "/v1/jobs/1?wait_seconds=61", 400),
         ("GET", "/v1/jobs/1?wait=1", 400),

@@ -57,8 +57,9 @@ impl Server {
             }
             Some(id) if *wait => self.wait(*id),
             Some(id) => {
-                let method = if *cancel { "DELETE" } else { "GET" };
-                let job = self.send(method, &ObjectPath::job(*id).url(), None, Condition::Always)?.value;
+                let path = ObjectPath::job(*id);
+                let (method, path) = if *cancel { ("POST", path.action("cancel")) } else { ("GET", path) };
+                let job = self.send(method, &path.url(), None, Condition::Always)?.value;
                 self.print(&job, print::object)
             }
         }
