@@ -1,4 +1,4 @@
-//! Which role a request takes. `docs/operations.md` has the same table.
+//! Which role a request takes. `docs/operations.md` sums it up by role. A method without a row takes `admin`.
 
 use std::sync::Arc;
 
