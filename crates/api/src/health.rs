@@ -208,6 +208,11 @@ impl Subject {
         Self::Lun { target: target.into(), number }
     }
 
+    /// A host of a target.
+    pub fn host(target: impl Into<String>, name: impl Into<String>) -> Self {
+        Self::Host { target: target.into(), name: name.into() }
+    }
+
     /// The kind of the subject.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -13,9 +13,11 @@ mod lun;
 pub(crate) mod metrics;
 pub(crate) mod mistakes;
 pub(crate) mod port_groups;
+mod readable;
 pub(crate) mod session;
 pub(crate) mod sources;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +33,7 @@ use utoipa::ToSchema;
 use crate::disk::DiskConfig;
 use crate::failure::Failure;
 use api::Api;
-pub(crate) use chap::{Chap, Discovery, authentication};
+pub(crate) use chap::{Chap, Discovery, SHUT, authentication};
 use gateways::Gateways;
 use hosts::HostEntry;
 use limits::Limits;
@@ -134,6 +136,9 @@ pub(crate) struct Target {
     pub(crate) hosts: Vec<HostEntry>,
     #[serde(rename = "port_group", default)]
     pub(crate) port_groups: Vec<PortGroupEntry>,
+    /// The numbers of logical units that are left out.
+    #[serde(skip)]
+    pub(crate) absent: BTreeSet<u16>,
 }
 
 /// The address to which logins to a target are redirected.
@@ -188,6 +193,22 @@ impl Target {
     /// Whether initiators find something at it.
     pub(crate) fn has_use(&self) -> bool {
         !self.luns.is_empty() || self.redirect.is_some()
+    }
+
+    /// Whether there is a logical unit of this number, or would be without its mistake.
+    fn has_number(&self, number: u16) -> bool {
+        self.lun(number).is_some() || self.absent.contains(&number)
+    }
+
+    /// Leaves out the logical units of this number. Of two none is served: it may be the wrong one.
+    fn leave_out(&mut self, number: u16) {
+        self.luns.retain(|lun| lun.number != number);
+        self.absent.insert(number);
+    }
+
+    /// The host of this name.
+    pub(crate) fn host(&self, name: &str) -> Option<&HostEntry> {
+        self.hosts.iter().find(|host| host.name == name)
     }
 
     /// The logical unit of this number.
@@ -251,9 +272,7 @@ impl Config {
         match subject {
             Subject::Target(_) => target().is_some(),
             Subject::Lun { number, .. } => target().is_some_and(|target| target.lun(*number).is_some()),
-            Subject::Host { name, .. } => {
-                target().is_some_and(|target| target.hosts.iter().any(|host| host.name == *name))
-            }
+            Subject::Host { name, .. } => target().is_some_and(|target| target.host(name).is_some()),
             Subject::Portal(_) | Subject::Discovery | Subject::Api(_) | Subject::File(_) => true,
         }
     }

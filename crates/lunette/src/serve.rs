@@ -328,6 +328,7 @@ impl Arguments {
             gateways: None,
             hosts: Vec::new(),
             port_groups: Vec::new(),
+            absent: Default::default(),
         };
         let config = Config {
             // What stands on the command line is seen at once by its author.

@@ -157,7 +157,14 @@ impl<'i, T: serde::de::DeserializeOwned> Named<'i, T> {
     fn of_object(&self) -> impl Iterator<Item = Located> {
         let mistakes = self.reading.mistakes.iter();
         let all = mistakes.map(|found| print::located(&self.name, self.text, Severity::Degraded, found));
-        all.chain(self.wrong_name()).map(|located| Located { subject: Some(object_of(&self.name)), ..located })
+        let own = || object_of(&self.name);
+        let parts =
+            self.reading.mistakes.iter().map(move |found| found.object.clone().filter(|part| is_part(part, &own())));
+        let named = all.zip(parts.chain(std::iter::repeat(None)));
+        let wrong_name = self.wrong_name().map(|located| (located, None));
+        named
+            .chain(wrong_name)
+            .map(|(located, part)| Located { subject: part.or_else(|| Some(object_of(&self.name))), ..located })
     }
 
     /// The fault of a file whose name does not tell its content, and which has no other mistake.
@@ -171,6 +178,11 @@ impl<'i, T: serde::de::DeserializeOwned> Named<'i, T> {
         let found = Found { span: Some(self.reading.place(at)), text, object: None };
         print::located(&self.name, self.text, severity, &found)
     }
+}
+
+/// Whether the first one is a logical unit or a host of the second one.
+fn is_part(part: &Subject, of: &Subject) -> bool {
+    matches!(part, Subject::Lun { .. } | Subject::Host { .. }) && part.target() == of.target()
 }
 
 fn file_name(path: &str) -> &str {
@@ -242,6 +254,13 @@ pub(crate) fn of_texts(
     let mut left = config.clone();
     // What cannot be left out is an error already.
     let _ = left.leave_out(mistakes);
+    for lun in unread.iter() {
+        if let Subject::Lun { target, number } = lun
+            && let Some(target) = left.targets.iter_mut().find(|known| known.name == *target)
+        {
+            target.luns.retain(|known| known.number != *number);
+        }
+    }
     let is_lost = |target: &Target| unread.contains(&Subject::Target(target.name.clone()));
     let refuses = config.api.is_none() && !left.targets.iter().any(|target| target.has_use() && !is_lost(target));
     let lacks = machine.into_iter().flat_map(|machine| machine::lacks(&config, machine));

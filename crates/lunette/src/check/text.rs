@@ -82,10 +82,29 @@ fn object(tree: &DeTable<'_>, span: &Range<usize>) -> Option<Subject> {
         let all = value.get_ref().as_array()?;
         let index = all.iter().position(|one| holds(one, span))?;
         let table = all.get(index)?.get_ref().as_table()?;
-        let name = table.iter().find(|(key, _)| key.get_ref() == kind.name_key()).map(|(_, name)| name.get_ref());
-        let name = name.and_then(DeValue::as_str).map(str::to_owned);
-        Some(sources::subject(kind, &name.unwrap_or_else(|| sources::nameless(index))))
+        let name = get(table, kind.name_key()).and_then(DeValue::as_str).map(str::to_owned);
+        let name = name.unwrap_or_else(|| sources::nameless(index));
+        part(table, &name, span).or_else(|| Some(sources::subject(kind, &name)))
     })
+}
+
+/// The logical unit or the host of a target that this part of the text is in.
+fn part(target: &DeTable<'_>, name: &str, span: &Range<usize>) -> Option<Subject> {
+    let within = |key| {
+        let all = get(target, key)?.as_array()?;
+        all.iter().find(|one| holds(one, span))?.get_ref().as_table()
+    };
+    if let Some(lun) = within("lun") {
+        let DeValue::Integer(number) = get(lun, "number")? else { return None };
+        let number = u16::from_str_radix(number.as_str(), number.radix()).ok()?;
+        return Some(Subject::lun(name, number));
+    }
+    Some(Subject::host(name, get(within("host")?, "name")?.as_str()?))
+}
+
+/// The value of a key.
+fn get<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Option<&'a DeValue<'i>> {
+    table.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value.get_ref())
 }
 
 /// Whether a part of the text is in this value. A table under a header does not cover its entries.

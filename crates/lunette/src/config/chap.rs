@@ -41,6 +41,9 @@ fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(text)
 }
 
+/// A rule that no initiator can satisfy.
+pub(crate) const SHUT: Authentication = Authentication::Chap { initiators: Vec::new(), target: None };
+
 /// Reads the secrets of a policy. A user whose secret cannot be used is not let in. Without the target's own secret no
 /// user is. The second value says why.
 pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> (Authentication, Option<String>) {

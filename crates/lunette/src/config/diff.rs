@@ -221,6 +221,7 @@ impl Found {
             gateways,
             hosts,
             port_groups,
+            absent: _,
         } = old;
         if *gateways != new.gateways || gateways.is_some() && *luns != new.luns {
             let why = format!("target {name}: gateways and their disks cannot change while the server runs");

@@ -1,6 +1,6 @@
 //! Hosts: the initiators of a target that have rules of their own, and what they see of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{Chap, Target, authentication, check_name};
+use super::{Chap, SHUT, Target, authentication, check_name};
 use crate::failure::Failure;
 
 /// The longest name of a host.
 pub(crate) const MAX_HOST_NAME_CHARACTERS: usize = 64;
 
 /// Initiators with rules of their own.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Host)]
 pub(crate) struct HostEntry {
@@ -34,6 +34,47 @@ pub(crate) struct HostEntry {
     pub(crate) read_only: bool,
     #[serde(rename = "lun")]
     pub(crate) luns: Option<Vec<MappedLun>>,
+    /// Whether it lets nobody in, because its text has a mistake.
+    #[serde(skip)]
+    pub(crate) is_shut: bool,
+}
+
+/// The initiators that a host is for.
+#[derive(Deserialize)]
+struct Selectors {
+    name: String,
+    initiators: Option<Vec<String>>,
+    networks: Option<Vec<Network>>,
+}
+
+impl HostEntry {
+    /// The host of a text with a mistake. `None` when not even its name can be read.
+    pub(super) fn shut_of(value: &serde_json::Value) -> Option<Self> {
+        let name = value.get("name")?.as_str()?.to_owned();
+        let all = Selectors { name, initiators: None, networks: None };
+        let Selectors { name, initiators, networks } = Selectors::deserialize(value).unwrap_or(all);
+        let mut host = Self {
+            name,
+            initiators,
+            networks,
+            chap: Vec::new(),
+            mutual_chap: None,
+            read_only: false,
+            luns: None,
+            is_shut: false,
+        };
+        host.shut();
+        Some(host)
+    }
+
+    /// Lets nobody in from now on, and no later host takes its place. When it is not known which initiators it is for,
+    /// these may be any.
+    pub(super) fn shut(&mut self) {
+        let is_known = self.initiators.iter().flatten().all(|name| check_name(name).is_ok());
+        let initiators = self.initiators.take().filter(|_| is_known);
+        let (chap, mutual_chap, luns) = (Vec::new(), None, Some(Vec::new()));
+        *self = Self { initiators, chap, mutual_chap, luns, is_shut: true, ..std::mem::take(self) };
+    }
 }
 
 /// A logical unit that a host sees.
@@ -84,9 +125,8 @@ pub(super) fn check_allow(target: &Target) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the host at `index` of a target, except for what its secret files hold. Its LUNs are compared where all of
-/// the target could be read.
-pub(super) fn check(host: &HostEntry, index: usize, target: &Target, is_whole: bool) -> Result<(), String> {
+/// Checks the name of the host at `index` of a target.
+pub(super) fn check_host_name(host: &HostEntry, index: usize, target: &Target) -> Result<(), String> {
     if target.hosts[..index].iter().any(|other| other.name == host.name) {
         return Err("the name is there twice".into());
     }
@@ -94,12 +134,20 @@ pub(super) fn check(host: &HostEntry, index: usize, target: &Target, is_whole: b
     if host.name.is_empty() || host.name.len() > MAX_HOST_NAME_CHARACTERS || !host.name.chars().all(is_plain) {
         return Err(format!("a name has 1 to {MAX_HOST_NAME_CHARACTERS} letters, digits, '-', '.' and '_'"));
     }
+    Ok(())
+}
+
+/// Checks a host of a target, except for its name and for what its secret files hold. Its LUNs are compared where all
+/// of the target could be read.
+pub(super) fn check(host: &HostEntry, target: &Target, is_whole: bool) -> Result<(), String> {
+    if host.is_shut {
+        return Ok(());
+    }
     host.initiators.iter().flatten().try_for_each(|initiator| check_name(initiator))?;
     if host.mutual_chap.is_some() && host.chap.is_empty() {
         return Err("mutual_chap needs a chap user too".into());
     }
-    let known: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
-    if let Some(lun) = host.luns.iter().flatten().find(|lun| is_whole && !known.contains(&lun.number)) {
+    if let Some(lun) = host.luns.iter().flatten().find(|lun| is_whole && !target.has_number(lun.number)) {
         return Err(format!("the target has no LUN {}", lun.number));
     }
     lun_map(host).map(drop)
@@ -148,6 +196,7 @@ fn read_host(entry: &HostEntry, target: &str) -> Result<(HostConfig, Option<Stri
         (Authentication::None, why) => (None, why),
         (chap @ Authentication::Chap { .. }, why) => (Some(chap), why),
     };
+    let authentication = if entry.is_shut { Some(SHUT) } else { authentication };
     let failed = |why: String| Failure::Configuration(format!("target {target}: host {}: {why}", entry.name));
     let config = HostConfig { host: Host { authentication, ..host(entry) }, luns: lun_map(entry).map_err(failed)? };
     Ok((config, why))

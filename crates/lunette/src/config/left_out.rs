@@ -1,7 +1,8 @@
 //! Objects with mistakes: they are left out, and all others are served.
 //!
-//! An object with a mistake is left out as a whole, never in part. A target without one of its rules would be more open
-//! than its file says. A logical unit goes alone, because nothing depends on it.
+//! A portal or a target with a mistake is left out as a whole: a target without one of its rules would be more open than
+//! its file says. Two of its parts have their mistakes for themselves. A logical unit goes alone, because nothing depends
+//! on it. A host is shut: it lets nobody in, and no later host takes its initiators.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,6 +55,7 @@ enum Part {
     Portal(usize),
     Target(usize),
     Lun(usize, usize),
+    Host(usize, usize),
 }
 
 impl Part {
@@ -62,6 +64,12 @@ impl Part {
         match at {
             [Step::Key("target"), Step::Index(target), Step::Key("lun"), Step::Index(lun), ..] => {
                 Some(Self::Lun(*target, *lun))
+            }
+            // By its name a host is known, so without one there is no telling what is served.
+            [Step::Key("target"), Step::Index(target), Step::Key("host"), Step::Index(host), rest @ ..]
+                if rest.first() != Some(&Step::Key("name")) =>
+            {
+                Some(Self::Host(*target, *host))
             }
             [Step::Key("target"), Step::Index(target), ..] => Some(Self::Target(*target)),
             [Step::Key("portal"), Step::Index(portal), ..] => Some(Self::Portal(*portal)),
@@ -79,6 +87,10 @@ impl Part {
                 let target = config.targets.get(target)?;
                 target.luns.get(at).map(|lun| Subject::lun(&*target.name, lun.number))
             }
+            Self::Host(target, at) => {
+                let target = config.targets.get(target)?;
+                target.hosts.get(at).map(|host| Subject::host(&*target.name, &*host.name))
+            }
         }
     }
 
@@ -88,12 +100,12 @@ impl Part {
             Self::Portal(at) => drop(config.portals.remove(at)),
             Self::Target(at) => drop(config.targets.remove(at)),
             Self::Lun(target, at) => {
-                let luns = &mut config.targets[target].luns;
-                // Of two disks with one number none is served: it may be the wrong one.
-                if let Some(number) = luns.get(at).map(|lun| lun.number) {
-                    luns.retain(|lun| lun.number != number);
+                let target = &mut config.targets[target];
+                if let Some(number) = target.luns.get(at).map(|lun| lun.number) {
+                    target.leave_out(number);
                 }
             }
+            Self::Host(target, at) => config.targets[target].hosts[at].shut(),
         }
     }
 }
@@ -141,6 +153,13 @@ impl Config {
                         target.luns.extend(known);
                     }
                 }
+                Subject::Host { target, name } => {
+                    let known = before.target(target).and_then(|target| target.host(name)).cloned();
+                    let targets = self.targets.iter_mut().filter(|known| known.name == *target);
+                    let shut =
+                        targets.flat_map(|target| &mut target.hosts).find(|host| host.name == *name && host.is_shut);
+                    shut.into_iter().zip(known).for_each(|(shut, known)| *shut = known);
+                }
                 Subject::Portal(name) => {
                     let is_named = |portal: &&super::Portal| portal.address.to_string() == *name;
                     if !self.portals.iter().any(|portal| is_named(&portal)) {
@@ -173,7 +192,10 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{mistakes, parse_only};
+    use lunette_scsi::Lun;
+
+    use crate::config::hosts::{self, HostEntry};
+    use crate::config::{Config, SHUT, mistakes, parse_only};
 
     /// The names of what is served, and what is not.
     fn served(text: &str, before: Option<&str>) -> (String, Vec<String>) {
@@ -205,7 +227,8 @@ mod tests {
             ("name = \"iqn.b\"\nredirect = { to = [] }", "target iqn.b"),
             ("name = \"iqn.b\"\nmarker_interval = 1", "target iqn.b"),
             ("name = \"iqn.b\"\nmutual_chap = { user = \"u\", secret_file = \"/s\" }", "target iqn.b"),
-            ("name = \"iqn.b\"\n[[target.host]]\nname = \"h\"\nlun = [{ number = 7 }]", "target iqn.b"),
+            ("name = \"iqn.b\"\n[[target.host]]\nname = \"h h\"", "target iqn.b"),
+            ("name = \"iqn.b\"\n[[target.host]]\nname = \"h\"\n[[target.host]]\nname = \"h\"", "target iqn.b"),
             (
                 "name = \"iqn.b\"\n[[target.port_group]]\nid = 1\nlun = [{ number = 7, state = \"standby\" }]",
                 "target iqn.b",
@@ -239,6 +262,66 @@ mod tests {
             "{ number = 1, disk = \"/k?keys=file:f\" }",
         ] {
             assert_eq!(with(luns), ("iqn.a[9=/k]".into(), vec!["target iqn.a: LUN 1".into()]), "{luns}");
+        }
+    }
+
+    /// The hosts of `iqn.a`, those that are shut in parentheses, each with the initiators that it is for.
+    fn hosts(config: &Config) -> Vec<String> {
+        let host = |host: &HostEntry| {
+            let initiators = host.initiators.as_ref().map_or("*".into(), |all| all.join(" "));
+            let text = format!("{}={initiators}", host.name);
+            if host.is_shut { format!("({text})") } else { text }
+        };
+        config.target("iqn.a").map(|target| target.hosts.iter().map(host).collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_host_with_a_mistake_is_shut_and_the_others_are_served() {
+        for (bad, shut) in [
+            ("initiators = [\"iqn.h\"]\nlun = [{ number = 7 }]", "(bad=iqn.h)"),
+            ("initiators = [\"iqn.h\"]\nmutual_chap = { user = \"u\", secret_file = \"/s\" }", "(bad=iqn.h)"),
+            // The initiator that it means may be any.
+            ("initiators = [\"iqn.h\", \"Db 1\"]", "(bad=*)"),
+        ] {
+            let mut config = parse_only(&format!(
+                "[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 1, disk = \"/1\" }}]\n\
+                 [[target.host]]\nname = \"one\"\ninitiators = [\"iqn.1\"]\n\
+                 [[target.host]]\nname = \"bad\"\n{bad}\n[[target.host]]\nname = \"rest\""
+            ));
+            let left_out = config.leave_out(mistakes::of(&config, true)).unwrap();
+            let subjects: Vec<_> = left_out.iter().map(|one| one.subject.to_string()).collect();
+            assert_eq!(subjects, ["target iqn.a: host bad"], "{bad}");
+            assert_eq!(hosts(&config), ["one=iqn.1", shut, "rest=*"], "{bad}");
+            let (read, _) = hosts::read(config.target("iqn.a").unwrap()).unwrap();
+            assert!(read[1].host.authentication.as_ref().is_some_and(|rule| rule.same_as(&SHUT)));
+            assert_eq!(read[1].luns.place(Lun::new(1).unwrap()), None);
+        }
+    }
+
+    #[test]
+    fn a_host_that_was_served_goes_on_and_a_unit_that_is_left_out_is_no_mistake_of_its_host() {
+        let text = |keys: &str| {
+            parse_only(&format!(
+                "[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 1, disk = \"/1\" }}{keys}\n\
+                 [[target.host]]\nname = \"rest\""
+            ))
+        };
+        let before = text("]\n[[target.host]]\nname = \"h\"\ninitiators = [\"iqn.h\"]");
+        for (now, expected) in [
+            ("]\n[[target.host]]\nname = \"h\"\ninitiators = [\"Db 1\"]", "target iqn.a: host h"),
+            (
+                ", { number = 2, disk = \"/2\", block_size = 5 }]\n[[target.host]]\nname = \"h\"\n\
+                 initiators = [\"iqn.h\"]\nlun = [{ number = 1 }, { number = 2 }]",
+                "target iqn.a: LUN 2",
+            ),
+        ] {
+            let mut config = text(now);
+            let mut left_out = config.leave_out(mistakes::of(&config, true)).unwrap();
+            config.keep(&before, &left_out);
+            left_out.extend(config.leave_out(mistakes::of(&config, true)).unwrap());
+            let subjects: Vec<_> = left_out.iter().map(|one| one.subject.to_string()).collect();
+            assert_eq!(subjects, [expected]);
+            assert_eq!(hosts(&config), ["h=iqn.h", "rest=*"]);
         }
     }
 

@@ -168,9 +168,10 @@ fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes)
     }
     found.at(at, "allow", hosts::check_allow(target).map_err(of_target));
     for (index, host) in target.hosts.iter().enumerate() {
-        let result =
-            hosts::check(host, index, target, is_whole).map_err(|why| of_target(format!("host {}: {why}", host.name)));
-        found.add([at, &[Step::Key("host"), Step::Index(index)]].concat(), result);
+        let at = [at, &[Step::Key("host"), Step::Index(index)]].concat();
+        let of_host = |why: String| of_target(format!("host {}: {why}", host.name));
+        found.at(&at, "name", hosts::check_host_name(host, index, target).map_err(of_host));
+        found.add(at, hosts::check(host, target, is_whole).map_err(of_host));
     }
     found.at(at, "max_connections", check_max_connections(target.max_connections).map_err(of_target));
     found.at(at, "marker_interval", check_marker_interval(target.marker_interval).map_err(of_target));

@@ -150,7 +150,7 @@ pub(super) fn check(target: &Target, config: &Config) -> Result<(), String> {
     for group in &target.port_groups {
         for (index, lun) in group.luns.iter().enumerate() {
             let number = lun.number;
-            if !target.luns.iter().any(|known| known.number == number) {
+            if !target.has_number(number) {
                 return failed(&format_args!("port_group {}: there is no LUN {number}", group.id));
             }
             if group.luns[..index].iter().any(|other| other.number == number) {

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use lunette_api::conf_d::{BrokenFile, ConfD, Contents, DiskFolder};
 use lunette_api::{Catalog, Document, Key, Kind, Objects, Subject};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::api::Place;
 use super::left_out::LeftOut;
-use super::{Config, Listen, Portal, Target, mistakes, read_bounded};
+use super::{Config, Listen, Portal, Target, mistakes, read_bounded, readable};
 use crate::check::{self, Located, Severity};
 use crate::failure::Failure;
 
@@ -156,23 +155,46 @@ impl MainFile {
         let (portals, targets) = (take(Kind::Portal)?, take(Kind::Target)?);
         let mut config: Config = tables.try_into().map_err(|error| error.to_string())?;
         let mut unread = Vec::new();
-        config.portals = readable(Kind::Portal, portals, &mut unread);
-        let documents = targets.iter().filter_map(|target| target.clone().try_into().ok()).collect();
-        config.targets = readable(Kind::Target, targets, &mut unread);
-        Ok(Self { config, targets: documents, unread })
+        config.portals = portals_of(portals, &mut unread);
+        let mut named: Vec<(String, Document)> = Vec::new();
+        for (index, target) in targets.into_iter().enumerate() {
+            let name = target.get(Kind::Target.name_key()).and_then(toml::Value::as_str).map(str::to_owned);
+            let name = name.unwrap_or_else(|| nameless(index));
+            match target.try_into() {
+                Ok(document) => named.push((name, document)),
+                Err(error) => unread.push(LeftOut::new(Subject::Target(name), error.message())),
+            }
+        }
+        config.targets = targets_of(named.iter().map(|(name, target)| (name.as_str(), target)), &mut unread);
+        Ok(Self { config, targets: named.into_iter().map(|(_, target)| target).collect(), unread })
     }
 }
 
-/// The tables of a kind that can be read.
-fn readable<T: DeserializeOwned>(kind: Kind, tables: Vec<toml::Value>, unread: &mut Vec<LeftOut>) -> Vec<T> {
+/// The targets of documents, as far as they can be read.
+fn targets_of<'d>(named: impl Iterator<Item = (&'d str, &'d Document)>, unread: &mut Vec<LeftOut>) -> Vec<Target> {
+    let mut read = Vec::new();
+    for (name, document) in named {
+        match readable::target(document) {
+            Ok((target, parts)) => {
+                read.push(target);
+                unread.extend(parts);
+            }
+            Err(why) => unread.push(LeftOut::new(Subject::Target(name.into()), &why)),
+        }
+    }
+    read
+}
+
+/// The portals that can be read.
+fn portals_of(tables: Vec<toml::Value>, unread: &mut Vec<LeftOut>) -> Vec<Portal> {
     let mut read = Vec::new();
     for (index, table) in tables.into_iter().enumerate() {
-        let name = table.get(kind.name_key()).and_then(toml::Value::as_str).map(str::to_owned);
+        let name = table.get(Kind::Portal.name_key()).and_then(toml::Value::as_str).map(str::to_owned);
         match table.try_into() {
             Ok(one) => read.push(one),
             Err(error) => {
                 let name = name.unwrap_or_else(|| nameless(index));
-                unread.push(LeftOut::new(subject(kind, &name), error.message()));
+                unread.push(LeftOut::new(Subject::Portal(name), error.message()));
             }
         }
     }
@@ -234,8 +256,8 @@ impl Sources {
         let mut config = self.main.clone();
         let mut all = self.unread.clone();
         all.extend(self.broken.iter().map(left_out));
-        config.portals.extend(self.typed::<Portal>(Kind::Portal, &mut all));
-        config.targets.extend(self.typed::<Target>(Kind::Target, &mut all));
+        config.portals.extend(self.portals(&mut all));
+        config.targets.extend(targets_of(self.objects.of(Kind::Target), &mut all));
         if !all.is_empty() {
             nothing_left(&config, &all)?;
         }
@@ -261,13 +283,13 @@ impl Sources {
         Ok((config, all))
     }
 
-    fn typed<T: DeserializeOwned>(&self, kind: Kind, left_out: &mut Vec<LeftOut>) -> Vec<T> {
+    fn portals(&self, left_out: &mut Vec<LeftOut>) -> Vec<Portal> {
         let mut read = Vec::new();
-        for (name, document) in self.objects.of(kind) {
+        for (name, document) in self.objects.of(Kind::Portal) {
             match serde_json::from_value(Value::Object(document.clone())) {
                 Ok(one) => read.push(one),
                 Err(error) => {
-                    left_out.push(LeftOut::new(subject(kind, name), &error.to_string()));
+                    left_out.push(LeftOut::new(subject(Kind::Portal, name), &error.to_string()));
                 }
             }
         }

@@ -9,9 +9,7 @@ use lunette_api::Subject;
 use lunette_session::{Authentication, check_secrets};
 
 use super::{Served, ServedTarget};
-
-/// A rule that no initiator can satisfy.
-const SHUT: Authentication = Authentication::Chap { initiators: Vec::new(), target: None };
+use crate::config::SHUT;
 
 impl Served {
     /// Shuts rules until each secret has one direction. Gives them, with the reason. `before` is what is served: its

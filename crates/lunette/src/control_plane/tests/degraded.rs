@@ -74,6 +74,37 @@ fn what_can_be_served_is_served_and_the_rest_comes_when_it_can() {
     assert!(wait(session.ping(vec![1])).unwrap(), "the session saw none of it");
 }
 
+#[test]
+fn a_mistake_in_a_host_or_a_unit_leaves_its_target_to_all_others() {
+    let text = |lun: &str, host: &str| {
+        format!(
+            "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"\n\
+             lun = [{{ number = 0, disk = \"mem:1M\" }}, {{ number = 1, disk = \"mem:1M\"{lun} }}]\n\
+             [[target.host]]\nname = \"h\"\ninitiators = [\"iqn.h\"]\nlun = [{{ number = 1 }}]{host}\n\
+             [[target.host]]\nname = \"rest\"\n"
+        )
+    };
+    let running = Running::of(tempfile::tempdir().unwrap(), &text(", blok_size = 512", "\nreed_only = true"));
+    assert_eq!(troubles(&running.plane), [is("lun", "1"), is("host", "h")]);
+    let initiator = Initiator::start().unwrap();
+    let session = wait(running.url.connect(&initiator, Options::new("iqn.i"))).unwrap();
+    assert_eq!(readiness(&session, 0), None);
+    let connect = || wait(running.url.connect(&initiator, Options::new("iqn.h")));
+    assert!(connect().is_err(), "the next host is not for it");
+
+    let main = running.place.path().join("main.toml");
+    fs::write(&main, text("", "")).unwrap();
+    running.plane.reload();
+    assert_eq!(troubles(&running.plane), []);
+    assert_eq!(readiness(&connect().unwrap(), 1), None);
+    assert!(wait(session.ping(vec![1])).unwrap(), "the session saw none of it");
+
+    fs::write(&main, text("", "\nreed_only = true")).unwrap();
+    running.plane.reload();
+    assert_eq!(troubles(&running.plane), [is("host", "h")]);
+    assert_eq!(readiness(&connect().unwrap(), 1), None, "what was served goes on");
+}
+
 const BECOMING_READY: Option<(SenseKey, AdditionalSense)> =
     Some((SenseKey::NOT_READY, AdditionalSense::BECOMING_READY));
 
