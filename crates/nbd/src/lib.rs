@@ -9,8 +9,8 @@
 //! `LIST_META_CONTEXT` and `SET_META_CONTEXT`; reads, writes, flush, trim, write zeroes and block status
 //! (`base:allocation`), with FUA, on several connections at a time. Not supported: TLS, extended headers, resize.
 //!
-//! An option of the negotiation is a constant in [`wire`] and an arm in `Negotiation::step`. One that changes the stream
-//! (`STARTTLS`) would have to consume the `Stream`, of which nothing may have been read ahead.
+//! An option of the negotiation is a constant in [`wire`] and an arm in `Negotiation::step`. One that changes the
+//! stream (`STARTTLS`) would have to consume the `Stream`, of which nothing may have been read ahead.
 //!
 //! # The path of a request
 //!

@@ -34,7 +34,7 @@ pub(crate) struct HostEntry {
     pub(crate) read_only: bool,
     #[serde(rename = "lun")]
     pub(crate) luns: Option<Vec<MappedLun>>,
-    /// Whether it lets nobody in, because its text has a mistake.
+    /// Whether it lets no initiator in, because its text has a mistake.
     #[serde(skip)]
     pub(crate) is_shut: bool,
 }
@@ -67,8 +67,8 @@ impl HostEntry {
         Some(host)
     }
 
-    /// Lets nobody in from now on, and no later host takes its place. When it is not known which initiators it is for,
-    /// these may be any.
+    /// Lets no initiator in from now on, and no later host takes its place. When it is not known which initiators it is
+    /// for, these may be any.
     pub(super) fn shut(&mut self) {
         let is_known = self.initiators.iter().flatten().all(|name| check_name(name).is_ok());
         let initiators = self.initiators.take().filter(|_| is_known);

@@ -1,8 +1,8 @@
 //! Objects with mistakes: they are left out, and all others are served.
 //!
-//! A portal or a target with a mistake is left out as a whole: a target without one of its rules would be more open than
-//! its file says. Two of its parts have their mistakes for themselves. A logical unit goes alone, because nothing depends
-//! on it. A host is shut: it lets nobody in, and no later host takes its initiators.
+//! A portal or a target with a mistake is left out as a whole: a target without one of its rules would be more open
+//! than its file says. Two of its parts have their mistakes for themselves. A logical unit goes alone, because nothing
+//! depends on it. A host is shut: it lets no initiator in, and no later host takes its initiators.
 
 use std::collections::BTreeMap;
 use std::fmt;
