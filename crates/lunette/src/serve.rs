@@ -1,5 +1,6 @@
 //! `lunette serve`: disks over iSCSI.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -328,7 +329,7 @@ impl Arguments {
             gateways: None,
             hosts: Vec::new(),
             port_groups: Vec::new(),
-            absent: Default::default(),
+            absent: BTreeSet::new(),
         };
         let config = Config {
             // What stands on the command line is seen at once by its author.

@@ -254,7 +254,7 @@ pub(crate) fn of_texts(
     let mut left = config.clone();
     // What cannot be left out is an error already.
     let _ = left.leave_out(mistakes);
-    for lun in unread.iter() {
+    for lun in &unread {
         if let Subject::Lun { target, number } = lun
             && let Some(target) = left.targets.iter_mut().find(|known| known.name == *target)
         {

@@ -66,7 +66,9 @@ mod tests {
     use super::*;
 
     /// The numbers of the logical units, the hosts, and what is left out.
-    fn read_parts(luns: Value, hosts: Value) -> Result<(Vec<u16>, Vec<HostEntry>, Vec<String>), String> {
+    type Parts = (Vec<u16>, Vec<HostEntry>, Vec<String>);
+
+    fn read_parts(luns: &Value, hosts: &Value) -> Result<Parts, String> {
         let Value::Object(document) = json!({ "name": "iqn.a", "lun": luns, "host": hosts }) else { unreachable!() };
         let (target, left_out) = target(&document)?;
         let left_out = left_out.iter().map(|one| one.subject.to_string()).collect();
@@ -83,14 +85,14 @@ mod tests {
         ] {
             let twin = json!({ "number": 2, "disk": "mem:2M" });
             for luns in [json!([good, bad]), json!([bad, good]), json!([twin, bad, good]), json!([bad, twin, good])] {
-                let (numbers, _, left_out) = read_parts(luns, json!([])).unwrap();
+                let (numbers, _, left_out) = read_parts(&luns, &json!([])).unwrap();
                 assert_eq!((numbers, left_out), (vec![1], vec!["target iqn.a: LUN 2".into()]), "{bad}");
             }
         }
         for bad in [json!({ "disk": "mem:1M" }), json!({ "number": "one", "disk": "mem:1M" }), json!(7)] {
-            assert!(read_parts(json!([good, bad]), json!([])).is_err(), "{bad}");
+            assert!(read_parts(&json!([good, bad]), &json!([])).is_err(), "{bad}");
         }
-        assert!(read_parts(json!({ "number": 1 }), json!([])).is_err());
+        assert!(read_parts(&json!({ "number": 1 }), &json!([])).is_err());
     }
 
     #[test]
@@ -102,12 +104,12 @@ mod tests {
             (json!({ "name": "h", "initiators": ["iqn.h"], "networks": ["192.0.2.7/24"] }), true),
             (json!({ "name": "h", "initiaters": ["iqn.h"] }), true),
         ] {
-            let (_, hosts, left_out) = read_parts(json!([]), json!([bad, { "name": "rest" }])).unwrap();
+            let (_, hosts, left_out) = read_parts(&json!([]), &json!([bad, { "name": "rest" }])).unwrap();
             assert_eq!(left_out, ["target iqn.a: host h"], "{bad}");
             assert_eq!((hosts[0].is_shut, hosts[1].is_shut), (true, false), "{bad}");
             let expected = if is_for_all { None } else { Some(vec!["iqn.h".to_owned()]) };
             assert_eq!((&hosts[0].initiators, &hosts[0].networks), (&expected, &None), "{bad}");
         }
-        assert!(read_parts(json!([]), json!([{ "initiators": [] }])).is_err());
+        assert!(read_parts(&json!([]), &json!([{ "initiators": [] }])).is_err());
     }
 }
