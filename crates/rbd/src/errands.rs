@@ -56,6 +56,10 @@ pub(crate) fn look_soon(errands: &Sender<Errand>) {
 
 fn look(flight: &Weak<Flight>, length: &Length) {
     let Some(flight) = flight.upgrade() else { return };
+    if flight.is_shut_out() {
+        // A request has told of it. librbd (16.2) may never end the others.
+        return flight.abandon();
+    }
     let Ok(image) = flight.image() else { return };
     if image.is_shut_out() {
         // librbd (16.2) may never end a request that has come in the moment of the blocklisting.

@@ -237,6 +237,21 @@ fn requests_of_a_client_that_is_shut_out_end_though_librbd_ends_none() {
 }
 
 #[test]
+fn requests_end_that_librbd_does_not_end_after_one_has_told_of_the_blocklist() {
+    let world = World::new("told by a request", LEN);
+    let store = World::open("told by a request").unwrap();
+    world.state().holds = true;
+    let (told, left) = (submit_write(&store, 0, 1), submit_write(&store, 512, 1));
+    world.state().fails = -libc::ESHUTDOWN;
+    world.let_one_go();
+    assert!(matches!(told.recv_timeout(LIMIT).unwrap().result, Err(StoreError::ShutOut(_))));
+    world.notify();
+    assert!(matches!(left.recv_timeout(LIMIT).unwrap().result, Err(StoreError::ShutOut(_))));
+    world.let_all_go();
+    all_is_closed(store, &world);
+}
+
+#[test]
 fn an_error_costs_the_request_alone() {
     let world = World::new("error", LEN);
     let store = World::open("error").unwrap();
