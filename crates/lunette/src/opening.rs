@@ -11,7 +11,7 @@ use lunette_device::{Readiness, TargetDevice};
 
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{Config, LunEntry, Target};
-use crate::disk::{self, Absence, Disk, DiskConfig, DiskStore, Place};
+use crate::disk::{self, Absence, Disk, DiskConfig, DiskStore};
 use crate::failure::Failure;
 use crate::gateways;
 use crate::reload::Spares;
@@ -93,11 +93,7 @@ impl Served {
         open: Option<DiskStore>,
     ) -> Result<Attempt<Opened>, Failure> {
         let (config, name, number) = (DiskConfig::from(entry), target.name.clone(), lun(&target.name, entry.number)?);
-        let lane = match &config.name.place {
-            // One after the other: librbd (16.2) misses more often that it is shut out when two are opened at once.
-            Place::Image(_) => Some("rbd:".to_owned()),
-            place => place.plain_identity(),
-        };
+        let lane = config.name.place.plain_identity();
         let (state, gateways, device, at) =
             (self.state.clone(), target.gateways.clone(), Arc::clone(device), entry.number);
         self.openings.begin(lane, move || {
