@@ -19,6 +19,9 @@ use lunette_reactor::{
 /// A test that has not ended by then never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The events that a test which does not end shows.
+const LAST_EVENTS: usize = 16;
+
 /// A datagram as the handler saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Got {
@@ -41,6 +44,8 @@ struct State {
     /// Times that sockets took a part of what was offered.
     cut: usize,
     offered: usize,
+    /// The last events, for a test that does not end.
+    last: VecDeque<String>,
 }
 
 impl State {
@@ -55,6 +60,23 @@ struct Toy<F> {
     state: State,
     on: F,
     ends: Instant,
+}
+
+impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Toy<F> {
+    fn tell(&mut self, cx: &mut Context<'_>, event: Event) {
+        if self.state.last.len() == LAST_EVENTS {
+            self.state.last.pop_front();
+        }
+        self.state.last.push_back(match &event {
+            Event::Datagrams(id, got) => {
+                let first = got.first().map(|got| (got.path.peer, got.bytes.len()));
+                format!("{id:?} received {}, the first from and with {first:?}", got.len())
+            }
+            Event::Sent(id, count) => format!("{id:?} sent {count}"),
+            Event::Failed(id, failure) => format!("{id:?} failed: {failure:?}"),
+        });
+        (self.on)(&mut self.state, cx, event);
+    }
 }
 
 impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Handler for Toy<F> {
@@ -78,7 +100,7 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Handler for Toy<F> {
             Got { path: *datagram.path, ecn: datagram.ecn, bytes }
         });
         let got = got.collect();
-        (self.on)(&mut self.state, cx, Event::Datagrams(id, got));
+        self.tell(cx, Event::Datagrams(id, got));
     }
 
     fn gather_datagrams<'a>(&'a mut self, id: DatagramSocketId, list: &mut DatagramList<'a>) {
@@ -97,11 +119,11 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Handler for Toy<F> {
         assert!(count > 0 && count <= self.state.offered);
         self.state.cut += usize::from(count < self.state.offered);
         self.state.out.entry(id).or_default().drain(..count);
-        (self.on)(&mut self.state, cx, Event::Sent(id, count));
+        self.tell(cx, Event::Sent(id, count));
     }
 
     fn datagram_failed(&mut self, cx: &mut Context<'_>, id: DatagramSocketId, failure: DatagramFailure) {
-        (self.on)(&mut self.state, cx, Event::Failed(id, failure));
+        self.tell(cx, Event::Failed(id, failure));
     }
 
     fn next_timeout(&mut self, _: Instant) -> Option<Instant> {
@@ -109,7 +131,9 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Handler for Toy<F> {
     }
 
     fn timeout(&mut self, _: &mut Context<'_>) {
-        panic!("not ended within {PATIENCE:?}");
+        let State { out, last, .. } = &self.state;
+        let left: usize = out.values().map(VecDeque::len).sum();
+        panic!("not ended within {PATIENCE:?}; {left} datagrams were not sent; the last events were {last:#?}");
     }
 }
 
