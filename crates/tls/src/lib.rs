@@ -141,7 +141,13 @@ fn read_revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>
         read => read?,
     };
     let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&pem).collect();
-    lists.map_err(|error| TlsError::at(path, error))
+    match lists {
+        // Empty, half written or in DER: without its list every revoked client would be let in.
+        Ok(lists) if lists.is_empty() => {
+            Err(TlsError::at(path, "there is no revocation list in it; write one in PEM, or remove the file"))
+        }
+        lists => lists.map_err(|error| TlsError::at(path, error)),
+    }
 }
 
 fn provider() -> Arc<CryptoProvider> {

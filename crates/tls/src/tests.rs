@@ -66,7 +66,13 @@ fn mistakes_name_their_file_and_never_the_key() {
     let (empty, missing, foreign) = (files.path("empty.pem"), files.path("missing.pem"), other.path("key.pem"));
     fs::write(&empty, "").unwrap();
     let said = |certificates: &Path, key: &Path| server(Identity { certificates, key }, None).unwrap_err().to_string();
+    let with_lists = |revoked: &Path| {
+        let clients = Clients { authorities: &certificates, revoked };
+        server(Identity { certificates: &certificates, key: &key }, Some(clients)).unwrap_err().to_string()
+    };
     for (message, file, reason) in [
+        (with_lists(&empty), &empty, "there is no revocation list in it"),
+        (with_lists(&key), &key, "there is no revocation list in it"),
         (said(&missing, &key), &missing, "no such file"),
         (said(&empty, &key), &empty, "there is no certificate in it"),
         (said(&certificates, &empty), &empty, "no items found"),

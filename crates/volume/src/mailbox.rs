@@ -4,9 +4,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::ranges::ClaimId;
 use crate::request::Request;
+
+/// The time after which the thread tries again to take a buffer though none has returned. Where the address space was
+/// used up (`RLIMIT_AS`), others make room, and no buffer of this pool returns.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The work for the thread.
 pub(crate) enum Job {
@@ -66,10 +71,10 @@ impl Mailbox {
         self.changed.notify_all();
     }
 
-    /// Waits until buffers have returned since the last call.
+    /// Waits until buffers have returned since the last call, for [`LOOK_AGAIN`] at most.
     pub(crate) fn wait_for_buffers(&self) {
-        let waiting = self.changed.wait_while(self.lock(), |mail| !mail.returned);
-        waiting.unwrap_or_else(PoisonError::into_inner).returned = false;
+        let waiting = self.changed.wait_timeout_while(self.lock(), LOOK_AGAIN, |mail| !mail.returned);
+        waiting.unwrap_or_else(PoisonError::into_inner).0.returned = false;
     }
 
     /// Ends the thread. Nothing may be left to do.
@@ -90,5 +95,15 @@ impl Mailbox {
 
     fn lock(&self) -> MutexGuard<'_, Mail> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_buffers_ends_though_none_return() {
+        Mailbox::default().wait_for_buffers();
     }
 }
