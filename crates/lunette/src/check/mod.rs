@@ -155,16 +155,16 @@ impl<'i, T: serde::de::DeserializeOwned> Named<'i, T> {
 
     /// The mistakes of a file of `conf.d`.
     fn of_object(&self) -> impl Iterator<Item = Located> {
-        let mistakes = self.reading.mistakes.iter();
-        let all = mistakes.map(|found| print::located(&self.name, self.text, Severity::Degraded, found));
-        let own = || object_of(&self.name);
-        let parts =
-            self.reading.mistakes.iter().map(move |found| found.object.clone().filter(|part| is_part(part, &own())));
-        let named = all.zip(parts.chain(std::iter::repeat(None)));
-        let wrong_name = self.wrong_name().map(|located| (located, None));
-        named
-            .chain(wrong_name)
-            .map(|(located, part)| Located { subject: part.or_else(|| Some(object_of(&self.name))), ..located })
+        let own = object_of(&self.name);
+        let found = self.reading.mistakes.iter().map({
+            let own = own.clone();
+            move |found| {
+                let part = found.object.clone().filter(|part| is_part(part, &own));
+                let subject = Some(part.unwrap_or_else(|| own.clone()));
+                Located { subject, ..print::located(&self.name, self.text, Severity::Degraded, found) }
+            }
+        });
+        found.chain(self.wrong_name().map(|located| Located { subject: Some(own), ..located }))
     }
 
     /// The fault of a file whose name does not tell its content, and which has no other mistake.

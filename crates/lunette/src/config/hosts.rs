@@ -53,16 +53,7 @@ impl HostEntry {
         let name = value.get("name")?.as_str()?.to_owned();
         let all = Selectors { name, initiators: None, networks: None };
         let Selectors { name, initiators, networks } = Selectors::deserialize(value).unwrap_or(all);
-        let mut host = Self {
-            name,
-            initiators,
-            networks,
-            chap: Vec::new(),
-            mutual_chap: None,
-            read_only: false,
-            luns: None,
-            is_shut: false,
-        };
+        let mut host = Self { name, initiators, networks, ..Self::default() };
         host.shut();
         Some(host)
     }
@@ -70,10 +61,13 @@ impl HostEntry {
     /// Lets no initiator in from now on, and no later host takes its place. When it is not known which initiators it is
     /// for, these may be any.
     pub(super) fn shut(&mut self) {
-        let is_known = self.initiators.iter().flatten().all(|name| check_name(name).is_ok());
-        let initiators = self.initiators.take().filter(|_| is_known);
-        let (chap, mutual_chap, luns) = (Vec::new(), None, Some(Vec::new()));
-        *self = Self { initiators, chap, mutual_chap, luns, is_shut: true, ..std::mem::take(self) };
+        if !self.initiators.iter().flatten().all(|name| check_name(name).is_ok()) {
+            self.initiators = None;
+        }
+        self.chap.clear();
+        self.mutual_chap = None;
+        self.luns = Some(Vec::new());
+        self.is_shut = true;
     }
 }
 

@@ -46,11 +46,8 @@ pub(super) fn target(document: &Document) -> Result<(Target, Vec<LeftOut>), Stri
 
 /// Takes a list out of a document. Something else stays: to read the rest tells what is wrong with it.
 fn take(document: &mut Document, key: &str) -> Vec<Value> {
-    match document.get(key) {
-        Some(Value::Array(_)) => match document.remove(key) {
-            Some(Value::Array(all)) => all,
-            _ => Vec::new(),
-        },
+    match document.get_mut(key) {
+        Some(Value::Array(all)) => std::mem::take(all),
         _ => Vec::new(),
     }
 }
