@@ -1,11 +1,11 @@
 //! The address space of the process, where the system limits it (`RLIMIT_AS`, `ulimit -v`).
 //!
-//! An allocation that fails ends the process. So those that are long ask here before, and leave some room to the
-//! others, which nothing can do without.
+//! An allocation that fails ends the process. So those that are long [claim](claim) their bytes here, and leave some
+//! room to the others, which nothing can do without.
 
 use std::fs::File;
-use std::io::Read as _;
-use std::sync::LazyLock;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
@@ -13,19 +13,64 @@ use rustix::process::{Resource, getrlimit};
 /// Bytes that are left to lists, tables and the stacks of threads.
 const LEFT_BYTES: u64 = 8 << 20;
 
-static LIMIT_BYTES: LazyLock<Option<u64>> = LazyLock::new(|| getrlimit(Resource::As).current);
+/// Freed memory that is longer goes back to the system at once.
+#[cfg(target_env = "gnu")]
+const KEPT_BYTES: libc::c_int = 128 << 10;
 
-/// Whether the system limits the address space of this process.
-#[inline]
-pub(crate) fn is_limited() -> bool {
-    LIMIT_BYTES.is_some()
+static PROCESS: LazyLock<AddressSpace> = LazyLock::new(|| AddressSpace {
+    limit_bytes: getrlimit(Resource::As).current,
+    used_bytes: used_by_process,
+    claims: Mutex::new(()),
+});
+
+/// Opened once, because a process without descriptors needs memory too.
+static STATM: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/statm").ok());
+
+/// Has the C library's allocator reserve no address space ahead, where the system limits it. To be called before there
+/// are threads.
+///
+/// Otherwise glibc maps 64 to 128 MiB for each of the first threads, and keeps what is freed below its end.
+pub fn keep_small() {
+    #[cfg(target_env = "gnu")]
+    if PROCESS.is_limited() {
+        for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, KEPT_BYTES)] {
+            // SAFETY: no other thread allocates at this time, and every value of these parameters is sound.
+            #[expect(unsafe_code, reason = "there is no wrapper for this function")]
+            let _ = unsafe { libc::mallopt(parameter, value) };
+        }
+    }
 }
 
-/// Whether `len` more bytes of memory leave enough address space for all else. Without a limit they do.
-pub fn has_room(len: usize) -> bool {
-    let Some(limit_bytes) = *LIMIT_BYTES else { return true };
-    // A system that does not say how much is in use limits nothing either.
-    used_bytes().is_none_or(|used| leaves_room(used, len as u64, limit_bytes))
+/// Makes something of `len` bytes in the address space of this process, or nothing where it would leave too little to
+/// all else. Without a limit there is always room.
+pub fn claim<T>(len: usize, make: impl FnOnce() -> Option<T>) -> Option<T> {
+    PROCESS.claim(len, make)
+}
+
+/// A bound on addresses, and how much of it is in use.
+pub(crate) struct AddressSpace {
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) used_bytes: fn() -> Option<u64>,
+    /// Held from the question to the allocation, so that two do not get the same room.
+    pub(crate) claims: Mutex<()>,
+}
+
+impl AddressSpace {
+    pub(crate) fn of_process() -> &'static Self {
+        &PROCESS
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit_bytes.is_some()
+    }
+
+    pub(crate) fn claim<T>(&self, len: usize, make: impl FnOnce() -> Option<T>) -> Option<T> {
+        let Some(limit_bytes) = self.limit_bytes else { return make() };
+        let _claim = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        // A system that does not say how much is in use limits nothing either.
+        let has_room = (self.used_bytes)().is_none_or(|used| leaves_room(used, len as u64, limit_bytes));
+        if has_room { make() } else { None }
+    }
 }
 
 fn leaves_room(used_bytes: u64, len: u64, limit_bytes: u64) -> bool {
@@ -33,10 +78,10 @@ fn leaves_room(used_bytes: u64, len: u64, limit_bytes: u64) -> bool {
     sum.is_some_and(|sum| sum <= limit_bytes)
 }
 
-/// The address space that is in use: the first number of `/proc/self/statm`, in pages.
-fn used_bytes() -> Option<u64> {
+/// The first number of `/proc/self/statm`, in pages.
+fn used_by_process() -> Option<u64> {
     let mut text = [0; 128];
-    let len = File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
+    let len = STATM.as_ref()?.read_at(&mut text, 0).ok()?;
     let text = std::str::from_utf8(text.get(..len)?).ok()?;
     let pages: u64 = text.split_whitespace().next()?.parse().ok()?;
     pages.checked_mul(page_size() as u64)
@@ -57,7 +102,7 @@ mod tests {
     #[test]
     fn the_system_says_how_much_is_in_use() {
         // This program is longer than a page, and shorter than what any limit allows.
-        assert!(used_bytes().unwrap() > page_size() as u64);
-        assert!(has_room(1));
+        assert!(used_by_process().unwrap() > page_size() as u64);
+        assert_eq!(claim(1, || Some(2)), Some(2));
     }
 }

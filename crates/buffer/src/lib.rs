@@ -29,7 +29,7 @@
 //! assert_eq!(&tail[..], &[0xa5; 12]);
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod address_space;
 mod buffer;

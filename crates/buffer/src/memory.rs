@@ -37,7 +37,19 @@ pub(crate) struct Memory {
 impl Memory {
     #[inline]
     pub(crate) fn new(class: usize) -> Self {
-        let bytes = vec![0; class_len(class) + PAGE_LEN];
+        Self::of(vec![0; class_len(class) + PAGE_LEN], class)
+    }
+
+    /// Like [`new`](Self::new), but `None` where the system has no memory.
+    pub(crate) fn try_new(class: usize) -> Option<Self> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(class_len(class) + PAGE_LEN).ok()?;
+        bytes.resize(class_len(class) + PAGE_LEN, 0);
+        Some(Self::of(bytes, class))
+    }
+
+    #[inline]
+    fn of(bytes: Vec<u8>, class: usize) -> Self {
         let start = bytes.as_ptr().align_offset(PAGE_LEN);
         Self { bytes, start, class, pool: None }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::address_space;
+use crate::address_space::AddressSpace;
 use crate::loan::Entries;
 use crate::memory::{CLASSES, Handle, Memory, class_len, class_of};
 use crate::{Buffer, KeepsWarm, MAX_BUFFER_LEN, warm};
@@ -26,6 +26,9 @@ struct Shared {
     used_bytes: AtomicUsize,
     /// The owner calls [`Pool::trim`], so idle memory may grow up to the budget.
     is_trimmed: bool,
+    space: &'static AddressSpace,
+    /// The size class of [`Idle::last`], where the address space is limited.
+    last_class: Option<usize>,
     /// More than [`MAX_IDLE_BYTES`] are idle.
     has_surplus: AtomicBool,
     /// The next bytes that return call `when_back`.
@@ -41,6 +44,11 @@ struct Idle {
     /// How many of each class were never taken since the last [`Pool::trim`].
     unused: [usize; CLASSES],
     lists: Vec<Arc<Entries>>,
+    /// Memory for the longest buffer of the pool, which counts against no bound of idle memory.
+    ///
+    /// Where the address space is limited, others may use up all of it. A pool without memory would then wait for bytes
+    /// to return while none are out. With this memory some are always out when there is no buffer.
+    last: Option<Arc<Memory>>,
 }
 
 impl Idle {
@@ -66,25 +74,29 @@ impl Idle {
 impl Pool {
     /// A pool whose buffers never hold more than `budget_bytes` together.
     pub fn new(budget_bytes: usize) -> Self {
-        Self::with(budget_bytes, false)
+        Self::with(budget_bytes, false, AddressSpace::of_process())
     }
 
     /// Like [`new`](Self::new), but keeps freed memory for reuse, so that memory once needed is not allocated again.
     /// Used and idle bytes together stay within the budget, except that 8 MiB may always be idle. The owner calls
     /// [`trim`](Self::trim) from time to time, as [`Trimmer`](crate::Trimmer) says.
     pub fn trimmed(budget_bytes: usize) -> Self {
-        Self::with(budget_bytes, true)
+        Self::with(budget_bytes, true, AddressSpace::of_process())
     }
 
-    fn with(budget_bytes: usize, is_trimmed: bool) -> Self {
+    fn with(budget_bytes: usize, is_trimmed: bool, space: &'static AddressSpace) -> Self {
+        let last_class = if space.is_limited() { longest_class(budget_bytes) } else { None };
+        let last = last_class.and_then(|class| new_memory(space, class));
         Self(Arc::new(Shared {
             budget_bytes,
             used_bytes: AtomicUsize::new(0),
             is_trimmed,
+            space,
+            last_class,
             has_surplus: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
             when_back: OnceLock::new(),
-            idle: Mutex::new(Idle::default()),
+            idle: Mutex::new(Idle { last, ..Idle::default() }),
         }))
     }
 
@@ -103,12 +115,13 @@ impl Pool {
     }
 
     /// A buffer of `len` bytes, or `None` when the budget does not allow it now, `len` exceeds [`MAX_BUFFER_LEN`] or
-    /// there is no more [address space](address_space::has_room).
+    /// there is no more [address space](crate::address_space). Some buffer of the pool is then out, unless `len` exceeds
+    /// the budget, or there was no address space for the pool when it was made.
     ///
     /// The bytes may be those of an earlier user: the caller overwrites all of them before it shows any to a peer.
     pub fn take(&self, len: usize) -> Option<Buffer> {
         let class = self.count(len)?;
-        let Some(memory) = self.memory(class) else {
+        let Some(memory) = self.memory(class).or_else(|| self.last_memory(class)) else {
             // Nothing has returned that another buffer could be made of, so nothing is called.
             self.0.used_bytes.fetch_sub(class_len(class), Ordering::SeqCst);
             return None;
@@ -125,7 +138,7 @@ impl Pool {
     /// [loan](Buffer::allow_loan). Where the address space is limited the buffer has its memory at once, because later
     /// there may be none.
     pub fn reserve(&self, len: usize) -> Option<Buffer> {
-        if address_space::is_limited() {
+        if self.0.space.is_limited() {
             return self.take(len);
         }
         let class = self.count(len)?;
@@ -170,13 +183,20 @@ impl Pool {
         if let Some(memory) = self.0.pop_idle(class) {
             return Some(memory);
         }
-        if !address_space::has_room(class_len(class)) {
-            self.0.idle().shrink(class, 0);
-            if !address_space::has_room(class_len(class)) {
-                return None;
-            }
+        if !self.0.space.is_limited() {
+            return Some(Arc::new(Memory::new(class)));
         }
-        Some(Arc::new(Memory::new(class)))
+        new_memory(self.0.space, class).or_else(|| {
+            self.0.idle().shrink(class, 0);
+            new_memory(self.0.space, class)
+        })
+    }
+
+    /// The memory that is kept for when there is no other. All of its bytes are counted.
+    fn last_memory(&self, class: usize) -> Option<Arc<Memory>> {
+        let more_bytes = class_len(self.0.last_class?).checked_sub(class_len(class))?;
+        let mut idle = self.0.idle();
+        if idle.last.is_some() && self.count_bytes(more_bytes, self.0.budget_bytes) { idle.last.take() } else { None }
     }
 
     /// Has the present thread keep up to 64 KiB of memory that is given back there, one buffer, for the next one that
@@ -241,10 +261,24 @@ impl Pool {
     #[inline]
     pub(crate) fn give_back(&self, memory: Arc<Memory>) {
         let len = class_len(memory.class);
-        if let Some(memory) = warm::keep(self, memory) {
+        if let Some(memory) = self.keep_last(memory).and_then(|memory| warm::keep(self, memory)) {
             self.keep_idle(memory);
         }
         self.uncount_bytes(len);
+    }
+
+    /// Keeps memory as [`Idle::last`], if there is none, or gives it back.
+    #[inline]
+    fn keep_last(&self, memory: Arc<Memory>) -> Option<Arc<Memory>> {
+        if self.0.last_class != Some(memory.class) {
+            return Some(memory);
+        }
+        let mut idle = self.0.idle();
+        if idle.last.is_some() {
+            return Some(memory);
+        }
+        idle.last = Some(memory);
+        None
     }
 
     /// Keeps or frees memory whose bytes are still counted.
@@ -305,6 +339,16 @@ impl Shared {
         }
         memory
     }
+}
+
+/// The size class of the longest buffer in a budget.
+fn longest_class(budget_bytes: usize) -> Option<usize> {
+    (0..CLASSES).rev().find(|class| class_len(*class) <= budget_bytes)
+}
+
+/// New memory, where the address space is limited.
+fn new_memory(space: &AddressSpace, class: usize) -> Option<Arc<Memory>> {
+    space.claim(class_len(class), || Memory::try_new(class)).map(Arc::new)
 }
 
 impl fmt::Debug for Pool {
@@ -438,6 +482,48 @@ mod tests {
         drop(pool.take(PAGE_LEN));
         drop(pool.take(2 * MAX_IDLE_BYTES).unwrap());
         assert_eq!(pool.0.idle().bytes, PAGE_LEN);
+    }
+
+    thread_local! {
+        static USED_BYTES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// A limit of one byte less than the whole, of which the present thread uses what it says.
+    static SPACE: AddressSpace =
+        AddressSpace { limit_bytes: Some(u64::MAX), used_bytes: || Some(USED_BYTES.get()), claims: Mutex::new(()) };
+
+    #[test]
+    fn a_pool_without_address_space_goes_on_with_one_buffer() {
+        for is_trimmed in [false, true] {
+            USED_BYTES.set(0);
+            let pool = Pool::with(4 * MAX_BUFFER_LEN, is_trimmed, &SPACE);
+            USED_BYTES.set(u64::MAX);
+            for len in [1, PAGE_LEN, 1 << 20, MAX_BUFFER_LEN] {
+                let first = pool.reserve(len).unwrap();
+                assert_eq!((first.len(), pool.used_bytes()), (len, MAX_BUFFER_LEN));
+                assert!(pool.take(1).is_none());
+                pool.trim();
+                drop(first);
+                assert_eq!(pool.used_bytes(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_memory_is_kept_for_when_there_is_no_other() {
+        USED_BYTES.set(0);
+        let pool = Pool::with(3 * PAGE_LEN, false, &SPACE);
+        let first = pool.take(PAGE_LEN).unwrap();
+        USED_BYTES.set(u64::MAX);
+        let second = pool.take(PAGE_LEN).unwrap();
+        assert_eq!(pool.used_bytes(), 3 * PAGE_LEN, "the second one has the memory of two");
+        drop(first);
+        let _third = pool.take(PAGE_LEN).unwrap();
+        drop(second);
+        assert!(pool.take(2 * PAGE_LEN).is_some());
+        USED_BYTES.set(0);
+        let held = [PAGE_LEN; 3].map(|len| Pool::take(&Pool::with(len, false, &SPACE), len));
+        assert!(held.iter().all(Option::is_some));
     }
 
     #[test]

@@ -107,6 +107,7 @@ fn refuse(mut error: clap::Error) -> ! {
 }
 
 fn main() {
+    lunette_buffer::address_space::keep_small();
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
     log::start();
     let outcome = match cli.command {

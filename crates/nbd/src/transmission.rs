@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use lunette_buffer::{Buffer, PAGE_LEN, Pool};
 use lunette_reactor::Turn;
@@ -10,13 +11,16 @@ use lunette_store::{AllocationMap, Completion, CompletionSink, Op, OpKind, Outco
 
 use crate::handshake::skip;
 use crate::limited::{Limited, looked_up};
-use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN, REQUEST_TIMEOUT};
+use crate::limits::{MAX_PAYLOAD_LEN, MAX_REQUEST_BYTES, MAX_SKIPPED_LEN, REQUEST_TIMEOUT};
 use crate::outbox::{Outbox, Sending};
 use crate::reply::{Body, Reply, errno, status_bytes};
 use crate::request::{Negotiated, Plan};
 use crate::stream::{Output, Stream};
 use crate::wire::{Errno, REQUEST_LEN, Request, command};
 use crate::{ConnectionError, Export, SharedIo};
+
+/// Time between two looks for address space.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Answers requests until the client leaves and all of them are answered.
 pub(crate) fn run(
@@ -29,6 +33,10 @@ pub(crate) fn run(
     let outbox = Arc::new(Outbox::default());
     let pending = Pending { slots: Mutex::default(), outbox: Arc::clone(&outbox), structured: negotiated.structured };
     let (pool, pending) = (Pool::new(MAX_REQUEST_BYTES), Arc::new(pending));
+    if pool.reserve(MAX_PAYLOAD_LEN as usize).is_none() {
+        // No request would ever get a buffer.
+        return Err(ConnectionError::Io(io::ErrorKind::OutOfMemory.into()));
+    }
     let sending = Mutex::new(Sending::new(writer));
     let intake = Intake { export, io: file_io, negotiated, outbox: &outbox, sending: &sending, pool, pending };
     let read = thread::scope(|scope| {
@@ -122,9 +130,16 @@ impl<W: Output> Intake<'_, W> {
     fn buffer(&self, len: u32) -> Buffer {
         let len = len as usize;
         let one_more = || Pool::new(len.next_power_of_two().max(PAGE_LEN)).take(len);
-        // The window has as much room as the pool. A store that uses other threads may hold on to a buffer for a moment
-        // after its request has ended.
-        self.pool.take(len).or_else(one_more).expect("longer requests were refused")
+        loop {
+            // The window has as much room as the pool. A store that uses other threads may hold on to a buffer for a
+            // moment after its request has ended.
+            if let Some(buffer) = self.pool.take(len).or_else(one_more) {
+                return buffer;
+            }
+            // Where the address space is limited, other requests have what is left of it.
+            self.part_ends();
+            thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// A buffer that gets its memory when it is filled: that of a reply that has just been sent, which is still in the

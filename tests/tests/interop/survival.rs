@@ -137,6 +137,8 @@ fn a_server_without_address_space_refuses_and_goes_on() {
     let url = url.trim();
     let place = tempfile::tempdir().unwrap();
     let long = place.path().join("long");
+    std::fs::write(&long, vec![7; 200 << 20]).unwrap();
+    run_at_most(LIMIT, lunette().args(["cp", long.to_str().unwrap(), url])).succeeded();
     std::fs::write(&long, vec![7; 600 << 20]).unwrap();
     let refused = run_at_most(LIMIT, lunette().args(["cp", long.to_str().unwrap(), url]));
     assert!(refused.code != Some(0) && refused.stderr.contains("no space left"), "{refused}");

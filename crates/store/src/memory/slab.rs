@@ -169,11 +169,10 @@ fn give_back(memory: &mut Memory) {
 /// thousands (`vm.max_map_count`).
 fn map_slab() -> Option<usize> {
     // To align one takes three.
-    if !address_space::has_room(3 * SLAB_LEN) {
-        return None;
-    }
-    let near = map(SLAB_LEN)?;
-    let slab = if near.is_multiple_of(SLAB_LEN) { near } else { replace_by_aligned(near)? };
+    let slab = address_space::claim(3 * SLAB_LEN, || {
+        let near = map(SLAB_LEN)?;
+        if near.is_multiple_of(SLAB_LEN) { Some(near) } else { replace_by_aligned(near) }
+    })?;
     want_huge(slab, true);
     Some(slab)
 }
