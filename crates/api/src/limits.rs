@@ -90,6 +90,10 @@ pub const MAX_JOBS: usize = 256;
 /// Jobs that run at once. The others wait.
 pub const MAX_RUNNING_JOBS: usize = 4;
 
+/// Jobs that were cancelled while their work has not stopped, beside those that run. Work that hangs in a read stops
+/// when the read ends, which may be never. Jobs beyond this number keep their places among [`MAX_RUNNING_JOBS`].
+pub const MAX_STOPPING_JOBS: usize = 16;
+
 /// How long a job is kept after its end.
 pub const JOB_AGE: Duration = Duration::from_hours(7 * 24);
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::job::{Job, JobOrder, JobState};
-use crate::limits::{JOB_AGE, MAX_JOBS, MAX_RUNNING_JOBS};
+use crate::limits::{JOB_AGE, MAX_JOBS, MAX_RUNNING_JOBS, MAX_STOPPING_JOBS};
 
 /// The jobs. Readers share them, so no reader copies while the registry is locked.
 #[derive(Debug, Default)]
@@ -42,10 +42,12 @@ impl Registry {
         Ok(self.last_id)
     }
 
-    /// Begins the job that has waited longest, unless as many run as may.
+    /// Begins the job that has waited longest, unless as many run as may. A cancelled job leaves its place before its
+    /// work has stopped: work that hangs would keep it for ever.
     pub(super) fn start_next(&mut self, now: u64) -> Option<u64> {
-        let count = |state| self.jobs.values().filter(|job| job.state == state).count();
-        if count(JobState::Running) >= MAX_RUNNING_JOBS {
+        let running = self.jobs.values().filter(|job| job.state == JobState::Running);
+        let (stopping, working): (Vec<_>, Vec<_>) = running.partition(|job| job.cancelling);
+        if working.len() + stopping.len().saturating_sub(MAX_STOPPING_JOBS) >= MAX_RUNNING_JOBS {
             return None;
         }
         let next = self.jobs.values().find(|job| job.state == JobState::Queued)?.id;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,8 +14,8 @@ use super::registry::{Refused, Registry};
 use crate::problem::Problem;
 use crate::server::{Event, Events};
 
-/// Begins the work of a job, and does not wait for its end. It runs on the thread that has ordered the job, or on the
-/// one that has ended the job before.
+/// Begins the work of a job, and does not wait for its end. It runs on a thread that has ordered, cancelled or ended a
+/// job.
 type Begin = Box<dyn FnOnce(JobRun) + Send>;
 
 /// The jobs of a server. A change of the state of a job is an event. Their lock is held for no longer than a copy of
@@ -33,6 +34,8 @@ struct State {
     registry: Registry,
     /// The work of the jobs that wait.
     waiting: BTreeMap<u64, Begin>,
+    /// Whether a call of [`Jobs::begin_next`] goes on.
+    is_beginning: bool,
 }
 
 impl fmt::Debug for State {
@@ -86,23 +89,35 @@ impl Jobs {
             let ended = changed.0.state.is_end();
             (changed, ended.then(|| state.waiting.remove(&id)))
         };
-        Some(self.tell(changed))
+        let job = self.tell(changed);
+        self.begin_next();
+        Some(job)
     }
 
-    /// Begins the work of jobs that wait, as long as there are places.
+    /// Begins the work of jobs that wait, as long as there are places. Work that ends within the call to it leaves the
+    /// next job to the loop, so the stack does not grow with the number of jobs.
     fn begin_next(&self) {
-        loop {
-            let next = {
-                let mut state = self.lock();
-                let Some(id) = state.registry.start_next(now()) else { return };
-                state.waiting.remove(&id).zip(state.registry.find(id, now()))
-            };
-            let Some((begin, job)) = next else { continue };
-            let id = job.id;
-            self.tell((job, true));
-            // Without the lock: the work may end within the call.
-            begin(JobRun { jobs: self.clone(), id, has_ended: false });
+        if std::mem::replace(&mut self.lock().is_beginning, true) {
+            return;
         }
+        while let Some((begin, job)) = self.take_next() {
+            let run = JobRun { jobs: self.clone(), id: job.id, has_ended: false };
+            self.tell((job, true));
+            // Without the lock: the work may end within the call. A panic drops the run, which fails the job.
+            let _ = catch_unwind(AssertUnwindSafe(|| begin(run)));
+        }
+    }
+
+    /// The next job that may begin. When there is none, the call of [`begin_next`](Self::begin_next) is over.
+    fn take_next(&self) -> Option<(Begin, Arc<Job>)> {
+        let mut state = self.lock();
+        while let Some(id) = state.registry.start_next(now()) {
+            if let Some(next) = state.waiting.remove(&id).zip(state.registry.find(id, now())) {
+                return Some(next);
+            }
+        }
+        state.is_beginning = false;
+        None
     }
 
     fn end(&self, id: u64, outcome: Outcome) {

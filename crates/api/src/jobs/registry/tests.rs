@@ -71,6 +71,27 @@ fn no_more_jobs_run_than_the_limit_and_the_longest_waiting_is_next() {
 }
 
 #[test]
+fn a_cancelled_job_whose_work_hangs_leaves_its_place_to_others_up_to_a_limit() {
+    let mut registry = Registry::default();
+    for number in 0..2 * (MAX_RUNNING_JOBS + MAX_STOPPING_JOBS) {
+        registry.add(order(number.to_string()), 0).unwrap();
+    }
+    let hung: Vec<_> = (0..MAX_RUNNING_JOBS).map(|_| registry.start_next(0).unwrap()).collect();
+    assert_eq!(registry.start_next(0), None);
+    for id in hung {
+        registry.change(id, |job| job.cancel(1));
+    }
+    let begun = std::iter::from_fn(|| {
+        let id = registry.start_next(1)?;
+        registry.change(id, |job| job.cancel(1));
+        Some(id)
+    });
+    assert_eq!(begun.last(), Some((MAX_STOPPING_JOBS + MAX_RUNNING_JOBS) as u64));
+    registry.change(1, |job| job.end(Outcome::Cancelled { result: json!(null) }, 2));
+    assert!(registry.start_next(2).is_some(), "work that stops in the end gives its place back");
+}
+
+#[test]
 fn jobs_are_bounded_and_the_oldest_ended_one_goes_first() {
     let mut registry = Registry::default();
     let ids: Vec<_> = (0..MAX_JOBS).map(|number| registry.add(order(number.to_string()), 0).unwrap()).collect();
@@ -130,8 +151,11 @@ proptest! {
                 Event::End(id) => drop(registry.change(id, |job| job.end(done(), now))),
             }
             let jobs = registry.list(now);
-            let running = jobs.iter().filter(|job| job.state == JobState::Running).count();
-            prop_assert!(running <= MAX_RUNNING_JOBS);
+            let running = |cancelling| {
+                jobs.iter().filter(|job| job.state == JobState::Running && job.cancelling == cancelling).count()
+            };
+            prop_assert!(running(false) <= MAX_RUNNING_JOBS);
+            prop_assert!(running(false) + running(true) <= MAX_RUNNING_JOBS + MAX_STOPPING_JOBS);
             for job in jobs {
                 prop_assert_eq!(job.ended.is_some(), job.state.is_end());
                 prop_assert!(job.started.is_none_or(|started| started >= job.created && job.ended.is_none_or(|at| at >= started)));

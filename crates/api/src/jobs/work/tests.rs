@@ -1,10 +1,11 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use serde_json::json;
 
 use super::*;
 use crate::jobs::job::{JobKind, JobState};
-use crate::limits::MAX_RUNNING_JOBS;
+use crate::limits::{MAX_JOBS, MAX_RUNNING_JOBS};
 
 fn order(object: &str) -> JobOrder {
     let target = Some("iqn.a".into());
@@ -51,6 +52,49 @@ fn the_end_of_a_job_begins_the_next_that_waits_and_is_not_cancelled() {
     assert_eq!((state(&jobs, cancelled), state(&jobs, next)), (JobState::Cancelled, JobState::Running));
     rx.try_recv().unwrap().end(Outcome::Succeeded { message: String::new(), result: Value::Null });
     assert_eq!(state(&jobs, next), JobState::Succeeded);
+}
+
+#[test]
+fn the_cancellation_of_work_that_hangs_begins_the_next_job() {
+    let jobs = Jobs::default();
+    let hung: Vec<_> = (0..MAX_RUNNING_JOBS).map(|number| started(&jobs, &number.to_string())).collect();
+    let (tx, rx) = channel();
+    let next = jobs.order(order("next"), move |run| tx.send(run).unwrap()).unwrap();
+    assert_eq!(next.state, JobState::Queued);
+    assert!(jobs.cancel(hung[0].0).unwrap().cancelling);
+    assert_eq!(state(&jobs, next.id), JobState::Running);
+    drop(rx);
+}
+
+/// A call that ends its job begins no other within it.
+#[test]
+fn jobs_that_end_at_once_begin_one_after_the_other() {
+    let jobs = Jobs::default();
+    let running: Vec<_> = (0..MAX_RUNNING_JOBS).map(|number| started(&jobs, &number.to_string())).collect();
+    let (depth, deepest) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let waiting: Vec<_> = (MAX_RUNNING_JOBS..MAX_JOBS)
+        .map(|number| {
+            let (depth, deepest) = (Arc::clone(&depth), Arc::clone(&deepest));
+            let begin = move |run: JobRun| {
+                deepest.fetch_max(depth.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                run.end(Outcome::Succeeded { message: String::new(), result: Value::Null });
+                depth.fetch_sub(1, Ordering::Relaxed);
+            };
+            jobs.order(order(&number.to_string()), begin).unwrap().id
+        })
+        .collect();
+    drop(running);
+    assert!(waiting.iter().all(|id| state(&jobs, *id) == JobState::Succeeded));
+    assert_eq!(deepest.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn work_that_panics_has_failed_and_keeps_no_other_from_its_place() {
+    let jobs = Jobs::default();
+    let job = jobs.order(order("a"), |_run| panic!("a mistake of the work")).unwrap();
+    assert_eq!(job.state, JobState::Failed);
+    let (_, run) = started(&jobs, "b");
+    run.end(Outcome::Succeeded { message: String::new(), result: Value::Null });
 }
 
 #[test]
