@@ -211,6 +211,20 @@ const GONE: [Errno; 7] =
     [Errno::NXIO, Errno::NODEV, Errno::NOMEDIUM, Errno::STALE, Errno::NOTCONN, Errno::CONNABORTED, Errno::SHUTDOWN];
 
 impl StoreError {
+    /// Whether the store serves nothing now: all other requests for bytes would fail like this one, which tells nothing
+    /// of the bytes that it was for.
+    pub fn concerns_all_bytes(&self) -> bool {
+        match self {
+            Self::ShutOut(_) | Self::Gone(_) => true,
+            Self::OutOfRange { .. }
+            | Self::ReadOnly
+            | Self::NoSpace
+            | Self::FlushFailed(_)
+            | Self::Refused { .. }
+            | Self::Io(_) => false,
+        }
+    }
+
     /// The error for a failed system call on a file or block device.
     pub(crate) fn of_system(error: io::Error) -> Self {
         match Errno::from_io_error(&error) {

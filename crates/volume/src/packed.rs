@@ -234,28 +234,16 @@ pub(crate) fn block_len(layout: &Layout) -> u64 {
 
 /// Copies of one failure for several requests.
 pub(crate) fn shared_failure(error: StoreError) -> impl Fn() -> StoreError {
-    let (kind, error) = match error {
-        StoreError::NoSpace => (Kind::NoSpace, None),
-        StoreError::ReadOnly => (Kind::ReadOnly, None),
-        StoreError::FlushFailed(why) => (Kind::FlushFailed, Some(why)),
-        StoreError::Gone(why) => (Kind::Gone, Some(Arc::new(why))),
-        StoreError::Io(why) => (Kind::Io, Some(Arc::new(why))),
-        other => (Kind::Io, Some(Arc::new(io::Error::other(other)))),
-    };
-    move || match (kind, &error) {
-        (Kind::NoSpace, _) => StoreError::NoSpace,
-        (Kind::FlushFailed, Some(why)) => StoreError::FlushFailed(Arc::clone(why)),
-        (Kind::Gone, Some(why)) => StoreError::Gone(io::Error::new(why.kind(), Arc::clone(why))),
-        (Kind::Io, Some(why)) => StoreError::Io(io::Error::new(why.kind(), Arc::clone(why))),
-        _ => StoreError::ReadOnly,
+    let copy = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+    move || match &error {
+        StoreError::NoSpace => StoreError::NoSpace,
+        StoreError::ReadOnly => StoreError::ReadOnly,
+        StoreError::FlushFailed(why) => StoreError::FlushFailed(Arc::clone(why)),
+        StoreError::ShutOut(why) => StoreError::ShutOut(why.clone()),
+        StoreError::Gone(why) => StoreError::Gone(copy(why)),
+        StoreError::Io(why) => StoreError::Io(copy(why)),
+        StoreError::OutOfRange { .. } | StoreError::Refused { .. } => {
+            StoreError::Io(io::Error::other(error.to_string()))
+        }
     }
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    NoSpace,
-    ReadOnly,
-    FlushFailed,
-    Gone,
-    Io,
 }

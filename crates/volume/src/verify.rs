@@ -14,7 +14,7 @@ use lunette_store::{Store, StoreError};
 use crate::anchor::version;
 use crate::open::read_journal;
 use crate::packed::block_len;
-use crate::unit::Unit;
+use crate::unit::{Unit, doing};
 use crate::{Anchor, Found, Progress, VolumeError};
 
 /// Quanta that are read together: with 4096 bytes each as much as tgt answers in one read without breaking
@@ -112,7 +112,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// [`VolumeError`] when the volume itself cannot be understood; bad quanta are no error.
+/// [`VolumeError`] when the volume itself cannot be understood, or the unit serves nothing; bad quanta are no error.
 pub fn verify(
     inner: &Arc<dyn Store>,
     found: &Found,
@@ -160,7 +160,7 @@ pub fn verify(
     };
     let judge = Judge { header, codec, anchor };
     let mut check = Check { unit, judge, place, report };
-    check.all(progress);
+    check.all(progress).map_err(doing("reading quanta"))?;
     Ok(check.report)
 }
 
@@ -228,25 +228,29 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn all(&mut self, progress: &mut dyn FnMut(Progress)) {
+    fn all(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), StoreError> {
         let quanta = self.judge.header.quanta;
         let len = self.judge.header.size.bytes() as u64;
         let mut done = 0;
         while done < quanta {
             let end = quanta.min(done + READ_TOGETHER);
-            self.piece(done..end);
+            self.piece(done..end)?;
             done = end;
             progress(Progress { done_bytes: done * len, total_bytes: quanta * len });
         }
+        Ok(())
     }
 
-    /// Checks adjacent quanta. When they cannot be read together, each is read on its own.
-    fn piece(&mut self, quanta: Range<u64>) {
+    /// Checks adjacent quanta. When they cannot be read together, each is read on its own, unless the unit serves
+    /// nothing now.
+    fn piece(&mut self, mut quanta: Range<u64>) -> Result<(), StoreError> {
         match self.read(&quanta) {
             Ok(read) => self.judge_all(&quanta, &read),
+            Err(error) if error.concerns_all_bytes() => return Err(error),
             Err(_) if quanta.end - quanta.start == 1 => self.count(quanta.start, Err(Verdict::Unreadable)),
-            Err(_) => quanta.for_each(|position| self.piece(position..position + 1)),
+            Err(_) => return quanta.try_for_each(|position| self.piece(position..position + 1)),
         }
+        Ok(())
     }
 
     /// Ciphertexts and slots in their places, or EDUs alone.

@@ -14,7 +14,7 @@ use crate::coroutine::background::{BackgroundCx, contract_violation};
 use crate::extent::Extent;
 use crate::unit::LogicalUnit;
 
-/// The pause of a scrub that has nothing to read: the medium is ejected, or is being sanitized.
+/// The pause of a scrub that has nothing to read: the medium is ejected or being sanitized, or another server has it.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The scrub of `unit`, when it has one that was not begun before.
@@ -23,7 +23,7 @@ pub(crate) fn begin(unit: &Arc<LogicalUnit>) -> Option<BackgroundTask> {
     let unit = Arc::downgrade(unit);
     Some(BackgroundTask::new(move |cx| async move {
         // The driver has broken its contract: only the log can be told.
-        if let Err(error) = (Scrub { unit, rate, cx, offset: 0 }).run().await {
+        if let Err(error) = (Scrub { unit, rate, cx, offset: 0, is_unserved: false }).run().await {
             tracing::error!(%error, "a scrub ends");
         }
     }))
@@ -37,18 +37,19 @@ struct Scrub {
     cx: BackgroundCx,
     /// Where the next request begins.
     offset: u64,
+    /// Whether the store has served nothing at the last request.
+    is_unserved: bool,
 }
 
 impl Scrub {
     async fn run(mut self) -> Result<(), StoreError> {
         while let Some(unit) = self.unit.upgrade() {
             let pause = match self.next_extent(&unit) {
-                Some(extent) => {
-                    self.check(&unit, extent).await?;
-                    // One request, so this does not overflow.
+                // One request, so this does not overflow.
+                Some(extent) if self.check(&unit, extent).await? => {
                     Duration::from_micros(extent.len * 1_000_000 / self.rate)
                 }
-                None => IDLE_PAUSE,
+                Some(_) | None => IDLE_PAUSE,
             };
             drop(unit);
             self.cx.pause(pause).await?;
@@ -67,14 +68,22 @@ impl Scrub {
         })
     }
 
-    /// Reads and checks `extent`, the next one.
-    async fn check(&mut self, unit: &LogicalUnit, extent: Extent) -> Result<(), StoreError> {
+    /// Reads and checks `extent`, the next one. False when the store serves nothing now: it stays the next one.
+    async fn check(&mut self, unit: &LogicalUnit, extent: Extent) -> Result<bool, StoreError> {
         let read = read(&self.cx, unit, extent).await?;
         let Some(quanta) = unit.quanta() else { return Err(contract_violation()) };
+        let serial = &unit.config().serial;
+        let was_unserved = std::mem::take(&mut self.is_unserved);
         match read {
             Ok(blocks) => drop(quanta.scrubbed(extent.offset, &blocks)),
+            Err(error) if error.concerns_all_bytes() => {
+                self.is_unserved = true;
+                if !was_unserved {
+                    tracing::warn!(%serial, offset = extent.offset, %error, "the scrub waits until the disk is served here");
+                }
+                return Ok(false);
+            }
             Err(error) => {
-                let serial = &unit.config().serial;
                 tracing::error!(%serial, offset = extent.offset, len = extent.len, %error, "the scrub cannot read");
             }
         }
@@ -82,6 +91,6 @@ impl Scrub {
         if self.offset >= medium_len(unit) {
             quanta.scrub_ended();
         }
-        Ok(())
+        Ok(true)
     }
 }

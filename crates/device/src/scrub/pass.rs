@@ -39,7 +39,7 @@ pub struct ScrubbedBlocks {
 }
 
 /// Why a pass has not come to the end of its unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScrubEnd {
     /// The owner of the pass has stopped it.
     #[error("it was stopped")]
@@ -50,6 +50,9 @@ pub enum ScrubEnd {
     /// The medium is not there.
     #[error("the logical unit is not ready")]
     NotReady,
+    /// The store serves nothing here: its device is gone, or another server has it. The text is the store's.
+    #[error("{0}; start the scrub again when the disk is served here")]
+    Unserved(String),
     /// A sanitize operation erases the blocks.
     #[error("the logical unit is being sanitized")]
     Sanitized,
@@ -79,6 +82,11 @@ async fn pass(cx: &BackgroundCx, unit: &Weak<LogicalUnit>, owner: &mut impl Scru
         }
         let Some(extent) = extent_at(&unit, offset) else { break };
         let read = read(cx, &unit, extent).await.map_err(|_| ScrubEnd::Internal)?;
+        if let Err(error) = &read
+            && error.concerns_all_bytes()
+        {
+            return Err(ScrubEnd::Unserved(error.to_string()));
+        }
         let damaged = read.map(|blocks| unit.quanta().map_or_else(Vec::new, |quanta| quanta.scrubbed(offset, &blocks)));
         let block_size = u64::from(unit.block_size());
         let (first_lba, blocks) = (extent.offset / block_size, extent.len / block_size);

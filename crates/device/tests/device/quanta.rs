@@ -7,7 +7,7 @@ use std::time::Duration;
 use lunette_device::{LogicalUnit, LogicalUnitConfig, LogicalUnitError, QuantaCounts, QuantaOptions, StoredDigests};
 use lunette_quanta::{Cipher, Codec, DataKey, Holes, KeyRing, QuantumSize, Sealing, Seed, VolumeId};
 use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status};
-use lunette_store::{MemoryStore, OpKind};
+use lunette_store::{MemoryStore, OpKind, StoreError};
 
 use crate::atomic::SteppedTask;
 use crate::fixture::{Fixture, Medium, THIN, code};
@@ -198,6 +198,25 @@ fn the_scrub_finds_damage_again_and_again_at_its_rate() {
     let paused = *fixture.paused.lock().unwrap();
     let due = Duration::from_micros(3 * 1000 * EDU as u64 * 1_000_000 / rate);
     assert!(paused <= due && paused + Duration::from_millis(250) > due, "{paused:?} of {due:?}");
+}
+
+/// Two requests make a pass. Each of the first two fails three times, while another server has the disk.
+#[test]
+fn the_scrub_waits_while_the_store_serves_nothing_and_goes_on_where_it_was() {
+    let fixture = Fixture::new(medium(QuantaOptions { scrub_rate: Some(1 << 20), ..QuantaOptions::default() }));
+    fixture.resume_background();
+    let step_to_request = |fails: bool| {
+        *fixture.store.fails.lock().unwrap() = fails.then(|| StoreError::ShutOut("another gateway".into()));
+        while fixture.store.seen.lock().unwrap().is_empty() {
+            assert!(fixture.step_background());
+        }
+        fixture.seen()[0].offset
+    };
+    let (first, second) = (0, (256 << 10) / EDU as u64 * EDU as u64);
+    for offset in [first, second] {
+        assert_eq!([true, true, true, false].map(step_to_request), [offset; 4]);
+    }
+    assert!(*fixture.paused.lock().unwrap() >= 6 * Duration::from_secs(1), "it asks no more than once in a second");
 }
 
 #[test]

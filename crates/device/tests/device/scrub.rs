@@ -48,6 +48,21 @@ fn a_pass_reads_each_block_once_and_tells_what_cannot_be_read() {
     assert_eq!((ended.try_recv(), fixture.buffer_bytes()), (Ok(Ok(())), 0));
 }
 
+/// Another server has the disk, or its device is gone: no block of it is unreadable.
+#[test]
+fn a_pass_ends_at_once_when_the_store_serves_nothing() {
+    for error in [StoreError::ShutOut("another gateway".into()), StoreError::Gone(std::io::Error::other("pulled out"))]
+    {
+        let fixture = Fixture::new(Medium { len_bytes: 768 * 512, ..THIN });
+        let text = error.to_string();
+        *fixture.store.fails.lock().unwrap() = Some(error);
+        let (told, ended) = begin(&fixture, u64::MAX);
+        fixture.finish_background();
+        assert_eq!((told.try_iter().count(), fixture.seen().len()), (0, 1), "{text}");
+        assert_eq!(ended.try_recv(), Ok(Err(ScrubEnd::Unserved(text))));
+    }
+}
+
 #[test]
 fn a_pass_over_quanta_tells_the_damaged_ones() {
     let quanta = QuantaOptions { check_writes: true, ..QuantaOptions::default() };

@@ -120,7 +120,7 @@ fn work_that_was_asked_for_is_driven_to_its_end_or_dropped_by_a_stop() {
         target.control.run_background(scrub_once(&unit, Owner(told))).map(|()| rx)
     };
     let told: Vec<_> = begin().unwrap().iter().collect();
-    let read: u64 = told.iter().map(|told| told.unwrap()).sum();
+    let read: u64 = told.iter().map(|told| told.as_ref().unwrap()).sum();
     assert_eq!((read, told.last()), (unit.blocks(), Some(&Ok(0))));
 
     delay.hold();

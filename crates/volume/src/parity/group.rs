@@ -168,7 +168,7 @@ impl Groups {
 
     /// Reads a group, and repairs it where that is needed and can be done, in memory and on the unit.
     fn repaired(&mut self, group: u64) -> Result<(Stored, GroupState), StoreError> {
-        let mut stored = self.read_group(group);
+        let mut stored = self.read_group(group)?;
         let raw = stored.edus.clone();
         let data = Part { position: stored.quanta.start, edus: &mut stored.edus[..], unread: stored.unread };
         let position = self.parity_position(group);
@@ -207,27 +207,29 @@ impl Groups {
         Ok((stored, GroupState::Repaired(count)))
     }
 
-    fn read_group(&self, group: u64) -> Stored {
+    fn read_group(&self, group: u64) -> Result<Stored, StoreError> {
         let quanta = self.quanta_of(group);
-        let (edus, unread) = self.read(self.native.lba(quanta.start), quanta.end - quanta.start);
-        let (parity, parity_unread) = self.read(self.parity_lba(group), self.parity.group().parity.into());
-        Stored { quanta, edus, unread, parity, parity_unread, lost: Members::default() }
+        let (edus, unread) = self.read(self.native.lba(quanta.start), quanta.end - quanta.start)?;
+        let (parity, parity_unread) = self.read(self.parity_lba(group), self.parity.group().parity.into())?;
+        Ok(Stored { quanta, edus, unread, parity, parity_unread, lost: Members::default() })
     }
 
-    /// Reads blocks: all at once, or each on its own when that fails.
-    fn read(&self, lba: u64, blocks: u64) -> (Vec<u8>, Members) {
+    /// Reads blocks: all at once, or each on its own when that fails. A unit that serves nothing now is an error, and
+    /// none of its blocks is unread.
+    fn read(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, Members), StoreError> {
         let len = blocks as usize * self.edu_len;
         if let Ok(bytes) = self.unit.read(lba * self.edu_len as u64, len) {
-            return (bytes.to_vec(), Members::default());
+            return Ok((bytes.to_vec(), Members::default()));
         }
         let (mut bytes, mut unread) = (vec![0; len], Members::default());
         for (index, edu) in bytes.chunks_exact_mut(self.edu_len).enumerate() {
             match self.unit.read((lba + index as u64) * self.edu_len as u64, self.edu_len) {
                 Ok(read) => edu.copy_from_slice(&read),
+                Err(error) if error.concerns_all_bytes() => return Err(error),
                 Err(_) => unread.insert(index),
             }
         }
-        (bytes, unread)
+        Ok((bytes, unread))
     }
 
     fn write(&self, lba: u64, edus: &[u8], fua: bool) -> Result<(), StoreError> {

@@ -60,6 +60,25 @@ fn kinds_of_failures_are_kept() {
     let gone = || StoreError::Gone(io::ErrorKind::NotConnected.into());
     fault.add(Rule { kind: Some(OpKind::Write), times: 1, ..Rule::always(gone) });
     assert!(matches!(write(&volume, 0, &[1; 512], false), Err(StoreError::Gone(_))));
+    fault.add(Rule { kind: Some(OpKind::Write), times: 1, ..Rule::always(shut_out) });
+    assert!(matches!(write(&volume, 0, &[1; 512], false), Err(StoreError::ShutOut(_))));
+}
+
+fn shut_out() -> StoreError {
+    StoreError::ShutOut("another server has it".into())
+}
+
+/// No quantum is called unreadable that another server may well read.
+#[test]
+fn a_unit_that_serves_nothing_ends_a_verification() {
+    for kind in Kind::ALL {
+        let (fault, unit, volume) = failing(kind);
+        volume.close().unwrap();
+        let found = find(&unit).unwrap();
+        fault.add(Rule { kind: Some(OpKind::Read), ..Rule::always(shut_out) });
+        let error = verify(&unit, &found, None, None, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("another server has it"), "{error}");
+    }
 }
 
 /// The volume has its length from its header, so no range of it is wrong.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lunette_quanta::{Group, Holes, QuantumSize};
+use lunette_store::filters::{Fault, Rule};
 use lunette_store::{
-    Capabilities, Completion, FileIo, Geometry, InlineIo, MemoryStore, Op, Outcome, Store, StoreError, execute,
+    Capabilities, Completion, FileIo, Geometry, InlineIo, MemoryStore, Op, OpKind, Outcome, Store, StoreError, execute,
 };
 use lunette_volume::{FormatOptions, OpenOptions, Scrubbed, Volume, VolumeError, find, format, scrub};
 use proptest::prelude::*;
@@ -197,6 +198,21 @@ fn a_block_that_cannot_be_read_is_repaired_and_two_are_not() {
     damage(&memory, 4);
     let (error, _) = read(&volume, 0, 8 * LEN).unwrap_err();
     assert!(matches!(error, StoreError::Io(_)), "{error}");
+}
+
+/// Nothing is lost that another server may well read.
+#[test]
+fn a_scrub_of_a_unit_that_serves_nothing_fails_and_counts_nothing() {
+    let (_, unit) = unit(8, Group { data: 4, parity: 1 }, Holes::Allowed);
+    let fault = Arc::new(Fault::new(unit));
+    let unit: Arc<dyn Store> = Arc::<Fault>::clone(&fault);
+    let volume = open(&unit);
+    let shut_out = || StoreError::ShutOut("another server has it".into());
+    fault.add(Rule { kind: Some(OpKind::Read), ..Rule::always(shut_out) });
+    let error = scrub(&volume, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("another server has it"), "{error}");
+    let (error, _) = read(&volume, 0, LEN).unwrap_err();
+    assert!(matches!(error, StoreError::ShutOut(_)), "{error}");
 }
 
 #[test]
