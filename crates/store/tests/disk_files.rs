@@ -206,6 +206,20 @@ fn a_full_file_system_refuses_writes_and_takes_them_again() {
     write(&store, MIB, true).unwrap();
 }
 
+/// The server tries it again and again, and another program that watches the folder finds no file that comes and goes.
+#[test]
+fn a_file_beyond_a_quota_is_never_there() {
+    let mount = Mount::btrfs(128 * MIB);
+    mount.limit("8M");
+    let last_change = || fs::metadata(mount.path()).unwrap().modified().unwrap();
+    let unchanged = last_change();
+    let error = FileStore::open(mount.path().join("disk"), &create(16 * MIB, FULL)).unwrap_err();
+    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+    assert_eq!(last_change(), unchanged);
+    mount.limit("none");
+    FileStore::open(mount.path().join("disk"), &create(16 * MIB, FULL)).unwrap();
+}
+
 #[test]
 fn a_quota_refuses_writes_until_it_is_raised() {
     let mount = Mount::btrfs(128 * MIB);

@@ -2,16 +2,20 @@
 
 use std::fs::{self, File, FileType};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor, statvfs};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, linkat, major,
+    minor, statvfs,
+};
 use rustix::io::Errno;
 
 use super::holders;
 use super::lock::{self, NotLocked};
 use super::made::{Made, reserve};
-use super::op::PUNCH;
+use super::op::{PUNCH, retry};
 use crate::{Capabilities, Geometry, LengthError, check_asked_len, whole_blocks};
 
 /// Lengths of regular files are multiples of this, the smallest logical block of SCSI disks.
@@ -240,13 +244,14 @@ fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
 fn create(path: &Path, len_bytes: u64, options: &OpenOptions) -> Result<Option<File>, OpenError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if options.preallocate && lacks_space(folder, len_bytes) {
-        // A server that tries it again and again would make and remove it each time.
+        // A server that tries it again and again would take all space and give it back each time.
         return Err(failed(path, "reserve its space")(Errno::NOSPC.into()));
     }
     if !options.any_length {
         check_asked_len(len_bytes, FILE_GRANULARITY_BYTES).map_err(not_a_length(path))?;
     }
-    let file = match File::create_new(path) {
+    let created = if options.preallocate { create_filled(path, folder, len_bytes) } else { File::create_new(path) };
+    let file = match created {
         Ok(file) => file,
         // It is opened like any existing file.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
@@ -268,6 +273,27 @@ fn create(path: &Path, len_bytes: u64, options: &OpenOptions) -> Result<Option<F
 fn lacks_space(folder: &Path, len_bytes: u64) -> bool {
     statvfs(folder)
         .is_ok_and(|system| system.f_blocks > 0 && system.f_bfree.saturating_mul(system.f_frsize) < len_bytes)
+}
+
+/// Creates a file that gets its space before its name: without the space it was never there. Some file systems have no
+/// files without names.
+fn create_filled(path: &Path, folder: &Path, len_bytes: u64) -> io::Result<File> {
+    let nameless = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(folder, nameless, Mode::from_raw_mode(0o666)) else {
+        return File::create_new(path);
+    };
+    // What else can be wrong is found when it is opened.
+    let reserved = retry(|| fallocate(&file, FallocateFlags::empty(), 0, len_bytes));
+    if let Err(error @ (Errno::NOSPC | Errno::DQUOT)) = reserved {
+        return Err(error.into());
+    }
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match linkat(CWD, opened, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => Ok(file.into()),
+        Err(Errno::EXIST) => Err(Errno::EXIST.into()),
+        // Without /proc it has no name to be linked by.
+        Err(_) => File::create_new(path),
+    }
 }
 
 impl OpenError {
