@@ -62,7 +62,7 @@ struct State<T> {
     waiting: VecDeque<Waiting<T>>,
     running: HashMap<u64, Running>,
     /// The results that nothing has taken yet.
-    ended: HashMap<u64, Outcome<T>>,
+    ended: HashMap<u64, Ended<T>>,
     /// The attempts that have ended with a handle.
     ends: u64,
     has_starter: bool,
@@ -74,10 +74,16 @@ struct Waiting<T> {
     work: Work<T>,
 }
 
+/// An attempt that runs, or whose unwanted result is being dropped: that keeps the lane, because it may be open there.
 struct Running {
     lane: Option<String>,
     since: Instant,
     has_handle: bool,
+}
+
+struct Ended<T> {
+    lane: Option<String>,
+    outcome: Outcome<T>,
 }
 
 impl<T> Default for State<T> {
@@ -213,20 +219,22 @@ impl<T: Send + 'static> Shared<T> {
         }
     }
 
+    /// Ends an attempt. Its result is kept for its handles, or dropped without them; only then its lane is free.
     fn end(&self, id: u64, outcome: Outcome<T>) {
         let mut state = self.lock();
-        let has_handle = state.running.remove(&id).is_some_and(|running| running.has_handle);
-        // Dropped without the lock: it may take long.
-        let unwanted = if has_handle {
-            state.ended.insert(id, outcome);
+        if state.running.get(&id).is_some_and(|running| running.has_handle) {
+            let lane = state.running.remove(&id).and_then(|running| running.lane);
+            state.ended.insert(id, Ended { lane, outcome });
             state.ends += 1;
-            None
         } else {
-            Some(outcome)
-        };
+            drop(state);
+            // Without the lock: it may take long.
+            drop(outcome);
+            state = self.lock();
+            state.running.remove(&id);
+        }
         drop(state);
         self.changed.notify_all();
-        drop(unwanted);
     }
 }
 
@@ -248,7 +256,11 @@ impl<T> State<T> {
     }
 
     fn has_ended(&self, id: u64) -> bool {
-        !self.running.contains_key(&id) && !self.waiting.iter().any(|waiting| waiting.id == id)
+        !self.running.contains_key(&id) && !self.waits(id)
+    }
+
+    fn waits(&self, id: u64) -> bool {
+        self.waiting.iter().any(|waiting| waiting.id == id)
     }
 }
 
@@ -270,9 +282,14 @@ impl<T: Send + 'static> Attempt<T> {
         !state.has_ended(self.0.id) || state.ended.contains_key(&self.0.id)
     }
 
+    /// Whether it has begun. While it has not, there is nothing to wait for or to close.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.0.shared.lock().waits(self.0.id)
+    }
+
     /// The result, if it has ended and nothing has taken it before.
     pub(crate) fn take(&self) -> Option<Outcome<T>> {
-        self.0.shared.lock().ended.remove(&self.0.id)
+        self.0.shared.lock().ended.remove(&self.0.id).map(|ended| ended.outcome)
     }
 }
 
@@ -284,13 +301,22 @@ impl<T: Send + 'static> Drop for Handle<T> {
         }
         let begun = state.waiting.iter().position(|waiting| waiting.id == self.id);
         let unbegun = begun.and_then(|index| state.waiting.remove(index));
-        let unwanted = state.ended.remove(&self.id);
+        let unwanted = state.ended.remove(&self.id).map(|Ended { lane, outcome }| {
+            state.running.insert(self.id, Running { lane, since: Instant::now(), has_handle: false });
+            outcome
+        });
         drop(state);
         self.shared.changed.notify_all();
         drop(unbegun);
         if let Some(unwanted) = unwanted {
-            // Closing a disk may take as long as opening it. Without a thread it is closed here.
-            let _ = thread::Builder::new().name("lunette-close".into()).spawn(move || drop(unwanted));
+            let (shared, id) = (Arc::clone(&self.shared), self.id);
+            // Closing a disk may take as long as opening it.
+            let close = thread::Builder::new().name("lunette-close".into()).spawn(move || shared.end(id, unwanted));
+            if close.is_err() {
+                // Without a thread it was closed here.
+                self.shared.lock().running.remove(&self.id);
+                self.shared.changed.notify_all();
+            }
         }
     }
 }

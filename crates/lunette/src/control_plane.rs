@@ -18,13 +18,12 @@ use lunette_device::{InitiatorBytes, ScrubEnd, ScrubOwner, scrub_once};
 use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver, SessionStatus, UpdateError};
 use utoipa::openapi::{RefOr, Schema};
 
-use crate::attempts::Attempt;
 use crate::check::machine::{self, ThisMachine};
 use crate::config::diff::Change;
 use crate::config::{Config, Listen};
 use crate::disk::DiskName;
 use crate::metrics::{self, Snapshot};
-use crate::opening::{Opened, Openings, retry_deadline};
+use crate::opening::{Opening, Openings, retry_deadline};
 use crate::reload::{Reloader, Wanted, noticed};
 use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
@@ -110,7 +109,7 @@ impl ControlPlane {
 
     /// Begins to open the disks that are not open, and looks up the names of portals that were not known. Gives the
     /// attempts.
-    pub(crate) fn retry(&self) -> Vec<Attempt<Opened>> {
+    pub(crate) fn retry(&self) -> Vec<Opening> {
         let (begun, mut portals) = {
             let mut reloader = self.reloader();
             (reloader.retry(), reloader.unknown_portals())

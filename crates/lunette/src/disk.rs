@@ -19,12 +19,12 @@ use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use crate::answers::answers;
-use crate::attempts::Attempt;
 use crate::encrypted::{EncryptedStore, Keys};
 use crate::failure::Failure;
 use crate::files;
+use crate::gateways::RunningGateway;
 use crate::images;
-use crate::opening::Opened;
+use crate::opening::Opening;
 use crate::remote_disk;
 use crate::size::{NotASize, Size};
 
@@ -242,6 +242,8 @@ pub(crate) struct Disk {
     pub(crate) config: DiskConfig,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) store: DiskStore,
+    /// The gateway of this process, if others offer the disk, too.
+    pub(crate) gateway: Option<Arc<RunningGateway>>,
 }
 
 impl Disk {
@@ -272,7 +274,7 @@ pub(crate) struct Absence {
     /// The reason and the remedy.
     pub(crate) why: Arc<str>,
     /// The attempt to open it.
-    pub(crate) attempt: Option<Attempt<Opened>>,
+    pub(crate) attempt: Option<Opening>,
 }
 
 impl DiskStore {
@@ -385,7 +387,7 @@ fn over(
                 images::served(store, &unit);
             }
             files::served(&config.name.place, Subject::lun(target, lun), &store, &unit);
-            Ok(Disk { config, unit, store })
+            Ok(Disk { config, unit, store, gateway: None })
         }
         Err(error) => Err(Failure::disk(format!("{}: {error}", config.name.place))),
     }

@@ -1,7 +1,9 @@
 //! Gateways to one disk: those of this process, and `lunette gateway`, which looks at them and moves a disk.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use lunette_device::{LogicalUnit, TargetDevice, system_entropy};
@@ -10,6 +12,7 @@ use lunette_scsi::Lun;
 use lunette_scsi::port_groups::AccessState;
 
 use crate::config::gateways::Gateways;
+use crate::disk::Place;
 use crate::failure::Failure;
 use crate::output;
 
@@ -19,17 +22,20 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// The time that an image has to get from one gateway to another.
 const MOVE_LIMIT: Duration = Duration::from_secs(30);
 
-static RUNNING: Mutex<Vec<Gateway>> = Mutex::new(Vec::new());
+/// The gateways that have not left their images, so that [`leave`] finds them.
+static RUNNING: Mutex<Vec<Arc<Entry>>> = Mutex::new(Vec::new());
 
-/// Offers a disk together with other gateways, until what is returned is dropped. Once it is [kept](keep), [`leave`]
-/// ends it.
+/// Offers a disk together with other gateways, until what is returned is dropped. An image has one gateway of this
+/// process at a time: another one would take it from the gateway that serves it.
 pub(crate) fn start(
     config: &Gateways,
     store: &Arc<GatewayStore>,
     device: &Arc<TargetDevice>,
     lun: Lun,
     unit: &Arc<LogicalUnit>,
-) -> Result<Started, Failure> {
+) -> Result<RunningGateway, Failure> {
+    let image = Place::Image(store.url().clone()).plain_identity().unwrap_or_default();
+    await_others(&image)?;
     let mut incarnation = [0; 8];
     system_entropy()(&mut incarnation).map_err(Failure::other)?;
     let resized = Arc::downgrade(unit);
@@ -64,24 +70,75 @@ pub(crate) fn start(
     let gateway = gateway.map_err(|error| Failure::disk(format!("{}: {error}", store.url())))?;
     let asker = gateway.asker();
     unit.set_gateway(Box::new(move |request, answered| asker.ask(request, answered)));
-    Ok(Started(Some(gateway)))
+    Ok(RunningGateway::new(image, move |limit| gateway.leave(limit)))
 }
 
-/// A gateway whose disk has no place yet.
-pub(crate) struct Started(Option<Gateway>);
+/// Waits for gateways of this process that leave the image.
+///
+/// # Errors
+///
+/// One of them goes on.
+fn await_others(image: &str) -> Result<(), Failure> {
+    let others: Vec<_> = lock(&RUNNING).iter().filter(|other| other.image == image).cloned().collect();
+    for other in others {
+        if !other.is_over.load(Ordering::Acquire) {
+            return Err(Failure::disk(format!(
+                "{image}: another target of this server offers it; remove that in one change, and add this in the next"
+            )));
+        }
+        other.end(LEAVE_LIMIT);
+    }
+    Ok(())
+}
 
-impl Drop for Started {
+/// A gateway to a disk. Dropping it gives up the image, so it runs as long as a disk that has it: that of a change that
+/// is refused ends with the change, and that of a target that is removed with the target.
+pub(crate) struct RunningGateway(Arc<Entry>);
+
+struct Entry {
+    /// The identity of the image.
+    image: String,
+    is_over: AtomicBool,
+    /// Gives up the image within a time. Whether that is done.
+    leave: Mutex<Option<Leave>>,
+}
+
+type Leave = Box<dyn FnOnce(Duration) -> bool + Send>;
+
+impl RunningGateway {
+    pub(crate) fn new(image: String, leave: impl FnOnce(Duration) -> bool + Send + 'static) -> Self {
+        let entry = Entry { image, is_over: AtomicBool::new(false), leave: Mutex::new(Some(Box::new(leave))) };
+        let entry = Arc::new(entry);
+        lock(&RUNNING).push(Arc::clone(&entry));
+        Self(entry)
+    }
+}
+
+impl Drop for RunningGateway {
     fn drop(&mut self) {
-        if let Some(gateway) = self.0.take() {
-            give_up(gateway, LEAVE_LIMIT);
+        self.0.is_over.store(true, Ordering::Release);
+        let entry = Arc::clone(&self.0);
+        // Leaving waits for the cluster, and a change has a lock.
+        let leave = thread::Builder::new().name("lunette-leave".into()).spawn(move || entry.end(LEAVE_LIMIT));
+        if leave.is_err() {
+            self.0.end(LEAVE_LIMIT);
         }
     }
 }
 
-/// Lets a gateway run until [`leave`] ends it.
-pub(crate) fn keep(started: Option<Started>) {
-    let gateway = started.and_then(|mut started| started.0.take());
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner).extend(gateway);
+impl Entry {
+    /// Gives up the image, or waits until that is done.
+    fn end(&self, limit: Duration) {
+        let leave = &mut *lock(&self.leave);
+        if leave.take().is_some_and(|leave| !leave(limit)) {
+            tracing::warn!(image = self.image, "not given up in time: the other gateways take it when they notice");
+        }
+        lock(&RUNNING).retain(|other| !std::ptr::eq(&raw const **other, self));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn state(access: Access) -> AccessState {
@@ -94,16 +151,10 @@ fn state(access: Access) -> AccessState {
 
 /// Gives up all images, so that other gateways have them at once.
 pub(crate) fn leave() {
-    let gateways = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
-    let deadline = std::time::Instant::now() + LEAVE_LIMIT;
+    let gateways = std::mem::take(&mut *lock(&RUNNING));
+    let deadline = Instant::now() + LEAVE_LIMIT;
     for gateway in gateways {
-        give_up(gateway, deadline.saturating_duration_since(std::time::Instant::now()));
-    }
-}
-
-fn give_up(gateway: Gateway, limit: Duration) {
-    if !gateway.leave(limit) {
-        tracing::warn!("an image was not given up in time: the other gateways take it when they notice");
+        gateway.end(deadline.saturating_duration_since(Instant::now()));
     }
 }
 

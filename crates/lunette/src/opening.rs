@@ -15,7 +15,7 @@ use crate::disk::{self, Absence, Disk, DiskConfig, DiskStore};
 use crate::failure::Failure;
 use crate::gateways;
 use crate::reload::Spares;
-use crate::served::{Served, lun, take};
+use crate::served::{OnTrouble, Served, lun, take};
 
 /// The time that disks have at the start, and when files are read again. The others are served then: an initiator waits
 /// for a disk that becomes ready, and gives up a server that does not listen.
@@ -29,13 +29,10 @@ const STRICT_LIMIT: Duration = Duration::from_mins(1);
 pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The attempts of a server.
-pub(crate) type Openings = Attempts<Opened>;
+pub(crate) type Openings = Attempts<Disk>;
 
-/// A disk that was opened for a LUN, and is not in its place yet.
-pub(crate) struct Opened {
-    disk: Disk,
-    gateway: Option<gateways::Started>,
-}
+/// An attempt to open a disk.
+pub(crate) type Opening = Attempt<Disk>;
 
 /// The state of a disk after a look at its attempt.
 #[derive(Debug)]
@@ -69,44 +66,53 @@ pub(crate) fn retry_deadline() -> Instant {
 }
 
 impl Served {
-    /// Begins to open a disk. Its stand-in becomes ready, or not, when it is [settled](Disk::settle). `open` is its
-    /// store, if that is open already.
+    /// Begins to open a disk. Its stand-in becomes ready, or not, when it is [settled](Disk::settle). A store that is
+    /// open already comes from `spares`. An attempt that cannot begin is a trouble like one that fails.
     pub(crate) fn begin(
         &self,
         target: &Target,
         entry: &LunEntry,
         device: &Arc<TargetDevice>,
-        open: Option<DiskStore>,
+        spares: &mut Spares,
+        on_trouble: OnTrouble,
     ) -> Result<Disk, Failure> {
-        let attempt = self.begin_attempt(target, entry, device, open)?;
-        let why = late(&DiskConfig::from(entry));
-        let absence = Absence { why: why.into(), attempt: Some(attempt) };
-        disk::stand_in(DiskConfig::from(entry), &target.name, entry.number, absence)
+        let config = DiskConfig::from(entry);
+        let absence = match self.begin_attempt(target, entry, device, spares) {
+            Ok(attempt) => Absence { why: late(&config).into(), attempt: Some(attempt) },
+            Err(failure) if on_trouble == OnTrouble::Degrade => {
+                Absence { why: failure.to_string().into(), attempt: None }
+            }
+            Err(failure) => return Err(failure),
+        };
+        disk::stand_in(config, &target.name, entry.number, absence)
     }
 
     /// Begins an attempt for a disk.
-    pub(crate) fn begin_attempt(
+    fn begin_attempt(
         &self,
         target: &Target,
         entry: &LunEntry,
         device: &Arc<TargetDevice>,
-        open: Option<DiskStore>,
-    ) -> Result<Attempt<Opened>, Failure> {
+        spares: &mut Spares,
+    ) -> Result<Opening, Failure> {
         let (config, name, number) = (DiskConfig::from(entry), target.name.clone(), lun(&target.name, entry.number)?);
+        let open = take(target, entry, spares)?;
         let lane = config.name.place.plain_identity();
+        let before = lane.as_ref().map(|lane| spares.take_attempts(lane)).unwrap_or_default();
         let (state, gateways, device, at) =
             (self.state.clone(), target.gateways.clone(), Arc::clone(device), entry.number);
         self.openings.begin(lane, move || {
-            let Some(gateways) = gateways else {
-                let disk = disk::open(config, &name, at, state.as_ref(), open)?;
-                return Ok(Opened { disk, gateway: None });
-            };
-            let disk = disk::open_shared(config, &name, at)?;
-            let gateway = match &disk.store {
-                DiskStore::Shared(store) => Some(gateways::start(&gateways, store, &device, number, &disk.unit)?),
-                _ => None,
-            };
-            Ok(Opened { disk, gateway })
+            // They have ended, because they were in the lane before. If the change is refused, they are made again.
+            for attempt in before {
+                drop(attempt.take());
+            }
+            let Some(gateways) = gateways else { return disk::open(config, &name, at, state.as_ref(), open) };
+            let mut disk = disk::open_shared(config, &name, at)?;
+            if let DiskStore::Shared(store) = &disk.store {
+                let gateway = gateways::start(&gateways, store, &device, number, &disk.unit)?;
+                disk.gateway = Some(Arc::new(gateway));
+            }
+            Ok(disk)
         })
     }
 }
@@ -118,13 +124,13 @@ impl Served {
         target: &Target,
         entry: &LunEntry,
         spares: &mut Spares,
-    ) -> Result<Option<Attempt<Opened>>, Failure> {
+    ) -> Result<Option<Opening>, Failure> {
         let Some(open) = self.targets.get(&target.name) else { return Ok(None) };
         let Some(disk) = open.disks.get(&entry.number).filter(|disk| !disk.is_open()) else { return Ok(None) };
         if let Some(attempt) = disk.attempt().filter(|attempt| attempt.is_pending()) {
             return Ok(Some(attempt.clone()));
         }
-        let attempt = self.begin_attempt(target, entry, &Arc::clone(&open.device), take(target, entry, spares)?)?;
+        let attempt = self.begin_attempt(target, entry, &Arc::clone(&open.device), spares)?;
         let disk = self.targets.get_mut(&target.name).and_then(|open| open.disks.get_mut(&entry.number));
         if let Some(Disk { store: DiskStore::Absent(absence), .. }) = disk {
             absence.attempt = Some(attempt.clone());
@@ -144,7 +150,7 @@ fn late(config: &DiskConfig) -> String {
 
 impl Disk {
     /// The attempt to open the disk, while nothing is known of its end.
-    pub(crate) fn attempt(&self) -> Option<&Attempt<Opened>> {
+    pub(crate) fn attempt(&self) -> Option<&Opening> {
         match &self.store {
             DiskStore::Absent(absence) => absence.attempt.as_ref(),
             _ => None,
@@ -156,8 +162,7 @@ impl Disk {
         let DiskStore::Absent(absence) = &mut self.store else { return Settled::Same };
         let Some(attempt) = absence.attempt.clone().filter(|attempt| !attempt.runs()) else { return Settled::Same };
         match attempt.take() {
-            Some(Ok(Opened { disk, gateway })) => {
-                gateways::keep(gateway);
+            Some(Ok(disk)) => {
                 *self = disk;
                 Settled::Opened
             }

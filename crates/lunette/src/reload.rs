@@ -14,14 +14,13 @@ use lunette_api::objects::FileChange;
 use lunette_api::{Catalog, Cause, Event, Events, Health, Objects, Problem, Subject};
 use lunette_target::{BindError, Control, UpdateError};
 
-use crate::attempts::Attempt;
 use crate::config::diff::{self, Change, Refused};
 use crate::config::left_out::LeftOut;
 use crate::config::sources::{Files, Read, Sources};
 use crate::config::{Config, Listen};
 use crate::failure::Failure;
 use crate::metrics;
-use crate::opening::{Opened, Openings};
+use crate::opening::{Opening, Openings};
 use crate::serve::{bind_failure, closed_portal};
 use crate::served::Served;
 pub(crate) use notices::noticed;
@@ -185,7 +184,7 @@ impl Reloader {
     }
 
     /// Begins to open the disks that are not open, but for those that are being opened. Gives all attempts for them.
-    pub(crate) fn retry(&mut self) -> Vec<Attempt<Opened>> {
+    pub(crate) fn retry(&mut self) -> Vec<Opening> {
         let mut spares = self.spares.clone();
         let mut begun = Vec::new();
         for target in &self.config.targets {

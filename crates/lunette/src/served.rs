@@ -147,7 +147,7 @@ impl Served {
         let mut disks = BTreeMap::new();
         for entry in &target.luns {
             let lun = lun(&target.name, entry.number)?;
-            let disk = self.begin(target, entry, &device, take(target, entry, spares)?)?;
+            let disk = self.begin(target, entry, &device, spares, on_trouble)?;
             device.add(lun, Arc::clone(&disk.unit)).map_err(Failure::configuration)?;
             disks.insert(entry.number, disk);
         }

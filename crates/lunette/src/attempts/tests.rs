@@ -89,6 +89,41 @@ fn one_lane_is_used_by_one_attempt_at_a_time_and_in_order() {
 }
 
 #[test]
+fn a_lane_is_free_when_what_is_unwanted_in_it_is_closed() {
+    /// A value that tells when it begins to close, and closes when the other sender is used.
+    struct Slow(Sender<()>, Receiver<()>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            let _ = self.1.recv();
+        }
+    }
+    for is_given_up_while_it_runs in [true, false] {
+        let attempts = Attempts::default();
+        let lane = || Some("place".to_owned());
+        let ((closing, closes), (close, may_close)) = (channel(), channel());
+        let (go_on, begins, hung) = hang(Some(Slow(closing, may_close)));
+        let first = attempts.begin(lane(), hung).unwrap();
+        begins.recv().unwrap();
+        if is_given_up_while_it_runs {
+            drop(first);
+            go_on.send(()).unwrap();
+        } else {
+            go_on.send(()).unwrap();
+            assert!(first.wait(None));
+            drop(first);
+        }
+        closes.recv().unwrap();
+        let second = attempts.begin(lane(), || Ok(None)).unwrap();
+        // It is begun later, so its end shows that the one in the lane had its chance.
+        assert!(attempts.begin(None, || Ok(None)).unwrap().wait(None));
+        assert!(!second.has_begun(), "the first is still open");
+        close.send(()).unwrap();
+        assert!(second.wait(None));
+    }
+}
+
+#[test]
 fn what_is_given_up_is_dropped_before_and_after_its_end() {
     let attempts = Attempts::default();
     let (told, dropped) = channel();

@@ -104,7 +104,7 @@ impl Plan {
             plan.begin(config, change)?;
         }
         plan.await_disks(&changes)?;
-        plan.spares.forget_memory();
+        plan.spares.forget_passing();
         plan.measure(config, &changes)?;
         // An extension is reported with the length that the file has at the end.
         let is_told = |change: &Change| !matches!(change, Change::Lun { change: LunChange::Extended(_), .. });
@@ -220,7 +220,7 @@ impl Plan {
                 let Some(device) = self.served.targets.get(name).map(|open| Arc::clone(&open.device)) else {
                     return Ok(());
                 };
-                let disk = self.served.begin(target, entry, &device, served::take(target, entry, &mut self.spares)?)?;
+                let disk = self.served.begin(target, entry, &device, &mut self.spares, self.refusal.at(name))?;
                 if let Some(target) = self.served.targets.get_mut(name) {
                     target.disks.insert(*number, disk);
                 }
@@ -454,4 +454,65 @@ fn extended(changes: &[Change], name: &str, lun: u16) -> u64 {
         _ => None,
     });
     lengths.next().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config;
+    use crate::config::diff;
+    use crate::disk::{self, Absence};
+    use crate::gateways::RunningGateway;
+
+    const DISK: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n";
+
+    /// What is served while a disk with a gateway is being opened, and what tells when the gateway has left.
+    fn opening() -> (Served, Config, Receiver<()>) {
+        let config = config::parse(DISK).unwrap();
+        let mut served = Served::open_within(&config, None).unwrap();
+        let (told, left) = channel();
+        let disk = served.targets.get_mut("iqn.a").unwrap().disks.get_mut(&0).unwrap();
+        let mut open = disk.clone();
+        let open = move || {
+            let leave = move |_| told.send(()).is_ok();
+            open.gateway = Some(Arc::new(RunningGateway::new("an image".into(), leave)));
+            Ok(open)
+        };
+        let attempt = served.openings.begin(None, open).unwrap();
+        assert!(attempt.wait(None));
+        let absence = Absence { why: "late".into(), attempt: Some(attempt) };
+        *disk = disk::stand_in(disk.config.clone(), "iqn.a", 0, absence).unwrap();
+        (served, config, left)
+    }
+
+    const A_MINUTE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn the_gateway_of_a_disk_ends_with_a_plan_that_is_not_carried_out() {
+        let (served, config, left) = opening();
+        let mut plan = Plan::recover(&served, &Spares::default(), &config).unwrap();
+        assert!(!plan.is_empty());
+        plan.settle(false);
+        drop(plan);
+        left.recv_timeout(A_MINUTE).unwrap();
+    }
+
+    #[test]
+    fn the_gateway_of_a_disk_that_is_served_ends_with_its_target() {
+        let (served, config, left) = opening();
+        let mut plan = Plan::recover(&served, &Spares::default(), &config).unwrap();
+        plan.settle(true);
+        let (served, spares) = (plan.served, plan.spares);
+        assert!(served.targets["iqn.a"].disks[&0].gateway.is_some() && left.try_recv().is_err());
+        let without = config::parse(&DISK.replace("iqn.a", "iqn.b")).unwrap();
+        let changes = diff::between(&config, &without).unwrap();
+        let mut plan = Plan::new(&served, &spares, &without, changes, Refusal::All).unwrap();
+        plan.settle(true);
+        assert!(left.try_recv().is_err(), "the plan is not carried out yet");
+        drop(served);
+        left.recv_timeout(A_MINUTE).unwrap();
+    }
 }

@@ -1,7 +1,8 @@
 //! Stores that are no longer served but still open.
 //!
 //! A store locks its file. Until the last command of a removed disk has ended, no other store can open that file; a
-//! disk that is added takes over the open store.
+//! disk that is added takes over the open store. A removed disk that is only being opened is closed before the place is
+//! opened again.
 
 use std::sync::{Arc, Weak};
 
@@ -13,10 +14,15 @@ use crate::disk::{Disk, DiskConfig, DiskName, DiskStore, identities};
 use crate::encrypted::EncryptedStore;
 use crate::failure::Failure;
 use crate::files::is_replaced;
+use crate::opening::Opening;
 
 /// The open stores, as long as the server holds them.
 #[derive(Clone, Default)]
-pub(crate) struct Spares(Vec<Spare>);
+pub(crate) struct Spares {
+    stores: Vec<Spare>,
+    /// The attempts for removed disks that have begun, and the lanes in which they were made.
+    attempts: Vec<(String, Opening)>,
+}
 
 #[derive(Clone)]
 struct Spare {
@@ -37,9 +43,9 @@ enum SpareStore {
 }
 
 impl Spares {
-    /// Remembers the store of a removed disk.
+    /// Remembers the store of a removed disk, or the attempt to open it.
     pub(super) fn put(&mut self, target: &str, number: u16, disk: &Disk) {
-        self.0.retain(|spare| spare.store.open().is_some());
+        self.stores.retain(|spare| spare.store.open().is_some());
         let store = match &disk.store {
             DiskStore::Memory(store) => SpareStore::Memory(Arc::downgrade(store)),
             DiskStore::File(store) => SpareStore::File(Arc::downgrade(store)),
@@ -49,14 +55,25 @@ impl Spares {
             DiskStore::Encrypted(EncryptedStore { volume, file }) => {
                 SpareStore::Encrypted(Arc::downgrade(volume), file.as_ref().map(Arc::downgrade))
             }
-            DiskStore::Absent(_) => return,
+            DiskStore::Absent(_) => {
+                let attempt = disk.attempt().filter(|attempt| attempt.has_begun()).cloned();
+                self.attempts.extend(disk.config.name.place.plain_identity().zip(attempt));
+                return;
+            }
         };
-        self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
+        self.stores.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
     }
 
-    /// Forgets stores in memory, which have no name to be found by: they live only as long as they keep their place.
-    pub(super) fn forget_memory(&mut self) {
-        self.0.retain(|spare| !matches!(spare.store, SpareStore::Memory(_)));
+    /// Forgets what no later change finds: attempts, and stores in memory, which have no name to be found by and live
+    /// only as long as they keep their place.
+    pub(super) fn forget_passing(&mut self) {
+        self.stores.retain(|spare| !matches!(spare.store, SpareStore::Memory(_)));
+        self.attempts.clear();
+    }
+
+    /// Takes the attempts for removed disks in this lane.
+    pub(crate) fn take_attempts(&mut self, lane: &str) -> Vec<Opening> {
+        self.attempts.extract_if(.., |(known, _)| known == lane).map(|(_, attempt)| attempt).collect()
     }
 
     /// Takes the store that is open already for this disk.
@@ -73,8 +90,8 @@ impl Spares {
                 }
             })
         };
-        let (index, store) = self.0.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
-        self.0.swap_remove(index);
+        let (index, store) = self.stores.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
+        self.stores.swap_remove(index);
         Some(store)
     }
 }
@@ -84,7 +101,7 @@ impl Spares {
     /// quanta and journal.
     pub(crate) fn check_encrypted(&self, wanted: &DiskName) -> Result<(), Failure> {
         let is_encrypted = |spare: &&Spare| spare.config.name.keys.is_some() || wanted.keys.is_some();
-        let spares: Vec<_> = self.0.iter().filter(is_encrypted).collect();
+        let spares: Vec<_> = self.stores.iter().filter(is_encrypted).collect();
         let places: Vec<_> = spares.iter().map(|spare| &spare.config.name.place).chain([&wanted.place]).collect();
         let identities = if spares.is_empty() { Vec::new() } else { identities(&places) };
         let is_here = |store: DiskStore| !is_replaced(&wanted.place, &store);
@@ -93,8 +110,8 @@ impl Spares {
         };
         if spares.iter().zip(&identities).any(collides) {
             return Err(Failure::Configuration(format!(
-                "{} is an encrypted disk that is still open as the configuration had it; leave its name, keys and read_only as they were, or \
-                 stop the server and start it again",
+                "{} is an encrypted disk that is still open as the configuration had it; remove it in one change, and add it in \
+                 the next",
                 wanted.place
             )));
         }

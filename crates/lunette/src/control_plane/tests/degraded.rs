@@ -196,6 +196,70 @@ fn a_disk_that_is_no_longer_asked_for_leaves_nothing() {
 }
 
 #[test]
+fn a_disk_that_was_opened_for_what_is_changed_is_closed_before_it_is_opened_again() {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, disk) = (place.path().join("conf.d"), place.path().join("disk"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(&disk, vec![0; 1 << 20]).unwrap();
+    let file = folder.join("target-iqn.d.toml");
+    let text = |serial: &str| {
+        format!("[[target]]\nname = \"iqn.d\"\nlun = [{{ number = 0, disk = {disk:?}, serial = \"{serial}\" }}]")
+    };
+    fs::write(&file, text("S1")).unwrap();
+    let running = Running::within(Some(Duration::ZERO), place, MAIN);
+    let plane = &running.plane;
+    // Both disks are open now, and in no place yet.
+    let mut ends = 0;
+    while ends < 2 {
+        ends = plane.openings().wait_for_more(ends, Instant::now() + Duration::from_mins(1));
+    }
+    let document = json!({ "lun": [{ "number": 0, "disk": disk, "serial": "S2" }] });
+    let Value::Object(document) = document else { unreachable!() };
+    let edit: Edit = Box::new(move |catalog| {
+        let mut objects = catalog.objects.clone();
+        objects.put(Key::new(Kind::Target, "iqn.d").unwrap(), document)?;
+        Ok(objects)
+    });
+    plane.change(order(edit)).unwrap();
+    plane.settle();
+    assert_eq!((troubles(plane), plane.disks()[1].serial.as_str()), (vec![], "S2"));
+}
+
+#[test]
+fn a_disk_whose_place_is_open_under_other_settings_holds_up_no_other() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = place.path().join("disk");
+    fs::write(&disk, vec![0; 1 << 20]).unwrap();
+    let text = |keys: &str, more: &str| {
+        format!(
+            "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"\n\
+             lun = [{{ number = 0, disk = \"{}{keys}\" }}{more}]\n",
+            disk.display()
+        )
+    };
+    let running = Running::of(place, &text("", ""));
+    let (plane, main) = (&running.plane, running.place.path().join("main.toml"));
+    let initiator = Initiator::start().unwrap();
+    let session = wait(running.url.connect(&initiator, Options::new("iqn.i"))).unwrap();
+    assert_eq!(readiness(&session, 0), None);
+    // Two open volumes would write over each other, and a plain disk beside one as well.
+    let more = ", { number = 1, disk = \"mem:1M\" }";
+    fs::write(&main, text("?keys=file:/nowhere/keys", more)).unwrap();
+    plane.reload();
+    assert_eq!(troubles(plane), [is("lun", "0")]);
+    assert_eq!((readiness(&session, 0), readiness(&session, 1)), (NOT_READY, None));
+    // It is tried until the last command of the plain disk has ended.
+    let limit = Instant::now() + Duration::from_mins(1);
+    while !plane.troubles()[0].text.contains("/nowhere/keys") {
+        assert!(Instant::now() < limit, "{:?}", plane.troubles());
+        plane.recover();
+    }
+    fs::write(&main, text("", more)).unwrap();
+    plane.reload();
+    assert_eq!((troubles(plane), readiness(&session, 0)), (vec![], None));
+}
+
+#[test]
 fn a_strict_start_is_refused_at_the_deadline_with_the_name_of_the_disk() {
     let silent = Silent::new();
     let text = format!("strict = true\n[[target]]\nname = \"iqn.a\"\nlun = [{}]\n", silent.lun(3));
