@@ -18,7 +18,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use crate::answers::answers;
+use crate::answers::Rounds;
 use crate::encrypted::{EncryptedStore, Keys};
 use crate::failure::Failure;
 use crate::files;
@@ -76,10 +76,11 @@ impl fmt::Debug for RemoteName {
 /// `None` for memory. A host under two names is not recognized; what carries the session makes no difference. Neither
 /// are the links of a path that does not answer.
 pub(crate) fn identities(places: &[&Place]) -> Vec<Option<String>> {
+    static ROUNDS: Rounds = Rounds::new();
     let path = |place: &&Place| if let Place::Path(path) = place { Some(path.clone()) } else { None };
     let paths: Vec<_> = places.iter().filter_map(path).collect();
     let names = paths.iter().map(|path| format!("links of {}", path.display())).collect();
-    let mut found = answers(names, move |index| paths[index].canonicalize().ok()).into_iter();
+    let mut found = ROUNDS.ask(names, move |index| paths[index].canonicalize().ok()).into_iter();
     let identity = |place: &&Place| {
         let canonical = if let Place::Path(_) = place { found.next().flatten().flatten() } else { None };
         canonical.map_or_else(|| place.plain_identity(), |path| Some(path.display().to_string()))

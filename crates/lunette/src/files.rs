@@ -16,7 +16,7 @@ use lunette_device::LogicalUnit;
 use lunette_store::{FileIdentity, FileStore, Store, StoreError};
 use lunette_target::{Control, Growth};
 
-use crate::answers::answers;
+use crate::answers::Rounds;
 use crate::disk::{DiskStore, Place};
 use crate::failure::Failure;
 pub(crate) use look::warn_of_partial_block;
@@ -57,6 +57,7 @@ impl Served {
 /// Whether another file or device than that of the store has the path of each disk now. A missing one is none, and
 /// neither is one that does not answer.
 pub(crate) fn replaced(disks: &[(&Place, &DiskStore)]) -> Vec<bool> {
+    static ROUNDS: Rounds = Rounds::new();
     let file = |(place, store): &(&Place, &DiskStore)| match (place, store.file()) {
         (Place::Path(path), Some(file)) => Some((path.clone(), file.identity())),
         _ => None,
@@ -68,7 +69,7 @@ pub(crate) fn replaced(disks: &[(&Place, &DiskStore)]) -> Vec<bool> {
         let (path, identity) = &asked[index];
         FileIdentity::at(path).is_ok_and(|now| now != *identity)
     };
-    let mut answers = answers(names, is_other).into_iter();
+    let mut answers = ROUNDS.ask(names, is_other).into_iter();
     files.iter().map(|file| file.is_some() && answers.next().flatten() == Some(true)).collect()
 }
 
@@ -79,9 +80,10 @@ pub(crate) fn is_replaced(place: &Place, store: &DiskStore) -> bool {
 
 /// The length that each file has now, in bytes; `None` for one that does not answer.
 pub(crate) fn lengths(files: &[(&Place, &Arc<FileStore>)]) -> Vec<Option<io::Result<u64>>> {
+    static ROUNDS: Rounds = Rounds::new();
     let stores: Vec<_> = files.iter().map(|(_, store)| Arc::clone(store)).collect();
     let names = files.iter().map(|(place, _)| format!("length of {place}")).collect();
-    answers(names, move |index| stores[index].current_len())
+    ROUNDS.ask(names, move |index| stores[index].current_len())
 }
 
 /// Follows the file below a logical unit from now on, once [`follow`] is called.
@@ -140,6 +142,7 @@ pub(crate) fn follow(control: Control, health: Health) -> Result<(), Failure> {
 
 /// Looks at all files. Gives the units that have another length, which their stores know already.
 fn look(health: &Health) -> Vec<Growth> {
+    static ROUNDS: Rounds = Rounds::new();
     let mut served = lock();
     forget_gone(&mut served);
     for file in served.iter_mut() {
@@ -153,7 +156,7 @@ fn look(health: &Health) -> Vec<Growth> {
     let names = files.iter().map(|file| format!("{} at {}", file.subject, file.path.display())).collect();
     let asked = files.clone();
     // One that does not answer keeps the others from nothing.
-    let answers = answers(names, move |index| look::Facts::of(&asked[index]));
+    let answers = ROUNDS.ask(names, move |index| look::Facts::of(&asked[index]));
     let mut growth = Vec::new();
     for (index, (file, facts)) in files.iter().zip(answers).enumerate() {
         let (Some(store), Some(unit)) = (file.store.upgrade(), file.unit.upgrade()) else { continue };

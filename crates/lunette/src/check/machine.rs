@@ -8,7 +8,7 @@ use lunette_session::{Authentication, Credentials, Secret, check_secrets};
 use lunette_store::{FileStore, OpenError, OpenOptions};
 
 use super::Severity;
-use crate::answers::answers;
+use crate::answers::Rounds;
 use crate::config::api::{Api, Place as ApiPlace};
 use crate::config::diff::{Change, LunChange};
 use crate::config::mistakes::{Mistake, Step};
@@ -70,12 +70,13 @@ impl Machine for ThisMachine {
 
     /// A disk that does not answer keeps no answer from the others: the check may stand before a start.
     fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>> {
+        static ROUNDS: Rounds = Rounds::new();
         let names = configs.iter().map(|config| format!("disk {}", config.name.place)).collect();
         let asked = configs.to_vec();
         let late = |config: &DiskConfig| {
             Err(degraded(format!("{}: it does not answer; check what it lies on", config.name.place)))
         };
-        let answers = answers(names, move |index| file(&asked[index]));
+        let answers = ROUNDS.ask(names, move |index| file(&asked[index]));
         answers.into_iter().zip(configs).map(|(answer, config)| answer.unwrap_or_else(|| late(config))).collect()
     }
 
