@@ -4,14 +4,14 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lunette_store::{AllocationMap, Completion, Outcome, Run, StoreError};
 
 use crate::flight::{Flight, store_error};
 use crate::length::Length;
 use crate::librbd::Image;
-use crate::limits::{CHECK_INTERVAL, MAX_MAP_BYTES};
+use crate::limits::MAX_MAP_BYTES;
 
 /// The work for the thread.
 pub(crate) enum Errand {
@@ -30,17 +30,25 @@ pub(crate) struct MapRequest {
     pub(crate) done: Completion,
 }
 
-/// Starts the thread. It ends when no sender is left.
-pub(crate) fn start(errands: Receiver<Errand>, flight: Weak<Flight>, length: Arc<Length>) -> io::Result<()> {
+/// Starts the thread, which looks at the image every `look_interval`, too. It ends when no sender is left.
+pub(crate) fn start(
+    errands: Receiver<Errand>,
+    flight: Weak<Flight>,
+    length: Arc<Length>,
+    look_interval: Duration,
+) -> io::Result<()> {
     let run = move || {
-        let mut next_look = Instant::now() + CHECK_INTERVAL;
+        let mut next_look = Instant::now() + look_interval;
         loop {
+            // Before each errand: errands that come without a pause do not put it off.
+            if Instant::now() >= next_look {
+                look(&flight, &length);
+                next_look = Instant::now() + look_interval;
+            }
             match errands.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
                 Ok(Errand::Map(request)) => map(request),
-                Ok(Errand::Look) | Err(RecvTimeoutError::Timeout) => {
-                    look(&flight, &length);
-                    next_look = Instant::now() + CHECK_INTERVAL;
-                }
+                Ok(Errand::Look) => next_look = Instant::now(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }

@@ -13,6 +13,7 @@ use crate::flight::{Flight, Request};
 use crate::latch::Latch;
 use crate::length::{GRANULARITY_BYTES, Length};
 use crate::librbd::{Facts, Image};
+use crate::limits::CHECK_INTERVAL;
 use crate::{OpenError, RbdUrl, df};
 
 /// The bytes that an OSD (BlueStore) writes without reading first.
@@ -105,13 +106,13 @@ impl RbdStore {
     ///
     /// [`OpenError`] says what is missing and what to do.
     pub fn open(url: &RbdUrl, read_only: bool) -> Result<Self, OpenError> {
-        Self::open_image(url, read_only, Image::open)
+        Self::open_image(url, read_only, CHECK_INTERVAL, Image::open)
     }
 
     /// Like [`open`](Self::open), writable but without its lock: [`take_over`](Self::take_over) takes it. Nothing may
     /// be written before.
     pub(crate) fn open_unlocked(url: &RbdUrl) -> Result<Self, OpenError> {
-        Self::open_image(url, false, |url, _, told| Image::open_unlocked(url, told))
+        Self::open_image(url, false, CHECK_INTERVAL, |url, _, told| Image::open_unlocked(url, told))
     }
 
     /// Takes the lock of the image over from another gateway, whose client may be `fenced`: on the blocklist. Waits for
@@ -131,9 +132,11 @@ impl RbdStore {
         self.flight.0.is_shut_out()
     }
 
+    /// Opens an image with `open`, and asks every `check_interval` whether the cluster still takes its requests.
     pub(crate) fn open_image(
         url: &RbdUrl,
         read_only: bool,
+        check_interval: Duration,
         open: impl FnOnce(&RbdUrl, bool, Box<dyn Fn() + Send + Sync>) -> Result<Image, OpenError>,
     ) -> Result<Self, OpenError> {
         let read_only = read_only || url.snapshot.is_some();
@@ -143,7 +146,8 @@ impl RbdStore {
         let closed = image.closed().clone();
         let facts = image.facts().map_err(OpenError::Image)?;
         let (flight, length) = (Arc::new(Flight::new(Arc::new(image))), Arc::new(Length::new(facts.len_bytes)));
-        errands::start(receiver, Arc::downgrade(&flight), Arc::clone(&length)).map_err(OpenError::Thread)?;
+        errands::start(receiver, Arc::downgrade(&flight), Arc::clone(&length), check_interval)
+            .map_err(OpenError::Thread)?;
         let granularity_bytes = GRANULARITY_BYTES;
         let flight = OpenFlight(flight);
         Ok(Self { url: url.clone(), facts, read_only, granularity_bytes, flight, length, errands, closed })

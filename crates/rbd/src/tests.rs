@@ -1,6 +1,6 @@
 //! The store over a table of functions that are not Ceph's.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -249,6 +249,47 @@ fn requests_end_that_librbd_does_not_end_after_one_has_told_of_the_blocklist() {
     assert!(matches!(left.recv_timeout(LIMIT).unwrap().result, Err(StoreError::ShutOut(_))));
     world.let_all_go();
     all_is_closed(store, &world);
+}
+
+/// librbd holds the write, and tells nothing of the blocklist.
+#[test]
+fn a_client_that_is_told_nothing_asks_whether_it_is_shut_out() {
+    let world = World::new("asks", LEN);
+    let store = World::open_checked("asks", Duration::from_millis(1)).unwrap();
+    world.state().holds = true;
+    let written = submit_write(&store, 0, 1);
+    world.state().fails = -libc::ESHUTDOWN;
+    assert!(matches!(written.recv_timeout(LIMIT).unwrap().result, Err(StoreError::ShutOut(_))));
+    world.let_all_go();
+    all_is_closed(store, &world);
+}
+
+/// Asks for the allocation again and again, on the thread of the store itself: its next errand is always there.
+fn ask_without_end(store: &Arc<RbdStore>, begun: Sender<()>) {
+    let again = Arc::downgrade(store);
+    let done = Completion::call(move |outcome| {
+        // The first one has been answered.
+        let _ = begun.send(());
+        if let (true, Some(store)) = (outcome.result.is_ok(), again.upgrade()) {
+            ask_without_end(&store, begun);
+        }
+    });
+    store.submit(Op::Allocation { offset: 0, len: 512, found: Arc::default() }, &InlineIo, done);
+}
+
+#[test]
+fn questions_without_end_do_not_put_off_the_look_at_the_blocklist() {
+    let world = World::new("asked without end", LEN);
+    let store = Arc::new(World::open_checked("asked without end", Duration::from_millis(1)).unwrap());
+    world.state().holds = true;
+    let written = submit_write(&store, 0, 1);
+    let (begun, begins) = channel();
+    ask_without_end(&store, begun);
+    begins.recv_timeout(LIMIT).unwrap();
+    world.state().fails = -libc::ESHUTDOWN;
+    assert!(matches!(written.recv_timeout(LIMIT).unwrap().result, Err(StoreError::ShutOut(_))));
+    world.let_all_go();
+    store.close(LIMIT).unwrap();
 }
 
 #[test]

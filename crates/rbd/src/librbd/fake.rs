@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use super::table::{ChangedCallback, ConfigOption, EndedCallback, ExtentCallback, Handle, Table};
 use super::{EXCLUSIVE_LOCK, FAST_DIFF, Image, JOURNALING};
@@ -83,10 +84,17 @@ impl World {
         self.0.lock().unwrap()
     }
 
-    /// Opens the image of the world of this name.
+    /// Opens the image of the world of this name. It is looked at when something of it has changed, and at no other
+    /// time.
     pub(crate) fn open(name: &str) -> Result<RbdStore, OpenError> {
+        Self::open_checked(name, Duration::from_hours(1))
+    }
+
+    /// Opens the image of the world of this name, which is looked at every `check_interval`, too.
+    pub(crate) fn open_checked(name: &str, check_interval: Duration) -> Result<RbdStore, OpenError> {
         let url = format!("rbd:pool/image?conf={name}").parse().unwrap();
-        RbdStore::open_image(&url, false, |url, read_only, told| Image::open_with(table(), url, read_only, told))
+        let open = |url: &_, read_only, told| Image::open_with(table(), url, read_only, told);
+        RbdStore::open_image(&url, false, check_interval, open)
     }
 
     /// Ends the oldest request that is held.
