@@ -58,6 +58,10 @@ pub(crate) const TARGET_BUFFER_FACTOR: usize = 3;
 /// other factor.
 pub(crate) const TARGET_FIRST_BUFFER_FACTOR: usize = 7;
 
+/// The time after which work that waits for a buffer tries again though none has returned. Where the address space was
+/// used up (`RLIMIT_AS`), others make room, and no buffer of the core's pool may be out that could return.
+pub(crate) const BUFFER_RETRY: Duration = Duration::from_millis(100);
+
 /// The share of the buffers that only tasks which hold a buffer already may take from: one part in this many.
 pub(crate) const SECOND_BUFFER_RESERVE: usize = 8;
 

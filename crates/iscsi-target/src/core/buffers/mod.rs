@@ -11,7 +11,7 @@ use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_reactor::Key;
 use lunette_session::iscsi_target::{BufferShare, SessionInfo};
 
-use crate::limits::{MAX_FED_TASKS, MIN_LENDABLE_LEN};
+use crate::limits::{BUFFER_RETRY, MAX_FED_TASKS, MIN_LENDABLE_LEN};
 use account::Accounts;
 pub(super) use account::{Account, Reservation};
 
@@ -157,13 +157,28 @@ impl BufferQueue {
         self.waits
     }
 
-    // Memory that is not used.
+    // Time.
 
+    /// When idle memory is freed, or tasks that wait try again.
     pub(super) fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
-        self.trimmer.next_timeout(now)
+        let retry = self.has_waiting().then(|| now + BUFFER_RETRY);
+        self.trimmer.next_timeout(now).into_iter().chain(retry).min()
     }
 
     pub(super) fn time_has_come(&mut self, now: Instant) {
         self.trimmer.time_has_come(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_waits_is_due_again_though_no_buffer_returns() {
+        let (mut queue, now) = (BufferQueue::new(Pool::new(1 << 20)), Instant::now());
+        assert_eq!(queue.next_timeout(now), None);
+        queue.wait(Key::from_u64(0), 0);
+        assert_eq!(queue.next_timeout(now), Some(now + BUFFER_RETRY));
     }
 }

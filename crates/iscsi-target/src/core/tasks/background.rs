@@ -11,6 +11,7 @@ use lunette_store::{Completion, CompletionSink, Outcome};
 use super::completions::CompletionQueue;
 use super::files::Files;
 use crate::core::buffers::BufferQueue;
+use crate::limits::BUFFER_RETRY;
 
 /// The background work of one core.
 pub(super) struct Background {
@@ -58,9 +59,10 @@ impl Background {
         self.tasks.is_empty()
     }
 
-    /// When the next task goes on that lets time pass.
+    /// When the next task goes on that lets time pass, or tries again to take its buffer.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.pausing.iter().map(|(at, _)| *at).min()
+        let retry = (!self.waiting.is_empty()).then(|| self.now + BUFFER_RETRY);
+        self.pausing.iter().map(|(at, _)| *at).chain(retry).min()
     }
 
     /// Whether a task can go on at once.
@@ -156,6 +158,52 @@ impl Background {
                 tracing::error!(?step, "background work asks for what it cannot have; it ends");
                 self.tasks.remove(key);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use lunette_buffer::Pool;
+    use lunette_device::{LogicalUnitConfig, ScrubEnd, ScrubOwner, ScrubbedBlocks, scrub_once};
+    use lunette_reactor::{Reactor, ThreadPool};
+    use lunette_store::MemoryStore;
+
+    use super::*;
+
+    struct Owner;
+
+    impl ScrubOwner for Owner {
+        fn scrubbed(&mut self, _: ScrubbedBlocks) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+
+        fn ended(self, _: Result<(), ScrubEnd>) {}
+    }
+
+    /// Nothing tells of the room that there is in the end.
+    #[test]
+    fn a_task_without_a_buffer_is_due_again_though_none_returns() {
+        let now = Instant::now();
+        let pool = Pool::new(1 << 20);
+        let (all, buffers) = (pool.take(1 << 20).unwrap(), BufferQueue::new(pool));
+        let files = Files::new(ThreadPool::new("test", 1, 1).unwrap(), false);
+        let mut background = Background::new(Reactor::new().unwrap().waker(), now);
+        let config = LogicalUnitConfig::new(Arc::new(MemoryStore::new(1 << 20).unwrap()), "1");
+        let unit = Arc::new(LogicalUnit::new(config).unwrap());
+
+        background.begin(scrub_once(&unit, Owner), &files, &buffers);
+        assert_eq!(background.next_timeout(), Some(now + BUFFER_RETRY));
+        let later = now + BUFFER_RETRY;
+        background.step_all(later, false, &files, &buffers);
+        assert_eq!(background.next_timeout(), Some(later + BUFFER_RETRY));
+        drop(all);
+        background.step_all(later + BUFFER_RETRY, false, &files, &buffers);
+        assert_eq!(background.next_timeout(), None);
+        while !background.is_idle() {
+            background.step_all(now, false, &files, &buffers);
         }
     }
 }
