@@ -3,14 +3,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::wait_until;
+use crate::process::{Owned, wait_until};
 use crate::tool::run;
 
 /// The longest time in which something appears on a page. It only ends tests that fail.
@@ -21,7 +21,7 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A browser.
 pub struct Browser {
-    driver: Child,
+    _driver: Owned,
     /// The URL of the session at chromedriver.
     session: String,
     /// The home of its user, where it keeps its files.
@@ -49,7 +49,7 @@ impl Browser {
     fn with(home: TempDir, takes_all: bool) -> Self {
         let mut command = Command::new("chromedriver");
         command.env("HOME", home.path());
-        let mut driver = command.arg("--port=0").stdout(Stdio::piped()).spawn().expect("chromium-driver is installed");
+        let mut driver = Owned::start(command.arg("--port=0").stdout(Stdio::piped()));
         let mut lines = BufReader::new(driver.stdout.take().expect("the pipe was asked for")).lines();
         let port = lines.find_map(|line| {
             let line = line.expect("chromedriver tells text");
@@ -57,7 +57,8 @@ impl Browser {
         });
         // What it tells later must not fill the pipe.
         thread::spawn(move || lines.for_each(drop));
-        let mut browser = Self { driver, session: format!("http://127.0.0.1:{}/session", port.expect("a port")), home };
+        let mut browser =
+            Self { _driver: driver, session: format!("http://127.0.0.1:{}/session", port.expect("a port")), home };
         let data = format!("--user-data-dir={}", browser.home.path().join("profile").display());
         let arguments = json!(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", data]);
         let wanted = json!({ "acceptInsecureCerts": takes_all, "goog:chromeOptions": { "args": arguments } });
@@ -120,7 +121,5 @@ impl Drop for Browser {
     fn drop(&mut self) {
         // chromedriver ends its browser when the session is deleted.
         run("curl", ["-s", "-X", "DELETE", &self.session]);
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
     }
 }

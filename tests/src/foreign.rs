@@ -5,12 +5,12 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::process::wait_until;
+use crate::process::{Owned, wait_until};
 use crate::tool::run_at_most;
 
 /// The user and secret of an initiator.
@@ -24,7 +24,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running foreign target. It is killed when this is dropped.
 pub struct Foreign {
-    child: Child,
+    _child: Owned,
     address: SocketAddr,
     target: &'static str,
     lun: u16,
@@ -47,7 +47,7 @@ impl Foreign {
             .arg(format!("portal={address},portal=127.0.0.2:{}", address.port()))
             .env("TGT_IPC_SOCKET", &control);
         let child = start(daemon, folder.path());
-        let foreign = Self { child, address, target: TARGET, lun: 1, folder };
+        let foreign = Self { _child: child, address, target: TARGET, lun: 1, folder };
         let admin = |arguments: &[&str]| {
             let mut tgtadm = program("tgtadm");
             tgtadm.env("TGT_IPC_SOCKET", &control).args(["-C", "1", "--lld", "iscsi"]).args(arguments);
@@ -102,7 +102,7 @@ impl Foreign {
         let mut daemon = program("istgt");
         daemon.args(["-D", "-c"]).arg(folder.path().join("configuration"));
         let child = start(daemon, folder.path());
-        let foreign = Self { child, address, target: "iqn.2026-11.org.example:istgt", lun: 0, folder };
+        let foreign = Self { _child: child, address, target: "iqn.2026-11.org.example:istgt", lun: 0, folder };
         let listens = wait_until(START_LIMIT, || TcpStream::connect(address).ok());
         assert!(listens.is_some(), "istgt does not listen");
         foreign
@@ -134,14 +134,6 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        // The target may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// A port that is free now.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on the loopback interface");
@@ -162,9 +154,8 @@ fn program(name: &str) -> Command {
 }
 
 /// Starts a daemon, with its log in `folder`.
-fn start(mut command: Command, folder: &Path) -> Child {
+fn start(mut command: Command, folder: &Path) -> Owned {
     let log = File::create(folder.join("log")).expect("room for a file");
     let errors = log.try_clone().expect("a file can be opened twice");
-    let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
-    child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+    Owned::start(command.stdin(Stdio::null()).stdout(log).stderr(errors))
 }

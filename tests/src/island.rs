@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 
 use lunette_testkit::Relay;
@@ -12,13 +12,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::ceph::Ceph;
 use crate::configured::Configured;
+use crate::process::Owned;
 use crate::server::{Server, passing_socket};
 
 /// A network namespace with nothing but its loopback interface, and relays there at the addresses of a cluster. Needs
 /// root.
 pub struct Island {
     /// The process that keeps the namespace.
-    holder: Child,
+    holder: Owned,
     ways: Vec<Relay>,
 }
 
@@ -28,7 +29,7 @@ impl Island {
         let mut holder = Command::new("unshare");
         // It ends with this process, which has the other end of its input.
         holder.args(["--net", "sh", "-c", "ip link set lo up && echo up && exec cat"]);
-        let holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unshare of util-linux");
+        let holder = Owned::start(holder.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut island = Self { holder, ways: Vec::new() };
         let mut line = String::new();
         let output = island.holder.stdout.take().expect("the pipe was asked for");
@@ -69,13 +70,5 @@ impl Island {
     /// Ends [`cut_off`](Self::cut_off). What was under way arrives late.
     pub fn join_again(&self) {
         self.ways.iter().for_each(Relay::go_on);
-    }
-}
-
-impl Drop for Island {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
     }
 }

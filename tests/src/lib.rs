@@ -32,7 +32,7 @@ pub use durability::Durable;
 pub use foreign::{Foreign, TARGET_USER, USER};
 pub use initiator::{LoginKeys, NAME, attach, chap_login, log_in, login_request};
 pub use island::Island;
-pub use process::{memory_kib, signal, stop, wait_at_most, wait_until};
+pub use process::{Owned, memory_kib, signal, stop, wait_at_most, wait_until};
 pub use random::{random_bytes, random_file};
 pub use server::{DEFAULT_TARGET, Server, lunette, passing_socket};
 pub use tool::{Ran, run, run_at_most};

@@ -1,7 +1,9 @@
 //! Processes: signals, ends, memory.
 
+use std::borrow::BorrowMut;
 use std::fs;
-use std::process::{Child, ExitStatus};
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,45 @@ pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) 
             return None;
         }
         thread::sleep(POLL);
+    }
+}
+
+/// A process that does not outlive its owner: it is killed when the owner is dropped, by a test that fails too.
+pub struct Owned(Child);
+
+impl Owned {
+    /// Starts `command`. Panics when it cannot be started.
+    pub fn start(mut command: impl BorrowMut<Command>) -> Self {
+        let command = command.borrow_mut();
+        command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")).into()
+    }
+}
+
+impl From<Child> for Owned {
+    fn from(child: Child) -> Self {
+        Self(child)
+    }
+}
+
+impl Deref for Owned {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // The process may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -53,4 +94,24 @@ pub fn memory_kib(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the process is there");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux counts RssAnon");
     line.trim().trim_end_matches("kB").trim().parse().expect("a number of KiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_process_ends_with_a_test_that_fails() {
+        let mut process = PathBuf::new();
+        let failing = || {
+            let sleeps = Owned::start(Command::new("sleep").arg("infinity"));
+            process = format!("/proc/{}", sleeps.id()).into();
+            assert!(!process.exists(), "an assertion fails");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(failing)).is_err());
+        assert!(!process.exists());
+    }
 }

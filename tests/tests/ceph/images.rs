@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
-use lunette_tests::{Ceph, Ran, Server, attach, lunette, random_bytes, random_file, run, run_at_most, wait_until};
+use lunette_tests::{
+    Ceph, Owned, Ran, Server, attach, lunette, random_bytes, random_file, run, run_at_most, wait_until,
+};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -342,7 +344,7 @@ fn what_a_killed_server_has_answered_is_there_for_the_next_one() {
     // The lock of the dead is broken when the cluster has given it up, half a minute later.
     let mut next = lunette();
     next.args(["serve", "--listen", "127.0.0.1:0", &image.url()]).stdout(Stdio::null());
-    let mut next = next.spawn().unwrap();
+    let mut next = Owned::start(next);
     let has_lock = || Some(locks()).filter(|now| now.contains("auto") && *now != lock_of_the_dead);
     assert!(wait_until(LIMIT, has_lock).is_some());
     lunette_tests::stop(&mut next);

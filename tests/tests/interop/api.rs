@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
-use lunette_tests::{Api, Configured, Server, lunette, wait_until};
+use lunette_tests::{Api, Configured, Owned, Server, lunette, wait_until};
 use serde_json::json;
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
@@ -19,26 +19,22 @@ fn api(place: &Configured) -> Api {
 }
 
 /// A reader of events, whose output goes to a file.
-struct Events(Child);
+struct Events {
+    _process: Owned,
+}
 
 impl Events {
     fn read(place: &Configured) -> Self {
         let output = fs::File::create(place.file("events")).unwrap();
         let socket = format!("unix:{}", place.file("api.sock").display());
-        Self(lunette().args(["ctl", "events", "--api", &socket]).stdout(Stdio::from(output)).spawn().unwrap())
+        let mut command = lunette();
+        command.args(["ctl", "events", "--api", &socket]).stdout(Stdio::from(output));
+        Self { _process: Owned::start(command) }
     }
 
     /// The text that was told so far, once it holds `text`.
     fn until(place: &Configured, text: &str) -> Option<String> {
         wait_until(LIMIT, || fs::read_to_string(place.file("events")).ok().filter(|told| told.contains(text)))
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        // It ends with the server, too.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -1,9 +1,9 @@
 //! The console of a running server, as curl reads it and as a browser shows it.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
-use lunette_tests::{Api, Browser, Configured, Server, attach, lunette, run};
+use lunette_tests::{Api, Browser, Configured, Owned, Server, attach, lunette, run};
 use serde_json::{Value, json};
 
 const TARGET: &str = "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]";
@@ -118,21 +118,16 @@ fn a_token_for_some_targets_reads_nothing_of_the_others() {
 }
 
 /// A client that reads from a disk until it is dropped, with this name.
-struct Reader(Child);
+struct Reader {
+    _process: Owned,
+}
 
 impl Reader {
     fn start(server: &Server, initiator: &str, target: &str) -> Self {
         let url = format!("iscsi://{}/{target}/0?initiator={initiator}", server.address());
         let mut command = lunette();
         let command = command.args(["bench", "--depth", "4", "--time", "3600", &url]);
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Self { _process: Owned::start(command.stdout(Stdio::null()).stderr(Stdio::null())) }
     }
 }
 

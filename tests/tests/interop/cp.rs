@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use lunette_tests::{Ran, Server, lunette, random_bytes, random_file, run, run_at_most, wait_at_most, wait_until};
+use lunette_tests::{
+    Owned, Ran, Server, lunette, random_bytes, random_file, run, run_at_most, wait_at_most, wait_until,
+};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -91,12 +93,9 @@ fn streams_carry_a_disk_in_and_out() {
     let out = lunette().args(["cp", text(&source), "-"]).output().unwrap();
     assert!(out.status.success() && out.stdout == bytes, "{:?}", out.status);
 
-    let mut child = lunette()
-        .args(["cp", "--verify", "--json", "-", text(&destination)])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut command = lunette();
+    command.args(["cp", "--verify", "--json", "-", text(&destination)]);
+    let mut child = Owned::start(command.stdin(Stdio::piped()).stdout(Stdio::null()));
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
     assert!(wait_at_most(&mut child, LIMIT).unwrap().success());
     same(&source, &destination);
@@ -109,12 +108,11 @@ fn a_killed_copy_resumes_where_it_was() {
     let journal = PathBuf::from(format!("{}.lunette-cp", destination.display()));
     let arguments = ["cp", "--resume", "--json", text(&source), text(&destination)];
     // Small requests, one at a time, take long.
-    let mut slow =
-        lunette().args(arguments).args(["--depth", "1", "--bs", "4K"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut slow = lunette();
+    let slow = Owned::start(slow.args(arguments).args(["--depth", "1", "--bs", "4K"]).stdout(Stdio::null()));
     let moved =
         wait_until(LIMIT, || fs::read_to_string(&journal).ok().filter(|text| !text.contains("done=0")).map(|_| ()));
-    slow.kill().unwrap();
-    slow.wait().unwrap();
+    drop(slow);
     assert!(moved.is_some(), "no journal");
 
     let second = run_at_most(LIMIT, lunette().args(arguments));

@@ -6,7 +6,7 @@ use std::process::Output;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use lunette_tests::{Configured, Server, attach, lunette, run};
+use lunette_tests::{Configured, Owned, Server, attach, lunette, run};
 use serde_json::Value;
 
 /// A target in the main file, whose name the tests of this crate use, and an API.
@@ -287,11 +287,9 @@ fn secrets_stay_in_their_files() {
     let (place, server) = Configured::serve(MAIN, 1);
     fs::write(place.file("secret"), MARKER).unwrap();
     let chap = format!("chap=[{{ user = \"u\", secret_file = \"{}\" }}]", place.file("secret").display());
-    let mut events = lunette()
-        .args(["ctl", "events", "--api", &format!("unix:{}", place.file("api.sock").display())])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut events = lunette();
+    events.args(["ctl", "events", "--api", &format!("unix:{}", place.file("api.sock").display())]);
+    let mut events = Owned::start(events.stdout(std::process::Stdio::piped()));
     let (told, heard) = channel();
     let lines = BufReader::new(events.stdout.take().unwrap()).lines().map_while(Result::ok);
     let reader = thread::spawn(move || lines.for_each(|line| drop(told.send(line))));
@@ -316,8 +314,7 @@ fn secrets_stay_in_their_files() {
         files(&place).iter().map(|file| fs::read_to_string(place.file("conf.d").join(file)).unwrap()).collect();
     done(&place, &["rm", DB]);
     text.extend(heard.iter().take_while(|line| !line.contains("removed")));
-    events.kill().unwrap();
-    events.wait().unwrap();
+    drop(events);
     reader.join().unwrap();
     for (what, told) in [
         ("log", server.log()),

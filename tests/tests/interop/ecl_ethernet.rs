@@ -3,19 +3,19 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use lunette_tests::{Ran, Server, lunette, random_file, run};
+use lunette_tests::{Owned, Ran, Server, lunette, random_file, run};
 
 /// A network namespace, which is there as long as this.
-struct Namespace(Child);
+struct Namespace(Owned);
 
 impl Namespace {
     /// `None` where the system does not allow it: the test says so.
     fn new() -> Option<Self> {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", "echo; exec sleep infinity"]).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().ok()?;
+        let mut child = Owned::from(command.spawn().ok()?);
         let is_there = child.stdout.take().unwrap().read_exact(&mut [0]).is_ok();
         let namespace = Self(child);
         is_there.then_some(namespace)
@@ -38,13 +38,6 @@ impl Namespace {
     /// Runs `lunette` to its end.
     fn lunette(&self, arguments: &[&str]) -> Ran {
         self.ran(&[&[lunette().get_program().to_str().unwrap()], arguments].concat())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -140,7 +133,7 @@ fn an_interface_that_goes_is_told_of_and_served_again_when_it_is_back() {
         let (server, url) = serve(&far, &["--io", io]);
         let mut working = near.command(lunette().get_program().to_str().unwrap());
         working.args(["bench", &url, "--rw", "verify", "--depth", "4", "--time", "4"]).stdout(Stdio::null());
-        let mut working = working.spawn().unwrap();
+        let mut working = Owned::start(working);
         let goes_and_comes_back = |times, goes: &[&str], comes_back: &dyn Fn()| {
             far.ran(goes).succeeded();
             server.await_log("no client is heard on the interface", times);

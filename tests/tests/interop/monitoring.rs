@@ -6,12 +6,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lunette_tests::{Configured, Server, attach, lunette, wait_until};
+use lunette_tests::{Configured, Owned, Server, attach, lunette, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -57,13 +57,9 @@ fn serve_metrics(listener: &TcpListener, server: &Server, ended: &AtomicBool) {
 }
 
 /// A Prometheus that is killed at the end.
-struct Prometheus(Child, SocketAddr);
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+struct Prometheus {
+    _process: Owned,
+    address: SocketAddr,
 }
 
 impl Prometheus {
@@ -73,19 +69,18 @@ impl Prometheus {
         );
         fs::write(folder.join("prometheus.yml"), config).unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let child = Command::new("prometheus")
+        let mut command = Command::new("prometheus");
+        command
             .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
             .arg(format!("--web.listen-address={address}"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("install Debian's package prometheus");
-        Self(child, address)
+            .stderr(Stdio::null());
+        Self { _process: Owned::start(command), address }
     }
 
     /// The result of an expression.
     fn query(&self, expression: &str) -> Option<Value> {
-        let body = get(self.1, &format!("/api/v1/query?query={}", encoded(expression)))?;
+        let body = get(self.address, &format!("/api/v1/query?query={}", encoded(expression)))?;
         let answer: Value = serde_json::from_str(&body).ok()?;
         assert_eq!(answer["status"], "success", "{expression}: {answer}");
         Some(answer["data"]["result"].clone())

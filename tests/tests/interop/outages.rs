@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use lunette_tests::{Server, lunette, wait_at_most, wait_until};
+use lunette_tests::{Owned, Server, lunette, wait_at_most, wait_until};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -24,11 +24,9 @@ fn a_load_survives_five_kills_of_its_target() {
     let arguments = [disk.to_str().unwrap(), "--create", "64M"];
     let mut server = Server::start(&arguments);
     let address = server.address().to_string();
-    let mut bench = lunette()
-        .args(["bench", "--rw", "verify", "--time", "6", "--json", "--data-digest", server.url(0)])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut bench = lunette();
+    bench.args(["bench", "--rw", "verify", "--time", "6", "--json", "--data-digest", server.url(0)]);
+    let mut bench = Owned::start(bench.stdout(Stdio::piped()));
     for restart in 0..RESTARTS {
         assert!(written_since(&disk, SystemTime::now()).is_some(), "nothing is written after {restart} restarts");
         assert!(bench.try_wait().unwrap().is_none(), "the load ended after {restart} restarts");
@@ -37,9 +35,6 @@ fn a_load_survives_five_kills_of_its_target() {
     }
     assert!(written_since(&disk, SystemTime::now()).is_some(), "nothing is written after the last restart");
     let status = wait_at_most(&mut bench, LIMIT);
-    if status.is_none() {
-        bench.kill().unwrap();
-    }
     assert_eq!(status.map(|status| status.code()), Some(Some(0)));
     let report: Value = serde_json::from_reader(bench.stdout.take().unwrap()).unwrap();
     assert!(report["verified"].as_u64() > Some(0), "{report}");

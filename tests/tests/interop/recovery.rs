@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use lunette_testkit::Relay;
-use lunette_tests::{Server, lunette, wait_at_most};
+use lunette_tests::{Owned, Server, lunette, wait_at_most};
 use serde_json::Value;
 
 /// The time from one kill to the next.
@@ -38,13 +38,13 @@ fn load(connections: usize) -> Value {
     fs::write(&configuration, CONFIGURATION).unwrap();
     let server = Server::spawn(lunette().args(["serve", "--config"]).arg(&configuration), 1);
     let relay = Relay::to(server.address());
-    let mut bench = lunette()
+    let mut bench = lunette();
+    bench
         .args(["bench", "--rw", "verify", "--bs", "16k", "--json", "--data-digest", "--connections"])
         .args([connections.to_string(), "--time".into(), seconds().to_string()])
         .arg(format!("{}?error_recovery_level=2", relay.url(server.url(0))))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stdout(Stdio::piped());
+    let mut bench = Owned::start(bench);
     let mut kills = 0;
     // The pace is part of the test: a kill may come while the connection before is being recovered.
     while wait_at_most(&mut bench, PACE).is_none() {

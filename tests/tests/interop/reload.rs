@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_initiator::{Disk, wait};
 use lunette_pdu::{AsyncEvent, TargetPdu};
 use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
-use lunette_tests::{Configured as Place, Server, attach, log_in, lunette, run, signal, stop, wait_until};
+use lunette_tests::{Configured as Place, Owned, Server, attach, log_in, lunette, run, signal, stop, wait_until};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -254,7 +254,7 @@ fn a_hangup_during_the_start_does_not_end_the_server() {
     let disks = format!("{{ number = 0, disk = \"mem:8M\" }}, {{ number = 1, disk = \"{remote}\" }}");
     fs::write(&path, config(&disks, "")).unwrap();
     let mut command = lunette();
-    let mut server = command.args(["serve", "--config"]).arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = Owned::start(command.args(["serve", "--config"]).arg(&path).stdout(Stdio::piped()));
     let connection = silent.accept().unwrap();
     signal(&server, Signal::HUP);
     drop((silent, connection));

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lunette_testkit::Relay;
-use lunette_tests::{Ran, Server, lunette, random_bytes, run, run_at_most, wait_until};
+use lunette_tests::{Owned, Ran, Server, lunette, random_bytes, run, run_at_most, wait_until};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -54,11 +54,10 @@ fn is_like_the_sparse_file(path: &Path) {
 fn kill_half_way(arguments: &[&str], journal: &Path) {
     let mut command = lunette();
     command.arg("cp").args(arguments).args(["--depth", "1", "--bs", "4K"]).stdout(Stdio::null());
-    let mut child = command.spawn().unwrap();
+    let copy = Owned::start(command);
     let begun = || fs::read_to_string(journal).ok().filter(|text| !text.contains("done=0")).map(drop);
     let begun = wait_until(LIMIT, begun);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(copy);
     assert!(begun.is_some(), "no journal");
 }
 

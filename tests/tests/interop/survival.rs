@@ -6,10 +6,10 @@
 use std::io::{PipeReader, Read as _, Write as _, pipe};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lunette_tests::{Configured, lunette, run_at_most, signal, stop};
+use lunette_tests::{Configured, Owned, lunette, run_at_most, signal, stop};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
@@ -18,7 +18,7 @@ const TARGET: &str = "iqn.2026-11.org.example:a";
 
 /// A server whose standard streams are not what they should be.
 struct Running {
-    child: Child,
+    child: Owned,
     address: SocketAddr,
     _place: Configured,
     _unread: PipeReader,
@@ -47,7 +47,7 @@ impl Running {
             .args(["--fsize=1048576", "--nofile=64", "--memlock=0", "sh", "-c", shell, "sh"])
             .arg(lunette().get_program());
         command.args(["serve", "--config"]).arg(place.file("config")).env("NOTIFY_SOCKET", place.file("notify"));
-        let child = command.stdin(Stdio::null()).stdout(stdout).stderr(full).spawn().unwrap();
+        let child = Owned::start(command.stdin(Stdio::null()).stdout(stdout).stderr(full));
         let mut told = [0; 512];
         let len = manager.recv(&mut told).unwrap();
         assert!(told[..len].starts_with(b"READY=1"), "{}", String::from_utf8_lossy(&told[..len]));
@@ -130,7 +130,7 @@ fn a_server_without_address_space_refuses_and_goes_on() {
     let mut command = Command::new("prlimit");
     command.arg(format!("--as={}", 400 << 20)).arg(lunette().get_program());
     command.args(["serve", "--listen", "127.0.0.1:0", "mem:1G"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Owned::start(command.stdin(Stdio::null()).stdout(Stdio::piped()));
     let mut url = [0; 256];
     let len = child.stdout.as_mut().unwrap().read(&mut url).unwrap();
     let url = String::from_utf8_lossy(&url[..len]);
@@ -162,7 +162,7 @@ fn a_log_that_cannot_be_written_ends_nothing() {
         let manager = UnixDatagram::bind(&path).unwrap();
         manager.set_read_timeout(Some(LIMIT)).unwrap();
         command.arg("mem:1M").env("NOTIFY_SOCKET", &path).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = Owned::start(command);
         assert!(manager.recv(&mut [0; 512]).is_ok(), "{shell}: it is ready");
         if keeps_stdout {
             let mut url = [0; 256];
