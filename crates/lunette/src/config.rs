@@ -195,6 +195,12 @@ impl Target {
         !self.luns.is_empty() || self.redirect.is_some()
     }
 
+    /// The files of its secrets, and of the secrets of its hosts.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let of_hosts = self.hosts.iter().flat_map(|host| chap::secret_files(&host.chap, host.mutual_chap.as_ref()));
+        chap::secret_files(&self.chap, self.mutual_chap.as_ref()).chain(of_hosts)
+    }
+
     /// Whether there is a logical unit of this number, or would be without its mistake.
     fn has_number(&self, number: u16) -> bool {
         self.lun(number).is_some() || self.absent.contains(&number)
@@ -266,6 +272,11 @@ impl Config {
 }
 
 impl Config {
+    /// The files of all secrets of users.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        self.discovery.secret_files().chain(self.targets.iter().flat_map(Target::secret_files))
+    }
+
     /// Whether the configuration has this object.
     pub(crate) fn has(&self, subject: &Subject) -> bool {
         let target = || subject.target().and_then(|name| self.target(name));

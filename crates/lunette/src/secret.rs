@@ -1,12 +1,14 @@
 //! CHAP credentials: a user name, and a file that holds the secret. Secrets are never given as arguments or in the
 //! configuration, where other users of the machine could read them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use lunette_session::{Credentials, Secret};
 
-use crate::failure::Failure;
+use crate::answers::Rounds;
+use crate::config::Chap;
 use crate::systemd::credentials;
 
 /// A `USER:FILE` argument. Users have colons where they are called after iSCSI names, and so may files.
@@ -38,43 +40,102 @@ fn split(text: &str) -> Option<(&str, &str)> {
     parts().find(|(user, file)| !user.is_empty() && is_path(file)).or_else(|| parts().next_back())
 }
 
-/// Reads the secret of `user`: the content of the file without a final line end.
-pub(crate) fn credentials(user: &str, file: &Path) -> Result<Credentials, Failure> {
-    let file = credentials::found(file).map_err(Failure::Configuration)?;
-    let secret = lunette_initiator::read_secret(&file).map_err(Failure::configuration)?;
-    if secret.is_short() {
-        tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
+/// The secrets in files, each of which was read once.
+pub(crate) struct SecretFiles(BTreeMap<PathBuf, Result<Secret, String>>);
+
+impl SecretFiles {
+    /// Reads all of these files, together in the time that questions to the system have. A file that does not answer,
+    /// because its server is gone, has no secret, and keeps none of the others.
+    pub(crate) fn read<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
+        Self::read_by(files, read)
     }
-    Ok(Credentials { user: user.into(), secret })
+
+    fn read_by<'a>(
+        files: impl IntoIterator<Item = &'a Path>,
+        read: impl Fn(&Path) -> Result<Secret, String> + Send + Sync + 'static,
+    ) -> Self {
+        static ROUNDS: Rounds = Rounds::new();
+        let files: BTreeSet<PathBuf> = files.into_iter().map(Path::to_path_buf).collect();
+        let asked: Vec<_> = files.iter().cloned().collect();
+        let names = asked.iter().map(|file| format!("secret in {}", file.display())).collect();
+        let answers = ROUNDS.ask(names, move |index| read(&asked[index]));
+        let late = |file: &Path| Err(format!("{}: it does not answer; check what it lies on", file.display()));
+        let secret = |(file, answer): (PathBuf, Option<_>)| {
+            let secret = answer.unwrap_or_else(|| late(&file));
+            (file, secret)
+        };
+        Self(files.into_iter().zip(answers).map(secret).collect())
+    }
+
+    /// The user of a rule with the secret.
+    pub(crate) fn credentials(&self, Chap { user, secret_file }: &Chap) -> Result<Credentials, String> {
+        let was_not_read = || Err(format!("{}: it was not read", secret_file.display()));
+        let secret = self.0.get(secret_file).cloned().unwrap_or_else(was_not_read)?;
+        if secret.is_short() {
+            tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
+        }
+        Ok(Credentials { user: user.clone(), secret })
+    }
+}
+
+/// Reads a secret: the content of the file without a final line end.
+fn read(file: &Path) -> Result<Secret, String> {
+    let file = credentials::found(file)?;
+    lunette_initiator::read_secret(&file).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
 
     use super::*;
 
-    fn read(content: &[u8]) -> Result<Credentials, Failure> {
+    fn of_content(content: &[u8]) -> Result<Secret, String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
         fs::write(&file, content).unwrap();
-        credentials("alice", &file)
+        read(&file)
     }
 
     #[test]
     fn the_line_end_is_not_part_of_the_secret() {
         let expected = Secret::new(b"correct horse battery".to_vec());
         for content in ["correct horse battery", "correct horse battery\n", "correct horse battery\r\n"] {
-            assert!(read(content.as_bytes()).unwrap().secret.same_as(&expected), "{content:?}");
+            assert!(of_content(content.as_bytes()).unwrap().same_as(&expected), "{content:?}");
         }
     }
 
     #[test]
     fn an_empty_long_or_missing_file_is_refused() {
         for content in [&b""[..], b"\n", &[b'x'; 1025]] {
-            assert!(matches!(read(content), Err(Failure::Configuration(_))));
+            assert!(of_content(content).is_err());
         }
-        assert!(matches!(credentials("a", Path::new("/nonexistent/secret")), Err(Failure::Configuration(_))));
+        assert!(read(Path::new("/nonexistent/secret")).is_err());
+    }
+
+    fn of(secrets: &SecretFiles, file: &str) -> Result<Secret, String> {
+        let chap = Chap { user: "alice".into(), secret_file: file.into() };
+        secrets.credentials(&chap).map(|credentials| credentials.secret)
+    }
+
+    #[test]
+    fn a_file_that_does_not_answer_keeps_no_other_secret() {
+        let (go_on, hung) = channel::<()>();
+        let hung = Mutex::new(hung);
+        let read = move |file: &Path| match file.to_str() {
+            Some("/hangs") => Err(format!("{:?}", hung.lock().unwrap().recv())),
+            Some("/fails") => Err("it cannot be read".into()),
+            _ => Ok(Secret::new(file.as_os_str().as_encoded_bytes().to_vec())),
+        };
+        let secrets = SecretFiles::read_by(["/hangs", "/a", "/fails", "/b", "/a"].map(Path::new), read);
+        for file in ["/a", "/b"] {
+            assert!(of(&secrets, file).unwrap().same_as(&Secret::new(file.into())));
+        }
+        assert_eq!(of(&secrets, "/fails").err().unwrap(), "it cannot be read");
+        assert!(of(&secrets, "/hangs").err().unwrap().contains("does not answer"));
+        drop(go_on);
     }
 
     #[test]

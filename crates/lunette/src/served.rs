@@ -21,6 +21,7 @@ use crate::disk::{Absence, Disk, DiskConfig, DiskStore};
 use crate::failure::Failure;
 use crate::opening::{Openings, start_limit};
 use crate::reload::Spares;
+use crate::secret::SecretFiles;
 
 /// Everything behind the portals.
 #[derive(Clone)]
@@ -93,9 +94,10 @@ impl Served {
         let on_trouble = OnTrouble::of(config);
         let (discovery, targets) = (Authentication::None, BTreeMap::new());
         let mut served = Self { state, discovery, discovery_unusable: None, targets, openings: Openings::default() };
-        served.read_discovery(config, on_trouble)?;
+        let secrets = SecretFiles::read(config.secret_files());
+        served.read_discovery(config, on_trouble, &secrets)?;
         for target in &config.targets {
-            let open = served.begin_target(target, &mut Spares::default(), on_trouble)?;
+            let open = served.begin_target(target, &mut Spares::default(), on_trouble, &secrets)?;
             served.targets.insert(target.name.clone(), open);
         }
         for target in &config.targets {
@@ -108,10 +110,15 @@ impl Served {
         Ok(served)
     }
 
-    /// Reads the secrets of discovery.
-    pub(crate) fn read_discovery(&mut self, config: &Config, on_trouble: OnTrouble) -> Result<(), Failure> {
+    /// Takes the secrets of discovery.
+    pub(crate) fn read_discovery(
+        &mut self,
+        config: &Config,
+        on_trouble: OnTrouble,
+        secrets: &SecretFiles,
+    ) -> Result<(), Failure> {
         let rules = &config.discovery;
-        let (discovery, why) = config::authentication(&rules.chap, rules.mutual_chap.as_ref());
+        let (discovery, why) = config::authentication(&rules.chap, rules.mutual_chap.as_ref(), secrets);
         let unusable: Vec<_> = why.iter().map(|why| (Subject::Discovery, why.clone())).collect();
         on_trouble.check(&unusable)?;
         (self.discovery, self.discovery_unusable) = (discovery, why);
@@ -140,6 +147,7 @@ impl Served {
         target: &Target,
         spares: &mut Spares,
         on_trouble: OnTrouble,
+        secrets: &SecretFiles,
     ) -> Result<ServedTarget, Failure> {
         let device = TargetDevice::with_port_groups(target.name.clone(), self.port_groups(target))
             .map_err(Failure::configuration)?;
@@ -151,7 +159,7 @@ impl Served {
             device.add(lun, Arc::clone(&disk.unit)).map_err(Failure::configuration)?;
             disks.insert(entry.number, disk);
         }
-        let Secrets { authentication, hosts, unusable } = read_secrets(target)?;
+        let Secrets { authentication, hosts, unusable } = read_secrets(target, secrets)?;
         on_trouble.check(&unusable)?;
         Ok(ServedTarget { device, authentication, hosts, disks, unusable })
     }
@@ -227,10 +235,10 @@ pub(crate) fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Re
     Ok(open)
 }
 
-/// Reads the secrets of a target.
-pub(crate) fn read_secrets(target: &Target) -> Result<Secrets, Failure> {
-    let (authentication, why) = config::authentication(&target.chap, target.mutual_chap.as_ref());
-    let (hosts, of_hosts) = hosts::read(target)?;
+/// Finds the secrets of a target.
+pub(crate) fn read_secrets(target: &Target, secrets: &SecretFiles) -> Result<Secrets, Failure> {
+    let (authentication, why) = config::authentication(&target.chap, target.mutual_chap.as_ref(), secrets);
+    let (hosts, of_hosts) = hosts::read(target, secrets)?;
     let own = why.map(|why| (Subject::Target(target.name.clone()), why));
     let of_hosts = of_hosts.into_iter().map(|(name, why)| (Subject::Host { target: target.name.clone(), name }, why));
     Ok(Secrets { authentication, hosts, unusable: own.into_iter().chain(of_hosts).collect() })

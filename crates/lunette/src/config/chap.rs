@@ -1,13 +1,13 @@
 //! Users of CHAP, and the secrets that their files hold.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lunette_session::{Authentication, Credentials};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use crate::secret;
+use crate::secret::SecretFiles;
 use crate::systemd::credentials;
 
 /// The access rules for discovery.
@@ -17,6 +17,13 @@ pub(crate) struct Discovery {
     #[serde(default)]
     pub(crate) chap: Vec<Chap>,
     pub(crate) mutual_chap: Option<Chap>,
+}
+
+impl Discovery {
+    /// The files of its secrets.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        secret_files(&self.chap, self.mutual_chap.as_ref())
+    }
 }
 
 /// A user and the file with its secret.
@@ -41,20 +48,26 @@ fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(text)
 }
 
+/// The files of the secrets of a policy.
+pub(super) fn secret_files<'a>(chap: &'a [Chap], mutual: Option<&'a Chap>) -> impl Iterator<Item = &'a Path> + use<'a> {
+    chap.iter().chain(mutual).map(|chap| &*chap.secret_file)
+}
+
 /// A rule that no initiator can satisfy.
 pub(crate) const SHUT: Authentication = Authentication::Chap { initiators: Vec::new(), target: None };
 
-/// Reads the secrets of a policy. A user whose secret cannot be used is not let in. Without the target's own secret no
+/// Finds the secrets of a policy. A user whose secret cannot be used is not let in. Without the target's own secret no
 /// user is. The second value says why.
-pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> (Authentication, Option<String>) {
+pub(crate) fn authentication(
+    chap: &[Chap],
+    mutual: Option<&Chap>,
+    secrets: &SecretFiles,
+) -> (Authentication, Option<String>) {
     if chap.is_empty() {
         return (Authentication::None, None);
     }
     let mut failed = Vec::new();
-    let mut read = |chap: &Chap| {
-        let credentials = secret::credentials(&chap.user, &chap.secret_file);
-        credentials.map_err(|failure| failed.push(failure.to_string())).ok()
-    };
+    let mut read = |chap: &Chap| secrets.credentials(chap).map_err(|why| failed.push(why)).ok();
     let mut initiators: Vec<Credentials> = chap.iter().filter_map(&mut read).collect();
     let target = mutual.map(read);
     if let Some(target) = &target {

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::{Chap, SHUT, Target, authentication, check_name};
 use crate::failure::Failure;
+use crate::secret::SecretFiles;
 
 /// The longest name of a host.
 pub(crate) const MAX_HOST_NAME_CHARACTERS: usize = 64;
@@ -169,24 +170,24 @@ fn admitted(target: &Target) -> Option<Vec<String>> {
 /// Hosts whose secrets cannot be used: the name, and why.
 pub(crate) type Unusable = Vec<(String, String)>;
 
-/// The hosts of a target, with their secrets read. Without hosts there is one: of the initiators that `allow` names, or
+/// The hosts of a target, with their secrets. Without hosts there is one: of the initiators that `allow` names, or
 /// of all.
-pub(crate) fn read(target: &Target) -> Result<(Vec<HostConfig>, Unusable), Failure> {
+pub(crate) fn read(target: &Target, secrets: &SecretFiles) -> Result<(Vec<HostConfig>, Unusable), Failure> {
     if target.hosts.is_empty() {
         let one = HostConfig { host: Host::of_initiators(admitted(target)), ..HostConfig::everyone() };
         return Ok((vec![one], Vec::new()));
     }
     let (mut hosts, mut unusable) = (Vec::new(), Vec::new());
     for entry in &target.hosts {
-        let (host, why) = read_host(entry, &target.name)?;
+        let (host, why) = read_host(entry, &target.name, secrets)?;
         hosts.push(host);
         unusable.extend(why.map(|why| (entry.name.clone(), why)));
     }
     Ok((hosts, unusable))
 }
 
-fn read_host(entry: &HostEntry, target: &str) -> Result<(HostConfig, Option<String>), Failure> {
-    let (authentication, why) = match authentication(&entry.chap, entry.mutual_chap.as_ref()) {
+fn read_host(entry: &HostEntry, target: &str, secrets: &SecretFiles) -> Result<(HostConfig, Option<String>), Failure> {
+    let (authentication, why) = match authentication(&entry.chap, entry.mutual_chap.as_ref(), secrets) {
         (Authentication::None, why) => (None, why),
         (chap @ Authentication::Chap { .. }, why) => (Some(chap), why),
     };
@@ -231,6 +232,10 @@ mod tests {
     fn target(hosts: &str) -> Result<Target, String> {
         let luns = "lun = [{ number = 0, disk = \"mem:1M\" }, { number = 5, disk = \"mem:1M\" }]";
         parse(&format!("[[target]]\nname = \"iqn.a\"\n{luns}\n{hosts}")).map(|mut config| config.targets.remove(0))
+    }
+
+    fn read(target: &Target) -> Result<(Vec<HostConfig>, Unusable), Failure> {
+        super::read(target, &SecretFiles::read(target.secret_files()))
     }
 
     #[test]

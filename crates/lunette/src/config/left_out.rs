@@ -196,6 +196,7 @@ mod tests {
 
     use crate::config::hosts::{self, HostEntry};
     use crate::config::{Config, SHUT, mistakes, parse_only};
+    use crate::secret::SecretFiles;
 
     /// The names of what is served, and what is not.
     fn served(text: &str, before: Option<&str>) -> (String, Vec<String>) {
@@ -292,7 +293,7 @@ mod tests {
             let subjects: Vec<_> = left_out.iter().map(|one| one.subject.to_string()).collect();
             assert_eq!(subjects, ["target iqn.a: host bad"], "{bad}");
             assert_eq!(hosts(&config), ["one=iqn.1", shut, "rest=*"], "{bad}");
-            let (read, _) = hosts::read(config.target("iqn.a").unwrap()).unwrap();
+            let (read, _) = hosts::read(config.target("iqn.a").unwrap(), &SecretFiles::read([])).unwrap();
             assert!(read[1].host.authentication.as_ref().is_some_and(|rule| rule.same_as(&SHUT)));
             assert_eq!(read[1].luns.place(Lun::new(1).unwrap()), None);
         }

@@ -15,6 +15,7 @@ use crate::disk::{Disk, DiskStore, Place};
 use crate::failure::Failure;
 use crate::files::{lengths, replaced, warn_of_partial_block};
 use crate::opening::{Settled, change_deadline};
+use crate::secret::SecretFiles;
 use crate::served::{self, OnTrouble, Secrets, Served, ServedTarget, lun};
 use crate::size::Size;
 
@@ -95,13 +96,15 @@ impl Plan {
         mut changes: Vec<Change>,
         refusal: Refusal,
     ) -> Result<Self, Failure> {
+        // All again: a file may hold another secret under the same name.
+        let secrets = SecretFiles::read(config.secret_files());
         let mut plan = Self::empty(served, spares, refusal);
         changes.extend(plan.find_reopened(&changes));
         for change in &changes {
             plan.close(change)?;
         }
         for change in &changes {
-            plan.begin(config, change)?;
+            plan.begin(config, change, &secrets)?;
         }
         plan.await_disks(&changes)?;
         plan.spares.forget_passing();
@@ -109,7 +112,7 @@ impl Plan {
         // An extension is reported with the length that the file has at the end.
         let is_told = |change: &Change| !matches!(change, Change::Lun { change: LunChange::Extended(_), .. });
         plan.changes.extend(changes.into_iter().filter(is_told));
-        plan.read_secrets(config)?;
+        plan.read_secrets(config, &secrets)?;
         plan.part_secrets(served)?;
         Ok(plan)
     }
@@ -125,13 +128,17 @@ impl Plan {
                 }
             }
         }
-        if plan.served.discovery_unusable.is_some() {
-            plan.served.read_discovery(config, OnTrouble::Degrade)?;
+        let discovery = plan.served.discovery_unusable.as_ref().map(|_| &config.discovery);
+        let is_unusable =
+            |target: &&Target| plan.served.targets.get(&target.name).is_some_and(|open| !open.unusable.is_empty());
+        let targets: Vec<_> = config.targets.iter().filter(is_unusable).collect();
+        let of_targets = targets.iter().flat_map(|target| target.secret_files());
+        let secrets = SecretFiles::read(discovery.iter().flat_map(|rules| rules.secret_files()).chain(of_targets));
+        if discovery.is_some() {
+            plan.served.read_discovery(config, OnTrouble::Degrade, &secrets)?;
         }
-        for target in &config.targets {
-            if plan.served.targets.get(&target.name).is_some_and(|open| !open.unusable.is_empty()) {
-                plan.read_secrets_of(target)?;
-            }
+        for target in targets {
+            plan.read_secrets_of(target, &secrets)?;
         }
         plan.part_secrets(served)?;
         Ok(plan)
@@ -207,11 +214,11 @@ impl Plan {
     }
 
     /// Begins to open an addition.
-    fn begin(&mut self, config: &Config, change: &Change) -> Result<(), Failure> {
+    fn begin(&mut self, config: &Config, change: &Change, secrets: &SecretFiles) -> Result<(), Failure> {
         match change {
             Change::TargetAdded(name) => {
                 let Some(target) = find_target(config, name) else { return Ok(()) };
-                let open = self.served.begin_target(target, &mut self.spares, self.refusal.at(name))?;
+                let open = self.served.begin_target(target, &mut self.spares, self.refusal.at(name), secrets)?;
                 self.served.targets.insert(name.clone(), open);
             }
             Change::Lun { target: name, number, change: LunChange::Added | LunChange::Replaced } => {
@@ -252,15 +259,15 @@ impl Plan {
         Ok(())
     }
 
-    /// Reads all secrets again: a file may hold another secret under the same name.
-    fn read_secrets(&mut self, config: &Config) -> Result<(), Failure> {
-        self.served.read_discovery(config, self.refusal.at_discovery())?;
-        config.targets.iter().try_for_each(|target| self.read_secrets_of(target))
+    /// Takes all secrets as they were read.
+    fn read_secrets(&mut self, config: &Config, secrets: &SecretFiles) -> Result<(), Failure> {
+        self.served.read_discovery(config, self.refusal.at_discovery(), secrets)?;
+        config.targets.iter().try_for_each(|target| self.read_secrets_of(target, secrets))
     }
 
-    fn read_secrets_of(&mut self, target: &Target) -> Result<(), Failure> {
+    fn read_secrets_of(&mut self, target: &Target, secrets: &SecretFiles) -> Result<(), Failure> {
         let Some(open) = self.served.targets.get_mut(&target.name) else { return Ok(()) };
-        let Secrets { authentication, hosts, unusable } = served::read_secrets(target)?;
+        let Secrets { authentication, hosts, unusable } = served::read_secrets(target, secrets)?;
         let is_new = |rule: &&(Subject, String)| !open.unusable.contains(rule);
         self.refusal.at(&target.name).check(&unusable.iter().filter(is_new).cloned().collect::<Vec<_>>())?;
         (open.authentication, open.hosts, open.unusable) = (authentication, hosts, unusable);
