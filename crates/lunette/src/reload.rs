@@ -4,6 +4,7 @@
 //! whole. A disk that moves (to another LUN or target), or is reopened with other settings, keeps its store, because a
 //! second store cannot be opened beside it.
 
+mod growing;
 mod notices;
 mod plan;
 mod spares;
@@ -23,6 +24,7 @@ use crate::metrics;
 use crate::opening::{Opening, Openings};
 use crate::serve::{bind_failure, closed_portal};
 use crate::served::Served;
+pub(crate) use growing::Room;
 pub(crate) use notices::noticed;
 use plan::{Plan, Refusal};
 pub(crate) use spares::Spares;

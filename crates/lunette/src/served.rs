@@ -15,12 +15,13 @@ use lunette_session::keys::Offer;
 use lunette_state::{StateFile, StateStore};
 use lunette_target::{HostConfig, TargetConfig};
 
+use crate::attempts::Attempts;
 use crate::config::{self, Config, LunEntry, Redirect, Target};
 use crate::config::{hosts, port_groups};
 use crate::disk::{Absence, Disk, DiskConfig, DiskStore};
 use crate::failure::Failure;
 use crate::opening::{Openings, start_limit};
-use crate::reload::Spares;
+use crate::reload::{Room, Spares};
 use crate::secret::SecretFiles;
 
 /// Everything behind the portals.
@@ -33,6 +34,8 @@ pub(crate) struct Served {
     pub(crate) targets: BTreeMap<String, ServedTarget>,
     /// The disks that are being opened.
     pub(crate) openings: Openings,
+    /// The files that are being made longer.
+    pub(crate) rooms: Attempts<Room>,
 }
 
 /// A target that is being served.
@@ -93,7 +96,8 @@ impl Served {
         };
         let on_trouble = OnTrouble::of(config);
         let (discovery, targets) = (Authentication::None, BTreeMap::new());
-        let mut served = Self { state, discovery, discovery_unusable: None, targets, openings: Openings::default() };
+        let (openings, rooms) = (Openings::default(), Attempts::default());
+        let mut served = Self { state, discovery, discovery_unusable: None, targets, openings, rooms };
         let secrets = SecretFiles::read(config.secret_files());
         served.read_discovery(config, on_trouble, &secrets)?;
         for target in &config.targets {

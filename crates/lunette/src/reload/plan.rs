@@ -1,13 +1,13 @@
 //! The next state of a server, opened beside the current one.
 
-use std::io;
 use std::sync::Arc;
 
 use lunette_api::{Cause, Subject};
-use lunette_device::{LogicalUnit, PortGroupsChange, PortGroupsError};
+use lunette_device::{PortGroupsChange, PortGroupsError};
 use lunette_store::{FileStore, Store};
 use lunette_target::{Growth, UnitChange, Update};
 
+use super::growing::{self, Growing, Room};
 use super::{Spares, Wanted};
 use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, LunEntry, Target, hosts};
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     units: Vec<UnitChange>,
     growing: Vec<Growing>,
     /// Files that were made longer for it.
-    extended: Vec<Arc<FileStore>>,
+    extended: Vec<Room>,
     /// Stores whose lost writes initiators learn of by it.
     lossy: Vec<Arc<FileStore>>,
 }
@@ -73,17 +73,6 @@ impl Refusal {
     fn at_discovery(&self) -> OnTrouble {
         if *self == Self::All { OnTrouble::Refuse } else { OnTrouble::Degrade }
     }
-}
-
-/// A disk that the configuration makes longer, or that has another length than it is served with.
-struct Growing {
-    target: String,
-    number: u16,
-    place: Place,
-    unit: Arc<LogicalUnit>,
-    store: Arc<FileStore>,
-    /// The length that the configuration asks for; zero when it asks for none.
-    at_least: u64,
 }
 
 impl Plan {
@@ -339,21 +328,25 @@ impl Plan {
         self.changes.is_empty() && self.growing.is_empty() && self.units.is_empty()
     }
 
-    /// The plan as the server's update. Files are extended here, the last step that can fail. The new length is not
-    /// served before the update is applied.
+    /// The plan as the server's update. Files are extended here, the last step that can fail; one that
+    /// does not answer stays as it is. The new length is not served before the update is applied.
     pub(super) fn update(&mut self, config: &Config) -> Result<Update, Failure> {
         let port_groups = self.port_groups(config)?;
         let mut growth = Vec::new();
-        for Growing { target, number, place, unit, store, at_least } in std::mem::take(&mut self.growing) {
+        let growing = std::mem::take(&mut self.growing);
+        let until = change_deadline(self.refusal != Refusal::None);
+        let rooms = growing::make_rooms(&growing, &self.served.rooms, until);
+        for (Growing { target, number, place, unit, store, at_least }, room) in growing.into_iter().zip(rooms) {
             let before = store.geometry().len_bytes;
-            let len = match store.make_room(at_least) {
-                Ok(len) => len,
-                Err(error) => {
-                    self.stays(&target, number, at_least > 0, format!("the disk cannot be made longer: {error}"))?;
+            let room = match room {
+                Ok(room) => room,
+                Err(why) => {
+                    self.stays(&target, number, at_least > 0, format!("the disk cannot be made longer: {why}"))?;
                     continue;
                 }
             };
-            self.extended.push(Arc::clone(&store));
+            let len = room.len_bytes();
+            self.extended.push(room);
             if let Place::Path(path) = &place {
                 warn_of_partial_block(&Subject::lun(&*target, number), path, &store, &unit);
             }
@@ -375,10 +368,9 @@ impl Plan {
 
     /// Ends the plan: what was made on file systems is kept when the server has switched over, else taken back.
     pub(super) fn settle(&mut self, has_switched: bool) {
-        for store in self.extended.drain(..) {
-            if has_switched { store.keep() } else { store.take_back() }
-        }
+        let extended = std::mem::take(&mut self.extended);
         if has_switched {
+            extended.into_iter().for_each(Room::keep);
             self.served.keep();
             self.lossy.drain(..).for_each(|store| store.accept_loss());
         }
@@ -395,41 +387,6 @@ impl Plan {
             open.device.prepare_port_groups(self.served.port_groups(target)).map_err(failed)
         };
         changed.map(prepare).collect()
-    }
-}
-
-impl Growing {
-    /// Measures one disk, whose file has this length now, unless it does not answer.
-    fn find(
-        target: &str,
-        number: u16,
-        disk: &Disk,
-        len: Option<io::Result<u64>>,
-        at_least: u64,
-    ) -> Result<Option<Self>, String> {
-        if !disk.is_open() {
-            // It gets its length when it is opened.
-            return Ok(None);
-        }
-        let DiskStore::File(store) = &disk.store else {
-            return if at_least == 0 { Ok(None) } else { Err("create makes files longer, and no other disks".into()) };
-        };
-        let unknown = |error: io::Error| format!("cannot find out its length: {error}");
-        let now = match len {
-            Some(len) => len.map_err(unknown)?,
-            // What is not to change may answer later.
-            None if at_least == 0 => return Ok(None),
-            None => return Err("its file does not answer".into()),
-        };
-        let served = store.geometry().len_bytes;
-        if now == served && at_least <= now {
-            return Ok(None);
-        }
-        if at_least > now && store.is_block_device().map_err(unknown)? {
-            return Err("create cannot make a block device longer; resize the device itself".into());
-        }
-        let (place, unit, store) = (disk.config.name.place.clone(), Arc::clone(&disk.unit), Arc::clone(store));
-        Ok(Some(Self { target: target.into(), number, place, unit, store, at_least }))
     }
 }
 
