@@ -433,7 +433,7 @@ mod tests {
 
     const DISK: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n";
 
-    /// What is served while a disk with a gateway is being opened, and what tells when the gateway has left.
+    /// A server whose disk with a gateway is being opened. The channel tells when the gateway has left.
     fn opening() -> (Served, Config, Receiver<()>) {
         let config = config::parse(DISK).unwrap();
         let mut served = Served::open_within(&config, None).unwrap();
