@@ -1,12 +1,11 @@
-//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of a Data-In PDU, of data in other
-//! orders, and of commands at each recovery level, under callgrind. A count does not depend on the load of the machine,
-//! so it shows a regression where a stopwatch sees noise.
+//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of data in other orders, and of
+//! commands at each recovery level, under callgrind. A count does not depend on the load of the machine, so it shows a
+//! regression where a stopwatch sees noise.
 //!
 //! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
 
 mod orders;
 mod recovery;
-mod sandbox;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -44,7 +43,7 @@ type Counts = BTreeMap<String, u64>;
 /// Counts everything and compares.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // As what ships is built: with optimization across crates, which changes a count by a tenth.
-    process::run(&mut cargo(["build", "--locked", "--release", "-p", "lunette-count", "-p", "lunette-lab", "--bins"]))?;
+    process::run(&mut cargo(["build", "--locked", "--release", "-p", "lunette-count", "--bins"]))?;
     let mut counts = count_all()?;
     if arguments.update {
         for _ in 1..ATTEMPTS {
@@ -72,7 +71,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn count_all() -> Result<Counts> {
     let mut counts = turns::count()?;
-    counts.extend(sandbox::count()?);
     for op in OPS {
         for kernel in KERNELS {
             for length in LENGTHS {

@@ -6,10 +6,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{self, cargo, file_stems, root};
-
-/// The manifest of the fuzz targets, which are a separate workspace: cargo-fuzz builds them with its own flags.
-pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
+use crate::process::{self, file_stems, root};
+use crate::programs;
 
 /// Random inputs per target that a replay adds to the corpus.
 const RANDOM_INPUTS: &str = "20000";
@@ -25,7 +23,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs cargo-fuzz on one target or on all; a failing target does not stop the others. New inputs go to
-/// `fuzz/artifacts` (crashes) and, beside the corpus that is kept in git, to `fuzz/target/corpus`.
+/// `fuzz/artifacts` (crashes) and, beside the corpus that is kept in git, to `target/corpus`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let targets = file_stems(&root().join("fuzz/fuzz_targets"))?;
     let chosen: Vec<&String> = match &arguments.target {
@@ -38,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     need_cargo_fuzz()?;
     let mut failed = Vec::new();
     for target in chosen {
-        let found = root().join("fuzz/target/corpus").join(target);
+        let found = process::target_dir().join("corpus").join(target);
         fs::create_dir_all(&found).with_context(|| format!("cannot create {}", found.display()))?;
         let mut command = Command::new("cargo");
         command.args(["+nightly", "fuzz", "run", "--features", "libfuzzer", target]);
@@ -57,18 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Runs every target over its corpus and over random inputs, without coverage, on the installed toolchain.
 pub(crate) fn replay() -> Result<()> {
-    process::run(cargo_fuzz_crate("test").arg("--lib"))?;
-    let mut command = cargo_fuzz_crate("run");
-    process::run(command.args(["--bin", "replay", "--", "--random", RANDOM_INPUTS]))
-}
-
-/// A cargo command for the fuzz crate, which shares compiled dependencies with the workspace where it can.
-pub(crate) fn cargo_fuzz_crate(subcommand: &str) -> Command {
-    let mut command = cargo([subcommand, "--locked", "--manifest-path", MANIFEST]);
-    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
-        command.arg("--target-dir").arg(root().join("target"));
-    }
-    command
+    process::run(Command::new(programs::checked("replay")?).args(["--random", RANDOM_INPUTS]).current_dir(root()))
 }
 
 fn need_cargo_fuzz() -> Result<()> {

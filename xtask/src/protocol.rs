@@ -141,8 +141,7 @@ impl Definitions {
         let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         for entry in entries {
             let path = entry?.path();
-            // Cargo's output for the fuzz targets is not ours.
-            if path.is_dir() && !path.ends_with("fuzz/target") {
+            if path.is_dir() {
                 self.collect(&path)?;
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let source = fs::read_to_string(&path)?;

@@ -115,8 +115,8 @@ impl Pool {
     }
 
     /// A buffer of `len` bytes, or `None` when the budget does not allow it now, `len` exceeds [`MAX_BUFFER_LEN`] or
-    /// there is no more [address space](crate::address_space). Some buffer of the pool is then out, unless `len` exceeds
-    /// the budget, or there was no address space for the pool when it was made.
+    /// there is no more [address space](crate::address_space). Some buffer of the pool is out then, unless `len`
+    /// exceeds the budget, or there was no address space for the pool when it was made.
     ///
     /// The bytes may be those of an earlier user: the caller overwrites all of them before it shows any to a peer.
     pub fn take(&self, len: usize) -> Option<Buffer> {
