@@ -1,6 +1,6 @@
 //! The address space of the process, where the system limits it (`RLIMIT_AS`, `ulimit -v`).
 //!
-//! An allocation that fails ends the process. So those that are long [claim](claim) their bytes here, and leave some
+//! An allocation that fails ends the process. So those that are long [`claim`] their bytes here, and leave some
 //! room to the others, which nothing can do without.
 
 use std::fs::File;
