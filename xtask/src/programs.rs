@@ -13,13 +13,15 @@ use crate::process::{self, cargo};
 
 /// Builds all that tests run, once in the life of this process: the tests, and the programs that they start.
 ///
-/// All of it is one build of the whole workspace, so that each crate is compiled once, with one set of features.
+/// All of it is one build of the whole workspace, so that each crate is compiled once, with one set of features. The
+/// tests are listed, too: a list that is made beside another step waits until that step has compiled.
 pub(crate) fn build() -> Result<()> {
     static BUILT: OnceLock<()> = OnceLock::new();
     if BUILT.get().is_some() {
         return Ok(());
     }
     process::run(&mut cargo(["build", "--locked", "--workspace", "--bins", "--tests", "--examples"]))?;
+    Programs::of_tests()?;
     Programs::end_to_end_tests()?;
     let _ = BUILT.set(());
     Ok(())
@@ -45,8 +47,9 @@ struct Program {
 
 impl Programs {
     /// All test programs but the end-to-end tests.
-    pub(crate) fn of_tests() -> Result<Self> {
-        Self::listed(&[])
+    pub(crate) fn of_tests() -> Result<&'static Self> {
+        static LISTED: OnceLock<Programs> = OnceLock::new();
+        Self::listed_once(&LISTED, &[])
     }
 
     /// The end-to-end tests of this name.
@@ -56,10 +59,14 @@ impl Programs {
 
     fn end_to_end_tests() -> Result<&'static Self> {
         static LISTED: OnceLock<Programs> = OnceLock::new();
-        if LISTED.get().is_none() {
-            let _ = LISTED.set(Self::listed(&["--test", "interop", "--test", "ceph"])?);
+        Self::listed_once(&LISTED, &["--test", "interop", "--test", "ceph"])
+    }
+
+    fn listed_once(list: &'static OnceLock<Self>, arguments: &[&str]) -> Result<&'static Self> {
+        if list.get().is_none() {
+            let _ = list.set(Self::listed(arguments)?);
         }
-        LISTED.get().context("the list is there")
+        list.get().context("the list is there")
     }
 
     /// The programs of this name.

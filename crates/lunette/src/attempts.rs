@@ -136,9 +136,7 @@ impl<T: Send + 'static> Attempts<T> {
             let starter = thread::Builder::new().name("lunette-attempts".into()).spawn(move || shared.start_all());
             if let Err(error) = starter {
                 state.waiting.pop_back();
-                return Err(Failure::other(format!(
-                    "a disk is not opened, because there is no thread for it: {error}"
-                )));
+                return Err(Failure::no_thread(error));
             }
             state.has_starter = true;
         }
@@ -215,7 +213,7 @@ impl<T: Send + 'static> Shared<T> {
             shared.end(id, outcome);
         };
         if let Err(error) = thread::Builder::new().name("lunette-attempt".into()).spawn(run) {
-            self.end(id, Err(Failure::other(format!("there is no thread for it: {error}"))));
+            self.end(id, Err(Failure::no_thread(error)));
         }
     }
 

@@ -47,6 +47,13 @@ impl Failure {
         Self::Other(what.to_string())
     }
 
+    /// The system gives no more threads to the process or its user.
+    pub(crate) fn no_thread(error: impl Display) -> Self {
+        Self::Other(format!(
+            "cannot start a thread: {error}; allow more tasks (ulimit -u, or TasksMax= of the service)"
+        ))
+    }
+
     /// Adds to the message.
     pub(crate) fn with(mut self, more: &str) -> Self {
         let (Self::Usage(text)

@@ -137,7 +137,7 @@ pub(crate) fn follow(control: Control, health: Health) -> Result<(), Failure> {
             WATCH.wait();
         }
     };
-    thread::Builder::new().name("lunette-files".into()).spawn(run).map(drop).map_err(Failure::other)
+    thread::Builder::new().name("lunette-files".into()).spawn(run).map(drop).map_err(Failure::no_thread)
 }
 
 /// Looks at all files. Gives the units that have another length, which their stores know already.

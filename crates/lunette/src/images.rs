@@ -69,7 +69,7 @@ pub(crate) fn follow(control: Control) -> Result<(), Failure> {
             }
         }
     };
-    thread::Builder::new().name("lunette-images".into()).spawn(run).map(drop).map_err(Failure::other)
+    thread::Builder::new().name("lunette-images".into()).spawn(run).map(drop).map_err(Failure::no_thread)
 }
 
 /// The units whose images have other lengths than they serve.

@@ -22,7 +22,7 @@ pub(crate) struct PoolIo(Arc<ThreadPool>);
 
 impl PoolIo {
     pub(crate) fn start() -> Result<Self, Failure> {
-        let pool = ThreadPool::new("lunette-file", FILE_THREADS, MAX_QUEUED).map_err(Failure::other)?;
+        let pool = ThreadPool::new("lunette-file", FILE_THREADS, MAX_QUEUED).map_err(Failure::no_thread)?;
         Ok(Self(Arc::new(pool)))
     }
 }

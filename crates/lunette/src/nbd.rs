@@ -87,7 +87,7 @@ impl Arguments {
         let (listener, uri) = self.listen()?;
         let server = Server::new(export, io);
         let stopper = server.stopper(&listener).map_err(Failure::other)?;
-        system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
+        system::stop_on_signals(move || stopper.stop()).map_err(Failure::no_thread)?;
         let mut out = io::stdout().lock();
         writeln!(out, "{uri}").and_then(|()| out.flush()).map_err(Failure::other)?;
         drop(out);

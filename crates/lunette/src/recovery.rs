@@ -46,7 +46,7 @@ pub(crate) fn follow(control_plane: ControlPlane, mut closed: Vec<Door>) -> Resu
             }
         }
     };
-    thread::Builder::new().name("lunette-recovery".into()).spawn(run).map(drop).map_err(Failure::other)
+    thread::Builder::new().name("lunette-recovery".into()).spawn(run).map(drop).map_err(Failure::no_thread)
 }
 
 /// The troubles that end when something can be opened or read.

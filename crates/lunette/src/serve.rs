@@ -233,7 +233,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         systemd::notify("STOPPING=1");
         stopper.stop();
     })
-    .map_err(Failure::other)?;
+    .map_err(Failure::no_thread)?;
     images::follow(server.control())?;
     files::follow(server.control(), health.clone())?;
     let control = server.control();
@@ -256,12 +256,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
         }
     };
-    hangups.answer_with("lunette-reload", reload).map_err(Failure::other)?;
+    hangups.answer_with("lunette-reload", reload).map_err(Failure::no_thread)?;
     if arguments.config.is_some() {
         metrics::note_reload(true);
     }
     let mut counts = Counts::new(server.monitor(), health.clone(), arguments.counts_format());
-    questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
+    questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::no_thread)?;
     let portals = first_portals(&server);
     // On a thread of its own: standard output may be a pipe that nothing reads, which is no reason to serve nothing.
     let print = move || {
@@ -269,8 +269,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             tracing::warn!(%error, "the URLs of the disks cannot be printed on standard output");
         }
     };
-    thread::Builder::new().name("lunette-urls".into()).spawn(print).map_err(Failure::other)?;
-    systemd::accompany(&server, health).map_err(Failure::other)?;
+    thread::Builder::new().name("lunette-urls".into()).spawn(print).map_err(Failure::no_thread)?;
+    systemd::accompany(&server, health).map_err(Failure::no_thread)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
 }

@@ -57,7 +57,7 @@ pub(crate) fn add(name: String, source: KeySource, keys_generation: u64, volume:
         all.len() == 1
     };
     if is_first {
-        thread::Builder::new().name("lunette-keys".into()).spawn(watch).map_err(Failure::other)?;
+        thread::Builder::new().name("lunette-keys".into()).spawn(watch).map_err(Failure::no_thread)?;
     }
     Ok(())
 }

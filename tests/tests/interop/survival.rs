@@ -3,13 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::{PipeReader, Read as _, Write as _, pipe};
+use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, PipeReader, Read as _, Write as _, pipe};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lunette_tests::{Configured, Owned, lunette, run_at_most, signal, stop};
+use lunette_tests::{Configured, Owned, lunette, run_at_most, signal, stop, wait_until};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
@@ -148,6 +150,47 @@ fn a_server_without_address_space_refuses_and_goes_on() {
     }
     stop(&mut child);
     assert!(child.wait().unwrap().success(), "it stops in order");
+}
+
+/// A limit of tasks, which binds no user with privileges.
+#[test]
+fn a_server_without_threads_says_so_or_serves() {
+    const USER: &str = "61234";
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = place.path().join("lunette");
+    std::fs::copy(lunette().get_program(), &program).unwrap();
+    let (mut refused, mut served) = (0, 0);
+    for tasks in (2..40).step_by(3) {
+        let limit = |tasks: u32| {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "prlimit"]);
+            command.arg(format!("--nproc={tasks}:"));
+            command
+        };
+        let mut command = limit(tasks);
+        command.arg(&program).args(["serve", "--listen", "127.0.0.1:0", "mem:1M"]).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Owned::start(&mut command);
+        let mut url = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        if url.is_empty() {
+            let mut told = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(1), "{tasks} tasks: {told}");
+            assert!(told.contains("cannot start"), "{tasks} tasks: {told}");
+            refused += 1;
+            continue;
+        }
+        // What had no thread at the start gets one.
+        run_at_most(LIMIT, limit(1000).arg(format!("--pid={}", child.id()))).succeeded();
+        let info = || run_at_most(LIMIT, lunette().args(["info", url.trim()])).code;
+        assert!(wait_until(LIMIT, || (info() == Some(0)).then_some(())).is_some(), "{tasks} tasks");
+        stop(&mut child);
+        assert!(child.wait().unwrap().success(), "{tasks} tasks: it stops in order");
+        served += 1;
+    }
+    assert!(refused > 0 && served > 0, "{refused} refused, {served} served");
 }
 
 /// A full disk, and a closed stream.
