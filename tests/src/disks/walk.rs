@@ -172,6 +172,8 @@ impl Walk {
             // A fully provisioned disk finds no space.
             assert!(self.may_fail, "{log}");
             self.set_len(self.model.len() as u64 * PAGE);
+            // A trouble that stands is not logged again, and the next one has the same text.
+            self.ground.reload();
         } else {
             self.model.resize(len);
         }
