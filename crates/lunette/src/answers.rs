@@ -1,6 +1,6 @@
 //! Questions to the system that it may never answer, such as the properties of a file whose server is gone.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ const SLOW_AFTER: Duration = Duration::from_millis(50);
 /// The threads that are added each time. A round has at most this many for each [`SLOW_AFTER`] in its [`LIMIT`].
 const MORE_THREADS: usize = 16;
 
-/// Questions that are not answered yet. None is asked again: each question holds a thread.
-static PENDING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// Questions that are not answered yet, and since when. One that hangs is not asked again: each holds a thread.
+static PENDING: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
 
 /// Rounds of questions about one list. A round begins where the one before it has ended, so the questions that one
 /// round has no time for are the first of the next.
@@ -59,9 +59,9 @@ impl Rounds {
                 }
                 self.asked.fetch_max(first + turn + 1, Ordering::Relaxed);
                 let index = (first + turn) % count;
-                let is_pending = !pending().insert(all[index].clone());
-                let answer = if is_pending { None } else { Some(question(index)) };
-                if !is_pending {
+                let hangs = begin(&all[index]);
+                let answer = if hangs { None } else { Some(question(index)) };
+                if !hangs {
                     pending().remove(&all[index]);
                 }
                 if told.send((index, answer)).is_err() {
@@ -99,12 +99,19 @@ impl Rounds {
     }
 }
 
-fn pending() -> MutexGuard<'static, BTreeSet<String>> {
+/// Notes that a question is asked, unless it hangs. Whether it hangs: two that ask at one time both get their answer.
+fn begin(name: &str) -> bool {
+    pending().entry(name.to_owned()).or_insert_with(Instant::now).elapsed() > SLOW_AFTER
+}
+
+fn pending() -> MutexGuard<'static, BTreeMap<String, Instant>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn names(prefix: &str, count: usize) -> Vec<String> {
@@ -124,13 +131,24 @@ mod tests {
         };
         assert_eq!(ROUNDS.within(SLOW_AFTER, vec![names[1].clone()], hang), [None]);
         begins.recv().unwrap();
+        while !begin(&names[1]) {
+            thread::yield_now();
+        }
         let ask = || ROUNDS.within(Duration::from_mins(1), names.clone(), |index| index);
         assert_eq!(ask(), [Some(0), None, Some(2), Some(3)], "one has not answered the first time");
         drop(go_on);
-        while pending().contains(&names[1]) {
+        while pending().contains_key(&names[1]) {
             thread::yield_now();
         }
         assert_eq!(ask(), [Some(0), Some(1), Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn two_that_ask_the_same_question_at_one_time_have_an_answer() {
+        static ROUNDS: Rounds = Rounds::new();
+        let inner = || ROUNDS.within(Duration::from_mins(1), names("shared", 1), |_| 2);
+        let outer = ROUNDS.within(Duration::from_mins(1), names("shared", 1), move |_| (1, inner()));
+        assert_eq!(outer, [Some((1, vec![Some(2)]))]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl SecretFiles {
         Self::read_by(files, read)
     }
 
-    fn read_by<'a>(
+    pub(crate) fn read_by<'a>(
         files: impl IntoIterator<Item = &'a Path>,
         read: impl Fn(&Path) -> Result<Secret, String> + Send + Sync + 'static,
     ) -> Self {
@@ -67,10 +67,14 @@ impl SecretFiles {
         Self(files.into_iter().zip(answers).map(secret).collect())
     }
 
+    /// The secret in a file that was read.
+    pub(crate) fn secret(&self, file: &Path) -> Result<Secret, String> {
+        self.0.get(file).cloned().unwrap_or_else(|| Err(format!("{}: it was not read", file.display())))
+    }
+
     /// The user of a rule with the secret.
     pub(crate) fn credentials(&self, Chap { user, secret_file }: &Chap) -> Result<Credentials, String> {
-        let was_not_read = || Err(format!("{}: it was not read", secret_file.display()));
-        let secret = self.0.get(secret_file).cloned().unwrap_or_else(was_not_read)?;
+        let secret = self.secret(secret_file)?;
         if secret.is_short() {
             tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
         }

@@ -15,8 +15,8 @@ use crate::config::mistakes::{Mistake, Step};
 use crate::config::{Chap, Config, Listen, LunEntry, Target, ecl};
 use crate::control_plane;
 use crate::disk::{DiskConfig, DiskName, Place};
+use crate::secret::SecretFiles;
 use crate::system;
-use crate::systemd::credentials;
 
 /// Why something that is named cannot be used.
 pub(crate) type Lack = (Severity, String);
@@ -27,8 +27,8 @@ pub(crate) trait Machine {
     fn listen(&self, address: SocketAddr) -> Result<(), Lack>;
     /// Whether there is a network interface of this name.
     fn interface(&self, name: &str) -> Result<(), Lack>;
-    /// Reads the secret in a file.
-    fn secret(&self, file: &Path) -> Result<Secret, Lack>;
+    /// Reads the secrets in files.
+    fn secrets(&self, files: &[&Path]) -> SecretFiles;
     /// Whether each of these disks can be opened.
     fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>>;
     /// Whether a file can be made where this one is to be.
@@ -63,9 +63,8 @@ impl Machine for ThisMachine {
         }
     }
 
-    fn secret(&self, file: &Path) -> Result<Secret, Lack> {
-        let file = credentials::found(file).map_err(degraded)?;
-        lunette_initiator::read_secret(&file).map_err(degraded)
+    fn secrets(&self, files: &[&Path]) -> SecretFiles {
+        SecretFiles::read(files.iter().copied())
     }
 
     /// A disk that does not answer keeps no answer from the others: the check may stand before a start.
@@ -144,11 +143,12 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
         let at = [Step::Key("api"), Step::Key("listen"), Step::Index(index)];
         found.check(&at, config.api.as_ref().map_or(Ok(()), |api| machine.api(api, place)));
     }
+    let secrets = machine.secrets(&config.secret_files().collect::<Vec<_>>());
     let mut rules = vec![found.rule(
         "discovery".into(),
         &key("discovery"),
         (&config.discovery.chap, config.discovery.mutual_chap.as_ref()),
-        machine,
+        &secrets,
     )];
     let disks: Vec<_> = config.targets.iter().flat_map(|target| &target.luns).map(DiskConfig::from).collect();
     let mut of_disks = machine.disks(&disks).into_iter();
@@ -158,7 +158,7 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
             let at = [at.as_slice(), &[Step::Key("lun"), Step::Index(number), Step::Key("disk")]].concat();
             found.check(&at, result);
         }
-        rules.extend(found.rules_of(target, &at, machine));
+        rules.extend(found.rules_of(target, &at, &secrets));
     }
     let named: Vec<_> = rules.iter().map(|(name, _, rule)| (name.clone(), rule)).collect();
     if let Err(error) = check_secrets(&named) {
@@ -205,7 +205,7 @@ pub(crate) fn obstacle(
 /// The first secret of a target that cannot be used.
 fn secret_lack(target: &Target, machine: &dyn Machine) -> Option<Lack> {
     let mut found = Lacks(Vec::new());
-    found.rules_of(target, &[], machine);
+    found.rules_of(target, &[], &machine.secrets(&target.secret_files().collect::<Vec<_>>()));
     let (severity, mistake) = found.0.into_iter().find(|(severity, _)| *severity != Severity::Note)?;
     Some((severity, mistake.text))
 }
@@ -229,13 +229,13 @@ impl Lacks {
         }
     }
 
-    fn rules_of(&mut self, target: &Target, at: &[Step], machine: &dyn Machine) -> Vec<Rule> {
+    fn rules_of(&mut self, target: &Target, at: &[Step], secrets: &SecretFiles) -> Vec<Rule> {
         let own = (target.chap.as_slice(), target.mutual_chap.as_ref());
-        let mut rules = vec![self.rule(format!("target {}", target.name), at, own, machine)];
+        let mut rules = vec![self.rule(format!("target {}", target.name), at, own, secrets)];
         for (index, host) in target.hosts.iter().enumerate() {
             let at = [at, &[Step::Key("host"), Step::Index(index)]].concat();
             let name = format!("target {}, host {}", target.name, host.name);
-            rules.push(self.rule(name, &at, (&host.chap, host.mutual_chap.as_ref()), machine));
+            rules.push(self.rule(name, &at, (&host.chap, host.mutual_chap.as_ref()), secrets));
         }
         rules
     }
@@ -245,11 +245,11 @@ impl Lacks {
         name: String,
         at: &[Step],
         (chap, mutual): (&[Chap], Option<&Chap>),
-        machine: &dyn Machine,
+        secrets: &SecretFiles,
     ) -> Rule {
         let mut read = |key: &[Step], chap: &Chap| {
             let at = [at, key, &[Step::Key("secret_file")]].concat();
-            let secret = machine.secret(&chap.secret_file);
+            let secret = secrets.secret(&chap.secret_file).map_err(degraded);
             if secret.as_ref().is_ok_and(Secret::is_short) {
                 let least = Secret::RECOMMENDED_BYTES;
                 let text =

@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lunette_session::Secret;
 
 use super::*;
 use crate::config::api::{Api, Place as ApiPlace};
 use crate::disk::{DiskConfig, Place};
+use crate::secret::SecretFiles;
 use machine::Lack;
 
 /// A machine with these secrets, disks, folders and addresses, and nothing else.
@@ -31,9 +32,13 @@ impl Machine for Fake {
         there(false, name)
     }
 
-    fn secret(&self, file: &Path) -> Result<Secret, Lack> {
-        there(self.secrets.contains_key(file), file.display())?;
-        Ok(Secret::new(self.secrets[file].into()))
+    fn secrets(&self, files: &[&Path]) -> SecretFiles {
+        let secrets = self.secrets.clone();
+        let read = move |file: &Path| {
+            let secret = secrets.get(file).ok_or_else(|| format!("{} is not there", file.display()))?;
+            Ok(Secret::new(secret.as_bytes().to_vec()))
+        };
+        SecretFiles::read_by(files.iter().copied(), read)
     }
 
     fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>> {
