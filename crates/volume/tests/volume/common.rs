@@ -1,6 +1,7 @@
 //! Units, keys and short forms of requests.
 
 use std::sync::Arc;
+use std::thread;
 
 use lunette_buffer::Pool;
 use lunette_quanta::{Cipher, DataKey, Header, Holes, KeyRing, QuantumSize, VolumeId};
@@ -113,6 +114,13 @@ pub(crate) fn open(unit: &Arc<dyn Store>) -> Volume {
 
 pub(crate) fn open_with(unit: &Arc<dyn Store>, keys: KeyRing) -> Volume {
     Volume::open(Arc::clone(unit), &find(unit).unwrap(), keys, OpenOptions::default()).unwrap()
+}
+
+/// Waits for what the thread of a volume that was dropped still does. It holds the unit until then.
+pub(crate) fn wait_for_the_thread_of_the_volume(unit: &Arc<dyn Store>) {
+    while Arc::strong_count(unit) > 1 {
+        thread::yield_now();
+    }
 }
 
 /// A formatted unit in memory, and its open volume.

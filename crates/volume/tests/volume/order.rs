@@ -12,7 +12,7 @@ use lunette_quanta::{Holes, QuantumSize};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, InlineIo, MemoryStore, Op, OpKind, Outcome, Store};
 use lunette_volume::{Volume, rekey};
 
-use crate::common::{Kind, keys, make, memory, open, read, write};
+use crate::common::{Kind, keys, make, memory, open, read, wait_for_the_thread_of_the_volume, write};
 
 /// A unit that makes one request when it is told to, and not before.
 struct Late {
@@ -189,9 +189,6 @@ fn a_volume_is_dropped_while_a_checkpoint_waits_for_what_the_same_thread_ends() 
     late.wait_until_held(1);
     drop(volume);
     late.release();
-    // The volume's thread holds the unit until the checkpoint has ended.
-    while Arc::strong_count(&unit) > 1 {
-        thread::yield_now();
-    }
+    wait_for_the_thread_of_the_volume(&unit);
     assert_eq!(read(&open(&unit), 0, 36 * 512).unwrap(), vec![5; 36 * 512]);
 }

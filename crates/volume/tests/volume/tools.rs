@@ -18,7 +18,9 @@ use lunette_volume::{
     rekey, verify,
 };
 
-use crate::common::{Blocks, Kind, VOLUME, flush, fresh, keys, memory, open, open_with, read, write};
+use crate::common::{
+    Blocks, Kind, VOLUME, flush, fresh, keys, memory, open, open_with, read, wait_for_the_thread_of_the_volume, write,
+};
 
 const NATIVE: Kind = Kind::Native(QuantumSize::B512);
 const PACKED: Kind = Kind::Packed(QuantumSize::B512, 512);
@@ -299,7 +301,9 @@ fn a_volume_lives_in_a_file() {
     let content: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 4096) as u8).collect();
     write(&volume, 4096, &content, false).unwrap();
     volume.close().unwrap();
-    drop((volume, unit));
+    drop(volume);
+    wait_for_the_thread_of_the_volume(&unit);
+    drop(unit);
     let unit: Arc<dyn Store> = Arc::new(FileStore::open(&path, &FileOptions::default()).unwrap());
     assert!(read(&open(&unit), 4096, content.len()).unwrap() == content);
     assert!(matches!(find(&unit).unwrap().header().placement, Placement::Packed { block_len: 512, .. }));
