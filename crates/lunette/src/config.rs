@@ -29,8 +29,6 @@ use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfi
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-#[cfg(test)]
-use crate::disk::DiskConfig;
 use crate::failure::Failure;
 use api::Api;
 pub(crate) use chap::{Chap, Discovery, SHUT, authentication};
@@ -38,7 +36,7 @@ use gateways::Gateways;
 use hosts::HostEntry;
 use limits::Limits;
 pub(crate) use listen::Listen;
-pub(crate) use lun::{LunEntry, quantum};
+pub(crate) use lun::{LunEntry, Provisioning, quantum};
 use metrics::Metrics;
 use port_groups::{Access, PortGroupEntry};
 use session::SessionKeys;
@@ -343,9 +341,9 @@ pub(crate) fn parse_only(text: &str) -> Config {
 
 /// Parses the disk of a table with these keys.
 #[cfg(test)]
-pub(crate) fn one_lun(keys: &str) -> DiskConfig {
+pub(crate) fn one_lun(keys: &str) -> LunEntry {
     let config = parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 0, {keys} }}]"));
-    DiskConfig::from(&config.expect("a configuration").targets[0].luns[0])
+    config.expect("a configuration").targets.remove(0).luns.remove(0)
 }
 
 #[cfg(test)]

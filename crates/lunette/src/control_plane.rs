@@ -21,7 +21,7 @@ use utoipa::openapi::{RefOr, Schema};
 use crate::check::machine::{self, ThisMachine};
 use crate::config::diff::Change;
 use crate::config::{Config, Listen};
-use crate::disk::DiskName;
+use crate::disks::DiskName;
 use crate::metrics::{self, Snapshot};
 use crate::opening::{Opening, Openings, retry_deadline};
 use crate::reload::{Reloader, Wanted, noticed};
@@ -192,7 +192,7 @@ impl Server for ControlPlane {
         let mut plan = self.explain(&wanted, reloader.config())?;
         let targets = reloader.served().targets.values();
         let open: Vec<DiskName> = targets
-            .flat_map(|target| target.disks.values().filter(|disk| disk.is_open()).map(|disk| disk.config.name.clone()))
+            .flat_map(|target| target.disks.values().filter(|disk| disk.is_open()).map(|disk| disk.entry.disk.clone()))
             .collect();
         // Without the lock: the machine may be slow to answer.
         drop(reloader);

@@ -21,13 +21,14 @@ use indicatif::BinaryBytes;
 use lunette_buffer::{MAX_BUFFER_LEN, PAGE_LEN};
 use rustix::io::Errno;
 
-use self::endpoint::{Disk, Location, Place, Role, Volumes};
+use self::endpoint::{Disk, End, Role, Volumes};
 use self::engine::{CopyError, Engine, Options, Totals};
 use self::io::CopyIo;
 use self::journal::{Entry, Journal};
 use self::plan::Plan;
 use self::progress::Progress;
 use crate::depth::Depth;
+use crate::disks::DiskName;
 use crate::failure::Failure;
 use crate::size::Size;
 
@@ -69,11 +70,11 @@ or write failed, 7 DST gave other bytes back.";
 pub(crate) struct Arguments {
     /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input; ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "SRC")]
-    source: Place,
+    source: End,
     /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output; ?keys=file:KEYS behind it encrypts
     /// for it
     #[arg(value_name = "DST")]
-    destination: Place,
+    destination: End,
     /// Requests in flight [default: as many as fill the path, measured on the way]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_DEPTH)))]
     depth: Option<u16>,
@@ -126,16 +127,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         window_bytes: if arguments.verify || arguments.resume { WINDOW_BYTES } else { u64::MAX },
     };
     let copied = match (&arguments.source, &arguments.destination) {
-        (Place::Standard, Place::Standard) => Err(Failure::Usage("one of SRC and DST must be a disk".into())),
-        (Place::Standard, _) | (_, Place::Standard) if arguments.resume => {
+        (End::Standard, End::Standard) => Err(Failure::Usage("one of SRC and DST must be a disk".into())),
+        (End::Standard, _) | (_, End::Standard) if arguments.resume => {
             Err(Failure::Usage("a stream cannot be resumed".into()))
         }
-        (Place::Disk(_), Place::Standard) if arguments.verify || arguments.json => {
+        (End::Disk(_), End::Standard) if arguments.verify || arguments.json => {
             Err(Failure::Usage("standard output is the copy: it cannot be read back or hold JSON".into()))
         }
-        (Place::Standard, Place::Disk(to)) => from_stream(to, arguments.on_volumes(), options),
-        (Place::Disk(from), Place::Standard) => to_stream(from, options),
-        (Place::Disk(from), Place::Disk(to)) => between_disks(from, to, arguments, options),
+        (End::Standard, End::Disk(to)) => from_stream(to, arguments.on_volumes(), options),
+        (End::Disk(from), End::Standard) => to_stream(from, options),
+        (End::Disk(from), End::Disk(to)) => between_disks(from, to, arguments, options),
     }?;
     copied.print(arguments, started.elapsed()).map_err(Failure::other)
 }
@@ -148,7 +149,7 @@ struct Copied {
     totals: Totals,
 }
 
-fn from_stream(to: &Location, volumes: Volumes, options: Options) -> Result<Copied, Failure> {
+fn from_stream(to: &DiskName, volumes: Volumes, options: Options) -> Result<Copied, Failure> {
     if let Some(path) = endpoint::file_path(to) {
         Journal::beside(path).remove()?;
     }
@@ -168,7 +169,7 @@ fn stream_into(disk: &Disk, options: Options) -> Result<Copied, Failure> {
     Ok(Copied { len, resumed_at: 0, totals })
 }
 
-fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
+fn to_stream(from: &DiskName, options: Options) -> Result<Copied, Failure> {
     let disk = endpoint::open(from, Role::Source, Volumes::Kept)?;
     let len = disk.len_bytes();
     let options = aligned(options, disk.granularity());
@@ -188,7 +189,7 @@ fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
     Ok(Copied { len, resumed_at: 0, totals })
 }
 
-fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options: Options) -> Result<Copied, Failure> {
+fn between_disks(from: &DiskName, to: &DiskName, arguments: &Arguments, options: Options) -> Result<Copied, Failure> {
     if endpoint::are_same(from, to) {
         return Err(Failure::Usage(format!("{from} and {to} are the same disk")));
     }

@@ -7,22 +7,13 @@ use std::sync::Arc;
 use lunette_initiator::KeyParameters;
 use lunette_initiator::encryption::{self, EncryptionError};
 use lunette_keys::source::{KeySource, KeySourceError, VolumeKeys};
-use lunette_store::{FileStore, Store};
+use lunette_store::Store;
 use lunette_volume::{Found, OpenOptions, Volume, VolumeError};
 
 use crate::failure::Failure;
 use crate::remote::remote_failure;
 use crate::terminal;
 use crate::volumes;
-
-/// An encrypted disk that is open.
-#[derive(Clone)]
-pub(crate) struct EncryptedStore {
-    /// The plain text of the disk.
-    pub(crate) volume: Arc<Volume>,
-    /// The file or block device with its ciphertext, if it lies in one.
-    pub(crate) file: Option<Arc<FileStore>>,
-}
 
 /// The keys of a volume, where they came from, and the file of its anchor.
 pub(crate) struct Keys {

@@ -12,7 +12,7 @@ use lunette_scsi::Lun;
 use lunette_scsi::port_groups::AccessState;
 
 use crate::config::gateways::Gateways;
-use crate::disk::Place;
+use crate::disks::Place;
 use crate::failure::Failure;
 use crate::output;
 

@@ -8,7 +8,7 @@ use lunette_store::{OpenOptions, Store};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
 use crate::counts;
-use crate::disk::{self, DiskName};
+use crate::disks::DiskName;
 use crate::encrypted::volume_on;
 use crate::failure::Failure;
 use crate::size::Size;
@@ -50,7 +50,7 @@ impl Source<'_> {
     fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         let create = self.create.map(|Size(bytes)| bytes);
         let options = OpenOptions { create, read_only: self.read_only, ..OpenOptions::default() };
-        let store = disk::open_store(self.name, &options)?.to_store();
+        let store = self.name.open(&options)?.store;
         if self.name.keys.is_none() && !self.read_only {
             self.warn_of_volume(&store);
         }

@@ -22,13 +22,11 @@ mod cp;
 mod crc;
 mod ctl;
 mod depth;
-mod disk;
+mod disks;
 mod encrypted;
 mod event_loop;
 mod failure;
-mod files;
 mod gateways;
-mod images;
 mod import;
 mod info;
 mod io;
@@ -46,7 +44,6 @@ mod quanta;
 mod recovery;
 mod reload;
 mod remote;
-mod remote_disk;
 mod secret;
 mod serve;
 mod served;
@@ -56,6 +53,7 @@ mod system;
 mod systemd;
 mod terminal;
 mod tune;
+mod unit;
 mod volumes;
 
 use clap::error::{ContextKind, ContextValue};
@@ -131,7 +129,7 @@ fn main() {
         Command::Quanta(arguments) => quanta::run(&arguments),
     };
     gateways::leave();
-    let closed = images::close();
+    let closed = disks::image::close();
     // Threads that still close images may not meet the destructors of Ceph's libraries.
     lunette_rbd::exit(outcome.and(closed).map_or_else(Failure::report, |()| 0))
 }

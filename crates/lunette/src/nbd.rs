@@ -10,7 +10,7 @@ use clap::{ArgGroup, Args};
 use lunette_nbd::{Export, Listener, Server};
 use lunette_store::Store;
 
-use crate::disk::DiskName;
+use crate::disks::DiskName;
 use crate::failure::Failure;
 use crate::io::PoolIo;
 use crate::local_export::{self, Source};

@@ -11,7 +11,8 @@ use lunette_device::{Readiness, TargetDevice};
 
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{Config, LunEntry, Target};
-use crate::disk::{self, Absence, Disk, DiskConfig, DiskStore};
+use crate::unit::{self, Absence, Disk, DiskStore};
+
 use crate::failure::Failure;
 use crate::gateways;
 use crate::reload::Spares;
@@ -76,15 +77,14 @@ impl Served {
         spares: &mut Spares,
         on_trouble: OnTrouble,
     ) -> Result<Disk, Failure> {
-        let config = DiskConfig::from(entry);
         let absence = match self.begin_attempt(target, entry, device, spares) {
-            Ok(attempt) => Absence { why: late(&config).into(), attempt: Some(attempt) },
+            Ok(attempt) => Absence { why: late(entry).into(), attempt: Some(attempt) },
             Err(failure) if on_trouble == OnTrouble::Degrade => {
                 Absence { why: failure.to_string().into(), attempt: None }
             }
             Err(failure) => return Err(failure),
         };
-        disk::stand_in(config, &target.name, entry.number, absence)
+        unit::stand_in(entry.clone(), &target.name, absence)
     }
 
     /// Begins an attempt for a disk.
@@ -95,19 +95,18 @@ impl Served {
         device: &Arc<TargetDevice>,
         spares: &mut Spares,
     ) -> Result<Opening, Failure> {
-        let (config, name, number) = (DiskConfig::from(entry), target.name.clone(), lun(&target.name, entry.number)?);
-        let open = take(target, entry, spares)?;
-        let lane = config.name.place.plain_identity();
+        let (entry, name, number) = (entry.clone(), target.name.clone(), lun(&target.name, entry.number)?);
+        let open = take(target, &entry, spares)?;
+        let lane = entry.disk.place.plain_identity();
         let before = lane.as_ref().map(|lane| spares.take_attempts(lane)).unwrap_or_default();
-        let (state, gateways, device, at) =
-            (self.state.clone(), target.gateways.clone(), Arc::clone(device), entry.number);
+        let (state, gateways, device) = (self.state.clone(), target.gateways.clone(), Arc::clone(device));
         self.openings.begin(lane, move || {
             // They have ended, because they were in the lane before. If the change is refused, they are made again.
             for attempt in before {
                 drop(attempt.take());
             }
-            let Some(gateways) = gateways else { return disk::open(config, &name, at, state.as_ref(), open) };
-            let mut disk = disk::open_shared(config, &name, at)?;
+            let Some(gateways) = gateways else { return unit::open(entry, &name, state.as_ref(), open) };
+            let mut disk = unit::open_shared(entry, &name)?;
             if let DiskStore::Shared(store) = &disk.store {
                 let gateway = gateways::start(&gateways, store, &device, number, &disk.unit)?;
                 disk.gateway = Some(Arc::new(gateway));
@@ -140,11 +139,11 @@ impl Served {
 }
 
 /// Says that a disk is being opened, and what to do when that takes long.
-fn late(config: &DiskConfig) -> String {
+fn late(entry: &LunEntry) -> String {
     format!(
         "{}: it does not answer yet, and is served as soon as it does; check what it lies on: a server, a network, a \
          mounted file system",
-        config.name.place
+        entry.disk.place
     )
 }
 
@@ -194,7 +193,7 @@ impl Disk {
             _ if is_late && or_refuse => Err(Failure::disk(format!(
                 "LUN {number} of {target}: {}: it does not answer; check what it lies on: a server, a network, a mounted \
                  file system",
-                self.config.name.place
+                self.entry.disk.place
             ))),
             _ => Ok(()),
         }

@@ -18,15 +18,13 @@ use crate::config::mistakes;
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
 use crate::config::sources::Files;
-use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
+use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Provisioning, Target};
 use crate::config::{api, ecl};
 use crate::control_plane::{self, ControlPlane, Places};
 use crate::counts::{Counts, Format};
-use crate::disk::{DiskName, Provisioning};
+use crate::disks::{DiskName, file, image};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
-use crate::files;
-use crate::images;
 use crate::metrics;
 use crate::recovery;
 use crate::reload::{self, Reloader};
@@ -234,8 +232,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         stopper.stop();
     })
     .map_err(Failure::no_thread)?;
-    images::follow(server.control())?;
-    files::follow(server.control(), health.clone())?;
+    image::follow(server.control())?;
+    file::follow(server.control(), health.clone())?;
     let control = server.control();
     let audit = control_plane::audit(&config);
     let control_plane = files.zip(read).map(|(files, read)| {
@@ -412,4 +410,21 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_configuration_file_decides_is_no_option_beside_it() {
+        let command = Arguments::augment_args(clap::Command::new("serve"));
+        let config = command.get_arguments().find(|option| option.get_id() == "config").expect("the option");
+        let refused = command.get_arg_conflicts_with(config);
+        let beside = ["config", "api", "strict", "json", "prometheus", "io", "busy_poll"];
+        for option in command.get_arguments() {
+            let is_refused = refused.iter().any(|other| other.get_id() == option.get_id());
+            assert_eq!(is_refused, !beside.contains(&option.get_id().as_str()), "{}", option.get_id());
+        }
+    }
 }

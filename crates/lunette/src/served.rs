@@ -18,7 +18,9 @@ use lunette_target::{HostConfig, TargetConfig};
 use crate::attempts::Attempts;
 use crate::config::{self, Config, LunEntry, Redirect, Target};
 use crate::config::{hosts, port_groups};
-use crate::disk::{Absence, Disk, DiskConfig, DiskStore};
+use crate::disks::Opened;
+use crate::unit::{Absence, Disk, DiskStore};
+
 use crate::failure::Failure;
 use crate::opening::{Openings, start_limit};
 use crate::reload::{Room, Spares};
@@ -171,8 +173,8 @@ impl Served {
     /// Keeps what opening the disks has made: it is served from now on.
     pub(crate) fn keep(&self) {
         for disk in self.targets.values().flat_map(|target| target.disks.values()) {
-            if let DiskStore::File(store) = &disk.store {
-                store.keep();
+            if let Some(file) = disk.store.plain_file() {
+                file.keep();
             }
         }
     }
@@ -225,16 +227,15 @@ fn moved(redirect: &Redirect) -> Moved {
     Moved { addresses: redirect.to.clone(), permanent: redirect.permanent }
 }
 
-/// The store of a disk that is open already. Refuses a second one over an encrypted place: that is no trouble of the
+/// The disk of an entry, if it is open already. Refuses a second one over an encrypted place: that is no trouble of the
 /// disk's own.
-pub(crate) fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Result<Option<DiskStore>, Failure> {
-    let config = DiskConfig::from(entry);
+pub(crate) fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Result<Option<Opened>, Failure> {
     if target.gateways.is_some() {
         return Ok(None);
     }
-    let open = spares.take(&target.name, entry.number, &config);
+    let open = spares.take(&target.name, entry);
     if open.is_none() {
-        spares.check_encrypted(&config.name)?;
+        spares.check_encrypted(&entry.disk)?;
     }
     Ok(open)
 }

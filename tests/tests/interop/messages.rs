@@ -71,6 +71,8 @@ const MISTAKES: &[Mistake] = &[
     ("bench iscsi://u%hush-hush-hush@h:0/{target}/0", USAGE, &["u%***@h", "\"0\" is no port"]),
     ("info iscsi://::1/{target}", USAGE, &["stands in brackets"]),
     // Copies.
+    ("cp {dir}/plain mem:1M", USAGE, &["a disk in memory ends with the command", "name a file"]),
+    ("cp {dir}/plain iscis://u%hush-hush-hush@h/x", USAGE, &["u%***@h", "the URL of a disk begins with iscsi://"]),
     ("cp {dir}/none {dir}/new", DISK, &["{dir}/none: no such file or device; check the path"]),
     ("cp {dir}/disk {dir}/no/new", DISK, &["there is no folder {dir}/no", "create it"]),
     ("cp {dir}/disk {dir}/disk", USAGE, &["are the same disk"]),

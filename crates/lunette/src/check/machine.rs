@@ -14,7 +14,7 @@ use crate::config::diff::{Change, LunChange};
 use crate::config::mistakes::{Mistake, Step};
 use crate::config::{Chap, Config, Listen, LunEntry, Target, ecl};
 use crate::control_plane;
-use crate::disk::{DiskConfig, DiskName, Place};
+use crate::disks::DiskName;
 use crate::secret::SecretFiles;
 use crate::system;
 
@@ -30,7 +30,7 @@ pub(crate) trait Machine {
     /// Reads the secrets in files.
     fn secrets(&self, files: &[&Path]) -> SecretFiles;
     /// Whether each of these disks can be opened.
-    fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>>;
+    fn disks(&self, entries: &[LunEntry]) -> Vec<Result<(), Lack>>;
     /// Whether a file can be made where this one is to be.
     fn folder_of(&self, file: &Path) -> Result<(), Lack>;
     /// Whether what a place of the API needs is there.
@@ -68,15 +68,15 @@ impl Machine for ThisMachine {
     }
 
     /// A disk that does not answer keeps no answer from the others: the check may stand before a start.
-    fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>> {
+    fn disks(&self, entries: &[LunEntry]) -> Vec<Result<(), Lack>> {
         static ROUNDS: Rounds = Rounds::new();
-        let names = configs.iter().map(|config| format!("disk {}", config.name.place)).collect();
-        let asked = configs.to_vec();
-        let late = |config: &DiskConfig| {
-            Err(degraded(format!("{}: it does not answer; check what it lies on", config.name.place)))
+        let names = entries.iter().map(|entry| format!("disk {}", entry.disk.place)).collect();
+        let asked = entries.to_vec();
+        let late = |entry: &LunEntry| {
+            Err(degraded(format!("{}: it does not answer; check what it lies on", entry.disk.place)))
         };
         let answers = ROUNDS.ask(names, move |index| file(&asked[index]));
-        answers.into_iter().zip(configs).map(|(answer, config)| answer.unwrap_or_else(|| late(config))).collect()
+        answers.into_iter().zip(entries).map(|(answer, entry)| answer.unwrap_or_else(|| late(entry))).collect()
     }
 
     fn folder_of(&self, file: &Path) -> Result<(), Lack> {
@@ -100,12 +100,12 @@ impl Machine for ThisMachine {
 }
 
 /// Whether the file or block device of a disk can be opened. All other disks can, as far as it is known.
-fn file(config: &DiskConfig) -> Result<(), Lack> {
-    let Place::Path(path) = &config.name.place else { return Ok(()) };
-    if config.create.is_some() && !path.exists() {
+fn file(entry: &LunEntry) -> Result<(), Lack> {
+    let Some(path) = entry.disk.place.path() else { return Ok(()) };
+    if entry.create.is_some() && !path.exists() {
         return ThisMachine.folder_of(path);
     }
-    let options = OpenOptions { create: None, preallocate: false, ..config.store_options() };
+    let options = OpenOptions { create: None, preallocate: false, ..entry.store_options() };
     FileStore::open(path, &options).map(drop).map_err(|error| {
         let severity = if is_in_use(&error) { Severity::Note } else { Severity::Degraded };
         (severity, error.to_string())
@@ -150,7 +150,7 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
         (&config.discovery.chap, config.discovery.mutual_chap.as_ref()),
         &secrets,
     )];
-    let disks: Vec<_> = config.targets.iter().flat_map(|target| &target.luns).map(DiskConfig::from).collect();
+    let disks: Vec<_> = config.targets.iter().flat_map(|target| &target.luns).cloned().collect();
     let mut of_disks = machine.disks(&disks).into_iter();
     for (index, target) in config.targets.iter().enumerate() {
         let at = [Step::Key("target"), Step::Index(index)];
@@ -179,7 +179,7 @@ pub(crate) fn obstacle(
 ) -> Option<String> {
     let find = |name: &str| config.targets.iter().find(|target| target.name == name);
     let of_disks = |entries: &[LunEntry]| {
-        let closed: Vec<_> = entries.iter().filter(|entry| !is_open(&entry.disk)).map(DiskConfig::from).collect();
+        let closed: Vec<_> = entries.iter().filter(|entry| !is_open(&entry.disk)).cloned().collect();
         machine.disks(&closed).into_iter().find_map(Result::err)
     };
     let lack = match change {

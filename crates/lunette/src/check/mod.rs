@@ -19,7 +19,6 @@ use crate::config::left_out::{LeftOut, object_at};
 use crate::config::mistakes::{self, Double, Mistake, Step};
 use crate::config::sources::{self, conf_d_of};
 use crate::config::{Config, Portal, Target, read_bounded};
-use crate::disk::Place;
 use crate::failure::Failure;
 use crate::output;
 use machine::{Machine, ThisMachine};
@@ -281,7 +280,7 @@ fn shared_disk(double: &Double<'_>) -> Option<(Severity, Mistake)> {
         return None;
     }
     let (first, second) = (double.first.1, double.second.1);
-    let is_locked = matches!(second.disk.place, Place::Path(_)) && !(first.read_only && second.read_only);
+    let is_locked = second.disk.place.path().is_some() && !(first.read_only && second.read_only);
     Some((if is_locked { Severity::Degraded } else { Severity::Note }, double.mistake()))
 }
 

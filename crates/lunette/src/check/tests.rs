@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use lunette_session::Secret;
 
 use super::*;
+use crate::config::LunEntry;
 use crate::config::api::{Api, Place as ApiPlace};
-use crate::disk::{DiskConfig, Place};
+use crate::disks::Place;
 use crate::secret::SecretFiles;
 use machine::Lack;
 
@@ -41,9 +42,9 @@ impl Machine for Fake {
         SecretFiles::read_by(files.iter().copied(), read)
     }
 
-    fn disks(&self, configs: &[DiskConfig]) -> Vec<Result<(), Lack>> {
+    fn disks(&self, entries: &[LunEntry]) -> Vec<Result<(), Lack>> {
         let is_there = |place: &Place| self.disks.contains(&place.to_string());
-        configs.iter().map(|config| there(is_there(&config.name.place), &config.name.place)).collect()
+        entries.iter().map(|entry| there(is_there(&entry.disk.place), &entry.disk.place)).collect()
     }
 
     fn folder_of(&self, file: &Path) -> Result<(), Lack> {

@@ -7,7 +7,8 @@ use lunette_target::{DatagramPlace, PortalConfig};
 
 use super::hosts::HostEntry;
 use super::{Config, Discovery, LunEntry, Target, ecl};
-use crate::disk::Place;
+use crate::disks::Place;
+use crate::disks::memory::Memory;
 use crate::size::Size;
 
 /// A difference that a running server can apply.
@@ -286,7 +287,7 @@ impl Found {
         let subject = Subject::lun(target, *number);
         let mut refuse = |why: &str| self.refuse(Some(subject.clone()), format!("{subject}: {why}"));
         match (&disk.place, &new.disk.place) {
-            (Place::Memory(before), Place::Memory(after)) if before != after => {
+            (Place::Memory(Memory(before)), Place::Memory(Memory(after))) if before != after => {
                 return refuse("a disk in memory cannot change its size; give the new one another number");
             }
             _ if *disk != new.disk => return self.push(target, *number, LunChange::Replaced),

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::port_groups::Access;
 use super::{Config, Target};
-use crate::disk::Place;
+use crate::disks::Place;
 
 /// The gateways of a target. All have the same `groups`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]

@@ -3,12 +3,23 @@
 use lunette_device::QuantaOptions;
 use lunette_quanta::QuantumSize;
 use lunette_scsi::MAX_FLAT_LUN;
-use lunette_store::{LengthError, check_asked_len};
+use lunette_store::{LengthError, OpenOptions, check_asked_len};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::disk::{DiskConfig, DiskName, Place, Provisioning};
+use crate::disks::{DiskName, encrypted};
 use crate::size::Size;
+
+/// The time at which blocks get their space (SBC-4 4.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Provisioning {
+    /// On the first write; initiators may free it.
+    #[default]
+    Thin,
+    /// All at once, for good.
+    Full,
+}
 
 /// A logical unit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
@@ -72,19 +83,25 @@ impl LunEntry {
         quantum.and_then(|size| u32::try_from(size.edu_len()).ok()).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
     }
 
-    /// Refuses keys that the disk's place does not allow, wherever that is.
-    fn check_place(&self) -> Result<(), String> {
-        let (creates, is_full) = (self.create.is_some(), self.provisioning == Provisioning::Full);
-        match &self.disk.place {
-            _ if creates && self.disk.keys.is_some() => {
-                Err("an encrypted disk is made by lunette quanta format; leave out create".into())
-            }
-            Place::Memory(_) if is_full => Err("memory is always thin; leave out provisioning".into()),
-            Place::Image(_) if is_full => Err("an image is always thin; leave out provisioning".into()),
-            Place::Image(_) if creates => Err("an image is made by rbd create; leave out create".into()),
-            Place::Remote(_) if creates => Err("a disk of another target cannot be created; leave out create".into()),
-            _ => Ok(()),
+    /// The way in which its disk is opened.
+    pub(crate) fn store_options(&self) -> OpenOptions {
+        OpenOptions {
+            create: self.create.map(|Size(bytes)| bytes),
+            read_only: self.read_only,
+            preallocate: self.provisioning == Provisioning::Full,
+            // A quantum with its slot is no whole number of sectors.
+            any_length: !self.block_size().is_multiple_of(512),
+            // Another disk of the same change may be refused.
+            tentative: true,
         }
+    }
+
+    /// Refuses keys that the disk does not allow, wherever it is.
+    fn check_place(&self) -> Result<(), String> {
+        let creates = self.create.is_some();
+        let of_volume = if creates && self.disk.keys.is_some() { Some(encrypted::REFUSES_CREATE) } else { None };
+        let of_place = || self.disk.place.refusal(creates, self.provisioning == Provisioning::Full);
+        of_volume.or_else(of_place).map_or(Ok(()), |why| Err(why.into()))
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -95,10 +112,7 @@ impl LunEntry {
     /// Checks the lengths that it asks for. A quantum with its slot is no part of a length that people write, so disks
     /// of quanta have the whole ones of any length.
     fn check_lengths(&self) -> Result<(), LengthError> {
-        let asked = match &self.disk.place {
-            Place::Memory(size) => Some(*size),
-            _ => self.create,
-        };
+        let asked = self.disk.place.named_len().or(self.create);
         let block_size = self.block_size();
         match asked.filter(|_| block_size.is_multiple_of(DEFAULT_BLOCK_SIZE)) {
             Some(Size(bytes)) => check_asked_len(bytes, block_size),
@@ -130,33 +144,11 @@ impl LunEntry {
     }
 
     /// The target's options for quanta.
-    fn quanta_options(&self) -> QuantaOptions {
+    pub(crate) fn quanta_options(&self) -> QuantaOptions {
         QuantaOptions {
             check_writes: self.check_quanta,
             scrub_rate: self.scrub_rate.map(|Size(bytes)| bytes),
             stored_digests: self.stored_digests,
-        }
-    }
-}
-
-impl From<&LunEntry> for DiskConfig {
-    fn from(entry: &LunEntry) -> Self {
-        Self {
-            name: entry.disk.clone(),
-            create: entry.create,
-            block_size: entry.block_size(),
-            quanta: entry.quanta_options(),
-            read_only: entry.read_only,
-            removable: entry.removable,
-            thin_threshold: entry.thin_threshold,
-            sanitize_rate: entry.sanitize_rate,
-            long_cdbs: entry.long_cdbs,
-            zero_copy: entry.zero_copy,
-            provisioning: entry.provisioning,
-            serial: entry.serial.clone(),
-            vendor: entry.vendor.clone(),
-            product: entry.product.clone(),
-            revision: entry.revision.clone(),
         }
     }
 }

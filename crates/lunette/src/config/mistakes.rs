@@ -6,7 +6,7 @@ use super::{
     Config, LunEntry, Target, check_cores, check_marker_interval, check_max_connections, check_name, check_redirect,
 };
 use super::{gateways, hosts, port_groups};
-use crate::disk::identities;
+use crate::disks::identities;
 
 /// A step on the way to a part of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

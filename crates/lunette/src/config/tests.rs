@@ -1,7 +1,7 @@
 use lunette_device::QuantaOptions;
 
+use super::lun::Provisioning;
 use super::*;
-use crate::disk::Provisioning;
 use crate::size::Size;
 
 #[test]
@@ -63,7 +63,7 @@ fn what_is_done_with_quanta_is_read_key_by_key() {
     let options = |keys: &str| {
         let lun = format!("{{ number = 0, disk = \"mem:1M\", quantum = 4096, {keys} }}");
         let config = parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{lun}]")).unwrap();
-        DiskConfig::from(&config.targets[0].luns[0]).quanta
+        config.targets[0].luns[0].quanta_options()
     };
     let none = QuantaOptions::default();
     assert_eq!(options("check_quanta = true"), QuantaOptions { check_writes: true, ..none });

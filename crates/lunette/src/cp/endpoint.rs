@@ -8,66 +8,31 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use lunette_initiator::{KeyParameters, Url, is_url};
+use lunette_initiator::{KeyParameters, Url};
 use lunette_rbd::RbdUrl;
 use lunette_store::{FileStore, OpenOptions, Store};
 use lunette_volume::{Found, Volume};
 use sha2::{Digest, Sha256};
 
-use crate::disk::{DiskNameError, parse_image};
+use crate::disks::iscsi::{self, RemoteDisk};
+use crate::disks::{DiskName, DiskNameError, Place, image, memory};
 use crate::encrypted::{Keys, volume_failure, volume_on};
 use crate::failure::Failure;
-use crate::images;
-use crate::remote_disk;
 
 /// An end of a copy, as given on the command line.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum End {
     /// `-`: standard input or standard output.
     Standard,
     /// A disk.
-    Disk(Location),
+    Disk(Box<DiskName>),
 }
 
-/// The location of a disk.
-#[derive(Debug, Clone)]
-pub(crate) enum Location {
-    /// A file or block device.
-    Path(PathBuf),
-    /// A logical unit of an iSCSI target.
-    Url(Box<Url>),
-    /// An encrypted volume in a file or block device.
-    Encrypted(PathBuf, KeyParameters),
-    /// An image in Ceph, or an encrypted volume in one.
-    Image(Box<RbdUrl>, Option<KeyParameters>),
-}
-
-impl FromStr for Place {
+impl FromStr for End {
     type Err = DiskNameError;
 
     fn from_str(text: &str) -> Result<Self, DiskNameError> {
-        Ok(match text {
-            "-" => Self::Standard,
-            text if is_url(text) => Self::Disk(Location::Url(Box::new(Url::parse(text)?))),
-            text if RbdUrl::is_meant(text) => {
-                let (url, keys) = parse_image(text)?;
-                Self::Disk(Location::Image(Box::new(url), keys))
-            }
-            path => Self::Disk(match KeyParameters::split(path) {
-                Some((path, query)) => Location::Encrypted(path.into(), KeyParameters::parse(query)?),
-                None => Location::Path(path.into()),
-            }),
-        })
-    }
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) | Self::Encrypted(path, _) => path.display().fmt(f),
-            Self::Url(url) => url.fmt(f),
-            Self::Image(url, _) => url.fmt(f),
-        }
+        Ok(if text == "-" { Self::Standard } else { Self::Disk(Box::new(text.parse()?)) })
     }
 }
 
@@ -160,12 +125,13 @@ pub(crate) enum Volumes {
 }
 
 /// Opens one end. No other function knows which kinds of ends exist.
-pub(crate) fn open(location: &Location, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
-    let disk = match location {
-        Location::Path(path) => open_path(path, role, volumes),
-        Location::Url(url) => open_url(url, role, volumes),
-        Location::Encrypted(path, keys) => open_encrypted(path, keys, role),
-        Location::Image(url, keys) => open_image(url, keys.as_ref(), role, volumes),
+pub(crate) fn open(disk: &DiskName, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
+    let disk = match (&disk.place, &disk.keys) {
+        (Place::Memory(_), _) => Err(Failure::Usage(memory::ENDS_WITH_THE_COMMAND.into())),
+        (Place::File(path), None) => open_path(&path.0, role, volumes),
+        (Place::File(path), Some(keys)) => open_encrypted(&path.0, keys, role),
+        (Place::Iscsi(name), keys) => open_url(name.url(), keys.as_ref(), role, volumes),
+        (Place::Image(url), keys) => open_image(url, keys.as_ref(), role, volumes),
     }?;
     let len = disk.len_bytes();
     match role {
@@ -177,12 +143,11 @@ pub(crate) fn open(location: &Location, role: Role, volumes: Volumes) -> Result<
     }
 }
 
-fn open_url(url: &Url, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
+fn open_url(url: &Url, keys: Option<&KeyParameters>, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
     let name = url.to_string();
-    let mut url = url.clone();
     // Without keys there is no need to log in.
-    let keys = url.keys.take().map(|keys| Keys::fetch(&keys)).transpose()?;
-    let remote_disk::RemoteDisk { store, identity } = remote_disk::open(&url)?;
+    let keys = keys.map(Keys::fetch).transpose()?;
+    let RemoteDisk { store, identity } = iscsi::open(url)?;
     if let Some(keys) = keys {
         return Disk::encrypted(name, keys, &store, &identity, role);
     }
@@ -196,10 +161,10 @@ fn open_image(url: &RbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: V
     let keys = keys.map(Keys::fetch).transpose()?;
     let any_length = keys.is_some();
     let options = OpenOptions { read_only: role == Role::Source, any_length, ..OpenOptions::default() };
-    let image = images::open(url, &options)?;
-    let len = image.geometry().len_bytes;
-    let identity = format!("image {} {len} {}", image.id(), RbdUrl { user: None, keyring: None, ..url.clone() });
-    let store: Arc<dyn Store> = image;
+    let opened = image::open(url, &options)?;
+    let len = opened.geometry().len_bytes;
+    let identity = format!("image {} {len} {}", opened.id(), RbdUrl { user: None, keyring: None, ..url.clone() });
+    let store: Arc<dyn Store> = opened;
     if let Some(keys) = keys {
         return Disk::encrypted(name, keys, &store, &identity, role);
     }
@@ -288,14 +253,12 @@ fn open_path(path: &Path, role: Role, volumes: Volumes) -> Result<Disk, Failure>
     }
 }
 
-/// Whether two places are known to be the same disk.
-pub(crate) fn are_same(one: &Location, other: &Location) -> bool {
-    match (one, other) {
-        (Location::Path(one) | Location::Encrypted(one, _), Location::Path(other) | Location::Encrypted(other, _)) => {
-            are_same_paths(one, other)
-        }
-        (Location::Url(one), Location::Url(other)) => one.to_string() == other.to_string(),
-        (Location::Image(one, _), Location::Image(other, _)) => is_same_image(one, other),
+/// Whether two names are known to be of the same disk.
+pub(crate) fn are_same(one: &DiskName, other: &DiskName) -> bool {
+    match (&one.place, &other.place) {
+        (Place::File(one), Place::File(other)) => are_same_paths(&one.0, &other.0),
+        (Place::Image(one), Place::Image(other)) => is_same_image(one, other),
+        (one @ Place::Iscsi(_), other @ Place::Iscsi(_)) => one.plain_identity() == other.plain_identity(),
         _ => false,
     }
 }
@@ -316,21 +279,17 @@ fn are_same_paths(one: &Path, other: &Path) -> bool {
 }
 
 /// The path of a regular file, existing or not, beside which a journal can be written.
-pub(crate) fn file_path(location: &Location) -> Option<&Path> {
-    match location {
-        Location::Path(path) | Location::Encrypted(path, _) => {
-            let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-            (!is_device).then_some(path)
-        }
-        Location::Url(_) | Location::Image(..) => None,
-    }
+pub(crate) fn file_path(disk: &DiskName) -> Option<&Path> {
+    let path = disk.place.path()?;
+    let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    (!is_device).then_some(path)
 }
 
 /// Whether a source is known to have been written to since it was opened. Only files can tell.
-pub(crate) fn has_changed(location: &Location, source: &Disk) -> Result<bool, Failure> {
-    match location {
-        Location::Path(path) => Ok(identity(&metadata(path)?, source.len_bytes(), true) != source.identity),
-        Location::Url(_) | Location::Encrypted(..) | Location::Image(..) => Ok(false),
+pub(crate) fn has_changed(disk: &DiskName, source: &Disk) -> Result<bool, Failure> {
+    match (disk.place.path(), &disk.keys) {
+        (Some(path), None) => Ok(identity(&metadata(path)?, source.len_bytes(), true) != source.identity),
+        _ => Ok(false),
     }
 }
 
@@ -363,6 +322,7 @@ mod tests {
     use lunette_keys::{Argon2Cost, Passphrase};
 
     use super::*;
+    use crate::disks::file::FilePath;
 
     #[test]
     fn a_fresh_file_is_blank_and_a_resumed_one_keeps_its_bytes() {
@@ -373,7 +333,7 @@ mod tests {
         assert!(!resumed.blank);
         drop(resumed);
         assert_eq!(fs::read(&path).unwrap(), [7; 1000]);
-        let location = Location::Path(path.clone());
+        let location = DiskName { place: Place::File(FilePath(path.clone())), keys: None };
         assert!(matches!(open(&location, Role::Resumed(1001), Volumes::Kept), Err(Failure::Disk(_))));
         assert!(open_path(&path, Role::Fresh(10), Volumes::Kept).unwrap().blank);
         assert_eq!(fs::read(&path).unwrap(), [0; 10]);
@@ -418,7 +378,7 @@ mod tests {
             lunette_volume::format(&unit, keys.volume, &keys.ring, &options, &mut |_| {}).unwrap();
         };
         let identity = || {
-            let location = Location::Encrypted(disk.clone(), parameters.clone());
+            let location = DiskName { place: Place::File(FilePath(disk.clone())), keys: Some(parameters.clone()) };
             open(&location, Role::Resumed(0), Volumes::Kept).unwrap().identity
         };
         format();

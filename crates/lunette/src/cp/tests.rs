@@ -210,12 +210,17 @@ fn a_journal_of_another_copy_is_refused() {
     assert!(resume_at(&verified, &old, &journal).is_ok());
 }
 
+/// The name of the file at a path.
+fn at(path: &std::path::Path) -> DiskName {
+    path.to_str().expect("a name").parse().expect("a path")
+}
+
 #[test]
 fn the_rest_of_the_last_block_becomes_zero() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd");
     std::fs::write(&path, [5; 1000]).unwrap();
-    let from = endpoint::open(&Location::Path(path.clone()), Role::Source, endpoint::Volumes::Kept).unwrap();
+    let from = endpoint::open(&at(&path), Role::Source, endpoint::Volumes::Kept).unwrap();
     let memory = soiled();
     copy(&from, &disk("to", Arc::<MemoryStore>::clone(&memory)), 0, OPTIONS, None).unwrap();
     let bytes = content(&memory);
@@ -230,14 +235,14 @@ fn streams_carry_any_length() {
     for len in [0usize, 1, 511, BLOCK as usize, 3 * BLOCK as usize + 17] {
         let mut data: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         data[len / 3..len / 2].fill(0);
-        let to = endpoint::open(&Location::Path(path.clone()), Role::Fresh(0), endpoint::Volumes::Kept).unwrap();
+        let to = endpoint::open(&at(&path), Role::Fresh(0), endpoint::Volumes::Kept).unwrap();
         let mut engine = Engine::new(&to, OPTIONS, CopyIo::on_threads().unwrap(), &progress);
         assert_eq!(streams::copy_in(&mut &data[..], &mut engine, BLOCK).unwrap(), len as u64);
         engine.settle().unwrap();
         drop(to);
         same(&std::fs::read(&path).unwrap(), &data);
 
-        let from = endpoint::open(&Location::Path(path.clone()), Role::Source, endpoint::Volumes::Kept).unwrap();
+        let from = endpoint::open(&at(&path), Role::Source, endpoint::Volumes::Kept).unwrap();
         let mut out = Vec::new();
         streams::copy_out(&from, &mut out, OPTIONS, CopyIo::on_threads().unwrap(), &progress).unwrap();
         same(&out, &data);

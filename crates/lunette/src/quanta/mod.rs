@@ -19,7 +19,7 @@ use lunette_keys::source::KeySource;
 use lunette_store::{OpenOptions, Store};
 use lunette_volume::{Anchor, Found};
 
-use crate::disk::{self, DiskName, Place};
+use crate::disks::{DiskName, memory};
 use crate::encrypted::{Keys, volume_failure};
 use crate::failure::Failure;
 use crate::size::Size;
@@ -138,12 +138,12 @@ impl Keyed {
 
     /// Opens the disk as it is. A missing file is created with this length.
     fn unit(&self, read_only: bool, create: Option<Size>) -> Result<Arc<dyn Store>, Failure> {
-        if let Place::Memory(_) = self.disk.place {
-            return Err(Failure::Usage("a disk in memory ends with the command; name a file or an iSCSI disk".into()));
+        if self.disk.place.named_len().is_some() {
+            return Err(Failure::Usage(memory::ENDS_WITH_THE_COMMAND.into()));
         }
         let create = create.map(|Size(bytes)| bytes);
         let options = OpenOptions { create, read_only, any_length: true, ..OpenOptions::default() };
-        Ok(disk::open_place(&self.disk.place, &options)?.to_store())
+        Ok(self.disk.place.open(&options)?.store)
     }
 
     /// Finds the volume without keys.

@@ -8,8 +8,9 @@ use lunette_device::LogicalUnit;
 use lunette_store::{FileStore, Store};
 
 use crate::attempts::{Attempt, Attempts};
-use crate::disk::{Disk, DiskStore, Place};
+use crate::disks::Place;
 use crate::failure::Failure;
+use crate::unit::Disk;
 
 /// A disk that the configuration makes longer, or that has another length than it is served with.
 pub(super) struct Growing {
@@ -42,7 +43,7 @@ impl Growing {
             // It gets its length when it is opened.
             return Ok(None);
         }
-        let DiskStore::File(store) = &disk.store else {
+        let Some(store) = disk.store.plain_file() else {
             return if at_least == 0 { Ok(None) } else { Err("create makes files longer, and no other disks".into()) };
         };
         let unknown = |error: io::Error| format!("cannot find out its length: {error}");
@@ -59,7 +60,7 @@ impl Growing {
         if at_least > now && store.is_block_device().map_err(unknown)? {
             return Err("create cannot make a block device longer; resize the device itself".into());
         }
-        let (place, unit, store) = (disk.config.name.place.clone(), Arc::clone(&disk.unit), Arc::clone(store));
+        let (place, unit, store) = (disk.entry.disk.place.clone(), Arc::clone(&disk.unit), Arc::clone(store));
         Ok(Some(Self { target: target.into(), number, place, unit, store, at_least }))
     }
 }
@@ -115,6 +116,7 @@ mod tests {
     use lunette_store::OpenOptions;
 
     use super::*;
+    use crate::disks::file::FilePath;
 
     const A_MINUTE: Duration = Duration::from_mins(1);
 
@@ -127,7 +129,14 @@ mod tests {
             let store = Arc::new(FileStore::open(&path, &OpenOptions::default()).unwrap());
             let config = LogicalUnitConfig::new(Arc::<FileStore>::clone(&store), "1");
             let unit = Arc::new(LogicalUnit::new(config).unwrap());
-            Growing { target: "iqn.a".into(), number: 0, place: Place::Path(path), unit, store, at_least: 8192 }
+            Growing {
+                target: "iqn.a".into(),
+                number: 0,
+                place: Place::File(FilePath(path)),
+                unit,
+                store,
+                at_least: 8192,
+            }
         });
         let len = |index: usize| growing[index].store.current_len().unwrap();
         let (rooms, (go_on, hung), (ended, ends)) = (Attempts::default(), channel::<()>(), channel());

@@ -11,9 +11,10 @@ use super::growing::{self, Growing, Room};
 use super::{Spares, Wanted};
 use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, LunEntry, Target, hosts};
-use crate::disk::{Disk, DiskStore, Place};
+use crate::unit::Disk;
+
+use crate::disks::file::{lengths, replaced, warn_of_partial_block};
 use crate::failure::Failure;
-use crate::files::{lengths, replaced, warn_of_partial_block};
 use crate::opening::{Settled, change_deadline};
 use crate::secret::SecretFiles;
 use crate::served::{self, OnTrouble, Secrets, Served, ServedTarget, lun};
@@ -157,18 +158,13 @@ impl Plan {
             disks.map(|(number, disk)| (name.clone(), *number, disk.clone())).collect::<Vec<_>>()
         };
         let stay: Vec<_> = self.served.targets.iter().flat_map(of_target).collect();
-        let files: Vec<_> = stay.iter().map(|(.., disk)| (&disk.config.name.place, &disk.store)).collect();
+        let files: Vec<_> = stay.iter().map(|(.., disk)| (&disk.entry.disk.place, disk.store.file())).collect();
         let mut reopened = Vec::new();
         for ((target, number, disk), is_replaced) in stay.iter().zip(replaced(&files)) {
-            let is_lossy = match &disk.store {
-                DiskStore::File(store) if store.has_lost_writes() => {
-                    self.lossy.push(Arc::clone(store));
-                    true
-                }
-                // An encrypted disk is closed for changes then, for its process.
-                _ => false,
-            };
-            if is_lossy || is_replaced {
+            // An encrypted disk is closed for changes then, for its process.
+            let lossy = disk.store.plain_file().filter(|file| file.has_lost_writes());
+            self.lossy.extend(lossy.cloned());
+            if lossy.is_some() || is_replaced {
                 let change = LunChange::Replaced;
                 reopened.push(Change::Lun { target: target.clone(), number: *number, change });
             }
@@ -183,14 +179,14 @@ impl Plan {
                 let gone = self.served.targets.remove(name);
                 for (number, disk) in gone.iter().flat_map(|target| &target.disks) {
                     may_go(name, *number, disk)?;
-                    self.spares.put(name, *number, disk);
+                    self.spares.put(name, disk);
                 }
             }
             Change::Lun { target: name, number, change: LunChange::Removed | LunChange::Replaced } => {
                 let Some(target) = self.served.targets.get_mut(name) else { return Ok(()) };
                 if let Some(disk) = target.disks.remove(number) {
                     may_go(name, *number, &disk)?;
-                    self.spares.put(name, *number, &disk);
+                    self.spares.put(name, &disk);
                 }
                 if matches!(change, Change::Lun { change: LunChange::Removed, .. }) {
                     let device = Arc::clone(&target.device);
@@ -306,14 +302,11 @@ impl Plan {
         let all: Vec<_> = config.targets.iter().filter_map(served).collect();
         let disks =
             || all.iter().flat_map(|(name, disks)| disks.iter().map(move |(number, disk)| (name, *number, disk)));
-        let in_file = |disk: &'_ Disk| matches!(disk.store, DiskStore::File(_));
-        let files: Vec<_> = disks()
-            .filter(|(.., disk)| in_file(disk))
-            .filter_map(|(.., disk)| Some((&disk.config.name.place, disk.store.file()?)))
-            .collect();
+        let files: Vec<_> =
+            disks().filter_map(|(.., disk)| Some((&disk.entry.disk.place, disk.store.plain_file()?))).collect();
         let mut lengths = lengths(&files).into_iter();
         for (name, number, disk) in disks() {
-            let len = if in_file(disk) { lengths.next().flatten() } else { None };
+            let len = disk.store.plain_file().and_then(|_| lengths.next().flatten());
             let at_least = extended(changes, name, number);
             match Growing::find(name, number, disk, len, at_least) {
                 Ok(growing) => self.growing.extend(growing),
@@ -347,7 +340,7 @@ impl Plan {
             };
             let len = room.len_bytes();
             self.extended.push(room);
-            if let Place::Path(path) = &place {
+            if let Some(path) = place.path() {
                 warn_of_partial_block(&Subject::lun(&*target, number), path, &store, &unit);
             }
             let change = if len < before { LunChange::Shrunk(len) } else { LunChange::Grown(len) };
@@ -428,8 +421,8 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::config::diff;
-    use crate::disk::{self, Absence};
     use crate::gateways::RunningGateway;
+    use crate::unit::{self, Absence};
 
     const DISK: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n";
 
@@ -448,7 +441,7 @@ mod tests {
         let attempt = served.openings.begin(None, open).unwrap();
         assert!(attempt.wait(None));
         let absence = Absence { why: "late".into(), attempt: Some(attempt) };
-        *disk = disk::stand_in(disk.config.clone(), "iqn.a", 0, absence).unwrap();
+        *disk = unit::stand_in(disk.entry.clone(), "iqn.a", absence).unwrap();
         (served, config, left)
     }
 

@@ -4,70 +4,48 @@
 //! disk that is added takes over the open store. A removed disk that is only being opened is closed before the place is
 //! opened again.
 
-use std::sync::{Arc, Weak};
-
-use lunette_rbd::{GatewayStore, RbdStore};
-use lunette_store::{FileStore, MemoryStore, Store};
-use lunette_volume::Volume;
-
-use crate::disk::{Disk, DiskConfig, DiskName, DiskStore, identities};
-use crate::encrypted::EncryptedStore;
+use crate::config::LunEntry;
+use crate::disks::file::is_replaced;
+use crate::disks::{DiskName, Opened, WeakOpened, identities};
 use crate::failure::Failure;
-use crate::files::is_replaced;
 use crate::opening::Opening;
+use crate::unit::{Disk, DiskStore};
 
 /// The open stores, as long as the server holds them.
 #[derive(Clone, Default)]
 pub(crate) struct Spares {
-    stores: Vec<Spare>,
+    disks: Vec<Spare>,
     /// The attempts for removed disks that have begun, and the lanes in which they were made.
     attempts: Vec<(String, Opening)>,
 }
 
 #[derive(Clone)]
 struct Spare {
-    config: DiskConfig,
+    entry: LunEntry,
     target: String,
-    number: u16,
-    store: SpareStore,
-}
-
-#[derive(Clone)]
-enum SpareStore {
-    Memory(Weak<MemoryStore>),
-    File(Weak<FileStore>),
-    Image(Weak<RbdStore>),
-    Shared(Weak<GatewayStore>),
-    Other(Weak<dyn Store>),
-    Encrypted(Weak<Volume>, Option<Weak<FileStore>>),
+    disk: WeakOpened,
 }
 
 impl Spares {
-    /// Remembers the store of a removed disk, or the attempt to open it.
-    pub(super) fn put(&mut self, target: &str, number: u16, disk: &Disk) {
-        self.stores.retain(|spare| spare.store.open().is_some());
-        let store = match &disk.store {
-            DiskStore::Memory(store) => SpareStore::Memory(Arc::downgrade(store)),
-            DiskStore::File(store) => SpareStore::File(Arc::downgrade(store)),
-            DiskStore::Image(store) => SpareStore::Image(Arc::downgrade(store)),
-            DiskStore::Shared(store) => SpareStore::Shared(Arc::downgrade(store)),
-            DiskStore::Other(store) => SpareStore::Other(Arc::downgrade(store)),
-            DiskStore::Encrypted(EncryptedStore { volume, file }) => {
-                SpareStore::Encrypted(Arc::downgrade(volume), file.as_ref().map(Arc::downgrade))
+    /// Remembers a removed disk that is open, or the attempt to open it. One that other gateways offer is opened again.
+    pub(super) fn put(&mut self, target: &str, disk: &Disk) {
+        self.disks.retain(|spare| spare.disk.upgrade().is_some());
+        match &disk.store {
+            DiskStore::Open(open) => {
+                self.disks.push(Spare { entry: disk.entry.clone(), target: target.into(), disk: open.downgrade() });
             }
+            DiskStore::Shared(_) => {}
             DiskStore::Absent(_) => {
                 let attempt = disk.attempt().filter(|attempt| attempt.has_begun()).cloned();
-                self.attempts.extend(disk.config.name.place.plain_identity().zip(attempt));
-                return;
+                self.attempts.extend(disk.entry.disk.place.plain_identity().zip(attempt));
             }
-        };
-        self.stores.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
+        }
     }
 
     /// Forgets what no later change finds: attempts, and stores in memory, which have no name to be found by and live
     /// only as long as they keep their place.
     pub(super) fn forget_passing(&mut self) {
-        self.stores.retain(|spare| !matches!(spare.store, SpareStore::Memory(_)));
+        self.disks.retain(|spare| spare.entry.disk.place.plain_identity().is_some());
         self.attempts.clear();
     }
 
@@ -76,23 +54,22 @@ impl Spares {
         self.attempts.extract_if(.., |(known, _)| known == lane).map(|(_, attempt)| attempt).collect()
     }
 
-    /// Takes the store that is open already for this disk.
-    pub(crate) fn take(&mut self, target: &str, number: u16, wanted: &DiskConfig) -> Option<DiskStore> {
+    /// Takes the disk that is open already for this entry of a target.
+    pub(crate) fn take(&mut self, target: &str, wanted: &LunEntry) -> Option<Opened> {
         let fits = |spare: &Spare| {
-            let here = spare.target == target && spare.number == number;
-            let same = spare.config.name == wanted.name && spare.config.provisioning == wanted.provisioning;
-            let may_write = |store: &DiskStore| wanted.read_only || !store.to_store().capabilities().read_only;
-            spare.store.open().filter(|store| match store {
-                DiskStore::Memory(_) => same && here,
-                DiskStore::Shared(_) | DiskStore::Absent(_) => false,
-                DiskStore::File(_) | DiskStore::Image(_) | DiskStore::Other(_) | DiskStore::Encrypted(_) => {
-                    same && may_write(store) && !is_replaced(&wanted.name.place, store)
-                }
-            })
+            let is_here = spare.target == target && spare.entry.number == wanted.number;
+            let has_place = wanted.disk.place.plain_identity().is_some();
+            let is_same = spare.entry.disk == wanted.disk && spare.entry.provisioning == wanted.provisioning;
+            if !is_same || !has_place && !is_here {
+                return None;
+            }
+            let disk = spare.disk.upgrade()?;
+            let may_write = wanted.read_only || !disk.store.capabilities().read_only;
+            (may_write && !is_replaced(&wanted.disk.place, &disk)).then_some(disk)
         };
-        let (index, store) = self.stores.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
-        self.stores.swap_remove(index);
-        Some(store)
+        let (index, disk) = self.disks.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
+        self.disks.swap_remove(index);
+        Some(disk)
     }
 }
 
@@ -100,13 +77,13 @@ impl Spares {
     /// Refuses a disk whose place is still open, when either is encrypted: two open volumes write over each other's
     /// quanta and journal.
     pub(crate) fn check_encrypted(&self, wanted: &DiskName) -> Result<(), Failure> {
-        let is_encrypted = |spare: &&Spare| spare.config.name.keys.is_some() || wanted.keys.is_some();
-        let spares: Vec<_> = self.stores.iter().filter(is_encrypted).collect();
-        let places: Vec<_> = spares.iter().map(|spare| &spare.config.name.place).chain([&wanted.place]).collect();
+        let is_encrypted = |spare: &&Spare| spare.entry.disk.keys.is_some() || wanted.keys.is_some();
+        let spares: Vec<_> = self.disks.iter().filter(is_encrypted).collect();
+        let places: Vec<_> = spares.iter().map(|spare| &spare.entry.disk.place).chain([&wanted.place]).collect();
         let identities = if spares.is_empty() { Vec::new() } else { identities(&places) };
-        let is_here = |store: DiskStore| !is_replaced(&wanted.place, &store);
+        let is_here = |disk: Opened| !is_replaced(&wanted.place, &disk);
         let collides = |(spare, identity): (&&Spare, &Option<String>)| {
-            identity.is_some() && Some(identity) == identities.last() && spare.store.open().is_some_and(is_here)
+            identity.is_some() && Some(identity) == identities.last() && spare.disk.upgrade().is_some_and(is_here)
         };
         if spares.iter().zip(&identities).any(collides) {
             return Err(Failure::Configuration(format!(
@@ -119,34 +96,18 @@ impl Spares {
     }
 }
 
-impl SpareStore {
-    fn open(&self) -> Option<DiskStore> {
-        match self {
-            Self::Memory(store) => store.upgrade().map(DiskStore::Memory),
-            Self::File(store) => store.upgrade().map(DiskStore::File),
-            Self::Image(store) => store.upgrade().map(DiskStore::Image),
-            Self::Shared(store) => store.upgrade().map(DiskStore::Shared),
-            Self::Other(store) => store.upgrade().map(DiskStore::Other),
-            Self::Encrypted(volume, file) => {
-                let file = file.as_ref().and_then(Weak::upgrade);
-                volume.upgrade().map(|volume| DiskStore::Encrypted(EncryptedStore { volume, file }))
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config;
 
     /// A disk as the configuration has it.
-    fn disk(entry: &str) -> DiskConfig {
+    fn disk(entry: &str) -> LunEntry {
         config::one_lun(entry)
     }
 
-    fn open(config: DiskConfig, number: u16) -> Disk {
-        crate::disk::open(config, "iqn.a", number, None, None).unwrap()
+    fn open(entry: LunEntry) -> Disk {
+        crate::unit::open(entry, "iqn.a", None, None).unwrap()
     }
 
     #[test]
@@ -154,13 +115,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let entry = |rest: &str| disk(&format!("disk = {path:?}, create = \"1M\"{rest}"));
-        let old = open(entry(""), 0);
+        let elsewhere = |entry: LunEntry| LunEntry { number: 1, ..entry };
+        let old = open(entry(""));
         let mut spares = Spares::default();
-        spares.put("iqn.a", 0, &old);
-        assert!(spares.take("iqn.b", 1, &disk("disk = \"/other\"")).is_none());
-        assert!(spares.take("iqn.b", 1, &entry(", provisioning = \"full\"")).is_none());
-        assert!(matches!(spares.take("iqn.b", 1, &entry(", read_only = true")), Some(DiskStore::File(_))));
-        assert!(spares.take("iqn.b", 1, &entry("")).is_none(), "it is taken");
+        spares.put("iqn.a", &old);
+        assert!(spares.take("iqn.b", &elsewhere(disk("disk = \"/other\""))).is_none());
+        assert!(spares.take("iqn.b", &elsewhere(entry(", provisioning = \"full\""))).is_none());
+        assert!(
+            spares
+                .take("iqn.b", &elsewhere(entry(", read_only = true")))
+                .is_some_and(|disk| disk.plain_file().is_some())
+        );
+        assert!(spares.take("iqn.b", &elsewhere(entry(""))).is_none(), "it is taken");
     }
 
     #[test]
@@ -169,23 +135,23 @@ mod tests {
         let path = folder.path().join("disk");
         std::fs::write(&path, [0; 4096]).unwrap();
         let entry = |rest: &str| disk(&format!("disk = {path:?}{rest}"));
-        let old = open(entry(", read_only = true"), 0);
+        let old = open(entry(", read_only = true"));
         let mut spares = Spares::default();
-        spares.put("iqn.a", 0, &old);
-        assert!(spares.take("iqn.a", 0, &entry("")).is_none());
-        assert!(spares.take("iqn.a", 0, &entry(", read_only = true")).is_some());
+        spares.put("iqn.a", &old);
+        assert!(spares.take("iqn.a", &entry("")).is_none());
+        assert!(spares.take("iqn.a", &entry(", read_only = true")).is_some());
     }
 
     #[test]
     fn memory_is_found_only_in_its_place_and_while_it_is_served() {
-        let old = open(disk("disk = \"mem:1M\""), 0);
+        let old = open(disk("disk = \"mem:1M\""));
         let mut spares = Spares::default();
-        spares.put("iqn.a", 0, &old);
-        assert!(spares.clone().take("iqn.a", 1, &old.config).is_none());
-        assert!(spares.clone().take("iqn.a", 0, &disk("disk = \"mem:2M\"")).is_none());
-        assert!(matches!(spares.clone().take("iqn.a", 0, &old.config), Some(DiskStore::Memory(_))));
-        let config = old.config.clone();
+        spares.put("iqn.a", &old);
+        assert!(spares.clone().take("iqn.a", &LunEntry { number: 1, ..old.entry.clone() }).is_none());
+        assert!(spares.clone().take("iqn.a", &disk("disk = \"mem:2M\"")).is_none());
+        assert!(spares.clone().take("iqn.a", &old.entry).is_some());
+        let entry = old.entry.clone();
         drop(old);
-        assert!(spares.take("iqn.a", 0, &config).is_none());
+        assert!(spares.take("iqn.a", &entry).is_none());
     }
 }

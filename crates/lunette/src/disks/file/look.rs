@@ -7,7 +7,7 @@ use lunette_api::{Cause, Health, Subject};
 use lunette_device::LogicalUnit;
 use lunette_store::{FileIdentity, FileStore, Store, whole_blocks};
 
-use super::Served;
+use super::served::Served;
 
 /// The troubles that a file may have until it is mended, with the remedies.
 const TROUBLES: [(Cause, &str); 4] = [

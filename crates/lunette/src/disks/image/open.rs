@@ -42,7 +42,7 @@ pub(crate) fn open(url: &RbdUrl, options: &OpenOptions) -> Result<Arc<RbdStore>,
 }
 
 /// Lets initiators of `unit` learn of resizes of its image, once [`follow`] is called.
-pub(crate) fn served(store: &Arc<RbdStore>, unit: &Arc<LogicalUnit>) {
+pub(super) fn served(store: &Arc<RbdStore>, unit: &Arc<LogicalUnit>) {
     let mut served = lock(&SERVED);
     served.retain(|served| served.unit.strong_count() > 0);
     served.push(Served { store: Arc::downgrade(store), unit: Arc::downgrade(unit) });

@@ -3,9 +3,6 @@
 //! They belong to other programs, too: one may cut, replace or delete them at any time. A thread finds that out, and
 //! lets initiators and administrators know. `docs/disks.md` has the table of what may happen.
 
-mod look;
-mod watch;
-
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,11 +13,11 @@ use lunette_device::LogicalUnit;
 use lunette_store::{FileIdentity, FileStore, Store, StoreError};
 use lunette_target::{Control, Growth};
 
+use super::super::{Opened, Place};
+use super::look::{self, warn_of_partial_block};
+use super::watch::Watch;
 use crate::answers::Rounds;
-use crate::disk::{DiskStore, Place};
 use crate::failure::Failure;
-pub(crate) use look::warn_of_partial_block;
-use watch::Watch;
 
 /// The files that are served.
 static SERVED: Mutex<Vec<Served>> = Mutex::new(Vec::new());
@@ -30,38 +27,36 @@ static WATCH: Watch = Watch::new();
 
 /// A file below a logical unit.
 #[derive(Clone)]
-struct Served {
-    subject: Subject,
-    path: PathBuf,
-    store: Weak<FileStore>,
-    unit: Weak<LogicalUnit>,
+pub(super) struct Served {
+    pub(super) subject: Subject,
+    pub(super) path: PathBuf,
+    pub(super) store: Weak<FileStore>,
+    pub(super) unit: Weak<LogicalUnit>,
     /// The system's watch on the file; `None` where it has none.
-    watch: Option<i32>,
+    pub(super) watch: Option<i32>,
     /// The file has the ciphertext of an encrypted disk, whose own length stands in its header.
-    is_encrypted: bool,
+    pub(super) is_encrypted: bool,
     /// The bytes that are worth something together: a block, or of a ciphertext each byte.
-    block_bytes: u32,
+    pub(super) block_bytes: u32,
     /// The most blocks that were served.
-    most_blocks: u64,
+    pub(super) most_blocks: u64,
     /// The blocks that were served last, when there were any.
-    last_blocks: u64,
+    pub(super) last_blocks: u64,
 }
 
 impl Served {
     /// The whole blocks of this many bytes.
-    fn blocks(&self, len_bytes: u64) -> u64 {
+    pub(super) fn blocks(&self, len_bytes: u64) -> u64 {
         len_bytes / u64::from(self.block_bytes.max(1))
     }
 }
 
-/// Whether another file or device than that of the store has the path of each disk now. A missing one is none, and
-/// neither is one that does not answer.
-pub(crate) fn replaced(disks: &[(&Place, &DiskStore)]) -> Vec<bool> {
+/// Whether another file or device than the open one has the path of each disk now. A missing one is none, and neither
+/// is one that does not answer.
+pub(crate) fn replaced(disks: &[(&Place, Option<&Arc<FileStore>>)]) -> Vec<bool> {
     static ROUNDS: Rounds = Rounds::new();
-    let file = |(place, store): &(&Place, &DiskStore)| match (place, store.file()) {
-        (Place::Path(path), Some(file)) => Some((path.clone(), file.identity())),
-        _ => None,
-    };
+    let file =
+        |(place, file): &(&Place, Option<&Arc<FileStore>>)| Some((place.path()?.to_owned(), file.as_ref()?.identity()));
     let files: Vec<_> = disks.iter().map(file).collect();
     let asked: Vec<_> = files.iter().flatten().cloned().collect();
     let names = asked.iter().map(|(path, _)| format!("file at {}", path.display())).collect();
@@ -74,8 +69,8 @@ pub(crate) fn replaced(disks: &[(&Place, &DiskStore)]) -> Vec<bool> {
 }
 
 /// Whether another file or device has the path of one disk now: see [`replaced`].
-pub(crate) fn is_replaced(place: &Place, store: &DiskStore) -> bool {
-    replaced(&[(place, store)]) == [true]
+pub(crate) fn is_replaced(place: &Place, disk: &Opened) -> bool {
+    replaced(&[(place, disk.file())]) == [true]
 }
 
 /// The length that each file has now, in bytes; `None` for one that does not answer.
@@ -87,9 +82,9 @@ pub(crate) fn lengths(files: &[(&Place, &Arc<FileStore>)]) -> Vec<Option<io::Res
 }
 
 /// Follows the file below a logical unit from now on, once [`follow`] is called.
-pub(crate) fn served(place: &Place, subject: Subject, store: &DiskStore, unit: &Arc<LogicalUnit>) {
-    let (Place::Path(path), Some(file)) = (place, store.file()) else { return };
-    let (path, watch, is_encrypted) = (path.clone(), WATCH.add(&**file), matches!(store, DiskStore::Encrypted(_)));
+pub(crate) fn served(place: &Place, subject: Subject, disk: &Opened, unit: &Arc<LogicalUnit>) {
+    let (Some(path), Some(file)) = (place.path(), disk.file()) else { return };
+    let (path, watch, is_encrypted) = (path.to_owned(), WATCH.add(&**file), disk.plain_file().is_none());
     let block_bytes = if is_encrypted { 1 } else { unit.block_size() };
     if !is_encrypted {
         warn_of_partial_block(&subject, &path, file, unit);

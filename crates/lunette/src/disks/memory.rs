@@ -1,0 +1,45 @@
+//! Disks in memory: `mem:SIZE`. They end with the process.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lunette_store::{MemoryStore, OpenOptions};
+
+use super::{Kind, Opened};
+use crate::failure::Failure;
+use crate::size::Size;
+
+/// The reason against a disk in memory for a command that ends, and the remedy.
+pub(crate) const ENDS_WITH_THE_COMMAND: &str = "a disk in memory ends with the command; name a file or an iSCSI disk";
+
+/// Memory of this size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory(pub(crate) Size);
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Size(bytes) = self.0;
+        write!(f, "mem:{bytes}")
+    }
+}
+
+impl Kind for Memory {
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    fn named_len(&self) -> Option<Size> {
+        Some(self.0)
+    }
+
+    fn refuses_full(&self) -> Option<&'static str> {
+        Some("memory is always thin; leave out provisioning")
+    }
+
+    fn open(&self, options: &OpenOptions) -> Result<Opened, Failure> {
+        let Size(bytes) = self.0;
+        let store = MemoryStore::new(bytes)
+            .ok_or_else(|| Failure::disk(format!("{self}: a disk of that size cannot be made")))?;
+        Ok(Opened::new(Arc::new(if options.any_length { store.exact() } else { store })))
+    }
+}
