@@ -5,7 +5,7 @@
 //! | names | kind |
 //! |---|---|
 //! | `mem:SIZE` | [`memory`] |
-//! | the path of a file or block device | [`file`] |
+//! | the path of a file or block device | [`mod@file`] |
 //! | `iscsi://…`, `ecl://…`, `ecl+eth://…` | [`iscsi`] |
 //! | `rbd:POOL/IMAGE` | [`image`] |
 //! | any but the first, with `?keys=…` behind it | [`encrypted`] over that kind |
