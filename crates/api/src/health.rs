@@ -130,10 +130,13 @@ impl Health {
         self.tell(&subject, format!("{subject}: {text}"));
     }
 
-    /// The trouble is over, if there was one.
+    /// The trouble is over, if there was one. The end is told when nothing else troubles the subject.
     pub fn clear(&self, subject: &Subject, cause: Cause) {
-        let was_there = self.troubles().remove(&(subject.clone(), cause)).is_some();
-        if was_there {
+        let mut troubles = self.troubles();
+        let was_there = troubles.remove(&(subject.clone(), cause)).is_some();
+        let is_over = was_there && !troubles.keys().any(|(other, _)| other == subject);
+        drop(troubles);
+        if is_over {
             tracing::info!("{subject} is served as configured again");
             self.tell(subject, format!("{subject} is served as configured again"));
         }
@@ -145,11 +148,11 @@ impl Health {
             owned(subject, *cause) && !now.iter().any(|(still, of, _)| still == subject && of == cause)
         };
         let over: Vec<_> = self.troubles().keys().filter(|key| is_over(key)).cloned().collect();
-        for (subject, cause) in &over {
-            self.clear(subject, *cause);
-        }
         for (subject, cause, text) in now {
             self.report(subject, cause, text);
+        }
+        for (subject, cause) in &over {
+            self.clear(subject, *cause);
         }
     }
 
@@ -292,6 +295,7 @@ mod tests {
         health.clear(&lun, Cause::NotOpened);
         health.clear(&lun, Cause::NotOpened);
         assert_eq!(texts(&health), ["target iqn.a: LUN 3: it is full"]);
+        health.clear(&lun, Cause::NotChanged);
         let told: Vec<_> = std::iter::from_fn(|| told.try_recv().ok()).map(|event| event.text).collect();
         assert_eq!(told.len(), 3, "{told:?}");
         assert_eq!(told[2], "target iqn.a: LUN 3 is served as configured again");

@@ -26,7 +26,7 @@ use crate::serve::{bind_failure, closed_portal};
 use crate::served::Served;
 pub(crate) use growing::Room;
 pub(crate) use notices::noticed;
-use plan::{Plan, Refusal};
+use plan::{Plan, Refusal, Scope};
 pub(crate) use spares::Spares;
 
 /// The current configuration of a running server, and the handle that changes it.
@@ -51,6 +51,9 @@ pub(crate) struct Wanted {
     left_out: Vec<LeftOut>,
     files: Vec<FileChange>,
 }
+
+/// A subject that is not served as configured, the cause, and what to do.
+type TroubleOf = (Subject, Cause, String);
 
 impl Reloader {
     /// A reloader for a server that serves what was opened from what was `read` from `files`.
@@ -100,7 +103,7 @@ impl Reloader {
             return Err(Failure::Configuration(refused.join("; ")));
         }
         let refusal = Refusal::of_files(&wanted.config);
-        self.apply(wanted, refusal)
+        self.apply(wanted, refusal, &Scope::All)
     }
 
     /// The changes to what was read, and why some cannot be made. The objects that these concern stay as they are.
@@ -176,8 +179,9 @@ impl Reloader {
 
     /// Lets `conf.d` hold what was planned since the last change, and serves it.
     pub(crate) fn change(&mut self, wanted: Wanted) -> Result<(), Problem> {
-        let refusal = Refusal::of_client(&self.config, &wanted);
-        self.apply(wanted, refusal).map(drop).map_err(problem)
+        let scope = Scope::of_client(&self.config, &wanted);
+        let refusal = Refusal::of_client(&wanted.config, &scope);
+        self.apply(wanted, refusal, &scope).map(drop).map_err(problem)
     }
 
     /// The attempts to open disks.
@@ -235,26 +239,30 @@ impl Reloader {
     }
 
     /// Tells what is not served, and what is again.
-    fn settle(&self, unchanged: Option<&[(Subject, Cause, String)]>) {
+    ///
+    /// `unchanged`: what a plan could not change of the objects in its scope.
+    fn settle(&self, unchanged: Option<(&[TroubleOf], &Scope)>) {
         let owned = |subject: &Subject, cause| match cause {
             Cause::NotOpened => matches!(subject, Subject::Lun { .. }),
             Cause::Secret | Cause::Mistake => true,
-            Cause::NotChanged => unchanged.is_some(),
+            Cause::NotChanged => {
+                unchanged.is_some_and(|(_, scope)| subject.target().is_none_or(|name| scope.has(name)))
+            }
             // The files are looked at all the time.
             Cause::FileShorter | Cause::FileReplaced | Cause::FileDeleted | Cause::WritesLost => false,
         };
         let mut now = self.served.troubles();
         now.extend(merged(&self.left_out));
-        now.extend(unchanged.into_iter().flatten().cloned());
-        self.health.settle(owned, now);
+        now.extend(unchanged.into_iter().flat_map(|(unchanged, _)| unchanged).cloned());
         let is_left_out = |subject: &Subject| self.left_out.iter().any(|one| one.subject == *subject);
         self.health.retain(|subject| self.config.has(subject) || is_left_out(subject));
+        self.health.settle(owned, now);
     }
 
     /// Switches over as a whole. Files are written down before, and hold when the server has switched.
-    fn apply(&mut self, wanted: Wanted, refusal: Refusal) -> Result<Vec<Change>, Failure> {
+    fn apply(&mut self, wanted: Wanted, refusal: Refusal, scope: &Scope) -> Result<Vec<Change>, Failure> {
         let Wanted { sources, config, changes, mut left_out, files } = wanted;
-        let mut plan = Plan::new(&self.served, &self.spares, &config, changes, refusal)?;
+        let mut plan = Plan::new(&self.served, &self.spares, &config, changes, refusal, scope)?;
         let unwritten =
             |error: std::io::Error| Failure::other(format!("conf.d cannot be written, nothing is changed: {error}"));
         let staged = match files {
@@ -275,7 +283,7 @@ impl Reloader {
         }
         (self.served, self.spares, self.config, self.sources) = (plan.served, plan.spares, config, sources);
         self.left_out = left_out;
-        self.settle(Some(&plan.unchanged));
+        self.settle(Some((&plan.unchanged, scope)));
         for change in &plan.changes {
             tracing::info!("{change}");
             self.events.send(Event {
@@ -308,7 +316,7 @@ impl Reloader {
 }
 
 /// The objects with mistakes as troubles: one for each object.
-fn merged(left_out: &[LeftOut]) -> Vec<(Subject, Cause, String)> {
+fn merged(left_out: &[LeftOut]) -> Vec<TroubleOf> {
     let mut texts: BTreeMap<&Subject, Vec<&str>> = BTreeMap::new();
     for one in left_out {
         let texts = texts.entry(&one.subject).or_default();

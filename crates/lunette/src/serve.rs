@@ -22,7 +22,8 @@ use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Provisionin
 use crate::config::{api, ecl};
 use crate::control_plane::{self, ControlPlane, Places};
 use crate::counts::{Counts, Format};
-use crate::disks::{DiskName, file, image};
+use crate::disks::file::{self, Reopening};
+use crate::disks::{DiskName, image};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 use crate::metrics;
@@ -233,7 +234,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })
     .map_err(Failure::no_thread)?;
     image::follow(server.control())?;
-    file::follow(server.control(), health.clone())?;
+    let reopening = if files.is_some() { Reopening::OnHangup } else { Reopening::AtStart };
+    file::follow(server.control(), health.clone(), reopening)?;
     let control = server.control();
     let audit = control_plane::audit(&config);
     let control_plane = files.zip(read).map(|(files, read)| {

@@ -1,5 +1,6 @@
 //! The next state of a server, opened beside the current one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lunette_api::{Cause, Subject};
@@ -11,14 +12,13 @@ use super::growing::{self, Growing, Room};
 use super::{Spares, Wanted};
 use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, LunEntry, Target, hosts};
-use crate::unit::Disk;
-
 use crate::disks::file::{lengths, replaced, warn_of_partial_block};
 use crate::failure::Failure;
 use crate::opening::{Settled, change_deadline};
 use crate::secret::SecretFiles;
 use crate::served::{self, OnTrouble, Secrets, Served, ServedTarget, lun};
 use crate::size::Size;
+use crate::unit::{Absence, Disk, DiskStore};
 
 /// Everything needed to switch over. Dropping it leaves the server as it was.
 pub(super) struct Plan {
@@ -34,6 +34,35 @@ pub(super) struct Plan {
     extended: Vec<Room>,
     /// Stores whose lost writes initiators learn of by it.
     lossy: Vec<Arc<FileStore>>,
+    /// Disks under whose paths other files are, until these are open.
+    replaced: BTreeMap<(String, u16), Disk>,
+}
+
+/// The objects that a plan looks at, beside its changes, for what no configuration shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All: an administrator lets the server look again, and has seen to files and media.
+    All,
+    /// Some targets: a client changes something of them, and knows nothing of the others.
+    Targets(Vec<String>),
+}
+
+impl Scope {
+    /// The targets that changes of a client are about.
+    pub(super) fn of_client(old: &Config, wanted: &Wanted) -> Self {
+        // Users and their files are no `Change`, because only their content tells whether they are others.
+        let users = |target: &Target| (target.chap.clone(), target.mutual_chap.clone());
+        let has_new_users = |target: &&Target| find_target(old, &target.name).map(users) != Some(users(target));
+        let with_new_users = wanted.config.targets.iter().filter(has_new_users).map(|target| target.name.clone());
+        Self::Targets(wanted.changes.iter().filter_map(Change::target).chain(with_new_users).collect())
+    }
+
+    pub(super) fn has(&self, target: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Targets(names) => names.iter().any(|name| name == target),
+        }
+    }
 }
 
 /// The failures that refuse the plan as a whole.
@@ -52,15 +81,11 @@ impl Refusal {
     }
 
     /// For changes that a client has asked for.
-    pub(super) fn of_client(old: &Config, wanted: &Wanted) -> Self {
-        if wanted.config.strict {
-            return Self::All;
+    pub(super) fn of_client(config: &Config, scope: &Scope) -> Self {
+        match scope {
+            Scope::Targets(targets) if !config.strict => Self::Of(targets.clone()),
+            _ => Self::All,
         }
-        // Users and their files are no `Change`, because only their content tells whether they are others.
-        let users = |target: &Target| (target.chap.clone(), target.mutual_chap.clone());
-        let has_new_users = |target: &&Target| find_target(old, &target.name).map(users) != Some(users(target));
-        let with_new_users = wanted.config.targets.iter().filter(has_new_users).map(|target| target.name.clone());
-        Self::Of(wanted.changes.iter().filter_map(Change::target).chain(with_new_users).collect())
     }
 
     fn at(&self, target: &str) -> OnTrouble {
@@ -85,24 +110,32 @@ impl Plan {
         config: &Config,
         mut changes: Vec<Change>,
         refusal: Refusal,
+        scope: &Scope,
     ) -> Result<Self, Failure> {
-        // All again: a file may hold another secret under the same name.
-        let secrets = SecretFiles::read(config.secret_files());
+        // Also those of rules that stay: a file may hold another secret under the same name.
+        let secrets = match scope {
+            Scope::All => SecretFiles::read(config.secret_files()),
+            Scope::Targets(_) => SecretFiles::read(
+                config.targets.iter().filter(|target| scope.has(&target.name)).flat_map(Target::secret_files),
+            ),
+        };
         let mut plan = Self::empty(served, spares, refusal);
-        changes.extend(plan.find_reopened(&changes));
+        if *scope == Scope::All {
+            changes.extend(plan.find_reopened(&changes));
+        }
         for change in &changes {
             plan.close(change)?;
         }
         for change in &changes {
             plan.begin(config, change, &secrets)?;
         }
-        plan.await_disks(&changes)?;
+        plan.await_disks(&mut changes)?;
         plan.spares.forget_passing();
-        plan.measure(config, &changes)?;
+        plan.measure(config, &changes, scope)?;
         // An extension is reported with the length that the file has at the end.
         let is_told = |change: &Change| !matches!(change, Change::Lun { change: LunChange::Extended(_), .. });
         plan.changes.extend(changes.into_iter().filter(is_told));
-        plan.read_secrets(config, &secrets)?;
+        plan.read_secrets(config, &secrets, scope)?;
         plan.part_secrets(served)?;
         Ok(plan)
     }
@@ -137,8 +170,8 @@ impl Plan {
     fn empty(served: &Served, spares: &Spares, refusal: Refusal) -> Self {
         let (served, spares) = (served.clone(), spares.clone());
         let (changes, unchanged, units, growing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (extended, lossy) = (Vec::new(), Vec::new());
-        Self { changes, served, spares, unchanged, refusal, units, growing, extended, lossy }
+        let (extended, lossy, replaced) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { changes, served, spares, unchanged, refusal, units, growing, extended, lossy, replaced }
     }
 
     /// Finds the disks of unchanged LUNs that are to be opened again: another file has the path, or a flush has failed.
@@ -164,6 +197,9 @@ impl Plan {
             // An encrypted disk is closed for changes then, for its process.
             let lossy = disk.store.plain_file().filter(|file| file.has_lost_writes());
             self.lossy.extend(lossy.cloned());
+            if is_replaced {
+                self.replaced.insert((target.clone(), *number), disk.clone());
+            }
             if lossy.is_some() || is_replaced {
                 let change = LunChange::Replaced;
                 reopened.push(Change::Lun { target: target.clone(), number: *number, change });
@@ -222,10 +258,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Waits for the additions, all of them until one deadline.
-    fn await_disks(&mut self, changes: &[Change]) -> Result<(), Failure> {
+    /// Waits for the additions, all of them until one deadline. A disk whose new file cannot be opened keeps the old
+    /// one, which may be deleted and would be lost: that change is taken back.
+    fn await_disks(&mut self, changes: &mut Vec<Change>) -> Result<(), Failure> {
         let until = Some(change_deadline(self.refusal != Refusal::None));
-        for change in changes {
+        let mut kept = Vec::new();
+        for change in &*changes {
             match change {
                 Change::TargetAdded(name) => {
                     let Some(target) = self.served.targets.get_mut(name) else { continue };
@@ -235,19 +273,32 @@ impl Plan {
                     let Some(target) = self.served.targets.get_mut(name) else { continue };
                     let Some(disk) = target.disks.get_mut(number) else { continue };
                     disk.await_opening(name, *number, until, self.refusal.at(name) == OnTrouble::Refuse)?;
+                    let old = self.replaced.remove(&(name.clone(), *number));
+                    if let (DiskStore::Absent(Absence { why, .. }), Some(old)) = (&disk.store, old) {
+                        let why =
+                            format!("the file that has its path now is not served, and the old one still is: {why}");
+                        self.unchanged.push((Subject::lun(name, *number), Cause::NotChanged, why));
+                        *disk = old;
+                        kept.push(change.clone());
+                        continue;
+                    }
                     let (device, unit) = (Arc::clone(&target.device), Some(Arc::clone(&disk.unit)));
                     self.units.push(UnitChange { device, lun: lun(name, *number)?, unit });
                 }
                 _ => {}
             }
         }
+        changes.retain(|change| !kept.contains(change));
         Ok(())
     }
 
-    /// Takes all secrets as they were read.
-    fn read_secrets(&mut self, config: &Config, secrets: &SecretFiles) -> Result<(), Failure> {
-        self.served.read_discovery(config, self.refusal.at_discovery(), secrets)?;
-        config.targets.iter().try_for_each(|target| self.read_secrets_of(target, secrets))
+    /// Takes the secrets as they were read.
+    fn read_secrets(&mut self, config: &Config, secrets: &SecretFiles, scope: &Scope) -> Result<(), Failure> {
+        if *scope == Scope::All {
+            self.served.read_discovery(config, self.refusal.at_discovery(), secrets)?;
+        }
+        let concerned = config.targets.iter().filter(|target| scope.has(&target.name));
+        concerned.into_iter().try_for_each(|target| self.read_secrets_of(target, secrets))
     }
 
     fn read_secrets_of(&mut self, target: &Target, secrets: &SecretFiles) -> Result<(), Failure> {
@@ -295,22 +346,23 @@ impl Plan {
         }
     }
 
-    /// Finds the disks that have another length, or are to have one.
-    fn measure(&mut self, config: &Config, changes: &[Change]) -> Result<(), Failure> {
+    /// Finds the disks that are to have another length, and with all in scope those that have one.
+    fn measure(&mut self, config: &Config, changes: &[Change], scope: &Scope) -> Result<(), Failure> {
         let served =
             |target: &Target| Some((target.name.clone(), self.served.targets.get(&target.name)?.disks.clone()));
         let all: Vec<_> = config.targets.iter().filter_map(served).collect();
-        let disks =
-            || all.iter().flat_map(|(name, disks)| disks.iter().map(move |(number, disk)| (name, *number, disk)));
-        let files: Vec<_> =
-            disks().filter_map(|(.., disk)| Some((&disk.entry.disk.place, disk.store.plain_file()?))).collect();
+        let is_measured = |name: &str, number| *scope == Scope::All || extended(changes, name, number) > 0;
+        let all = all.iter().flat_map(|(name, disks)| disks.iter().map(move |(number, disk)| (name, *number, disk)));
+        let disks: Vec<_> = all.filter(|(name, number, _)| is_measured(name, *number)).collect();
+        let files = disks.iter().filter_map(|(.., disk)| Some((&disk.entry.disk.place, disk.store.plain_file()?)));
+        let files: Vec<_> = files.collect();
         let mut lengths = lengths(&files).into_iter();
-        for (name, number, disk) in disks() {
+        for (name, number, disk) in &disks {
             let len = disk.store.plain_file().and_then(|_| lengths.next().flatten());
-            let at_least = extended(changes, name, number);
-            match Growing::find(name, number, disk, len, at_least) {
+            let at_least = extended(changes, name, *number);
+            match Growing::find(name, *number, disk, len, at_least) {
                 Ok(growing) => self.growing.extend(growing),
-                Err(why) => self.stays(name, number, at_least > 0, why)?,
+                Err(why) => self.stays(name, *number, at_least > 0, why)?,
             }
         }
         Ok(())
@@ -422,7 +474,7 @@ mod tests {
     use crate::config;
     use crate::config::diff;
     use crate::gateways::RunningGateway;
-    use crate::unit::{self, Absence};
+    use crate::unit;
 
     const DISK: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n";
 
@@ -466,10 +518,79 @@ mod tests {
         assert!(served.targets["iqn.a"].disks[&0].gateway.is_some() && left.try_recv().is_err());
         let without = config::parse(&DISK.replace("iqn.a", "iqn.b")).unwrap();
         let changes = diff::between(&config, &without).unwrap();
-        let mut plan = Plan::new(&served, &spares, &without, changes, Refusal::All).unwrap();
+        let mut plan = Plan::new(&served, &spares, &without, changes, Refusal::All, &Scope::All).unwrap();
         plan.settle(true);
         assert!(left.try_recv().is_err(), "the plan is not carried out yet");
         drop(served);
         left.recv_timeout(A_MINUTE).unwrap();
+    }
+
+    /// A server with two disks in files, whose folder and configuration these are.
+    fn with_files() -> (tempfile::TempDir, Config, Served) {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = |number: u16, name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, [b'0' + number as u8; 8192]).unwrap();
+            format!("{{ number = {number}, disk = {path:?} }}")
+        };
+        let luns = [disk(0, "a"), disk(1, "b")].join(", ");
+        let config = config::parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{luns}]\n")).unwrap();
+        let mut served = Served::open_within(&config, None).unwrap();
+        for disk in served.targets.get_mut("iqn.a").unwrap().disks.values_mut() {
+            disk.await_opening("iqn.a", 0, None, true).unwrap();
+        }
+        (folder, config, served)
+    }
+
+    fn plan(served: &Served, config: &Config, scope: &Scope) -> Plan {
+        Plan::new(served, &Spares::default(), config, Vec::new(), Refusal::None, scope).unwrap()
+    }
+
+    /// The first byte of each disk.
+    fn first_bytes(plan: &Plan) -> Vec<u8> {
+        let first = |disk: &Disk| {
+            let into = lunette_buffer::Pool::new(1 << 20).take(512).unwrap();
+            let store = &disk.store.opened().unwrap().store;
+            let outcome = lunette_store::execute(&**store, lunette_store::Op::Read { offset: 0, into });
+            outcome.result.unwrap();
+            outcome.buffer.unwrap()[0]
+        };
+        plan.served.targets["iqn.a"].disks.values().map(first).collect()
+    }
+
+    #[test]
+    fn a_change_by_a_client_looks_at_no_file_that_it_does_not_concern() {
+        let (folder, config, served) = with_files();
+        std::fs::write(folder.path().join("new"), [b'n'; 8192]).unwrap();
+        std::fs::rename(folder.path().join("new"), folder.path().join("a")).unwrap();
+        std::fs::write(folder.path().join("b"), [b'l'; 16_384]).unwrap();
+        let plan_of_client = plan(&served, &config, &Scope::Targets(vec!["iqn.a".into()]));
+        assert!(plan_of_client.is_empty() && first_bytes(&plan_of_client) == *b"0l");
+        let plan_of_all = plan(&served, &config, &Scope::All);
+        assert!(plan_of_all.changes.len() == 1 && plan_of_all.growing.len() == 1);
+        assert_eq!(first_bytes(&plan_of_all), *b"nl");
+    }
+
+    #[test]
+    fn a_file_is_served_on_when_what_has_its_path_now_cannot_be() {
+        let (folder, config, served) = with_files();
+        std::fs::remove_file(folder.path().join("a")).unwrap();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        let kept = plan(&served, &config, &Scope::All);
+        assert!(kept.is_empty() && first_bytes(&kept) == *b"01");
+        let [(subject, Cause::NotChanged, why)] = &*kept.unchanged else { panic!("{:?}", kept.unchanged) };
+        assert!(*subject == Subject::lun("iqn.a", 0) && why.contains("is a directory"), "{why}");
+    }
+
+    #[test]
+    fn files_that_change_places_are_not_in_the_way_of_each_other() {
+        let (folder, config, served) = with_files();
+        let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
+        for (from, to) in [(&a, &c), (&b, &a), (&c, &b)] {
+            std::fs::rename(from, to).unwrap();
+        }
+        let swapped = plan(&served, &config, &Scope::All);
+        assert_eq!(first_bytes(&swapped), *b"10");
+        assert!(swapped.changes.len() == 2 && swapped.unchanged.is_empty());
     }
 }

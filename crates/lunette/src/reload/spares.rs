@@ -5,7 +5,7 @@
 //! opened again.
 
 use crate::config::LunEntry;
-use crate::disks::file::is_replaced;
+use crate::disks::file::{identity_at, is_replaced};
 use crate::disks::{DiskName, Opened, WeakOpened, identities};
 use crate::failure::Failure;
 use crate::opening::Opening;
@@ -54,18 +54,21 @@ impl Spares {
         self.attempts.extract_if(.., |(known, _)| known == lane).map(|(_, attempt)| attempt).collect()
     }
 
-    /// Takes the disk that is open already for this entry of a target.
+    /// Takes the disk that is open already for this entry of a target. A file is known by what has its path now, so
+    /// that files can be renamed, and change places.
     pub(crate) fn take(&mut self, target: &str, wanted: &LunEntry) -> Option<Opened> {
+        let now = if self.disks.is_empty() { None } else { identity_at(&wanted.disk.place) };
         let fits = |spare: &Spare| {
+            let disk = spare.disk.upgrade()?;
+            let is_same = match (disk.file(), &now) {
+                (Some(file), Some(now)) => file.identity() == *now && spare.entry.disk.keys == wanted.disk.keys,
+                _ => spare.entry.disk == wanted.disk,
+            };
             let is_here = spare.target == target && spare.entry.number == wanted.number;
             let has_place = wanted.disk.place.plain_identity().is_some();
-            let is_same = spare.entry.disk == wanted.disk && spare.entry.provisioning == wanted.provisioning;
-            if !is_same || !has_place && !is_here {
-                return None;
-            }
-            let disk = spare.disk.upgrade()?;
             let may_write = wanted.read_only || !disk.store.capabilities().read_only;
-            (may_write && !is_replaced(&wanted.disk.place, &disk)).then_some(disk)
+            let is_full = spare.entry.provisioning == wanted.provisioning;
+            (is_same && is_full && may_write && (has_place || is_here)).then_some(disk)
         };
         let (index, disk) = self.disks.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
         self.disks.swap_remove(index);

@@ -9,28 +9,59 @@ use lunette_store::{FileIdentity, FileStore, Store, whole_blocks};
 
 use super::served::Served;
 
-/// The troubles that a file may have until it is mended, with the remedies.
-const TROUBLES: [(Cause, &str); 4] = [
-    (
-        Cause::FileShorter,
-        "the file is shorter than the disk was, and commands beyond its end fail; make it as long as it was and send SIGHUP \
-         (what was cut reads as zeroes then)",
-    ),
-    (
-        Cause::FileReplaced,
-        "another file has its path; the old one is served until SIGHUP lets the server open the new one",
-    ),
-    (
-        Cause::FileDeleted,
-        "the file was deleted; it is served until the server stops, and is lost then: copy the disk before, or put a file in \
-         its place and send SIGHUP",
-    ),
-    (
-        Cause::WritesLost,
-        "a flush has failed, acknowledged writes may be lost, and all flushes fail until SIGHUP; of an encrypted disk, until the \
-         server is started again; mend the cause before",
-    ),
+/// The moment at which a server opens files again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reopening {
+    /// SIGHUP: it has a configuration file.
+    OnHangup,
+    /// The next start.
+    AtStart,
+}
+
+/// A trouble that a file may have until it is mended, with its remedies.
+struct FileTrouble {
+    cause: Cause,
+    what: &'static str,
+    on_hangup: &'static str,
+    at_start: &'static str,
+}
+
+const TROUBLES: [FileTrouble; 4] = [
+    FileTrouble {
+        cause: Cause::FileShorter,
+        what: "the file is shorter than the disk was, and commands beyond its end fail",
+        on_hangup: "make it as long as it was and send SIGHUP (what was cut reads as zeroes then)",
+        at_start: "make it as long as it was and start the server again (what was cut reads as zeroes then)",
+    },
+    FileTrouble {
+        cause: Cause::FileReplaced,
+        what: "another file has its path",
+        on_hangup: "the old one is served until SIGHUP lets the server open the new one",
+        at_start: "the old one is served until the server stops, and is lost then if it has no other name",
+    },
+    FileTrouble {
+        cause: Cause::FileDeleted,
+        what: "the file was deleted; it is served until the server stops, and is lost then",
+        on_hangup: "copy the disk before, or put a file in its place and send SIGHUP",
+        at_start: "copy the disk before",
+    },
+    FileTrouble {
+        cause: Cause::WritesLost,
+        what: "a flush has failed, acknowledged writes may be lost, and all flushes fail",
+        on_hangup: "mend the cause, then send SIGHUP; of an encrypted disk, start the server again",
+        at_start: "mend the cause, then start the server again",
+    },
 ];
+
+impl FileTrouble {
+    fn text(&self, reopening: Reopening) -> String {
+        let remedy = match reopening {
+            Reopening::OnHangup => self.on_hangup,
+            Reopening::AtStart => self.at_start,
+        };
+        format!("{}; {remedy}", self.what)
+    }
+}
 
 /// Facts of the system about a file.
 pub(super) struct Facts {
@@ -49,19 +80,26 @@ impl Facts {
 }
 
 /// Reports what is wrong with a file now, and clears what is not. `identity`: the file that has its path.
-pub(super) fn report(health: &Health, file: &Served, store: &FileStore, identity: &io::Result<FileIdentity>) {
-    for (cause, text) in TROUBLES {
-        let is_there = match cause {
-            Cause::FileShorter => file.blocks(store.geometry().len_bytes) < file.most_blocks,
-            Cause::FileReplaced => identity.as_ref().is_ok_and(|identity| *identity != store.identity()),
-            Cause::FileDeleted => identity.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound),
-            _ => store.has_lost_writes(),
-        };
-        if is_there {
-            health.report(file.subject.clone(), cause, text);
-        } else {
-            health.clear(&file.subject, cause);
-        }
+pub(super) fn report(
+    health: &Health,
+    file: &Served,
+    store: &FileStore,
+    identity: &io::Result<FileIdentity>,
+    reopening: Reopening,
+) {
+    let is_there = |trouble: &&FileTrouble| match trouble.cause {
+        Cause::FileShorter => file.blocks(store.geometry().len_bytes) < file.most_blocks,
+        Cause::FileReplaced => identity.as_ref().is_ok_and(|identity| *identity != store.identity()),
+        Cause::FileDeleted => identity.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound),
+        _ => store.has_lost_writes(),
+    };
+    let (there, over): (Vec<_>, Vec<_>) = TROUBLES.iter().partition(is_there);
+    for trouble in there {
+        health.report(file.subject.clone(), trouble.cause, trouble.text(reopening));
+    }
+    // Afterwards: a subject with another trouble is not well again.
+    for trouble in over {
+        health.clear(&file.subject, trouble.cause);
     }
 }
 

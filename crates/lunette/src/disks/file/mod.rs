@@ -12,8 +12,8 @@ use lunette_store::{FileStore, OpenOptions};
 
 use super::{Kind, Opened};
 use crate::failure::Failure;
-pub(crate) use look::warn_of_partial_block;
-pub(crate) use served::{follow, is_replaced, lengths, replaced, served};
+pub(crate) use look::{Reopening, warn_of_partial_block};
+pub(crate) use served::{follow, identity_at, is_replaced, lengths, replaced, served};
 
 /// The path of a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq)]

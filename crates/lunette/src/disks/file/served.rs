@@ -14,7 +14,7 @@ use lunette_store::{FileIdentity, FileStore, Store, StoreError};
 use lunette_target::{Control, Growth};
 
 use super::super::{Opened, Place};
-use super::look::{self, warn_of_partial_block};
+use super::look::{self, Reopening, warn_of_partial_block};
 use super::watch::Watch;
 use crate::answers::Rounds;
 use crate::failure::Failure;
@@ -66,6 +66,14 @@ pub(crate) fn replaced(disks: &[(&Place, Option<&Arc<FileStore>>)]) -> Vec<bool>
     };
     let mut answers = ROUNDS.ask(names, is_other).into_iter();
     files.iter().map(|file| file.is_some() && answers.next().flatten() == Some(true)).collect()
+}
+
+/// The file or device that has the path of a disk now; `None` for one that is missing or does not answer.
+pub(crate) fn identity_at(place: &Place) -> Option<FileIdentity> {
+    static ROUNDS: Rounds = Rounds::new();
+    let path = place.path()?.to_owned();
+    let name = format!("file at {}", path.display());
+    ROUNDS.ask(vec![name], move |_| FileIdentity::at(&path).ok()).pop()??
 }
 
 /// Whether another file or device has the path of one disk now: see [`replaced`].
@@ -121,11 +129,11 @@ fn forget_gone(served: &mut Vec<Served>) {
 }
 
 /// Serves the lengths that files have, and tells `health` what becomes of them, until the server stops.
-pub(crate) fn follow(control: Control, health: Health) -> Result<(), Failure> {
+pub(crate) fn follow(control: Control, health: Health, reopening: Reopening) -> Result<(), Failure> {
     WATCH.open();
     let run = move || {
         loop {
-            let growth = look(&health);
+            let growth = look(&health, reopening);
             if !growth.is_empty() && control.grow(growth).is_err() {
                 return;
             }
@@ -136,7 +144,7 @@ pub(crate) fn follow(control: Control, health: Health) -> Result<(), Failure> {
 }
 
 /// Looks at all files. Gives the units that have another length, which their stores know already.
-fn look(health: &Health) -> Vec<Growth> {
+fn look(health: &Health, reopening: Reopening) -> Vec<Growth> {
     static ROUNDS: Rounds = Rounds::new();
     let mut served = lock();
     forget_gone(&mut served);
@@ -161,7 +169,7 @@ fn look(health: &Health) -> Vec<Growth> {
         }
         // What has its number now is told of, not what had it before and ends.
         if !files[index + 1..].iter().any(|later| later.subject == file.subject) {
-            look::report(health, file, &store, &facts.identity);
+            look::report(health, file, &store, &facts.identity, reopening);
         }
     }
     growth
