@@ -150,7 +150,7 @@ fn over(store: DiskStore, entry: LunEntry, target: &str, state: Option<&Arc<dyn 
             }
             if let Some(disk) = store.opened() {
                 disk.served(&unit);
-                file::served(&entry.disk.place, Subject::lun(target, entry.number), disk, &unit);
+                file::served(entry.disk.place.path(), Subject::lun(target, entry.number), disk, &unit);
             }
             Ok(Disk { entry, unit, store, gateway: None })
         }

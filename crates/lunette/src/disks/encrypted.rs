@@ -3,7 +3,8 @@
 use lunette_initiator::KeyParameters;
 use lunette_store::OpenOptions;
 
-use super::{Facts, Opened, Place};
+use super::Place;
+use super::kind::{Facts, Opened};
 use crate::encrypted::Keys;
 use crate::failure::Failure;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lunette_initiator::{Initiator, RemoteStore, Url};
 use lunette_store::{OpenOptions, Store};
 
-use super::{Facts, Kind, Opened};
+use super::kind::{Facts, Kind, Opened};
 use crate::failure::Failure;
 use crate::remote::{self, remote_failure};
 

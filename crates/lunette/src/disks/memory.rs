@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lunette_store::{MemoryStore, OpenOptions};
 
-use super::{Kind, Opened};
+use super::kind::{Kind, Opened};
 use crate::failure::Failure;
 use crate::size::Size;
 

@@ -5,12 +5,15 @@ use std::str::FromStr;
 
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_rbd::RbdUrl;
+use lunette_store::OpenOptions;
 use serde::Deserialize;
 
-use super::Place;
 use super::file::FilePath;
 use super::iscsi::RemoteName;
+use super::kind::Opened;
 use super::memory::Memory;
+use super::{Place, encrypted};
+use crate::failure::Failure;
 use crate::size::NotASize;
 
 /// The location of a disk's blocks, as a user writes it. `?keys=...` behind all but memory makes it an encrypted disk.
@@ -54,6 +57,16 @@ fn has_scheme(text: &str) -> bool {
         scheme.chars().all(is_part)
             && (rest.starts_with("//") || ["iscsi", "ecl", "ecl+eth", "iser"].contains(&&*scheme.to_ascii_lowercase()))
     })
+}
+
+impl DiskName {
+    /// Opens the disk: the plain text of one with keys. A missing file is created as `options` say.
+    pub(crate) fn open(&self, options: &OpenOptions) -> Result<Opened, Failure> {
+        match &self.keys {
+            Some(keys) => encrypted::open(&self.place, keys, options),
+            None => self.place.open(options),
+        }
+    }
 }
 
 impl fmt::Display for DiskName {

@@ -191,7 +191,7 @@ impl Plan {
             disks.map(|(number, disk)| (name.clone(), *number, disk.clone())).collect::<Vec<_>>()
         };
         let stay: Vec<_> = self.served.targets.iter().flat_map(of_target).collect();
-        let files: Vec<_> = stay.iter().map(|(.., disk)| (&disk.entry.disk.place, disk.store.file())).collect();
+        let files: Vec<_> = stay.iter().map(|(.., disk)| (disk.entry.disk.place.path(), disk.store.file())).collect();
         let mut reopened = Vec::new();
         for ((target, number, disk), is_replaced) in stay.iter().zip(replaced(&files)) {
             // An encrypted disk is closed for changes then, for its process.
@@ -354,7 +354,7 @@ impl Plan {
         let is_measured = |name: &str, number| *scope == Scope::All || extended(changes, name, number) > 0;
         let all = all.iter().flat_map(|(name, disks)| disks.iter().map(move |(number, disk)| (name, *number, disk)));
         let disks: Vec<_> = all.filter(|(name, number, _)| is_measured(name, *number)).collect();
-        let files = disks.iter().filter_map(|(.., disk)| Some((&disk.entry.disk.place, disk.store.plain_file()?)));
+        let files = disks.iter().filter_map(|(.., disk)| Some((&disk.entry.disk.place as _, disk.store.plain_file()?)));
         let files: Vec<_> = files.collect();
         let mut lengths = lengths(&files).into_iter();
         for (name, number, disk) in &disks {

@@ -57,7 +57,7 @@ impl Spares {
     /// Takes the disk that is open already for this entry of a target. A file is known by what has its path now, so
     /// that files can be renamed, and change places.
     pub(crate) fn take(&mut self, target: &str, wanted: &LunEntry) -> Option<Opened> {
-        let now = if self.disks.is_empty() { None } else { identity_at(&wanted.disk.place) };
+        let now = if self.disks.is_empty() { None } else { identity_at(wanted.disk.place.path()) };
         let fits = |spare: &Spare| {
             let disk = spare.disk.upgrade()?;
             let is_same = match (disk.file(), &now) {
@@ -84,7 +84,7 @@ impl Spares {
         let spares: Vec<_> = self.disks.iter().filter(is_encrypted).collect();
         let places: Vec<_> = spares.iter().map(|spare| &spare.entry.disk.place).chain([&wanted.place]).collect();
         let identities = if spares.is_empty() { Vec::new() } else { identities(&places) };
-        let is_here = |disk: Opened| !is_replaced(&wanted.place, &disk);
+        let is_here = |disk: Opened| !is_replaced(wanted.place.path(), &disk);
         let collides = |(spare, identity): (&&Spare, &Option<String>)| {
             identity.is_some() && Some(identity) == identities.last() && spare.disk.upgrade().is_some_and(is_here)
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use lunette_store::{FileStore, OpenOptions};
 
-use super::{Kind, Opened};
+use super::kind::{Kind, Opened};
 use crate::failure::Failure;
 pub(crate) use look::{Reopening, warn_of_partial_block};
 pub(crate) use served::{follow, identity_at, is_replaced, lengths, replaced, served};

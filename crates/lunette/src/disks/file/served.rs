@@ -3,17 +3,17 @@
 //! They belong to other programs, too: one may cut, replace or delete them at any time. A thread finds that out, and
 //! lets initiators and administrators know. `docs/disks.md` has the table of what may happen.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
+use std::{fmt, io};
 
 use lunette_api::{Health, Subject};
 use lunette_device::LogicalUnit;
 use lunette_store::{FileIdentity, FileStore, Store, StoreError};
 use lunette_target::{Control, Growth};
 
-use super::super::{Opened, Place};
+use super::super::kind::Opened;
 use super::look::{self, Reopening, warn_of_partial_block};
 use super::watch::Watch;
 use crate::answers::Rounds;
@@ -53,10 +53,11 @@ impl Served {
 
 /// Whether another file or device than the open one has the path of each disk now. A missing one is none, and neither
 /// is one that does not answer.
-pub(crate) fn replaced(disks: &[(&Place, Option<&Arc<FileStore>>)]) -> Vec<bool> {
+pub(crate) fn replaced(disks: &[(Option<&Path>, Option<&Arc<FileStore>>)]) -> Vec<bool> {
     static ROUNDS: Rounds = Rounds::new();
-    let file =
-        |(place, file): &(&Place, Option<&Arc<FileStore>>)| Some((place.path()?.to_owned(), file.as_ref()?.identity()));
+    let file = |(path, file): &(Option<&Path>, Option<&Arc<FileStore>>)| {
+        Some(((*path)?.to_owned(), file.as_ref()?.identity()))
+    };
     let files: Vec<_> = disks.iter().map(file).collect();
     let asked: Vec<_> = files.iter().flatten().cloned().collect();
     let names = asked.iter().map(|(path, _)| format!("file at {}", path.display())).collect();
@@ -69,20 +70,20 @@ pub(crate) fn replaced(disks: &[(&Place, Option<&Arc<FileStore>>)]) -> Vec<bool>
 }
 
 /// The file or device that has the path of a disk now; `None` for one that is missing or does not answer.
-pub(crate) fn identity_at(place: &Place) -> Option<FileIdentity> {
+pub(crate) fn identity_at(path: Option<&Path>) -> Option<FileIdentity> {
     static ROUNDS: Rounds = Rounds::new();
-    let path = place.path()?.to_owned();
+    let path = path?.to_owned();
     let name = format!("file at {}", path.display());
     ROUNDS.ask(vec![name], move |_| FileIdentity::at(&path).ok()).pop()??
 }
 
 /// Whether another file or device has the path of one disk now: see [`replaced`].
-pub(crate) fn is_replaced(place: &Place, disk: &Opened) -> bool {
-    replaced(&[(place, disk.file())]) == [true]
+pub(crate) fn is_replaced(path: Option<&Path>, disk: &Opened) -> bool {
+    replaced(&[(path, disk.file())]) == [true]
 }
 
 /// The length that each file has now, in bytes; `None` for one that does not answer.
-pub(crate) fn lengths(files: &[(&Place, &Arc<FileStore>)]) -> Vec<Option<io::Result<u64>>> {
+pub(crate) fn lengths(files: &[(&dyn fmt::Display, &Arc<FileStore>)]) -> Vec<Option<io::Result<u64>>> {
     static ROUNDS: Rounds = Rounds::new();
     let stores: Vec<_> = files.iter().map(|(_, store)| Arc::clone(store)).collect();
     let names = files.iter().map(|(place, _)| format!("length of {place}")).collect();
@@ -90,8 +91,8 @@ pub(crate) fn lengths(files: &[(&Place, &Arc<FileStore>)]) -> Vec<Option<io::Res
 }
 
 /// Follows the file below a logical unit from now on, once [`follow`] is called.
-pub(crate) fn served(place: &Place, subject: Subject, disk: &Opened, unit: &Arc<LogicalUnit>) {
-    let (Some(path), Some(file)) = (place.path(), disk.file()) else { return };
+pub(crate) fn served(path: Option<&Path>, subject: Subject, disk: &Opened, unit: &Arc<LogicalUnit>) {
+    let (Some(path), Some(file)) = (path, disk.file()) else { return };
     let (path, watch, is_encrypted) = (path.to_owned(), WATCH.add(&**file), disk.plain_file().is_none());
     let block_bytes = if is_encrypted { 1 } else { unit.block_size() };
     if !is_encrypted {

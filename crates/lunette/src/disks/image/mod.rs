@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
 
-use super::{Facts, Kind, Opened};
+use super::kind::{Facts, Kind, Opened};
 use crate::failure::Failure;
 pub(crate) use open::{close, follow, open};
 
