@@ -95,6 +95,12 @@ impl Server for Seen {
         self.server.jobs()
     }
 
+    fn seen_jobs(&self) -> Vec<Arc<Job>> {
+        let mut jobs = self.server.seen_jobs();
+        jobs.retain(|job| self.caller.sees(job.target.as_deref()));
+        jobs
+    }
+
     fn events(&self) -> &Events {
         self.server.events()
     }

@@ -80,6 +80,11 @@ pub trait Server: Send + Sync + 'static {
     /// The jobs of the server.
     fn jobs(&self) -> &Jobs;
 
+    /// The jobs that the client of this server may see, in the order of their numbers.
+    fn seen_jobs(&self) -> Vec<Arc<Job>> {
+        self.jobs().list()
+    }
+
     /// The events of the server.
     fn events(&self) -> &Events;
 

@@ -96,6 +96,19 @@ impl Call {
         Self::new(Verb::Delete, Place(&["sessions", &number]).url(), Line::Whole(format!("lunette ctl kick {number}")))
     }
 
+    /// Reads all blocks of a logical unit once, as a job.
+    pub(crate) fn scrub(place: &Place<'_>) -> Self {
+        let line = Line::Whole(format!("lunette ctl scrub {}", word(&place.name())));
+        Self::new(Verb::Post, format!("{}/actions/scrub", place.url()), line).then("/console/jobs")
+    }
+
+    /// Cancels a job.
+    pub(crate) fn cancel(job: u64) -> Self {
+        let number = job.to_string();
+        let url = format!("{}/actions/cancel", Place(&["jobs", &number]).url());
+        Self::new(Verb::Post, url, Line::Whole(format!("lunette ctl jobs {number} --cancel")))
+    }
+
     /// Says what a replacement of all objects would change.
     pub(crate) fn plan() -> Self {
         let line = Line::Whole("lunette ctl plan --prune -f FILE".into());

@@ -3,6 +3,7 @@
 mod disks;
 mod events;
 mod hosts;
+mod jobs;
 mod layout;
 mod overview;
 mod plan;
@@ -41,6 +42,7 @@ pub(crate) fn router(server: Arc<dyn Server>, access: Access) -> Router {
         .route("/console/disks", get(disks::list))
         .route("/console/hosts", get(hosts::list))
         .route("/console/sessions", get(sessions::list))
+        .route("/console/jobs", get(jobs::list))
         .route("/console/config", get(plan::get))
         .route("/console/events", get(events::get))
         .route("/console/numbers", get(read_numbers))

@@ -264,7 +264,8 @@ impl Server for ControlPlane {
     }
 
     fn metrics(&self) -> Option<String> {
-        Some(metrics::render(&Snapshot::take(&self.monitor, &self.health, true)))
+        let numbers = Snapshot::take(&self.monitor, &self.health, true);
+        Some(metrics::render(&numbers.with_jobs(self.jobs.list())))
     }
 
     fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem> {

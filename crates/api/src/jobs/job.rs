@@ -14,6 +14,11 @@ pub enum JobKind {
     Scrub,
 }
 
+impl JobKind {
+    /// All kinds.
+    pub const ALL: [Self; 1] = [Self::Scrub];
+}
+
 impl fmt::Display for JobKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -39,6 +44,9 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// All states.
+    pub const ALL: [Self; 5] = [Self::Queued, Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
+
     /// Whether the state is an end.
     pub fn is_end(self) -> bool {
         match self {

@@ -32,7 +32,10 @@ pub(super) async fn list(pages: Pages, Query(filter): Filtered) -> Result<Markup
                             td { (size(disk.size_bytes)) }
                             td { (disk.block_size) " B" }
                             td { code { (disk.serial) } }
-                            td { @if let Some(unit) = units.changeable(disk) { (grow(&disk.target, unit)) } }
+                            td {
+                                @if let Some(unit) = units.changeable(disk) { (grow(&disk.target, unit)) }
+                                (scrub(&disk.target, disk.number))
+                            }
                         }
                     }
                 }
@@ -96,6 +99,13 @@ pub(super) fn grow(target: &str, unit: &Value) -> Markup {
         (call.submit(&id, "Grow"))
     };
     html! { details { summary { "Grow" } (form(unit, &fields)) } }
+}
+
+/// The button that has all blocks of a disk read once.
+fn scrub(target: &str, number: u16) -> Markup {
+    let lun = number.to_string();
+    let call = Call::scrub(&Place(&["targets", target, "luns", &lun]));
+    html! { details { summary { "Scrub" } (call.button(&format!("scrub-{target}-{number}"), "Read all blocks")) } }
 }
 
 /// Whether there is such a target, and what it is called.

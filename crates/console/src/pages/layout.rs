@@ -8,12 +8,13 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::assets::address;
 
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("/", "Overview"),
     ("/console/targets", "Targets"),
     ("/console/disks", "Disks"),
     ("/console/hosts", "Hosts"),
     ("/console/sessions", "Sessions"),
+    ("/console/jobs", "Jobs"),
     ("/console/config", "Plan and apply"),
     ("/console/events", "Events"),
 ];

@@ -9,7 +9,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use axum::{Extension, Router};
 use http_body_util::BodyExt;
-use lunette_api::jobs::{Job, Jobs};
+use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Jobs};
 use lunette_api::{
     Access, AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Key, Kind, Notice, Order, Plan, PlannedChange,
     Problem, Server, Session, Site,
@@ -36,6 +36,8 @@ pub(crate) struct Fake {
     events: Events,
     audit: AuditLog,
     jobs: Jobs,
+    /// The work of the jobs, which does not end.
+    runs: Arc<Mutex<Vec<JobRun>>>,
     scrapes: AtomicU32,
     is_broken: AtomicBool,
     /// Whether sessions use everything.
@@ -83,7 +85,26 @@ impl Fake {
         put(false, Kind::Portal, "[::1]:3260", json!({ "group": 2 }));
         put(true, Kind::Portal, "192.0.2.1:3260", json!({}));
         let sessions = vec![session(7, "iqn.2026-11.org.example:node-a"), session(8, text)];
-        Arc::new(Self { catalog: Mutex::new(catalog.into()), sessions: sessions.into(), text, ..Self::default() })
+        let fake = Self { catalog: Mutex::new(catalog.into()), sessions: sessions.into(), text, ..Self::default() };
+        fake.begin_job(TARGET, 9, text).unwrap();
+        fake.begin_job("iqn.x:hostile?#%", 9, text).unwrap();
+        Arc::new(fake)
+    }
+
+    /// Begins a job whose work does not end.
+    fn begin_job(&self, target: &str, lun: u16, client: &str) -> Result<Arc<Job>, Problem> {
+        let order = JobOrder {
+            kind: JobKind::Scrub,
+            object: format!("targets/{target}/luns/{lun}"),
+            target: Some(target.into()),
+            started_by: client.into(),
+            total_bytes: 10 << 30,
+        };
+        let runs = Arc::clone(&self.runs);
+        self.jobs.order(order, move |run| {
+            assert!(run.report(3 << 30, 10 << 30).is_continue());
+            runs.lock().unwrap().push(run);
+        })
     }
 
     /// The console and the API over it.
@@ -271,8 +292,9 @@ impl Server for Fake {
         ))
     }
 
-    fn scrub(&self, _: &str, _: u16, _: &Caller) -> Result<Arc<Job>, Problem> {
-        unreachable!("no page starts a job")
+    fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        self.call("scrub");
+        self.begin_job(target, lun, &caller.name)
     }
 
     fn jobs(&self) -> &Jobs {

@@ -13,6 +13,7 @@ pub(crate) fn pages() -> Vec<String> {
         "/console/disks",
         "/console/hosts",
         "/console/sessions",
+        "/console/jobs",
         "/console/sessions?q=%22%3E%3Cscript%3E",
         "/console/config",
         "/console/events",
@@ -70,7 +71,9 @@ async fn each_button_is_one_request_of_the_api() {
             let body = if method == "DELETE" { "" } else { "{}" };
             let answer = send(&fake.router(Access::Open), method, &path, &headers, body).await;
             assert!(answer.status.is_success(), "{page}: {method} {path}: {} {}", answer.status, answer.text);
-            assert_eq!(fake.take_calls().len(), 1, "{page}: {method} {path}");
+            let calls = fake.take_calls().len();
+            // A job is cancelled without the server.
+            assert_eq!(calls, usize::from(!path.ends_with("/actions/cancel")), "{page}: {method} {path}");
             pressed += 1;
         }
     }
@@ -182,7 +185,7 @@ async fn a_client_of_some_targets_sees_these_alone() {
         // A page that is not there says what was asked for.
         assert!(is_other || !others.iter().any(|other| shown.text.contains(other)), "{page}: {}", shown.text);
     }
-    for page in ["/console/targets", "/console/disks", "/console/hosts", "/console/sessions"] {
+    for page in ["/console/targets", "/console/disks", "/console/hosts", "/console/sessions", "/console/jobs"] {
         assert!(send(&router, "GET", page, &[], "").await.text.contains(TARGET), "{page}");
     }
 }

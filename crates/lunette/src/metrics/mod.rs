@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lunette_api::jobs::{JobKind, JobState};
 use lunette_device::{CommandKind, InitiatorBytes, LATENCY_BOUNDS, STORE_FAILURES, UnitCounts};
 use lunette_scsi::SenseKey;
 use lunette_scsi::persistent::ReservationType;
@@ -72,6 +73,7 @@ fn server(text: &mut Text, snapshot: &Snapshot) {
         single(text, name, Type::Gauge, help, seconds(last_success));
     }
     troubles(text, snapshot);
+    jobs(text, snapshot);
 }
 
 fn troubles(text: &mut Text, snapshot: &Snapshot) {
@@ -84,6 +86,15 @@ fn troubles(text: &mut Text, snapshot: &Snapshot) {
         let labels: [Label<'_>; 4] =
             [("kind", &trouble.kind), ("name", &trouble.name), ("target", &target), ("cause", &trouble.cause.code())];
         text.sample(name, &labels, 1);
+    }
+}
+
+fn jobs(text: &mut Text, snapshot: &Snapshot) {
+    let name = "lunette_jobs";
+    text.begin(name, Type::Gauge, "Jobs that the server keeps, by their states.");
+    for (kind, state) in JobKind::ALL.into_iter().flat_map(|kind| JobState::ALL.map(|state| (kind, state))) {
+        let count = snapshot.jobs.iter().filter(|job| (job.kind, job.state) == (kind, state)).count();
+        text.sample(name, &[("kind", &kind), ("state", &state)], count);
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lunette_api::jobs::Job;
 use lunette_api::{Health, Trouble};
 use lunette_device::{InitiatorBytes, LogicalUnit, STORE_FAILURES, TargetDevice, UnitCounts};
 use lunette_scsi::Lun;
@@ -25,6 +26,8 @@ pub(crate) struct Snapshot {
     pub(super) uptime: Duration,
     pub(super) reload: Option<Reload>,
     pub(super) troubles: Vec<Trouble>,
+    /// The jobs that the server keeps, if it has a control plane.
+    pub(super) jobs: Vec<Arc<Job>>,
     pub(super) process: Process,
 }
 
@@ -75,6 +78,10 @@ pub(crate) struct CoreNumbers {
 }
 
 impl Snapshot {
+    pub(crate) fn with_jobs(self, jobs: Vec<Arc<Job>>) -> Self {
+        Self { jobs, ..self }
+    }
+
     /// The numbers by now. It locks nothing that commands lock.
     pub(crate) fn take(monitor: &Monitor, health: &Health, with_initiators: bool) -> Self {
         let target = |device: Arc<TargetDevice>| TargetNumbers::of(&device, with_initiators);
@@ -87,6 +94,7 @@ impl Snapshot {
             uptime: monitor.uptime(),
             reload: last_reload(),
             troubles: health.troubles_now(),
+            jobs: Vec::new(),
             process: Process::read(),
         }
     }

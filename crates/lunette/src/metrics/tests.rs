@@ -2,6 +2,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lunette_api::jobs::{Job, JobKind, JobOrder, Jobs};
 use lunette_api::{Cause, Health, Subject};
 use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_scsi::Lun;
@@ -78,8 +79,23 @@ fn snapshot() -> Snapshot {
         uptime: Duration::from_secs(10),
         reload: Some(Reload { is_successful: false, last_success: UNIX_EPOCH + Duration::from_secs(1_700_000_000) }),
         troubles: health().troubles_now(),
+        jobs: jobs(),
         process: process::Process::default(),
     }
+}
+
+/// A job that runs, for ever.
+fn jobs() -> Vec<Arc<Job>> {
+    let jobs = Jobs::default();
+    let order = JobOrder {
+        kind: JobKind::Scrub,
+        object: "targets/iqn.2026-11.test:disk/luns/0".into(),
+        target: Some(TARGET.into()),
+        started_by: "a test".into(),
+        total_bytes: 1,
+    };
+    jobs.order(order, std::mem::forget).unwrap();
+    jobs.list()
 }
 
 fn health() -> Health {
@@ -104,6 +120,8 @@ fn every_number_has_its_line() {
         ("lunette_logins_total{target=\"iqn.2026-11.test:disk\",result=\"accepted\"}", "5"),
         ("lunette_logins_total{target=\"\",result=\"refused\"}", "0"),
         ("lunette_config_last_reload_successful", "0"),
+        ("lunette_jobs{kind=\"scrub\",state=\"running\"}", "1"),
+        ("lunette_jobs{kind=\"scrub\",state=\"failed\"}", "0"),
         ("lunette_troubles", "2"),
         (&format!("lunette_trouble_info{{kind=\"lun\",name=\"1\",target=\"{TARGET}\",cause=\"not_opened\"}}"), "1"),
         ("lunette_trouble_info{kind=\"portal\",name=\"192.0.2.1:3260\",target=\"\",cause=\"not_opened\"}", "1"),
