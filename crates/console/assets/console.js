@@ -230,7 +230,7 @@
     }
     if (answer.status === 0) return refuse(elt, "The server does not answer.");
     if (!answer.ok) return refuse(elt, textOf(await problemOf(answer)));
-    if (requestConfig.verb === "post") return showPlan(await answer.text());
+    if (elt.id === "plan") return showPlan(await answer.text());
     const line = elt.parentElement.querySelector(".ctl");
     tell(`Done: ${line.textContent}`, false);
     if (elt.dataset.then) return location.assign(elt.dataset.then);

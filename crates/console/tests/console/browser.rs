@@ -255,6 +255,22 @@ async fn targets_disks_and_hosts_are_changed_by_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_disk_is_scrubbed_and_the_job_cancelled() {
+    let fake = Fake::plain();
+    let browser = Browser::open(&fake, Scheme::Dark).await;
+    browser.go("/console/disks").await;
+    browser.run("document.querySelectorAll('details').forEach(one => one.open = true)").await;
+    browser.click(&format!("[id='scrub-{TARGET}-0']")).await;
+    browser.until("document.querySelector('[data-job=\"3\"] progress')?.value == 3 * 2 ** 30").await;
+    browser.picture("jobs-dark").await;
+    assert_eq!(browser.line("#cancel-3").await, "lunette ctl jobs 3 --cancel");
+    browser.click("#cancel-3").await;
+    browser.until("document.querySelector('[data-job=\"3\"]').innerText.includes('to be cancelled')").await;
+    assert_eq!(fake.take_calls(), ["scrub"]);
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sessions_end_plans_show_and_events_come() {
     let fake = Fake::plain();
     let browser = Browser::open(&fake, Scheme::Dark).await;
