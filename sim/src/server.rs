@@ -282,6 +282,7 @@ impl Server {
             portals: vec![portal()],
             datagram_portals: datagram_portals(&env.scenario),
             leaves_closed: false,
+            required_portals: Vec::new(),
             targets: Vec::new(),
             discovery: Authentication::None,
             port_groups: Vec::new(),

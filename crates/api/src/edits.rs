@@ -200,14 +200,29 @@ fn is_open(target: &Document) -> bool {
     !target.contains_key("allow") && Part::Host.all(target).is_empty()
 }
 
-/// Lets in no initiator where all would be let in by omission: in a new target that names none, and in one that has
-/// lost its last host. A target that lets all in already, because its file says nothing of them, stays as it is.
+/// Whether a host is for all initiators, because it says nothing of them.
+fn is_open_host(host: &Value) -> bool {
+    ["initiators", "networks", "chap"].iter().all(|key| host.get(key).is_none())
+}
+
+/// Lets in no initiator where all would be let in by omission: in a new target or host that names none, and in a target
+/// that has lost its last host. What lets all in already, because its file says nothing of them, stays as it is.
 fn kept_closed(catalog: &Catalog, mut objects: Objects) -> Objects {
-    for target in objects.of_mut(Kind::Target).filter(|target| is_open(target)) {
+    for target in objects.of_mut(Kind::Target) {
         let name = target.get("name").and_then(Value::as_str).unwrap_or_default();
-        let was_open = Key::new(Kind::Target, name).is_ok_and(|key| catalog.find(&key).is_some_and(is_open));
-        if !was_open {
+        let before = Key::new(Kind::Target, name).ok().and_then(|key| catalog.find(&key));
+        if is_open(target) && !before.is_some_and(is_open) {
             target.insert("allow".into(), Value::Array(Vec::new()));
+        }
+        let hosts_before = before.map_or(&[][..], |before| Part::Host.all(before));
+        let hosts = target.get_mut(Part::Host.list()).and_then(Value::as_array_mut);
+        for host in hosts.into_iter().flatten().filter(|host| is_open_host(host)) {
+            let is_it = |known: &&Value| known.get("name") == host.get("name");
+            if !hosts_before.iter().find(is_it).is_some_and(is_open_host)
+                && let Value::Object(host) = host
+            {
+                host.insert("initiators".into(), Value::Array(Vec::new()));
+            }
         }
     }
     objects
@@ -308,6 +323,31 @@ mod tests {
         let tables = Tables { targets: vec![document(json!({ "name": "iqn.n" }))], portals: Vec::new() };
         let replaced = replace(&catalog, Objects::from_tables(tables).unwrap(), &ALWAYS);
         assert_eq!(allow(&replaced, "iqn.n"), Some(json!([])));
+    }
+
+    #[test]
+    fn a_host_lets_in_no_initiator_by_omission() {
+        let mut catalog = catalog();
+        catalog.objects.put(key("iqn.a"), document(json!({ "host": [{ "name": "open" }] }))).unwrap();
+        let initiators = |objects: Result<Objects, Problem>, name: &str| {
+            let objects = objects.unwrap();
+            let host = Part::Host.find(objects.get(&key("iqn.a")).unwrap(), name).unwrap();
+            host.unwrap().get("initiators").cloned()
+        };
+        let put_host = |name: &str, host: Value| {
+            change_part(&catalog, &key("iqn.a"), (Part::Host, name), Some(document(host)), &ALWAYS)
+        };
+        assert_eq!(initiators(put_host("new", json!({})), "new"), Some(json!([])));
+        assert_eq!(initiators(put_host("new", json!({ "read_only": true })), "new"), Some(json!([])));
+        for told in [json!({ "networks": ["192.0.2.0/24"] }), json!({ "chap": [{ "user": "u" }] })] {
+            assert_eq!(initiators(put_host("new", told.clone()), "new"), None, "{told}");
+        }
+        let all = json!({ "initiators": ["*"] });
+        assert_eq!(initiators(put_host("new", all), "new"), Some(json!(["*"])));
+        assert_eq!(initiators(put_host("open", json!({ "read_only": true })), "open"), None, "its file lets all in");
+        let whole = document(json!({ "host": [{ "name": "open" }, { "name": "new" }] }));
+        let whole = put(&catalog, &key("iqn.a"), whole, &ALWAYS);
+        assert_eq!(initiators(whole, "new"), Some(json!([])));
     }
 
     #[test]

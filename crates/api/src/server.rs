@@ -202,7 +202,7 @@ pub struct PlannedChange {
     pub change: String,
     /// The sessions whose initiators notice it.
     pub sessions: Vec<Notice>,
-    /// Whether it takes away a target, a logical unit, a host or a portal.
+    /// Whether it takes away a target, a logical unit, a host or a portal, or something that a session uses.
     pub takes_away: bool,
     /// Why it could not be made now; of a plan alone.
     #[serde(skip_serializing_if = "Option::is_none")]

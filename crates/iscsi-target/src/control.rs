@@ -29,6 +29,8 @@ pub struct Update {
     pub datagram_portals: Vec<DatagramPortalConfig>,
     /// Leaves a portal closed that cannot be opened, and applies the rest. The next update tries it again.
     pub leaves_closed: bool,
+    /// Portals without which nothing is applied, although others may be closed.
+    pub required_portals: Vec<PortalConfig>,
     /// All targets. Those that stay bring the device that they have.
     pub targets: Vec<TargetConfig>,
     /// How initiators prove themselves for a discovery session.
@@ -118,7 +120,7 @@ impl Control {
     pub fn begin(&self, update: Update) -> Result<PendingUpdate, UpdateError> {
         check_targets(&update.targets, &update.discovery)?;
         let (answer, answered) = channel();
-        self.updates.push(Asked::Update { update, answer })?;
+        self.updates.push(Asked::Update { update: Box::new(update), answer })?;
         self.waker.wake();
         Ok(PendingUpdate(answered))
     }
@@ -211,7 +213,7 @@ impl PendingUpdate {
 
 /// A request to the server's thread, and the place of its answer.
 pub(crate) enum Asked {
-    Update { update: Update, answer: UpdateAnswer },
+    Update { update: Box<Update>, answer: UpdateAnswer },
     Growth { growth: Vec<Growth>, answer: UpdateAnswer },
     Sessions(SessionQuery),
     Background(BackgroundTask),

@@ -78,8 +78,8 @@ impl Server {
         let updates: Arc<Updates> = Arc::default();
         let control = Control::new(Arc::clone(&updates), first.waker());
         let mut open = Portals::new(config.listeners, config.datagrams.sockets);
-        let closed =
-            open.change(&mut first.context(), &config.portals, &config.datagram_portals, config.leaves_closed)?;
+        let required = config.leaves_closed.then_some(&[][..]);
+        let closed = open.change(&mut first.context(), &config.portals, &config.datagram_portals, required)?;
         let (portals, datagram_portals) = (open.to_vec(), open.datagram_portals());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let ports = open.ports();

@@ -24,7 +24,7 @@ use crate::config::{Config, Listen};
 use crate::disks::DiskName;
 use crate::metrics::{self, Snapshot};
 use crate::opening::{Opening, Openings, retry_deadline};
-use crate::reload::{Reloader, Wanted, noticed};
+use crate::reload::{Effect, Reloader, Wanted, noticed};
 use crate::served::ServedTarget;
 use passwords::{hidden, restored, told};
 use scrub::ScrubJob;
@@ -165,17 +165,25 @@ impl ControlPlane {
     /// The effects on initiators. Without an answer of the server's threads it is not known.
     fn explain(&self, wanted: &Wanted, old: &Config) -> Result<Plan, Problem> {
         let sessions = self.control.sessions().map_err(|error| stopping(&error))?;
-        let notice = |change: &Change, session: &SessionStatus| {
-            let notices = noticed(change, old, &wanted.config, session)?.to_owned();
-            Some(Notice { session: session.tsih, initiator: session.initiator.clone(), notices })
+        let explained = |change: &Change| {
+            let effects = sessions.iter().filter_map(|session| {
+                let effect = noticed(change, old, &wanted.config, session)?;
+                Some((effect, session))
+            });
+            let effects: Vec<(Effect, &SessionStatus)> = effects.collect();
+            let notice = |(effect, session): &(Effect, &SessionStatus)| Notice {
+                session: session.tsih,
+                initiator: session.initiator.clone(),
+                notices: effect.notice.to_owned(),
+            };
+            PlannedChange {
+                change: change.to_string(),
+                sessions: effects.iter().map(notice).collect(),
+                takes_away: change.takes_away() || effects.iter().any(|(effect, _)| effect.is_loss),
+                obstacle: None,
+            }
         };
-        let explained = wanted.changes.iter().map(|change| PlannedChange {
-            change: change.to_string(),
-            sessions: sessions.iter().filter_map(|session| notice(change, session)).collect(),
-            takes_away: change.takes_away(),
-            obstacle: None,
-        });
-        let changes: Vec<PlannedChange> = explained.collect();
+        let changes: Vec<PlannedChange> = wanted.changes.iter().map(explained).collect();
         let needs_force = changes.iter().any(|change| change.takes_away && !change.sessions.is_empty());
         Ok(Plan { changes, needs_force })
     }

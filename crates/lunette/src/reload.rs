@@ -9,7 +9,7 @@ mod notices;
 mod plan;
 mod spares;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lunette_api::objects::FileChange;
 use lunette_api::{Catalog, Cause, Event, Events, Health, Objects, Problem, Subject};
@@ -25,7 +25,7 @@ use crate::opening::{Opening, Openings};
 use crate::serve::{bind_failure, closed_portal};
 use crate::served::Served;
 pub(crate) use growing::Room;
-pub(crate) use notices::noticed;
+pub(crate) use notices::{Effect, noticed};
 use plan::{Plan, Refusal, Scope};
 pub(crate) use spares::Spares;
 
@@ -167,6 +167,12 @@ impl Reloader {
         self.refuse_new(&left_out, Problem::invalid)?;
         let (wanted, _) = self.compare(Read { sources, config, left_out }, files).map_err(Problem::conflict)?;
         self.refuse_new(&wanted.left_out, Problem::conflict)?;
+        let known = unknown_names(&self.config);
+        if let Some((portal, why)) =
+            wanted.config.unknown_portals().find(|(portal, _)| !known.contains(&portal.to_string()))
+        {
+            return Err(Problem::conflict(format!("portal {portal}: {why}")));
+        }
         Ok(wanted)
     }
 
@@ -179,8 +185,8 @@ impl Reloader {
 
     /// Lets `conf.d` hold what was planned since the last change, and serves it.
     pub(crate) fn change(&mut self, wanted: Wanted) -> Result<(), Problem> {
-        let scope = Scope::of_client(&self.config, &wanted);
-        let refusal = Refusal::of_client(&wanted.config, &scope);
+        let scope = Scope::of_client(&wanted);
+        let refusal = Refusal::of_client(&wanted, &scope);
         self.apply(wanted, refusal, &scope).map(drop).map_err(problem)
     }
 
@@ -269,7 +275,9 @@ impl Reloader {
             files if files.is_empty() => None,
             files => Some(self.files.conf_d().stage(files).map_err(unwritten)?),
         };
-        let switched = if plan.is_empty() { Ok(()) } else { self.switch(&mut plan, &config) };
+        // A portal without an address is no change, but a trouble to be told of.
+        let is_same = plan.is_empty() && unknown_names(&config) == unknown_names(&self.config);
+        let switched = if is_same { Ok(()) } else { self.switch(&mut plan, &config) };
         plan.settle(switched.is_ok());
         if let Err(failure) = switched {
             if staged.is_some() {
@@ -325,6 +333,11 @@ fn merged(left_out: &[LeftOut]) -> Vec<TroubleOf> {
         }
     }
     texts.into_iter().map(|(subject, texts)| (subject.clone(), Cause::Mistake, texts.join("; "))).collect()
+}
+
+/// The texts of portals that mean no address now.
+fn unknown_names(config: &Config) -> BTreeSet<String> {
+    config.unknown_portals().map(|(listen, _)| listen.to_string()).collect()
 }
 
 /// Tells which portals are closed, and which are open again.

@@ -312,7 +312,9 @@ impl Arguments {
         };
         let luns: Vec<_> = self.disks.iter().enumerate().map(lun).collect();
         for lun in &luns {
-            lun.check().map_err(|why| Failure::Usage(format!("{}: {why}", lun.disk.place)))?;
+            if let Some((_, why)) = lun.mistakes(&self.target).first() {
+                return Err(Failure::Usage(format!("{}: {why}", lun.disk.place)));
+            }
         }
         let target = Target {
             name: self.target.clone(),

@@ -39,6 +39,9 @@ impl FromStr for Size {
             "P" | "PI" | "PIB" => 50,
             _ => return Err(bad()),
         };
+        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(bad());
+        }
         let number: u64 = digits.parse().map_err(|_| bad())?;
         number.checked_mul(1 << shift).map(Self).ok_or_else(bad)
     }
@@ -111,7 +114,8 @@ mod tests {
 
     #[test]
     fn everything_else_is_refused() {
-        for text in ["", "M", "-1", "1.5G", "10 G", "10X", "99999999999999999999", "16384P", "1GG", "1GB", "1iB", "1I"]
+        for text in
+            ["", "M", "-1", "+4M", "1.5G", "10 G", "10X", "99999999999999999999", "16384P", "1GG", "1GB", "1iB", "1I"]
         {
             assert_eq!(text.parse::<Size>(), Err(NotASize(text.into())));
         }

@@ -1,24 +1,21 @@
 //! Logical units: the disks of a configuration, open or not.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
 use lunette_api::Subject;
-use lunette_device::{
-    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, QuantaOptions, Readiness,
-};
+use lunette_device::{LogicalUnit, LogicalUnitConfig, QuantaOptions, Readiness};
 use lunette_rbd::GatewayStore;
 use lunette_state::StateStore;
-use lunette_store::{FileStore, MemoryStore, Store};
-use sha2::{Digest, Sha256};
+use lunette_store::{FileStore, Store};
 
 use crate::config::LunEntry;
+use crate::disks::memory::no_bytes;
 use crate::disks::{Opened, Place, file};
 use crate::failure::Failure;
 use crate::gateways::RunningGateway;
 use crate::opening::Opening;
-use crate::size::Size;
 
 /// A disk that is being served.
 #[derive(Clone)]
@@ -67,7 +64,7 @@ impl DiskStore {
         match self {
             Self::Open(disk) => Arc::clone(&disk.store),
             Self::Shared(store) => Arc::clone(store) as _,
-            Self::Absent(_) => NO_BYTES.clone(),
+            Self::Absent(_) => no_bytes(),
         }
     }
 }
@@ -80,10 +77,6 @@ pub(crate) struct Absence {
     /// The attempt to open it.
     pub(crate) attempt: Option<Opening>,
 }
-
-/// The store of a unit whose disk cannot be opened.
-static NO_BYTES: LazyLock<Arc<MemoryStore>> =
-    LazyLock::new(|| Arc::new(MemoryStore::new(0).expect("no bytes fit anywhere")));
 
 /// Opens a disk of `target`, which keeps in `state` what must survive a restart. `open` is the disk, if it is open
 /// already.
@@ -116,31 +109,21 @@ pub(crate) fn stand_in(entry: LunEntry, target: &str, absence: Absence) -> Resul
 
 /// The disk over a store.
 fn over(store: DiskStore, entry: LunEntry, target: &str, state: Option<&Arc<dyn StateStore>>) -> Result<Disk, Failure> {
-    let serial = entry.serial.clone().unwrap_or_else(|| derived_serial(target, entry.number));
-    let named = |name: &Option<String>, default: &str| name.clone().unwrap_or_else(|| default.into());
     let readiness = match &store {
         DiskStore::Absent(Absence { attempt: Some(_), .. }) => Readiness::BecomingReady,
         DiskStore::Absent(_) => Readiness::NotReady,
         _ => Readiness::Ready,
     };
     let is_ready = readiness == Readiness::Ready;
+    let configured = entry.unit_config(target, store.to_store());
     let unit = LogicalUnitConfig {
         readiness,
-        vendor: named(&entry.vendor, DEFAULT_VENDOR),
-        product: named(&entry.product, DEFAULT_PRODUCT),
-        revision: named(&entry.revision, DEFAULT_REVISION),
-        block_size: store.opened().map_or(entry.block_size(), |disk| disk.block_size(entry.block_size())),
+        block_size: store.opened().map_or(configured.block_size, |disk| disk.block_size(configured.block_size)),
         // Those of a stand-in have nothing to check.
-        quanta: if is_ready { entry.quanta_options() } else { QuantaOptions::default() },
-        read_only: entry.read_only,
-        removable: entry.removable,
-        soft_threshold_bytes: entry.thin_threshold.map(|Size(bytes)| bytes),
-        sanitize_rate: entry.sanitize_rate.map(|Size(bytes)| bytes),
-        long_cdbs: entry.long_cdbs,
-        zero_copy: entry.zero_copy,
+        quanta: if is_ready { configured.quanta } else { QuantaOptions::default() },
         shared: matches!(store, DiskStore::Shared(_)),
         state: state.cloned(),
-        ..LogicalUnitConfig::new(store.to_store(), serial)
+        ..configured
     };
     match LogicalUnit::new(unit) {
         Ok(unit) => {
@@ -173,24 +156,4 @@ fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
         }
     };
     thread::Builder::new().name("lunette-space".into()).spawn(watch).map(drop)
-}
-
-/// A serial number by which initiators recognize a disk: the same after a restart, and different for each disk.
-fn derived_serial(target: &str, lun: u16) -> String {
-    let digest = Sha256::digest(format!("{}/{lun}", target.to_ascii_lowercase()));
-    let first = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));
-    format!("{first:016x}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn serials_are_stable_and_differ() {
-        assert_eq!(derived_serial("iqn.A", 0), derived_serial("iqn.a", 0));
-        assert_eq!(derived_serial("iqn.a", 0).len(), 16);
-        assert_ne!(derived_serial("iqn.a", 0), derived_serial("iqn.a", 1));
-        assert_ne!(derived_serial("iqn.a", 0), derived_serial("iqn.b", 0));
-    }
 }

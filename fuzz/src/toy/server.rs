@@ -72,6 +72,7 @@ impl Server {
             portals: vec![portal()],
             datagram_portals: Vec::new(),
             leaves_closed: false,
+            required_portals: Vec::new(),
             targets,
             discovery: Authentication::None,
             port_groups: Vec::new(),

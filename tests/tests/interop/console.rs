@@ -199,7 +199,6 @@ fn a_host_that_is_masked_by_hand_sees_less_and_a_session_is_ended() {
         listed[0]["luns"].as_array().unwrap().len()
     };
     assert_eq!(seen(), 2);
-    let _reader = Reader::start(&server, "iqn.reader", name);
     let browser = logged_in(&site);
 
     browser.go(&format!("{site}/console/targets/{name}/hosts/reader"));
@@ -211,6 +210,7 @@ fn a_host_that_is_masked_by_hand_sees_less_and_a_session_is_ended() {
     assert_eq!(host["lun"], json!([{ "number": 0 }]));
     assert_eq!(seen(), 1);
 
+    let _reader = Reader::start(&server, "iqn.reader", name);
     browser.go(&format!("{site}/console/sessions"));
     let session = "document.querySelector('[id^=kick-]')";
     browser.until(session);

@@ -107,7 +107,9 @@ impl LogicalUnitConfig {
 
     /// Checks that a unit can be created from the configuration.
     pub(super) fn check(&self) -> Result<(), LogicalUnitError> {
-        self.check_settings()?;
+        if let Some(error) = self.wrong_settings().into_iter().next() {
+            return Err(error);
+        }
         if self.readiness == Readiness::Ready { self.check_store() } else { Ok(()) }
     }
 
@@ -127,30 +129,25 @@ impl LogicalUnitConfig {
         Ok(())
     }
 
-    /// Checks what does not depend on the store.
-    ///
-    /// # Errors
-    ///
-    /// [`LogicalUnitError`] names the setting.
-    pub fn check_settings(&self) -> Result<(), LogicalUnitError> {
+    /// All settings that do not fit, whatever the store is.
+    pub fn wrong_settings(&self) -> Vec<LogicalUnitError> {
         let block_size = self.block_size;
-        if !BLOCK_SIZES.contains(&block_size) {
-            return Err(LogicalUnitError::BlockSize(block_size));
-        }
-        if let Some(rate) = self.sanitize_rate.filter(|rate| *rate < MIN_SANITIZE_RATE) {
-            return Err(LogicalUnitError::SanitizeRate(rate));
-        }
-        if self.quanta.any() && QuantumSize::of_edu_len(block_size.into()).is_none() {
-            return Err(LogicalUnitError::Quanta(block_size));
-        }
-        if let Some(rate) = self.quanta.scrub_rate.filter(|rate| *rate < MIN_SCRUB_RATE) {
-            return Err(LogicalUnitError::ScrubRate(rate));
-        }
-        check_text("serial number", &self.serial, MAX_SERIAL_LEN)?;
-        check_text("vendor", &self.vendor, VENDOR_LEN)?;
-        check_text("product", &self.product, PRODUCT_LEN)?;
-        check_text("revision", &self.revision, REVISION_LEN)?;
-        Ok(())
+        let is_quantum = QuantumSize::of_edu_len(block_size.into()).is_some();
+        let slow = |rate: Option<u64>, least: u64| rate.filter(|rate| *rate < least);
+        let texts = [
+            ("serial", &self.serial, MAX_SERIAL_LEN),
+            ("vendor", &self.vendor, VENDOR_LEN),
+            ("product", &self.product, PRODUCT_LEN),
+            ("revision", &self.revision, REVISION_LEN),
+        ];
+        let numbers = [
+            (!BLOCK_SIZES.contains(&block_size)).then_some(LogicalUnitError::BlockSize(block_size)),
+            slow(self.sanitize_rate, MIN_SANITIZE_RATE).map(LogicalUnitError::SanitizeRate),
+            (self.quanta.any() && !is_quantum).then_some(LogicalUnitError::Quanta(block_size)),
+            slow(self.quanta.scrub_rate, MIN_SCRUB_RATE).map(LogicalUnitError::ScrubRate),
+        ];
+        let of_texts = texts.into_iter().filter_map(|(field, value, max_len)| check_text(field, value, max_len).err());
+        numbers.into_iter().flatten().chain(of_texts).collect()
     }
 }
 
@@ -194,7 +191,7 @@ pub enum LogicalUnitError {
     #[error(transparent)]
     State(#[from] StateError),
     /// A text is empty, too long, or not printable ASCII.
-    #[error("{field} {value:?} must be printable ASCII of at most {max_len} bytes")]
+    #[error("{field} {value:?} must be printable ASCII of 1 to {max_len} bytes")]
     Text {
         /// The name of the field.
         field: &'static str,

@@ -26,7 +26,7 @@ impl Core {
         for asked in self.lifecycle.take_updates() {
             match asked {
                 Asked::Update { update, answer } => {
-                    let applied = self.lifecycle.apply(cx, update);
+                    let applied = self.lifecycle.apply(cx, *update);
                     self.spread(cx, applied, answer);
                 }
                 Asked::Growth { growth, answer } => {

@@ -299,6 +299,7 @@ fn update(devices: &[Arc<lunette_device::TargetDevice>], units: Vec<UnitChange>)
         portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }],
         datagram_portals: Vec::new(),
         leaves_closed: false,
+        required_portals: Vec::new(),
         targets: devices.iter().cloned().map(TargetConfig::open).collect(),
         discovery: Authentication::None,
         port_groups: Vec::new(),

@@ -31,16 +31,23 @@ impl Served {
         datagram_portals: &[DatagramPortalConfig],
         leaves_closed: bool,
     ) -> Result<Listening, UpdateError> {
-        self.target.control.apply(Update {
+        let datagram_portals = datagram_portals.to_vec();
+        self.target.control.apply(Update { datagram_portals, leaves_closed, ..self.of(portals) })
+    }
+
+    /// An update that leaves portals closed.
+    fn of(&self, portals: &[PortalConfig]) -> Update {
+        Update {
             portals: portals.to_vec(),
-            datagram_portals: datagram_portals.to_vec(),
-            leaves_closed,
+            datagram_portals: Vec::new(),
+            leaves_closed: true,
+            required_portals: Vec::new(),
             targets: vec![TargetConfig::open(self.device.clone())],
             discovery: Authentication::None,
             port_groups: Vec::new(),
             units: Vec::new(),
             growth: Vec::new(),
-        })
+        }
     }
 }
 
@@ -109,6 +116,9 @@ fn a_portal_that_cannot_be_opened_is_left_closed_until_it_can() {
         DatagramPortalConfig { place: DatagramPlace::Ethernet("lunette-absent".into()), group: 2 },
     ];
     let update = || served.update(&wanted, &datagrams, true).unwrap();
+    let required = [PortalConfig { address, group: 1 }];
+    let refused = served.target.control.apply(Update { required_portals: required.into(), ..served.of(&wanted) });
+    assert!(matches!(refused, Err(UpdateError::Refused(BindError::Listen { .. }))), "{refused:?}");
     let Listening { portals, closed } = update();
     assert_eq!((portals.len(), portals[1]), (2, served.target.address));
     let closed: Vec<_> = closed.iter().map(ToString::to_string).collect();

@@ -114,6 +114,50 @@ fn contradictions_are_found_all_at_once_with_their_lines() {
 }
 
 #[test]
+fn a_setting_that_does_not_fit_is_marked_and_takes_its_unit_alone() {
+    let unit = "lun = [{ number = 0, disk = \"mem:1M\", vendor = \"muchtoolongvendor\" }]";
+    for main in [format!("{WHOLE}[[target]]\nname = \"iqn.b\"\n{unit}\n"), WHOLE.to_owned()] {
+        let objects = [("conf.d/target-iqn.b.toml".to_owned(), format!("[[target]]\nname = \"iqn.b\"\n{unit}\n"))];
+        let objects: Vec<_> = objects.iter().map(|(name, text)| (name.clone(), Ok(text.as_str()))).collect();
+        let objects = if main == WHOLE { &*objects } else { &[] };
+        let all = of_texts("main.toml", &main, objects, Some(&fake()));
+        let column = unit.find("\"much").unwrap() + 1;
+        assert!(all.len() == 1 && all[0].text.contains("1 to 8 bytes"), "{all:#?}");
+        assert_eq!((all[0].severity, all[0].column), (Severity::Degraded, Some(column)), "{all:#?}");
+        assert_eq!(all[0].subject, Some(Subject::lun("iqn.b", 0)));
+    }
+}
+
+#[test]
+fn a_serial_number_belongs_to_one_disk() {
+    let main = |first: &str, second: &str| {
+        format!(
+            "[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 0, {first} }}]\n[[target]]\nname = \"iqn.b\"\nlun = [{{ number = 0, {second} }}]\n"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let [disk, link] = ["disk", "link"].map(|name| folder.path().join(name));
+    std::fs::write(&disk, "").unwrap();
+    std::os::unix::fs::symlink(&disk, &link).unwrap();
+    let read_only = |path: &Path| format!("disk = {path:?}, read_only = true, serial = \"S\"");
+    // The number that a disk of iqn.a without one has.
+    let derived = crate::config::one_lun("disk = \"/x\"").serial_at("iqn.a");
+    for (first, second, is_one) in [
+        ("disk = \"/x\", serial = \"S\"".into(), "disk = \"/y\", serial = \"S\"".into(), true),
+        ("disk = \"mem:1M\", serial = \"S\"".into(), "disk = \"mem:1M\", serial = \"S\"".into(), true),
+        ("disk = \"/x\"".into(), format!("disk = \"/y\", serial = {derived:?}"), true),
+        ("disk = \"/x\", serial = \"S\"".into(), "disk = \"/y\", serial = \"s\"".into(), false),
+        (read_only(&disk), read_only(&link), false),
+        ("disk = \"/x\"".into(), "disk = \"/y\"".into(), false),
+    ] {
+        let all = found(&main(&first, &second), &[], None);
+        let twice: Vec<_> = all.iter().filter(|one| one.3.contains("another disk")).map(|one| (one.1, one.2)).collect();
+        let expected = if is_one { vec![(6, Severity::Degraded)] } else { Vec::new() };
+        assert_eq!(twice, expected, "{first} {second}: {all:?}");
+    }
+}
+
+#[test]
 fn what_the_machine_lacks_is_found_and_refused_only_where_it_is_strict() {
     let main = "listen = [\"192.0.2.1\", \"198.51.100.7\"]\necl = [\"eth:eno9\"]\n[[target]]\nname = \"iqn.a\"\n\
                 chap = [{ user = \"b\", secret_file = \"/b\" }, { user = \"c\", secret_file = \"/c\" }]\nlun = [\n  { number = 0, disk = \"/none\" },\n]\n";

@@ -43,9 +43,11 @@ pub(crate) enum Change {
     HostOrder(String),
     /// The target port groups, or the side that manages them.
     PortGroups(String),
-    /// Users, secrets or their absence. Found in the secret files, not by [`between`].
+    /// Users, or secrets. A secret that is another one in the file that it was in is found there, not by [`between`].
     Secrets(String),
-    /// The users and secrets of discovery. Found in the secret files, not by [`between`].
+    /// The target asks its initiators for no proof any more.
+    Unproven(String),
+    /// Users or secrets of discovery, found like those of targets.
     DiscoverySecrets,
     Lun {
         target: String,
@@ -130,8 +132,11 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
         metrics,
         targets,
     } = old;
-    let Discovery { chap: _, mutual_chap: _ } = discovery;
+    let Discovery { chap, mutual_chap } = discovery;
     let mut found = Found::default();
+    if (chap, mutual_chap) != (&new.discovery.chap, &new.discovery.mutual_chap) {
+        found.changes.push(Change::DiscoverySecrets);
+    }
     if *state != new.state {
         found.refuse(None, "state cannot change while the server runs");
     }
@@ -211,8 +216,8 @@ impl Found {
             name,
             alias,
             allow,
-            chap: _,
-            mutual_chap: _,
+            chap,
+            mutual_chap,
             max_connections,
             marker_interval,
             session,
@@ -245,6 +250,11 @@ impl Found {
         }
         if *allow != new.allow {
             self.changes.push(Change::Admission(name.clone()));
+        }
+        if !chap.is_empty() && new.chap.is_empty() {
+            self.changes.push(Change::Unproven(name.clone()));
+        } else if *chap != new.chap || *mutual_chap != new.mutual_chap {
+            self.changes.push(Change::Secrets(name.clone()));
         }
         self.hosts(name, hosts, &new.hosts);
         if *access != new.access || *port_groups != new.port_groups {
@@ -347,6 +357,7 @@ impl Change {
             | Self::HostOrder(name)
             | Self::PortGroups(name)
             | Self::Secrets(name)
+            | Self::Unproven(name)
             | Self::Host { target: name, .. }
             | Self::Lun { target: name, .. } => Some(name.clone()),
         }
@@ -372,6 +383,7 @@ impl fmt::Display for Change {
             Self::HostOrder(name) => write!(f, "target {name}: order of hosts changed"),
             Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),
+            Self::Unproven(name) => write!(f, "target {name}: chap removed; initiators log in without a proof"),
             Self::DiscoverySecrets => write!(f, "discovery: secrets changed"),
             Self::Lun { target, number, change } => write!(f, "target {target}: LUN {number} {change}"),
         }

@@ -138,7 +138,8 @@ pub(super) fn check(host: &HostEntry, target: &Target, is_whole: bool) -> Result
     if host.is_shut {
         return Ok(());
     }
-    host.initiators.iter().flatten().try_for_each(|initiator| check_name(initiator))?;
+    let named = host.initiators.iter().flatten().filter(|name| *name != ALL);
+    named.into_iter().try_for_each(|initiator| check_name(initiator))?;
     if host.mutual_chap.is_some() && host.chap.is_empty() {
         return Err("mutual_chap needs a chap user too".into());
     }
@@ -160,13 +161,14 @@ fn lun_map(host: &HostEntry) -> Result<LunMap, String> {
     LunMap::only(entries, host.read_only).map_err(|error| error.to_string())
 }
 
-/// In `allow`: all initiators.
+/// In `allow` and `initiators`: all initiators.
 pub(crate) const ALL: &str = "*";
 
-/// The initiators that a target without hosts lets in; `None` for all.
-fn admitted(target: &Target) -> Option<Vec<String>> {
-    target.allow.clone().filter(|allow| !allow.iter().any(|name| name == ALL))
+/// The initiators that a list names; `None` for all.
+fn named(list: Option<&Vec<String>>) -> Option<Vec<String>> {
+    list.filter(|list| !list.iter().any(|name| name == ALL)).cloned()
 }
+
 /// Hosts whose secrets cannot be used: the name, and why.
 pub(crate) type Unusable = Vec<(String, String)>;
 
@@ -174,7 +176,7 @@ pub(crate) type Unusable = Vec<(String, String)>;
 /// of all.
 pub(crate) fn read(target: &Target, secrets: &SecretFiles) -> Result<(Vec<HostConfig>, Unusable), Failure> {
     if target.hosts.is_empty() {
-        let one = HostConfig { host: Host::of_initiators(admitted(target)), ..HostConfig::everyone() };
+        let one = HostConfig { host: Host::of_initiators(named(target.allow.as_ref())), ..HostConfig::everyone() };
         return Ok((vec![one], Vec::new()));
     }
     let (mut hosts, mut unusable) = (Vec::new(), Vec::new());
@@ -200,7 +202,7 @@ fn read_host(entry: &HostEntry, target: &str, secrets: &SecretFiles) -> Result<(
 /// The hosts of a target without their secrets: what decides which initiator belongs to which host.
 pub(crate) fn without_secrets(target: &Target) -> Vec<Arc<Host>> {
     match target.hosts.as_slice() {
-        [] => vec![Arc::new(Host::of_initiators(admitted(target)))],
+        [] => vec![Arc::new(Host::of_initiators(named(target.allow.as_ref())))],
         hosts => hosts.iter().map(|entry| Arc::new(host(entry))).collect(),
     }
 }
@@ -208,7 +210,7 @@ pub(crate) fn without_secrets(target: &Target) -> Vec<Arc<Host>> {
 fn host(entry: &HostEntry) -> Host {
     Host {
         name: entry.name.as_str().into(),
-        initiators: entry.initiators.clone(),
+        initiators: named(entry.initiators.as_ref()),
         networks: entry.networks.as_ref().map(|networks| networks.iter().map(|Network(network)| *network).collect()),
         authentication: None,
     }
@@ -285,7 +287,8 @@ mod tests {
         let target = target(
             "[[target.host]]\nname = \"db-1\"\ninitiators = [\"iqn.db\"]\nnetworks = [\"192.0.2.0/24\", \"2001:db8::1\"]\n\
              lun = [{ number = 5, as = 0, read_only = true }]\n\
-             [[target.host]]\nname = \"rest\"\nread_only = true",
+             [[target.host]]\nname = \"rest\"\nread_only = true\n\
+             [[target.host]]\nname = \"all\"\ninitiators = [\"*\"]",
         );
         let (hosts, _) = read(&target.unwrap()).unwrap();
         assert_eq!(hosts[0].host.initiators, Some(vec!["iqn.db".into()]));
@@ -296,6 +299,7 @@ mod tests {
         assert_eq!(hosts[0].luns.place(zero), None);
         assert_eq!(hosts[1].luns, LunMap::all(true));
         assert_eq!((&*hosts[1].host.name, &hosts[1].host.initiators), ("rest", &None));
+        assert_eq!((&*hosts[2].host.name, &hosts[2].host.initiators), ("all", &None));
     }
 
     #[test]

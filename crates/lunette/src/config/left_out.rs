@@ -259,6 +259,9 @@ mod tests {
             "{ number = 1, disk = \"/x\", block_size = 5 }",
             "{ number = 1, disk = \"mem:1M\", provisioning = \"full\" }",
             "{ number = 1, disk = \"/x\", create = \"1000\" }",
+            "{ number = 1, disk = \"/x\", vendor = \"muchtoolongvendor\" }",
+            "{ number = 1, disk = \"/x\", serial = \"\" }",
+            "{ number = 1, disk = \"/x\", sanitize_rate = \"1K\" }",
             "{ number = 1, disk = \"/x\" }, { number = 1, disk = \"/y\" }",
             "{ number = 1, disk = \"/k?keys=file:f\" }",
         ] {

@@ -1,12 +1,18 @@
 //! Logical units, as a target has them.
 
-use lunette_device::QuantaOptions;
+use std::sync::Arc;
+
+use lunette_device::{
+    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnitConfig, LogicalUnitError, QuantaOptions,
+};
 use lunette_quanta::QuantumSize;
 use lunette_scsi::MAX_FLAT_LUN;
-use lunette_store::{LengthError, OpenOptions, check_asked_len};
+use lunette_store::{OpenOptions, Store, check_asked_len};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use crate::disks::memory::no_bytes;
 use crate::disks::{DiskName, encrypted};
 use crate::size::Size;
 
@@ -96,51 +102,85 @@ impl LunEntry {
         }
     }
 
-    /// Refuses keys that the disk does not allow, wherever it is.
-    fn check_place(&self) -> Result<(), String> {
+    /// Its serial number at `target`: initiators recognize the disk by it.
+    pub(crate) fn serial_at(&self, target: &str) -> String {
+        self.serial.clone().unwrap_or_else(|| derived_serial(target, self.number))
+    }
+
+    /// The configuration of its unit at `target`, over this store.
+    pub(crate) fn unit_config(&self, target: &str, store: Arc<dyn Store>) -> LogicalUnitConfig {
+        let named = |name: &Option<String>, default: &str| name.clone().unwrap_or_else(|| default.into());
+        LogicalUnitConfig {
+            vendor: named(&self.vendor, DEFAULT_VENDOR),
+            product: named(&self.product, DEFAULT_PRODUCT),
+            revision: named(&self.revision, DEFAULT_REVISION),
+            block_size: self.block_size(),
+            quanta: self.quanta_options(),
+            read_only: self.read_only,
+            removable: self.removable,
+            soft_threshold_bytes: self.thin_threshold.map(|Size(bytes)| bytes),
+            sanitize_rate: self.sanitize_rate.map(|Size(bytes)| bytes),
+            long_cdbs: self.long_cdbs,
+            zero_copy: self.zero_copy,
+            ..LogicalUnitConfig::new(store, self.serial_at(target))
+        }
+    }
+
+    /// All that is wrong with it at `target`, whatever this machine has: keys, each with the reason.
+    pub(crate) fn mistakes(&self, target: &str) -> Vec<(&'static str, String)> {
+        let own = [self.wrong_number(), self.wrong_place(), self.wrong_block(), self.wrong_quanta(), self.wrong_len()];
+        let of_unit = self.unit_config(target, no_bytes()).wrong_settings();
+        let of_unit = of_unit.into_iter().filter_map(|error| Some((key_of(&error)?, error.to_string())));
+        own.into_iter().flatten().chain(of_unit).collect()
+    }
+
+    fn wrong_number(&self) -> Option<(&'static str, String)> {
+        (self.number > MAX_FLAT_LUN).then(|| ("number", format!("LUNs end at {MAX_FLAT_LUN}")))
+    }
+
+    /// A key that the disk does not allow, wherever it is.
+    fn wrong_place(&self) -> Option<(&'static str, String)> {
         let creates = self.create.is_some();
         let of_volume = if creates && self.disk.keys.is_some() { Some(encrypted::REFUSES_CREATE) } else { None };
         let of_place = || self.disk.place.refusal(creates, self.provisioning == Provisioning::Full);
-        of_volume.or_else(of_place).map_or(Ok(()), |why| Err(why.into()))
+        of_volume.or_else(of_place).map(|why| ("disk", why.into()))
     }
 
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.check_settings()?;
-        self.check_lengths().map_err(|error| error.to_string())
+    fn wrong_block(&self) -> Option<(&'static str, String)> {
+        let why = match (self.block_size, self.quantum) {
+            (Some(_), Some(_)) => "quantum decides the length of a block; leave out block_size".into(),
+            (Some(bytes), None) if !SECTOR_SIZES.contains(&bytes) => {
+                format!("block_size = {bytes}: write one of {SECTOR_SIZES:?}")
+            }
+            _ => return None,
+        };
+        Some(("block_size", why))
     }
 
-    /// Checks the lengths that it asks for. A quantum with its slot is no part of a length that people write, so disks
-    /// of quanta have the whole ones of any length.
-    fn check_lengths(&self) -> Result<(), LengthError> {
-        let asked = self.disk.place.named_len().or(self.create);
-        let block_size = self.block_size();
-        match asked.filter(|_| block_size.is_multiple_of(DEFAULT_BLOCK_SIZE)) {
-            Some(Size(bytes)) => check_asked_len(bytes, block_size),
-            None => Ok(()),
-        }
-    }
-
-    fn check_settings(&self) -> Result<(), String> {
-        if self.number > MAX_FLAT_LUN {
-            return Err(format!("LUNs end at {MAX_FLAT_LUN}"));
-        }
-        self.check_place()?;
-        if self.block_size.is_some() && self.quantum.is_some() {
-            return Err("quantum decides the length of a block; leave out block_size".into());
-        }
-        if let Some(bytes) = self.block_size.filter(|bytes| !SECTOR_SIZES.contains(bytes)) {
-            return Err(format!("block_size = {bytes}: write one of {SECTOR_SIZES:?}"));
-        }
+    fn wrong_quanta(&self) -> Option<(&'static str, String)> {
         let options = [
             ("check_quanta", self.check_quanta),
             ("scrub_rate", self.scrub_rate.is_some()),
             ("stored_digests", self.stored_digests),
         ];
         match (self.quantum, options.iter().find(|(_, on)| *on)) {
-            (Some(bytes), _) => quantum(bytes).map(drop),
-            (None, Some((key, _))) => Err(format!("{key} is for disks of quanta; write quantum, too, or leave it out")),
-            (None, None) => Ok(()),
+            (Some(bytes), _) => quantum(bytes).err().map(|why| ("quantum", why)),
+            (None, Some((key, _))) => {
+                Some((*key, format!("{key} is for disks of quanta; write quantum, too, or leave it out")))
+            }
+            (None, None) => None,
         }
+    }
+
+    /// A length that is not one of whole blocks. A quantum with its slot is no part of a length that people write, so
+    /// disks of quanta have the whole ones of any length.
+    fn wrong_len(&self) -> Option<(&'static str, String)> {
+        let named = self.disk.place.named_len().map(|size| ("disk", size));
+        let (key, Size(bytes)) = named.or(self.create.map(|size| ("create", size)))?;
+        let block_size = self.block_size();
+        let is_checked = block_size.is_multiple_of(DEFAULT_BLOCK_SIZE);
+        let error = if is_checked { check_asked_len(bytes, block_size).err() } else { None };
+        error.map(|error| (key, error.to_string()))
     }
 
     /// The target's options for quanta.
@@ -150,5 +190,68 @@ impl LunEntry {
             scrub_rate: self.scrub_rate.map(|Size(bytes)| bytes),
             stored_digests: self.stored_digests,
         }
+    }
+}
+
+/// The key of a setting of the unit that does not fit. The length of a block follows from keys that are checked before,
+/// and what a unit finds in its store is no mistake of a key.
+fn key_of(error: &LogicalUnitError) -> Option<&'static str> {
+    match error {
+        LogicalUnitError::SanitizeRate(_) => Some("sanitize_rate"),
+        LogicalUnitError::ScrubRate(_) => Some("scrub_rate"),
+        LogicalUnitError::Text { field, .. } => Some(field),
+        LogicalUnitError::BlockSize(_)
+        | LogicalUnitError::Quanta(_)
+        | LogicalUnitError::Granularity { .. }
+        | LogicalUnitError::Empty { .. }
+        | LogicalUnitError::Threshold
+        | LogicalUnitError::State(_) => None,
+    }
+}
+
+/// A serial number that is the same after a restart, and different for each disk.
+fn derived_serial(target: &str, lun: u16) -> String {
+    let digest = Sha256::digest(format!("{}/{lun}", target.to_ascii_lowercase()));
+    let first = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));
+    format!("{first:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_are_stable_and_differ() {
+        assert_eq!(derived_serial("iqn.A", 0), derived_serial("iqn.a", 0));
+        assert_eq!(derived_serial("iqn.a", 0).len(), 16);
+        assert_ne!(derived_serial("iqn.a", 0), derived_serial("iqn.a", 1));
+        assert_ne!(derived_serial("iqn.a", 0), derived_serial("iqn.b", 0));
+    }
+
+    /// All mistakes of a unit with these keys, which stand in one line.
+    fn mistakes(keys: &str) -> Vec<(&'static str, String)> {
+        let entry: LunEntry = toml::from_str(&format!("number = 0\n{keys}")).unwrap();
+        entry.mistakes("iqn.a")
+    }
+
+    #[test]
+    fn each_setting_that_its_unit_would_refuse_is_a_mistake_of_its_key() {
+        let long = format!("serial = \"{}\"", "s".repeat(201));
+        for (keys, key, part) in [
+            ("vendor = \"muchtoolongvendor\"", "vendor", "1 to 8 bytes"),
+            ("vendor = \"\"", "vendor", "printable ASCII"),
+            ("product = \"ünïcode\"", "product", "printable ASCII"),
+            ("revision = \"12345\"", "revision", "1 to 4 bytes"),
+            ("serial = \"\"", "serial", "printable ASCII"),
+            (&*long, "serial", "1 to 200 bytes"),
+            ("sanitize_rate = \"1K\"", "sanitize_rate", "too slow"),
+            ("quantum = 512\nscrub_rate = \"1K\"", "scrub_rate", "too slow"),
+        ] {
+            let found = mistakes(&format!("disk = \"/d\"\n{keys}"));
+            assert!(matches!(&*found, [(of, why)] if *of == key && why.contains(part)), "{keys}: {found:?}");
+        }
+        let all = mistakes("disk = \"mem:1000\"\nvendor = \"\"\nblock_size = 5\nsanitize_rate = \"1\"");
+        let keys: Vec<_> = all.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["block_size", "sanitize_rate", "vendor"], "{all:?}");
     }
 }

@@ -62,7 +62,47 @@ pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
         }
     }
     found.0.extend(encrypted_doubles(config).iter().map(Double::mistake));
+    one_serial_for_two_disks(config, &mut found);
     found.0
+}
+
+/// Finds logical units with the serial number of another disk: initiators would take both for one disk and mix their
+/// blocks, and both would share reservations. One disk at several places is one disk, so it may have one serial number.
+fn one_serial_for_two_disks(config: &Config, found: &mut Mistakes) {
+    let mut known: BTreeMap<String, (&Target, &LunEntry)> = BTreeMap::new();
+    for (at, target, lun) in luns(config) {
+        let serial = lun.serial_at(&target.name);
+        let Some((first_target, first)) = known.get(&serial) else {
+            known.insert(serial, (target, lun));
+            continue;
+        };
+        if (&first_target.name, first.number) == (&target.name, lun.number) {
+            // A number that is there twice is another mistake.
+            continue;
+        }
+        let [place, first_place] = identities(&[&lun.disk.place, &first.disk.place]).try_into().unwrap_or_default();
+        if place.is_none() || place != first_place {
+            let text = format!(
+                "target {}: LUN {}: LUN {} of {first_target}, another disk, has the serial number {serial:?}, too; \
+                 give each disk its own",
+                target.name,
+                lun.number,
+                first.number,
+                first_target = first_target.name
+            );
+            found.at(&at, "serial", Err(text));
+        }
+    }
+}
+
+/// All logical units, with their places and targets.
+fn luns(config: &Config) -> impl Iterator<Item = (Vec<Step>, &Target, &LunEntry)> {
+    config.targets.iter().enumerate().flat_map(|(index, target)| {
+        target.luns.iter().enumerate().map(move |(number, lun)| {
+            let at = [Step::Key("target"), Step::Index(index), Step::Key("lun"), Step::Index(number)];
+            (at.to_vec(), target, lun)
+        })
+    })
 }
 
 /// Two logical units over one disk.
@@ -105,19 +145,14 @@ pub(crate) fn doubles(config: &Config) -> Vec<Double<'_>> {
     let (mut known, mut doubles) = (BTreeMap::new(), Vec::new());
     let places: Vec<_> = config.targets.iter().flat_map(|target| &target.luns).map(|lun| &lun.disk.place).collect();
     let mut identities = identities(&places).into_iter();
-    for (index, target) in config.targets.iter().enumerate() {
-        for (number, entry) in target.luns.iter().enumerate() {
-            let Some(identity) = identities.next().flatten() else { continue };
-            let at = [("target", index), ("lun", number)]
-                .into_iter()
-                .flat_map(|(key, at)| [Step::Key(key), Step::Index(at)]);
-            match known.get(&identity) {
-                Some(first) => {
-                    let at = at.chain([Step::Key("disk")]).collect();
-                    doubles.push(Double { first: *first, second: (target, entry), at });
-                }
-                None => drop(known.insert(identity, (target, entry))),
+    for (mut at, target, entry) in luns(config) {
+        let Some(identity) = identities.next().flatten() else { continue };
+        match known.get(&identity) {
+            Some(first) => {
+                at.push(Step::Key("disk"));
+                doubles.push(Double { first: *first, second: (target, entry), at });
             }
+            None => drop(known.insert(identity, (target, entry))),
         }
     }
     doubles
@@ -189,6 +224,8 @@ fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes)
         if !numbers.insert(lun.number) {
             found.at(&at, "number", Err(of_lun(" is there twice".into())));
         }
-        found.add(at, lun.check().map_err(|why| of_lun(format!(": {why}"))));
+        for (key, why) in lun.mistakes(&target.name) {
+            found.at(&at, key, Err(of_lun(format!(": {why}"))));
+        }
     }
 }

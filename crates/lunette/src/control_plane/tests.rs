@@ -1,5 +1,6 @@
 //! The control plane in front of a target that runs.
 
+mod clients;
 mod degraded;
 
 use std::fs;
@@ -104,7 +105,16 @@ fn what_sessions_use_goes_by_force_alone() {
     let session = wait(url("iqn.b").connect(&initiator, Options::new("iqn.i"))).unwrap();
     let mut fewer = lun.clone();
     fewer["lun"].as_array_mut().unwrap().pop();
-    for (what, edit) in [("target iqn.b removed", take_all()), ("LUN 1 removed", put(fewer.clone()))] {
+    let (mut other_disk, mut other_initiators) = (lun.clone(), lun.clone());
+    other_disk["lun"][0]["disk"] = running.place.path().join("other").display().to_string().into();
+    other_disk["lun"][0]["create"] = "1M".into();
+    other_initiators["allow"] = json!(["iqn.other"]);
+    for (what, edit) in [
+        ("target iqn.b removed", take_all()),
+        ("LUN 1 removed", put(fewer.clone())),
+        ("LUN 0 replaced", put(other_disk)),
+        ("allow changed", put(other_initiators)),
+    ] {
         let refused = change(edit).unwrap_err();
         assert_eq!((refused.status, refused.title.as_str()), (409, Problem::IN_USE));
         assert!(refused.detail.contains(what) && refused.detail.contains("of iqn.i"), "{refused}");

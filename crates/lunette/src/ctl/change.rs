@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::path::ObjectPath;
 use super::{Server, failure, keys, print};
 use crate::failure::Failure;
+use crate::size::{self, Size};
 
 /// How often a change is made again when another one has come between.
 pub(super) const ATTEMPTS: usize = 5;
@@ -66,7 +67,7 @@ pub(super) struct Resize {
     path: ObjectPath,
     /// The new length, such as 20G
     #[arg(value_name = "SIZE")]
-    size: String,
+    size: Size,
     #[command(flatten)]
     how: How,
 }
@@ -109,8 +110,23 @@ impl Server {
         if !path.is_lun() {
             return Err(Failure::Usage(format!("{path} has no size; write targets/IQN/luns/NUMBER")));
         }
+        let Size(bytes) = *size;
+        if let Some(len_bytes) = self.len_of(path)?.filter(|len_bytes| bytes < *len_bytes) {
+            return Err(Failure::configuration(format!(
+                "{path} has {len_bytes} bytes; disks do not shrink, so write that or more"
+            )));
+        }
+        let size = size::exact(bytes);
         let answer = self.edit(path, *how, |document| keys::set(document, "create", size.clone().into(), false))?;
         self.tell(*how, &answer, |_| format!("{path} resized to {size}\n"))
+    }
+
+    /// The length of the disk of a logical unit, if it is served.
+    fn len_of(&self, path: &ObjectPath) -> Result<Option<u64>, Failure> {
+        let disks = self.get(&ObjectPath::luns().url())?.value;
+        let is_it =
+            |disk: &&Value| disk["target"].as_str().zip(disk["number"].as_u64()).is_some_and(|it| path.is_lun_of(it));
+        Ok(disks.as_array().into_iter().flatten().find(is_it).and_then(|disk| disk["size_bytes"].as_u64()))
     }
 
     pub(super) fn remove(&self, Remove { path, how }: &Remove) -> Result<(), Failure> {
@@ -164,11 +180,14 @@ fn missing(path: &ObjectPath) -> Failure {
 
 /// The text after an addition: the object, and a warning that nothing may use it yet, where that is so.
 fn added(path: &ObjectPath, object: &Value) -> String {
-    let is_closed = path.is_target() && object["allow"].as_array().is_some_and(Vec::is_empty);
-    let is_closed = is_closed && object["host"].as_array().is_none_or(Vec::is_empty);
-    if is_closed {
-        format!("{path} added; it lets in no initiator yet: lunette ctl set {path} 'allow=[\"IQN\"]'\n")
-    } else {
-        format!("{path} added\n")
-    }
+    let is_empty = |key: &str| object[key].as_array().is_some_and(Vec::is_empty);
+    let is_closed_target = path.is_target() && is_empty("allow") && object["host"].as_array().is_none_or(Vec::is_empty);
+    let key = match (is_closed_target, path.is_host() && is_empty("initiators")) {
+        (true, _) => "allow",
+        (false, true) => "initiators",
+        (false, false) => return format!("{path} added\n"),
+    };
+    format!(
+        "{path} added; it lets in no initiator yet: lunette ctl set {path} '{key}=[\"IQN\"]', or '{key}=[\"*\"]' for all\n"
+    )
 }

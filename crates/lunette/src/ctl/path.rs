@@ -14,6 +14,10 @@ impl ObjectPath {
         Self(vec!["sessions".into()])
     }
 
+    pub(super) fn luns() -> Self {
+        Self(vec!["luns".into()])
+    }
+
     pub(super) fn session(id: u16) -> Self {
         Self(vec!["sessions".into(), id.to_string()])
     }
@@ -35,6 +39,16 @@ impl ObjectPath {
     /// Whether it is that of a logical unit.
     pub(super) fn is_lun(&self) -> bool {
         matches!(self.0.as_slice(), [targets, _, luns, _] if targets == "targets" && luns == "luns")
+    }
+
+    /// Whether it is that of the logical unit of this number of a target.
+    pub(super) fn is_lun_of(&self, (target, number): (&str, u64)) -> bool {
+        self.is_lun() && self.0[1] == target && self.0[3].parse() == Ok(number)
+    }
+
+    /// Whether it is that of a host.
+    pub(super) fn is_host(&self) -> bool {
+        matches!(self.0.as_slice(), [targets, _, hosts, _] if targets == "targets" && hosts == "hosts")
     }
 
     /// Whether it is that of a target.

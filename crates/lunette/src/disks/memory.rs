@@ -1,9 +1,9 @@
 //! Disks in memory: `mem:SIZE`. They end with the process.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use lunette_store::{MemoryStore, OpenOptions};
+use lunette_store::{MemoryStore, OpenOptions, Store};
 
 use super::kind::{Kind, Opened};
 use crate::failure::Failure;
@@ -42,4 +42,11 @@ impl Kind for Memory {
             .ok_or_else(|| Failure::disk(format!("{self}: a disk of that size cannot be made")))?;
         Ok(Opened::new(Arc::new(if options.any_length { store.exact() } else { store })))
     }
+}
+
+/// The store of a unit whose disk is not open.
+pub(crate) fn no_bytes() -> Arc<dyn Store> {
+    static NO_BYTES: LazyLock<Arc<MemoryStore>> =
+        LazyLock::new(|| Arc::new(MemoryStore::new(0).expect("no bytes fit anywhere")));
+    NO_BYTES.clone()
 }

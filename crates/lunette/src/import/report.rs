@@ -95,7 +95,9 @@ impl Imported {
     pub(super) fn finish(&mut self) -> Result<String, String> {
         self.keep_portals();
         let mut targets: Vec<Target> = Vec::new();
+        let mut serials = BTreeMap::new();
         for mut target in std::mem::take(&mut self.draft.target) {
+            self.repair_names(&mut target, &mut serials);
             self.repair(&mut target);
             let is_twice = targets.iter().any(|known| known.name == target.name);
             match self.check(&target).and_then(|()| if is_twice { Err("it is there twice".into()) } else { Ok(()) }) {
@@ -130,6 +132,27 @@ impl Imported {
         {
             self.note(format!("target {}", target.name), why);
             target.max_connections = None;
+        }
+    }
+
+    /// Leaves out names of disks that ours does not take, and serial numbers that another disk has: initiators would
+    /// take both for one disk. `serials` has those of disks that came before.
+    fn repair_names(&mut self, target: &mut Target, serials: &mut BTreeMap<String, (String, String)>) {
+        for lun in &mut target.lun {
+            let place = format!("{}, LUN {}", target.name, lun.number);
+            for name in [&mut lun.vendor, &mut lun.product, &mut lun.revision, &mut lun.serial] {
+                name.take_if(|name| name.is_empty());
+            }
+            let Some(serial) = lun.serial.clone() else { continue };
+            let alone = Lun { number: lun.number, disk: "mem:1M".into(), serial: lun.serial.clone(), ..Lun::default() };
+            let alone = self.check(&Target { name: target.name.clone(), lun: vec![alone], ..Target::default() });
+            let (first, disk) = serials.entry(serial.clone()).or_insert_with(|| (place.clone(), lun.disk.clone()));
+            let is_other = *first != place && (*disk != lun.disk || disk.starts_with("mem:"));
+            let double = is_other.then(|| format!("the serial number {serial:?} is that of {first}, another disk"));
+            if let Some(why) = alone.err().or(double) {
+                self.note(place, why);
+                lun.serial = None;
+            }
         }
     }
 
@@ -314,6 +337,25 @@ mod tests {
                      { name = \"none\", initiators = [\"iqn.h\"], lun = [] }, { name = \"all\", initiators = [\"iqn.h\"] }]";
         assert_eq!(table["target"][0]["host"], hosts.parse::<toml::Table>().unwrap()["host"], "{table}");
         assert_eq!(imported.notes().count(), 2);
+    }
+
+    #[test]
+    fn names_of_disks_that_do_not_fit_are_left_out_and_so_are_serial_numbers_of_others() {
+        let mut imported = Imported::new(Path::new("/s"));
+        let lun = |number, disk: &str, serial: &str| {
+            let vendor = Some(String::new());
+            Lun { number, disk: disk.into(), serial: Some(serial.into()), vendor, ..Lun::default() }
+        };
+        let long = "s".repeat(201);
+        let luns = [lun(0, "/a", ""), lun(1, "/b", "ü"), lun(2, "/c", &long), lun(3, "/d", "S"), lun(4, "/e", "S")];
+        let target = |name: &str, lun| Target { name: name.into(), lun, ..Target::default() };
+        imported.draft.target.push(target("iqn.a", luns.into()));
+        imported.draft.target.push(target("iqn.b", vec![lun(0, "/d", "S")]));
+        imported.finish().unwrap();
+        let luns = imported.draft.target.iter().flat_map(|target| &target.lun);
+        let serials: Vec<_> = luns.map(|lun| lun.serial.as_deref()).collect();
+        assert_eq!(serials, [None, None, None, Some("S"), None, Some("S")]);
+        assert_eq!(imported.notes().count(), 3);
     }
 
     #[test]

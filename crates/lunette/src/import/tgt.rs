@@ -433,7 +433,7 @@ allow = ["iqn.x:b"]
 name = "iqn.a"
 lun = [
     { number = 1, disk = "/a", read_only = true, removable = true, vendor = "ACME", serial = "X" },
-    { number = 2, disk = "/b", removable = true, vendor = "OTHER", serial = "X" },
+    { number = 2, disk = "/b", removable = true, vendor = "OTHER" },
 ]
 "#;
         assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{table}");
@@ -441,6 +441,7 @@ lun = [
             notes.iter().any(|note| note.contains("line 6, iqn.a: block-size: tgt-admin takes it within a disk")),
             "{notes:?}"
         );
+        assert!(notes.iter().any(|note| note.contains("is that of iqn.a, LUN 1, another disk")), "{notes:?}");
     }
 
     #[test]

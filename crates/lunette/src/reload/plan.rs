@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lunette_api::{Cause, Subject};
 use lunette_device::{PortGroupsChange, PortGroupsError};
 use lunette_store::{FileStore, Store};
-use lunette_target::{Growth, UnitChange, Update};
+use lunette_target::{Growth, PortalConfig, UnitChange, Update};
 
 use super::growing::{self, Growing, Room};
 use super::{Spares, Wanted};
@@ -49,12 +49,8 @@ pub(super) enum Scope {
 
 impl Scope {
     /// The targets that changes of a client are about.
-    pub(super) fn of_client(old: &Config, wanted: &Wanted) -> Self {
-        // Users and their files are no `Change`, because only their content tells whether they are others.
-        let users = |target: &Target| (target.chap.clone(), target.mutual_chap.clone());
-        let has_new_users = |target: &&Target| find_target(old, &target.name).map(users) != Some(users(target));
-        let with_new_users = wanted.config.targets.iter().filter(has_new_users).map(|target| target.name.clone());
-        Self::Targets(wanted.changes.iter().filter_map(Change::target).chain(with_new_users).collect())
+    pub(super) fn of_client(wanted: &Wanted) -> Self {
+        Self::Targets(wanted.changes.iter().filter_map(Change::target).collect())
     }
 
     pub(super) fn has(&self, target: &str) -> bool {
@@ -69,8 +65,11 @@ impl Scope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
     All,
-    /// The log of a client's changes at these targets, which is told at once.
-    Of(Vec<String>),
+    /// Those at what a client changes, which is told at once.
+    Of {
+        targets: Vec<String>,
+        portals: Vec<PortalConfig>,
+    },
     None,
 }
 
@@ -81,9 +80,13 @@ impl Refusal {
     }
 
     /// For changes that a client has asked for.
-    pub(super) fn of_client(config: &Config, scope: &Scope) -> Self {
+    pub(super) fn of_client(wanted: &Wanted, scope: &Scope) -> Self {
+        let added = |change: &Change| if let Change::PortalAdded(portal) = change { Some(*portal) } else { None };
         match scope {
-            Scope::Targets(targets) if !config.strict => Self::Of(targets.clone()),
+            Scope::Targets(targets) if !wanted.config.strict => {
+                let portals = wanted.changes.iter().filter_map(added).collect();
+                Self::Of { targets: targets.clone(), portals }
+            }
             _ => Self::All,
         }
     }
@@ -91,9 +94,14 @@ impl Refusal {
     fn at(&self, target: &str) -> OnTrouble {
         match self {
             Self::All => OnTrouble::Refuse,
-            Self::Of(targets) if targets.iter().any(|name| name == target) => OnTrouble::Refuse,
-            Self::Of(_) | Self::None => OnTrouble::Degrade,
+            Self::Of { targets, .. } if targets.iter().any(|name| name == target) => OnTrouble::Refuse,
+            Self::Of { .. } | Self::None => OnTrouble::Degrade,
         }
+    }
+
+    /// The portals without which nothing is changed, where others may be closed.
+    fn portals(&self) -> Vec<PortalConfig> {
+        if let Self::Of { portals, .. } = self { portals.clone() } else { Vec::new() }
     }
 
     fn at_discovery(&self) -> OnTrouble {
@@ -319,15 +327,19 @@ impl Plan {
         {
             return Err(Failure::Configuration(format!("{subject}: {why}")));
         }
+        let is_told = |change: &Change| self.changes.contains(change);
+        let mut found = Vec::new();
         if !self.served.discovery.same_as(&served.discovery) {
-            self.changes.push(Change::DiscoverySecrets);
+            found.push(Change::DiscoverySecrets);
         }
         for (name, open) in &self.served.targets {
             let Some(old) = served.targets.get(name) else { continue };
             if !open.authentication.same_as(&old.authentication) || !hosts::have_same_secrets(&old.hosts, &open.hosts) {
-                self.changes.push(Change::Secrets(name.clone()));
+                found.push(Change::Secrets(name.clone()));
             }
         }
+        found.retain(|change| !is_told(change));
+        self.changes.extend(found);
         Ok(())
     }
 
@@ -360,6 +372,13 @@ impl Plan {
         for (name, number, disk) in &disks {
             let len = disk.store.plain_file().and_then(|_| lengths.next().flatten());
             let at_least = extended(changes, name, *number);
+            if let (Refusal::Of { .. }, 1.., Some(Ok(has))) = (&self.refusal, at_least, &len)
+                && *has > at_least
+            {
+                let what = Subject::lun(*name, *number);
+                let why = format!("{what}: it has {has} bytes, and create is {at_least}; disks do not shrink");
+                return Err(Failure::disk(why));
+            }
             match Growing::find(name, *number, disk, len, at_least) {
                 Ok(growing) => self.growing.extend(growing),
                 Err(why) => self.stays(name, *number, at_least > 0, why)?,
@@ -403,6 +422,7 @@ impl Plan {
             portals: config.portals(),
             datagram_portals: config.datagram_portals(),
             leaves_closed: !config.strict,
+            required_portals: self.refusal.portals(),
             targets: self.served.target_configs(config),
             discovery: self.served.discovery.clone(),
             port_groups,

@@ -44,11 +44,21 @@ impl Lifecycle {
         if self.is_stopping() {
             return Err(UpdateError::Stopping);
         }
-        let Update { portals, datagram_portals, leaves_closed, targets, discovery, port_groups, units, growth } =
-            update;
+        let Update {
+            portals,
+            datagram_portals,
+            leaves_closed,
+            required_portals,
+            targets,
+            discovery,
+            port_groups,
+            units,
+            growth,
+        } = update;
+        let required = leaves_closed.then_some(&*required_portals);
         let outcome = self
             .withdraw(&targets, &units)
-            .and_then(|()| Ok(self.portals.change(cx, &portals, &datagram_portals, leaves_closed)?));
+            .and_then(|()| Ok(self.portals.change(cx, &portals, &datagram_portals, required)?));
         let closed = match outcome {
             Ok(closed) => closed,
             Err(error) => {

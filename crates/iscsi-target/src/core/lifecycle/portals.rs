@@ -74,22 +74,24 @@ impl Portals {
     }
 
     /// Opens and closes until there are the portals that are `wanted`, and for associations those of `datagrams`. Those
-    /// that are open already stay open all the time. With `leaves_closed`, gives those that cannot be opened and are
-    /// missing now; the next change tries them again.
+    /// that are open already stay open all the time. With a list of those that are `required`, gives the others that
+    /// cannot be opened and are missing now; the next change tries them again.
     ///
     /// # Errors
     ///
-    /// Without `leaves_closed`, when one cannot be opened. Then the portals are those that were before.
+    /// When one cannot be opened that is required, as all are without a list. Then the portals are those that were
+    /// before.
     pub(crate) fn change(
         &mut self,
         cx: &mut Context<'_>,
         wanted: &[PortalConfig],
         datagrams: &[DatagramPortalConfig],
-        leaves_closed: bool,
+        required: Option<&[PortalConfig]>,
     ) -> Result<Vec<BindError>, BindError> {
-        let mut closed = leaves_closed.then(Vec::new);
+        let mut closed = required.map(|_| Vec::new());
         let new = self.datagrams.prepare(cx, datagrams, closed.as_mut())?;
-        if let Err(error) = self.change_listeners(cx, wanted, closed.as_mut()) {
+        let may_be_closed = |portal: &PortalConfig| required.is_some_and(|required| !required.contains(portal));
+        if let Err(error) = self.change_listeners(cx, wanted, closed.as_mut(), may_be_closed) {
             new.give_up(cx);
             return Err(error);
         }
@@ -97,12 +99,13 @@ impl Portals {
         Ok(closed.unwrap_or_default())
     }
 
-    /// `closed` takes those that cannot be opened, if they may be missing.
+    /// `closed` takes those that cannot be opened and may be missing.
     fn change_listeners(
         &mut self,
         cx: &mut Context<'_>,
         wanted: &[PortalConfig],
         mut closed: Option<&mut Vec<BindError>>,
+        may_be_closed: impl Fn(&PortalConfig) -> bool,
     ) -> Result<(), BindError> {
         let mut gone = self.open.clone();
         let kept: Vec<Option<OpenPortal>> = wanted
@@ -119,7 +122,7 @@ impl Portals {
                 Ok(portal) => open.push(portal),
                 Err(source) => {
                     let error = BindError::Listen { address: config.address, source };
-                    if let Some(closed) = closed.as_mut() {
+                    if let Some(closed) = closed.as_mut().filter(|_| may_be_closed(config)) {
                         closed.push(error);
                         continue;
                     }

@@ -66,6 +66,11 @@ fn every_change_is_found_and_nothing_else() {
             &["target iqn.a: session changed"],
         ),
         ("iqn.host", "iqn.guest", &["target iqn.a: allow changed"]),
+        (
+            "alias = \"first\"",
+            "alias = \"first\"\nchap = [{ user = \"u\", secret_file = \"/s\" }]",
+            &["target iqn.a: secrets changed"],
+        ),
         ("allow = [\"iqn.host\"]", "", &["target iqn.a: allow changed"]),
         (
             "alias = \"first\"",

@@ -103,6 +103,11 @@ fn a_mistake_in_a_host_or_a_unit_leaves_its_target_to_all_others() {
     running.plane.reload();
     assert_eq!(troubles(&running.plane), [is("host", "h")]);
     assert_eq!(readiness(&connect().unwrap(), 1), None, "what was served goes on");
+
+    fs::write(&main, text(", vendor = \"muchtoolongvendor\"", "")).unwrap();
+    running.plane.reload();
+    assert_eq!(troubles(&running.plane), [is("lun", "1")]);
+    assert_eq!(readiness(&connect().unwrap(), 1), None, "what was served goes on");
 }
 
 const BECOMING_READY: Option<(SenseKey, AdditionalSense)> =
