@@ -151,18 +151,18 @@ impl Browser {
         }
     }
 
-    async fn close(mut self) {
+    async fn close(self) {
         self.client.clone().close().await.unwrap();
-        self.driver.kill().unwrap();
-        self.driver.wait().unwrap();
     }
 }
 
 impl Drop for Browser {
-    /// Ends the browser, even when a test has failed.
+    /// Ends the driver by SIGTERM: it ends its browser then, also that of a test that has failed.
     fn drop(&mut self) {
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
+        let ended = Command::new("kill").arg(self.driver.id().to_string()).status();
+        if ended.is_ok_and(|status| status.success()) {
+            let _ = self.driver.wait();
+        }
     }
 }
 
