@@ -40,17 +40,24 @@ fn split(text: &str) -> Option<(&str, &str)> {
     parts().find(|(user, file)| !user.is_empty() && is_path(file)).or_else(|| parts().next_back())
 }
 
-/// The secrets in files, each of which was read once.
+/// The secrets in files, as they were read last.
+#[derive(Clone, Default)]
 pub(crate) struct SecretFiles(BTreeMap<PathBuf, Result<Secret, String>>);
 
 impl SecretFiles {
     /// Reads all of these files, together in the time that questions to the system have. A file that does not answer,
     /// because its server is gone, has no secret, and keeps none of the others.
     pub(crate) fn read<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
-        Self::read_by(files, read)
+        Self::default().read_again(files)
+    }
+
+    /// Reads these files. One that does not answer has the secret that it had.
+    pub(crate) fn read_again<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Self {
+        self.read_by(files, read)
     }
 
     pub(crate) fn read_by<'a>(
+        &self,
         files: impl IntoIterator<Item = &'a Path>,
         read: impl Fn(&Path) -> Result<Secret, String> + Send + Sync + 'static,
     ) -> Self {
@@ -60,11 +67,23 @@ impl SecretFiles {
         let names = asked.iter().map(|file| format!("secret in {}", file.display())).collect();
         let answers = ROUNDS.ask(names, move |index| read(&asked[index]));
         let late = |file: &Path| Err(format!("{}: it does not answer; check what it lies on", file.display()));
+        let known = |file: &Path| {
+            let secret = self.0.get(file)?.as_ref().ok()?;
+            tracing::warn!(file = %file.display(), "the file of a secret does not answer; the secret stays as it was");
+            Some(Ok(secret.clone()))
+        };
         let secret = |(file, answer): (PathBuf, Option<_>)| {
-            let secret = answer.unwrap_or_else(|| late(&file));
+            let secret = answer.or_else(|| known(&file)).unwrap_or_else(|| late(&file));
             (file, secret)
         };
         Self(files.into_iter().zip(answers).map(secret).collect())
+    }
+
+    /// Puts what these files have over what is known, and forgets all files but those that are `wanted`.
+    pub(crate) fn take<'a>(&mut self, read: Self, wanted: impl IntoIterator<Item = &'a Path>) {
+        self.0.extend(read.0);
+        let wanted: BTreeSet<&Path> = wanted.into_iter().collect();
+        self.0.retain(|file, _| wanted.contains(file.as_path()));
     }
 
     /// The secret in a file that was read.
@@ -133,12 +152,30 @@ mod tests {
             Some("/fails") => Err("it cannot be read".into()),
             _ => Ok(Secret::new(file.as_os_str().as_encoded_bytes().to_vec())),
         };
-        let secrets = SecretFiles::read_by(["/hangs", "/a", "/fails", "/b", "/a"].map(Path::new), read);
+        let secrets = SecretFiles::default().read_by(["/hangs", "/a", "/fails", "/b", "/a"].map(Path::new), read);
         for file in ["/a", "/b"] {
             assert!(of(&secrets, file).unwrap().same_as(&Secret::new(file.into())));
         }
         assert_eq!(of(&secrets, "/fails").err().unwrap(), "it cannot be read");
         assert!(of(&secrets, "/hangs").err().unwrap().contains("does not answer"));
+        drop(go_on);
+    }
+
+    #[test]
+    fn a_file_that_does_not_answer_any_more_has_the_secret_that_it_had() {
+        let mut secrets =
+            SecretFiles::default().read_by(["/silent", "/gone"].map(Path::new), |_| Ok(Secret::new(vec![b'1'; 12])));
+        let (go_on, hung) = channel::<()>();
+        let hung = Mutex::new(hung);
+        let read = move |file: &Path| match file.to_str() {
+            Some("/silent") => Err(format!("{:?}", hung.lock().unwrap().recv())),
+            _ => Err("it cannot be read".into()),
+        };
+        let again = secrets.read_by(["/silent", "/gone"].map(Path::new), read);
+        assert!(of(&again, "/silent").unwrap().same_as(&Secret::new(vec![b'1'; 12])));
+        assert!(of(&again, "/gone").is_err(), "a file that answers counts as it is");
+        secrets.take(again, ["/gone"].map(Path::new));
+        assert!(of(&secrets, "/silent").err().unwrap().contains("was not read"), "no rule names it any more");
         drop(go_on);
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Served {
     /// Why secrets of discovery cannot be used.
     pub(crate) discovery_unusable: Option<String>,
     pub(crate) targets: BTreeMap<String, ServedTarget>,
+    /// The secrets of all rules, as they were read last.
+    pub(crate) secrets: SecretFiles,
     /// The disks that are being opened.
     pub(crate) openings: Openings,
     /// The files that are being made longer.
@@ -99,8 +101,9 @@ impl Served {
         let on_trouble = OnTrouble::of(config);
         let (discovery, targets) = (Authentication::None, BTreeMap::new());
         let (openings, rooms) = (Openings::default(), Attempts::default());
-        let mut served = Self { state, discovery, discovery_unusable: None, targets, openings, rooms };
         let secrets = SecretFiles::read(config.secret_files());
+        let known = secrets.clone();
+        let mut served = Self { state, discovery, discovery_unusable: None, targets, secrets: known, openings, rooms };
         served.read_discovery(config, on_trouble, &secrets)?;
         for target in &config.targets {
             let open = served.begin_target(target, &mut Spares::default(), on_trouble, &secrets)?;

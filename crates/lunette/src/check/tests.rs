@@ -39,7 +39,7 @@ impl Machine for Fake {
             let secret = secrets.get(file).ok_or_else(|| format!("{} is not there", file.display()))?;
             Ok(Secret::new(secret.as_bytes().to_vec()))
         };
-        SecretFiles::read_by(files.iter().copied(), read)
+        SecretFiles::default().read_by(files.iter().copied(), read)
     }
 
     fn disks(&self, entries: &[LunEntry]) -> Vec<Result<(), Lack>> {

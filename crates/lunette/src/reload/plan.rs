@@ -65,7 +65,7 @@ impl Scope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
     All,
-    /// Those at what a client changes, which is told at once.
+    /// Failures at what a client changes, which is told at once.
     Of {
         targets: Vec<String>,
         portals: Vec<PortalConfig>,
@@ -122,8 +122,8 @@ impl Plan {
     ) -> Result<Self, Failure> {
         // Also those of rules that stay: a file may hold another secret under the same name.
         let secrets = match scope {
-            Scope::All => SecretFiles::read(config.secret_files()),
-            Scope::Targets(_) => SecretFiles::read(
+            Scope::All => served.secrets.read_again(config.secret_files()),
+            Scope::Targets(_) => served.secrets.read_again(
                 config.targets.iter().filter(|target| scope.has(&target.name)).flat_map(Target::secret_files),
             ),
         };
@@ -145,6 +145,7 @@ impl Plan {
         plan.changes.extend(changes.into_iter().filter(is_told));
         plan.read_secrets(config, &secrets, scope)?;
         plan.part_secrets(served)?;
+        plan.served.secrets.take(secrets, config.secret_files());
         Ok(plan)
     }
 
@@ -164,7 +165,8 @@ impl Plan {
             |target: &&Target| plan.served.targets.get(&target.name).is_some_and(|open| !open.unusable.is_empty());
         let targets: Vec<_> = config.targets.iter().filter(is_unusable).collect();
         let of_targets = targets.iter().flat_map(|target| target.secret_files());
-        let secrets = SecretFiles::read(discovery.iter().flat_map(|rules| rules.secret_files()).chain(of_targets));
+        let files = discovery.iter().flat_map(|rules| rules.secret_files()).chain(of_targets);
+        let secrets = served.secrets.read_again(files);
         if discovery.is_some() {
             plan.served.read_discovery(config, OnTrouble::Degrade, &secrets)?;
         }
@@ -172,6 +174,7 @@ impl Plan {
             plan.read_secrets_of(target, &secrets)?;
         }
         plan.part_secrets(served)?;
+        plan.served.secrets.take(secrets, config.secret_files());
         Ok(plan)
     }
 
