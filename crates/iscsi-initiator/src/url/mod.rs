@@ -135,7 +135,8 @@ impl Url {
         };
         let passwords = [&url.login.password, &url.login.target_password];
         let placeholder = Secret::new(REDACTED.as_bytes().to_vec());
-        if passwords.into_iter().flatten().any(|password| password.same_as(&placeholder)) {
+        let in_user = url.login.user.as_ref().is_some_and(|user| user.ends_with(&format!(":{REDACTED}")));
+        if in_user || passwords.into_iter().flatten().any(|password| password.same_as(&placeholder)) {
             return wrong(format!(
                 "{REDACTED} stands where a password is not shown; write the password, or put it into a file and write chap_secret_file=FILE or \
                  chap_target_secret_file=FILE"
@@ -273,12 +274,7 @@ impl Url {
             (None, Some(file)) => Credentials { user: user.clone(), secret: from_file(file)? },
             (None, None) => match secret(PASSWORD_VARIABLE) {
                 Some(secret) => Credentials { user: user.clone(), secret },
-                None => {
-                    return Err(UrlError(format!(
-                        "no secret for {user:?}; put it into {PASSWORD_VARIABLE}, or into a file and write \
-                         chap_secret_file=FILE"
-                    )));
-                }
+                None => return Err(no_secret(user)),
             },
         };
         let target_user = self.login.target_user.clone().unwrap_or_default();
@@ -316,6 +312,18 @@ impl fmt::Display for Url {
             None => Ok(()),
         }
     }
+}
+
+/// The error of a user without a secret. What stands behind a colon may be one, and is not shown.
+fn no_secret(user: &str) -> UrlError {
+    let places = format!("put it into {PASSWORD_VARIABLE}, or into a file and write chap_secret_file=FILE");
+    UrlError(match user.split_once(':') {
+        Some((user, _)) => format!(
+            "no secret for \"{user}:{REDACTED}\"; a password stands behind a percent sign ({user}%PASSWORD), not behind a \
+             colon. If that is the user's whole name, {places}"
+        ),
+        None => format!("no secret for {user:?}; {places}"),
+    })
 }
 
 /// The mistake in a URL that is right with another password.

@@ -15,6 +15,7 @@ use crate::options::Transport;
 use crate::portal::Portal;
 
 use super::error::{UrlError, wrong};
+use super::redacted::TARGET_PASSWORD;
 use super::{NO_ISER, Paths, Url, decode, decode_bytes};
 
 /// If absent, a session that recovers connections offers the default of RFC 7143 section 13.16.
@@ -75,7 +76,7 @@ const OTHERS: [&str; 15] = [
     "chap_secret_file",
     "chap_target_secret_file",
     "target_user",
-    "target_password",
+    TARGET_PASSWORD,
     "iser",
 ];
 
@@ -104,14 +105,18 @@ pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
     Ok(())
 }
 
+/// Whether there is a parameter of this name.
+pub(super) fn is_parameter(name: &str) -> bool {
+    OTHERS.contains(&name)
+        || key_parameters::NAMES.contains(&name)
+        || KEY_PARAMETERS.iter().any(|parameter| parameter.name == name)
+}
+
 fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     if name == "iser" {
         return wrong(NO_ISER);
     }
-    let known = OTHERS.contains(&name)
-        || key_parameters::NAMES.contains(&name)
-        || KEY_PARAMETERS.iter().any(|parameter| parameter.name == name);
-    if !known {
+    if !is_parameter(name) {
         let all: Vec<&str> = KEY_PARAMETERS
             .iter()
             .map(|parameter| parameter.name)
@@ -123,7 +128,7 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     if value.is_empty() {
         return wrong(format!("the parameter {name} has no value; write {name}=VALUE"));
     }
-    if name == "target_password" {
+    if name == TARGET_PASSWORD {
         let bytes = decode_bytes(value).ok_or_else(|| {
             UrlError("target_password has a '%' without two hexadecimal digits; write %25 for '%'".into())
         })?;

@@ -5,13 +5,20 @@
 
 use std::borrow::Cow;
 
+use super::parameters::is_parameter;
 use crate::portal::check_bracketed;
 
 /// The text in the place of a password. It is no password itself: [`Url::parse`](super::Url::parse) refuses it.
 pub const REDACTED: &str = "***";
 
 /// The parameter of iSCSI URLs that is a password.
-const TARGET_PASSWORD: &str = "target_password=";
+pub(super) const TARGET_PASSWORD: &str = "target_password";
+
+/// The parameter that says where the password is, so that none stands behind a user's colon.
+const SECRET_FILE: &str = "chap_secret_file=";
+
+/// The beginnings of names of targets (RFC 7143 section 4.2.7.3).
+const NAME_TYPES: [&str; 3] = ["/iqn.", "/eui.", "/naa."];
 
 /// The beginning of the name of an image in Ceph.
 const RBD: &str = "rbd:";
@@ -22,10 +29,11 @@ const SCHEMES: [&str; 4] = ["iscsi:", "ecl:", "ecl+eth:", "iser:"];
 /// The beginnings of a user's key in such a name, as QEMU writes it. Here it is a mistake.
 const RBD_KEYS: [&str; 3] = [":key=", "?key=", "&key="];
 
-/// `text` with [`REDACTED`] in the place of each password of the URLs in it: behind `USER%`, and in `target_password`.
-/// Also the keys in names of images in Ceph (`key=`), which do not belong there. All else stays as it is.
+/// `text` with [`REDACTED`] in the place of each password of the URLs in it: behind `USER%` and, by mistake, `USER:`.
+/// Also the values of `target_password` and of unknown parameters, which may be passwords by another name. Also the keys
+/// in names of images in Ceph (`key=`), which do not belong there. All else stays as it is.
 ///
-/// A URL ends with its quotation mark, or where there is none with a space.
+/// A URL ends with its quotation mark, or where there is none with a space. `USER%PASSWORD@HOST` is one without a scheme.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     let mut shown = String::new();
     let mut rest = text;
@@ -45,8 +53,11 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
 }
 
 /// A text that is one URL as a whole, as [`redacted`] shows it, even where its password has spaces or quotation marks.
+/// `USER:PASSWORD@HOST` is one, too.
 pub fn redacted_url(text: &str) -> String {
-    let (before, url) = text.split_at(next_url(text).unwrap_or(text.len()));
+    let has_user = text.split('/').next().is_some_and(|authority| authority.contains('@'));
+    let begin = next_url(text).or(has_user.then_some(0));
+    let (before, url) = text.split_at(begin.unwrap_or(text.len()));
     before.to_owned() + &of_url(url)
 }
 
@@ -56,7 +67,25 @@ fn next_url(text: &str) -> Option<usize> {
     let is_scheme = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == ':';
     let before_slashes = text.find("//").map(|at| text[..at].trim_end_matches(is_scheme).len());
     let schemes = SCHEMES.iter().filter_map(|scheme| find_ignoring_case(text, scheme));
-    schemes.chain(before_slashes).chain(text.find(RBD)).min()
+    schemes.chain(before_slashes).chain(text.find(RBD)).chain(next_user(text)).min()
+}
+
+/// Where the next word begins that has a user, a percent sign and an at sign: a URL without its scheme.
+fn next_user(text: &str) -> Option<usize> {
+    let is_end = |c: char| c.is_whitespace() || "\"'`".contains(c);
+    let is_user = |word: &str| {
+        let parts = word.split_once('%');
+        parts.is_some_and(|(user, rest)| !user.is_empty() && !user.contains('/') && rest.contains('@'))
+    };
+    let mut words = text.split_inclusive(is_end);
+    let mut begin = 0;
+    let found = words.find(|word| {
+        is_user(word) || {
+            begin += word.len();
+            false
+        }
+    });
+    found.map(|_| begin)
 }
 
 fn find_ignoring_case(text: &str, wanted: &str) -> Option<usize> {
@@ -69,40 +98,76 @@ fn of_url(text: &str) -> String {
         return without_keys(text);
     }
     let known = SCHEMES.iter().find(|scheme| find_ignoring_case(text, scheme) == Some(0)).map(|scheme| scheme.len());
-    let scheme = known.or_else(|| text.find("//")).unwrap_or_default();
+    let scheme = known.or_else(|| text.find("//").filter(|at| may_be_scheme(&text[..*at]))).unwrap_or_default();
     let rest = text[scheme..].trim_start_matches('/');
     let (scheme, rest) = text.split_at(text.len() - rest.len());
-    let (secret, mut tail) = split_password(rest);
+    let (user, tail) = split_password(rest);
     let mut shown = scheme.to_owned();
-    if let Some(user) = secret {
-        shown.extend([user, "%", REDACTED]);
+    if let Some(user) = user {
+        shown.extend([user, REDACTED]);
     }
-    while let Some(at) = tail.find(TARGET_PASSWORD) {
-        let (before, value) = tail.split_at(at + TARGET_PASSWORD.len());
-        shown.extend([before, REDACTED]);
-        tail = next_parameter(value);
+    match tail.split_once('?') {
+        Some((place, query)) => shown + place + "?" + &without_passwords(query),
+        None => shown + tail,
     }
-    shown + tail
 }
 
-/// The user before a password, and what follows the password; all of the text when there is none.
+fn may_be_scheme(text: &str) -> bool {
+    text.strip_suffix(':').unwrap_or(text).chars().all(|c| c.is_ascii_alphanumeric() || c == '+')
+}
+
+/// The user before a password, with the sign between them, and what follows the password; all of the text when there
+/// is none.
 fn split_password(rest: &str) -> (Option<&str>, &str) {
     let place = rest.split('?').next().unwrap_or_default();
-    // Hosts have no at sign, and names of targets hardly ever, so a slash before one belongs to the password.
-    let end = place.rfind('@').or_else(|| {
-        let authority = place.split('/').next().unwrap_or_default();
-        (authority.contains('%') && !has_zone(authority)).then(|| rest.rfind('@').unwrap_or(authority.len()))
-    });
-    match end.and_then(|end| Some((rest[..end].split_once('%')?, &rest[end..]))) {
-        Some(((user, password), tail)) if !password.is_empty() => (Some(user), tail),
+    let authority = place.split('/').next().unwrap_or_default();
+    let colon = authority.find(':').filter(|_| !rest.contains(SECRET_FILE));
+    let Some(sign) = colon.into_iter().chain(place.find('%')).min() else { return (None, rest) };
+    let is_of_port = Some(sign) == colon && has_port(place, authority, sign);
+    if is_of_port || has_address(authority) {
+        return (None, rest);
+    }
+    // Hosts have no at sign, and names of targets hardly ever, so a slash before one belongs to the password, and a
+    // question mark behind which the only one is.
+    let behind = if sign < authority.len() { rest.rfind('@') } else { None };
+    let unfinished = (Some(sign) != colon && sign < authority.len()).then_some(authority.len());
+    match place.rfind('@').or(behind).or(unfinished) {
+        Some(end) if sign + 1 < end => (Some(&rest[..=sign]), &rest[end..]),
         _ => (None, rest),
     }
 }
 
-/// Whether the percent sign is that of an address with a zone, `[fe80::1%25eth0]`.
-fn has_zone(authority: &str) -> bool {
+/// Whether the colon of an authority stands between a host and its port.
+fn has_port(place: &str, authority: &str, colon: usize) -> bool {
+    let is_number = authority[colon + 1..].parse::<u16>().is_ok();
+    let path = &place[authority.len()..];
+    is_number && (!path.contains('@') || NAME_TYPES.iter().any(|name| path.starts_with(name)))
+}
+
+/// Whether a colon or a percent sign is that of an address, as in `[fe80::1%25eth0]`.
+fn has_address(authority: &str) -> bool {
     let inside = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     inside.is_some_and(|(host, _)| check_bracketed(host).is_ok())
+}
+
+/// The parameters of a URL, without the values that are passwords or may be.
+fn without_passwords(query: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = query;
+    while let Some((before, value)) = rest.split_once('=') {
+        let name = before.rsplit('&').next().unwrap_or_default();
+        shown.extend([before, "="]);
+        rest = if name != TARGET_PASSWORD && is_parameter(name) {
+            let (value, next) = value.split_at(value.find('&').unwrap_or(value.len()));
+            shown.push_str(value);
+            next
+        } else {
+            let next = next_parameter(value);
+            shown.push_str(if next.len() < value.len() { REDACTED } else { "" });
+            next
+        };
+    }
+    shown + rest
 }
 
 /// The text behind a value. An ampersand behind which there is no parameter belongs to the value, by mistake.
@@ -157,6 +222,17 @@ mod tests {
             ("//u%hush@h?target_password=hush", "//u%***@h?target_password=***"),
             ("iscsi://[fe80::1%25eth0]:860/iqn.a/0", "iscsi://[fe80::1%25eth0]:860/iqn.a/0"),
             ("iscsi://u%hush@[fe80::1%25eth0]/iqn.a", "iscsi://u%***@[fe80::1%25eth0]/iqn.a"),
+            ("iscsi://u:hush@h:3260/iqn.a/0", "iscsi://u:***@h:3260/iqn.a/0"),
+            ("iscsi://u:hush@[fe80::1%25eth0]/iqn.a", "iscsi://u:***@[fe80::1%25eth0]/iqn.a"),
+            ("iscsi://iqn.x:u%hush@h/iqn.a/0", "iscsi://iqn.x:***@h/iqn.a/0"),
+            ("https://u:hush@h:1/, \"http://u:hu sh@h/\"", "https://u:***@h:1/, \"http://u:***@h/\""),
+            ("iscsi://h:3260/iqn.a@b/0?initiator=iqn.c@d", "iscsi://h:3260/iqn.a@b/0?initiator=iqn.c@d"),
+            ("iscsi://iqn.x:u@h/iqn.a/0?chap_secret_file=/f", "iscsi://iqn.x:u@h/iqn.a/0?chap_secret_file=/f"),
+            (
+                "iscsi://u@h/iqn.a?target_pasword=hush&connections=2&password=hu&sh&secret=hush&x=",
+                "iscsi://u@h/iqn.a?target_pasword=***&connections=2&password=***&secret=***&x=",
+            ),
+            ("no u%hush@h/iqn.a: \"u%hu/sh@h\" and 100% of u@h", "no u%***@h/iqn.a: \"u%***@h\" and 100% of u@h"),
         ] {
             assert_eq!(redacted(text), expected);
         }
@@ -168,6 +244,9 @@ mod tests {
             ("iscsi://u%hu sh\"hu'sh@h/iqn.a/x", "iscsi://u%***@h/iqn.a/x"),
             ("iscsi:u%hu sh@h", "iscsi:u%***@h"),
             ("/srv/a%b@c", "/srv/a%b@c"),
+            ("u%hu sh@h/iqn.a", "u%***@h/iqn.a"),
+            ("u:hu sh@h/iqn.a?password=hu sh", "u:***@h/iqn.a?password=***"),
+            ("u:hu//sh@h", "u:***@h"),
             ("", ""),
         ] {
             assert_eq!(redacted_url(text), expected);
@@ -183,6 +262,12 @@ mod tests {
             "iscis://u%hush@h",
             "iscsi://u@h/iqn.a/0?target_user=t&target_password=hu&sh",
             "iscsi://u%hu@sh/hush@h/iqn.a/0",
+            "iscsi://u:hu/sh@h/iqn.a/x",
+            "iscsi://u:hu?sh@h/iqn.a/0",
+            "iscsi://u:12/sh@h/iqn.a/x",
+            "iscsi://u@h/iqn.a/0?password=hush",
+            "https://u:hush@h",
+            "u%hush@h/iqn.a/0",
             "rbd:p/i?key=hush",
         ] {
             let shown = redacted(text);
@@ -194,7 +279,11 @@ mod tests {
 
     #[test]
     fn what_stands_for_a_password_is_none() {
-        for text in ["iscsi://u%***@h/iqn.a/0", "iscsi://u@h/iqn.a/0?target_user=t&target_password=***"] {
+        for text in [
+            "iscsi://u%***@h/iqn.a/0",
+            "iscsi://u:***@h/iqn.a/0",
+            "iscsi://u@h/iqn.a/0?target_user=t&target_password=***",
+        ] {
             let error = Url::parse(text).unwrap_err().to_string();
             assert!(error.contains("stands where a password is not shown"), "{error}");
         }
@@ -203,7 +292,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_password_of_a_url_is_shown(secret in "(Ω|%[0-9A-F]{2}){0,8}Ω", beside in "[ -~]{0,20}") {
-            let text = format!("{beside}\"iscsi://u%{secret}@h/iqn.a/0?target_user=t&target_password={secret}\" {beside}");
+            let text = format!(
+                "{beside}\"iscsi://u%{secret}@h/iqn.a/0?target_user=t&target_password={secret}\" iscsi://u:{secret}@h?secret={secret} {beside}"
+            );
             let shown = redacted(&text);
             prop_assert!(!shown.contains('Ω'), "{}", shown);
             prop_assert_eq!(&redacted(&shown), &shown, "twice");
