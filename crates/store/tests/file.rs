@@ -180,6 +180,16 @@ fn zeroing_without_unmap_keeps_the_space() {
 }
 
 #[test]
+fn new_disks_are_for_their_owner_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    for preallocate in [false, true] {
+        let path = dir.path().join(format!("new-{preallocate}"));
+        FileStore::open(&path, &OpenOptions { create: Some(1 << 20), preallocate, ..EXISTING }).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600, "preallocate = {preallocate}");
+    }
+}
+
+#[test]
 fn preallocated_space_is_taken_at_once_and_kept() {
     let (_folder, path) = place();
     let bytes = || fs::metadata(&path).unwrap().blocks() * 512;

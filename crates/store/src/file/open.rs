@@ -27,6 +27,9 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// Preferred I/O sizes beyond this (network file systems report megabytes) say nothing about the block size.
 const MAX_BLOCK_BYTES: u32 = 64 << 10;
 
+/// The permissions of a new file: a disk holds what other users of the machine may not read.
+const PRIVATE: u32 = 0o600;
+
 /// The file systems whose files live in memory, by the numbers that statfs(2) gives them: tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
@@ -239,8 +242,8 @@ fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
     Err(OpenError::WrongType { path: path.to_owned(), found })
 }
 
-/// Creates a sparse file that survives a power cut from the start. Gives the file, unless another process has created
-/// it.
+/// Creates a sparse file of its owner alone, which survives a power cut from the start. Gives the file, unless another
+/// process has created it.
 fn create(path: &Path, len_bytes: u64, options: &OpenOptions) -> Result<Option<File>, OpenError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if options.preallocate && lacks_space(folder, len_bytes) {
@@ -250,7 +253,7 @@ fn create(path: &Path, len_bytes: u64, options: &OpenOptions) -> Result<Option<F
     if !options.any_length {
         check_asked_len(len_bytes, FILE_GRANULARITY_BYTES).map_err(not_a_length(path))?;
     }
-    let created = if options.preallocate { create_filled(path, folder, len_bytes) } else { File::create_new(path) };
+    let created = if options.preallocate { create_filled(path, folder, len_bytes) } else { create_new(path) };
     let file = match created {
         Ok(file) => file,
         // It is opened like any existing file.
@@ -279,8 +282,8 @@ fn lacks_space(folder: &Path, len_bytes: u64) -> bool {
 /// files without names.
 fn create_filled(path: &Path, folder: &Path, len_bytes: u64) -> io::Result<File> {
     let nameless = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(folder, nameless, Mode::from_raw_mode(0o666)) else {
-        return File::create_new(path);
+    let Ok(file) = rustix::fs::open(folder, nameless, Mode::from_raw_mode(PRIVATE)) else {
+        return create_new(path);
     };
     // What else can be wrong is found when it is opened.
     let reserved = retry(|| fallocate(&file, FallocateFlags::empty(), 0, len_bytes));
@@ -292,8 +295,12 @@ fn create_filled(path: &Path, folder: &Path, len_bytes: u64) -> io::Result<File>
         Ok(()) => Ok(file.into()),
         Err(Errno::EXIST) => Err(Errno::EXIST.into()),
         // Without /proc it has no name to be linked by.
-        Err(_) => File::create_new(path),
+        Err(_) => create_new(path),
     }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    fs::OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).open(path)
 }
 
 impl OpenError {
