@@ -51,6 +51,8 @@ struct Grant {
 #[derive(Debug, Clone, Default)]
 struct Tokens {
     grants: Arc<[(Sha256Digest, Grant)]>,
+    /// The mistakes of the lines that grant nothing.
+    mistakes: Arc<[String]>,
     /// The state of the file that they are from; `None` when it may have changed since and look the same.
     stamp: Option<Stamp>,
 }
@@ -91,19 +93,12 @@ impl TokenFile {
     /// When it cannot be read, has a mistake, holds no token, or one that is short enough to be guessed.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let text = read(&path)?;
-        let wrong = |what: String| io::Error::new(ErrorKind::InvalidData, what);
-        let mut any = false;
-        for (number, line) in lines(&text) {
-            let (token, _) = parse(number, line).map_err(|why| wrong(format!("line {number}: {why}")))?;
-            if token.len() < MIN_TOKEN_BYTES {
-                return Err(wrong(format!("line {number}: the token is shorter than {MIN_TOKEN_BYTES} bytes")));
-            }
-            any = true;
-        }
-        if any {
-            Ok(Self(Arc::new(Watched { path, known: Mutex::default() })))
-        } else {
-            Err(wrong("there is no token".into()))
+        let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, what);
+        let (grants, mistakes) = parse_all(&text);
+        match mistakes.first() {
+            Some(mistake) => Err(wrong(mistake)),
+            None if grants.is_empty() => Err(wrong("there is no token")),
+            None => Ok(Self(Arc::new(Watched { path, known: Mutex::default() }))),
         }
     }
 
@@ -126,9 +121,11 @@ impl Tokens {
         if stamp.is_some() && stamp == self.stamp {
             return Ok(self);
         }
-        let text = read(path)?;
-        let grants = lines(&text).filter_map(|(number, line)| parse(number, line).ok());
-        Ok(Self { grants: grants.map(|(token, grant)| (Sha256::digest(token).into(), grant)).collect(), stamp })
+        let (grants, mistakes) = parse_all(&read(path)?);
+        for mistake in mistakes.iter().filter(|mistake| !self.mistakes.contains(mistake)) {
+            tracing::error!("API: {}: {mistake}; this line grants nothing", path.display());
+        }
+        Ok(Self { grants: grants.into(), mistakes: mistakes.into(), stamp })
     }
 
     /// The rights that a token grants, if it is one of these. Takes the same time for each wrong one.
@@ -156,22 +153,53 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
+/// The grants of the lines of a file, and the mistakes of the others.
+fn parse_all(text: &str) -> (Vec<(Sha256Digest, Grant)>, Vec<String>) {
+    let (mut grants, mut mistakes) = (Vec::new(), Vec::new());
+    for (number, line) in lines(text) {
+        match parse(number, line) {
+            Ok((token, grant)) => grants.push((Sha256::digest(token).into(), grant)),
+            Err(why) => mistakes.push(format!("line {number}: {why}")),
+        }
+    }
+    (grants, mistakes)
+}
+
 /// The token of a line, and what it grants. Errors quote no token.
 fn parse(number: usize, line: &str) -> Result<(&str, Grant), String> {
     let mut words = line.split_whitespace();
     let token = words.next().unwrap_or_default();
+    if token.len() < MIN_TOKEN_BYTES {
+        return Err(format!("the token is shorter than {MIN_TOKEN_BYTES} bytes"));
+    }
     let mut grant = Grant { name: format!("token of line {number}"), role: Role::Admin, targets: None };
+    let mut seen = Vec::new();
     for word in words {
-        match word.split_once('=') {
-            Some(("role", role)) => grant.role = role.parse()?,
-            Some(("name", name)) if !name.is_empty() => grant.name = name.into(),
-            Some(("targets", names)) if !names.is_empty() => {
-                grant.targets = Some(names.split(',').map(str::to_owned).collect());
+        let (key, value) = word.split_once('=').unwrap_or_default();
+        match (key, value) {
+            _ if seen.contains(&key) => return Err(format!("{key} is there twice; leave out one of them")),
+            ("role", role) => grant.role = role.parse()?,
+            ("name", name) if !name.is_empty() => grant.name = name.into(),
+            ("targets", names) if !names.is_empty() => {
+                grant.targets = Some(names.split(',').map(target).collect::<Result<_, _>>()?);
             }
             _ => return Err("write TOKEN, and behind it role=ROLE, name=NAME or targets=IQN,IQN...".into()),
         }
+        seen.push(key);
     }
     Ok((token, grant))
+}
+
+/// The name of a target, in the form that targets of a server have.
+fn target(name: &str) -> Result<String, String> {
+    let is_name = ["iqn.", "eui.", "naa."].iter().any(|kind| name.len() > kind.len() && name.starts_with(kind));
+    match name.to_lowercase() {
+        lower if lower != name => Err(format!("targets={name}: names of targets have no capitals; write {lower}")),
+        _ if !is_name => {
+            Err(format!("targets={name}: that is no name of a target; write one such as iqn.2026-11.org.example:a"))
+        }
+        lower => Ok(lower),
+    }
 }
 
 /// Lets requests with a token pass, and those that ask whether the API answers.
@@ -287,10 +315,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_gets_a_mistake_grants_nothing() {
+    async fn a_line_that_gets_a_mistake_grants_nothing_and_is_named() {
         let (place, file) = open(&format!("{LONG} role=read"));
-        fs::write(place.path().join("tokens"), format!("{LONG} rol=read")).unwrap();
-        assert_eq!(file.unwrap().find(LONG).await.unwrap(), None);
+        fs::write(place.path().join("tokens"), format!("{LONG} rol=read\nshort\n{LONG}-2")).unwrap();
+        let file = file.unwrap();
+        for (token, holds) in [(LONG, false), ("short", false), (&format!("{LONG}-2"), true)] {
+            assert_eq!(file.find(token).await.unwrap().is_some(), holds, "{token}");
+        }
+        let mistakes = file.0.known.lock().await.mistakes.concat();
+        assert!(mistakes.contains("line 1: write TOKEN") && mistakes.contains("line 2: the token is"), "{mistakes}");
+        assert!(!mistakes.contains(LONG), "{mistakes}");
     }
 
     #[test]
@@ -302,6 +336,14 @@ mod tests {
             (&format!("{LONG} role=root"), "line 1: \"root\" is no role; write read, operate or admin"),
             (&format!("{LONG} read"), "line 1: write TOKEN, and behind it role=ROLE"),
             (&format!("{LONG} targets="), "line 1: write TOKEN"),
+            (&format!("{LONG} role=read role=admin"), "line 1: role is there twice"),
+            (&format!("{LONG} targets=iqn.a targets=iqn.b"), "line 1: targets is there twice"),
+            (
+                &format!("{LONG} targets=iqn.a,iqn.X:Q"),
+                "line 1: targets=iqn.X:Q: names of targets have no capitals; write iqn.x:q",
+            ),
+            (&format!("{LONG} targets=foo"), "line 1: targets=foo: that is no name of a target"),
+            (&format!("{LONG} targets=iqn.a,"), "line 1: targets=: that is no name of a target"),
             (&"x".repeat(70_000), "too long"),
         ] {
             let error = open(content).1.unwrap_err().to_string();
