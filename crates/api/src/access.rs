@@ -56,7 +56,15 @@ fn is_of_targets(path: &str) -> bool {
 }
 
 fn check(caller: &Caller, method: &Method, path: &str) -> Result<(), Problem> {
-    caller.check_role(needed(method, path))?;
+    let needed = needed(method, path);
+    caller.check_role(needed).map_err(|refused| {
+        let is_edit = method == Method::PUT && needed == Role::Operate;
+        if is_edit {
+            Problem { detail: caller.lacks("admin, or operate to make a disk longer"), ..refused }
+        } else {
+            refused
+        }
+    })?;
     if is_of_targets(path) { Ok(()) } else { caller.check_target(None) }
 }
 
@@ -93,6 +101,19 @@ mod tests {
             (Method::PATCH, "/v1/sessions/1", Role::Admin),
         ] {
             assert_eq!(needed(&method, path), role, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_only_reads_is_told_what_a_change_takes() {
+        let caller = Caller { role: Role::Read, ..Caller::admin("t", "here") };
+        for (method, path, expected) in [
+            (Method::PUT, "/v1/targets/iqn.a", "this takes admin, or operate to make a disk longer;"),
+            (Method::PUT, "/v1/config", "this takes admin;"),
+            (Method::DELETE, "/v1/sessions/1", "this takes operate;"),
+        ] {
+            let refused = check(&caller, &method, path).unwrap_err();
+            assert!(refused.status == 403 && refused.detail.contains(expected), "{}", refused.detail);
         }
     }
 

@@ -76,8 +76,13 @@ impl Caller {
         if self.role >= needed {
             return Ok(());
         }
+        Err(Problem::forbidden(self.lacks(needed)))
+    }
+
+    /// Says which role a request takes that this client has not.
+    pub(crate) fn lacks(&self, needed: impl fmt::Display) -> String {
         let Self { name, role, .. } = self;
-        Err(Problem::forbidden(format!("{name} has the role {role}, and this takes {needed}; use another token")))
+        format!("{name} has the role {role}, and this takes {needed}; use another token")
     }
 
     /// Refuses what this client may not see.

@@ -1,7 +1,9 @@
 //! A client of the API, for the command line. It waits.
 
+use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full};
@@ -47,6 +49,8 @@ pub enum Endpoint {
         trusted: Arc<rustls::ClientConfig>,
         /// The token of the client.
         token: Zeroizing<String>,
+        /// The file that it is from, for messages.
+        token_file: PathBuf,
     },
 }
 
@@ -98,6 +102,14 @@ pub enum ClientError {
     /// The server has refused the request.
     #[error(transparent)]
     Refused(Problem),
+    /// The server has refused the token.
+    #[error("{}: {server} does not know this token; take one of the file that api.tokens of its configuration names", .file.display())]
+    Token {
+        /// The server.
+        server: String,
+        /// The file with the token.
+        file: PathBuf,
+    },
     /// The request or the answer is not what it should be.
     #[error("{0}")]
     Unclear(String),
@@ -135,7 +147,7 @@ impl Client {
             let json = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
             let value = if bytes.is_empty() { Value::Null } else { json };
             if !head.status.is_success() {
-                return Err(refused(head.status.as_u16(), &value));
+                return Err(self.server.refused(head.status.as_u16(), &value));
             }
             let etag = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
             Ok(Answer { status: head.status.as_u16(), etag, value })
@@ -154,7 +166,7 @@ impl Client {
             if !response.status().is_success() {
                 let status = response.status().as_u16();
                 let bytes = response.into_body().collect().await?.to_bytes();
-                return Err(refused(status, &serde_json::from_slice(&bytes).unwrap_or_default()));
+                return Err(self.server.refused(status, &serde_json::from_slice(&bytes).unwrap_or_default()));
             }
             let mut text = Vec::new();
             while let Some(frame) = response.frame().await {
@@ -227,6 +239,9 @@ impl Endpoint {
                     io::ErrorKind::PermissionDenied => {
                         "only root, the user of the server and the group in api.group may use the socket".into()
                     }
+                    io::ErrorKind::ConnectionRefused if !is_socket(path) => {
+                        "it is no socket; write the path that --api or api.listen of the server has".into()
+                    }
                     _ => format!("is the server running, with --api unix:{}?", path.display()),
                 };
                 Err(failed(advice)(error))
@@ -238,11 +253,44 @@ impl Endpoint {
                 let name = ServerName::try_from(host.clone())
                     .map_err(|_| ClientError::Unclear(format!("{host:?} is no name of a server")))?;
                 let shaken = in_time(TlsConnector::from(Arc::clone(trusted)).connect(name, stream)).await;
-                let advice = "name the server's certificate, or its authority, with --ca";
-                speak(shaken.map_err(failed(advice.into()))?).await
+                let shaken = shaken.map_err(|error| {
+                    let advice = if is_certificate(&error) {
+                        "name the server's certificate, or its authority, with --ca"
+                    } else {
+                        "does HTTPS answer there? Name an address of the server's api.listen"
+                    };
+                    failed(advice.into())(error)
+                });
+                speak(shaken?).await
             }
         }
     }
+}
+
+impl Endpoint {
+    /// The problem that an answer tells.
+    fn refused(&self, status: u16, value: &Value) -> ClientError {
+        match (self, serde_json::from_value(value.clone())) {
+            (Self::Tls { token_file, .. }, _) if status == UNAUTHORIZED => {
+                ClientError::Token { server: self.to_string(), file: token_file.clone() }
+            }
+            (_, Ok(problem)) => ClientError::Refused(problem),
+            (_, Err(_)) => ClientError::Unclear(format!("the server answers with status {status}")),
+        }
+    }
+}
+
+/// The status of an answer to a wrong token.
+const UNAUTHORIZED: u16 = 401;
+
+fn is_socket(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// Whether a handshake of TLS failed because of the certificate.
+fn is_certificate(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// The name of the server in messages.
@@ -269,12 +317,4 @@ where
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender)
-}
-
-/// The problem that an answer tells.
-fn refused(status: u16, value: &Value) -> ClientError {
-    match serde_json::from_value(value.clone()) {
-        Ok(problem) => ClientError::Refused(problem),
-        Err(_) => ClientError::Unclear(format!("the server answers with status {status}")),
-    }
 }

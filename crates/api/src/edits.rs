@@ -192,6 +192,9 @@ pub fn replace(catalog: &Catalog, objects: Objects, when: &Precondition) -> Resu
             "the ETag of the configuration is {etag}; read it again and repeat the change"
         )));
     }
+    for key in catalog.objects.changed(&objects).filter(|key| objects.get(key).is_some()) {
+        changeable(catalog, key)?;
+    }
     Ok(kept_closed(catalog, objects))
 }
 
@@ -402,6 +405,12 @@ mod tests {
         assert_eq!(problem.status, 409);
         assert!(problem.detail.contains("/etc/lunette.toml") && problem.detail.contains("conf.d/target-iqn.main.toml"));
         assert_eq!(put(&catalog, &key("iqn.main"), Document::new(), &ALWAYS).unwrap_err().status, 409);
+        let mut all = catalog.objects.clone();
+        all.put(key("iqn.main"), Document::new()).unwrap();
+        assert_eq!(replace(&catalog, all, &ALWAYS).unwrap_err(), {
+            let problem = put(&catalog, &key("iqn.main"), Document::new(), &ALWAYS);
+            problem.unwrap_err()
+        });
     }
 
     #[test]

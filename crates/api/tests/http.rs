@@ -491,6 +491,40 @@ fn over_tcp_a_token_is_needed_and_tls_is_spoken() {
 }
 
 #[test]
+fn a_client_is_told_which_token_certificate_or_address_is_wrong() {
+    let port = Port::new(TOKEN);
+    let error = |address: std::net::SocketAddr, token: &str, trusted: &Arc<rustls::ClientConfig>| {
+        let server = Endpoint::Tls {
+            host: "localhost".into(),
+            port: address.port(),
+            trusted: Arc::clone(trusted),
+            token: zeroize::Zeroizing::new(token.into()),
+            token_file: "/t/token".into(),
+        };
+        let client = Client::new(server).unwrap();
+        client.request("GET", "/v1/targets", None, Condition::Always).unwrap_err().to_string()
+    };
+    let unknown = error(port.address, &format!("{TOKEN}-x"), &port.trusting);
+    assert!(unknown.starts_with("/t/token: https://localhost:") && !unknown.contains(TOKEN), "{unknown}");
+    let nothing = rustls::ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty());
+    let untrusted = error(port.address, TOKEN, &Arc::new(nothing.with_no_client_auth()));
+    assert!(untrusted.contains("--ca"), "{untrusted}");
+    // Another service hangs up, or answers in words of its own.
+    for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let service = std::thread::spawn(move || {
+            let (mut stream, _) = other.accept().unwrap();
+            stream.read_exact(&mut [0; 48]).unwrap();
+            stream.write_all(answer).unwrap();
+        });
+        let foreign = error(address, TOKEN, &port.trusting);
+        assert!(foreign.contains("does HTTPS answer there") && !foreign.contains("--ca"), "{foreign}");
+        service.join().unwrap();
+    }
+}
+
+#[test]
 fn tokens_have_roles_and_targets() {
     let port = Port::new(&format!(
         "{TOKEN}\n{TOKEN}-read role=read\n{TOKEN}-operate role=operate\n{TOKEN}-some targets=iqn.a"

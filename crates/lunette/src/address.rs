@@ -66,7 +66,7 @@ pub(crate) fn is_name_of_host(text: &str) -> bool {
 
 /// The host and the port of a text, which may be one of a name that nothing knows.
 fn read(text: &str, default_port: u16) -> Result<(&str, u16), String> {
-    let (host, port) = split(text).ok_or_else(|| wrong(text))?;
+    let (host, port) = split(text).filter(|_| !has_scheme(text)).ok_or_else(|| wrong(text))?;
     let port = match port {
         None => default_port,
         Some(port) => {
@@ -79,6 +79,9 @@ fn read(text: &str, default_port: u16) -> Result<(&str, u16), String> {
 
 /// The address of a text, for a server with one socket. A wildcard becomes `[::]`, which accepts IPv4 too.
 pub(crate) fn one(text: &str) -> Result<SocketAddr, String> {
+    if has_scheme(text) || is_port(text) {
+        return Err(wrong(text));
+    }
     if !matches!(split(text), Some((_, Some(_)))) {
         return Err(format!("{text:?} has no port; write ADDR:PORT, such as 127.0.0.1:10809 or [::1]:10809"));
     }
@@ -130,10 +133,20 @@ fn is_name(host: &str) -> bool {
     host.len() <= MAX_NAME_BYTES && host.chars().all(is_plain) && !is_numeric
 }
 
+/// Whether it is the number of a port, alone.
+fn is_port(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a scheme stands before the address, `tcp://192.0.2.1:860`.
+fn has_scheme(text: &str) -> bool {
+    text.contains("://")
+}
+
 fn wrong(text: &str) -> String {
-    let is_port = !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     let advice = match text.matches(':').count() {
-        0 if is_port => format!("write :{text} for this port at every address, or 127.0.0.1:{text}"),
+        _ if has_scheme(text) => "leave out what ends with ://, and write ADDR:PORT, such as 192.0.2.1:3260".into(),
+        0 if is_port(text) => format!("write :{text} for this port at every address, or 127.0.0.1:{text}"),
         2.. if !text.contains('[') => "an IPv6 address with a port stands in brackets, such as [::1]:3260".into(),
         _ => "write ADDR:PORT, such as 192.0.2.1:3260, [::1]:3260 or *:3260".into(),
     };
@@ -193,6 +206,8 @@ mod tests {
             ("no-such-host.invalid:3260", "has no address here"),
             ("a b:3260", "is not an address"),
             ("eth:lab0", "\"lab0\" is no port"),
+            ("tcp://127.0.0.1:1", "leave out what ends with ://"),
+            ("iscsi://127.0.0.1", "leave out what ends with ://"),
         ] {
             let error = resolve(text, 3260).unwrap_err().into_message();
             assert!(error.contains(expected), "{text}: {error}");
@@ -204,6 +219,13 @@ mod tests {
         assert_eq!(one("*:80"), Ok("[::]:80".parse().unwrap()));
         assert_eq!(one("127.0.0.1:80"), Ok("127.0.0.1:80".parse().unwrap()));
         assert_eq!(one("[fe80::1%lo]:80"), Ok("[fe80::1%1]:80".parse().unwrap()));
-        assert!(one("127.0.0.1").unwrap_err().contains("has no port"));
+        for (text, expected) in [
+            ("127.0.0.1", "has no port; write ADDR:PORT"),
+            ("10809", "write :10809 for this port at every address"),
+            ("tcp://127.0.0.1:80", "leave out what ends with ://"),
+        ] {
+            let error = one(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod api;
 mod chap;
 pub(crate) mod diff;
+mod document;
 pub(crate) mod ecl;
 pub(crate) mod gateways;
 pub(crate) mod hosts;
@@ -326,6 +327,11 @@ fn check_redirect(redirect: &Redirect) -> Result<(), String> {
         Some(address) => Err(format!("{address:?} is no address; write HOST[:PORT][,GROUP], such as 192.0.2.9:3260,1")),
         None => Ok(()),
     }
+}
+
+/// Like [`lunette_session::check_initiator_name`], with an error message.
+pub(crate) fn check_initiator_name(name: &str) -> Result<(), String> {
+    lunette_session::check_initiator_name(name).map_err(|error| error.to_string())
 }
 
 /// Like [`lunette_session::check_name`], with an error message.

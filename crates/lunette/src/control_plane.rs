@@ -1,6 +1,7 @@
 //! The server as the API sees it.
 
 mod passwords;
+mod paths;
 mod schemas;
 mod scrub;
 mod start;
@@ -159,7 +160,10 @@ impl ControlPlane {
     /// The objects that an edit asks for, which sees no passwords.
     fn wanted(&self, reloader: &Reloader, edit: Edit) -> Result<Wanted, Problem> {
         let objects = edit(&self.catalog())?;
-        reloader.plan(restored(objects, &reloader.catalog())).map_err(told)
+        let stored = reloader.catalog();
+        let objects = restored(objects, &stored);
+        paths::check(&stored.objects, &objects).map_err(told)?;
+        reloader.plan(objects).map_err(told)
     }
 
     /// The effects on initiators. Without an answer of the server's threads it is not known.

@@ -9,7 +9,7 @@ mod keys;
 mod path;
 mod print;
 
-use std::io::Read as _;
+use std::io::Read;
 use std::path::Path;
 
 use clap::{Args, Subcommand};
@@ -189,19 +189,44 @@ impl Server {
 fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Refused(problem) if problem.status < 500 => Failure::configuration(problem),
+        error @ ClientError::Token { .. } => Failure::configuration(error),
         error => Failure::other(error),
     }
 }
 
 /// A file, or standard input.
 fn read_input(path: &Path) -> Result<String, Failure> {
-    if path.as_os_str() != "-" {
-        return crate::config::read_bounded(path);
+    if path.as_os_str() == "-" { read_bounded(std::io::stdin()) } else { crate::config::read_bounded(path) }
+}
+
+/// Standard input, with the bound and the exit code of a file.
+fn read_bounded(input: impl Read) -> Result<String, Failure> {
+    let (mut bytes, most) = (Vec::new(), crate::config::CONFIGURATION.max_bytes);
+    let read = input.take(most as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::other(format!("standard input: {error}")))?;
+    if bytes.len() > most {
+        return Err(Failure::configuration(format!(
+            "standard input is too long for a configuration: {most} bytes at most"
+        )));
     }
-    let (mut text, most) = (String::new(), crate::config::CONFIGURATION.max_bytes);
-    std::io::stdin().take(most as u64 + 1).read_to_string(&mut text).map_err(Failure::other)?;
-    if text.len() > most {
-        return Err(Failure::Usage(format!("standard input is too long for a configuration: {most} bytes at most")));
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::configuration(format!("standard input is not UTF-8: the byte at {at} is the first that is wrong"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standard_input_that_is_no_text_is_a_mistake_in_the_configuration() {
+        assert_eq!(read_bounded(&b"a"[..]).ok().as_deref(), Some("a"));
+        let long = vec![b'#'; crate::config::CONFIGURATION.max_bytes + 1];
+        for (input, expected) in [(&b"ab\xfc"[..], "the byte at 2"), (&long, "too long")] {
+            let failure = read_bounded(input).err();
+            let why = failure.as_ref().map(ToString::to_string).unwrap_or_default();
+            assert!(matches!(failure, Some(Failure::Configuration(_))) && why.contains(expected), "{why}");
+        }
     }
-    Ok(text)
 }

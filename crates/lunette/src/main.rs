@@ -56,7 +56,7 @@ mod tune;
 mod unit;
 mod volumes;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use failure::Failure;
 
@@ -100,8 +100,29 @@ fn refuse(mut error: clap::Error) -> ! {
         let shown = ContextValue::String(lunette_initiator::redacted_url(value));
         error.insert(ContextKind::InvalidValue, shown);
     }
-    eprint!("{}", lunette_initiator::redacted(&error.render().to_string()));
+    let text = plain(&error.render().to_string());
+    eprint!("{}", lunette_initiator::redacted(&text));
+    if error.kind() == ErrorKind::ArgumentConflict && ["--api ", "--strict"].iter().any(|option| text.contains(option))
+    {
+        eprintln!("\n{OF_FILES}");
+    }
     std::process::exit(error.exit_code())
+}
+
+/// Why some options of `serve` do not stand beside disks.
+const OF_FILES: &str = "--api and --strict are for a configuration file, which names the disks: lunette serve --config FILE --api unix:PATH";
+
+/// The words of the standard library about numbers, and ours.
+const OF_NUMBERS: [(&str, &str); 4] = [
+    ("invalid digit found in string", "write a whole number"),
+    ("cannot parse integer from empty string", "write a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+];
+
+/// A message without the words of the standard library.
+fn plain(text: &str) -> String {
+    OF_NUMBERS.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
 fn main() {
@@ -180,6 +201,16 @@ mod tests {
             }
         }
         command.get_subcommands().for_each(|command| without_effect(command, found, requiring));
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_told_in_plain_words() {
+        for (value, expected) in [("x", "write a whole number"), ("", "write a whole number"), ("4294967296", "")] {
+            let all = ["lunette", "ping", "iscsi://h", "--count", value];
+            let error = Cli::try_parse_from(all).err().unwrap().render().to_string();
+            let text = plain(&error);
+            assert!(text.contains(expected) && !text.contains("in string") && !text.contains("target type"), "{text}");
+        }
     }
 
     #[test]

@@ -284,10 +284,22 @@ impl Arguments {
         }
     }
 
-    fn to_config(&self) -> Result<Config, Failure> {
-        for name in std::iter::once(&self.target).chain(&self.allow) {
-            config::check_name(name).map_err(Failure::Usage)?;
+    /// Refuses options that would have no effect on any of the disks.
+    fn check_effects(&self) -> Result<(), Failure> {
+        let has = |is_one: fn(&DiskName) -> bool| self.disks.iter().any(is_one);
+        if self.create.is_some() && !has(|disk| disk.place.named_len().is_none()) {
+            return Err(Failure::Usage("--create: a disk in memory has the length of its name; leave it out".into()));
         }
+        if self.zero_copy && !has(|disk| disk.place.path().is_some() && disk.keys.is_none()) {
+            return Err(Failure::Usage("--zero-copy: none of the disks is a file; leave it out".into()));
+        }
+        Ok(())
+    }
+
+    fn to_config(&self) -> Result<Config, Failure> {
+        config::check_name(&self.target).map_err(Failure::Usage)?;
+        self.allow.iter().try_for_each(|name| config::check_initiator_name(name)).map_err(Failure::Usage)?;
+        self.check_effects()?;
         let chap = |argument: &ChapArgument| Chap { user: argument.user.clone(), secret_file: argument.file.clone() };
         let lun = |(index, disk): (usize, &DiskName)| LunEntry {
             number: u16::try_from(index).unwrap_or(u16::MAX),

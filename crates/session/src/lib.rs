@@ -163,7 +163,8 @@ mod traffic;
 pub use chap::{Authentication, Credentials, ProvenSecrets, Secret};
 pub use entropy::Entropy;
 pub use name::{
-    LocalNameError, NameError, check_foreign_name, check_local_name, check_name, folded_name, is_same_name,
+    LocalNameError, NameError, check_foreign_name, check_initiator_name, check_local_name, check_name, folded_name,
+    is_same_name,
 };
 pub use outgoing_pdu::{OutgoingPdu, Unacknowledged};
 pub use reflection::{SharedSecret, check_secrets};

@@ -21,8 +21,16 @@ pub enum NameError {
         lower: String,
     },
     /// The name has no type, or characters that names do not have.
-    #[error("{0:?} is not an iSCSI name; write one such as iqn.2026-11.org.example:disk1")]
+    #[error(
+        "{0:?} is not an iSCSI name: it begins with iqn., eui. or naa. and has letters, digits, '-', '.' and ':' alone; write one such as \
+         iqn.2026-11.org.example:disk1"
+    )]
     NotAName(String),
+    /// The name has characters that the names of initiators do not have.
+    #[error(
+        "{0:?} is not an iSCSI name: it has no blanks and no characters of patterns; write the whole name of one initiator"
+    )]
+    NotOneInitiator(String),
     /// The name is longer than names may be.
     #[error("an iSCSI name has at most {MAX_NAME_BYTES} bytes, and this has {0}")]
     TooLong(usize),
@@ -46,6 +54,26 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
         _ => Err(NameError::NotAName(name.into())),
     }
 }
+
+/// Checks the name by which rules know an initiator: one that it may log in with, in lower case. Underscores and names
+/// without a type are common.
+///
+/// # Errors
+///
+/// [`NameError`], which repeats the name.
+pub fn check_initiator_name(name: &str) -> Result<(), NameError> {
+    check_foreign_name(name)?;
+    if !name.chars().all(|c| c.is_alphanumeric() || OF_INITIATORS.contains(c)) {
+        return Err(NameError::NotOneInitiator(name.into()));
+    }
+    match folded_name(name) {
+        lower if lower == name => Ok(()),
+        lower => Err(NameError::Capitals { name: name.into(), lower }),
+    }
+}
+
+/// The marks in the names of initiators. Those of patterns are none: no rule has them.
+const OF_INITIATORS: &str = "-.:_@+/=%";
 
 fn is_normal(name: &str) -> bool {
     let typed = ["iqn.", "eui.", "naa."].iter().any(|kind| name.len() > kind.len() && name.starts_with(kind));
@@ -114,6 +142,19 @@ mod tests {
         }
         let long = format!("iqn.{}", "x".repeat(MAX_NAME_BYTES));
         assert_eq!(check_name(&long), Err(NameError::TooLong(227)));
+    }
+
+    #[test]
+    fn an_initiator_has_any_name_that_is_one() {
+        for name in ["iqn.2026-11.org.example:a_b", "foo", "eui.0123456789abcdef", "iqn.ü", "host@rack/1"] {
+            assert_eq!(check_initiator_name(name), Ok(()), "{name}");
+        }
+        for name in ["iqn.a b", "iqn.x:*", "iqn.?", "iqn.a,iqn.b"] {
+            assert_eq!(check_initiator_name(name), Err(NameError::NotOneInitiator(name.into())), "{name}");
+        }
+        assert_eq!(check_initiator_name(""), Err(NameError::NotAName(String::new())));
+        let lower = "iqn.a_b".to_owned();
+        assert_eq!(check_initiator_name("iqn.A_b"), Err(NameError::Capitals { name: "iqn.A_b".into(), lower }));
     }
 
     #[test]

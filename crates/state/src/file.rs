@@ -4,12 +4,12 @@
 mod power_loss;
 
 use std::fmt;
-use std::fs::{OpenOptions, Permissions};
-use std::io;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition};
 
 use crate::{StateError, StateStore};
 
@@ -33,7 +33,10 @@ pub enum OpenStateError {
     /// Another process has the file open.
     #[error("{path}: the state file is in use; stop the other process, or choose another file", path = .0.display())]
     InUse(PathBuf),
-    /// A missing folder, no permission, a file of another format, or another failure.
+    /// The file is something else.
+    #[error("{path}: that is no state file; name another file, or one that is not there yet", path = .0.display())]
+    Foreign(PathBuf),
+    /// A missing folder, no permission, or another failure.
     #[error("{path}: {what}", path = .path.display())]
     Failed {
         /// The path of the file.
@@ -51,11 +54,16 @@ impl StateFile {
     /// When another process has the file open, or it cannot be opened or created.
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
         let failed = |what: &dyn fmt::Display| OpenStateError::Failed { path: path.into(), what: what.to_string() };
-        make_private(path).map_err(|error| failed(&format_args!("{error}{}", lunette_files::remedy(&error))))?;
+        let file = create(path).map_err(|error| failed(&format_args!("{error}{}", lunette_files::remedy(&error))))?;
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => OpenStateError::InUse(path.into()),
+            DatabaseError::Storage(StorageError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                OpenStateError::Foreign(path.into())
+            }
             error => failed(&error),
         })?;
+        // Not before: something else keeps its mode.
+        make_private(&file).map_err(|error| failed(&error))?;
         Self::over(database).map_err(|error| failed(&error))
     }
 
@@ -91,10 +99,14 @@ impl StateFile {
     }
 }
 
-/// Makes a file that others on the machine cannot read, whatever the umask says: it has keys of reservations and the
-/// secret of resets.
-fn make_private(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE).open(path)?;
+/// Opens the file, or makes one that others on the machine cannot read, whatever the umask says: it has keys of
+/// reservations and the secret of resets.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE).open(path)
+}
+
+/// Takes away the rights of others to a file that is there already.
+fn make_private(file: &File) -> io::Result<()> {
     let metadata = file.metadata()?;
     if metadata.is_file() && metadata.mode() & 0o777 & !PRIVATE != 0 {
         // Only its owner may do this, and another owner has chosen who reads it.
@@ -181,7 +193,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, [7; 8192]).unwrap();
-        assert!(matches!(StateFile::open(&path), Err(OpenStateError::Failed { .. })));
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(StateFile::open(&path), Err(OpenStateError::Foreign(_))));
         assert_eq!(fs::read(&path).unwrap(), [7; 8192]);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
     }
 }

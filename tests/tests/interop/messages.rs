@@ -67,6 +67,13 @@ const MISTAKES: &[Mistake] = &[
     ("ping iscsi://u@{closed}", CONFIGURATION, &["no secret for \"u\"", "LUNETTE_CHAP_PASSWORD", "chap_secret_file"]),
     ("info iscsi://u%hush-hush-hush@h/{target}/x", USAGE, &["u%***@h", "\"x\" is no LUN"]),
     ("info iscsi:u%hush-hush-hush@h/{target}/0", USAGE, &["u%***@h", "starts with iscsi://"]),
+    ("info iscsi://u:hush-hush-hush@{closed}/{target}/0", CONFIGURATION, &["no secret for \"u:***\"", "u%PASSWORD", "chap_secret_file"]),
+    ("ls http://u:hush-hush-hush@h/", USAGE, &["http://u:***@h/", "starts with iscsi://"]),
+    ("info u%hush-hush-hush@h/{target}/0", USAGE, &["u%***@h", "starts with iscsi://"]),
+    ("info u:hush-hush-hush@h/{target}/0", USAGE, &["u:***@h", "starts with iscsi://"]),
+    ("serve --listen 127.0.0.1:0 u%hush-hush-hush@h/x", DISK, &["u%***@h", "no such file"]),
+    ("ls iscsi://u@h?target_pasword=hush-hush-hush", USAGE, &["target_pasword=***", "there is no parameter \"target_pasword\""]),
+    ("ls iscsi://u@h?chap_secret=hush-hush-hush", USAGE, &["chap_secret=***", "there is no parameter \"chap_secret\""]),
     ("info iscsi://u@h?target_password=hush-hush-hush&color=1", USAGE, &["target_password=***", "\"color\""]),
     ("bench iscsi://u%hush-hush-hush@h:0/{target}/0", USAGE, &["u%***@h", "\"0\" is no port"]),
     ("info iscsi://::1/{target}", USAGE, &["stands in brackets"]),
@@ -82,8 +89,22 @@ const MISTAKES: &[Mistake] = &[
     ("cp {dir}/disk {portal}/{target}/0 --resume", USAGE, &["--journal"]),
     // The control plane.
     ("ctl --api unix:{dir}/none ls", OTHER, &["{dir}/none", "is the server running"]),
-    ("ctl --api unix:{dir}/plain ls", OTHER, &["{dir}/plain", "is the server running"]),
-    ("ctl --api {dir}/none ls", USAGE, &["{dir}/none", "unix:"]),
+    ("ctl --api unix:{dir}/plain ls", OTHER, &["{dir}/plain", "it is no socket"]),
+    ("ctl --api {dir}/none ls", USAGE, &["{dir}/none", "a Unix socket is written unix:PATH"]),
+    ("ctl --server https://user:hush-hush-hush@h ls", USAGE, &["https://user:***@h", "write https://HOST"]),
+    ("ctl --server user:hush-hush-hush@h ls", USAGE, &["user:***@h", "write https://HOST"]),
+    ("ctl ls foo", USAGE, &["targets/IQN", "luns, portals, sessions or jobs"]),
+    ("ctl --api unix:{dir}/none rm targets", USAGE, &["targets is a list", "name one object"]),
+    ("ctl --api unix:{dir}/none rm targets/iqn.a/luns", USAGE, &["targets/iqn.a/luns is a list", "targets/IQN/luns/NUMBER"]),
+    ("ctl --api unix:{dir}/none rm sessions/1", USAGE, &["sessions/1 is a session", "lunette ctl kick"]),
+    ("ctl --api unix:{dir}/none plan -f {dir}/latin1", CONFIGURATION, &["{dir}/latin1", "UTF-8"]),
+    ("ctl --api unix:{dir}/none audit --count x", USAGE, &["'x'", "write a whole number"]),
+    ("serve mem:1M --api unix:{dir}/api", USAGE, &["cannot be used with '--api", "for a configuration file", "--config FILE"]),
+    ("serve --listen 127.0.0.1:0 --state {dir}/plain mem:1M", CONFIGURATION, &["{dir}/plain", "that is no state file", "name another file"]),
+    ("serve mem:1M --create 1M", USAGE, &["--create", "a disk in memory has the length of its name"]),
+    ("serve mem:1M --zero-copy", USAGE, &["--zero-copy", "none of the disks is a file"]),
+    ("serve --listen tcp://127.0.0.1:1 mem:1M", USAGE, &["tcp://127.0.0.1:1", "leave out what ends with ://"]),
+    ("nbd mem:1M --listen 10809", USAGE, &["\"10809\" is not an address", "write :10809"]),
     // Files that are written.
     ("serve --listen 127.0.0.1:0 --state {dir}/no/state mem:1M", CONFIGURATION, &["{dir}/no/state", "create what is missing"]),
     ("man {dir}/no", OTHER, &["{dir}/no", "create what is missing"]),
@@ -113,6 +134,7 @@ fn files(dir: &Path) {
     sized("disk", 2 << 20);
     sized("empty", 0);
     text(&dir.join("plain"), "plain\n");
+    fs::write(dir.join("latin1"), b"[[target]]\nname = \"iqn.\xfc\"\n").unwrap();
     text(&dir.join("targets.conf"), "<target iqn.a>\nincominguser u secret-of-u\n</target>\n");
     text(&dir.join("wrong.toml"), "[[target]]\nname = \"iqn.a\"\ncolour = 1\n");
     text(&dir.join("capitals.toml"), "[[target]]\nname = \"iqn.a:Disk\"\n");

@@ -67,6 +67,10 @@ impl FromStr for Place {
         match text.strip_prefix("unix:") {
             Some(path) if path.starts_with('/') => Ok(Self::Unix(path.into())),
             Some(path) => Err(format!("unix:{path}: write the whole path, from /")),
+            // The path of a file is no address.
+            None if text.contains('/') && !text.contains("://") => Err(format!(
+                "{text:?} is not an address; a Unix socket is written unix:PATH, with the whole path, from /"
+            )),
             None => address::one(text).map(Self::Tcp).map_err(|why| format!("{why}, or unix:PATH")),
         }
     }
@@ -116,6 +120,7 @@ mod tests {
             ("listen = [\"unix:/a\"]\ntokens = \"/t\"", "listen has none"),
             ("listen = [\"unix:a\"]", "from /"),
             ("listen = [\"127.0.0.1\"]", "has no port; write ADDR:PORT"),
+            ("listen = [\"/run/api.sock\"]", "a Unix socket is written unix:PATH"),
         ] {
             let error = checked(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -11,7 +11,7 @@ use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{Chap, SHUT, Target, authentication, check_name};
+use super::{Chap, SHUT, Target, authentication, check_initiator_name};
 use crate::failure::Failure;
 use crate::secret::SecretFiles;
 
@@ -62,7 +62,7 @@ impl HostEntry {
     /// Lets no initiator in from now on, and no later host takes its place. When it is not known which initiators it is
     /// for, these may be any.
     pub(super) fn shut(&mut self) {
-        if !self.initiators.iter().flatten().all(|name| check_name(name).is_ok()) {
+        if !self.initiators.iter().flatten().all(|name| check_initiator_name(name).is_ok()) {
             self.initiators = None;
         }
         self.chap.clear();
@@ -139,7 +139,7 @@ pub(super) fn check(host: &HostEntry, target: &Target, is_whole: bool) -> Result
         return Ok(());
     }
     let named = host.initiators.iter().flatten().filter(|name| *name != ALL);
-    named.into_iter().try_for_each(|initiator| check_name(initiator))?;
+    named.into_iter().try_for_each(|initiator| check_initiator_name(initiator))?;
     if host.mutual_chap.is_some() && host.chap.is_empty() {
         return Err("mutual_chap needs a chap user too".into());
     }

@@ -224,7 +224,7 @@ mod tests {
             ("name = \"iqn.B\"", "target iqn.B"),
             ("name = \"iqn.a\"", "target iqn.a"),
             ("name = \"iqn.b\"\nmax_connections = 0", "target iqn.b"),
-            ("name = \"iqn.b\"\nallow = [\"x\"]", "target iqn.b"),
+            ("name = \"iqn.b\"\nallow = [\"x y\"]", "target iqn.b"),
             ("name = \"iqn.b\"\nredirect = { to = [] }", "target iqn.b"),
             ("name = \"iqn.b\"\nmarker_interval = 1", "target iqn.b"),
             ("name = \"iqn.b\"\nmutual_chap = { user = \"u\", secret_file = \"/s\" }", "target iqn.b"),

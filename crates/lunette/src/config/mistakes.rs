@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Config, LunEntry, Target, check_cores, check_marker_interval, check_max_connections, check_name, check_redirect,
+    Config, LunEntry, Target, check_cores, check_initiator_name, check_marker_interval, check_max_connections,
+    check_name, check_redirect,
 };
 use super::{gateways, hosts, port_groups};
 use crate::disks::identities;
@@ -199,7 +200,7 @@ fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes)
     let of_target = |why: String| format!("target {}: {why}", target.name);
     found.at(at, "name", check_name(&target.name));
     for (index, initiator) in target.allow.iter().flatten().enumerate().filter(|(_, name)| *name != hosts::ALL) {
-        found.add([at, &[Step::Key("allow"), Step::Index(index)]].concat(), check_name(initiator));
+        found.add([at, &[Step::Key("allow"), Step::Index(index)]].concat(), check_initiator_name(initiator));
     }
     found.at(at, "allow", hosts::check_allow(target).map_err(of_target));
     for (index, host) in target.hosts.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Targets as far as they can be read: a logical unit or a host that cannot takes no other away.
 
 use lunette_api::{Document, Subject};
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::document::read;
 use super::hosts::HostEntry;
 use super::left_out::LeftOut;
 use super::{LunEntry, Target};
@@ -50,10 +50,6 @@ fn take(document: &mut Document, key: &str) -> Vec<Value> {
         Some(Value::Array(all)) => std::mem::take(all),
         _ => Vec::new(),
     }
-}
-
-fn read<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, String> {
-    T::deserialize(value).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

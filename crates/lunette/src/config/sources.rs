@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::api::Place;
 use super::left_out::LeftOut;
-use super::{Config, Listen, Portal, Target, mistakes, read_bounded, readable};
+use super::{Config, Listen, Portal, Target, document, mistakes, read_bounded, readable};
 use crate::check::{self, Located, Severity};
 use crate::failure::Failure;
 
@@ -286,11 +286,9 @@ impl Sources {
     fn portals(&self, left_out: &mut Vec<LeftOut>) -> Vec<Portal> {
         let mut read = Vec::new();
         for (name, document) in self.objects.of(Kind::Portal) {
-            match serde_json::from_value(Value::Object(document.clone())) {
+            match document::read(&Value::Object(document.clone())) {
                 Ok(one) => read.push(one),
-                Err(error) => {
-                    left_out.push(LeftOut::new(subject(Kind::Portal, name), &error.to_string()));
-                }
+                Err(why) => left_out.push(LeftOut::new(subject(Kind::Portal, name), &why)),
             }
         }
         read

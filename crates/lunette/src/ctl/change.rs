@@ -75,6 +75,7 @@ pub(super) struct Resize {
 impl Server {
     /// Adds an object that is not there yet.
     pub(super) fn add(&self, Document { path, keys, how }: &Document) -> Result<(), Failure> {
+        path.check_object()?;
         let document = keys::document(&keys::parse(keys)?)?;
         match self.client.request("PUT", &how.url(&path.url()), Some(&document), Condition::New) {
             Err(ClientError::Refused(Problem { status: 412, .. })) => Err(Failure::configuration(format!(
@@ -86,6 +87,7 @@ impl Server {
 
     /// Replaces all of an object.
     pub(super) fn replace(&self, Document { path, keys, how }: &Document) -> Result<(), Failure> {
+        path.check_object()?;
         let document = keys::document(&keys::parse(keys)?)?;
         match self.client.request("PUT", &how.url(&path.url()), Some(&document), Condition::Matches("*")) {
             Err(ClientError::Refused(Problem { status: 412, .. })) => Err(missing(path)),
@@ -95,6 +97,7 @@ impl Server {
 
     /// Changes keys of an object that is there. The others stay.
     pub(super) fn set(&self, Set { document: Document { path, keys, how }, unset }: &Set) -> Result<(), Failure> {
+        path.check_object()?;
         let keys = keys::parse(keys)?;
         if keys.is_empty() && unset.is_empty() {
             return Err(Failure::Usage("nothing to set; write KEY=VALUE or --unset KEY".into()));
@@ -130,6 +133,7 @@ impl Server {
     }
 
     pub(super) fn remove(&self, Remove { path, how }: &Remove) -> Result<(), Failure> {
+        path.check_object()?;
         let was_there = match self.client.request("GET", &path.url(), None, Condition::Always) {
             Err(ClientError::Refused(problem)) if problem.status == 404 => false,
             answer => answer.map_err(failure).map(|_| true)?,

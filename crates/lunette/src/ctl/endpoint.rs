@@ -50,7 +50,8 @@ impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no address of a server; write https://HOST or https://HOST:PORT");
+        // The text is not repeated here: it may hold a password.
+        let wrong = || "that is no address of a server; write https://HOST or https://HOST:PORT".to_owned();
         let authority = text.strip_prefix("https://").ok_or_else(wrong)?.trim_end_matches('/');
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
@@ -84,7 +85,8 @@ impl To {
             Named::Remote { url, token_file, ca } => (url, token_file, ca),
         };
         let trusted = Arc::new(lunette_tls::client(&ca, None).map_err(Failure::configuration)?);
-        Ok(Endpoint::Tls { host: url.host, port: url.port, trusted, token: read_token(&token_file)? })
+        let token = read_token(&token_file)?;
+        Ok(Endpoint::Tls { host: url.host, port: url.port, trusted, token, token_file })
     }
 
     fn named(&self, variable: Variable<'_>) -> Result<Named, Failure> {

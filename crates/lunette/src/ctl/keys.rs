@@ -72,6 +72,11 @@ pub(super) fn set(document: &mut Value, key: &str, value: Value, is_target: bool
     let place = find(document, key, true)?;
     match value {
         Value::Array(parts) if is_target && matches!(key, "lun" | "host") && place.is_array() => {
+            if parts.is_empty() {
+                return Err(format!(
+                    "{key}=[] takes nothing out; write --unset {key} for all of them, or --unset {key}.NAME"
+                ));
+            }
             for part in parts {
                 merge_part(place, part);
             }
@@ -241,8 +246,12 @@ mod tests {
 
     #[test]
     fn logical_units_and_hosts_do_not_go_by_omission() {
-        for argument in ["lun=[]", "host=[]", "lun=[{ number = 0, disk = \"/a\" }]"] {
-            assert_eq!(after(argument), target(), "{argument}");
+        assert_eq!(after("lun=[{ number = 0, disk = \"/a\" }]"), target());
+        for key in ["lun", "host"] {
+            let mut document = target();
+            let error = set(&mut document, key, json!([]), true).unwrap_err();
+            assert!(error.starts_with(&format!("{key}=[] takes nothing out; write --unset {key}")), "{error}");
+            assert_eq!(document, target());
         }
     }
 

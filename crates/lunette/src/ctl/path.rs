@@ -5,6 +5,11 @@ use std::str::FromStr;
 
 use lunette_api::client;
 
+use crate::failure::Failure;
+
+/// The forms of paths of objects.
+const OBJECTS: &str = "targets/IQN, targets/IQN/luns/NUMBER, targets/IQN/hosts/NAME or portals/ADDR:PORT";
+
 /// The path of an object or a list, below `/v1/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectPath(Vec<String>);
@@ -56,6 +61,16 @@ impl ObjectPath {
         matches!(self.0.as_slice(), [targets, _] if targets == "targets")
     }
 
+    /// Refuses what cannot be added, changed or removed.
+    pub(super) fn check_object(&self) -> Result<(), Failure> {
+        match self.0.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["targets" | "portals", _] | ["targets", _, _, _] => Ok(()),
+            ["sessions", _] => Err(Failure::Usage(format!("{self} is a session; `lunette ctl kick` ends one"))),
+            ["jobs", _] => Err(Failure::Usage(format!("{self} is a job; `lunette ctl jobs --cancel` ends one"))),
+            _ => Err(Failure::Usage(format!("{self} is a list; name one object: {OBJECTS}"))),
+        }
+    }
+
     /// The kind of a list's entries.
     pub(super) fn last(&self) -> &str {
         self.0.last().map_or("", String::as_str)
@@ -75,9 +90,9 @@ impl FromStr for ObjectPath {
             _ => false,
         };
         if !is_known {
-            return Err(
-                "write targets/IQN, targets/IQN/luns/NUMBER, targets/IQN/hosts/NAME or portals/ADDR:PORT".into()
-            );
+            return Err(format!(
+                "write {OBJECTS}; or a list: targets, targets/IQN/luns, targets/IQN/hosts, luns, portals, sessions or jobs"
+            ));
         }
         Ok(Self(segments.into_iter().map(str::to_owned).collect()))
     }
@@ -102,6 +117,13 @@ mod tests {
             ("targets/iqn.ü?", "/v1/targets/iqn.%C3%BC%3F"),
         ] {
             assert_eq!(text.parse::<ObjectPath>().unwrap().url(), url);
+        }
+        for list in ["targets", "portals", "luns", "targets/iqn.a/luns", "sessions/1", "jobs/1"] {
+            let path: ObjectPath = list.parse().unwrap();
+            assert!(matches!(path.check_object(), Err(Failure::Usage(why)) if why.starts_with(list)), "{list}");
+        }
+        for object in ["targets/iqn.a", "targets/iqn.a/luns/0", "targets/iqn.a/hosts/h", "portals/[::1]:3260"] {
+            assert!(object.parse::<ObjectPath>().unwrap().check_object().is_ok(), "{object}");
         }
         for text in ["", "targets/", "targets/a/b", "target/a", "targets/a/luns/", "targets/a/luns/0/x"] {
             assert!(text.parse::<ObjectPath>().is_err(), "{text}");
