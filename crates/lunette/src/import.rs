@@ -2,6 +2,7 @@
 
 mod ctl;
 mod draft;
+mod files;
 mod general;
 mod lio;
 mod objects;
@@ -11,18 +12,15 @@ mod stanzas;
 mod tgt;
 mod tree;
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use lunette_files::remedy;
 use serde::Serialize;
 
 use crate::config;
 use crate::failure::Failure;
 use crate::output;
+use files::{Folder, NewFile};
 use general::Reader;
 use report::Imported;
 
@@ -38,6 +36,9 @@ Exit codes: 0 success, also when something was left out, 1 other failure, 2 bad 
 
 /// Words of `targets.conf` outside of blocks, as Debian's own file has one.
 const TGT_WORDS: [&str; 4] = ["include", "default-driver", "incomingdiscoveryuser", "outgoingdiscoveryuser"];
+
+/// The first character of files that some editors write.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Where secrets are expected when they are not written.
 const DEFAULT_SECRETS: &str = "/etc/lunette/secrets";
@@ -124,17 +125,28 @@ struct Printed<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", arguments.file.display()));
     let text = config::read_bounded(&arguments.file)?;
-    let program = arguments.from.or_else(|| Program::of(&text));
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
+    let program = arguments.from.or_else(|| Program::of(text));
     let program = program.ok_or_else(|| failed(&"it is not clear which program this is for; say so with --from"))?;
     let folder = arguments.secrets.as_deref().unwrap_or(Path::new(DEFAULT_SECRETS));
     let beside = arguments.file.parent().unwrap_or(Path::new(""));
-    let mut imported = program.import(&text, beside, folder).map_err(|why| failed(&why))?;
+    let mut imported = program.import(text, beside, folder).map_err(|why| failed(&why))?;
     let mut configuration = imported.finish().map_err(|why| failed(&why))?;
+    let mut folders = Vec::new();
     if arguments.secrets.is_some() {
-        write_secrets(folder, &imported)?;
+        let secret = |(path, secret): (&Path, &str)| NewFile { path: path.into(), content: secret.into(), mode: 0o600 };
+        let files = imported.secrets().map(secret).collect();
+        folders.push(Folder { path: folder, mode: 0o700, option: "--secrets", files });
     }
     if let Some(folder) = &arguments.conf_d {
-        configuration = objects::write(folder, &configuration)?;
+        let (rest, files) = objects::files(folder, &configuration)?;
+        folders.push(Folder { path: folder, mode: 0o755, option: "--conf-d", files });
+        configuration = rest;
+    }
+    files::write(&folders)?;
+    if arguments.conf_d.is_some() {
+        let objects = folders.last().into_iter().flat_map(|folder| &folder.files);
+        objects.for_each(|file| eprintln!("written: {}", file.path.display()));
     }
     let comments: Vec<String> = imported.notes().map(|note| format!("# left out: {note}\n")).collect();
     let configuration = comments.concat() + &configuration;
@@ -154,18 +166,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         eprintln!("not written (see --secrets): {}", path.display());
     }
     output::line(configuration.trim_end())
-}
-
-/// Writes secrets to new files that their owner alone can read.
-fn write_secrets(folder: &Path, imported: &Imported) -> Result<(), Failure> {
-    let failed =
-        |path: &Path, error: std::io::Error| Failure::other(format!("{}: {error}{}", path.display(), remedy(&error)));
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed(folder, error))?;
-    for (path, secret) in imported.secrets() {
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| failed(path, error))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -86,6 +86,8 @@ const FOREIGN: &[&str] = &[
     // One secret for each account, no target without a disk is lost, no rule means everybody.
     "<target iqn.2008-09.org.example:z>\nincominguser u secret-of-z\n</target>\n<target iqn.2008-09.org.example:empty>\n</target>\n\
      <target iqn.2008-09.org.example:y>\nincominguser u secret-of-y\nincominguser v secret-of-v\ninitiator-name iqn.a:1\ninitiator-name iqn.a:2\n</target>\n",
+    // A secret is one word, and the number of a target is that of its first disk.
+    "<target iqn.2008-09.org.example:words>\nlun 5\nbacking-store {dir}/a\nincominguser alice secret-of-alice trailing\n</target>\n",
     "# Debian's own\n\tInclude {dir}/conf.d/*.conf\n",
 ];
 
@@ -237,6 +239,7 @@ fn imported_objects_are_those_that_the_control_plane_changes() {
     fs::remove_dir_all(place.file("secrets")).unwrap();
     fs::write(conf_d.join(format!("target-{TARGET}.toml")), "mine").unwrap();
     let refused = into_objects();
+    assert!(!place.file("secrets").exists());
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("not written over"));
     assert_eq!(fs::read_to_string(conf_d.join(format!("target-{TARGET}.toml"))).unwrap(), "mine");
 }

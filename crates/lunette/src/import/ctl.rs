@@ -5,7 +5,7 @@ mod numbers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::draft::{Lun, Portal, Target};
+use super::draft::{Lun, Portal, Redirect, Target};
 use super::report::{Imported, address, is_on, names};
 use super::tree::{self, Statement};
 use access::{RULES, admit, rules_of, users};
@@ -148,9 +148,11 @@ struct Context<'a> {
     luns: Named<'a>,
 }
 
-/// Reports a setting, but none of its values: it may be a secret.
+/// Reports a setting, but none of its values: it may be a secret. Of an option it says which.
 fn leave_out(path: &[&str], statement: &Statement, imported: &mut Imported) {
-    imported.note(tree::place(path, statement), format!("the setting {}", statement.key()));
+    let option = statement.value().filter(|_| statement.key() == "option");
+    let option = option.map(|option| format!(" {option}")).unwrap_or_default();
+    imported.note(tree::place(path, statement), format!("the setting {}{option}", statement.key()));
 }
 
 fn import_portals(group: u16, statement: &Statement, context: &Context<'_>, imported: &mut Imported) {
@@ -197,6 +199,7 @@ fn import_target(statement: &Statement, context: &Context<'_>, imported: &mut Im
     for setting in &statement.body {
         match (setting.key(), setting.value()) {
             ("alias", Some(alias)) => target.alias = Some(alias.into()),
+            ("redirect", Some(to)) => target.redirect = Some(Redirect { to: vec![to.into()] }),
             ("lun", Some(number)) => {
                 let lun = import_lun(name, number, setting, context, imported);
                 target.lun.extend(lun);
@@ -220,11 +223,19 @@ fn import_lun(
     context: &Context<'_>,
     imported: &mut Imported,
 ) -> Option<Lun> {
-    let shared = statement.words.get(2).and_then(|name| context.luns.get(name.as_str()));
-    let settings = shared.copied().unwrap_or(statement);
     let Some(number) = expand(number).and_then(|number| number.try_into().ok()) else {
         leave_out(&[target], statement, imported);
         return None;
+    };
+    let named = statement.words.get(2).map(|name| (name, context.luns.get(name.as_str())));
+    let settings = match named {
+        None => statement,
+        Some((_, Some(shared))) => shared,
+        Some((name, None)) => {
+            let what = format!("LUN {number}: the lun {name} is not in the file");
+            imported.note(tree::place(&[target], statement), what);
+            return None;
+        }
     };
     let size = settings.find("size").and_then(our_size);
     let block_size = settings.find("blocksize").and_then(expand);
@@ -379,6 +390,21 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
     }
 
     #[test]
+    fn a_target_that_has_moved_sends_logins_on() {
+        for (to, expected) in [
+            ("192.0.2.9", "redirect = { to = [\"192.0.2.9\"] }"),
+            ("[2001:db8::9]:860", "redirect = { to = [\"[2001:db8::9]:860\"] }"),
+            ("\"no host\"", ""),
+        ] {
+            let (table, notes) =
+                without_portals(&format!("target iqn.a {{\nauth-group no-authentication\nredirect {to}\n}}\n"));
+            let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
+            assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{to}: {table} {notes:?}");
+            assert_eq!(notes.is_empty(), !expected.ends_with('\n'), "{to}: {notes:?}");
+        }
+    }
+
+    #[test]
     fn no_initiator_is_let_in_that_ctld_keeps_out() {
         for (rules, expected) in [
             ("", "allow = []"),
@@ -404,7 +430,7 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
     fn what_is_no_disk_of_ours_is_left_out_and_the_rest_is_there() {
         let (table, notes) = without_portals(
             "target iqn.a {\nauth-group no-authentication\nlun 0 { path /a; blocksize 2048 }\nlun 1 { path /b; device-type cdrom }\n\
-             lun x { path /c }\nlun 2 { path /d }\nlun 2 { path /e }\n}\ntarget not_a_name { auth-group no-authentication }\n",
+             lun x { path /c }\nlun 2 { path /d option pblocksize 4096 option insecure_tpc on }\nlun 2 { path /e }\nlun 3 missing\n}\ntarget not_a_name { auth-group no-authentication }\n",
         );
         let expected = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 2, disk = \"/d\" }]";
         assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{table}");
@@ -413,6 +439,9 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
             "LUN 1: a device of the type cdrom",
             "line 5",
             "LUN 2: it is there twice",
+            "LUN 3: the lun missing is not in the file",
+            "the setting option pblocksize",
+            "the setting option insecure_tpc",
             "not_a_name",
         ] {
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");

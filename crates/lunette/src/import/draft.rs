@@ -21,9 +21,15 @@ pub(super) struct Draft {
 impl Draft {
     /// The files of secrets that it names.
     pub(super) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        self.users()
+            .flat_map(|users| users.chap.iter().chain(&users.mutual_chap))
+            .map(|user| user.secret_file.as_path())
+    }
+
+    /// The users of all rules.
+    pub(super) fn users(&self) -> impl Iterator<Item = &Users> {
         let hosts = self.target.iter().flat_map(|target| &target.host).map(|host| &host.users);
-        let users = self.target.iter().map(|target| &target.users).chain(hosts).chain([&self.discovery]);
-        users.flat_map(|users| users.chap.iter().chain(&users.mutual_chap)).map(|user| user.secret_file.as_path())
+        self.target.iter().map(|target| &target.users).chain(hosts).chain([&self.discovery])
     }
 }
 
@@ -65,6 +71,8 @@ pub(super) struct Target {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) allow: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) redirect: Option<Redirect>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_connections: Option<u32>,
     #[serde(flatten)]
     pub(super) users: Users,
@@ -74,6 +82,12 @@ pub(super) struct Target {
     pub(super) lun: Vec<Lun>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) host: Vec<Host>,
+}
+
+/// The place where the logins of a target are sent.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Redirect {
+    pub(super) to: Vec<String>,
 }
 
 /// A logical unit.

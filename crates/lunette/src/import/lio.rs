@@ -21,14 +21,39 @@ const ISCSI: &str = "iscsi";
 const MAX_MAPPED_LUN: u16 = 255;
 
 /// Keys of a login that can be said in `session`. LIO writes all values as text.
-const SESSION_KEYS: [(&str, &str); 6] = [
+const SESSION_KEYS: [(&str, &str); 7] = [
     ("MaxRecvDataSegmentLength", "max_recv_data_segment_length"),
     ("MaxBurstLength", "max_burst_length"),
     ("FirstBurstLength", "first_burst_length"),
     ("MaxOutstandingR2T", "max_outstanding_r2t"),
     ("DefaultTime2Wait", "default_time2wait"),
+    ("DefaultTime2Retain", "default_time2retain"),
     ("ErrorRecoveryLevel", "error_recovery_level"),
 ];
+
+/// Keys with Yes or No that can be said in `session`.
+const SESSION_FLAGS: [(&str, &str); 4] = [
+    ("InitialR2T", "initial_r2t"),
+    ("ImmediateData", "immediate_data"),
+    ("DataPDUInOrder", "data_pdu_in_order"),
+    ("DataSequenceInOrder", "data_sequence_in_order"),
+];
+
+/// Parameters that are read elsewhere, or that RFC 7143 has no more (markers), or that the initiator declares.
+const OTHER_PARAMETERS: [&str; 9] = [
+    "AuthMethod",
+    "HeaderDigest",
+    "DataDigest",
+    "MaxConnections",
+    "IFMarker",
+    "OFMarker",
+    "IFMarkInt",
+    "OFMarkInt",
+    "MaxXmitDataSegmentLength",
+];
+
+/// The parameter with the target's name for people, and what LIO gives to each target.
+const ALIAS: (&str, &str) = ("TargetAlias", "LIO Target");
 
 pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, String> {
     let saved: Saved = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -175,10 +200,20 @@ fn parameters(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mu
             target.session.insert(ours, value);
         }
     }
-    for (theirs, ours) in [("InitialR2T", "initial_r2t"), ("ImmediateData", "immediate_data")] {
+    for (theirs, ours) in SESSION_FLAGS {
         if let Some(Value::String(text)) = tpg.parameters.get(theirs) {
             target.session.insert(ours, text.eq_ignore_ascii_case("yes").into());
         }
+    }
+    let alias = tpg.parameters.get(ALIAS.0).and_then(Value::as_str);
+    target.alias = alias.filter(|alias| !["", ALIAS.1].contains(alias)).map(Into::into);
+    let is_known = |name: &str| {
+        OTHER_PARAMETERS.contains(&name)
+            || name == ALIAS.0
+            || SESSION_KEYS.iter().chain(&SESSION_FLAGS).any(|(theirs, _)| *theirs == name)
+    };
+    for name in tpg.parameters.keys().filter(|name| !is_known(name)) {
+        imported.note(&saved.wwn, format!("the parameter {name}"));
     }
     for digest in ["HeaderDigest", "DataDigest"] {
         if let Some(Value::String(offered)) = tpg.parameters.get(digest)
@@ -198,6 +233,15 @@ fn is_set(tpg: &Tpg, name: &str) -> bool {
     value.map_or(SET_BY_DEFAULT.contains(&name), |value| value != 0)
 }
 
+/// Whether initiators have to prove themselves where their ACL says nothing else. A portal group that offers no login
+/// without a proof asks for one, whatever its attribute says.
+fn asks_for_proof(tpg: &Tpg) -> bool {
+    let methods = tpg.parameters.get("AuthMethod").and_then(Value::as_str);
+    let is_closed =
+        methods.is_some_and(|methods| !methods.split(',').any(|method| method.trim().eq_ignore_ascii_case("none")));
+    is_closed || is_set(tpg, "authentication")
+}
+
 /// Which initiators may log in, and what they see.
 fn access(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mut Imported) {
     let luns: Vec<u16> = target.lun.iter().map(|lun| lun.number).collect();
@@ -205,7 +249,7 @@ fn access(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mut Im
         target.host.extend(host_of(&saved.wwn, &acl, tpg, &luns, imported));
     }
     let users = read_users(&saved.wwn, &tpg.users, imported);
-    let asks_for_proof = is_set(tpg, "authentication");
+    let asks_for_proof = asks_for_proof(tpg);
     if !is_set(tpg, "generate_node_acls") || asks_for_proof && users.chap.is_empty() {
         if is_set(tpg, "generate_node_acls") {
             let what = "other initiators have to prove themselves, and no user is there; none is let in";
@@ -233,7 +277,7 @@ fn host_of(target: &str, acl: &NodeAcl, tpg: &Tpg, luns: &[u16], imported: &mut 
     let (name, initiators) = (plain_name(&acl.node_wwn), Some(vec![initiator]));
     // Less than 0 is what the portal group says.
     let own = acl.attributes.get("authentication").and_then(number_of);
-    let asks_for_proof = own.map_or_else(|| is_set(tpg, "authentication"), |own| own != 0);
+    let asks_for_proof = own.map_or_else(|| asks_for_proof(tpg), |own| own != 0);
     let users = if asks_for_proof { read_users(&acl.node_wwn, &acl.users, imported) } else { Users::default() };
     if asks_for_proof && users.chap.is_empty() {
         let what = format!("{}: it has to prove itself, and has no user and password; it is not let in", acl.node_wwn);
@@ -337,6 +381,21 @@ read_only = true
         assert!(!notes.concat().contains("secret-of"));
     }
 
+    #[test]
+    fn parameters_become_keys_of_the_session_or_are_named() {
+        let (target, notes) = access_of(
+            r#""attributes": {"authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 0}, "parameters": {
+                "TargetAlias": "Backups", "DataPDUInOrder": "No", "DataSequenceInOrder": "Yes", "DefaultTime2Retain": "60",
+                "AuthMethod": "CHAP,None", "IFMarkInt": "Reject", "SendTargets": "All"}"#,
+        );
+        let expected = "name = \"iqn.a\"\nalias = \"Backups\"\n\
+                        session = { data_pdu_in_order = false, data_sequence_in_order = true, default_time2retain = 60 }";
+        assert_eq!(target, expected.parse::<toml::Table>().unwrap(), "{target}");
+        assert_eq!(notes, ["iqn.a: the parameter SendTargets"]);
+        let (target, _) = access_of(r#""parameters": {"TargetAlias": "LIO Target"}"#);
+        assert_eq!(target.get("alias"), None);
+    }
+
     /// The access of a target of one portal group, and the notes. `tpg` is what stands in the group beside a LUN 0.
     fn access_of(tpg: &str) -> (toml::Table, Vec<String>) {
         let text = format!(
@@ -384,6 +443,10 @@ read_only = true
                 r#"host = [{ name = "iqn.h", initiators = ["iqn.h"], networks = [] }, { name = "others" }]"#.into(),
             ),
             (r#""attributes": {"authentication": 1, "generate_node_acls": 1}"#.into(), "allow = []".into()),
+            (
+                r#""attributes": {"authentication": 0, "generate_node_acls": 1}, "parameters": {"AuthMethod": "CHAP"}"#.into(),
+                "allow = []".into(),
+            ),
             (r#""attributes": {"authentication": 0, "generate_node_acls": 1}"#.into(), "host = [{ name = \"others\", read_only = true }]".into()),
             (r#""attributes": {"authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 0}"#.into(), String::new()),
             (

@@ -1,45 +1,29 @@
 //! `--conf-d`: targets and portals in files of their own, as the API keeps them.
 
-use std::fs;
-use std::io::{Error, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use lunette_api::{Document, Objects, Tables};
-use lunette_files::remedy;
 
+use super::files::NewFile;
 use crate::address;
 use crate::config::Listen;
 use crate::failure::Failure;
 
-/// Writes the objects of a configuration to new files of a folder, and gives the rest of it.
-pub(super) fn write(folder: &Path, configuration: &str) -> Result<String, Failure> {
-    let failed = |path: &Path, error: Error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::other(format!(
-            "{}: the file is there already, and is not written over; move it away, or name another folder with --conf-d",
-            path.display()
-        )),
-        _ => Failure::other(format!("{}: {error}{}", path.display(), remedy(&error))),
-    };
+/// The objects of a configuration as new files of a folder, and the rest of it.
+pub(super) fn files(folder: &Path, configuration: &str) -> Result<(String, Vec<NewFile>), Failure> {
     let (rest, objects) = split(configuration).map_err(|why| unusable(folder, &why))?;
     let files = Objects::default().file_changes(&objects).map_err(|problem| unusable(folder, &problem.detail))?;
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(|error| failed(folder, error))?;
-    // All or none, as far as it can be known before.
-    if let Some(path) = files.iter().map(|change| folder.join(&change.file)).find(|path| path.exists()) {
-        return Err(failed(&path, ErrorKind::AlreadyExists.into()));
-    }
-    for change in files {
-        let path = folder.join(&change.file);
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path);
-        let written = file.and_then(|mut file| file.write_all(change.content.unwrap_or_default().as_bytes()));
-        written.map_err(|error| failed(&path, error))?;
-        eprintln!("written: {}", path.display());
-    }
     for portal in rest.get("portal").and_then(|list| list.as_array()).into_iter().flatten() {
         let address = portal.get("address").and_then(|address| address.as_str()).unwrap_or_default();
         eprintln!("left for the main file: portal {address}; portals of the API have addresses that are known now");
     }
-    toml::to_string(&rest).map_err(|error| unusable(folder, &error.to_string()))
+    let rest = toml::to_string(&rest).map_err(|error| unusable(folder, &error.to_string()))?;
+    let files = files.into_iter().map(|change| NewFile {
+        path: folder.join(&change.file),
+        content: change.content.unwrap_or_default(),
+        mode: 0o640,
+    });
+    Ok((rest, files.collect()))
 }
 
 fn unusable(folder: &Path, why: &str) -> Failure {

@@ -106,6 +106,8 @@ impl Imported {
             }
         }
         self.draft.target = targets;
+        self.note_shared_secrets();
+        self.note_shared_disks();
         if self.draft.target.is_empty() {
             self.note("the file", "it has no target that ours could serve");
         }
@@ -118,6 +120,44 @@ impl Imported {
         Ok(text)
     }
 
+    /// Reports secrets that prove an initiator and the target: the server refuses them.
+    fn note_shared_secrets(&mut self) {
+        let secret = |user: &User| self.secrets.get(&user.secret_file);
+        let of_initiators: BTreeSet<&String> =
+            self.draft.users().flat_map(|users| &users.chap).filter_map(secret).collect();
+        let of_target = self.draft.users().filter_map(|users| users.mutual_chap.as_ref());
+        let shared: BTreeSet<String> = of_target
+            .filter(|user| secret(user).is_some_and(|secret| of_initiators.contains(secret)))
+            .map(|user| user.user.clone())
+            .collect();
+        for user in shared {
+            let what = "an initiator has the same secret, and is not let in until the target has another (RFC 7143 section 9.2.1)";
+            self.note(format!("the target as {user}"), what);
+        }
+    }
+
+    /// Reports disks of several logical units. Each disk in memory is another one.
+    fn note_shared_disks(&mut self) {
+        let mut known: BTreeMap<&str, String> = BTreeMap::new();
+        let mut notes = Vec::new();
+        for (target, lun) in self.draft.target.iter().flat_map(|target| target.lun.iter().map(move |lun| (target, lun)))
+        {
+            let place = format!("{}, LUN {}", target.name, lun.number);
+            match known.get(lun.disk.as_str()) {
+                _ if lun.disk.starts_with(MEMORY) => {}
+                Some(first) => notes.push(Note {
+                    place,
+                    what: format!(
+                        "{} is {first} as well; a disk is one LUN of ours, so this one is not served",
+                        lun.disk
+                    ),
+                }),
+                None => drop(known.insert(&lun.disk, place)),
+            }
+        }
+        self.notes.extend(notes);
+    }
+
     /// Leaves out keys of sessions that ours has no such values for.
     fn repair_session(&mut self, target: &mut Target) {
         let bare = Target { name: target.name.clone(), ..Target::default() };
@@ -126,6 +166,12 @@ impl Imported {
                 Ok(()) => drop(target.session.insert(key, value)),
                 Err(why) => self.note(format!("target {}", target.name), why),
             }
+        }
+        if let Some(redirect) = &target.redirect
+            && let Err(why) = self.check(&Target { redirect: Some(redirect.clone()), ..bare.clone() })
+        {
+            self.note(format!("target {}", target.name), why);
+            target.redirect = None;
         }
         if let Some(most) = target.max_connections
             && let Err(why) = self.check(&Target { max_connections: Some(most), ..bare })
@@ -194,7 +240,7 @@ impl Imported {
     fn repair(&mut self, target: &mut Target) {
         let name = target.name.clone();
         for list in target.allow.iter_mut().chain(target.host.iter_mut().filter_map(|host| host.initiators.as_mut())) {
-            list.retain(|initiator| match config::check_name(initiator) {
+            list.retain(|initiator| match config::check_initiator_name(initiator) {
                 Ok(()) => true,
                 Err(why) => {
                     self.notes.push(Note { place: name.clone(), what: format!("an initiator: {why}") });
@@ -232,6 +278,9 @@ impl Imported {
         }
     }
 }
+
+/// The beginning of the name of a disk in memory.
+const MEMORY: &str = "mem:";
 
 /// A name of a host with a number behind it, no longer than names may be.
 fn numbered(stem: &str, number: u32) -> String {
@@ -297,7 +346,7 @@ pub(super) fn address(host: &str, port: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::draft::MappedLun;
+    use super::super::draft::{MappedLun, Users};
     use super::*;
 
     #[test]
@@ -355,7 +404,31 @@ mod tests {
         let luns = imported.draft.target.iter().flat_map(|target| &target.lun);
         let serials: Vec<_> = luns.map(|lun| lun.serial.as_deref()).collect();
         assert_eq!(serials, [None, None, None, Some("S"), None, Some("S")]);
-        assert_eq!(imported.notes().count(), 3);
+        // And the disk of two targets.
+        assert_eq!(imported.notes().count(), 4);
+    }
+
+    #[test]
+    fn a_secret_of_both_sides_and_a_disk_of_two_units_are_named() {
+        let mut imported = Imported::new(Path::new("/s"));
+        let (alice, bob) = (imported.user("iqn.a", "alice", "one"), imported.user("iqn.b", "bob", "one"));
+        let (carol, dave) = (imported.user("iqn.b", "carol", "two"), imported.user("iqn.a", "dave", "three"));
+        let luns = |disks: &[&str]| {
+            (0..).zip(disks).map(|(number, disk)| Lun { number, disk: (*disk).into(), ..Lun::default() }).collect()
+        };
+        let target = |name: &str, chap, mutual, disks| Target {
+            name: name.into(),
+            users: Users { chap: vec![chap], mutual_chap: Some(mutual) },
+            lun: luns(disks),
+            ..Target::default()
+        };
+        imported.draft.target.push(target("iqn.a", alice, dave, &["/a", "mem:1M", "mem:1M"]));
+        imported.draft.target.push(target("iqn.b", carol, bob, &["/b", "/a"]));
+        imported.finish().unwrap();
+        let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes[0].starts_with("the target as bob: an initiator has the same secret"), "{notes:?}");
+        assert!(notes[1].starts_with("iqn.b, LUN 1: /a is iqn.a, LUN 0 as well"), "{notes:?}");
     }
 
     #[test]

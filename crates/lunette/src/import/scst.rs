@@ -111,11 +111,12 @@ fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Im
         target.users.mutual_chap = None;
     }
     let default = luns(name, statement, &mut target.lun, devices, imported);
-    let mut has_patterns = false;
+    let mut left_out = Vec::new();
     for group in statement.all("GROUP") {
-        let (host, left_out) = import_group(name, group, &mut target.lun, devices, imported);
-        target.host.push(host);
-        has_patterns |= left_out;
+        let initiators = initiators(name, group, &mut left_out, imported);
+        let luns = luns(name, group, &mut target.lun, devices, imported);
+        let group = plain_name(group.value().unwrap_or_default());
+        target.host.push(Host { name: group, initiators, lun: Some(luns), ..Host::default() });
     }
     if statement.find("IncomingUser").is_some() && target.users.chap.is_empty() {
         imported.note(
@@ -128,7 +129,7 @@ fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Im
     match (target.host.is_empty(), default.is_empty()) {
         _ if target.allow.is_some() => {}
         // They could be of a group whose pattern is not known here.
-        (false, false) if has_patterns => {
+        (false, false) if !left_out.is_empty() => {
             imported.note(
                 tree::place(&[name], statement),
                 "initiators of no group are not let in, because patterns of groups were left out",
@@ -142,34 +143,73 @@ fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Im
     imported.draft.target.push(target);
 }
 
-fn import_group(
+/// The initiators of a group; `None` are all. SCST takes the first group that an initiator fits, so those that fit a
+/// pattern that was left out of a group before, or may, are left out of this one, too.
+fn initiators<'a>(
     target: &str,
-    group: &Statement,
-    all: &mut Vec<Lun>,
-    devices: &Devices<'_>,
+    group: &'a Statement,
+    left_out: &mut Vec<&'a str>,
     imported: &mut Imported,
-) -> (Host, bool) {
+) -> Option<Vec<String>> {
     let name = group.value().unwrap_or_default();
-    let (mut initiators, mut has_patterns) = (Vec::new(), false);
-    for initiator in group.all("INITIATOR") {
-        match initiator.value() {
-            Some("*") => return (named(name, None, luns(target, group, all, devices, imported)), has_patterns),
-            Some(pattern) if pattern.contains(['*', '?', '!', '#', '@']) => {
-                has_patterns = true;
-                imported.note(
-                    tree::place(&[target, name], initiator),
-                    format!("INITIATOR {pattern}: only whole names, or *"),
-                );
+    let (before, mut names, mut is_open) = (left_out.clone(), Vec::new(), false);
+    for statement in group.all("INITIATOR") {
+        let Some(initiator) = statement.value() else { continue };
+        let what = match initiator {
+            "*" if before.is_empty() => {
+                is_open = true;
+                continue;
             }
-            Some(initiator) => initiators.push(folded_name(initiator)),
-            None => {}
-        }
+            "*" => "they may be of a group before whose pattern was left out".to_owned(),
+            _ if initiator.contains(MARKS) => {
+                left_out.push(initiator);
+                "only whole names, or *".to_owned()
+            }
+            _ => {
+                let Some(pattern) = before.iter().find(|pattern| fits(pattern, initiator)) else {
+                    names.push(folded_name(initiator));
+                    continue;
+                };
+                format!("it is of the group with the pattern {pattern}, which was left out")
+            }
+        };
+        imported.note(tree::place(&[target, name], statement), format!("INITIATOR {initiator}: {what}"));
     }
-    (named(name, Some(initiators), luns(target, group, all, devices, imported)), has_patterns)
+    (!is_open).then_some(names)
 }
 
-fn named(name: &str, initiators: Option<Vec<String>>, luns: Vec<MappedLun>) -> Host {
-    Host { name: plain_name(name), initiators, lun: Some(luns), ..Host::default() }
+/// The characters that make a pattern of a name. Behind `#` and `@` is a portal.
+const MARKS: [char; 5] = ['*', '?', '!', '#', '@'];
+
+/// Whether a pattern of SCST fits a name at some portal: `*` is any text, `?` a character, and `!` the opposite.
+fn fits(pattern: &str, name: &str) -> bool {
+    let pattern = pattern.split(['#', '@']).next().unwrap_or_default().to_lowercase();
+    let name = name.to_lowercase();
+    match pattern.strip_prefix('!') {
+        Some(other) => !fits_here(other.as_bytes(), name.as_bytes()),
+        None => fits_here(pattern.as_bytes(), name.as_bytes()),
+    }
+}
+
+fn fits_here(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut read) = (0, 0);
+    // The last star, and what of the name it stands for.
+    let mut star: Option<(usize, usize)> = None;
+    while read < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, read));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == name[read] => (at, read) = (at + 1, read + 1),
+            _ => {
+                let Some((begin, end)) = star else { return false };
+                star = Some((begin, end + 1));
+                (at, read) = (begin + 1, end + 1);
+            }
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
 /// The LUNs of a target or of one of its groups. A device is one logical unit of the target, whoever sees it under
@@ -344,6 +384,46 @@ host = [
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:?}");
         }
         assert!(!notes.concat().contains("secret"));
+    }
+
+    #[test]
+    fn a_pattern_fits_names_as_in_scst() {
+        for (pattern, name, expected) in [
+            ("iqn.x:*", "iqn.x:a", true),
+            ("iqn.x:*", "iqn.y:a", false),
+            ("IQN.x:a?*c", "iqn.x:abbc", true),
+            ("iqn.*:a*b", "iqn.x:ab:acb", true),
+            ("iqn.*:a*b", "iqn.x:ab:acbc", false),
+            ("iqn.x:a?", "iqn.x:a", false),
+            ("!iqn.x:*", "iqn.x:a", false),
+            ("!iqn.x:*", "iqn.y:a", true),
+            ("iqn.x:a#192.0.2.1", "iqn.x:a", true),
+            ("*@eth0", "iqn.x:a", true),
+        ] {
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn an_initiator_of_a_pattern_sees_no_disks_of_later_groups() {
+        let text = "HANDLER vdisk_fileio {\nDEVICE a {\nfilename /a\n}\nDEVICE c {\nfilename /c\n}\n}\n\
+                    TARGET_DRIVER iscsi {\nenabled 1\nTARGET iqn.a {\nenabled 1\n\
+                    GROUP first {\nLUN 0 a\nINITIATOR iqn.x:01:*\nINITIATOR iqn.x:01:b\n}\n\
+                    GROUP named {\nLUN 0 c\nINITIATOR iqn.x:01:c\nINITIATOR iqn.x:02:c\n}\n\
+                    GROUP all {\nLUN 0 c\nINITIATOR *\n}\n}\n}\n";
+        let mut imported = import(text, Imported::new(Path::new("/s"))).unwrap();
+        let table = imported.finish().unwrap().parse::<toml::Table>().unwrap();
+        let hosts = table["target"][0]["host"].as_array().unwrap();
+        let of = |host: &toml::Value| host["initiators"].clone().try_into::<Vec<String>>().unwrap();
+        assert_eq!(hosts.iter().map(of).collect::<Vec<_>>(), [vec!["iqn.x:01:b"], vec!["iqn.x:02:c"], vec![]]);
+        let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
+        for part in [
+            "first: INITIATOR iqn.x:01:*",
+            "named: INITIATOR iqn.x:01:c: it is of the group",
+            "all: INITIATOR *: they may",
+        ] {
+            assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! at the level of a target holds for those of its disks that say nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use lunette_rbd::RbdUrl;
 use lunette_scsi::MAX_FLAT_LUN;
@@ -20,7 +21,7 @@ const FIRST_LUN: u16 = 1;
 const DISK: &str = "disk";
 
 /// Settings that change nothing that an initiator could rely on, or that ours has anyway.
-const SILENT: [&str; 11] = [
+const SILENT: [&str; 10] = [
     "default-driver",
     "driver",
     "allow-in-use",
@@ -31,12 +32,17 @@ const SILENT: [&str; 11] = [
     "ignore-errors",
     "control-port",
     "sense_format",
-    "state",
 ];
 
 /// Settings of a disk that a target may give for all of its disks.
 const INHERITED: [&str; 9] =
     ["scsi_id", "scsi_sn", "vendor_id", "product_id", "product_rev", "removable", "readonly", "online", "device-type"];
+
+/// The state of a target in which initiators can log in.
+const READY: &str = "ready";
+
+/// The word that `tgt-admin --dump` writes in the place of each password.
+const NO_PASSWORD: &str = "PLEASE_CORRECT_THE_PASSWORD";
 
 /// Kinds of backing stores that are files or block devices.
 const OF_FILES: [&str; 4] = ["rdwr", "aio", "sync", "mmap"];
@@ -52,13 +58,16 @@ pub(super) fn import(statements: &[Statement], mut imported: Imported) -> Import
         match (statement.key(), statement.value()) {
             ("target", Some(name)) => targets.entry(name).or_default().push(statement),
             ("incomingdiscoveryuser", _) => match user("discovery", statement, &mut accounts, &mut imported) {
-                Some(user) => imported.draft.discovery.chap.push(user),
-                None => imported
-                    .note(tree::place(&[], statement), "a user without a secret; discovery asks for no proof then"),
+                Ok(user) => imported.draft.discovery.chap.push(user),
+                Err(why) => imported.note(
+                    tree::place(&[], statement),
+                    format!("{}: {why}; discovery asks for no proof then", statement.key()),
+                ),
             },
-            ("outgoingdiscoveryuser", _) => {
-                imported.draft.discovery.mutual_chap = user("discovery", statement, &mut accounts, &mut imported);
-            }
+            ("outgoingdiscoveryuser", _) => match user("discovery", statement, &mut accounts, &mut imported) {
+                Ok(user) => imported.draft.discovery.mutual_chap = Some(user),
+                Err(why) => imported.note(tree::place(&[], statement), format!("{}: {why}", statement.key())),
+            },
             ("default-driver", value) => driver = value,
             (key, _) if SILENT.contains(&key) => {}
             _ => leave_out(&[], statement, &mut imported),
@@ -80,21 +89,57 @@ fn leave_out(path: &[&str], statement: &Statement, imported: &mut Imported) {
     imported.note(tree::place(path, statement), format!("the setting {}", statement.key()));
 }
 
-/// A user, written as `USER SECRET`.
-fn user(owner: &str, statement: &Statement, accounts: &mut Accounts, imported: &mut Imported) -> Option<User> {
-    let (user, secret) = statement.value()?.split_once(char::is_whitespace)?;
-    let secret = secret.trim();
-    let secret = secret.strip_prefix('"').and_then(|secret| secret.strip_suffix('"')).unwrap_or(secret);
-    if secret.is_empty() {
-        return None;
+/// A user, written as `USER SECRET`, or why it is none.
+fn user(
+    owner: &str,
+    statement: &Statement,
+    accounts: &mut Accounts,
+    imported: &mut Imported,
+) -> Result<User, &'static str> {
+    let (user, words) = statement.value().and_then(|value| value.split_once(char::is_whitespace)).ok_or(NO_SECRET)?;
+    let words = words.trim();
+    let first = words.split(char::is_whitespace).next().unwrap_or_default();
+    let secret = unquoted(words).or_else(|| unquoted(first)).unwrap_or(first);
+    match secret {
+        "" => return Err(NO_SECRET),
+        NO_PASSWORD => return Err("tgt-admin --dump does not tell its secret"),
+        _ if secret.starts_with(['"', '\'']) => return Err("its secret has a quotation mark without an end"),
+        _ => {}
+    }
+    let place = tree::place(&[owner], statement);
+    if first != words {
+        let what = format!("{user}: tgt-admin reads one word as the secret, and there are several");
+        imported.note(&place, format!("{}: {what}", statement.key()));
     }
     let known = accounts.entry(user.into()).or_insert_with(|| secret.into()).clone();
     if known != secret {
         let what = format!("another secret for {user}: tgtd has one for each user, the first of the file");
-        imported.note(tree::place(&[owner], statement), what);
+        imported.note(place, what);
     }
-    Some(imported.user(owner, user, &known))
+    Ok(imported.user(owner, user, &known))
 }
+
+/// The reason of a user that is left out.
+const NO_SECRET: &str = "a user without a secret";
+
+/// A text between two quotation marks, which the shell takes away that tgt-admin calls.
+fn unquoted(text: &str) -> Option<&str> {
+    let between = |mark: char| text.strip_prefix(mark)?.strip_suffix(mark);
+    between('"').or_else(|| between('\''))
+}
+
+/// The keys and values of statements `params KEY=VALUE,KEY=VALUE`.
+fn params<'a>(statements: impl Iterator<Item = &'a Statement>) -> Vec<(&'a str, &'a str)> {
+    let values = statements.filter(|statement| statement.key() == PARAMS).filter_map(Statement::value);
+    let pairs = values.flat_map(|value| unquoted(value).unwrap_or(value).split(','));
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(key, value)| (key.trim(), value.trim()))
+        .collect()
+}
+
+/// The setting that says several others of a disk.
+const PARAMS: &str = "params";
 
 /// A target that is being imported.
 struct Importer<'a> {
@@ -116,6 +161,11 @@ impl<'a> Importer<'a> {
             let what = format!("{}: a target of the driver {driver}", self.name);
             return self.imported.note(&self.place, what);
         }
+        let state = self.body.iter().filter(|setting| setting.key() == "state").find_map(|setting| setting.value());
+        if let Some(state) = state.filter(|state| *state != READY) {
+            let what = format!("{}: its state is {state}, and tgtd lets no initiator log in then", self.name);
+            return self.imported.note(&self.place, what);
+        }
         if driver == "iser" {
             self.imported.note(&self.place, format!("{}: iSER; initiators reach it over TCP", self.name));
         }
@@ -127,8 +177,9 @@ impl<'a> Importer<'a> {
             let key = setting.key();
             let is_read = ["backing-store", "direct-store", "initiator-address", "initiator-name", "bs-type"]
                 .contains(&key)
-                || ["incominguser", "outgoinguser"].contains(&key);
+                || ["incominguser", "outgoinguser", "lun", "state"].contains(&key);
             match key {
+                PARAMS => self.leave_out_params(&[self.name], setting),
                 _ if is_read || INHERITED.contains(&key) || SILENT.contains(&key) => {}
                 "block-size" => self.imported.note(
                     tree::place(&[self.name], setting),
@@ -157,12 +208,22 @@ impl<'a> Importer<'a> {
 
     fn luns(&mut self) -> Vec<Lun> {
         let (backing, direct) = (self.stores("backing-store"), self.stores("direct-store"));
-        let own =
-            |settings: &Vec<&Statement>| settings.iter().find_map(|setting| setting.find("lun")).map(str::to_owned);
+        // The number of a target holds for all of its disks, of which tgtd takes the first then.
+        let of_target = self.option("lun");
+        let own = |settings: &Vec<&Statement>| {
+            of_target.or_else(|| settings.iter().find_map(|setting| setting.find("lun"))).map(str::to_owned)
+        };
         // Numbers that a disk asks for are given to no other one.
         let mut taken: BTreeSet<String> = backing.values().chain(direct.values()).filter_map(own).collect();
         let mut luns: Vec<Lun> = Vec::new();
+        let mut has_missing = false;
         for (path, settings) in backing.iter().chain(&direct) {
+            if !has_missing && own(settings).is_none() && Path::new(path).is_absolute() && !Path::new(path).exists() {
+                has_missing = true;
+                let what =
+                    "it is not on this machine; where it is missing, tgt-admin gives its number to the next disk";
+                self.imported.note(tree::place(&[self.name, path], settings[0]), what);
+            }
             let number = own(settings).unwrap_or_else(|| {
                 let free =
                     (FIRST_LUN..=u16::MAX).map(|number| number.to_string()).find(|number| !taken.contains(number));
@@ -190,6 +251,11 @@ impl<'a> Importer<'a> {
         let own = |key: &str| settings.iter().rev().find_map(|setting| setting.find(key));
         let target = |key: &str| self.option(key);
         let value = |key: &str| own(key).or_else(|| target(key));
+        let (own_params, target_params) =
+            (params(settings.iter().flat_map(|setting| &setting.body)), params(self.body.iter().copied()));
+        // tgt-admin sets the params of the target last.
+        let param = |key: &str| own_params.iter().chain(&target_params).rev().find(|(known, _)| *known == key);
+        let attribute = |key: &str| param(key).map(|(_, value)| *value).or_else(|| value(key));
         let kind = value("device-type").unwrap_or(DISK);
         let store = value("bs-type").unwrap_or(OF_FILES[0]);
         let disk = match store {
@@ -201,7 +267,7 @@ impl<'a> Importer<'a> {
             (None, ..) => Some(format!("a backing store of the kind {store}")),
             (_, kind, _) if kind != DISK => Some(format!("a device of the kind {kind}")),
             (.., Some(other)) if !matches!(other, "512" | "4096") => Some(format!("blocks of {other} bytes")),
-            _ if value("online").is_some_and(|online| !is_on(online)) => Some("it is not online".into()),
+            _ if attribute("online").is_some_and(|online| !is_on(online)) => Some("it is not online".into()),
             _ => None,
         };
         let (disk, refusal) = (disk.unwrap_or_default(), refusal.map(|what| format!("LUN {number}: {what}")));
@@ -209,12 +275,18 @@ impl<'a> Importer<'a> {
             number,
             disk,
             block_size: own("block-size").filter(|size| *size == "4096").map(|_| 4096),
-            read_only: value("readonly").is_some_and(is_on),
-            removable: value("removable").is_some_and(is_on),
+            read_only: attribute("readonly").is_some_and(is_on),
+            removable: attribute("removable").is_some_and(is_on),
             ..Lun::default()
         };
-        let identity = names(&mut lun, value("vendor_id"), value("product_id"), value("product_rev"), value("scsi_sn"));
-        let has_scsi_id = value("scsi_id").is_some();
+        let identity = names(
+            &mut lun,
+            attribute("vendor_id"),
+            attribute("product_id"),
+            attribute("product_rev"),
+            attribute("scsi_sn"),
+        );
+        let has_scsi_id = attribute("scsi_id").is_some();
         if let Some(what) = refusal {
             self.imported.note(place, what);
             return None;
@@ -238,9 +310,18 @@ impl<'a> Importer<'a> {
             let key = setting.key();
             let is_read =
                 INHERITED.contains(&key) || SILENT.contains(&key) || ["lun", "block-size", "bs-type"].contains(&key);
-            if !is_read {
-                leave_out(&[self.name, path], setting, self.imported);
+            match key {
+                PARAMS => self.leave_out_params(&[self.name, path], setting),
+                _ if is_read => {}
+                _ => leave_out(&[self.name, path], setting, self.imported),
             }
+        }
+    }
+
+    /// Reports what a statement `params` says that no disk of ours has.
+    fn leave_out_params(&mut self, path: &[&str], setting: &Statement) {
+        for (key, _) in params([setting].into_iter()).into_iter().filter(|(key, _)| !INHERITED.contains(key)) {
+            self.imported.note(tree::place(path, setting), format!("the setting {PARAMS} {key}"));
         }
     }
 
@@ -251,16 +332,19 @@ impl<'a> Importer<'a> {
                 "outgoinguser" if target.users.mutual_chap.is_none() => true,
                 _ => continue,
             };
-            let user = user(self.name, setting, self.accounts, self.imported);
-            if is_outgoing {
-                target.users.mutual_chap = user;
-            } else if let Some(user) = user {
-                target.users.chap.push(user);
-            } else {
-                let what = "incominguser: a user without a secret; no initiator is let in for it";
-                self.imported.note(tree::place(&[self.name], setting), what);
-                // Without any other user the target would ask for no proof.
-                target.allow = Some(Vec::new());
+            match user(self.name, setting, self.accounts, self.imported) {
+                Ok(user) if is_outgoing => target.users.mutual_chap = Some(user),
+                Ok(user) => target.users.chap.push(user),
+                Err(why) => {
+                    let effect =
+                        if is_outgoing { "the target does not prove itself" } else { "no initiator is let in for it" };
+                    let what = format!("{}: {why}; {effect}", setting.key());
+                    self.imported.note(tree::place(&[self.name], setting), what);
+                    if !is_outgoing {
+                        // Without any other user the target would ask for no proof.
+                        target.allow = Some(Vec::new());
+                    }
+                }
             }
         }
         if target.users.chap.is_empty() {
@@ -319,8 +403,6 @@ fn image(path: &str, options: Option<&str>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::super::general::Reader;
     use super::*;
 
@@ -399,10 +481,12 @@ allow = ["iqn.x:b"]
             "/srv/tape: LUN 2: a device of the kind tape",
             "two: iSER",
             "line 33, iqn.2008-09.org.example:two: the setting MaxConnections",
+            "/dev/vg0/one: it is not on this machine",
+            "incominguser: alice: tgt-admin reads one word as the secret",
         ] {
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");
         }
-        assert_eq!(notes.len(), 5, "{notes:#?}");
+        assert_eq!(notes.len(), 7, "{notes:#?}");
     }
 
     #[test]
@@ -417,6 +501,9 @@ allow = ["iqn.x:b"]
         assert_eq!(of("backing-store /z\nbacking-store /a"), numbered(&[("/a", 1), ("/z", 2)]));
         let explicit = "<backing-store /a>\nlun 2\n</backing-store>\n<backing-store /b>\n</backing-store>\n<direct-store /c>\nlun 1\n</direct-store>\n<direct-store /d>\n</direct-store>";
         assert_eq!(of(explicit), numbered(&[("/a", 2), ("/b", 3), ("/c", 1), ("/d", 4)]));
+        // That of the target is the number of each disk, and the first has it.
+        assert_eq!(of("lun 5\nbacking-store /a\nbacking-store /b"), numbered(&[("/a", 5)]));
+        assert_eq!(of("lun 5\n<backing-store /a>\nlun 2\n</backing-store>"), numbered(&[("/a", 5)]));
         let many: Vec<_> = (0..400).map(|at| format!("backing-store /d{at:03}")).collect();
         let luns = of(&many.join("\n"));
         let expected = (0..400).map(|at| (format!("/d{at:03}"), at + 1)).collect::<Vec<(String, i64)>>();
@@ -445,13 +532,58 @@ lun = [
     }
 
     #[test]
+    fn params_set_what_other_settings_set() {
+        let text = "<target iqn.a>\nparams vendor_id=ACME\n<backing-store /a>\nparams readonly=1, removable=1\n\
+                    params \"scsi_sn=S,sense_format=1\"\nvendor_id OTHER\n</backing-store>\n\
+                    <backing-store /b>\nparams online=0\n</backing-store>\n</target>";
+        let (table, notes) = imported(text);
+        let expected =
+            "number = 1\ndisk = \"/a\"\nread_only = true\nremovable = true\nserial = \"S\"\nvendor = \"ACME\"";
+        let luns = table["target"][0]["lun"].as_array().unwrap();
+        assert_eq!(luns.as_slice(), [expected.parse::<toml::Table>().unwrap().into()], "{table}");
+        for part in ["the setting params sense_format", "LUN 2: it is not online"] {
+            assert!(notes.iter().any(|note| note.ends_with(part)), "{part} in {notes:#?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_one_word_and_no_placeholder() {
+        for (words, secret, note) in [
+            ("secretsecret12", Some("secretsecret12"), ""),
+            ("'secretsecret12'", Some("secretsecret12"), ""),
+            ("secretsecret12 trailing", Some("secretsecret12"), "there are several"),
+            ("\"secretsecret12\" trailing", Some("secretsecret12"), "there are several"),
+            ("\"secretsecret12 trailing", None, "without an end; no initiator is let in"),
+            ("PLEASE_CORRECT_THE_PASSWORD", None, "--dump does not tell its secret; no initiator is let in"),
+        ] {
+            let text = format!("<target iqn.a>\nincominguser u {words}\n</target>");
+            let statements = Reader::new(Path::new("/")).statements(&text, None).unwrap();
+            let imported = import(&statements, Imported::new(Path::new("/s")));
+            assert_eq!(imported.secrets().map(|(_, secret)| secret).next(), secret, "{words}");
+            let notes: Vec<_> = imported.notes().map(ToString::to_string).collect();
+            assert!(notes.is_empty() == note.is_empty() && notes.concat().contains(note), "{words}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn targets_that_let_no_initiator_log_in_are_left_out() {
+        let (table, notes) =
+            imported("<target iqn.a>\nstate offline\n</target>\n<target iqn.b>\nstate ready\n</target>");
+        let names: Vec<_> = table["target"].as_array().unwrap().iter().map(|target| target["name"].as_str()).collect();
+        assert_eq!(names, [Some("iqn.b")]);
+        assert!(notes.concat().contains("iqn.a: its state is offline"), "{notes:?}");
+    }
+
+    #[test]
     fn nothing_is_more_open_than_it_was() {
         for (body, expected) in [
             ("initiator-address 192.0.2.*", "host = [{ name = \"initiators\", networks = [] }]"),
             ("incominguser alice", "allow = []"),
             ("incominguser alice \"\"", "allow = []"),
-            ("initiator-name iqn.X\ninitiator-name not_a_name", "allow = [\"iqn.x\"]"),
-            ("initiator-name not_a_name", "allow = []"),
+            ("incominguser alice PLEASE_CORRECT_THE_PASSWORD", "allow = []"),
+            ("initiator-name iqn.X\ninitiator-name iqn.*", "allow = [\"iqn.x\"]"),
+            ("initiator-name iqn.*", "allow = []"),
+            ("initiator-name iqn.x:a_B", "allow = [\"iqn.x:a_b\"]"),
             ("initiator-address ALL\ninitiator-address 192.0.2.1", ""),
             ("outgoinguser bob secret", ""),
         ] {

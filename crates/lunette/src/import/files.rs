@@ -1,0 +1,108 @@
+//! The files that an import writes: all, or none.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use lunette_files::remedy;
+
+use crate::failure::Failure;
+
+/// A file that is not there yet.
+pub(super) struct NewFile {
+    pub(super) path: PathBuf,
+    pub(super) content: String,
+    pub(super) mode: u32,
+}
+
+/// A folder for new files, which is made when it is missing.
+pub(super) struct Folder<'a> {
+    pub(super) path: &'a Path,
+    pub(super) mode: u32,
+    /// The option that names it.
+    pub(super) option: &'static str,
+    pub(super) files: Vec<NewFile>,
+}
+
+/// Writes the files of all folders. After a failure nothing of it is left, so the import can be tried again.
+pub(super) fn write(folders: &[Folder<'_>]) -> Result<(), Failure> {
+    let mut made = Made::default();
+    let written = folders.iter().try_for_each(|folder| made.folder(folder));
+    if written.is_err() {
+        made.remove();
+    }
+    written
+}
+
+/// The folders and files that have been made, in their order.
+#[derive(Default)]
+struct Made {
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Made {
+    fn folder(&mut self, folder: &Folder<'_>) -> Result<(), Failure> {
+        let failed = |path: &Path, error: io::Error| match error.kind() {
+            ErrorKind::AlreadyExists => Failure::other(format!(
+                "{}: the file is there already, and is not written over; move it away, or name another folder with {}",
+                path.display(),
+                folder.option
+            )),
+            _ => Failure::other(format!("{}: {error}{}", path.display(), remedy(&error))),
+        };
+        let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let missing: Vec<PathBuf> = folder.path.ancestors().take_while(is_missing).map(Into::into).collect();
+        let made = DirBuilder::new().recursive(true).mode(folder.mode).create(folder.path);
+        self.folders.extend(missing.into_iter().rev());
+        made.map_err(|error| failed(folder.path, error))?;
+        for file in &folder.files {
+            self.file(file).map_err(|error| failed(&file.path, error))?;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, file: &NewFile) -> io::Result<()> {
+        let mut opened = OpenOptions::new().write(true).create_new(true).mode(file.mode).open(&file.path)?;
+        self.files.push(file.path.clone());
+        opened.write_all(file.content.as_bytes())
+    }
+
+    /// Removes it as far as that is possible. A folder in which something else is stays.
+    fn remove(self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        for folder in self.folders.iter().rev() {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder<'a>(path: &'a Path, option: &'static str, names: &[&str]) -> Folder<'a> {
+        let file = |name: &&str| NewFile { path: path.join(name), content: (*name).into(), mode: 0o600 };
+        Folder { path, mode: 0o700, option, files: names.iter().map(file).collect() }
+    }
+
+    #[test]
+    fn a_file_that_is_there_leaves_no_trace_of_the_others() {
+        let place = tempfile::tempdir().unwrap();
+        let (secrets, objects) = (place.path().join("new/secrets"), place.path().join("objects"));
+        fs::create_dir(&objects).unwrap();
+        fs::write(objects.join("b"), "old").unwrap();
+        let folders = [folder(&secrets, "--secrets", &["s"]), folder(&objects, "--conf-d", &["a", "b", "c"])];
+        let error = write(&folders).unwrap_err().to_string();
+        assert!(error.contains("objects/b: the file is there already") && error.contains("--conf-d"), "{error}");
+        let names = |path: &Path| fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
+        assert_eq!((names(place.path()), names(&objects)), (vec!["objects".into()], vec!["b".into()]));
+        fs::remove_file(objects.join("b")).unwrap();
+        write(&folders).unwrap();
+        assert_eq!(fs::read_to_string(secrets.join("s")).unwrap(), "s");
+        assert_eq!(names(&objects).len(), 3);
+    }
+}
