@@ -30,10 +30,11 @@ const SCHEMES: [&str; 4] = ["iscsi:", "ecl:", "ecl+eth:", "iser:"];
 const RBD_KEYS: [&str; 3] = [":key=", "?key=", "&key="];
 
 /// `text` with [`REDACTED`] in the place of each password of the URLs in it: behind `USER%` and, by mistake, `USER:`.
-/// Also the values of `target_password` and of unknown parameters, which may be passwords by another name. Also the keys
-/// in names of images in Ceph (`key=`), which do not belong there. All else stays as it is.
+/// Also the values of `target_password` and of unknown parameters, which may be passwords by another name. Also the
+/// keys in names of images in Ceph (`key=`), which do not belong there. All else stays as it is.
 ///
-/// A URL ends with its quotation mark, or where there is none with a space. `USER%PASSWORD@HOST` is one without a scheme.
+/// A URL ends with its quotation mark, or where there is none with a space. `USER%PASSWORD@HOST` is one without a
+/// scheme.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     let mut shown = String::new();
     let mut rest = text;

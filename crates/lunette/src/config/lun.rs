@@ -102,7 +102,7 @@ impl LunEntry {
         }
     }
 
-    /// Its serial number at `target`: initiators recognize the disk by it.
+    /// The serial number at `target`: initiators recognize the disk by it.
     pub(crate) fn serial_at(&self, target: &str) -> String {
         self.serial.clone().unwrap_or_else(|| derived_serial(target, self.number))
     }

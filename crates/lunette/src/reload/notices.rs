@@ -13,7 +13,7 @@ use crate::config::{Config, LunEntry, Target, hosts};
 /// The effect of a change on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// What its initiator gets.
+    /// The notice that its initiator gets.
     pub(crate) notice: &'static str,
     /// Whether the session loses something that it uses: itself, a disk, or the right to write.
     pub(crate) is_loss: bool,
