@@ -6,9 +6,11 @@ mod durability;
 mod holders;
 mod identity;
 mod lock;
+mod loop_device;
 mod made;
 mod op;
 mod open;
+mod open_error;
 
 use std::fs::File;
 use std::io;
@@ -28,8 +30,9 @@ use durability::DurabilityTracker;
 pub use identity::FileIdentity;
 use made::Made;
 pub use op::{FileIo, FileOp, FileOpKind, InlineIo};
+pub use open::OpenOptions;
 use open::Opened;
-pub use open::{OpenError, OpenOptions};
+pub use open_error::OpenError;
 
 /// A store over a regular file, which may be sparse, or over a block device.
 ///
@@ -162,12 +165,16 @@ impl FileStore {
     fn extend(&self, len_bytes: u64, made: &mut Vec<Made>) -> io::Result<u64> {
         let before = self.file_len()?;
         let grows = whole_blocks(before, self.geometry.granularity_bytes) < len_bytes;
+        let reserves = self.preallocated && !self.capabilities.read_only && !self.is_block_device()?;
+        if reserves {
+            made::check_space(&self.file, self.len(), before.max(len_bytes))?;
+        }
         if grows {
             self.file.set_len(len_bytes)?;
             made.push(Made::Len { before, now: len_bytes });
         }
         let len = self.current_len()?;
-        if self.preallocated && !self.capabilities.read_only && !self.is_block_device()? {
+        if reserves {
             // What was served until now has its space.
             made.push(made::reserve(&self.file, self.len(), len)?);
         }
@@ -275,14 +282,13 @@ impl Store for FileStore {
 
     /// The blocks of the file and the free space of its file system; unknown for a block device.
     fn space(&self) -> io::Result<Option<Space>> {
-        const STAT_BLOCK_BYTES: u64 = 512;
         let metadata = self.file.metadata()?;
         if !metadata.is_file() {
             return Ok(None);
         }
         let system = rustix::fs::fstatvfs(&self.file)?;
         let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
-        Ok(Some(Space { used_bytes: metadata.blocks() * STAT_BLOCK_BYTES, free_bytes }))
+        Ok(Some(Space { used_bytes: metadata.blocks() * made::STAT_BLOCK_BYTES, free_bytes }))
     }
 
     fn copy_source(&self) -> Option<CopySource> {

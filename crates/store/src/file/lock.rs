@@ -2,16 +2,19 @@
 //!
 //! Programs lock in different ways, and each sees only its own. So a writable disk takes two kinds of lock and looks
 //! for a third: `flock`, as other servers of Lunette take it; byte locks that belong to the open file (`F_OFD_SETLK`),
-//! on the bytes that QEMU uses; and any write lock of a record by another program. Loop devices take none, so they are
-//! looked for by name.
+//! on the bytes that QEMU uses; and any write lock of a record by another program. Loop devices and
+//! swap space take none, so they are looked for.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use rustix::fs::fallocate;
+
+use super::op::{PUNCH, retry};
+use super::{holders, loop_device};
 
 /// A byte from here on is locked for each permission that a program of QEMU uses.
 const USED_BASE: i64 = 100;
@@ -33,8 +36,8 @@ const UNSHARED: [i64; 2] = [WRITE, RESIZE];
 pub(super) enum NotLocked {
     /// Another program has the file; its process, where the system says so.
     Held(Option<i32>),
-    /// A loop device has it.
-    Loop(String),
+    /// Something else has it, which this text names.
+    By(String),
     Failed(io::Error),
 }
 
@@ -52,8 +55,11 @@ pub(super) fn lock_file(file: &File) -> Result<(), NotLocked> {
         Err(TryLockError::Error(error)) => return Err(error.into()),
     }
     lock_bytes(file)?;
-    match loop_device_over(file)? {
-        Some(device) => Err(NotLocked::Loop(device)),
+    if is_swapped_to(file)? {
+        return Err(NotLocked::By(holders::SWAPPING.into()));
+    }
+    match loop_device::over(file)? {
+        Some(device) => Err(NotLocked::By(format!("the loop device {device}"))),
         None => Ok(()),
     }
 }
@@ -76,6 +82,13 @@ pub(super) fn lock_bytes(file: &File) -> Result<(), NotLocked> {
         look(file, byte, 1, libc::F_WRLCK)?;
     }
     look(file, 0, 0, libc::F_RDLCK)
+}
+
+/// Whether the system swaps to a file: it then refuses to punch holes into it, even this one beyond its end, which would
+/// change nothing. The file has no other mark.
+fn is_swapped_to(file: &File) -> io::Result<bool> {
+    let len_bytes = file.metadata()?.len();
+    Ok(retry(|| fallocate(file, PUNCH, len_bytes, 1)) == Err(rustix::io::Errno::TXTBSY))
 }
 
 /// Releases all locks at once. Closing the file is not enough: a process that another thread is just starting still has
@@ -109,19 +122,4 @@ fn holder(file: &File, start: i64, len: i64, kind: i32) -> NotLocked {
         Ok(_) => NotLocked::Held(Some(found.l_pid).filter(|pid| *pid > 0)),
         Err(error) => NotLocked::Failed(error.into()),
     }
-}
-
-/// The loop device that shows `file` as a disk.
-fn loop_device_over(file: &File) -> io::Result<Option<String>> {
-    let metadata = file.metadata()?;
-    // Where there is no sysfs, nothing is known of loop devices.
-    let Ok(devices) = fs::read_dir("/sys/block") else { return Ok(None) };
-    let is_over = |name: &String| {
-        let backing = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-        let backing = fs::metadata(backing.trim_end_matches('\n')).ok()?;
-        Some((backing.dev(), backing.ino()) == (metadata.dev(), metadata.ino()))
-    };
-    let names = devices.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut loops = names.filter(|name| name.starts_with("loop"));
-    Ok(loops.find(|name| is_over(name) == Some(true)).map(|name| format!("/dev/{name}")))
 }

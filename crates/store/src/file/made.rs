@@ -6,11 +6,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, StatVfs, fallocate, fstatvfs, seek};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::FileIdentity;
 use super::op::{PUNCH, retry};
+
+/// The unit in which stat(2) counts the blocks of a file.
+pub(super) const STAT_BLOCK_BYTES: u64 = 512;
 
 /// One thing that was made. It is taken back only while nothing was written to the file.
 #[derive(Debug)]
@@ -42,13 +46,14 @@ impl Made {
     }
 }
 
-/// Allocates all holes between two offsets, without changing existing data. After a failure the file has the space that
+/// Allocates all holes between two offsets, without changing existing data, if there is [space](check_space). After a failure the file has the space that
 /// it had before.
 pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
     let made = Made::Space { from, blocks: file.metadata()?.blocks() };
     if from >= to {
         return Ok(made);
     }
+    check_space(file, from, to)?;
     match retry(|| fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from)) {
         Ok(()) => Ok(made),
         Err(error) => {
@@ -57,6 +62,22 @@ pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
             Err(error.into())
         }
     }
+}
+
+/// Fails with ENOSPC when the holes between two offsets certainly need more space than is free. Bytes below `from` count
+/// as having theirs. A server that tries it again and again would else take all space each time, and give it back.
+pub(super) fn check_space(file: &File, from: u64, to: u64) -> io::Result<()> {
+    let allocated_bytes = file.metadata()?.blocks().saturating_mul(STAT_BLOCK_BYTES);
+    let missing_bytes = to.saturating_sub(allocated_bytes.max(from));
+    if lacks_space(&fstatvfs(file)?, missing_bytes) { Err(Errno::NOSPC.into()) } else { Ok(()) }
+}
+
+/// Whether a file system certainly has less free space than this for the process. Quotas are not asked for, and some
+/// file systems have no length.
+pub(super) fn lacks_space(system: &StatVfs, len_bytes: u64) -> bool {
+    // Others than root do not get the blocks that are kept for root.
+    let free_blocks = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
+    system.f_blocks > 0 && free_blocks.saturating_mul(system.f_frsize) < len_bytes
 }
 
 /// Removes a file, unless something was written to it, or another one has taken its place.
@@ -98,4 +119,23 @@ fn shorten(file: &File, before: u64, now: u64) -> io::Result<()> {
         file.sync_all()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// To take space changes a file, even when it is given back.
+    #[test]
+    fn space_that_is_not_there_is_not_taken() {
+        const TOO_LONG: u64 = 8 << 40;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(TOO_LONG).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let error = reserve(&file, 0, TOO_LONG).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(changed(&file), Some(SystemTime::UNIX_EPOCH));
+        reserve(&file, 0, 1 << 20).unwrap();
+        assert_ne!(changed(&file), Some(SystemTime::UNIX_EPOCH));
+    }
 }

@@ -4,18 +4,18 @@ use std::fs::{self, File, FileType};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fstatfs, ioctl_blkpbszget, ioctl_blksszget, linkat, major,
-    minor, statvfs,
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fcntl_getfl, fcntl_setfl, fstatfs, ioctl_blkpbszget,
+    ioctl_blksszget, linkat, major, minor, statvfs,
 };
 use rustix::io::Errno;
 
-use super::holders;
-use super::lock::{self, NotLocked};
-use super::made::{Made, reserve};
+use super::lock;
+use super::made::{Made, lacks_space, reserve};
 use super::op::{PUNCH, retry};
+use super::open_error::{OpenError, failed, missing, not_a_length, not_locked, not_reserved};
 use crate::{Capabilities, Geometry, LengthError, check_asked_len, whole_blocks};
 
 /// Lengths of regular files are multiples of this, the smallest logical block of SCSI disks.
@@ -51,78 +51,6 @@ pub struct OpenOptions {
     /// Takes back what opening has made when the store is dropped before it was
     /// [kept](crate::FileStore::keep): for a change that may still be refused.
     pub tentative: bool,
-}
-
-/// Why a file or block device cannot serve as a store.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The path does not exist.
-    #[error("{path}: no such file or device; check the path{}", if *may_create { ", or give a size to create the file" } else { "" })]
-    Missing {
-        /// The path as given.
-        path: PathBuf,
-        /// Whether the same options with a size would have created it.
-        may_create: bool,
-    },
-    /// The folder of the path does not exist.
-    #[error("{path}: there is no folder {folder}; create it, or check the path")]
-    MissingFolder {
-        /// The path as given.
-        path: PathBuf,
-        /// The folder of the file.
-        folder: PathBuf,
-    },
-    /// The file system is mounted read only.
-    #[error(
-        "{path}: its file system is mounted read only; remount it, open the disk read only, or choose another place"
-    )]
-    ReadOnlyFileSystem {
-        /// The path as given.
-        path: PathBuf,
-    },
-    /// The system denies access.
-    #[error("{path}: permission denied; run as a user who may read and write it, or open it read only")]
-    Permission {
-        /// The path as given.
-        path: PathBuf,
-    },
-    /// The path is neither a regular file nor a block device.
-    #[error("{path}: is a {found}, not a regular file or block device")]
-    WrongType {
-        /// The path as given.
-        path: PathBuf,
-        /// The type of the file at the path.
-        found: &'static str,
-    },
-    /// The length to create is not a whole number of blocks, or there is no whole block.
-    #[error("{path}: {source}")]
-    Length {
-        /// The path as given.
-        path: PathBuf,
-        /// The actual or requested length, and which ones are right.
-        source: LengthError,
-    },
-    /// Another program uses the file or device: it has locked it, shows it as another device, or has it mounted.
-    #[error(
-        "{path}: in use by {}; stop or unmount that first (fuser -v {path} names what has it open)",
-        holder.as_deref().unwrap_or("another process or mounted")
-    )]
-    InUse {
-        /// The path as given.
-        path: PathBuf,
-        /// The user of the file, where it is known.
-        holder: Option<String>,
-    },
-    /// A system call failed.
-    #[error("{path}: cannot {action}: {source}{}", lunette_files::remedy(source))]
-    Io {
-        /// The path as given.
-        path: PathBuf,
-        /// The failed action, for the message.
-        action: &'static str,
-        /// The error of the system.
-        source: io::Error,
-    },
 }
 
 pub(crate) struct Opened {
@@ -166,13 +94,24 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     let is_device = fs::metadata(path).map_err(failed(path, "look it up"))?.file_type().is_block_device();
     // On a block device, O_EXCL without O_CREAT fails while the device is mounted or in other use.
-    let exclusive = if is_device && !options.read_only { OFlags::EXCL } else { OFlags::empty() };
+    let flags = match is_device {
+        true if options.read_only => OFlags::empty(),
+        true => OFlags::EXCL,
+        // Another process may have a lease of a regular file (F_SETLEASE), for whose end the system would wait.
+        false => OFlags::NONBLOCK,
+    };
     let file = fs::OpenOptions::new()
         .read(true)
         .write(!options.read_only)
-        .custom_flags(exclusive.bits().cast_signed())
+        .custom_flags(flags.bits().cast_signed())
         .open(path)
         .map_err(failed(path, "open it"))?;
+    if !is_device {
+        // io_uring would take it as a wish that no request waits.
+        fcntl_getfl(&file)
+            .and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK))
+            .map_err(|error| failed(path, "open it")(error.into()))?;
+    }
     let found = examine(path, &file, is_device, options).inspect_err(|_| lock::release(&file))?;
     let Examined { geometry, capabilities, made } = found;
     let in_memory = !is_device && is_in_memory(&file);
@@ -202,6 +141,9 @@ fn examine(path: &Path, file: &File, is_device: bool, options: &OpenOptions) -> 
     } else {
         let Geometry { len_bytes, granularity_bytes, .. } = geometry;
         geometry.len_bytes = whole_blocks(len_bytes, granularity_bytes);
+        if is_device && len_bytes == 0 {
+            return Err(OpenError::NoMedium { path: path.to_owned() });
+        }
         if geometry.len_bytes == 0 {
             return Err(not_a_length(path)(LengthError { len_bytes, block_bytes: granularity_bytes }));
         }
@@ -209,7 +151,7 @@ fn examine(path: &Path, file: &File, is_device: bool, options: &OpenOptions) -> 
     let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(file, &geometry) };
     let mut made = Vec::new();
     if options.preallocate && !read_only && !is_device {
-        made.push(reserve(file, 0, geometry.len_bytes).map_err(failed(path, "reserve its space"))?);
+        made.push(reserve(file, 0, geometry.len_bytes).map_err(not_reserved(path))?);
     }
     let unmaps = punches && !options.preallocate;
     let capabilities = Capabilities {
@@ -246,8 +188,7 @@ fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
 /// process has created it.
 fn create(path: &Path, len_bytes: u64, options: &OpenOptions) -> Result<Option<File>, OpenError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if options.preallocate && lacks_space(folder, len_bytes) {
-        // A server that tries it again and again would take all space and give it back each time.
+    if options.preallocate && statvfs(folder).is_ok_and(|system| lacks_space(&system, len_bytes)) {
         return Err(failed(path, "reserve its space")(Errno::NOSPC.into()));
     }
     if !options.any_length {
@@ -269,13 +210,6 @@ fn create(path: &Path, len_bytes: u64, options: &OpenOptions) -> Result<Option<F
             Err(failed(path, "give the new file its length")(error))
         }
     }
-}
-
-/// Whether the file system of a folder certainly has less free space than this. Its quotas are not asked for, and some
-/// have no length.
-fn lacks_space(folder: &Path, len_bytes: u64) -> bool {
-    statvfs(folder)
-        .is_ok_and(|system| system.f_blocks > 0 && system.f_bfree.saturating_mul(system.f_frsize) < len_bytes)
 }
 
 /// Creates a file that gets its space before its name: without the space it was never there. Some file systems have no
@@ -301,56 +235,6 @@ fn create_filled(path: &Path, folder: &Path, len_bytes: u64) -> io::Result<File>
 
 fn create_new(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).open(path)
-}
-
-impl OpenError {
-    /// Looks for what uses the file, when none of it is this attempt's own any more.
-    fn with_holder(self) -> Self {
-        match self {
-            Self::InUse { path, holder: None } => {
-                let holder = holders::describe(&path, None);
-                Self::InUse { path, holder }
-            }
-            other => other,
-        }
-    }
-}
-
-fn not_locked(path: &Path) -> impl FnOnce(NotLocked) -> OpenError {
-    let path = path.to_owned();
-    move |why| match why {
-        NotLocked::Held(known) => {
-            let holder = known.and_then(|pid| holders::describe(&path, Some(pid)));
-            OpenError::InUse { path, holder }
-        }
-        NotLocked::Loop(device) => OpenError::InUse { path, holder: Some(format!("the loop device {device}")) },
-        NotLocked::Failed(source) => OpenError::Io { path, action: "lock it", source },
-    }
-}
-
-fn not_a_length(path: &Path) -> impl FnOnce(LengthError) -> OpenError {
-    let path = path.to_owned();
-    move |source| OpenError::Length { path, source }
-}
-
-/// Nothing is there: no file, or not even its folder.
-fn missing(path: &Path, may_create: bool) -> OpenError {
-    let path = path.to_owned();
-    match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
-        Some(folder) => OpenError::MissingFolder { folder: folder.to_owned(), path },
-        None => OpenError::Missing { path, may_create },
-    }
-}
-
-fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| match source.kind() {
-        ErrorKind::NotFound => missing(&path, false),
-        ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnlyFileSystem { path },
-        ErrorKind::PermissionDenied => OpenError::Permission { path },
-        ErrorKind::ResourceBusy => OpenError::InUse { path, holder: None },
-        _ => OpenError::Io { path, action, source },
-    }
 }
 
 /// The length of a file or block device, in bytes.

@@ -37,9 +37,6 @@ const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const BATCH_FORGET: u32 = 42;
 
-/// The next request ends the file system.
-const ENDS: i32 = -1;
-
 /// A file of sevens that takes all writes, until it is to fail.
 pub(crate) struct FaultyFile {
     folder: TempDir,
@@ -73,11 +70,6 @@ impl FaultyFile {
     pub(crate) fn mend(&self) {
         self.errno.store(0, Ordering::SeqCst);
     }
-
-    /// The server of the file system is gone from the next request on.
-    pub(crate) fn end(&self) {
-        self.errno.store(ENDS, Ordering::SeqCst);
-    }
 }
 
 impl Drop for FaultyFile {
@@ -100,7 +92,6 @@ fn serve(mut fuse: File, len: u64, errno: &AtomicI32) {
         let fails = errno.load(Ordering::SeqCst);
         let answer = match opcode {
             FORGET | BATCH_FORGET | INTERRUPT => continue,
-            READ | WRITE | FSYNC if fails == ENDS => return,
             READ | WRITE | FSYNC if fails != 0 => Err(fails),
             READ => Ok(vec![7; size as usize]),
             WRITE => Ok(words(&[size, 0])),

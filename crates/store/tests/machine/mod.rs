@@ -110,6 +110,14 @@ impl Mount {
         Self { folder, device: Some(device) }
     }
 
+    /// A file system that cannot set space aside.
+    pub(crate) fn ext2(len: u64) -> Self {
+        let (folder, device) = (tempfile::tempdir().unwrap(), LoopDevice::of_len(len));
+        run("mkfs.ext2", &["-q", "-m", "0", text(device.path())]);
+        run("mount", &[text(device.path()), text(folder.path())]);
+        Self { folder, device: Some(device) }
+    }
+
     /// A file system with a quota, which [`Self::limit`] sets.
     pub(crate) fn btrfs(len: u64) -> Self {
         let (folder, device) = (tempfile::tempdir().unwrap(), LoopDevice::of_len(len));
@@ -157,6 +165,23 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let _ = command("umount").arg(self.folder.path()).output();
+    }
+}
+
+/// A file or device that the system swaps to, until drop.
+pub(crate) struct Swap(PathBuf);
+
+impl Swap {
+    pub(crate) fn on(path: &Path) -> Self {
+        run("mkswap", &[text(path)]);
+        run("swapon", &[text(path)]);
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        let _ = command("swapoff").arg(&self.0).output();
     }
 }
 
