@@ -197,10 +197,11 @@ pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn 
 }
 
 async fn accept_unix(listener: unix::Listening, router: Router) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let (places, mut outage) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), Outage::default());
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         match listener.accept().await {
             Ok(Some((stream, user))) => {
+                outage.end();
                 let from = "the Unix socket";
                 let router = as_caller(&router, Caller::admin(format!("user {user}"), from));
                 let connection = Arc::new(Connection::trusted(from.into()));
@@ -210,15 +211,15 @@ async fn accept_unix(listener: unix::Listening, router: Router) {
                 });
             }
             Ok(None) => {}
-            Err(error) => pause(&error).await,
+            Err(error) => outage.pause(&error).await,
         }
     }
 }
 
 async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router: Router) {
-    let shares = Shares::default();
+    let (shares, mut outage) = (Shares::default(), Outage::default());
     loop {
-        let (stream, peer) = accept(&listener).await;
+        let (stream, peer) = accept(&listener, &mut outage).await;
         let connection = Arc::new(shares.admit(peer.ip(), peer.to_string()).await);
         let (tls, router) = (tls.clone(), router.clone());
         tokio::spawn(while_it_has_its_place(Arc::clone(&connection), async move {
@@ -232,9 +233,9 @@ async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router:
 }
 
 async fn accept_metrics(listener: tokio::net::TcpListener, networks: Vec<IpNet>, router: Router) {
-    let shares = Shares::default();
+    let (shares, mut outage) = (Shares::default(), Outage::default());
     loop {
-        let (stream, peer) = accept(&listener).await;
+        let (stream, peer) = accept(&listener, &mut outage).await;
         if !networks.iter().any(|network| network.contains(&peer.ip().to_canonical())) {
             tracing::warn!(%peer, "metrics: this address is of no network of metrics.networks");
             continue;
@@ -248,11 +249,14 @@ async fn accept_metrics(listener: tokio::net::TcpListener, networks: Vec<IpNet>,
 }
 
 /// The next connection of a port.
-async fn accept(listener: &tokio::net::TcpListener) -> (TcpStream, SocketAddr) {
+async fn accept(listener: &tokio::net::TcpListener, outage: &mut Outage) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok(accepted) => return accepted,
-            Err(error) => pause(&error).await,
+            Ok(accepted) => {
+                outage.end();
+                return accepted;
+            }
+            Err(error) => outage.pause(&error).await,
         }
     }
 }
@@ -274,10 +278,31 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(tls: &TlsAcceptor, strea
     timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await?
 }
 
-/// Waits after an error of accept(2), such as a lack of descriptors. Whatever it is, it does not end at once.
-fn pause(error: &io::Error) -> impl Future<Output = ()> {
-    tracing::warn!(%error, "API: cannot accept a connection");
-    sleep(ACCEPT_PAUSE)
+/// Whether a place cannot accept connections, for lack of descriptors or the like.
+#[derive(Default)]
+struct Outage {
+    is_told: bool,
+}
+
+impl Outage {
+    /// Waits after an error of accept(2): whatever it is, it does not end at once. The log has the first of them.
+    async fn pause(&mut self, error: &io::Error) {
+        if self.begins() {
+            let remedy = lunette_files::remedy(error);
+            tracing::warn!("API: cannot accept connections: {error}{remedy}");
+        }
+        sleep(ACCEPT_PAUSE).await;
+    }
+
+    /// Whether it had not begun before.
+    fn begins(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_told, true)
+    }
+
+    /// A connection was accepted.
+    fn end(&mut self) {
+        self.is_told = false;
+    }
 }
 
 /// Answers the requests of one connection, which know it as an extension. Before a token has come, `budget` bytes may
@@ -334,6 +359,15 @@ mod tests {
         client.read_to_string(&mut answer).await.unwrap();
         served.await.unwrap();
         (answer, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_told_once_and_the_next_one_again() {
+        let (mut outage, error) = (Outage::default(), io::Error::from_raw_os_error(24));
+        outage.pause(&error).await;
+        assert!(!outage.begins(), "the log has it already");
+        outage.end();
+        assert!(outage.begins());
     }
 
     #[tokio::test(start_paused = true)]

@@ -33,7 +33,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use zeroize::{Zeroize, Zeroizing};
 
-pub use problem::{FileProblem, Reason, remedy};
+pub use problem::{FileProblem, Reason, remedy, remedy_to_start};
 pub use public::warn_if_public;
 
 /// The expected content of a file.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::Content;
@@ -98,6 +99,11 @@ impl fmt::Display for Why<'_> {
 /// The remedy for an error of the system, as the end of a message that names the file: nothing, or a part that begins
 /// with a semicolon.
 pub fn remedy(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => return "; allow more open files (ulimit -n, or LimitNOFILE= of the service)",
+        Some(Errno::NFILE) => return "; let the system have more open files (sysctl fs.file-max)",
+        _ => {}
+    }
     match error.kind() {
         io::ErrorKind::NotFound => "; create what is missing of its path, or correct the path",
         io::ErrorKind::PermissionDenied => "; let the user that runs this have access, or run it as another user",
@@ -113,5 +119,13 @@ pub fn remedy(error: &io::Error) -> &'static str {
         }
         io::ErrorKind::NotADirectory => "; a part of its path is no folder: correct the path",
         _ => "",
+    }
+}
+
+/// The remedy for a thread or an event loop that cannot be started, like [`remedy`].
+pub fn remedy_to_start(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => "; allow more tasks (ulimit -u, or TasksMax= of the service)",
+        _ => remedy(error),
     }
 }

@@ -240,7 +240,7 @@ pub enum Error {
     #[error(transparent)]
     Url(#[from] UrlError),
     /// The event loop could not be started.
-    #[error("cannot start the event loop: {0}")]
+    #[error("cannot start the event loop: {0}{remedy}", remedy = lunette_files::remedy_to_start(.0))]
     Reactor(#[source] Arc<io::Error>),
 }
 

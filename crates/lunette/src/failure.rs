@@ -47,11 +47,10 @@ impl Failure {
         Self::Other(what.to_string())
     }
 
-    /// The system gives no more threads to the process or its user.
-    pub(crate) fn no_thread(error: impl Display) -> Self {
-        Self::Other(format!(
-            "cannot start a thread: {error}; allow more tasks (ulimit -u, or TasksMax= of the service)"
-        ))
+    /// A thread, or what one needs, cannot be had.
+    pub(crate) fn no_thread(error: impl Into<io::Error>) -> Self {
+        let error = error.into();
+        Self::Other(format!("cannot start a thread: {error}{}", lunette_files::remedy_to_start(&error)))
     }
 
     /// Adds to the message.
@@ -87,5 +86,23 @@ impl Failure {
         // The exit code tells it, too, where standard error takes nothing.
         let _ = writeln!(io::stderr(), "lunette: {}", redacted(&self.to_string()));
         self.code()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn the_remedy_for_a_missing_thread_follows_the_error() {
+        for (errno, expected) in
+            [(Errno::AGAIN, "ulimit -u"), (Errno::MFILE, "ulimit -n"), (Errno::NFILE, "fs.file-max")]
+        {
+            let said = Failure::no_thread(errno).to_string();
+            assert_eq!(said.matches("; ").count(), 1, "{said}");
+            assert!(said.contains(expected), "{said}");
+        }
     }
 }
