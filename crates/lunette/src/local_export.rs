@@ -30,6 +30,7 @@ pub(crate) fn run(
     source: &Source<'_>,
     serve: impl FnOnce(Arc<dyn Store>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    system::outlive_signals().map_err(Failure::other)?;
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
     let store = source.open()?;

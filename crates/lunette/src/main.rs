@@ -129,6 +129,9 @@ fn main() {
     lunette_buffer::address_space::keep_small();
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
     log::start();
+    if let Err(error) = system::let_long_writes_fail() {
+        tracing::warn!(%error, "a write beyond the limit of file sizes (ulimit -f) ends this process");
+    }
     let outcome = match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),

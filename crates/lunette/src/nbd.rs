@@ -1,6 +1,6 @@
 //! `lunette nbd`: a disk as an NBD server.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use crate::disks::DiskName;
 use crate::failure::Failure;
 use crate::io::PoolIo;
 use crate::local_export::{self, Source};
+use crate::output;
 use crate::size::Size;
 use crate::system;
 
@@ -85,18 +86,12 @@ impl Arguments {
         let export = Export::new(self.name.clone(), store, self.read_only).map_err(Failure::disk)?;
         let io = Arc::new(PoolIo::start()?);
         let (listener, uri) = self.listen()?;
+        let _file = SocketFile(self.socket.as_deref());
         let server = Server::new(export, io);
         let stopper = server.stopper(&listener).map_err(Failure::other)?;
         system::stop_on_signals(move || stopper.stop()).map_err(Failure::no_thread)?;
-        let mut out = io::stdout().lock();
-        writeln!(out, "{uri}").and_then(|()| out.flush()).map_err(Failure::other)?;
-        drop(out);
-        let served = server.run(&listener).map_err(Failure::other);
-        if let Some(path) = &self.socket {
-            // The file may have been removed already.
-            let _ = std::fs::remove_file(path);
-        }
-        served
+        output::announce("the URI of the disk", vec![uri])?;
+        server.run(&listener).map_err(Failure::other)
     }
 
     fn listen(&self) -> Result<(Listener, String), Failure> {
@@ -112,6 +107,18 @@ impl Arguments {
                 Ok((listener, format!("nbd://{bound}/{name}")))
             }
             (None, None) => Err(Failure::Usage("give --socket or --listen".into())),
+        }
+    }
+}
+
+/// The file of a socket, which goes with its server.
+struct SocketFile<'a>(Option<&'a Path>);
+
+impl Drop for SocketFile<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // It may have been removed already.
+            let _ = std::fs::remove_file(path);
         }
     }
 }

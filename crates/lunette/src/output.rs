@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::thread;
 
 use serde::Serialize;
 
@@ -15,6 +16,19 @@ pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Prints lines by which clients find what is served; `what` names them in the log. A thread of its own prints, because
+/// standard output may be a pipe that nothing reads, and neither that nor a failure is a reason to serve nothing.
+pub(crate) fn announce(what: &'static str, lines: Vec<String>) -> Result<(), Failure> {
+    let print = move || {
+        let mut out = io::stdout().lock();
+        let printed = lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
+        if let Err(error) = printed {
+            tracing::warn!(%error, "{what} cannot be printed on standard output");
+        }
+    };
+    thread::Builder::new().name("lunette-urls".into()).spawn(print).map(drop).map_err(Failure::no_thread)
 }
 
 /// Prints a value as one line of JSON.

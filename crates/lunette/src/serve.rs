@@ -1,11 +1,9 @@
 //! `lunette serve`: disks over iSCSI.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 
 use clap::{ArgAction, Args};
 use lunette_api::{Cause, Events, Health};
@@ -27,6 +25,7 @@ use crate::disks::{DiskName, image};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 use crate::metrics;
+use crate::output;
 use crate::recovery;
 use crate::reload::{self, Reloader};
 use crate::secret::ChapArgument;
@@ -263,13 +262,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut counts = Counts::new(server.monitor(), health.clone(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::no_thread)?;
     let portals = first_portals(&server);
-    // On a thread of its own: standard output may be a pipe that nothing reads, which is no reason to serve nothing.
-    let print = move || {
-        if let Err(error) = print_urls(&portals, &devices) {
-            tracing::warn!(%error, "the URLs of the disks cannot be printed on standard output");
-        }
-    };
-    thread::Builder::new().name("lunette-urls".into()).spawn(print).map_err(Failure::no_thread)?;
+    output::announce("the URLs of the disks", urls(&portals, &devices))?;
     systemd::accompany(&server, health).map_err(Failure::no_thread)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
@@ -386,7 +379,10 @@ pub(crate) fn bind_failure(error: BindError) -> Failure {
         BindError::Listen { address, source } => system::listen_failure(address, &source),
         BindError::Interface { .. } => Failure::Address(error.to_string()),
         BindError::Cores(_) | BindError::DuplicateName(_) | BindError::SharedSecret(_) => Failure::configuration(error),
-        BindError::Reactor(_) => Failure::other(error),
+        BindError::Reactor(ref source) => {
+            let remedy = lunette_files::remedy_to_start(source);
+            Failure::Other(format!("{error}{remedy}"))
+        }
     }
 }
 
@@ -405,17 +401,17 @@ fn first_portals(server: &Server) -> Vec<String> {
     [of_tcp, of_udp, of_ethernet].into_iter().flatten().collect()
 }
 
-/// Prints one line per LUN for each of these portals. Scripts wait for these lines.
-fn print_urls(portals: &[String], devices: &[Arc<TargetDevice>]) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+/// One line per LUN for each of these portals. Scripts wait for these lines.
+fn urls(portals: &[String], devices: &[Arc<TargetDevice>]) -> Vec<String> {
+    let mut urls = Vec::new();
     for portal in portals {
         for device in devices {
             for (lun, _) in device.units() {
-                writeln!(out, "{portal}/{}/{}", device.name(), lun.number().unwrap_or_default())?;
+                urls.push(format!("{portal}/{}/{}", device.name(), lun.number().unwrap_or_default()));
             }
         }
     }
-    out.flush()
+    urls
 }
 
 /// An address that clients on this machine can connect to: the loopback address in place of "any address".

@@ -2,11 +2,11 @@
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 use signal_hook::consts::{SIGALRM, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -49,14 +49,32 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
     Failure::Address(format!("cannot listen on {address}: {what}"))
 }
 
-/// Signals that end a process by default and ask for nothing. SIGXFSZ comes with a write beyond the limit of file
-/// sizes, which then fails with EFBIG.
-const HARMLESS: [i32; 7] = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU, SIGXFSZ];
+/// Lets a write beyond the limit of file sizes fail with EFBIG, which is reported as any other failure. By default the
+/// process gets SIGXFSZ, which ends it.
+pub(crate) fn let_long_writes_fail() -> io::Result<()> {
+    outlive(SIGXFSZ)
+}
+
+/// Signals that end a process by default and ask a server for nothing.
+fn harmless() -> impl Iterator<Item = i32> {
+    let named = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU, SIGXFSZ];
+    named.into_iter().chain([Signal::POWER.as_raw(), Signal::STKFLT.as_raw()]).chain(REAL_TIME)
+}
+
+/// Signals of real time that glibc leaves to programs; 32 and 33 are its own.
+const REAL_TIME: RangeInclusive<i32> = 34..=64;
 
 /// Lets the process outlive signals that ask for nothing.
 pub(crate) fn outlive_signals() -> io::Result<()> {
-    let ignored: Arc<AtomicBool> = Arc::default();
-    HARMLESS.into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(&ignored)).map(drop))
+    harmless().try_for_each(outlive)
+}
+
+fn outlive(signal: i32) -> io::Result<()> {
+    match signal_hook::flag::register(signal, Arc::default()) {
+        // Another C library keeps more of them to itself.
+        Err(error) if error.kind() == ErrorKind::InvalidInput && REAL_TIME.contains(&signal) => Ok(()),
+        registered => registered.map(drop),
+    }
 }
 
 /// A signal that no longer ends the process, held back until it can be answered.
@@ -74,5 +92,18 @@ impl Held {
         let Self(mut signals) = self;
         thread::Builder::new().name(thread.into()).spawn(move || signals.forever().for_each(|_| answer()))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_outlives_what_asks_for_nothing() {
+        outlive_signals().unwrap();
+        for signal in harmless() {
+            signal_hook::low_level::raise(signal).unwrap();
+        }
     }
 }

@@ -71,10 +71,11 @@ impl Reply {
 /// The error number for a failure of the store.
 pub(crate) fn errno(error: &StoreError) -> Errno {
     match error {
-        StoreError::OutOfRange { .. } => Errno::Inval,
         StoreError::ReadOnly => Errno::Perm,
         StoreError::NoSpace => Errno::NoSpc,
-        StoreError::FlushFailed(_)
+        // What a client asks for beyond the announced size is refused before. So the disk has become shorter.
+        StoreError::OutOfRange { .. }
+        | StoreError::FlushFailed(_)
         | StoreError::Refused { .. }
         | StoreError::ShutOut(_)
         | StoreError::Gone(_)
@@ -108,6 +109,12 @@ fn status(runs: &[Run], len: u32, only_one: bool) -> Vec<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_has_become_shorter_is_no_mistake_of_the_client() {
+        let cut = StoreError::OutOfRange { offset: 0, len: 4096, store_len: 512 };
+        assert_eq!(errno(&cut), Errno::Io);
+    }
 
     #[test]
     fn block_status_stays_within_what_was_asked() {

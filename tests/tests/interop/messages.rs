@@ -226,3 +226,17 @@ fn a_full_standard_output_is_named() {
     assert_eq!(ended.status.code(), Some(OTHER), "{said}");
     assert!(said.contains("standard output: ") && said.contains("free space"), "{said}");
 }
+
+/// By default a process that goes beyond the limit is ended, and what it has made stays.
+#[test]
+fn a_copy_beyond_the_limit_of_file_sizes_is_named_and_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, copy) = (folder.path().join("source"), folder.path().join("copy"));
+    std::fs::write(&source, vec![7; 2 << 20]).unwrap();
+    let mut command = std::process::Command::new("prlimit");
+    command.arg("--fsize=1048576").arg(lunette().get_program()).arg("cp").arg(&source).arg(&copy);
+    let ran = command.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(DISK), "{said}");
+    assert!(said.contains("ulimit -f") && !copy.exists(), "{said}");
+}

@@ -3,10 +3,11 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lunette_tests::{Ran, Server, lunette, random_bytes, run, run_at_most};
+use lunette_tests::{Owned, Ran, Server, lunette, random_bytes, run, run_at_most, signal, stop, wait_until};
+use rustix::process::Signal;
 
 const MEBIBYTES: u64 = 64;
 
@@ -143,4 +144,26 @@ fn a_socket_in_use_is_reported_and_one_left_behind_is_replaced() {
     server.kill();
     on_socket("mem:16M", folder.path(), &[]).stop();
     assert!(!Path::new(&socket).exists(), "the socket goes with its server");
+}
+
+#[test]
+fn signals_limits_and_a_full_standard_output_end_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, socket) = (folder.path().join("disk"), folder.path().join("socket"));
+    File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    let mut command = Command::new("prlimit");
+    command.arg("--fsize=4194304").arg(lunette().get_program()).arg("nbd").arg(&disk).arg("--socket").arg(&socket);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut child = Owned::start(command.stdin(Stdio::null()).stdout(full));
+    assert!(wait_until(Duration::from_secs(30), || socket.exists().then_some(())).is_some());
+    for sent in [Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::IO, Signal::XCPU, Signal::XFSZ] {
+        signal(&child, sent);
+    }
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    let refused = qemu_io(&uri, &["write 0 6M"]).to_string();
+    assert!(refused.contains("No space left"), "{refused}");
+    qemu_io(&uri, &["write 0 2M", "flush"]).succeeded();
+    stop(&mut child);
+    assert!(child.wait().unwrap().success());
+    assert!(!socket.exists(), "the socket goes with its server");
 }

@@ -79,7 +79,7 @@ fn fill(pipe: &std::io::PipeWriter) {
 
 /// The signals that end a process which does nothing about them, but for those that ask it to end or say that it is
 /// broken (signal(7)).
-const SIGNALS: [Signal; 10] = [
+const SIGNALS: [Signal; 12] = [
     Signal::PIPE,
     Signal::USR1,
     Signal::USR2,
@@ -89,6 +89,8 @@ const SIGNALS: [Signal; 10] = [
     Signal::IO,
     Signal::XCPU,
     Signal::XFSZ,
+    Signal::POWER,
+    Signal::STKFLT,
     Signal::HUP,
 ];
 
