@@ -27,7 +27,7 @@ const NEXT: &str = ".next";
 
 /// The operations on a folder that the order of a change is made of.
 pub trait Folder {
-    /// The names in the folder. None, when there is no folder.
+    /// The names in the folder, with U+FFFD for what is not UTF-8. None, when there is no folder.
     ///
     /// # Errors
     ///
@@ -152,10 +152,20 @@ fn texts(folder: &impl Folder) -> io::Result<Vec<(String, io::Result<String>)>> 
     names.retain(|name| objects::is_object_file(name));
     names.sort_unstable();
     let read = |name: String| {
-        let text = folder.read(&name).map(Option::unwrap_or_default);
+        let text = folder.read(&name).and_then(|text| text.ok_or_else(|| no_file(&name)));
         (name, text)
     };
     Ok(names.into_iter().map(read).collect())
+}
+
+/// Why a name in a folder leads to no file.
+fn no_file(name: &str) -> io::Error {
+    let why = if name.contains(char::REPLACEMENT_CHARACTER) {
+        "the name of this file is not UTF-8; rename it"
+    } else {
+        "no such file; this link leads nowhere: mend or remove it"
+    };
+    io::Error::new(io::ErrorKind::NotFound, why)
 }
 
 impl<F: Folder> ConfD<F> {

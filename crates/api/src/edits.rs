@@ -103,11 +103,12 @@ impl Precondition {
 /// The document of an object that may be changed; `None` when there is no such object.
 fn changeable<'a>(catalog: &'a Catalog, key: &Key) -> Result<Option<&'a Document>, Problem> {
     if catalog.main.get(key).is_some() {
-        let file = &catalog.main_file;
-        return Err(Problem::conflict(format!(
-            "{key} stands in {file}; change it there and send SIGHUP, or move its table to conf.d/{}",
-            key.file_name()
-        )));
+        let (file, of_object) = (&catalog.main_file, key.file_name());
+        let why = match catalog.objects.get(key) {
+            None => format!("change it there and send SIGHUP, or move its table to conf.d/{of_object}"),
+            Some(_) => format!("its namesake in conf.d/{of_object} is not served: remove one of them and send SIGHUP"),
+        };
+        return Err(Problem::conflict(format!("{key} stands in {file}; {why}")));
     }
     Ok(catalog.objects.get(key))
 }
@@ -308,6 +309,23 @@ mod tests {
         assert_eq!(replace(&catalog, Objects::default(), &if_match("\"0\"")).err().map(|p| p.status), Some(412));
         assert!(replace(&catalog, Objects::default(), &if_match(&catalog.objects.etag())).is_ok());
         assert_eq!(replace(&catalog, Objects::default(), &NEW).err().map(|p| p.status), Some(412));
+    }
+
+    #[test]
+    fn what_the_main_file_has_is_not_changed_even_with_a_namesake() {
+        let mut catalog = catalog();
+        let of_main = key("iqn.main");
+        let refused = |catalog: &Catalog| put(catalog, &of_main, Document::new(), &ALWAYS).unwrap_err().detail;
+        assert!(refused(&catalog).contains("move its table"), "{}", refused(&catalog));
+        catalog.objects.put(of_main.clone(), document(json!({ "alias": "second" }))).unwrap();
+        assert!(refused(&catalog).contains("is not served: remove one of them"), "{}", refused(&catalog));
+        assert_eq!(delete(&catalog, &of_main, &ALWAYS).unwrap_err().status, 409);
+        let mut objects = catalog.objects.clone();
+        assert!(replace(&catalog, objects.clone(), &ALWAYS).is_ok(), "nothing changes");
+        objects.put(of_main.clone(), document(json!({ "alias": "third" }))).unwrap();
+        assert_eq!(replace(&catalog, objects.clone(), &ALWAYS).unwrap_err().status, 409);
+        objects.remove(&of_main);
+        assert!(replace(&catalog, objects, &ALWAYS).is_ok(), "the one that is not served goes");
     }
 
     /// The `allow` of a target after a change.

@@ -149,7 +149,10 @@ impl Catalog {
     /// All objects of a kind.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = (&str, &Document, Origin)> {
         let main = self.main.of(kind).map(|(name, document)| (name, document, Origin::Main));
-        main.chain(self.objects.of(kind).map(|(name, document)| (name, document, Origin::ConfD)))
+        // Of two with one name, the main file's is served.
+        let is_served = move |name: &str| Key::new(kind, name).is_ok_and(|key| self.main.get(&key).is_none());
+        let objects = self.objects.of(kind).filter(move |(name, _)| is_served(name));
+        main.chain(objects.map(|(name, document)| (name, document, Origin::ConfD)))
     }
 }
 

@@ -42,8 +42,7 @@ impl Folder for DiskFolder {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
-        // A name that is no text is that of no object.
-        entries.filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose()).collect()
+        entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned())).collect()
     }
 
     fn read(&self, name: &str) -> io::Result<Option<String>> {

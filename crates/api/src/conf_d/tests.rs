@@ -279,3 +279,15 @@ fn a_broken_file_takes_no_other_object_away() {
     );
     assert!(contents.broken.iter().all(|broken| !broken.why.is_empty()));
 }
+
+#[test]
+fn a_name_that_leads_to_no_file_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("nowhere", place.path().join("target-iqn.link.toml")).unwrap();
+    let latin = std::os::unix::ffi::OsStrExt::from_bytes(b"target-iqn.\xff.toml");
+    std::fs::write(place.path().join::<&std::ffi::OsStr>(latin), "[[target]]\nname = \"iqn.a\"").unwrap();
+    let broken = ConfD::new(DiskFolder::new(place.path())).read().unwrap().broken;
+    let told: Vec<_> = broken.iter().map(|one| (one.file.as_str(), one.why.as_str())).collect();
+    let [("target-iqn.link.toml", link), ("target-iqn.\u{fffd}.toml", latin)] = told[..] else { panic!("{told:?}") };
+    assert!(link.contains("no such file") && latin.contains("not UTF-8"), "{told:?}");
+}

@@ -120,6 +120,14 @@ impl Files {
         if !self.api.is_empty() {
             main.api.get_or_insert_default().listen.extend(self.api.iter().cloned());
         }
+        let folder = conf_d_of(&self.main);
+        if before.is_some_and(|(before, _)| !before.objects.is_empty()) && !folder.exists() {
+            return Err(Failure::configuration(format!(
+                "{}: the folder is gone, and the objects in it are served; put it back, or make an empty one to remove \
+                 them all",
+                folder.display()
+            )));
+        }
         let read = self.conf_d.read().map_err(|error| Failure::configuration(format!("{FOLDER}/{error}")))?;
         let Contents { mut objects, broken } = read;
         if let Some((before, _)) = before {
@@ -308,13 +316,6 @@ impl Sources {
                 add(&mut main, Kind::Target, name, &Value::Object(document.clone()));
             }
         }
-        for kind in Kind::ALL {
-            for (name, _) in self.objects.of(kind) {
-                if let Ok(key) = Key::new(kind, name) {
-                    main.remove(&key);
-                }
-            }
-        }
         Catalog { main_file: files.main.display().to_string(), main, objects: self.objects.clone() }
     }
 }
@@ -340,6 +341,8 @@ fn joined(left_out: &[LeftOut]) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use lunette_api::Origin;
 
     use super::*;
 
@@ -444,6 +447,42 @@ mod tests {
         // Strict refuses all of it.
         let refused = Files::new(path, Vec::new(), true).read(None).err().unwrap().to_string();
         assert!(refused.contains("line 8") && refused.contains("target-iqn.torn.toml: line 1"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_removes_nothing_and_an_empty_one_does() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, folder) = (place.path().join("lunette.toml"), place.path().join(FOLDER));
+        fs::write(&path, MAIN).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("target-iqn.a.toml"), "[[target]]\nname = \"iqn.a\"").unwrap();
+        let files = Files::new(path, Vec::new(), false);
+        let Read { sources, config, .. } = files.read(None).unwrap();
+        let again = || files.read(Some((&sources, &config)));
+        fs::rename(&folder, place.path().join("moved")).unwrap();
+        let refused = again().err().unwrap().to_string();
+        assert!(refused.contains("make an empty one"), "{refused}");
+        fs::create_dir(&folder).unwrap();
+        let emptied = again().unwrap();
+        assert_eq!(emptied.config.targets.len(), 1);
+        fs::remove_dir(&folder).unwrap();
+        assert!(files.read(Some((&emptied.sources, &emptied.config))).is_ok(), "it held nothing");
+    }
+
+    #[test]
+    fn the_api_shows_the_one_of_two_that_is_served() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lunette.toml");
+        fs::write(&path, format!("{MAIN}lun = [{{ number = 0, disk = \"mem:1M\" }}]\n")).unwrap();
+        fs::create_dir(place.path().join(FOLDER)).unwrap();
+        let second = "[[target]]\nname = \"iqn.main\"\nalias = \"second\"";
+        fs::write(place.path().join(FOLDER).join("target-iqn.main.toml"), second).unwrap();
+        let files = Files::new(path, Vec::new(), false);
+        let Read { sources, config, .. } = files.read(None).unwrap();
+        assert_eq!(config.target("iqn.main").unwrap().alias.as_deref(), Some("first"));
+        let catalog = sources.catalog(&files, &config);
+        let shown: Vec<_> = catalog.of(Kind::Target).map(|(_, target, origin)| (&target["alias"], origin)).collect();
+        assert_eq!(shown, [(&json!("first"), Origin::Main)]);
     }
 
     #[test]
