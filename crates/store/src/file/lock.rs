@@ -84,8 +84,8 @@ pub(super) fn lock_bytes(file: &File) -> Result<(), NotLocked> {
     look(file, 0, 0, libc::F_RDLCK)
 }
 
-/// Whether the system swaps to a file: it then refuses to punch holes into it, even this one beyond its end, which would
-/// change nothing. The file has no other mark.
+/// Whether the system swaps to a file. Linux then refuses to punch holes into it, even a hole beyond its end, which
+/// would change nothing. The file has no other mark.
 fn is_swapped_to(file: &File) -> io::Result<bool> {
     let len_bytes = file.metadata()?.len();
     Ok(retry(|| fallocate(file, PUNCH, len_bytes, 1)) == Err(rustix::io::Errno::TXTBSY))

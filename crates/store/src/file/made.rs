@@ -46,8 +46,8 @@ impl Made {
     }
 }
 
-/// Allocates all holes between two offsets, without changing existing data, if there is [space](check_space). After a failure the file has the space that
-/// it had before.
+/// Allocates all holes between two offsets, without changing existing data, if there is [space](check_space). After a
+/// failure the file has the space that it had before.
 pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
     let made = Made::Space { from, blocks: file.metadata()?.blocks() };
     if from >= to {
@@ -64,8 +64,8 @@ pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
     }
 }
 
-/// Fails with ENOSPC when the holes between two offsets certainly need more space than is free. Bytes below `from` count
-/// as having theirs. A server that tries it again and again would else take all space each time, and give it back.
+/// Fails with ENOSPC when the holes between two offsets certainly need more space than is free. Bytes below `from` are
+/// taken to have theirs. A server tries again and again: without this check, each attempt takes all space for a while.
 pub(super) fn check_space(file: &File, from: u64, to: u64) -> io::Result<()> {
     let allocated_bytes = file.metadata()?.blocks().saturating_mul(STAT_BLOCK_BYTES);
     let missing_bytes = to.saturating_sub(allocated_bytes.max(from));
