@@ -71,7 +71,7 @@ const MISTAKES: &[Mistake] = &[
     ("ls http://u:hush-hush-hush@h/", USAGE, &["http://u:***@h/", "starts with iscsi://"]),
     ("info u%hush-hush-hush@h/{target}/0", USAGE, &["u%***@h", "starts with iscsi://"]),
     ("info u:hush-hush-hush@h/{target}/0", USAGE, &["u:***@h", "starts with iscsi://"]),
-    ("serve --listen 127.0.0.1:0 u%hush-hush-hush@h/x", DISK, &["u%***@h", "no such file"]),
+    ("serve --listen 127.0.0.1:0 u%hush-hush-hush@h/x", DISK, &["there is no folder u%***@h", "check the path"]),
     ("ls iscsi://u@h?target_pasword=hush-hush-hush", USAGE, &["target_pasword=***", "there is no parameter \"target_pasword\""]),
     ("ls iscsi://u@h?chap_secret=hush-hush-hush", USAGE, &["chap_secret=***", "there is no parameter \"chap_secret\""]),
     ("info iscsi://u@h?target_password=hush-hush-hush&color=1", USAGE, &["target_password=***", "\"color\""]),
