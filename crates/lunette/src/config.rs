@@ -17,6 +17,7 @@ pub(crate) mod port_groups;
 mod readable;
 pub(crate) mod session;
 pub(crate) mod sources;
+pub(crate) mod text;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -147,6 +148,40 @@ pub(crate) struct Redirect {
     pub(crate) to: Vec<String>,
     #[serde(default)]
     pub(crate) permanent: bool,
+}
+
+impl Redirect {
+    /// All its mistakes: the key, perhaps with the place in its list, and the reason.
+    fn mistakes(&self) -> Vec<(Vec<mistakes::Step>, String)> {
+        use mistakes::Step::{Index, Key};
+        let mut found = Vec::new();
+        if self.to.is_empty() || self.to.len() > MAX_MOVED_ADDRESSES {
+            found.push((vec![Key("to")], format!("to needs 1 to {MAX_MOVED_ADDRESSES} addresses")));
+        }
+        for (index, address) in self.to.iter().enumerate() {
+            let wrong = check_moved(address).err();
+            found.extend(wrong.map(|why| (vec![Key("to"), Index(index)], format!("{address:?}{why}"))));
+        }
+        found
+    }
+}
+
+/// Checks an address to which initiators are redirected (RFC 7143 section 13.8).
+fn check_moved(address: &str) -> Result<(), &'static str> {
+    let is_address = address.len() <= MAX_ADDRESS_CHARACTERS
+        && address.is_ascii()
+        && lunette_initiator::Portal::parse(address).is_ok();
+    let is_group = |group: &str| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit());
+    match address.split_once(',') {
+        _ if !is_address => Err(" is no address; write HOST[:PORT][,GROUP], such as 192.0.2.9:3260,1"),
+        Some((_, group)) if !is_group(group) || group.parse::<u16>().is_err() => {
+            Err(": a portal group is a number up to 65535; write HOST[:PORT][,GROUP], such as 192.0.2.9:3260,1")
+        }
+        _ if address.contains('%') => {
+            Err(": a zone means nothing to initiators, which have interfaces of their own; leave out the zone")
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn default_cores() -> usize {
@@ -309,24 +344,6 @@ pub(crate) fn parse(text: &str) -> Result<Config, String> {
 fn check(config: &Config) -> Result<(), String> {
     let all: Vec<_> = mistakes::of(config, true).into_iter().map(|mistake| mistake.text).collect();
     if all.is_empty() { Ok(()) } else { Err(all.join("; ")) }
-}
-
-fn check_redirect(redirect: &Redirect) -> Result<(), String> {
-    if redirect.to.is_empty() || redirect.to.len() > MAX_MOVED_ADDRESSES {
-        return Err(format!("to needs 1 to {MAX_MOVED_ADDRESSES} addresses"));
-    }
-    let wrong = |address: &&String| {
-        address.len() > MAX_ADDRESS_CHARACTERS
-            || !address.is_ascii()
-            || lunette_initiator::Portal::parse(address).is_err()
-    };
-    match redirect.to.iter().find(|address| wrong(address) || address.contains('%')) {
-        Some(address) if !wrong(&address) => Err(format!(
-            "{address:?}: a zone means nothing to initiators, which have interfaces of their own; leave out the zone"
-        )),
-        Some(address) => Err(format!("{address:?} is no address; write HOST[:PORT][,GROUP], such as 192.0.2.9:3260,1")),
-        None => Ok(()),
-    }
 }
 
 /// Like [`lunette_session::check_initiator_name`], with an error message.

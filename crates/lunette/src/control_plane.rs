@@ -209,8 +209,9 @@ impl Server for ControlPlane {
         // Without the lock: the machine may be slow to answer.
         drop(reloader);
         let is_open = |name: &DiskName| open.contains(name);
-        for (planned, change) in plan.changes.iter_mut().zip(&wanted.changes) {
-            planned.obstacle = machine::obstacle(change, &wanted.changes, &wanted.config, &is_open, &ThisMachine);
+        let obstacles = machine::obstacles(&wanted.changes, &wanted.config, &is_open, &ThisMachine);
+        for (planned, obstacle) in plan.changes.iter_mut().zip(obstacles) {
+            planned.obstacle = obstacle;
         }
         Ok(plan)
     }

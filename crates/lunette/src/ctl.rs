@@ -32,7 +32,7 @@ The first logical unit of a new target, for one initiator:
   lunette ctl add targets/iqn.2026-11.org.example:db/luns/0 disk=/srv/db.img create=10G
 
 `add` refuses what is there, `set` changes the keys that it is given, `replace` leaves no other keys. A new target lets in no initiator until `allow` or
-a host names it; allow=[\"*\"] is for all. What sessions use is removed with --force alone. --dry-run changes nothing.
+a host names it, and a new host none until it has initiators; [\"*\"] is for all. What sessions use is taken away with --force alone. --dry-run changes nothing.
 
 A server on another machine:
   lunette ctl --server https://192.0.2.1:8443 --token-file token --ca api-cert.pem ls

@@ -4,11 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use indicatif::BinaryBytes;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+
+use crate::config::text;
 
 /// A number of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
 /// The error for a text that is not a size.
@@ -59,11 +60,9 @@ pub(crate) fn shown(bytes: u64) -> String {
     if bytes < 1 << 10 { format!("{bytes} bytes") } else { format!("{} ({bytes} bytes)", BinaryBytes(bytes)) }
 }
 
-impl TryFrom<String> for Size {
-    type Error = NotASize;
-
-    fn try_from(text: String) -> Result<Self, NotASize> {
-        text.parse()
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::read(from)
     }
 }
 

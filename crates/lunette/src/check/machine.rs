@@ -1,21 +1,25 @@
 //! The objects that a configuration names and this machine lacks.
 
+use std::cell::LazyCell;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use lunette_session::{Authentication, Credentials, Secret, check_secrets};
+use lunette_api::Subject;
 use lunette_store::{FileStore, OpenError, OpenOptions};
+use rustix::fs::statvfs;
 
 use super::Severity;
+use super::secrets::Secrets;
 use crate::answers::Rounds;
 use crate::config::api::{Api, Place as ApiPlace};
 use crate::config::diff::{Change, LunChange};
 use crate::config::mistakes::{Mistake, Step};
-use crate::config::{Chap, Config, Listen, LunEntry, Target, ecl};
+use crate::config::{Config, Listen, LunEntry, Provisioning, ecl};
 use crate::control_plane;
 use crate::disks::DiskName;
 use crate::secret::SecretFiles;
+use crate::size::Size;
 use crate::system;
 
 /// Why something that is named cannot be used.
@@ -75,12 +79,12 @@ impl Machine for ThisMachine {
         let late = |entry: &LunEntry| {
             Err(degraded(format!("{}: it does not answer; check what it lies on", entry.disk.place)))
         };
-        let answers = ROUNDS.ask(names, move |index| file(&asked[index]));
+        let answers = ROUNDS.ask(names, move |index| disk(&asked[index]));
         answers.into_iter().zip(entries).map(|(answer, entry)| answer.unwrap_or_else(|| late(entry))).collect()
     }
 
     fn folder_of(&self, file: &Path) -> Result<(), Lack> {
-        let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        let folder = folder(file);
         match folder.metadata() {
             Ok(found) if found.is_dir() => Ok(()),
             Ok(_) => Err(degraded(format!("{} is no folder", folder.display()))),
@@ -99,12 +103,39 @@ impl Machine for ThisMachine {
     }
 }
 
-/// Whether the file or block device of a disk can be opened. All other disks can, as far as it is known.
-fn file(entry: &LunEntry) -> Result<(), Lack> {
-    let Some(path) = entry.disk.place.path() else { return Ok(()) };
-    if entry.create.is_some() && !path.exists() {
-        return ThisMachine.folder_of(path);
+/// Whether a disk can be opened, as far as this machine tells. Nothing else is asked.
+fn disk(entry: &LunEntry) -> Result<(), Lack> {
+    if let Some(why) = entry.disk.lack() {
+        return Err(degraded(why));
     }
+    let Some(path) = entry.disk.place.path() else { return Ok(()) };
+    match entry.create {
+        Some(Size(bytes)) if !path.exists() => {
+            ThisMachine.folder_of(path)?;
+            if entry.provisioning == Provisioning::Full { has_room(path, bytes) } else { Ok(()) }
+        }
+        _ => file(entry, path),
+    }
+}
+
+/// Whether there is space for all blocks of a file that is not there yet.
+fn has_room(path: &Path, bytes: u64) -> Result<(), Lack> {
+    let Ok(found) = statvfs(folder(path)) else { return Ok(()) };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    if bytes <= free {
+        return Ok(());
+    }
+    let why = format!("{}: {bytes} bytes are asked for at once, and its file system has {free} left", path.display());
+    Err(degraded(why + "; ask for less, or leave out provisioning"))
+}
+
+/// The folder of a file.
+fn folder(file: &Path) -> &Path {
+    file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// Whether the file or block device of a disk can be opened.
+fn file(entry: &LunEntry, path: &Path) -> Result<(), Lack> {
     let options = OpenOptions { create: None, preallocate: false, ..entry.store_options() };
     FileStore::open(path, &options).map(drop).map_err(|error| {
         let severity = if is_in_use(&error) { Severity::Note } else { Severity::Degraded };
@@ -121,11 +152,13 @@ fn is_in_use(error: &OpenError) -> bool {
 pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mistake)> {
     let mut found = Lacks(Vec::new());
     let key = |name| vec![Step::Key(name)];
+    let mut portals = Vec::new();
     for (index, listen) in config.listen.iter().flatten().enumerate() {
-        found.listen(&[Step::Key("listen"), Step::Index(index)], listen, machine);
+        found.listen(&[Step::Key("listen"), Step::Index(index)], listen, &mut portals, machine);
     }
     for (index, portal) in config.portals.iter().enumerate() {
-        found.listen(&[Step::Key("portal"), Step::Index(index), Step::Key("address")], &portal.address, machine);
+        let at = [Step::Key("portal"), Step::Index(index), Step::Key("address")];
+        found.listen(&at, &portal.address, &mut portals, machine);
     }
     for (index, place) in config.ecl.iter().enumerate() {
         if let ecl::Place::Ethernet(interface) = place {
@@ -141,79 +174,60 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
     }
     for (index, place) in config.api.iter().flat_map(|api| api.listen.iter().enumerate()) {
         let at = [Step::Key("api"), Step::Key("listen"), Step::Index(index)];
-        found.check(&at, config.api.as_ref().map_or(Ok(()), |api| machine.api(api, place)));
+        // What the text lacks is told already.
+        let api = config.api.as_ref().filter(|api| api.check().is_ok());
+        found.check(&at, api.map_or(Ok(()), |api| machine.api(api, place)));
     }
-    let secrets = machine.secrets(&config.secret_files().collect::<Vec<_>>());
-    let mut rules = vec![found.rule(
-        "discovery".into(),
-        &key("discovery"),
-        (&config.discovery.chap, config.discovery.mutual_chap.as_ref()),
-        &secrets,
-    )];
+    found.0.extend(Secrets::read(config, machine).lacks());
     let disks: Vec<_> = config.targets.iter().flat_map(|target| &target.luns).cloned().collect();
     let mut of_disks = machine.disks(&disks).into_iter();
     for (index, target) in config.targets.iter().enumerate() {
-        let at = [Step::Key("target"), Step::Index(index)];
         for (number, result) in (0..target.luns.len()).zip(&mut of_disks) {
-            let at = [at.as_slice(), &[Step::Key("lun"), Step::Index(number), Step::Key("disk")]].concat();
+            let at =
+                [Step::Key("target"), Step::Index(index), Step::Key("lun"), Step::Index(number), Step::Key("disk")];
             found.check(&at, result);
         }
-        rules.extend(found.rules_of(target, &at, &secrets));
-    }
-    let named: Vec<_> = rules.iter().map(|(name, _, rule)| (name.clone(), rule)).collect();
-    if let Err(error) = check_secrets(&named) {
-        let at = rules.iter().find(|(name, ..)| *name == error.prover).map(|(_, at, _)| at.clone());
-        found.0.push((Severity::Degraded, Mistake { at: at.unwrap_or_default(), text: error.to_string() }));
     }
     found.0
 }
 
-/// The obstacle to a change now. `changes`: all that are made together. `is_open`: whether the server has a disk open
-/// already.
-pub(crate) fn obstacle(
-    change: &Change,
+/// The obstacle to each of some changes that are made together, to `config`. `is_open`: whether the server has a disk
+/// open already.
+pub(crate) fn obstacles(
     changes: &[Change],
     config: &Config,
     is_open: &dyn Fn(&DiskName) -> bool,
     machine: &dyn Machine,
-) -> Option<String> {
-    let find = |name: &str| config.targets.iter().find(|target| target.name == name);
+) -> Vec<Option<String>> {
+    // They are read when a change needs them, and once.
+    let secrets = LazyCell::new(|| Secrets::read(config, machine));
+    let of_rules = |is_meant: &dyn Fn(&Subject) -> bool| secrets.obstacle(config, is_meant);
     let of_disks = |entries: &[LunEntry]| {
         let closed: Vec<_> = entries.iter().filter(|entry| !is_open(&entry.disk)).cloned().collect();
-        machine.disks(&closed).into_iter().find_map(Result::err)
+        machine.disks(&closed).into_iter().find_map(Result::err).map(|(_, why)| why)
     };
-    let lack = match change {
+    let obstacle = |change: &Change| match change {
         Change::PortalAdded(portal) => {
             let port = portal.address.port();
             let makes_room =
                 |change: &Change| matches!(change, Change::PortalRemoved(gone) if gone.address.port() == port);
-            if changes.iter().any(makes_room) { None } else { machine.listen(portal.address).err() }
+            if changes.iter().any(makes_room) { None } else { machine.listen(portal.address).err().map(|(_, why)| why) }
         }
         Change::TargetAdded(name) => {
-            let target = find(name)?;
-            of_disks(&target.luns).or_else(|| secret_lack(target, machine))
+            let of_target = |subject: &Subject| subject.target() == Some(name);
+            of_disks(&config.target(name)?.luns).or_else(|| of_rules(&of_target))
         }
         Change::Lun { target, number, change: LunChange::Added | LunChange::Replaced } => {
-            of_disks(std::slice::from_ref(find(target)?.lun(*number)?))
+            of_disks(std::slice::from_ref(config.target(target)?.lun(*number)?))
         }
-        Change::Host { target, .. } => secret_lack(find(target)?, machine),
+        Change::Host { target, name, .. } => of_rules(&|subject| *subject == Subject::host(target, name)),
+        Change::Secrets(name) => of_rules(&|subject| *subject == Subject::Target(name.clone())),
         _ => None,
     };
-    lack.map(|(_, why)| why)
-}
-
-/// The first secret of a target that cannot be used.
-fn secret_lack(target: &Target, machine: &dyn Machine) -> Option<Lack> {
-    let mut found = Lacks(Vec::new());
-    found.rules_of(target, &[], &machine.secrets(&target.secret_files().collect::<Vec<_>>()));
-    let (severity, mistake) = found.0.into_iter().find(|(severity, _)| *severity != Severity::Note)?;
-    Some((severity, mistake.text))
+    changes.iter().map(obstacle).collect()
 }
 
 struct Lacks(Vec<(Severity, Mistake)>);
-
-/// A rule of CHAP: its name for people, its place, and what it asks for.
-type Rule = (String, Vec<Step>, Authentication);
 
 impl Lacks {
     fn check(&mut self, at: &[Step], result: Result<(), Lack>) {
@@ -222,51 +236,22 @@ impl Lacks {
         }
     }
 
-    fn listen(&mut self, at: &[Step], listen: &Listen, machine: &dyn Machine) {
+    /// `portals`: those before it.
+    fn listen(&mut self, at: &[Step], listen: &Listen, portals: &mut Vec<SocketAddr>, machine: &dyn Machine) {
         self.check(at, listen.unknown().map_or(Ok(()), |why| Err((Severity::Degraded, why.into()))));
         for address in &listen.addresses {
-            self.check(at, machine.listen(*address));
+            let first = portals.iter().find(|first| keeps_out(**first, *address));
+            let taken = first.map(|first| {
+                degraded(format!("portal {address}: the portal {first} listens there, too; leave out one of them"))
+            });
+            self.check(at, taken.map_or_else(|| machine.listen(*address), Err));
         }
+        portals.extend(&listen.addresses);
     }
+}
 
-    fn rules_of(&mut self, target: &Target, at: &[Step], secrets: &SecretFiles) -> Vec<Rule> {
-        let own = (target.chap.as_slice(), target.mutual_chap.as_ref());
-        let mut rules = vec![self.rule(format!("target {}", target.name), at, own, secrets)];
-        for (index, host) in target.hosts.iter().enumerate() {
-            let at = [at, &[Step::Key("host"), Step::Index(index)]].concat();
-            let name = format!("target {}, host {}", target.name, host.name);
-            rules.push(self.rule(name, &at, (&host.chap, host.mutual_chap.as_ref()), secrets));
-        }
-        rules
-    }
-
-    fn rule(
-        &mut self,
-        name: String,
-        at: &[Step],
-        (chap, mutual): (&[Chap], Option<&Chap>),
-        secrets: &SecretFiles,
-    ) -> Rule {
-        let mut read = |key: &[Step], chap: &Chap| {
-            let at = [at, key, &[Step::Key("secret_file")]].concat();
-            let secret = secrets.secret(&chap.secret_file).map_err(degraded);
-            if secret.as_ref().is_ok_and(Secret::is_short) {
-                let least = Secret::RECOMMENDED_BYTES;
-                let text =
-                    format!("the secret of {} is shorter than {least} bytes (RFC 7143 section 9.2.1)", chap.user);
-                self.0.push((Severity::Note, Mistake { at: at.clone(), text }));
-            }
-            match secret {
-                Ok(secret) => Some(Credentials { user: chap.user.clone(), secret }),
-                Err(lack) => {
-                    self.check(&at, Err(lack));
-                    None
-                }
-            }
-        };
-        let all = chap.iter().enumerate();
-        let initiators = all.filter_map(|(index, chap)| read(&[Step::Key("chap"), Step::Index(index)], chap)).collect();
-        let target = mutual.and_then(|chap| read(&[Step::Key("mutual_chap")], chap));
-        (name, at.to_vec(), Authentication::Chap { initiators, target })
-    }
+/// Whether the system lets only one of two different portals listen. Port 0 is another port each time.
+fn keeps_out(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_all = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one != other && one.port() != 0 && one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && is_all
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod machine;
 mod print;
+mod secrets;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -96,7 +97,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for file in &arguments.files {
         let this_machine = ThisMachine;
         let machine: Option<&dyn Machine> = if arguments.text_only { None } else { Some(&this_machine) };
-        all.extend(of_file(file, machine)?);
+        let unread = |failure: Failure| {
+            let found = Found { span: None, text: failure.to_string(), object: None };
+            vec![print::located(&file.display().to_string(), "", Severity::Error, &found)]
+        };
+        all.extend(of_file(file, machine).unwrap_or_else(unread));
     }
     if arguments.notes {
         all.retain(|mistake| mistake.severity == Severity::Note);
@@ -242,7 +247,11 @@ pub(crate) fn of_texts(
         config.targets.extend(targets.iter().cloned());
     }
     let unread: Vec<_> = located.iter().filter_map(|one| one.subject.clone()).collect();
-    let mistakes = mistakes::of(&config, located.is_empty());
+    let mut mistakes = mistakes::of(&config, located.is_empty());
+    mistakes.retain(|mistake| match mistake.at.as_slice() {
+        [Step::Key(key)] => !texts.main.reading.is_partial(key),
+        _ => true,
+    });
     let severity = |at: &[Step]| if object_at(&config, at).is_some() { Severity::Degraded } else { Severity::Error };
     let mut of_texts: Vec<_> = mistakes.iter().map(|mistake| (severity(&mistake.at), mistake.clone())).collect();
     of_texts.extend(mistakes::doubles(&config).iter().filter_map(shared_disk));

@@ -101,8 +101,8 @@ fn contradictions_are_found_all_at_once_with_their_lines() {
         ("main.toml", 5, "max_connections = 0"),
         ("main.toml", 8, "LUN 0 is there twice"),
         ("main.toml", 8, "memory is always thin"),
-        ("main.toml", 10, "the target has no LUN 7"),
-        ("main.toml", 13, "mutual_chap needs a chap user too"),
+        ("main.toml", 12, "the target has no LUN 7"),
+        ("main.toml", 15, "mutual_chap needs a chap user too"),
         ("conf.d/target-iqn.a.toml", 2, "target iqn.a is there twice"),
     ] {
         let is_there = |one: &(String, usize, Severity, String)| one.0 == file && one.1 == line && one.3.contains(part);
@@ -251,6 +251,129 @@ fn a_disk_under_two_numbers_is_found() {
             expected.map(|severity| (6, severity)).into_iter().collect::<Vec<_>>(),
             "{first} {second}: {all:?}"
         );
+    }
+}
+
+#[test]
+fn each_entry_of_a_list_has_its_own_mistake() {
+    let target = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"/d\" }]\n";
+    let host = "[[target.host]]\nname = \"h\"\n";
+    for (main, wrong) in [
+        (format!("listen = [\"1.2.3\", \"192.0.2.1\", \"x y\"]\n{target}"), &["\"1.2.3\"", "\"x y\""][..]),
+        (format!("ecl = [\"eth:\", \"x y\"]\n{target}"), &["\"eth:\"", "\"x y\""]),
+        (format!("{target}redirect = {{ to = [\"h:p\", \"h\", \"h,70000\"] }}"), &["\"h:p\"", "\"h,70000\""]),
+        (format!("{target}{host}networks = [\"lab\", \"::\", \"192.0.2.7/24\"]"), &["\"lab\"", "\"192.0.2.7/24\""]),
+        (
+            format!(
+                "{target}{host}initiators = [\"Db 1\", \"iqn.x\", \"Db 2\"]\nlun = [{{ number = 7 }}, {{ number = 8 }}]"
+            ),
+            &["\"Db 1\"", "\"Db 2\"", "{ number = 7", "{ number = 8"],
+        ),
+    ] {
+        let all = of_texts("main.toml", &main, &[], None);
+        let places: Vec<_> = all.iter().map(|one| (one.line.unwrap(), one.column.unwrap())).collect();
+        let place = |part: &&str| {
+            let before = &main[..main.find(part).unwrap()];
+            (before.matches('\n').count() + 1, before.len() - before.rfind('\n').map_or(0, |at| at + 1) + 1)
+        };
+        assert_eq!(places, wrong.iter().map(place).collect::<Vec<_>>(), "{main}: {all:#?}");
+    }
+}
+
+#[test]
+fn a_mistake_is_told_once_and_alone() {
+    for (rest, expected) in [
+        ("[metrics]\nlisten = [\"localhost:9\"]", "socket address"),
+        ("[metrics]\nlisten = [\"192.0.2.1:3260\"]\nnetworks = [\"foo\"]", "no network"),
+        ("[api]\nlisten = [\"x y\"]", "x y"),
+        ("[api]\nlisten = [\"192.0.2.1:1\"]", "needs tls and tokens"),
+    ] {
+        let all = found(&format!("{WHOLE}{rest}\n"), &[], Some(&fake()));
+        assert!(all.len() == 1 && all[0].3.contains(expected), "{rest}: {all:#?}");
+    }
+}
+
+#[test]
+fn a_portal_that_another_one_covers_is_found() {
+    let target = "[[target]]\nname = \"iqn.a\"\n";
+    for (listen, is_double) in [
+        ("\"*:1\", \"127.0.0.1:1\"", true),
+        ("\"[::1]:1\", \"*:1\"", true),
+        ("\"0.0.0.0:1\", \"[::1]:1\"", false),
+        ("\"*:0\", \"127.0.0.1:0\"", false),
+        ("\"127.0.0.1:1\", \"127.0.0.2:1\"", false),
+    ] {
+        let all = found(&format!("listen = [{listen}]\n{target}"), &[], Some(&fake()));
+        let doubles = all.iter().filter(|one| one.3.contains("listens there, too")).count();
+        assert_eq!(doubles, usize::from(is_double), "{listen}: {all:?}");
+    }
+}
+
+#[test]
+fn all_secrets_that_are_used_twice_are_named() {
+    let target = |name: &str, chap: &str| {
+        format!("[[target]]\nname = {name:?}\nlun = [{{ number = 0, disk = \"mem:1M\" }}]\n{chap}\n")
+    };
+    let both = "chap = [{ user = \"a\", secret_file = \"/a\" }]\nmutual_chap = { user = \"t\", secret_file = \"/m\" }";
+    let main = format!("listen = [\"192.0.2.1\"]\n{}{}", target("iqn.a", both), target("iqn.b", both));
+    let all = found(&main, &[], Some(&fake()));
+    assert_eq!(
+        all.iter().map(|one| (one.1, one.2)).collect::<Vec<_>>(),
+        [(6, Severity::Degraded), (11, Severity::Degraded)]
+    );
+    let twice = "chap = [{ user = \"a\", secret_file = \"/a\" }, { user = \"a\", secret_file = \"/b\" }]";
+    let all = found(&format!("listen = [\"192.0.2.1\"]\n{}", target("iqn.a", twice)), &[], Some(&fake()));
+    assert!(all.iter().any(|one| one.2 == Severity::Note && one.3.contains("a is there twice")), "{all:?}");
+}
+
+#[test]
+fn a_plan_names_the_secrets_that_stand_in_the_way() {
+    let config = |rest: &str| crate::config::parse(&format!("{WHOLE}{rest}")).unwrap();
+    let old = config("");
+    let chap = |file: &str| format!("chap = [{{ user = \"a\", secret_file = {file:?} }}]\n");
+    let mutual = "mutual_chap = { user = \"t\", secret_file = \"/m\" }\n";
+    for (rest, expected) in [
+        (chap("/nope"), Some("is not there")),
+        (chap("/b"), None),
+        (chap("/a") + mutual, Some("RFC 7143")),
+        (format!("{}[[target]]\nname = \"iqn.b\"\n{}{mutual}", chap("/a"), chap("/b")), Some("RFC 7143")),
+        (format!("[[target.host]]\nname = \"h\"\n{}", chap("/nope")), Some("is not there")),
+    ] {
+        let new = config(&rest);
+        let changes = crate::config::diff::between(&old, &new).unwrap();
+        let obstacles = machine::obstacles(&changes, &new, &|_| true, &fake());
+        assert!(!changes.is_empty());
+        for obstacle in obstacles {
+            assert_eq!(obstacle.is_some(), expected.is_some(), "{rest}: {obstacle:?}");
+            assert!(obstacle.unwrap_or_default().contains(expected.unwrap_or_default()), "{rest}");
+        }
+    }
+}
+
+#[test]
+fn what_a_disk_needs_beside_it_is_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, new) = (folder.path().join("disk"), folder.path().join("new"));
+    std::fs::write(&disk, vec![0; 1 << 20]).unwrap();
+    let (disk, new) = (disk.display(), new.display());
+    for (keys, expected) in [
+        (format!("disk = \"{disk}?keys=file:/nope\""), Some("/nope")),
+        (format!("disk = \"{disk}?keys=/nope\""), Some("/nope")),
+        ("disk = \"iscsi://u@192.0.2.9/iqn.x/0?chap_secret_file=/nope\"".into(), Some("/nope")),
+        ("disk = \"iscsi://192.0.2.9/\"".into(), Some("names no disk")),
+        ("disk = \"iscsi://192.0.2.9/iqn.x/0\"".into(), None),
+        (format!("disk = \"{new}\", create = \"999T\", provisioning = \"full\""), Some("bytes are asked for")),
+        (format!("disk = \"{new}\", create = \"1M\", provisioning = \"full\""), None),
+        (format!("disk = \"{disk}\""), None),
+    ] {
+        let entry = crate::config::one_lun(&keys);
+        let lack = machine::ThisMachine.disks(&[entry]).remove(0);
+        match (lack, expected) {
+            (Err((severity, why)), Some(part)) => {
+                assert!(severity == Severity::Degraded && why.contains(part), "{keys}: {why}");
+            }
+            (lack, expected) => assert_eq!((lack.is_ok(), expected), (true, None), "{keys}"),
+        }
     }
 }
 

@@ -150,6 +150,13 @@ fn leave_out_within(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Op
 }
 
 impl<T> Reading<'_, T> {
+    /// Whether a mistake of the text stands in the value of a key. What is left of it says nothing.
+    pub(super) fn is_partial(&self, key: &str) -> bool {
+        let value = self.tree.get_ref().iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value);
+        let spans = self.mistakes.iter().filter_map(|found| found.span.as_ref());
+        value.is_some_and(|value| spans.into_iter().any(|span| holds(value, span)))
+    }
+
     /// The place of what `path` names, or of the part of it that is there.
     pub(super) fn place(&self, path: &[Step]) -> Range<usize> {
         let mut place = self.tree.span();

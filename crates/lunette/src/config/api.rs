@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
+use super::text;
 use crate::address;
 use crate::systemd::credentials;
 
@@ -24,8 +25,7 @@ pub(crate) struct Api {
 }
 
 /// A Unix socket or an address.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     Unix(PathBuf),
     Tcp(SocketAddr),
@@ -45,7 +45,7 @@ pub(crate) struct Tls {
 
 impl Api {
     /// Checks that every place has what it needs.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.listen.is_empty() {
             return Err("listen is empty; write a place, such as \"unix:/run/lunette/api.sock\"".into());
         }
@@ -76,11 +76,9 @@ impl FromStr for Place {
     }
 }
 
-impl TryFrom<String> for Place {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::read(from)
     }
 }
 

@@ -8,9 +8,9 @@ use lunette_initiator::Seal;
 use lunette_reactor::Offloads;
 use lunette_state::{StateError, StateStore};
 use lunette_target::{DatagramConfig, DatagramPlace, ResetSecret};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-use super::{Config, Listen};
+use super::{Config, Listen, text};
 use crate::failure::Failure;
 
 /// The prefix of the name of an interface.
@@ -20,8 +20,7 @@ const ETHERNET: &str = "eth:";
 const MAX_INTERFACE_BYTES: usize = 15;
 
 /// Places to answer at.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     /// UDP addresses.
     Udp(Listen),
@@ -74,11 +73,9 @@ pub(super) fn shown(place: &DatagramPlace) -> String {
     }
 }
 
-impl TryFrom<String> for Place {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::read(from)
     }
 }
 

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use lunette_scsi::Lun;
 use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use super::{Chap, SHUT, Target, authentication, check_initiator_name};
+use super::mistakes::Step;
+use super::{Chap, SHUT, Target, authentication, check_initiator_name, text};
 use crate::failure::Failure;
 use crate::secret::SecretFiles;
 
@@ -88,14 +90,19 @@ pub(crate) struct MappedLun {
 }
 
 /// A network, or one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Network(pub(super) IpNet);
 
-impl TryFrom<String> for Network {
-    type Error = String;
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::read(from)
+    }
+}
 
-    fn try_from(text: String) -> Result<Self, String> {
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
             format!("{text:?} is no network; write ADDR/BITS, such as 192.0.2.0/24 or 2001:db8::/32, or an address")
         })?;
@@ -132,21 +139,27 @@ pub(super) fn check_host_name(host: &HostEntry, index: usize, target: &Target) -
     Ok(())
 }
 
-/// Checks a host of a target, except for its name and for what its secret files hold. Its LUNs are compared where all
-/// of the target could be read.
-pub(super) fn check(host: &HostEntry, target: &Target, is_whole: bool) -> Result<(), String> {
+/// All mistakes of a host of a target, except for those of its name and of what its secret files hold: the key, perhaps
+/// with the place in its list, and the reason. Its LUNs are compared where all of the target could be read.
+pub(super) fn mistakes(host: &HostEntry, target: &Target, is_whole: bool) -> Vec<(Vec<Step>, String)> {
     if host.is_shut {
-        return Ok(());
+        return Vec::new();
     }
-    let named = host.initiators.iter().flatten().filter(|name| *name != ALL);
-    named.into_iter().try_for_each(|initiator| check_initiator_name(initiator))?;
+    let mut found = Vec::new();
+    for (index, name) in host.initiators.iter().flatten().enumerate().filter(|(_, name)| *name != ALL) {
+        let at = || vec![Step::Key("initiators"), Step::Index(index)];
+        found.extend(check_initiator_name(name).err().map(|why| (at(), why)));
+    }
     if host.mutual_chap.is_some() && host.chap.is_empty() {
-        return Err("mutual_chap needs a chap user too".into());
+        found.push((vec![Step::Key("mutual_chap")], "mutual_chap needs a chap user too".into()));
     }
-    if let Some(lun) = host.luns.iter().flatten().find(|lun| is_whole && !target.has_number(lun.number)) {
-        return Err(format!("the target has no LUN {}", lun.number));
+    let luns = host.luns.iter().flatten().enumerate();
+    let unknown: Vec<_> = luns.filter(|(_, lun)| is_whole && !target.has_number(lun.number)).collect();
+    for (index, lun) in unknown {
+        found.push((vec![Step::Key("lun"), Step::Index(index)], format!("the target has no LUN {}", lun.number)));
     }
-    lun_map(host).map(drop)
+    found.extend(lun_map(host).err().map(|why| (vec![Step::Key("lun")], why)));
+    found
 }
 
 fn lun_map(host: &HostEntry) -> Result<LunMap, String> {

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-use super::DEFAULT_PORT;
+use super::{DEFAULT_PORT, text};
 use crate::address::{self, NoAddress};
 
 /// Addresses to listen on, in one of the forms of [`address`].
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(super) text: String,
     pub(crate) addresses: Vec<SocketAddr>,
@@ -52,10 +51,8 @@ impl fmt::Display for Listen {
     }
 }
 
-impl TryFrom<String> for Listen {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::read(from)
     }
 }

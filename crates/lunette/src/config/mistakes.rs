@@ -1,10 +1,11 @@
 //! Contradictions within a configuration, which no single key shows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use super::{
-    Config, LunEntry, Target, check_cores, check_initiator_name, check_marker_interval, check_max_connections,
-    check_name, check_redirect,
+    Config, Listen, LunEntry, Redirect, Target, check_cores, check_initiator_name, check_marker_interval,
+    check_max_connections, check_name,
 };
 use super::{gateways, hosts, port_groups};
 use crate::disks::identities;
@@ -176,18 +177,17 @@ impl Mistakes {
 fn portals(config: &Config, found: &mut Mistakes) {
     let mut addresses = BTreeSet::new();
     // Port 0 is another port each time.
-    let mut twice = |address: &std::net::SocketAddr| address.port() != 0 && !addresses.insert(*address);
+    let mut twice = |address: &SocketAddr| address.port() != 0 && !addresses.insert(*address);
+    let mut check = |listen: &Listen| match listen.addresses.iter().find(|address| twice(address)) {
+        Some(address) => Err(format!("portal {address} is there twice")),
+        None => Ok(()),
+    };
     for (index, listen) in config.listen.iter().flatten().enumerate() {
-        if let Some(address) = listen.addresses.iter().find(|address| twice(address)) {
-            let text = format!("portal {address} is there twice");
-            found.add(vec![Step::Key("listen"), Step::Index(index)], Err(text));
-        }
+        found.add(vec![Step::Key("listen"), Step::Index(index)], check(listen));
     }
     for (index, portal) in config.portals.iter().enumerate() {
         let at = [Step::Key("portal"), Step::Index(index)];
-        if let Some(address) = portal.address.addresses.iter().find(|address| twice(address)) {
-            found.at(&at, "address", Err(format!("portal {address} is there twice")));
-        }
+        found.at(&at, "address", check(&portal.address));
         if portal.group == 0 {
             // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).
             let text = format!("portal {}: group 0 is reserved; count from 1", portal.address);
@@ -207,7 +207,9 @@ fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes)
         let at = [at, &[Step::Key("host"), Step::Index(index)]].concat();
         let of_host = |why: String| of_target(format!("host {}: {why}", host.name));
         found.at(&at, "name", hosts::check_host_name(host, index, target).map_err(of_host));
-        found.add(at, hosts::check(host, target, is_whole).map_err(of_host));
+        for (key, why) in hosts::mistakes(host, target, is_whole) {
+            found.add([&*at, &key].concat(), Err(of_host(why)));
+        }
     }
     found.at(at, "max_connections", check_max_connections(target.max_connections).map_err(of_target));
     found.at(at, "marker_interval", check_marker_interval(target.marker_interval).map_err(of_target));
@@ -215,8 +217,8 @@ fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes)
     if target.mutual_chap.is_some() && target.chap.is_empty() {
         found.at(at, "mutual_chap", Err(of_target("mutual_chap needs a chap user too".into())));
     }
-    if let Some(redirect) = &target.redirect {
-        found.at(at, "redirect", check_redirect(redirect).map_err(|why| of_target(format!("redirect: {why}"))));
+    for (key, why) in target.redirect.iter().flat_map(Redirect::mistakes) {
+        found.add([at, &[Step::Key("redirect")], &key].concat(), Err(of_target(format!("redirect: {why}"))));
     }
     let mut numbers = BTreeSet::new();
     for (index, lun) in target.luns.iter().enumerate() {

@@ -60,6 +60,13 @@ impl Kind for RemoteName {
         Some("a disk of another target cannot be created; leave out create")
     }
 
+    fn lack(&self) -> Option<String> {
+        if self.url.target.is_none() || self.url.lun.is_none() {
+            return Some(names_no_disk(&self.url));
+        }
+        self.url.options().err().map(|error| error.to_string())
+    }
+
     fn open(&self, _options: &OpenOptions) -> Result<Opened, Failure> {
         let facts = Facts { has_own_blocks: true, ..Facts::default() };
         Ok(Opened { facts, ..Opened::new(open(&self.url)?.store) })
@@ -75,7 +82,7 @@ pub(crate) struct RemoteDisk {
 /// Logs in and reads the properties of the disk. The session lives as long as the store.
 pub(crate) fn open(url: &Url) -> Result<RemoteDisk, Failure> {
     let (Some(target), Some(lun)) = (&url.target, url.lun) else {
-        return Err(Failure::Usage(format!("{url} names no disk; write iscsi://HOST/TARGET/LUN")));
+        return Err(Failure::Usage(names_no_disk(url)));
     };
     let initiator = Initiator::start().map_err(remote_failure)?;
     let disk = remote::open(url, remote::options(url)?, &initiator)?;
@@ -84,4 +91,8 @@ pub(crate) fn open(url: &Url) -> Result<RemoteDisk, Failure> {
     let unit = facts.name.clone().or_else(|| facts.serial_number.clone()).unwrap_or_default();
     let identity = format!("unit {target} {} {unit:?} {}", lun.number().unwrap_or_default(), facts.len_bytes());
     Ok(RemoteDisk { store: Arc::new(RemoteStore::new(disk)), identity })
+}
+
+fn names_no_disk(url: &Url) -> String {
+    format!("{url} names no disk; write iscsi://HOST/TARGET/LUN")
 }

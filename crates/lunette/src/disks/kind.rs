@@ -36,6 +36,11 @@ pub(crate) trait Kind: fmt::Display {
         None
     }
 
+    /// Why the disk cannot be opened, as far as this machine tells without asking another.
+    fn lack(&self) -> Option<String> {
+        None
+    }
+
     /// Opens the disk.
     fn open(&self, options: &OpenOptions) -> Result<Opened, Failure>;
 }

@@ -25,7 +25,7 @@ use std::fmt;
 use std::path::Path;
 
 use lunette_rbd::RbdUrl;
-use lunette_store::OpenOptions;
+use lunette_store::{FileIdentity, OpenOptions};
 
 use crate::answers::Rounds;
 use crate::failure::Failure;
@@ -93,17 +93,17 @@ impl Place {
     }
 }
 
-/// The common identities of two names of one place: portal, target and LUN, the path without links, or pool and image.
-/// `None` for memory. A host under two names is not recognized; what carries the session makes no difference. Neither
-/// are the links of a path that does not answer.
+/// The common identities of two names of one place: portal, target and LUN, the file behind a path, or pool and image.
+/// `None` for memory. A host under two names is not recognized; what carries the session makes no difference. Of a
+/// file that is missing, or does not answer, the path counts.
 pub(crate) fn identities(places: &[&Place]) -> Vec<Option<String>> {
     static ROUNDS: Rounds = Rounds::new();
     let paths: Vec<_> = places.iter().filter_map(|place| Some(place.path()?.to_owned())).collect();
-    let names = paths.iter().map(|path| format!("links of {}", path.display())).collect();
-    let mut found = ROUNDS.ask(names, move |index| paths[index].canonicalize().ok()).into_iter();
+    let names = paths.iter().map(|path| format!("file at {}", path.display())).collect();
+    let mut found = ROUNDS.ask(names, move |index| FileIdentity::at(&paths[index]).ok()).into_iter();
     let identity = |place: &&Place| {
-        let canonical = place.path().and_then(|_| found.next().flatten().flatten());
-        canonical.map_or_else(|| place.plain_identity(), |path| Some(path.display().to_string()))
+        let file = place.path().and_then(|_| found.next().flatten().flatten());
+        file.map_or_else(|| place.plain_identity(), |file| Some(format!("{file:?}")))
     };
     places.iter().map(identity).collect()
 }

@@ -6,19 +6,19 @@ use std::str::FromStr;
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::file::FilePath;
 use super::iscsi::RemoteName;
 use super::kind::Opened;
 use super::memory::Memory;
 use super::{Place, encrypted};
+use crate::config::text;
 use crate::failure::Failure;
 use crate::size::NotASize;
 
 /// The location of a disk's blocks, as a user writes it. `?keys=...` behind all but memory makes it an encrypted disk.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiskName {
     pub(crate) place: Place,
     pub(crate) keys: Option<KeyParameters>,
@@ -60,6 +60,11 @@ fn has_scheme(text: &str) -> bool {
 }
 
 impl DiskName {
+    /// Why the disk cannot be opened, as far as its name and the files beside it tell.
+    pub(crate) fn lack(&self) -> Option<String> {
+        self.place.kind().lack().or_else(|| encrypted::lack(self.keys.as_ref()?))
+    }
+
     /// Opens the disk: the plain text of one with keys. A missing file is created as `options` say.
     pub(crate) fn open(&self, options: &OpenOptions) -> Result<Opened, Failure> {
         match &self.keys {
@@ -103,11 +108,9 @@ impl FromStr for DiskName {
     }
 }
 
-impl TryFrom<String> for DiskName {
-    type Error = DiskNameError;
-
-    fn try_from(text: String) -> Result<Self, DiskNameError> {
-        text.parse()
+impl<'de> Deserialize<'de> for DiskName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::read(from)
     }
 }
 
@@ -144,8 +147,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (disk, link) = (folder.path().join("disk"), folder.path().join("link"));
         std::fs::write(&disk, "").unwrap();
+        let hard_link = folder.path().join("hard");
         std::os::unix::fs::symlink(&disk, &link).unwrap();
+        std::fs::hard_link(&disk, &hard_link).unwrap();
         assert_eq!(identity(disk.to_str().unwrap()), identity(&format!("{}?keys=file:k", link.display())));
+        assert_eq!(identity(disk.to_str().unwrap()), identity(hard_link.to_str().unwrap()));
     }
 
     #[test]

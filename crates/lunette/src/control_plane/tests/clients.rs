@@ -68,6 +68,12 @@ fn users_that_come_and_go_are_told() {
     change(chap("u"));
     assert_eq!(planned(&change(chap("v"))), [("target iqn.b: secrets changed", None)]);
     assert_eq!(planned(&change(chap("v"))), []);
+    let missing = json!({ "allow": ["*"], "chap": [{ "user": "u", "secret_file": "/nonexistent/secret" }] });
+    let plan = running.plane.plan(order(target(missing.clone()))).unwrap();
+    assert!(
+        matches!(planned(&plan)[..], [("target iqn.b: secrets changed", Some(why))] if why.contains("/nonexistent"))
+    );
+    assert!(running.plane.change(order(target(missing))).is_err());
     let removed = change(json!({ "allow": ["*"] }));
     assert_eq!(planned(&removed), [("target iqn.b: chap removed; initiators log in without a proof", None)]);
 }

@@ -1,0 +1,135 @@
+//! The secrets that a configuration names: those that cannot be used, and those that are used twice.
+
+use lunette_api::Subject;
+use lunette_session::{Authentication, Credentials, Secret, check_secrets};
+
+use super::Severity;
+use super::machine::Machine;
+use crate::config::left_out::object_at;
+use crate::config::mistakes::{Mistake, Step};
+use crate::config::{Chap, Config, Target};
+use crate::secret::SecretFiles;
+
+/// A rule of CHAP, with the secrets that can be used.
+struct Rule {
+    /// The name for people.
+    name: String,
+    at: Vec<Step>,
+    asks: Authentication,
+}
+
+/// What is wrong with a secret.
+struct Fault {
+    severity: Severity,
+    mistake: Mistake,
+    /// The place of the other rule that it concerns, if any.
+    other: Option<Vec<Step>>,
+}
+
+/// The faults of the secrets of a configuration.
+pub(super) struct Secrets(Vec<Fault>);
+
+impl Secrets {
+    /// Reads all secrets of a configuration.
+    pub(super) fn read(config: &Config, machine: &dyn Machine) -> Self {
+        let files = machine.secrets(&config.secret_files().collect::<Vec<_>>());
+        let mut reading = Reading { files: &files, found: Vec::new() };
+        let discovery = (config.discovery.chap.as_slice(), config.discovery.mutual_chap.as_ref());
+        let mut rules = vec![reading.rule("discovery".into(), &[Step::Key("discovery")], discovery)];
+        for (index, target) in config.targets.iter().enumerate() {
+            rules.extend(reading.rules_of(target, &[Step::Key("target"), Step::Index(index)]));
+        }
+        let mut found = reading.found;
+        // Each time the first one is found, so a rule that is told of loses its own secret.
+        while let Err(shared) = check_secrets(&named(&rules)) {
+            let asker = rules.iter().find(|rule| rule.name == shared.asker).map(|rule| rule.at.clone());
+            let Some(prover) = rules.iter_mut().find(|rule| rule.name == shared.prover) else { break };
+            if let Authentication::Chap { target, .. } = &mut prover.asks {
+                *target = None;
+            }
+            let mistake = Mistake { at: [&*prover.at, &[Step::Key("mutual_chap")]].concat(), text: shared.to_string() };
+            found.push(Fault { severity: Severity::Degraded, mistake, other: asker });
+        }
+        Self(found)
+    }
+
+    /// All faults as mistakes.
+    pub(super) fn lacks(self) -> impl Iterator<Item = (Severity, Mistake)> {
+        self.0.into_iter().map(|Fault { severity, mistake, other: _ }| (severity, mistake))
+    }
+
+    /// The first reason for which the rules of such objects cannot be used.
+    pub(super) fn obstacle(&self, config: &Config, is_meant: impl Fn(&Subject) -> bool) -> Option<String> {
+        let concerns = |at: &Vec<Step>| object_at(config, at).is_some_and(|subject| is_meant(&subject));
+        let is_obstacle = |fault: &&Fault| {
+            fault.severity != Severity::Note
+                && (concerns(&fault.mistake.at) || fault.other.as_ref().is_some_and(concerns))
+        };
+        self.0.iter().find(is_obstacle).map(|fault| fault.mistake.text.clone())
+    }
+}
+
+fn named(rules: &[Rule]) -> Vec<(String, &Authentication)> {
+    rules.iter().map(|rule| (rule.name.clone(), &rule.asks)).collect()
+}
+
+struct Reading<'s> {
+    files: &'s SecretFiles,
+    found: Vec<Fault>,
+}
+
+impl Reading<'_> {
+    fn rules_of(&mut self, target: &Target, at: &[Step]) -> Vec<Rule> {
+        let own = (target.chap.as_slice(), target.mutual_chap.as_ref());
+        let mut rules = vec![self.rule(format!("target {}", target.name), at, own)];
+        for (index, host) in target.hosts.iter().enumerate() {
+            let at = [at, &[Step::Key("host"), Step::Index(index)]].concat();
+            let name = format!("target {}, host {}", target.name, host.name);
+            rules.push(self.rule(name, &at, (&host.chap, host.mutual_chap.as_ref())));
+        }
+        rules
+    }
+
+    fn rule(&mut self, name: String, at: &[Step], (chap, mutual): (&[Chap], Option<&Chap>)) -> Rule {
+        let mut initiators: Vec<Credentials> = Vec::new();
+        for (index, chap) in chap.iter().enumerate() {
+            let at = [at, &[Step::Key("chap"), Step::Index(index)]].concat();
+            let Some(credentials) = self.credentials(chap, &at) else { continue };
+            let is_it = |known: &&Credentials| known.user == chap.user;
+            if initiators.iter().find(is_it).is_some_and(|known| !known.secret.same_as(&credentials.secret)) {
+                let text = format!("the user {} is there twice, and the first secret counts", chap.user);
+                self.add(Severity::Note, text, [&*at, &[Step::Key("user")]].concat());
+            }
+            initiators.push(credentials);
+        }
+        let target = mutual.and_then(|chap| self.credentials(chap, &[at, &[Step::Key("mutual_chap")]].concat()));
+        Rule { name, at: at.to_vec(), asks: Authentication::Chap { initiators, target } }
+    }
+
+    /// A user with the secret, if it can be used.
+    fn credentials(&mut self, chap: &Chap, at: &[Step]) -> Option<Credentials> {
+        let at = [at, &[Step::Key("secret_file")]].concat();
+        match self.files.secret(&chap.secret_file) {
+            Ok(secret) => {
+                if secret.is_short() {
+                    let least = Secret::RECOMMENDED_BYTES;
+                    let of = format!("the secret of {}", chap.user);
+                    self.add(
+                        Severity::Note,
+                        format!("{of} is shorter than {least} bytes (RFC 7143 section 9.2.1)"),
+                        at,
+                    );
+                }
+                Some(Credentials { user: chap.user.clone(), secret })
+            }
+            Err(why) => {
+                self.add(Severity::Degraded, why, at);
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, severity: Severity, text: String, at: Vec<Step>) {
+        self.found.push(Fault { severity, mistake: Mistake { at, text }, other: None });
+    }
+}
