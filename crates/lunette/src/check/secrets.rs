@@ -18,7 +18,7 @@ struct Rule {
     asks: Authentication,
 }
 
-/// What is wrong with a secret.
+/// A mistake with a secret.
 struct Fault {
     severity: Severity,
     mistake: Mistake,

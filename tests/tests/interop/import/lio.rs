@@ -97,8 +97,8 @@ fn facts_of_host(target: &str, host: &Table) -> Vec<String> {
     facts
 }
 
-/// The facts but the serial numbers of disks in memory: ours has another disk for each LUN of a backstore, and two disks
-/// have no serial number in common.
+/// The facts but the serial numbers of disks in memory: ours has another disk for each LUN of a backstore, and two
+/// disks have no serial number in common.
 fn without_serials_of_memory(facts: &Facts) -> Facts {
     let is_in_memory = |lun: &str| facts.iter().any(|fact| fact.starts_with(&format!("{lun} mem:")));
     let is_kept = |fact: &&String| fact.split_once(" serial ").is_none_or(|(lun, _)| !is_in_memory(lun));
