@@ -10,8 +10,8 @@
 //! | `rbd:POOL/IMAGE` | [`image`] |
 //! | any but the first, with `?keys=…` behind it | [`encrypted`] over that kind |
 //!
-//! A new kind is a file with a type that is a [`Kind`](kind::Kind), a variant of [`Place`], its row in [`Place::kind`],
-//! and its names in [`name`]. [`Opened`] is all that the rest of the program knows of a disk.
+//! A new kind is a file with a type that is a [`Kind`], a variant of [`Place`], its row in [`Place::kind`], and its
+//! names in [`name`]. [`Opened`] is all that the rest of the program knows of a disk.
 
 pub(crate) mod encrypted;
 pub(crate) mod file;
