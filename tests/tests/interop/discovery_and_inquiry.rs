@@ -50,8 +50,9 @@ fn the_names_in_inquiry_data_are_configurable() {
     for line in ["Vendor:ACME", "Product:Virtual Disk 7", "Revision:2.1"] {
         assert!(inquiry.succeeded().contains(line), "no {line:?} in {inquiry}");
     }
-    let refused = place.refuse(&server, &lun.replace("2.1", "2.1.0"));
-    assert!(refused.contains("revision") && refused.contains('4'), "{refused}");
+    let told = place.change(&server, &lun.replace("2.1", "2.1.0"));
+    assert!(told.contains("revision") && told.contains("1 to 4 bytes"), "{told}");
+    assert!(run("iscsi-inq", [server.url(0)]).succeeded().contains("Revision:2.1"), "it stays in service");
     server.stop();
 }
 
@@ -99,7 +100,8 @@ fn a_unit_of_quanta_has_blocks_of_a_quantum_with_its_slot() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("quanta").display().to_string();
     for (disk, quantum) in [("mem:64M", 512), ("mem:64M", 4096), (&file, 1024), (&file, 2048)] {
-        let server = Server::start(&[disk, "--create", "64M", "--quantum", &quantum.to_string()]);
+        let create: &[&str] = if disk == file { &["--create", "64M"] } else { &[] };
+        let server = Server::start(&[&[disk, "--quantum", &quantum.to_string()], create].concat());
         let capacity = run("iscsi-readcapacity16", [server.url(0)]);
         let blocks = (64 << 20) / (quantum + 64);
         for line in [

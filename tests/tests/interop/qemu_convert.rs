@@ -74,7 +74,8 @@ fn deep_queues_run_clean() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("disk");
     for disk in ["mem:256M", file.to_str().unwrap()] {
-        let server = Server::start(&[disk, "--create", "256M"]);
+        let create: &[&str] = if disk.starts_with("mem:") { &[] } else { &["--create", "256M"] };
+        let server = Server::start(&[&[disk], create].concat());
         for (kind, block) in
             [(&[][..], "4096"), (&["-w"], "4096"), (&["-w", "--flush-interval=64"], "65536"), (&[], "65536")]
         {
