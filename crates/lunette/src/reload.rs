@@ -7,6 +7,7 @@
 mod growing;
 mod notices;
 mod plan;
+mod scope;
 mod spares;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,8 @@ use crate::serve::{bind_failure, closed_portal};
 use crate::served::Served;
 pub(crate) use growing::Room;
 pub(crate) use notices::{Effect, noticed};
-use plan::{Plan, Refusal, Scope};
+use plan::Plan;
+use scope::{Refusal, Scope};
 pub(crate) use spares::Spares;
 
 /// The current configuration of a running server, and the handle that changes it.
@@ -197,7 +199,16 @@ impl Reloader {
 
     /// Begins to open the disks that are not open, but for those that are being opened. Gives all attempts for them.
     pub(crate) fn retry(&mut self) -> Vec<Opening> {
+        let is_closed = |target: &str, number| {
+            self.served.targets.get(target).and_then(|open| open.disks.get(&number)).is_some_and(|disk| !disk.is_open())
+        };
+        let closed = self
+            .config
+            .targets
+            .iter()
+            .flat_map(|target| target.luns.iter().filter(move |entry| is_closed(&target.name, entry.number)));
         let mut spares = self.spares.clone();
+        spares.look_at(closed);
         let mut begun = Vec::new();
         for target in &self.config.targets {
             for entry in &target.luns {

@@ -25,9 +25,8 @@ use std::fmt;
 use std::path::Path;
 
 use lunette_rbd::RbdUrl;
-use lunette_store::{FileIdentity, OpenOptions};
+use lunette_store::OpenOptions;
 
-use crate::answers::Rounds;
 use crate::failure::Failure;
 use crate::size::Size;
 use file::FilePath;
@@ -97,12 +96,9 @@ impl Place {
 /// `None` for memory. A host under two names is not recognized; what carries the session makes no difference. Of a
 /// file that is missing, or does not answer, the path counts.
 pub(crate) fn identities(places: &[&Place]) -> Vec<Option<String>> {
-    static ROUNDS: Rounds = Rounds::new();
-    let paths: Vec<_> = places.iter().filter_map(|place| Some(place.path()?.to_owned())).collect();
-    let names = paths.iter().map(|path| format!("file at {}", path.display())).collect();
-    let mut found = ROUNDS.ask(names, move |index| FileIdentity::at(&paths[index]).ok()).into_iter();
+    let files = file::identities_at(places.iter().filter_map(|place| Some(place.path()?.to_owned())).collect());
     let identity = |place: &&Place| {
-        let file = place.path().and_then(|_| found.next().flatten().flatten());
+        let file = place.path().and_then(|path| files.get(path));
         file.map_or_else(|| place.plain_identity(), |file| Some(format!("{file:?}")))
     };
     places.iter().map(identity).collect()

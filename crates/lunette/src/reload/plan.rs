@@ -6,10 +6,11 @@ use std::sync::Arc;
 use lunette_api::{Cause, Subject};
 use lunette_device::{PortGroupsChange, PortGroupsError};
 use lunette_store::{FileStore, Store};
-use lunette_target::{Growth, PortalConfig, UnitChange, Update};
+use lunette_target::{Growth, UnitChange, Update};
 
+use super::Spares;
 use super::growing::{self, Growing, Room};
-use super::{Spares, Wanted};
+use super::scope::{Refusal, Scope};
 use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, LunEntry, Target, hosts};
 use crate::disks::file::{lengths, replaced, warn_of_partial_block};
@@ -38,77 +39,6 @@ pub(super) struct Plan {
     replaced: BTreeMap<(String, u16), Disk>,
 }
 
-/// The objects that a plan looks at, beside its changes, for what no configuration shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// All: an administrator lets the server look again, and has seen to files and media.
-    All,
-    /// Some targets: a client changes something of them, and knows nothing of the others.
-    Targets(Vec<String>),
-}
-
-impl Scope {
-    /// The targets that changes of a client are about.
-    pub(super) fn of_client(wanted: &Wanted) -> Self {
-        Self::Targets(wanted.changes.iter().filter_map(Change::target).collect())
-    }
-
-    pub(super) fn has(&self, target: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Targets(names) => names.iter().any(|name| name == target),
-        }
-    }
-}
-
-/// The failures that refuse the plan as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
-    All,
-    /// Failures at what a client changes, which is told at once.
-    Of {
-        targets: Vec<String>,
-        portals: Vec<PortalConfig>,
-    },
-    None,
-}
-
-impl Refusal {
-    /// For files that were read again.
-    pub(super) fn of_files(config: &Config) -> Self {
-        if config.strict { Self::All } else { Self::None }
-    }
-
-    /// For changes that a client has asked for.
-    pub(super) fn of_client(wanted: &Wanted, scope: &Scope) -> Self {
-        let added = |change: &Change| if let Change::PortalAdded(portal) = change { Some(*portal) } else { None };
-        match scope {
-            Scope::Targets(targets) if !wanted.config.strict => {
-                let portals = wanted.changes.iter().filter_map(added).collect();
-                Self::Of { targets: targets.clone(), portals }
-            }
-            _ => Self::All,
-        }
-    }
-
-    fn at(&self, target: &str) -> OnTrouble {
-        match self {
-            Self::All => OnTrouble::Refuse,
-            Self::Of { targets, .. } if targets.iter().any(|name| name == target) => OnTrouble::Refuse,
-            Self::Of { .. } | Self::None => OnTrouble::Degrade,
-        }
-    }
-
-    /// The portals without which nothing is changed, where others may be closed.
-    fn portals(&self) -> Vec<PortalConfig> {
-        if let Self::Of { portals, .. } = self { portals.clone() } else { Vec::new() }
-    }
-
-    fn at_discovery(&self) -> OnTrouble {
-        if *self == Self::All { OnTrouble::Refuse } else { OnTrouble::Degrade }
-    }
-}
-
 impl Plan {
     /// Opens what `changes` add, and finds what no configuration shows: changed secrets, other files under the paths of
     /// disks, and other lengths.
@@ -134,6 +64,7 @@ impl Plan {
         for change in &changes {
             plan.close(change)?;
         }
+        plan.spares.look_at(changes.iter().flat_map(|change| opened(config, change)));
         for change in &changes {
             plan.begin(config, change, &secrets)?;
         }
@@ -283,8 +214,10 @@ impl Plan {
                 Change::Lun { target: name, number, change: LunChange::Added | LunChange::Replaced } => {
                     let Some(target) = self.served.targets.get_mut(name) else { continue };
                     let Some(disk) = target.disks.get_mut(number) else { continue };
-                    disk.await_opening(name, *number, until, self.refusal.at(name) == OnTrouble::Refuse)?;
                     let old = self.replaced.remove(&(name.clone(), *number));
+                    // Nothing stands in for it meanwhile: it has the time to take a passphrase to its keys.
+                    let until = if old.is_some() { Some(change_deadline(true)) } else { until };
+                    disk.await_opening(name, *number, until, self.refusal.at(name) == OnTrouble::Refuse)?;
                     if let (DiskStore::Absent(Absence { why, .. }), Some(old)) = (&disk.store, old) {
                         let why =
                             format!("the file that has its path now is not served, and the old one still is: {why}");
@@ -475,6 +408,19 @@ fn find_lun(target: &Target, number: u16) -> Option<&LunEntry> {
     target.luns.iter().find(|entry| entry.number == number)
 }
 
+/// The logical units that a change opens.
+fn opened<'a>(config: &'a Config, change: &Change) -> Vec<&'a LunEntry> {
+    match change {
+        Change::TargetAdded(name) => {
+            find_target(config, name).map_or_else(Vec::new, |target| target.luns.iter().collect())
+        }
+        Change::Lun { target, number, change: LunChange::Added | LunChange::Replaced } => {
+            find_target(config, target).and_then(|target| find_lun(target, *number)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// The length in bytes that a file is to have from now on; zero when it does not change.
 fn extended(changes: &[Change], name: &str, lun: u16) -> u64 {
     let mut lengths = changes.iter().filter_map(|change| match change {
@@ -489,131 +435,4 @@ fn extended(changes: &[Change], name: &str, lun: u16) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc::{Receiver, channel};
-    use std::time::Duration;
-
-    use super::*;
-    use crate::config;
-    use crate::config::diff;
-    use crate::gateways::RunningGateway;
-    use crate::unit;
-
-    const DISK: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n";
-
-    /// A server whose disk with a gateway is being opened. The channel tells when the gateway has left.
-    fn opening() -> (Served, Config, Receiver<()>) {
-        let config = config::parse(DISK).unwrap();
-        let mut served = Served::open_within(&config, None).unwrap();
-        let (told, left) = channel();
-        let disk = served.targets.get_mut("iqn.a").unwrap().disks.get_mut(&0).unwrap();
-        let mut open = disk.clone();
-        let open = move || {
-            let leave = move |_| told.send(()).is_ok();
-            open.gateway = Some(Arc::new(RunningGateway::new("an image".into(), leave)));
-            Ok(open)
-        };
-        let attempt = served.openings.begin(None, open).unwrap();
-        assert!(attempt.wait(None));
-        let absence = Absence { why: "late".into(), attempt: Some(attempt) };
-        *disk = unit::stand_in(disk.entry.clone(), "iqn.a", absence).unwrap();
-        (served, config, left)
-    }
-
-    const A_MINUTE: Duration = Duration::from_mins(1);
-
-    #[test]
-    fn the_gateway_of_a_disk_ends_with_a_plan_that_is_not_carried_out() {
-        let (served, config, left) = opening();
-        let mut plan = Plan::recover(&served, &Spares::default(), &config).unwrap();
-        assert!(!plan.is_empty());
-        plan.settle(false);
-        drop(plan);
-        left.recv_timeout(A_MINUTE).unwrap();
-    }
-
-    #[test]
-    fn the_gateway_of_a_disk_that_is_served_ends_with_its_target() {
-        let (served, config, left) = opening();
-        let mut plan = Plan::recover(&served, &Spares::default(), &config).unwrap();
-        plan.settle(true);
-        let (served, spares) = (plan.served, plan.spares);
-        assert!(served.targets["iqn.a"].disks[&0].gateway.is_some() && left.try_recv().is_err());
-        let without = config::parse(&DISK.replace("iqn.a", "iqn.b")).unwrap();
-        let changes = diff::between(&config, &without).unwrap();
-        let mut plan = Plan::new(&served, &spares, &without, changes, Refusal::All, &Scope::All).unwrap();
-        plan.settle(true);
-        assert!(left.try_recv().is_err(), "the plan is not carried out yet");
-        drop(served);
-        left.recv_timeout(A_MINUTE).unwrap();
-    }
-
-    /// A server with two disks in files, whose folder and configuration these are.
-    fn with_files() -> (tempfile::TempDir, Config, Served) {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = |number: u16, name: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, [b'0' + number as u8; 8192]).unwrap();
-            format!("{{ number = {number}, disk = {path:?} }}")
-        };
-        let luns = [disk(0, "a"), disk(1, "b")].join(", ");
-        let config = config::parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{luns}]\n")).unwrap();
-        let mut served = Served::open_within(&config, None).unwrap();
-        for disk in served.targets.get_mut("iqn.a").unwrap().disks.values_mut() {
-            disk.await_opening("iqn.a", 0, None, true).unwrap();
-        }
-        (folder, config, served)
-    }
-
-    fn plan(served: &Served, config: &Config, scope: &Scope) -> Plan {
-        Plan::new(served, &Spares::default(), config, Vec::new(), Refusal::None, scope).unwrap()
-    }
-
-    /// The first byte of each disk.
-    fn first_bytes(plan: &Plan) -> Vec<u8> {
-        let first = |disk: &Disk| {
-            let into = lunette_buffer::Pool::new(1 << 20).take(512).unwrap();
-            let store = &disk.store.opened().unwrap().store;
-            let outcome = lunette_store::execute(&**store, lunette_store::Op::Read { offset: 0, into });
-            outcome.result.unwrap();
-            outcome.buffer.unwrap()[0]
-        };
-        plan.served.targets["iqn.a"].disks.values().map(first).collect()
-    }
-
-    #[test]
-    fn a_change_by_a_client_looks_at_no_file_that_it_does_not_concern() {
-        let (folder, config, served) = with_files();
-        std::fs::write(folder.path().join("new"), [b'n'; 8192]).unwrap();
-        std::fs::rename(folder.path().join("new"), folder.path().join("a")).unwrap();
-        std::fs::write(folder.path().join("b"), [b'l'; 16_384]).unwrap();
-        let plan_of_client = plan(&served, &config, &Scope::Targets(vec!["iqn.a".into()]));
-        assert!(plan_of_client.is_empty() && first_bytes(&plan_of_client) == *b"0l");
-        let plan_of_all = plan(&served, &config, &Scope::All);
-        assert!(plan_of_all.changes.len() == 1 && plan_of_all.growing.len() == 1);
-        assert_eq!(first_bytes(&plan_of_all), *b"nl");
-    }
-
-    #[test]
-    fn a_file_is_served_on_when_what_has_its_path_now_cannot_be() {
-        let (folder, config, served) = with_files();
-        std::fs::remove_file(folder.path().join("a")).unwrap();
-        std::fs::create_dir(folder.path().join("a")).unwrap();
-        let kept = plan(&served, &config, &Scope::All);
-        assert!(kept.is_empty() && first_bytes(&kept) == *b"01");
-        let [(subject, Cause::NotChanged, why)] = &*kept.unchanged else { panic!("{:?}", kept.unchanged) };
-        assert!(*subject == Subject::lun("iqn.a", 0) && why.contains("is a directory"), "{why}");
-    }
-
-    #[test]
-    fn files_that_change_places_are_not_in_the_way_of_each_other() {
-        let (folder, config, served) = with_files();
-        let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
-        for (from, to) in [(&a, &c), (&b, &a), (&c, &b)] {
-            std::fs::rename(from, to).unwrap();
-        }
-        let swapped = plan(&served, &config, &Scope::All);
-        assert_eq!(first_bytes(&swapped), *b"10");
-        assert!(swapped.changes.len() == 2 && swapped.unchanged.is_empty());
-    }
-}
+mod tests;

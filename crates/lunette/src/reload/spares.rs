@@ -4,8 +4,13 @@
 //! disk that is added takes over the open store. A removed disk that is only being opened is closed before the place is
 //! opened again.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lunette_store::FileIdentity;
+
 use crate::config::LunEntry;
-use crate::disks::file::{identity_at, is_replaced};
+use crate::disks::file::{identities_at, is_replaced};
 use crate::disks::{DiskName, Opened, WeakOpened, identities};
 use crate::failure::Failure;
 use crate::opening::Opening;
@@ -17,6 +22,8 @@ pub(crate) struct Spares {
     disks: Vec<Spare>,
     /// The attempts for removed disks that have begun, and the lanes in which they were made.
     attempts: Vec<(String, Opening)>,
+    /// The files that have the paths of the disks that a plan opens, as far as they answer.
+    files: BTreeMap<PathBuf, FileIdentity>,
 }
 
 #[derive(Clone)]
@@ -47,6 +54,7 @@ impl Spares {
     pub(super) fn forget_passing(&mut self) {
         self.disks.retain(|spare| spare.entry.disk.place.plain_identity().is_some());
         self.attempts.clear();
+        self.files.clear();
     }
 
     /// Takes the attempts for removed disks in this lane.
@@ -54,13 +62,20 @@ impl Spares {
         self.attempts.extract_if(.., |(known, _)| known == lane).map(|(_, attempt)| attempt).collect()
     }
 
+    /// Finds the files of disks that are to be opened. All together: one that hangs costs the time of one.
+    pub(crate) fn look_at<'a>(&mut self, wanted: impl Iterator<Item = &'a LunEntry>) {
+        let is_needed = self.disks.iter().any(|spare| spare.entry.disk.place.path().is_some());
+        let paths = wanted.filter(|_| is_needed).filter_map(|entry| entry.disk.place.path());
+        self.files = identities_at(paths.map(Path::to_owned).collect());
+    }
+
     /// Takes the disk that is open already for this entry of a target. A file is known by what has its path now, so
-    /// that files can be renamed, and change places.
+    /// that files can be renamed, and change places; one that was not [looked at](Self::look_at) by its name.
     pub(crate) fn take(&mut self, target: &str, wanted: &LunEntry) -> Option<Opened> {
-        let now = if self.disks.is_empty() { None } else { identity_at(wanted.disk.place.path()) };
+        let now = wanted.disk.place.path().and_then(|path| self.files.get(path));
         let fits = |spare: &Spare| {
             let disk = spare.disk.upgrade()?;
-            let is_same = match (disk.file(), &now) {
+            let is_same = match (disk.file(), now) {
                 (Some(file), Some(now)) => file.identity() == *now && spare.entry.disk.keys == wanted.disk.keys,
                 _ => spare.entry.disk == wanted.disk,
             };

@@ -13,7 +13,7 @@ use lunette_store::{FileStore, OpenOptions};
 use super::kind::{Kind, Opened};
 use crate::failure::Failure;
 pub(crate) use look::{Reopening, warn_of_partial_block};
-pub(crate) use served::{follow, identity_at, is_replaced, lengths, replaced, served};
+pub(crate) use served::{follow, identities_at, is_replaced, lengths, replaced, served};
 
 /// The path of a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! They belong to other programs, too: one may cut, replace or delete them at any time. A thread finds that out, and
 //! lets initiators and administrators know. `docs/disks.md` has the table of what may happen.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -69,12 +70,13 @@ pub(crate) fn replaced(disks: &[(Option<&Path>, Option<&Arc<FileStore>>)]) -> Ve
     files.iter().map(|file| file.is_some() && answers.next().flatten() == Some(true)).collect()
 }
 
-/// The file or device that has the path of a disk now; `None` for one that is missing or does not answer.
-pub(crate) fn identity_at(path: Option<&Path>) -> Option<FileIdentity> {
+/// The files and devices that have these paths now, but for those that are missing or do not answer.
+pub(crate) fn identities_at(paths: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, FileIdentity> {
     static ROUNDS: Rounds = Rounds::new();
-    let path = path?.to_owned();
-    let name = format!("file at {}", path.display());
-    ROUNDS.ask(vec![name], move |_| FileIdentity::at(&path).ok()).pop()??
+    let paths: Vec<_> = paths.into_iter().collect();
+    let (names, asked) = (paths.iter().map(|path| format!("file at {}", path.display())).collect(), paths.clone());
+    let found = ROUNDS.ask(names, move |index| FileIdentity::at(&asked[index]).ok());
+    paths.into_iter().zip(found).filter_map(|(path, identity)| Some((path, identity.flatten()?))).collect()
 }
 
 /// Whether another file or device has the path of one disk now: see [`replaced`].
