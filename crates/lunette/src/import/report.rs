@@ -58,6 +58,12 @@ impl Imported {
         User { user: user.into(), secret_file }
     }
 
+    /// A user whose secret is not known. Its file is not written, so the rule lets no initiator in until it is.
+    pub(super) fn user_without_secret(&self, owner: &str, user: &str) -> User {
+        let name = plain_name(&format!("{owner}.{user}.unknown"));
+        User { user: user.into(), secret_file: self.folder.join(name) }
+    }
+
     pub(super) fn notes(&self) -> impl Iterator<Item = &Note> {
         self.notes.iter()
     }

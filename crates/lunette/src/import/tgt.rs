@@ -59,10 +59,14 @@ pub(super) fn import(statements: &[Statement], mut imported: Imported) -> Import
             ("target", Some(name)) => targets.entry(name).or_default().push(statement),
             ("incomingdiscoveryuser", _) => match user("discovery", statement, &mut accounts, &mut imported) {
                 Ok(user) => imported.draft.discovery.chap.push(user),
-                Err(why) => imported.note(
-                    tree::place(&[], statement),
-                    format!("{}: {why}; discovery asks for no proof then", statement.key()),
-                ),
+                Err(why) => {
+                    // Without a user discovery would ask for no proof.
+                    let name = statement.value().and_then(|value| value.split_whitespace().next()).unwrap_or("unknown");
+                    let user = imported.user_without_secret("discovery", name);
+                    let what = format!("{why}; write it into {}", user.secret_file.display());
+                    imported.note(tree::place(&[], statement), format!("{}: {what}", statement.key()));
+                    imported.draft.discovery.chap.push(user);
+                }
             },
             ("outgoingdiscoveryuser", _) => match user("discovery", statement, &mut accounts, &mut imported) {
                 Ok(user) => imported.draft.discovery.mutual_chap = Some(user),
@@ -590,6 +594,17 @@ lun = [
             let (table, _) = imported(&format!("<target iqn.a>\n{body}\n</target>"));
             let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
             assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{body}: {table}");
+        }
+    }
+
+    #[test]
+    fn discovery_without_a_known_secret_is_not_open() {
+        for user in ["scan PLEASE_CORRECT_THE_PASSWORD", "scan"] {
+            let (table, notes) = imported(&format!("incomingdiscoveryuser {user}\n<target iqn.a>\n</target>"));
+            let expected = [("user", "scan"), ("secret_file", "/s/discovery.scan.unknown")];
+            let expected: toml::Table = expected.map(|(key, text)| (key.into(), text.into())).into_iter().collect();
+            assert_eq!(table["discovery"]["chap"][0].as_table(), Some(&expected), "{table}");
+            assert!(notes.concat().contains("write it into /s/discovery.scan.unknown"), "{notes:?}");
         }
     }
 
