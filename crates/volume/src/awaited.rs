@@ -4,6 +4,9 @@
 //! open, such a read waits until [`Volume::set_keys`] has brought its key, or [`Volume::refuse_waiting`] says that it
 //! has waited for long enough. It holds no buffer of the volume meanwhile, and then reads once more: its quanta may
 //! have changed.
+//!
+//! [`Volume::set_keys`]: crate::Volume::set_keys
+//! [`Volume::refuse_waiting`]: crate::Volume::refuse_waiting
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +14,6 @@ use std::time::Instant;
 
 use lunette_quanta::{Codec, OpenError, Reason};
 
-use crate::Volume;
 use crate::limits::MAX_WAITING_FOR_KEYS;
 use crate::request::Request;
 
@@ -61,26 +63,20 @@ impl AwaitedKeys {
         known.map(|Waiting { request, piece, .. }| (request, piece)).collect()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Volume {
-    /// How many reads wait for a key, and since when the first of them. Only with
-    /// [`OpenOptions::await_keys`](crate::OpenOptions::await_keys).
-    pub fn waiting_for_keys(&self) -> Option<(usize, Instant)> {
-        let list = self.shared.awaited.list();
+    /// How many reads wait, and since when the first of them.
+    pub(crate) fn oldest(&self) -> Option<(usize, Instant)> {
+        let list = self.list();
         Some((list.len(), list.iter().map(|waiting| waiting.since).min()?))
     }
 
-    /// Refuses the reads that have been waiting for a key since `since`, or for longer. Gives how many they were.
-    pub fn refuse_waiting(&self, since: Instant) -> usize {
-        let refused: Vec<_> = self.shared.awaited.list().extract_if(.., |waiting| waiting.since <= since).collect();
-        let count = refused.len();
-        for Waiting { request, piece, error, .. } in refused {
-            request.ended(piece.end - piece.start, Err(self.shared.seals.refused(error)));
-        }
-        count
+    /// Takes the pieces out that have been waiting since `since`, or for longer, each with its error.
+    pub(crate) fn take_since(&self, since: Instant) -> Vec<(Arc<Request>, Range<u64>, OpenError)> {
+        let mut list = self.list();
+        let late = list.extract_if(.., |waiting| waiting.since <= since);
+        late.map(|Waiting { request, piece, error, .. }| (request, piece, error)).collect()
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -49,8 +49,10 @@
 mod anchor;
 mod awaited;
 mod buffers;
+mod claims;
 mod counts;
 mod error;
+mod failure;
 mod find;
 mod format;
 mod header;
@@ -58,6 +60,7 @@ pub mod limits;
 mod mailbox;
 mod native;
 mod open;
+mod owners;
 mod packed;
 mod parity;
 mod progress;

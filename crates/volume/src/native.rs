@@ -25,24 +25,25 @@ impl Shared {
         let op = match request.what {
             What::Read => {
                 // Memory when the data comes: that of an earlier piece, which is still in the cache.
-                let Some(into) = self.buffers.room(len as usize) else { return false };
+                let Some(into) = self.owners.buffers.room(len as usize) else { return false };
                 Op::Read { offset, into }
             }
             What::Write { fua } => {
-                let Some(mut from) = self.buffers.take(len as usize) else { return false };
-                if !self.inner.needs_file_io()
+                let Some(mut from) = self.owners.buffers.take(len as usize) else { return false };
+                if !self.owners.inner.needs_file_io()
                     && waits_for_others(request, &piece)
                     && let Some(plain) = request.take_buffer()
                 {
                     self.seal_with_others(request, plain, from);
                     return true;
                 }
-                let edu_len = self.size.edu_len();
+                let edu_len = self.owners.size.edu_len();
                 let mut seal = |codec: &Codec, sealing, first: usize, plain: &[u8]| {
-                    let quanta = plain.len() / self.size.bytes();
+                    let quanta = plain.len() / self.owners.size.bytes();
                     codec.seal(sealing, plain, &mut from[first * edu_len..][..quanta * edu_len]);
                 };
-                let sealed = request.with_bytes(&piece, |plain| self.seals.seal(&piece, plain.as_deref(), &mut seal));
+                let sealed =
+                    request.with_bytes(&piece, |plain| self.owners.seals.seal(&piece, plain.as_deref(), &mut seal));
                 if let Err(error) = sealed {
                     request.ended(piece.end - piece.start, Err(error));
                     return true;
@@ -66,11 +67,11 @@ impl Shared {
     fn submit_native(&self, request: &Arc<Request>, first: u64, op: Op, io: &dyn FileIo) {
         let sink: Arc<dyn CompletionSink> = Arc::<Request>::clone(request);
         // The tag carries the piece: its first quantum, from which its length follows.
-        self.inner.submit(op, io, Completion::new(sink, first));
+        self.owners.inner.submit(op, io, Completion::new(sink, first));
     }
 
     fn native_bytes(&self, native: Native, piece: &Range<u64>) -> (u64, u64) {
-        let edu_len = self.size.edu_len() as u64;
+        let edu_len = self.owners.size.edu_len() as u64;
         (native.lba(piece.start) * edu_len, (piece.end - piece.start) * edu_len)
     }
 
@@ -106,25 +107,26 @@ impl Shared {
             // A write that was under way may have torn it, or may have been acknowledged since.
             Err(error) if matches!(error.reason, Reason::Damaged | Reason::RolledBack) => {
                 drop(edus);
-                self.try_again(request, piece);
+                self.owners.claims.try_again(request, piece);
             }
-            Err(error) if self.waits_for_key(request, piece, error) => {}
-            result => request.ended(piece.end - piece.start, result.map_err(|error| self.seals.refused(error))),
+            Err(error) if self.owners.waits_for_key(request, piece, error) => {}
+            result => request.ended(piece.end - piece.start, result.map_err(|error| self.owners.seals.refused(error))),
         }
     }
 
     /// The slots of EDUs.
     fn slots_of<'a>(&self, edus: &'a [u8]) -> impl Iterator<Item = &'a [u8; SLOT_LEN]> + use<'a> {
-        edus.chunks_exact(self.size.edu_len()).map(|edu| edu.last_chunk().expect("an EDU is longer than its slot"))
+        edus.chunks_exact(self.owners.size.edu_len())
+            .map(|edu| edu.last_chunk().expect("an EDU is longer than its slot"))
     }
 
     /// A piece was written. With an anchor, which makes no holes, it is known which versions it has.
     fn native_written(&self, piece: &Range<u64>, outcome: Outcome) -> Result<(), StoreError> {
-        if self.seals.anchor().is_none() {
+        if self.owners.seals.anchor().is_none() {
             return outcome.result;
         }
         let edus = filled(outcome)?;
-        self.seals.written(piece.clone().zip(self.slots_of(&edus)));
+        self.owners.seals.written(piece.clone().zip(self.slots_of(&edus)));
         Ok(())
     }
 
@@ -132,16 +134,18 @@ impl Shared {
     pub(crate) fn open_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
         request.with_bytes(piece, |plain| {
             let plain = plain.expect("a read has a buffer");
-            self.seals.codec().open(piece.start, edus, plain)
+            self.owners.seals.codec().open(piece.start, edus, plain)
         })?;
         self.opened_native(request, piece, edus)
     }
 
     /// Compares EDUs that were opened with the anchor, and counts them.
     pub(crate) fn opened_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
-        self.seals.admit(piece.start, self.slots_of(edus))?;
-        request.opened(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
-        self.seals.opened(piece.end - piece.start);
+        self.owners.seals.admit(piece.start, self.slots_of(edus))?;
+        let slots = edus.chunks_exact(self.owners.size.edu_len()).map(|edu| &edu[self.owners.size.bytes()..]);
+        self.owners.seals.saw(slots.clone());
+        request.opened(slots);
+        self.owners.seals.opened(piece.end - piece.start);
         Ok(())
     }
 
@@ -162,14 +166,15 @@ impl Shared {
         let Place::Native(native) = &self.place else { return };
         let (offset, len) = self.native_bytes(*native, &piece);
         let into = loop {
-            match self.buffers.take(len as usize) {
+            match self.owners.buffers.take(len as usize) {
                 Some(into) => break into,
-                None => self.mailbox.wait_for_buffers(),
+                None => self.owners.mailbox.wait_for_buffers(),
             }
         };
-        let edus = filled(execute(&*self.inner, Op::Read { offset, into }));
-        let result =
-            edus.and_then(|edus| self.open_native(request, &piece, &edus).map_err(|error| self.seals.refused(error)));
+        let edus = filled(execute(&*self.owners.inner, Op::Read { offset, into }));
+        let result = edus.and_then(|edus| {
+            self.open_native(request, &piece, &edus).map_err(|error| self.owners.seals.refused(error))
+        });
         request.ended(piece.end - piece.start, result);
     }
 }

@@ -10,24 +10,26 @@ use lunette_quanta::packed::{Journal, Layout, ReplayError, replay};
 use lunette_quanta::{Codec, Header, KeyRing, Native, Placement, VolumeId};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError, execute};
 
-use crate::anchor::AnchorSaver;
+use crate::anchor::{Anchor, AnchorSaver};
 use crate::awaited::AwaitedKeys;
 use crate::buffers::Buffers;
-use crate::counts::Tally;
+use crate::claims::Claims;
+use crate::counts::{Counts, Tally};
+use crate::error::VolumeError;
+use crate::find::Found;
 use crate::header::OpenHeader;
-use crate::limits::MAX_PIECE_BYTES;
 use crate::mailbox::Mailbox;
-use crate::packed::{Packed, highest_version, take_over};
+use crate::owners::Owners;
+use crate::packed::Packed;
+use crate::packed::journal::{highest_version, read_journal, take_over};
 use crate::parity::ParityUnit;
-use crate::ranges::RangeClaims;
 use crate::request::{Request, What};
 use crate::seals::Seals;
 use crate::shared::{Place, Shared};
 use crate::together::Together;
-use crate::unit::{Unit, doing, filled};
+use crate::unit::{Unit, doing};
 use crate::versions::Versions;
 use crate::worker;
-use crate::{Anchor, Counts, Found, VolumeError};
 
 /// How a volume is to be opened.
 #[derive(Debug, Clone, Default)]
@@ -97,48 +99,44 @@ impl Volume {
                 Some(AnchorSaver::start(anchor).map_err(VolumeError::Thread)?)
             }
         };
-        let place = match header.placement {
-            Placement::Native => {
-                let blocks = inner.geometry().len_bytes / header.size.edu_len() as u64;
-                Place::Native(Native::of(&header, blocks)?)
-            }
-            Placement::Packed { .. } => {
-                let layout = Layout::of(&header, inner.geometry().len_bytes)?;
-                let unit = Unit::new(&inner);
-                let area = read_journal(&unit, &layout)?;
-                let mut journal = replay(&area, &layout, header.volume)?;
-                versions.saw(highest_version(&journal, &area, &codec));
-                if !read_only {
-                    take_over(&unit, &layout, &mut journal)?;
-                }
-                Place::Packed(Box::new(Packed::new(layout, journal, unit)))
-            }
-        };
         let tally = Arc::new(Tally::default());
         let seals = Arc::new(Seals::new(codec, header.holes, versions, anchor, Arc::clone(&tally)));
-        let parity = match &place {
-            Place::Native(native) if header.group.is_some() => {
-                Some(ParityUnit::new(Arc::clone(&inner), &header, *native, Some(Arc::clone(&seals)), read_only)?)
+        let native = match header.placement {
+            Placement::Native => {
+                let blocks = inner.geometry().len_bytes / header.size.edu_len() as u64;
+                Some(Native::of(&header, blocks)?)
+            }
+            Placement::Packed { .. } => None,
+        };
+        let parity = match native {
+            Some(native) if header.group.is_some() => {
+                Some(ParityUnit::new(Arc::clone(&inner), &header, native, Some(Arc::clone(&seals)), read_only)?)
             }
             _ => None,
         };
         let parity = parity.map(Arc::new);
-        let inner = parity.clone().map_or(inner, |parity| parity);
         let mailbox = Arc::new(Mailbox::default());
+        let owners = Owners {
+            inner: parity.clone().map_or(inner, |parity| parity),
+            size: header.size,
+            seals,
+            buffers: Arc::new(Buffers::new(&mailbox)),
+            claims: Arc::new(Claims::new(&mailbox)),
+            mailbox: Arc::clone(&mailbox),
+            tally,
+            awaited: Arc::new(AwaitedKeys::new(options.await_keys)),
+        };
+        let place = match native {
+            Some(native) => Place::Native(native),
+            None => Place::Packed(Arc::new(open_packed(owners.clone(), &header, replay, read_only)?)),
+        };
         let shared = Arc::new(Shared {
-            inner,
+            owners,
             parity,
             place,
-            size: header.size,
             quanta: header.quanta,
             read_only,
             header: OpenHeader::new(header),
-            seals,
-            buffers: Buffers::new(&mailbox),
-            claims: RangeClaims::new(),
-            mailbox: Arc::clone(&mailbox),
-            tally,
-            awaited: AwaitedKeys::new(options.await_keys),
             together: Together::default(),
         });
         worker::start(mailbox, Arc::downgrade(&shared)).map_err(VolumeError::Thread)?;
@@ -154,7 +152,7 @@ impl Volume {
 
     /// The counts of the volume so far.
     pub fn counts(&self) -> Counts {
-        self.shared.tally.counts()
+        self.shared.owners.tally.counts()
     }
 
     /// Takes other keys: what is written from now on is sealed with the newest of them. Requests go on meanwhile.
@@ -169,18 +167,34 @@ impl Volume {
     pub fn set_keys(&self, keys: KeyRing) -> Result<(), VolumeError> {
         let (shared, epoch) = (&self.shared, keys.newest_epoch());
         let newest = |header: Header| Header { newest_epoch: header.newest_epoch.max(epoch), ..header };
-        let take = |keys| shared.seals.set_keys(keys);
-        let codec = shared.header.change(&shared.inner, shared.read_only, || keys, newest, take)?;
-        shared.key_came(&codec);
+        let take = |keys| shared.owners.seals.set_keys(keys);
+        let codec = shared.header.change(&shared.owners.inner, shared.read_only, || keys, newest, take)?;
+        shared.owners.key_came(&codec);
         Ok(())
+    }
+
+    /// How many reads wait for a key, and since when the first of them. Only with [`OpenOptions::await_keys`].
+    pub fn waiting_for_keys(&self) -> Option<(usize, Instant)> {
+        self.shared.owners.awaited.oldest()
+    }
+
+    /// Refuses the reads that have been waiting for a key since `since`, or for longer. Gives how many they were.
+    pub fn refuse_waiting(&self, since: Instant) -> usize {
+        let owners = &self.shared.owners;
+        let refused = owners.awaited.take_since(since);
+        let count = refused.len();
+        for (request, piece, error) in refused {
+            request.ended(piece.end - piece.start, Err(owners.seals.refused(error)));
+        }
+        count
     }
 
     /// Says in the header that the volume has no quanta of older epochs than the newest.
     pub(crate) fn forget_older_epochs(&self, epoch: u32) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let keys = || shared.seals.codec().keys().clone();
+        let keys = || shared.owners.seals.codec().keys().clone();
         let oldest = |header: Header| Header { first_epoch: header.first_epoch.max(epoch), ..header };
-        shared.header.change(&shared.inner, shared.read_only, keys, oldest, drop)
+        shared.header.change(&shared.owners.inner, shared.read_only, keys, oldest, drop)
     }
 
     /// Flushes everything acknowledged so far, and moves what is in the journal to its places, so that the next
@@ -198,8 +212,8 @@ impl Volume {
         let Place::Packed(packed) = &self.shared.place else { return flush().map_err(failed) };
         // The checkpoint says all that a note of this flush would.
         packed.bar_notes();
-        let closed = flush().and_then(|()| packed.checkpoint(&self.shared));
-        packed.admit_notes(&self.shared);
+        let closed = flush().and_then(|()| packed.checkpoint());
+        packed.admit_notes();
         closed.map(drop).map_err(failed)
     }
 
@@ -212,13 +226,13 @@ impl Volume {
             packed.drop_handle();
             packed.wait_for_checkpoint();
             packed.wait_for_note();
-            packed.note(&self.shared);
+            packed.note();
             packed.wait_for_note();
         }
     }
 
     fn check(&self, op: &Op) -> Result<(), StoreError> {
-        let len = self.shared.size.bytes() as u64;
+        let len = self.shared.owners.size.bytes() as u64;
         op.check(self.shared.quanta * len, self.shared.read_only)?;
         let (offset, bytes) = op.range();
         if offset.is_multiple_of(len) && bytes.is_multiple_of(len) {
@@ -235,32 +249,33 @@ impl Volume {
         io: &dyn FileIo,
         done: Completion,
     ) {
-        let size = self.shared.size.bytes() as u64;
+        let size = self.shared.owners.size.bytes() as u64;
         let range = offset / size..(offset + len) / size;
         if range.is_empty() {
             return done.complete(Outcome::new(Ok(()), buffer));
         }
         let done = if what.fua() { self.anchored(done) } else { done };
-        self.shared.begin(&Request::new(&self.shared, what, range, buffer, false, done), io);
+        let (volume, size) = (Arc::<Shared>::clone(&self.shared), self.shared.owners.size);
+        self.shared.begin(&Request::new(volume, size, what, range, buffer, false, done), io);
     }
 
     /// The end of a write that is safe when it is acknowledged: with an anchor, the anchor is saved first, which takes
     /// a flush.
     fn anchored(&self, done: Completion) -> Completion {
-        if self.shared.seals.anchor().is_none() {
+        if self.shared.owners.seals.anchor().is_none() {
             return done;
         }
         let shared = Arc::clone(&self.shared);
-        Completion::call(move |outcome: Outcome| match shared.seals.anchor() {
-            Some(saver) if outcome.result.is_ok() => saver.flush(&shared.inner, outcome, done),
+        Completion::call(move |outcome: Outcome| match shared.owners.seals.anchor() {
+            Some(saver) if outcome.result.is_ok() => saver.flush(&shared.owners.inner, outcome, done),
             _ => done.complete(outcome),
         })
     }
 
     fn flush(&self, io: &dyn FileIo, done: Completion) {
-        let flush = |done| match self.shared.seals.anchor() {
-            None => self.shared.inner.submit(Op::Flush, io, done),
-            Some(saver) => saver.flush(&self.shared.inner, Outcome::new(Ok(()), None), done),
+        let flush = |done| match self.shared.owners.seals.anchor() {
+            None => self.shared.owners.inner.submit(Op::Flush, io, done),
+            Some(saver) => saver.flush(&self.shared.owners.inner, Outcome::new(Ok(()), None), done),
         };
         let Place::Packed(packed) = &self.shared.place else { return flush(done) };
         if let Err(error) = packed.check_open() {
@@ -270,8 +285,8 @@ impl Volume {
         let ended = move |mut outcome: Outcome| {
             if let Place::Packed(packed) = &shared.place {
                 outcome.result = outcome.result.map_err(|error| packed.close_for_changes(error));
-                if outcome.result.is_ok() {
-                    packed.flushed(through, &shared);
+                if outcome.result.is_ok() && !shared.read_only {
+                    packed.flushed(through);
                 }
             }
             done.complete(outcome);
@@ -284,7 +299,7 @@ impl Drop for Volume {
     fn drop(&mut self) {
         // No one brings keys any more.
         self.refuse_waiting(Instant::now());
-        if let Some(saver) = self.shared.seals.anchor() {
+        if let Some(saver) = self.shared.owners.seals.anchor() {
             saver.anchor().close();
         }
         if let Place::Packed(packed) = &self.shared.place {
@@ -293,35 +308,30 @@ impl Drop for Volume {
     }
 }
 
-/// All bytes of the journal.
-pub(crate) fn read_journal(unit: &Unit, layout: &Layout) -> Result<Vec<u8>, VolumeError> {
-    let len = layout.journal_len() as usize;
-    let mut area = vec![0; len];
-    let mut next = 0;
-    let read = unit.run(
-        || {
-            let (at, now) = (next, MAX_PIECE_BYTES.min(len - next));
-            next += now;
-            if now == 0 {
-                return Ok(None);
-            }
-            Ok(Some((at, Op::Read { offset: layout.journal_offset() + at as u64, into: unit.take(now)? })))
-        },
-        |at, outcome| {
-            let bytes = filled(outcome)?;
-            area[at..at + bytes.len()].copy_from_slice(&bytes);
-            Ok(())
-        },
-    );
-    read.map_err(doing("reading the journal"))?;
-    Ok(area)
+/// The driver of a packed volume, with its journal replayed.
+fn open_packed(
+    owners: Owners,
+    header: &Header,
+    replay: impl FnOnce(&[u8], &Layout, VolumeId) -> Result<Journal, ReplayError>,
+    read_only: bool,
+) -> Result<Packed, VolumeError> {
+    let layout = Layout::of(header, owners.inner.geometry().len_bytes)?;
+    let unit = Unit::new(&owners.inner);
+    let area = read_journal(&unit, &layout)?;
+    let mut journal = replay(&area, &layout, header.volume)?;
+    let highest = highest_version(&journal, &area, &owners.seals.codec());
+    owners.seals.saw_version(highest);
+    if !read_only {
+        take_over(&unit, &layout, &mut journal)?;
+    }
+    Ok(Packed::new(owners, layout, journal, unit))
 }
 
 impl Store for Volume {
     fn geometry(&self) -> Geometry {
-        let (len, inner) = (self.shared.size.bytes() as u32, self.shared.inner.geometry());
+        let (len, inner) = (self.shared.owners.size.bytes() as u32, self.shared.owners.inner.geometry());
         let unmap_bytes = match &self.shared.place {
-            Place::Native(_) => inner.unmap_bytes / self.shared.size.edu_len() as u32 * len,
+            Place::Native(_) => inner.unmap_bytes / self.shared.owners.size.edu_len() as u32 * len,
             Place::Packed(_) => inner.unmap_bytes.checked_next_multiple_of(len).unwrap_or(u32::MAX / len * len),
         };
         Geometry {
@@ -335,8 +345,8 @@ impl Store for Volume {
     /// The promises of the unit, as far as they hold for a volume: space is freed only where holes are allowed and the
     /// unit zeroes what it frees.
     fn capabilities(&self) -> Capabilities {
-        let inner = self.shared.inner.capabilities();
-        let holes = !self.shared.read_only && self.shared.seals.makes_holes();
+        let inner = self.shared.owners.inner.capabilities();
+        let holes = !self.shared.read_only && self.shared.owners.seals.makes_holes();
         let is_native = matches!(self.shared.place, Place::Native(_));
         let unmap = holes && inner.unmap && inner.unmap_zeroes;
         Capabilities {
@@ -355,7 +365,7 @@ impl Store for Volume {
             return done.complete(Outcome::of(op, Err(error)));
         }
         let range = op.range();
-        let holes = self.shared.seals.makes_holes();
+        let holes = self.shared.owners.seals.makes_holes();
         match op {
             Op::Read { into, .. } => self.request(What::Read, range, Some(into), io, done),
             Op::Write { from, fua, .. } => self.request(What::Write { fua }, range, Some(from), io, done),

@@ -17,8 +17,9 @@
 //!   until it is opened again.
 
 pub(crate) mod checkpoint;
+pub(crate) mod journal;
 mod notes;
-mod read;
+pub(crate) mod read;
 mod readers;
 mod write;
 
@@ -28,22 +29,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use lunette_quanta::packed::record::Shape;
 use lunette_quanta::packed::{Journal, Layout};
-use lunette_quanta::{Codec, Placement, QuantumSize, SLOT_LEN, Slot};
-use lunette_store::StoreError;
+use lunette_store::{InlineIo, StoreError};
 
-use crate::anchor::version;
+use crate::anchor::{Anchor, version};
 use crate::limits::{MAX_LIVE, MAX_PIECE_BYTES};
+use crate::owners::Owners;
+use crate::packed::journal::block_len;
 use crate::packed::notes::Notes;
-pub(crate) use crate::packed::read::Try;
 use crate::packed::readers::Readers;
 use crate::request::Request;
-use crate::shared::Shared;
-use crate::unit::{Unit, doing};
-use crate::{Anchor, VolumeError};
+use crate::unit::Unit;
 
 /// The driver of a packed volume.
 pub(crate) struct Packed {
-    pub(crate) layout: Layout,
+    owners: Owners,
+    layout: Layout,
     /// Bytes of the longest record that is made.
     record_bytes: usize,
     state: Mutex<State>,
@@ -82,7 +82,7 @@ impl State {
 }
 
 impl Packed {
-    pub(crate) fn new(layout: Layout, journal: Journal, unit: Unit) -> Self {
+    pub(crate) fn new(owners: Owners, layout: Layout, journal: Journal, unit: Unit) -> Self {
         let one = |quanta| Shape { sealed: quanta, holes: 0 }.len(&layout);
         if journal.missing() > 0 {
             tracing::warn!(
@@ -105,6 +105,7 @@ impl Packed {
             closed: None,
         };
         Self {
+            owners,
             layout,
             record_bytes: quarter.clamp(one(1), MAX_PIECE_BYTES),
             state: Mutex::new(state),
@@ -137,9 +138,9 @@ impl Packed {
     }
 
     /// Writes what waits, and makes the checkpoint that is due, on the volume's thread.
-    pub(crate) fn see_to_journal(&self, shared: &Shared) {
+    pub(crate) fn see_to_journal(self: &Arc<Self>) {
         loop {
-            self.write_records(shared, &lunette_store::InlineIo);
+            self.write_records(&InlineIo);
             let due = {
                 let state = self.state();
                 self.is_due(&state) && state.closed.is_none() && state.journal.can_free()
@@ -147,7 +148,7 @@ impl Packed {
             if !due {
                 return;
             }
-            if let Err(error) = self.checkpoint(shared) {
+            if let Err(error) = self.checkpoint() {
                 tracing::warn!(%error, "a checkpoint failed");
                 let full = {
                     let mut state = self.state();
@@ -194,56 +195,5 @@ impl Packed {
 
     fn block_len(&self) -> u64 {
         block_len(&self.layout)
-    }
-}
-
-/// Names this client in the journal as the one that has opened it for writing.
-pub(crate) fn take_over(unit: &Unit, layout: &Layout, journal: &mut Journal) -> Result<(), VolumeError> {
-    let mut owner = [0; 8];
-    getrandom::fill(&mut owner)?;
-    let tails = journal.take_over(u64::from_le_bytes(owner));
-    // The valid tail may be in a cache, and this overwrites the one that is stable.
-    let mut write = |tail| checkpoint::write_tail(unit, layout, tail).and_then(|()| unit.flush());
-    let taken = unit.flush().and_then(|()| tails.iter().try_for_each(&mut write));
-    taken.map_err(doing("opening the journal for writing"))
-}
-
-/// The highest version of the authentic quanta in a journal, of which `area` is all.
-pub(crate) fn highest_version(journal: &Journal, area: &[u8], codec: &Codec) -> u64 {
-    let authentic = journal.live(0..u64::MAX).filter_map(|(position, live)| {
-        let is_authentic = opens(codec, area, position, live.data_offset?, &live.slot);
-        is_authentic.then(|| Slot::decode(&live.slot).version)
-    });
-    authentic.max().unwrap_or(0)
-}
-
-/// Whether an owner of the keys made the quantum whose ciphertext is at `data_offset` of a journal.
-pub(crate) fn opens(codec: &Codec, area: &[u8], position: u64, data_offset: u64, slot: &[u8; SLOT_LEN]) -> bool {
-    let mut plain = [0; QuantumSize::B4096.bytes()];
-    let plain = &mut plain[..codec.size().bytes()];
-    codec.open_split(position, &area[data_offset as usize..][..plain.len()], slot, plain).is_ok()
-}
-
-/// Bytes of a block of the unit.
-pub(crate) fn block_len(layout: &Layout) -> u64 {
-    match layout.placement() {
-        Placement::Packed { block_len, .. } => block_len.into(),
-        Placement::Native => unreachable!("a layout is that of a packed volume"),
-    }
-}
-
-/// Copies of one failure for several requests.
-pub(crate) fn shared_failure(error: StoreError) -> impl Fn() -> StoreError {
-    let copy = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
-    move || match &error {
-        StoreError::NoSpace => StoreError::NoSpace,
-        StoreError::ReadOnly => StoreError::ReadOnly,
-        StoreError::FlushFailed(why) => StoreError::FlushFailed(Arc::clone(why)),
-        StoreError::ShutOut(why) => StoreError::ShutOut(why.clone()),
-        StoreError::Gone(why) => StoreError::Gone(copy(why)),
-        StoreError::Io(why) => StoreError::Io(copy(why)),
-        StoreError::OutOfRange { .. } | StoreError::Refused { .. } => {
-            StoreError::Io(io::Error::other(error.to_string()))
-        }
     }
 }

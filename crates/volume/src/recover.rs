@@ -7,9 +7,8 @@ use lunette_quanta::{Codec, Header, KeyRing, Placement};
 use lunette_store::{Store, StoreError};
 
 use crate::anchor::version;
-use crate::open::read_journal;
-use crate::packed::checkpoint::{move_out, write_tail};
-use crate::packed::{block_len, opens};
+use crate::packed::checkpoint::move_out;
+use crate::packed::journal::{block_len, opens, read_journal, write_tail};
 use crate::shared::Place;
 use crate::unit::{Unit, doing};
 use crate::{Anchor, Found, OpenOptions, Volume, VolumeError};
@@ -80,7 +79,7 @@ pub fn recover(
                 return Err(VolumeError::JournalRolledBack { position, count });
             }
             let missing_records = packed.missing_records();
-            let moved = packed.checkpoint(&volume.shared).map_err(doing("recovering the volume"))?;
+            let moved = packed.checkpoint().map_err(doing("recovering the volume"))?;
             Ok(Recovered { moved, tail_lost: false, missing_records })
         }
     }

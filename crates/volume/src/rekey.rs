@@ -53,9 +53,9 @@ pub fn rekey(
     if shared.read_only {
         return Err(VolumeError::ReadOnly);
     }
-    let newest = shared.seals.codec().keys().newest_epoch();
-    let len = shared.size.bytes() as u64;
-    let unit = Unit::new(&shared.inner);
+    let newest = shared.owners.seals.codec().keys().newest_epoch();
+    let len = shared.owners.size.bytes() as u64;
+    let unit = Unit::new(&shared.owners.inner);
     let mut done =
         Rekeyed { rewritten: 0, refused: 0, first_refused: None, next: None, first_epoch: volume.header().first_epoch };
     let mut next = from;
@@ -88,7 +88,7 @@ fn rewrite(
     let shared = &volume.shared;
     let (tx, rx) = channel();
     let later = |id| Job::Tell(tx, id);
-    let claim = match shared.claims.claim(piece.clone(), true, later) {
+    let claim = match shared.owners.claims.claim(piece.clone(), true, later) {
         Some(claim) => claim,
         None => rx.recv().expect("a claim is granted when the requests before it have ended"),
     };
@@ -116,13 +116,13 @@ fn rewrite(
         }
         Ok(())
     })();
-    shared.release(claim);
+    shared.owners.claims.release(claim);
     result.map_err(doing("rewriting quanta"))
 }
 
 /// Opens some adjacent quanta, and seals them again unless all turn out to be of the newest epoch. Whether it did.
 fn rewrite_run(shared: &Arc<Shared>, unit: &Unit, newest: u32, run: Range<u64>) -> Result<bool, StoreError> {
-    let buffer = unit.take((run.end - run.start) as usize * shared.size.bytes())?;
+    let buffer = unit.take((run.end - run.start) as usize * shared.owners.size.bytes())?;
     let (buffer, oldest_epoch) = request(shared, What::Read, run.clone(), buffer)?;
     if oldest_epoch >= newest {
         return Ok(false);
@@ -137,7 +137,7 @@ fn request(shared: &Arc<Shared>, what: What, range: Range<u64>, buffer: Buffer) 
     let (tx, rx) = channel();
     // The receiver waits below.
     let done = Completion::call(move |outcome| drop(tx.send(outcome)));
-    let request = Request::new(shared, what, range, Some(buffer), true, done);
+    let request = Request::new(Arc::<Shared>::clone(shared), shared.owners.size, what, range, Some(buffer), true, done);
     shared.begin(&request, &InlineIo);
     let buffer = filled(rx.recv().expect("a volume ends every request"))?;
     Ok((buffer, request.oldest_epoch()))

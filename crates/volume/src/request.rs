@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lunette_buffer::Buffer;
-use lunette_quanta::{SLOT_LEN, Slot};
+use lunette_quanta::{QuantumSize, SLOT_LEN, Slot};
+use lunette_reactor::TurnEnd;
 use lunette_store::{Completion, CompletionSink, Outcome, StoreError};
 
 use crate::ranges::ClaimId;
-use crate::shared::Shared;
 
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +35,21 @@ impl What {
     }
 }
 
+/// The volume of a request, as its requests know it.
+pub(crate) trait OpenVolume: TurnEnd {
+    /// Gives up the claim of a request that ends.
+    fn release(&self, claim: ClaimId);
+
+    /// The unit has ended the piece of a request that begins with quantum `first`. Only native volumes have such.
+    fn piece_ended(&self, request: &Request, first: u64, outcome: Outcome);
+}
+
 /// A request that is made of the unit in pieces. It is the one allocation of a request that fits one piece: the
 /// completions of the requests below refer to it by a count and a tag.
 pub(crate) struct Request {
     pub(crate) me: Weak<Self>,
-    pub(crate) volume: Arc<Shared>,
+    pub(crate) volume: Arc<dyn OpenVolume>,
+    size: QuantumSize,
     pub(crate) what: What,
     /// The quanta.
     pub(crate) range: Range<u64>,
@@ -62,7 +72,8 @@ struct Body {
 impl Request {
     /// A request for at least one quantum.
     pub(crate) fn new(
-        volume: &Arc<Shared>,
+        volume: Arc<dyn OpenVolume>,
+        size: QuantumSize,
         what: What,
         range: Range<u64>,
         buffer: Option<Buffer>,
@@ -71,7 +82,8 @@ impl Request {
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            volume: Arc::clone(volume),
+            volume,
+            size,
             what,
             alone,
             oldest_epoch: AtomicU32::new(u32::MAX),
@@ -91,8 +103,7 @@ impl Request {
     }
 
     /// Takes note of the slots of quanta that were opened for the request, holes among them.
-    pub(crate) fn opened<'a>(&self, slots: impl Iterator<Item = &'a [u8]> + Clone) {
-        self.volume.seals.saw(slots.clone());
+    pub(crate) fn opened<'a>(&self, slots: impl Iterator<Item = &'a [u8]>) {
         if self.alone {
             let slots = slots.filter_map(|slot| slot.first_chunk::<SLOT_LEN>()).filter(|slot| **slot != [0; SLOT_LEN]);
             let oldest = slots.map(|slot| Slot::decode(slot).epoch).min();
@@ -122,7 +133,7 @@ impl Request {
 
     /// Works on the bytes of some of the quanta; `None` for a write without a buffer, which is one of zeroes.
     pub(crate) fn with_bytes<T>(&self, range: &Range<u64>, work: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
-        let len = self.volume.size.bytes();
+        let len = self.size.bytes();
         let from = (range.start - self.range.start) as usize * len;
         let until = (range.end - self.range.start) as usize * len;
         work(self.body().buffer.as_mut().map(|buffer| &mut buffer[from..until]))
@@ -185,6 +196,6 @@ fn is_first(present: Option<&StoreError>, error: &StoreError) -> bool {
 impl CompletionSink for Request {
     /// A piece of a native volume has ended; `tag` is its first quantum.
     fn complete(&self, tag: u64, outcome: Outcome) {
-        self.volume.native_ended(self, tag, outcome);
+        self.volume.piece_ended(self, tag, outcome);
     }
 }

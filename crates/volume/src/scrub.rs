@@ -33,7 +33,7 @@ pub fn scrub(volume: &Volume, progress: &mut dyn FnMut(Progress)) -> Result<Scru
     let mut done = Scrubbed::default();
     let Some(parity) = &shared.parity else { return Ok(done) };
     done.groups = parity.groups();
-    let total_bytes = shared.quanta * shared.size.bytes() as u64;
+    let total_bytes = shared.quanta * shared.owners.size.bytes() as u64;
     for group in 0..done.groups {
         match parity.scrub(group).map_err(doing("looking after a parity group"))? {
             GroupState::Whole => {}

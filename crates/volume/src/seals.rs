@@ -122,7 +122,12 @@ impl Seals {
     /// Takes note of the versions of quanta that were opened.
     pub(crate) fn saw<'a>(&self, slots: impl Iterator<Item = &'a [u8]>) {
         let version = |slot: &[u8]| slot.first_chunk::<SLOT_LEN>().map_or(0, |slot| Slot::decode(slot).version);
-        self.versions.saw(slots.map(version).max().unwrap_or(0));
+        self.saw_version(slots.map(version).max().unwrap_or(0));
+    }
+
+    /// Takes note of a version that an authentic quantum has.
+    pub(crate) fn saw_version(&self, version: u64) {
+        self.versions.saw(version);
     }
 
     /// Counts quanta that were opened.

@@ -16,7 +16,7 @@ use lunette_reactor::{Turn, TurnEnd, at_turn_end};
 use lunette_store::InlineIo;
 
 use crate::find::random_seed;
-use crate::request::Request;
+use crate::request::{OpenVolume, Request};
 use crate::shared::Shared;
 
 /// Quanta that are sealed or opened together. Longer requests wait for no others.
@@ -62,7 +62,7 @@ impl Shared {
         let waiting = Waiting { request: Arc::clone(request), plain, edus };
         match add(&self.together.sealing, waiting) {
             Some(batch) => self.seal_batch(batch),
-            None => at_turn_end(Arc::<Self>::clone(&request.volume)),
+            None => at_turn_end(Arc::<dyn OpenVolume>::clone(&request.volume)),
         }
     }
 
@@ -79,11 +79,11 @@ impl Shared {
         let sealed = random_seed().map(|seed| {
             let runs = batch.iter_mut().map(|Waiting { request, plain, edus }| SealRun {
                 position: request.range.start,
-                version: self.seals.next_version(),
+                version: self.owners.seals.next_version(),
                 plain,
                 edus,
             });
-            self.seals.codec().seal_runs(seed, runs);
+            self.owners.seals.codec().seal_runs(seed, runs);
         });
         for Waiting { request, plain, edus } in batch {
             request.put_back(plain);
@@ -92,7 +92,7 @@ impl Shared {
                 request.ended(quanta, Err(io::Error::other(error).into()));
                 continue;
             }
-            self.seals.sealed(quanta);
+            self.owners.seals.sealed(quanta);
             self.write_native(&request, edus, &InlineIo);
         }
     }
@@ -103,7 +103,7 @@ impl Shared {
             edus,
             plain,
         });
-        let opened = self.seals.codec().open_runs(runs);
+        let opened = self.owners.seals.codec().open_runs(runs);
         for Waiting { request, plain, edus } in batch {
             request.put_back(plain);
             let piece = request.range.clone();

@@ -12,8 +12,7 @@ use lunette_quanta::{
 use lunette_store::{Store, StoreError};
 
 use crate::anchor::version;
-use crate::open::read_journal;
-use crate::packed::block_len;
+use crate::packed::journal::{block_len, read_journal};
 use crate::unit::{Unit, doing};
 use crate::{Anchor, Found, Progress, VolumeError};
 

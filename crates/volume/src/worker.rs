@@ -14,7 +14,7 @@ use lunette_store::InlineIo;
 
 use crate::counts::Tally;
 use crate::mailbox::{Job, Mailbox, Next};
-use crate::packed::Try;
+use crate::packed::read::Try;
 use crate::ranges::ClaimId;
 use crate::request::Request;
 use crate::shared::{Place, Shared};
@@ -27,7 +27,7 @@ pub(crate) fn start(mailbox: Arc<Mailbox>, shared: Weak<Shared>) -> io::Result<(
             let Some(shared) = shared.upgrade() else { return };
             match (next, &shared.place) {
                 (Next::Job(job), _) => run(&shared, job),
-                (Next::Journal, Place::Packed(packed)) => packed.see_to_journal(&shared),
+                (Next::Journal, Place::Packed(packed)) => packed.see_to_journal(),
                 (Next::Journal, Place::Native(_)) => {}
             }
         }
@@ -40,9 +40,9 @@ fn run(shared: &Arc<Shared>, job: Job) {
         Job::Go(request, mut next) => {
             while let Err(at) = shared.pieces_from(&request, next, &InlineIo) {
                 next = at;
-                shared.mailbox.wait_for_buffers();
+                shared.owners.mailbox.wait_for_buffers();
             }
-            shared.buffers.one_goes_on();
+            shared.owners.buffers.one_goes_on();
         }
         Job::Claimed(request, claim) => {
             request.set_claim(claim);
@@ -51,30 +51,30 @@ fn run(shared: &Arc<Shared>, job: Job) {
         Job::ReadAgain(request, piece, claim) => read_again(shared, &request, &piece, claim),
         Job::Note => {
             if let Place::Packed(packed) = &shared.place {
-                packed.note(shared);
+                packed.note();
             }
         }
         // A receiver that is gone has given up.
         Job::Tell(to, claim) => {
             if to.send(claim).is_err() {
-                shared.release(claim);
+                shared.owners.claims.release(claim);
             }
         }
     }
 }
 
 fn read_again(shared: &Arc<Shared>, request: &Arc<Request>, piece: &Range<u64>, claim: Option<ClaimId>) {
-    Tally::add(&shared.tally.read_again, 1);
+    Tally::add(&shared.owners.tally.read_again, 1);
     match &shared.place {
         Place::Native(_) => {
             shared.native_read_again(request, piece.clone());
             if let Some(claim) = claim {
-                shared.release(claim);
+                shared.owners.claims.release(claim);
             }
         }
         Place::Packed(packed) => {
-            while !packed.read_piece(shared, request, piece.clone(), Try::Last(claim), &InlineIo) {
-                shared.mailbox.wait_for_buffers();
+            while !packed.read_piece(request, piece.clone(), Try::Last(claim), &InlineIo) {
+                shared.owners.mailbox.wait_for_buffers();
             }
         }
     }

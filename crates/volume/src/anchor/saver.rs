@@ -11,7 +11,7 @@ use std::thread;
 use lunette_store::{Completion, Outcome, Store};
 
 use super::Anchor;
-use crate::packed::shared_failure;
+use crate::failure::shared_failure;
 
 /// The anchor of an open volume, and the way to its thread.
 pub(crate) struct AnchorSaver {

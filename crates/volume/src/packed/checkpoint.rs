@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use lunette_buffer::Buffer;
-use lunette_quanta::packed::{Layout, Move, TAILS_LEN, Tail};
+use lunette_quanta::packed::{Layout, Move, TAILS_LEN};
 use lunette_quanta::{Condition, OpenError, Reason, SLOT_LEN, check};
 use lunette_store::{Op, StoreError};
 
 use crate::counts::Tally;
 use crate::limits::MAX_PIECE_BYTES;
-use crate::packed::{Packed, block_len};
-use crate::shared::Shared;
+use crate::packed::journal::{block_len, write_tail};
+use crate::packed::{Packed, State};
 use crate::unit::{Unit, filled};
 
 /// Quanta that are moved together.
@@ -29,7 +29,7 @@ impl Packed {
     /// Moves everything out of the journal that can be, and frees its records. Gives the number of quanta.
     ///
     /// The calling thread waits for the unit.
-    pub(crate) fn checkpoint(&self, shared: &Shared) -> Result<u64, StoreError> {
+    pub(crate) fn checkpoint(&self) -> Result<u64, StoreError> {
         let unit = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut checkpoint, before) = {
             let mut state = self.state();
@@ -46,7 +46,7 @@ impl Packed {
         self.wait_for_readers(before);
         self.check_owner(&unit)?;
         flush()?;
-        move_out(&unit, &self.layout, shared.size.bytes(), &checkpoint.moves)?;
+        move_out(&unit, &self.layout, self.owners.size.bytes(), &checkpoint.moves)?;
         flush()?;
         self.bar_notes();
         let tail = self.state().journal.tail(&checkpoint);
@@ -57,7 +57,7 @@ impl Packed {
             state.journal.free(&checkpoint);
             state.freeing = true;
         }
-        self.admit_notes(shared);
+        self.admit_notes();
         for moves in checkpoint.moves.chunks(WALKED_TOGETHER) {
             self.state().journal.forget(moves);
         }
@@ -70,9 +70,9 @@ impl Packed {
             !state.queue.is_empty()
         };
         if waiting {
-            shared.mailbox.wake();
+            self.owners.mailbox.wake();
         }
-        Tally::add(&shared.tally.checkpoints, 1);
+        Tally::add(&self.owners.tally.checkpoints, 1);
         Ok(checkpoint.moves.len() as u64)
     }
 
@@ -87,14 +87,9 @@ impl Packed {
     }
 
     fn wait_for_readers(&self, generation: usize) {
-        let reading = |state: &mut super::State| !state.readers.is_empty(generation);
+        let reading = |state: &mut State| !state.readers.is_empty(generation);
         drop(self.readers_left.wait_while(self.state(), reading).unwrap_or_else(PoisonError::into_inner));
     }
-}
-
-/// Writes a tail, with the zeroes that fill its block.
-pub(crate) fn write_tail(unit: &Unit, layout: &Layout, tail: &Tail) -> Result<(), StoreError> {
-    unit.write_padded(layout.journal_offset() + tail.offset, &tail.bytes, block_len(layout) as usize)
 }
 
 /// Moves quanta, which are in the order of their positions, to their places.

@@ -9,8 +9,7 @@ use std::sync::{Arc, PoisonError};
 use lunette_store::{Completion, InlineIo, Op, Outcome};
 
 use crate::mailbox::Job;
-use crate::packed::Packed;
-use crate::shared::{Place, Shared};
+use crate::packed::{Packed, State};
 
 /// How notes and the tails of checkpoints keep out of each other's way.
 #[derive(Debug, Default)]
@@ -29,15 +28,15 @@ impl Packed {
     }
 
     /// A flush has succeeded.
-    pub(crate) fn flushed(&self, through: u64, shared: &Shared) {
-        if !shared.read_only && self.state().journal.flushed(through) {
-            shared.mailbox.push(Job::Note);
+    pub(crate) fn flushed(&self, through: u64) {
+        if self.state().journal.flushed(through) {
+            self.owners.mailbox.push(Job::Note);
         }
     }
 
     /// Writes a note of what was flushed, unless it is written already. Where there is no buffer, the next flush tries
     /// again.
-    pub(crate) fn note(&self, shared: &Arc<Shared>) {
+    pub(crate) fn note(self: &Arc<Self>) {
         let tail = {
             let mut state = self.state();
             let flushed = state.journal.flushed_through();
@@ -48,22 +47,23 @@ impl Packed {
             (state.notes.under_way, state.notes.noted) = (true, flushed);
             state.journal.note()
         };
-        let Some(mut from) = shared.buffers.take_for_note(self.block_len() as usize) else { return self.note_ended() };
+        let Some(mut from) = self.owners.buffers.take_for_note(self.block_len() as usize) else {
+            return self.note_ended();
+        };
         let (head, rest) = from.split_at_mut(tail.bytes.len());
         head.copy_from_slice(&tail.bytes);
         rest.fill(0);
-        let volume = Arc::clone(shared);
+        let packed = Arc::clone(self);
         let ended = move |outcome: Outcome| {
-            let Place::Packed(packed) = &volume.place else { return };
             if let Err(error) = outcome.result {
                 // The tail that counts is in the other copy, so nothing is wrong but that this one is not known.
                 tracing::debug!(%error, "what was flushed could not be noted in the journal");
             }
             packed.note_ended();
-            volume.mailbox.push(Job::Note);
+            packed.owners.mailbox.push(Job::Note);
         };
         let op = Op::Write { offset: self.layout.journal_offset() + tail.offset, from, fua: false };
-        shared.inner.submit(op, &InlineIo, Completion::call(ended));
+        self.owners.inner.submit(op, &InlineIo, Completion::call(ended));
     }
 
     fn note_ended(&self) {
@@ -73,7 +73,7 @@ impl Packed {
 
     /// Waits for the note that is being written.
     pub(crate) fn wait_for_note(&self) {
-        let writing = |state: &mut super::State| state.notes.under_way;
+        let writing = |state: &mut State| state.notes.under_way;
         drop(self.note_left.wait_while(self.state(), writing).unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -84,7 +84,7 @@ impl Packed {
     }
 
     /// The tail of a checkpoint was written. What was flushed before it needs no note any more.
-    pub(crate) fn admit_notes(&self, shared: &Shared) {
+    pub(crate) fn admit_notes(&self) {
         let has_more = {
             let mut state = self.state();
             state.notes.barred -= 1;
@@ -92,7 +92,7 @@ impl Packed {
             state.notes.noted < state.journal.flushed_through()
         };
         if has_more {
-            shared.mailbox.push(Job::Note);
+            self.owners.mailbox.push(Job::Note);
         }
     }
 }

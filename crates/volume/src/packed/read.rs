@@ -9,10 +9,10 @@ use lunette_quanta::packed::Journal;
 use lunette_quanta::{OpenError, Reason, SLOT_LEN};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError};
 
+use crate::owners::Owners;
 use crate::packed::Packed;
 use crate::ranges::ClaimId;
 use crate::request::Request;
-use crate::shared::{Place, Shared};
 use crate::unit::{Unit, filled};
 
 /// Adjacent quanta that are read from one part of the unit.
@@ -74,6 +74,7 @@ pub(crate) enum Try {
 
 /// A piece of a read.
 struct Piece {
+    packed: Arc<Packed>,
     request: Arc<Request>,
     attempt: Try,
     quanta: Range<u64>,
@@ -93,8 +94,7 @@ struct Read {
 impl Packed {
     /// Makes the reads of the unit for one piece. False, and nothing was done, when there are no buffers.
     pub(crate) fn read_piece(
-        &self,
-        shared: &Shared,
+        self: &Arc<Self>,
         request: &Arc<Request>,
         quanta: Range<u64>,
         attempt: Try,
@@ -102,18 +102,19 @@ impl Packed {
     ) -> bool {
         let (generation, sources) = {
             let mut state = self.state();
-            (state.readers.enter(), sources(&state.journal, shared.size.bytes() as u64, quanta.clone()))
+            (state.readers.enter(), sources(&state.journal, self.owners.size.bytes() as u64, quanta.clone()))
         };
         // Asked for at once, so that buffers for a part of it are not taken and given back again and again.
-        let needed = sources.iter().map(|source| self.buffer_bytes(shared, source)).sum::<usize>().min(MAX_BUFFER_LEN);
-        let Some(ops) = shared.buffers.room(needed).and_then(|all| {
+        let needed = sources.iter().map(|source| self.buffer_bytes(source)).sum::<usize>().min(MAX_BUFFER_LEN);
+        let Some(ops) = self.owners.buffers.room(needed).and_then(|all| {
             drop(all);
-            self.reads(shared, &sources)
+            self.reads(&sources)
         }) else {
             self.leave(generation);
             return false;
         };
         let piece = Arc::new(Piece {
+            packed: Arc::clone(self),
             request: Arc::clone(request),
             attempt,
             quanta,
@@ -125,29 +126,29 @@ impl Packed {
         });
         for (tag, op) in ops {
             let sink: Arc<dyn CompletionSink> = Arc::<Piece>::clone(&piece);
-            shared.inner.submit(op, io, Completion::new(sink, tag));
+            self.owners.inner.submit(op, io, Completion::new(sink, tag));
         }
         piece.one_ended();
         true
     }
 
     /// The reads of the unit, with tags: twice the number of the source, and one more for slots.
-    fn reads(&self, shared: &Shared, sources: &[Source]) -> Option<Vec<(u64, Op)>> {
-        let len = shared.size.bytes();
+    fn reads(&self, sources: &[Source]) -> Option<Vec<(u64, Op)>> {
+        let len = self.owners.size.bytes();
         let bytes = |quanta: &Range<u64>| (quanta.end - quanta.start) as usize * len;
         let mut ops = Vec::with_capacity(2 * sources.len());
         for (source, number) in sources.iter().zip(0..) {
             match source {
                 Source::Holes(_) => {}
                 Source::Record { quanta, data_offset, .. } => {
-                    let into = shared.buffers.take(bytes(quanta))?;
+                    let into = self.owners.buffers.take(bytes(quanta))?;
                     ops.push((2 * number, Op::Read { offset: self.layout.journal_offset() + data_offset, into }));
                 }
                 Source::Places(quanta) => {
                     let (slots, slots_len) = self.slot_blocks(quanta);
-                    let into = shared.buffers.take(bytes(quanta))?;
+                    let into = self.owners.buffers.take(bytes(quanta))?;
                     ops.push((2 * number, Op::Read { offset: self.layout.data(quanta.start), into }));
-                    let into = shared.buffers.take(slots_len)?;
+                    let into = self.owners.buffers.take(slots_len)?;
                     ops.push((2 * number + 1, Op::Read { offset: slots, into }));
                 }
             }
@@ -156,10 +157,10 @@ impl Packed {
     }
 
     /// Bytes of the pool that the reads of a source count for.
-    fn buffer_bytes(&self, shared: &Shared, source: &Source) -> usize {
+    fn buffer_bytes(&self, source: &Source) -> usize {
         let pooled = |len: usize| len.next_power_of_two().max(PAGE_LEN);
         let quanta = source.quanta();
-        let data = pooled((quanta.end - quanta.start) as usize * shared.size.bytes());
+        let data = pooled((quanta.end - quanta.start) as usize * self.owners.size.bytes());
         match source {
             Source::Holes(_) => 0,
             Source::Record { .. } => data,
@@ -195,8 +196,9 @@ impl Packed {
     }
 
     /// Opens everything that was read.
-    fn open(&self, shared: &Shared, piece: &Piece, buffers: &[[Option<Buffer>; 2]]) -> Result<(), OpenError> {
-        let codec = shared.seals.codec();
+    fn open(&self, piece: &Piece, buffers: &[[Option<Buffer>; 2]]) -> Result<(), OpenError> {
+        let seals = &self.owners.seals;
+        let codec = seals.codec();
         for (source, [data, slots]) in piece.sources.iter().zip(buffers) {
             let quanta = source.quanta();
             let data: &[u8] = data.as_deref().unwrap_or_default();
@@ -211,25 +213,29 @@ impl Packed {
             piece.request.with_bytes(&quanta, |plain| {
                 let plain = plain.expect("a read has a buffer");
                 match source {
-                    Source::Holes(_) => quanta.clone().zip(plain.chunks_exact_mut(shared.size.bytes())).try_for_each(
-                        // A quantum of zeroes, which the codec accepts or refuses.
-                        |(position, plain)| {
-                            plain.fill(0);
-                            codec.open_in_place(position, plain, &[0; SLOT_LEN])
-                        },
-                    ),
+                    Source::Holes(_) => {
+                        quanta.clone().zip(plain.chunks_exact_mut(self.owners.size.bytes())).try_for_each(
+                            // A quantum of zeroes, which the codec accepts or refuses.
+                            |(position, plain)| {
+                                plain.fill(0);
+                                codec.open_in_place(position, plain, &[0; SLOT_LEN])
+                            },
+                        )
+                    }
                     _ => codec.open_split(quanta.start, data, slots, plain),
                 }
             })?;
             match source {
                 Source::Holes(quanta) => {
-                    shared.seals.admit(quanta.start, quanta.clone().map(|_| &[0; SLOT_LEN]))?;
+                    seals.admit(quanta.start, quanta.clone().map(|_| &[0; SLOT_LEN]))?;
                 }
-                _ => shared.seals.admit(quanta.start, slots.as_chunks().0.iter())?,
+                _ => seals.admit(quanta.start, slots.as_chunks().0.iter())?,
             }
-            piece.request.opened(slots.chunks_exact(SLOT_LEN));
+            let slots = slots.chunks_exact(SLOT_LEN);
+            seals.saw(slots.clone());
+            piece.request.opened(slots);
         }
-        shared.seals.opened(piece.quanta.end - piece.quanta.start);
+        seals.opened(piece.quanta.end - piece.quanta.start);
         Ok(())
     }
 }
@@ -239,30 +245,30 @@ impl Piece {
         if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        let shared = &self.request.volume;
-        let Place::Packed(packed) = &shared.place else { return };
+        let packed = &*self.packed;
+        let Owners { seals, claims, .. } = &packed.owners;
         packed.leave(self.generation);
         let (buffers, failed) = {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
             (std::mem::take(&mut read.buffers), read.failed.take())
         };
-        let opened = failed.map_or_else(|| Ok(packed.open(shared, self, &buffers)), Err);
+        let opened = failed.map_or_else(|| Ok(packed.open(self, &buffers)), Err);
         drop(buffers);
         if let (Ok(Err(error)), Try::First) = (&opened, self.attempt)
             && error.reason == Reason::RolledBack
         {
             // A write may have been acknowledged since its quanta were looked for.
-            return shared.try_again(&self.request, &self.quanta);
+            return claims.try_again(&self.request, &self.quanta);
         }
         if let (Ok(Err(error)), Try::First) = (&opened, self.attempt)
-            && shared.waits_for_key(&self.request, &self.quanta, *error)
+            && packed.owners.waits_for_key(&self.request, &self.quanta, *error)
         {
             return;
         }
-        let result = opened.and_then(|opened| opened.map_err(|error| shared.seals.refused(error)));
+        let result = opened.and_then(|opened| opened.map_err(|error| seals.refused(error)));
         self.request.ended(self.quanta.end - self.quanta.start, result);
         if let Try::Last(Some(claim)) = self.attempt {
-            shared.release(claim);
+            claims.release(claim);
         }
     }
 }

@@ -12,17 +12,18 @@ use lunette_quanta::{Codec, SLOT_LEN};
 use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError};
 
 use crate::counts::Tally;
+use crate::failure::shared_failure;
 use crate::limits::{MAX_LIVE, MAX_RECORDS_UNDER_WAY};
-use crate::packed::{Packed, State, shared_failure};
+use crate::owners::Owners;
+use crate::packed::{Packed, State};
 use crate::request::{Request, What};
-use crate::shared::{Place, Shared};
 
 /// Some quanta of a request.
 type Part = (Arc<Request>, Range<u64>);
 
 /// A record that is made and written.
 struct Record {
-    volume: Arc<Shared>,
+    packed: Arc<Packed>,
     ticket: Ticket,
     /// The quanta of requests that it holds, those that are sealed first.
     parts: Vec<Part>,
@@ -35,17 +36,17 @@ impl Packed {
     }
 
     /// Writes records from the queue, as many as may be under way.
-    pub(crate) fn write_records(&self, shared: &Shared, io: &dyn FileIo) {
+    pub(crate) fn write_records(self: &Arc<Self>, io: &dyn FileIo) {
         loop {
             let next = {
                 let mut state = self.state();
                 if state.closed.is_some() {
                     break;
                 }
-                self.next_record(shared, &mut state)
+                self.next_record(&mut state)
             };
             let Some((record, buffer)) = next else { return };
-            self.write_record(shared, record, buffer, io);
+            self.write_record(record, buffer, io);
         }
         if let Err(error) = self.check_open() {
             self.fail_queue(error);
@@ -53,7 +54,7 @@ impl Packed {
     }
 
     /// Takes the first record's writes out of the queue.
-    fn next_record(&self, shared: &Shared, state: &mut State) -> Option<(Record, Buffer)> {
+    fn next_record(self: &Arc<Self>, state: &mut State) -> Option<(Record, Buffer)> {
         let must_wait = state.under_way == MAX_RECORDS_UNDER_WAY || state.full || state.freeing;
         if must_wait || state.queue.is_empty() {
             return None;
@@ -61,10 +62,10 @@ impl Packed {
         let (parts, shape) = self.gather(state);
         if state.journal.live_len() + shape.sealed + shape.holes > 2 * MAX_LIVE {
             state.full = true;
-            shared.mailbox.wake();
+            self.owners.mailbox.wake();
             return None;
         }
-        let buffer = shared.buffers.take_for_record(shape.len(&self.layout))?;
+        let buffer = self.owners.buffers.take_for_record(shape.len(&self.layout))?;
         let ticket = match state.journal.reserve(shape) {
             Ok(ticket) => ticket,
             Err(error) => {
@@ -72,7 +73,7 @@ impl Packed {
                     ReserveError::Full => state.full = true,
                     ReserveError::NumbersUsedUp => state.closed = Some(Arc::new(io::Error::other(error))),
                 }
-                shared.mailbox.wake();
+                self.owners.mailbox.wake();
                 return None;
             }
         };
@@ -87,13 +88,12 @@ impl Packed {
         state.under_way += 1;
         state.since_checkpoint += shape.len(&self.layout) as u64;
         if self.is_due(state) {
-            shared.mailbox.wake();
+            self.owners.mailbox.wake();
         }
         let (mut sealed, holes): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|(request, _)| matches!(request.what, What::Write { .. }));
         sealed.extend(holes);
-        let volume = sealed.first()?.0.volume.clone();
-        Some((Record { volume, ticket, parts: sealed }, buffer))
+        Some((Record { packed: Arc::clone(self), ticket, parts: sealed }, buffer))
     }
 
     /// The front of the queue, as much as one record holds: at least one quantum.
@@ -128,19 +128,19 @@ impl Packed {
         (parts, shape)
     }
 
-    fn write_record(&self, shared: &Shared, record: Record, mut buffer: Buffer, io: &dyn FileIo) {
-        if let Err(error) = self.seal(shared, &record, &mut buffer) {
+    fn write_record(&self, record: Record, mut buffer: Buffer, io: &dyn FileIo) {
+        if let Err(error) = self.seal(&record, &mut buffer) {
             return record.ended(Err(error), &buffer);
         }
         let fua = record.parts.iter().any(|(request, _)| request.what.fua());
         let offset = self.layout.journal_offset() + record.ticket.offset;
-        Tally::add(&shared.tally.records, 1);
+        Tally::add(&self.owners.tally.records, 1);
         let sink: Arc<dyn CompletionSink> = Arc::new(record);
-        shared.inner.submit(Op::Write { offset, from: buffer, fua }, io, Completion::new(sink, 0));
+        self.owners.inner.submit(Op::Write { offset, from: buffer, fua }, io, Completion::new(sink, 0));
     }
 
-    fn seal(&self, shared: &Shared, record: &Record, buffer: &mut [u8]) -> Result<(), StoreError> {
-        let len = shared.size.bytes();
+    fn seal(&self, record: &Record, buffer: &mut [u8]) -> Result<(), StoreError> {
+        let len = self.owners.size.bytes();
         let (slots, data) = record::places(buffer, record.ticket.shape, &self.layout);
         let mut at = 0;
         for (request, part) in &record.parts {
@@ -152,11 +152,11 @@ impl Packed {
                 let slots = &mut slots[from * SLOT_LEN..][..quanta * SLOT_LEN];
                 codec.seal_split(sealing, plain, &mut data[from * len..][..plain.len()], slots);
             };
-            request.with_bytes(part, |plain| shared.seals.seal(part, plain.as_deref(), &mut seal))?;
+            request.with_bytes(part, |plain| self.owners.seals.seal(part, plain.as_deref(), &mut seal))?;
             at += (part.end - part.start) as usize;
         }
         let positions: Vec<u64> = record.parts.iter().flat_map(|(_, part)| part.clone()).collect();
-        let volume = shared.seals.codec().volume();
+        let volume = self.owners.seals.codec().volume();
         record::finish(buffer, &self.layout, volume, &record.ticket, positions.into_iter());
         Ok(())
     }
@@ -176,9 +176,10 @@ impl Packed {
 
 impl Record {
     fn ended(&self, result: Result<(), StoreError>, record: &[u8]) {
-        let Place::Packed(packed) = &self.volume.place else { return };
-        if result.is_ok() && self.volume.seals.anchor().is_some() {
-            self.volume.seals.written(record::entries(record, self.ticket.shape));
+        let packed = &*self.packed;
+        let Owners { seals, mailbox, .. } = &packed.owners;
+        if result.is_ok() && seals.anchor().is_some() {
+            seals.written(record::entries(record, self.ticket.shape));
         }
         let more = {
             let mut state = packed.state();
@@ -194,7 +195,7 @@ impl Record {
             request.ended(part.end - part.start, error.as_ref().map_or(Ok(()), |error| Err(error())));
         }
         if more {
-            self.volume.mailbox.wake();
+            mailbox.wake();
         }
     }
 }
