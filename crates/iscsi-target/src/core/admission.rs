@@ -13,6 +13,7 @@ use lunette_session::iscsi_target::{
 };
 
 use super::Core;
+use super::buffers::Owner;
 use super::connections::Departure;
 use super::lifecycle::port_name;
 use super::quiesced::OnQuiesced;
@@ -51,7 +52,7 @@ impl Core {
         }
         let device = self.device_of(&admitted.session);
         if let Some(conn) = self.connections.get_mut(id) {
-            conn.join(self.buffers.open_account(&admitted.session, conn.peer));
+            conn.join(self.buffers.open_account(owner_of(&admitted.session, conn.peer)));
             conn.session = Some(admitted.session);
             conn.key = Some(ticket.session());
             conn.device.clone_from(&device);
@@ -133,6 +134,16 @@ impl Core {
 
     fn device_of(&self, session: &SessionInfo) -> Option<Arc<TargetDevice>> {
         self.lifecycle.device(&session.target.as_ref()?.name).cloned()
+    }
+}
+
+/// The owner of the buffers that a connection of a session holds.
+fn owner_of(session: &SessionInfo, peer: SocketAddr) -> Owner<'_> {
+    Owner {
+        user: session.chap_user.as_deref(),
+        initiator: &session.initiator_name,
+        host: peer.ip(),
+        target: session.target.as_ref().map_or("", |target| &target.name),
     }
 }
 

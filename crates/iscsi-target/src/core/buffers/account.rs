@@ -7,12 +7,11 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
 use lunette_buffer::{PAGE_LEN, Pool};
 use lunette_reactor::Flow;
-use lunette_session::iscsi_target::{BufferShare, SessionInfo};
 
 use crate::limits::{
     CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE, SHORT_BUFFER_LEN, SHORT_BUFFER_RESERVE, SHORT_BUFFER_SHARE,
@@ -21,6 +20,26 @@ use crate::limits::{
 
 /// Names that are kept before unused ones are removed.
 const MIN_TIDY: usize = 64;
+
+/// The owner of the buffers that a connection holds.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::core) struct Owner<'a> {
+    /// The user that the initiator has proved to be.
+    pub(in crate::core) user: Option<&'a str>,
+    /// The name that the initiator gives itself.
+    pub(in crate::core) initiator: &'a str,
+    /// The address that the connection comes from.
+    pub(in crate::core) host: IpAddr,
+    /// The target's name; empty where there is no target.
+    pub(in crate::core) target: &'a str,
+}
+
+/// The buffers that a connection holds, and the most that it may hold.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::core) struct Share {
+    pub(in crate::core) held_bytes: usize,
+    pub(in crate::core) most_bytes: usize,
+}
 
 /// Bytes that the connections of one initiator, or of one target, hold on one core.
 type Tally = Cell<usize>;
@@ -79,11 +98,11 @@ impl Account {
 
     /// The buffers that the connection holds, and the most that it may hold while others keep theirs: its own buffers
     /// are not free.
-    pub(super) fn share(&self, pool: &Pool) -> BufferShare {
+    pub(super) fn share(&self, pool: &Pool) -> Share {
         let free = pool.budget_bytes().saturating_sub(pool.used_bytes());
         let most_bytes =
             (pool.budget_bytes() / CONNECTION_BUFFER_SHARE).min(usize::midpoint(self.initiator.get(), free));
-        BufferShare { held_bytes: self.held.get(), most_bytes }
+        Share { held_bytes: self.held.get(), most_bytes }
     }
 
     /// Whether the connection's own share lets a task of it have its first buffer. How long that is does not matter, or
@@ -163,13 +182,13 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// An account for a connection of a session. An initiator is the CHAP user that it has proved to be. Without CHAP
-    /// any name can be given, so it is the name and the address: no host uses up the share of another one.
-    pub(super) fn open(&mut self, session: &SessionInfo, peer: SocketAddr) -> Rc<Account> {
-        let target = session.target.as_ref().map_or("", |target| &target.name);
-        let initiator = match &session.chap_user {
+    /// An account for a connection. An initiator is the user that it has proved to be. Without a proof any name can be
+    /// given, so it is the name and the address: no host uses up the share of another one.
+    pub(super) fn open(&mut self, owner: Owner<'_>) -> Rc<Account> {
+        let Owner { user, initiator, host, target } = owner;
+        let initiator = match user {
             Some(user) => format!("user {user}"),
-            None => format!("{} {}", peer.ip(), session.initiator_name.to_ascii_lowercase()),
+            None => format!("{host} {}", initiator.to_ascii_lowercase()),
         };
         let (initiator, target) = (self.initiators.of(initiator), self.targets.of(target.to_ascii_lowercase()));
         Rc::new(Account { held: Tally::default(), initiator, target })

@@ -3,17 +3,15 @@
 mod account;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_reactor::Key;
-use lunette_session::iscsi_target::{BufferShare, SessionInfo};
 
 use crate::limits::{BUFFER_RETRY, MAX_FED_TASKS, MIN_LENDABLE_LEN};
 use account::Accounts;
-pub(super) use account::{Account, Reservation};
+pub(super) use account::{Account, Owner, Reservation, Share};
 
 /// The pool of a core, what connections hold of it, and the tasks that wait for more. The task runner takes buffers
 /// here; the core gives those that come back to the tasks that wait.
@@ -47,9 +45,9 @@ impl BufferQueue {
         }
     }
 
-    /// Opens an account for a connection of `session`.
-    pub(super) fn open_account(&mut self, session: &SessionInfo, peer: SocketAddr) -> Rc<Account> {
-        self.accounts.open(session, peer)
+    /// Opens an account for a connection.
+    pub(super) fn open_account(&mut self, owner: Owner<'_>) -> Rc<Account> {
+        self.accounts.open(owner)
     }
 
     // Buffers.
@@ -106,7 +104,7 @@ impl BufferQueue {
     }
 
     /// The buffers that a connection holds, and the most that it may hold.
-    pub(super) fn share_of(&self, account: &Account) -> BufferShare {
+    pub(super) fn share_of(&self, account: &Account) -> Share {
         account.share(&self.pool)
     }
 

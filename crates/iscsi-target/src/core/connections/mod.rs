@@ -13,12 +13,12 @@ use lunette_device::Nexus;
 use lunette_pdu::{BHS_LEN, LoginStatus};
 use lunette_reactor::{ConnectionId, Context, Gather};
 use lunette_session::iscsi_target::{
-    AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket, Placement,
-    Response, Session, SessionKey, TaskTag,
+    AdmitRequest, Admitted, BufferShare, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket,
+    Placement, Response, Session, SessionKey, TaskTag,
 };
 use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable, Unacknowledged};
 
-use super::buffers::BufferQueue;
+use super::buffers::{BufferQueue, Share};
 use super::mesh::Source;
 use connection::Sessions;
 pub(super) use connection::{Conn, Departure};
@@ -384,7 +384,10 @@ impl Connections {
         if conn.under_way.now() >= conn.window_used
             && let Some(key) = key
         {
-            let share_of = |member| self.table.get(member).map(|conn| buffers.share_of(&conn.account));
+            let share_of = |member| {
+                let Share { held_bytes, most_bytes } = buffers.share_of(&self.table.get(member)?.account);
+                Some(BufferShare { held_bytes, most_bytes })
+            };
             let window_used = self.sessions.fit_window(key, share_of);
             if let Some(conn) = self.table.get_mut(id) {
                 conn.window_used = window_used;
