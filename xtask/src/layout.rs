@@ -17,6 +17,10 @@ const CONTRIBUTING: &str = "CONTRIBUTING.md";
 /// The heading above the list of files that may use unsafe code.
 const UNSAFE_LIST: &str = "## Unsafe code";
 
+/// The crate that has rooms, and these from the top: none imports from one above it. Below them are its other files.
+const COMMAND: &str = "crates/lunette/src/";
+const ROOMS: [&str; 4] = ["commands", "server", "config", "disks"];
+
 /// Folders below which the documents name files.
 const FOLDERS: [&str; 2] = ["crates", ""];
 
@@ -37,6 +41,9 @@ pub(crate) fn check() -> Result<()> {
             .map(|pair| format!("{GLOSSARY}: {:?} stands before {:?}", pair[0], pair[1])),
     );
     unsafe_code(&read(CONTRIBUTING)?, &mut faults)?;
+    for file in tree::files("rs")? {
+        rooms(&file.path, &file.text, &mut faults);
+    }
     if faults.is_empty() {
         return Ok(());
     }
@@ -133,6 +140,15 @@ fn layers(architecture: &str, crates: &BTreeMap<String, Crate>, faults: &mut Vec
     Ok(())
 }
 
+/// The imports of a file that lead to a room above its own.
+fn rooms(path: &str, text: &str, faults: &mut Vec<String>) {
+    let Some(path_inside) = path.strip_prefix(COMMAND).filter(|inside| *inside != "main.rs") else { return };
+    let named = |from: &str| ROOMS.iter().position(|room| from.split([':', '/', '.', ';']).next() == Some(room));
+    let own = named(path_inside).unwrap_or(ROOMS.len());
+    let above = text.split("crate::").skip(1).filter_map(named).filter(|room| *room < own).collect::<BTreeSet<_>>();
+    faults.extend(above.into_iter().map(|room| format!("{path} imports from {}, which is above it", ROOMS[room])));
+}
+
 /// The crates in the tree, each with its number: `  name/   2  words`.
 fn drawn_layers(architecture: &str) -> BTreeMap<&str, usize> {
     fn entry(line: &str) -> Option<(&str, usize)> {
@@ -224,6 +240,22 @@ mod tests {
             second_paragraph("//! One.\n//!\n//! Layer 1: over a,\n//! b.\n//!\n//! More.\n"),
             "Layer 1: over a, b."
         );
+    }
+
+    #[test]
+    fn an_import_from_a_room_above_is_found() {
+        let mut faults = Vec::new();
+        for (path, text) in [
+            ("server/reload.rs", "use crate::config::Config;\nuse crate::failure::Failure;\n"),
+            ("commands/serve.rs", "use crate::commands::nbd;\nuse crate::server::served::Served;\n"),
+            ("main.rs", "use crate::commands;\n"),
+        ] {
+            rooms(&format!("{COMMAND}{path}"), text, &mut faults);
+        }
+        assert!(faults.is_empty(), "{faults:?}");
+        rooms(&format!("{COMMAND}config.rs"), "crate::server::x();\ncrate::server::y();\n", &mut faults);
+        rooms(&format!("{COMMAND}size.rs"), "use crate::disks;\n", &mut faults);
+        assert_eq!(faults.len(), 2, "{faults:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 mod chap;
+pub(crate) mod check;
 pub(crate) mod diff;
 mod document;
 pub(crate) mod ecl;
@@ -17,7 +18,6 @@ pub(crate) mod port_groups;
 mod readable;
 pub(crate) mod session;
 pub(crate) mod sources;
-pub(crate) mod text;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -3,62 +3,44 @@
 //! Layer 5: over api, buffer, console, crc32c, device, files, iscsi-initiator, iscsi-target, keys, nbd, pdu, quanta,
 //! rbd, reactor, scsi, session, state, store, tls, tuning, volume; under no other crate.
 //!
-//! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. Each
-//! subcommand and each kind of input has a file.
+//! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. It has
+//! rooms, each over those that follow it:
+//!
+//! | room | what it has |
+//! |---|---|
+//! | [`commands`] | the subcommands |
+//! | [`server`] | what `serve` has running: the served disks, changes, the control plane, counts |
+//! | [`config`] | configuration files and their mistakes |
+//! | [`disks`] | the kinds of disks |
+//! | the other files | what all of them need: messages, secrets, sizes, signals, the log |
 
 #![forbid(unsafe_code)]
 
-mod activate;
 mod address;
-mod answers;
-mod attempts;
-mod bench;
-mod check;
-mod completions;
+mod commands;
 mod config;
-mod control_plane;
-mod counts;
-mod cp;
-mod crc;
-mod ctl;
-mod depth;
 mod disks;
-mod encrypted;
 mod event_loop;
 mod failure;
-mod gateways;
-mod import;
-mod info;
-mod io;
-mod keys;
-mod local_export;
 mod log;
-mod ls;
-mod man;
-mod metrics;
-mod nbd;
-mod opening;
 mod output;
-mod ping;
-mod quanta;
-mod recovery;
-mod reload;
-mod remote;
+mod questions;
 mod secret;
-mod serve;
-mod served;
+mod server;
 mod size;
-mod start_log;
 mod system;
 mod systemd;
 mod terminal;
-mod tune;
-mod unit;
-mod volumes;
+mod text;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+use commands::{
+    activate, bench, check, completions, cp, crc, ctl, gateway, import, info, keys, ls, man, nbd, ping, quanta, serve,
+    tune,
+};
 use failure::Failure;
+use server::gateways;
 
 /// A software iSCSI stack: disks over TCP.
 #[derive(Parser)]
@@ -77,7 +59,7 @@ enum Command {
     Ls(ls::Arguments),
     Info(info::Arguments),
     Activate(activate::Arguments),
-    Gateway(gateways::Arguments),
+    Gateway(gateway::Arguments),
     Import(import::Arguments),
     Ping(ping::Arguments),
     Bench(bench::Arguments),
@@ -140,7 +122,7 @@ fn main() {
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Activate(arguments) => activate::run(&arguments),
-        Command::Gateway(arguments) => gateways::run(&arguments),
+        Command::Gateway(arguments) => gateway::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
@@ -153,7 +135,7 @@ fn main() {
         Command::Quanta(arguments) => quanta::run(&arguments),
     };
     gateways::leave();
-    let closed = disks::image::close();
+    let closed = disks::close();
     // Threads that still close images may not meet the destructors of Ceph's libraries.
     lunette_rbd::exit(outcome.and(closed).map_or_else(Failure::report, |()| 0))
 }

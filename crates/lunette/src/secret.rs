@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use lunette_session::{Credentials, Secret};
+use lunette_session::Secret;
 
-use crate::answers::Rounds;
-use crate::config::Chap;
+use crate::questions::Rounds;
 use crate::systemd::credentials;
 
 /// A `USER:FILE` argument. Users have colons where they are called after iSCSI names, and so may files.
@@ -90,15 +89,6 @@ impl SecretFiles {
     pub(crate) fn secret(&self, file: &Path) -> Result<Secret, String> {
         self.0.get(file).cloned().unwrap_or_else(|| Err(format!("{}: it was not read", file.display())))
     }
-
-    /// The user of a rule with the secret.
-    pub(crate) fn credentials(&self, Chap { user, secret_file }: &Chap) -> Result<Credentials, String> {
-        let secret = self.secret(secret_file)?;
-        if secret.is_short() {
-            tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
-        }
-        Ok(Credentials { user: user.clone(), secret })
-    }
 }
 
 /// Reads a secret: the content of the file without a final line end.
@@ -139,8 +129,7 @@ mod tests {
     }
 
     fn of(secrets: &SecretFiles, file: &str) -> Result<Secret, String> {
-        let chap = Chap { user: "alice".into(), secret_file: file.into() };
-        secrets.credentials(&chap).map(|credentials| credentials.secret)
+        secrets.secret(Path::new(file))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use indicatif::BinaryBytes;
 use serde::{Deserialize, Deserializer};
 
-use crate::config::text;
+use crate::text;
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

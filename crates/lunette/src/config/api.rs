@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
 
-use super::text;
 use crate::address;
 use crate::systemd::credentials;
+use crate::text;
 
 /// The values of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

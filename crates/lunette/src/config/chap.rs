@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lunette_session::{Authentication, Credentials};
+use lunette_session::{Authentication, Credentials, Secret};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
@@ -67,7 +67,7 @@ pub(crate) fn authentication(
         return (Authentication::None, None);
     }
     let mut failed = Vec::new();
-    let mut read = |chap: &Chap| secrets.credentials(chap).map_err(|why| failed.push(why)).ok();
+    let mut read = |chap: &Chap| credentials_of(chap, secrets).map_err(|why| failed.push(why)).ok();
     let mut initiators: Vec<Credentials> = chap.iter().filter_map(&mut read).collect();
     let target = mutual.map(read);
     if let Some(target) = &target {
@@ -81,4 +81,13 @@ pub(crate) fn authentication(
     }
     let why = (!failed.is_empty()).then(|| failed.join("; "));
     (Authentication::Chap { initiators, target: target.flatten() }, why)
+}
+
+/// The user of a rule with the secret.
+fn credentials_of(Chap { user, secret_file }: &Chap, secrets: &SecretFiles) -> Result<Credentials, String> {
+    let secret = secrets.secret(secret_file)?;
+    if secret.is_short() {
+        tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
+    }
+    Ok(Credentials { user: user.clone(), secret })
 }

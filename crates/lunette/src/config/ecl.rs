@@ -10,8 +10,9 @@ use lunette_state::{StateError, StateStore};
 use lunette_target::{DatagramConfig, DatagramPlace, ResetSecret};
 use serde::{Deserialize, Deserializer};
 
-use super::{Config, Listen, text};
+use super::{Config, Listen};
 use crate::failure::Failure;
+use crate::text;
 
 /// The prefix of the name of an interface.
 const ETHERNET: &str = "eth:";

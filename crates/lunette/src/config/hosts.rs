@@ -13,9 +13,10 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::mistakes::Step;
-use super::{Chap, SHUT, Target, authentication, check_initiator_name, text};
+use super::{Chap, SHUT, Target, authentication, check_initiator_name};
 use crate::failure::Failure;
 use crate::secret::SecretFiles;
+use crate::text;
 
 /// The longest name of a host.
 pub(crate) const MAX_HOST_NAME_CHARACTERS: usize = 64;

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Deserializer};
 
-use super::{DEFAULT_PORT, text};
+use super::DEFAULT_PORT;
 use crate::address::{self, NoAddress};
+use crate::text;
 
 /// Addresses to listen on, in one of the forms of [`address`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::api::Place;
 use super::left_out::LeftOut;
 use super::{Config, Listen, Portal, Target, document, mistakes, read_bounded, readable};
-use crate::check::{self, Located, Severity};
+use crate::config::check::{self, Located, Severity};
 use crate::failure::Failure;
 
 /// The folder of the objects, beside the main file.

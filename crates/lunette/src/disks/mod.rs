@@ -23,13 +23,17 @@ mod name;
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
+use lunette_api::{Health, Subject};
+use lunette_device::LogicalUnit;
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
+use lunette_target::Control;
 
 use crate::failure::Failure;
 use crate::size::Size;
-use file::FilePath;
+use file::{FilePath, Reopening};
 use iscsi::RemoteName;
 use kind::Kind;
 pub(crate) use kind::{Opened, WeakOpened};
@@ -90,6 +94,23 @@ impl Place {
             None => self.kind().open(options),
         }
     }
+}
+
+/// Follows what is below the logical unit that serves a disk, once [`follow`] is called.
+pub(crate) fn served(place: &Place, subject: Subject, disk: &Opened, unit: &Arc<LogicalUnit>) {
+    disk.served(unit);
+    file::served(place.path(), subject, disk, unit);
+}
+
+/// Lets initiators and administrators learn of what happens below the disks that are served, until the server stops.
+pub(crate) fn follow(control: &Control, health: Health, reopening: Reopening) -> Result<(), Failure> {
+    image::follow(control.clone())?;
+    file::follow(control.clone(), health, reopening)
+}
+
+/// Closes what another system would take for open, as the process ends.
+pub(crate) fn close() -> Result<(), Failure> {
+    image::close()
 }
 
 /// The common identities of two names of one place: portal, target and LUN, the file behind a path, or pool and image.

@@ -13,9 +13,9 @@ use super::iscsi::RemoteName;
 use super::kind::Opened;
 use super::memory::Memory;
 use super::{Place, encrypted};
-use crate::config::text;
 use crate::failure::Failure;
 use crate::size::NotASize;
+use crate::text;
 
 /// The location of a disk's blocks, as a user writes it. `?keys=...` behind all but memory makes it an encrypted disk.
 #[derive(Debug, Clone, PartialEq, Eq)]

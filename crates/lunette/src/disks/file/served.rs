@@ -17,8 +17,8 @@ use lunette_target::{Control, Growth};
 use super::super::kind::Opened;
 use super::look::{self, Reopening, warn_of_partial_block};
 use super::watch::Watch;
-use crate::answers::Rounds;
 use crate::failure::Failure;
+use crate::questions::Rounds;
 
 /// The files that are served.
 static SERVED: Mutex<Vec<Served>> = Mutex::new(Vec::new());

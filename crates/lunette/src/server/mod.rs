@@ -1,0 +1,15 @@
+//! The running server: what it serves of a configuration, how that changes, and what it tells of it.
+
+pub(crate) mod attempts;
+pub(crate) mod control_plane;
+pub(crate) mod counts;
+pub(crate) mod gateways;
+pub(crate) mod metrics;
+pub(crate) mod opening;
+pub(crate) mod portals;
+pub(crate) mod recovery;
+pub(crate) mod reload;
+pub(crate) mod served;
+pub(crate) mod start_log;
+pub(crate) mod this_machine;
+pub(crate) mod unit;
