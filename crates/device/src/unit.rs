@@ -442,6 +442,12 @@ impl LogicalUnit {
         self.reservations.read(|reservations| reservations.reservation().map(|(_, kind)| kind))
     }
 
+    /// Whether initiators have registered keys for persistent reservations that end with the unit. Those with APTPL are
+    /// there again when it is opened again.
+    pub fn has_volatile_registrations(&self) -> bool {
+        self.reservations.read(|all| !all.persists() && all.registrations().next().is_some())
+    }
+
     /// Raises a unit attention for a nexus, on all its connections.
     pub(crate) fn raise_for(&self, nexus: &ItNexus, code: AdditionalSense) {
         self.nexuses.notify(nexus, |itl| itl.unit_attentions.raise(code));

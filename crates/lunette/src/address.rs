@@ -12,9 +12,15 @@
 //! they have no address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::questions::Rounds;
 
 /// Addresses that one name may have: each becomes a portal.
 const MAX_ADDRESSES: usize = 16;
+
+/// The time that a name has to be found: more than a second server of names needs, when the first one is silent.
+const LOOK_UP_LIMIT: Duration = Duration::from_secs(8);
 
 /// The longest name (RFC 1035 section 2.3.4).
 const MAX_NAME_BYTES: usize = 255;
@@ -51,12 +57,29 @@ pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, 
         NoAddress::Unknown(format!("{text:?}: {host} has no address here ({why}); write an address"))
     };
     let mut addresses: Vec<SocketAddr> = Vec::new();
-    for address in (host, port).to_socket_addrs().map_err(|error| unknown(&error))?.take(MAX_ADDRESSES) {
+    let found = look_up(host).map_err(|why| unknown(&why))?;
+    for address in found.into_iter().map(|mut found| {
+        found.set_port(port);
+        found
+    }) {
         if !addresses.contains(&address) {
             addresses.push(address);
         }
     }
     if addresses.is_empty() { Err(unknown(&"the answer is empty")) } else { Ok(addresses) }
+}
+
+/// Asks the system for the addresses of a name or a zone. A server of names that does not answer is asked once, and
+/// then it has no answer for a name until it has.
+fn look_up(host: &str) -> Result<Vec<SocketAddr>, String> {
+    static ROUNDS: Rounds = Rounds::new();
+    let asked = host.to_owned();
+    let ask = move |_: usize| {
+        let found = (asked.as_str(), 0).to_socket_addrs().map_err(|error| error.to_string())?;
+        Ok(found.take(MAX_ADDRESSES).collect())
+    };
+    let answer = ROUNDS.within(LOOK_UP_LIMIT, vec![format!("address of {host}")], ask).pop().flatten();
+    answer.unwrap_or_else(|| Err("no server of names has answered".into()))
 }
 
 /// Whether a text has the name of a host, and no address.

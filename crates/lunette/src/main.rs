@@ -83,10 +83,10 @@ fn refuse(mut error: clap::Error) -> ! {
         error.insert(ContextKind::InvalidValue, shown);
     }
     let text = plain(&error.render().to_string());
-    eprint!("{}", lunette_initiator::redacted(&text));
+    output::note(lunette_initiator::redacted(&text).trim_end());
     if error.kind() == ErrorKind::ArgumentConflict && ["--api ", "--strict"].iter().any(|option| text.contains(option))
     {
-        eprintln!("\n{OF_FILES}");
+        output::note(format_args!("\n{OF_FILES}"));
     }
     std::process::exit(error.exit_code())
 }

@@ -18,6 +18,11 @@ pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
     }
 }
 
+/// Prints a line on standard error. One that takes nothing, such as a pipe whose reader is gone, is no failure.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 /// Prints lines by which clients find what is served; `what` names them in the log. A thread of its own prints, because
 /// standard output may be a pipe that nothing reads, and neither that nor a failure is a reason to serve nothing.
 pub(crate) fn announce(what: &'static str, lines: Vec<String>) -> Result<(), Failure> {

@@ -41,7 +41,8 @@ impl Rounds {
         self.within(LIMIT, all, question)
     }
 
-    fn within<T: Send + 'static>(
+    /// Asks as [`ask`](Self::ask) does, with another limit.
+    pub(crate) fn within<T: Send + 'static>(
         &'static self,
         limit: Duration,
         all: Vec<String>,

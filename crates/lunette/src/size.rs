@@ -12,13 +12,20 @@ use crate::text;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
+/// The greatest size: offsets in files have 63 bits, and 8191P is the last that people would write.
+const MAX_BYTES: u64 = i64::MAX as u64;
+
 /// The error for a text that is not a size.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotASize(String);
 
 impl fmt::Display for NotASize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a size; write a number and K, M, G, T or P (binary units), such as 64M or 10G", self.0)
+        write!(
+            f,
+            "{:?} is not a size; write a number and K, M, G, T or P (binary units, below 8192P), such as 64M or 10G",
+            self.0
+        )
     }
 }
 
@@ -44,7 +51,7 @@ impl FromStr for Size {
             return Err(bad());
         }
         let number: u64 = digits.parse().map_err(|_| bad())?;
-        number.checked_mul(1 << shift).map(Self).ok_or_else(bad)
+        number.checked_mul(1 << shift).filter(|bytes| *bytes <= MAX_BYTES).map(Self).ok_or_else(bad)
     }
 }
 
@@ -96,7 +103,7 @@ mod tests {
             (10 << 30, "10G"),
             ((10 << 30) + 512, "10737418752"),
             (3 << 50, "3P"),
-            (u64::MAX, "18446744073709551615"),
+            (i64::MAX as u64, "9223372036854775807"),
         ] {
             assert_eq!(exact(bytes), expected);
             assert_eq!(expected.parse(), Ok(Size(bytes)));
@@ -114,7 +121,7 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         for text in
-            ["", "M", "-1", "+4M", "1.5G", "10 G", "10X", "99999999999999999999", "16384P", "1GG", "1GB", "1iB", "1I"]
+            ["", "M", "-1", "+4M", "1.5G", "10 G", "10X", "99999999999999999999", "8192P", "1GG", "1GB", "1iB", "1I"]
         {
             assert_eq!(text.parse::<Size>(), Err(NotASize(text.into())));
         }

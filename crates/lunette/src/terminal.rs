@@ -7,10 +7,11 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, 
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
+use crate::output;
 
 /// Says what will be lost, and asks when there is a person to ask.
 pub(crate) fn ask(yes: bool, what: &str) -> Result<(), Failure> {
-    eprintln!("{what}");
+    output::note(what);
     if yes {
         return Ok(());
     }
@@ -47,7 +48,7 @@ pub(crate) fn passphrase(key_file: &str) -> Option<Passphrase> {
     let line = read_line(|into| rustix::io::retry_on_intr(|| rustix::io::read(&stdin, &mut *into)).ok());
     // What was shown before is shown again, whatever was read.
     let _ = tcsetattr(&stdin, OptionalActions::Now, &shown);
-    eprintln!();
+    output::note("");
     Passphrase::new(std::mem::take(&mut *line?))
 }
 

@@ -6,7 +6,8 @@ use std::process::Output;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use lunette_tests::{Configured, Owned, Server, attach, lunette, run};
+use lunette_testkit::ScriptedInitiator;
+use lunette_tests::{Configured, Owned, Server, attach, login_request, lunette, run};
 use serde_json::Value;
 
 /// A target in the main file, whose name the tests of this crate use, and an API.
@@ -200,6 +201,69 @@ fn what_cannot_be_longer_is_not_resized() {
     assert!(code == 2 && message.contains("targets/IQN/luns/NUMBER"), "{message}");
     let (code, message) = failed(&place, &["kick", "first"]);
     assert!(code == 2 && message.contains("lunette ctl sessions"), "{message}");
+}
+
+#[test]
+fn a_resize_is_what_it_says() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    let (file, lun) = (place.file("disk"), format!("{DB}/luns/0"));
+    let len = || fs::metadata(&file).unwrap().len();
+    fs::write(&file, vec![1; 1 << 20]).unwrap();
+    done(&place, &["add", DB, &format!("lun=[{{ number = 0, disk = \"{}\" }}]", file.display())]);
+    done(&place, &["resize", &lun, "2M"]);
+    assert_eq!((len(), json(&place, &["ls", "luns"])[1]["size_bytes"].as_u64()), (2 << 20, Some(2 << 20)));
+    assert!(!done(&place, &["show", &lun]).contains("create"), "a missing file is not made at a later start");
+
+    // Another file, or none, has its path.
+    fs::rename(&file, place.file("moved")).unwrap();
+    let (code, message) = failed(&place, &["resize", &lun, "3M"]);
+    assert!(code == 3 && message.contains("another file has its path, or none"), "{message}");
+    fs::rename(place.file("moved"), &file).unwrap();
+    assert_eq!(len(), 2 << 20);
+
+    // Its file was cut below what its entry has asked for already.
+    done(&place, &["set", &lun, "create=3M"]);
+    fs::File::options().write(true).open(&file).unwrap().set_len(1 << 20).unwrap();
+    server.await_log("shorter", 1);
+    let (code, message) = failed(&place, &["resize", &lun, "3M"]);
+    assert!(code == 3 && message.contains("is to have 3145728 bytes, and 1048576 are served now"), "{message}");
+    server.stop();
+}
+
+#[test]
+fn many_commands_that_change_one_object_all_have_their_turn() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    let luns: Vec<_> = (0..12).map(|number| format!("{{ number = {number}, disk = \"mem:1M\" }}")).collect();
+    done(&place, &["add", DB, &format!("lun=[{}]", luns.join(", "))]);
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let place = &place;
+            scope.spawn(move || done(place, &["set", DB, &format!("lun.{number}.vendor=ACME")]));
+        }
+    });
+    let luns = json(&place, &["show", DB])["lun"].clone();
+    assert!(luns.as_array().unwrap().iter().all(|lun| lun["vendor"] == "ACME"), "{luns}");
+    server.stop();
+}
+
+#[test]
+fn registrations_are_lost_by_force_alone() {
+    let (place, server) = Configured::serve(MAIN, 1);
+    done(&place, &["add", DB, "allow=[\"*\"]", "lun=[{ number = 0, disk = \"mem:1M\" }]"]);
+    let mut initiator = ScriptedInitiator::connect(&server);
+    let names = [("SessionType", "Normal"), ("TargetName", "iqn.2026-11.org.example:db")];
+    assert!(login_request(&mut initiator, &names).unwrap().0.status.is_success());
+    initiator.test_unit_ready(0);
+    let key = [&[0; 8][..], &7u64.to_be_bytes(), &[0; 8]].concat();
+    initiator.command(0, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], key, 0).good();
+    let change = ["set", DB, "lun.0.vendor=ACME"];
+    let told = done(&place, &[&change[..], &["--dry-run"]].concat());
+    assert!(told.contains("loses its persistent reservations"), "{told}");
+    let (code, message) = failed(&place, &change);
+    assert!(code == 3 && message.contains("in use by session") && message.contains("force the change"), "{message}");
+    done(&place, &[&change[..], &["--force"]].concat());
+    drop(initiator);
+    server.stop();
 }
 
 #[test]

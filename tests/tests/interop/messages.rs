@@ -217,6 +217,19 @@ fn a_file_system_that_is_full_or_read_only_is_named_with_its_remedy() {
 }
 
 #[test]
+fn a_standard_error_that_nothing_reads_changes_no_exit_status() {
+    let folder = tempfile::tempdir().unwrap();
+    files(folder.path());
+    for (arguments, code) in [("check wrong.toml", CONFIGURATION), ("serve --no-such-option", USAGE)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = lunette();
+        command.current_dir(folder.path()).args(arguments.split(' ')).stderr(writer);
+        assert_eq!(command.status().unwrap().code(), Some(code), "{arguments}");
+    }
+}
+
+#[test]
 fn a_full_standard_output_is_named() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let child =

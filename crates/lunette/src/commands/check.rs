@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         output::json(&all)?;
     } else {
         for mistake in &all {
-            eprintln!("{mistake}");
+            output::note(mistake);
         }
     }
     let count = |severity| all.iter().filter(|mistake| mistake.severity == severity).count();

@@ -11,6 +11,7 @@ use crate::disks::DiskName;
 use crate::disks::encrypted::keys::volume_on;
 use crate::disks::encrypted::volumes;
 use crate::failure::Failure;
+use crate::output;
 use crate::server::counts;
 use crate::size::Size;
 use crate::system;
@@ -62,10 +63,10 @@ impl Source<'_> {
     fn warn_of_volume(&self, store: &Arc<dyn Store>) {
         let place = &self.name.place;
         if let Ok(Some(volume)) = volume_on(place, store) {
-            eprintln!(
+            output::note(format_args!(
                 "lunette: warning: {place} has {volume}, which is served encrypted, and which a client can destroy; write \
                  {place}?keys=file:KEYS to decrypt it, or add --read-only"
-            );
+            ));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Arguments {
         let export = Export::new(self.name.clone(), store, self.read_only).map_err(Failure::disk)?;
         let io = Arc::new(PoolIo::start()?);
         let (listener, uri) = self.listen()?;
-        let _file = SocketFile(self.socket.as_deref());
+        let _file = self.socket.as_deref().map(SocketFile::of);
         let server = Server::new(export, io);
         let stopper = server.stopper(&listener).map_err(Failure::other)?;
         system::stop_on_signals(move || stopper.stop()).map_err(Failure::no_thread)?;
@@ -112,13 +112,27 @@ impl Arguments {
 }
 
 /// The file of a socket, which goes with its server.
-struct SocketFile<'a>(Option<&'a Path>);
+struct SocketFile<'a> {
+    path: &'a Path,
+    /// Device and inode.
+    identity: Option<(u64, u64)>,
+}
+
+impl<'a> SocketFile<'a> {
+    fn of(path: &'a Path) -> Self {
+        Self { path, identity: Self::identity_at(path) }
+    }
+
+    fn identity_at(path: &Path) -> Option<(u64, u64)> {
+        std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+    }
+}
 
 impl Drop for SocketFile<'_> {
     fn drop(&mut self) {
-        if let Some(path) = self.0 {
-            // It may have been removed already.
-            let _ = std::fs::remove_file(path);
+        // It may have been removed already, and another server may listen at its path.
+        if self.identity.is_some() && Self::identity_at(self.path) == self.identity {
+            let _ = std::fs::remove_file(self.path);
         }
     }
 }
@@ -141,6 +155,20 @@ fn socket_failure(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_socket_of_another_server_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listen = || std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let first = (listen(), SocketFile::of(&path));
+        std::fs::remove_file(&path).unwrap();
+        let second = (listen(), SocketFile::of(&path));
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn names_of_exports_can_stand_in_a_uri() {

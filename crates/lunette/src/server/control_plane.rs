@@ -20,13 +20,13 @@ use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::config::check::machine;
-use crate::config::diff::Change;
+use crate::config::diff::{Change, LunChange};
 use crate::config::{Config, Listen};
 use crate::disks::DiskName;
 use crate::server::metrics::{self, Snapshot};
 use crate::server::opening::{Opening, Openings, retry_deadline};
 use crate::server::reload::{Effect, Reloader, Wanted, noticed};
-use crate::server::served::ServedTarget;
+use crate::server::served::{Served, ServedTarget};
 use crate::server::this_machine::ThisMachine;
 use passwords::{hidden, restored, told};
 use scrub::ScrubJob;
@@ -148,7 +148,7 @@ impl ControlPlane {
     /// use and the change.
     fn make(&self, reloader: &mut Reloader, edit: Edit, force: bool) -> Result<Plan, Problem> {
         let wanted = self.wanted(reloader, edit)?;
-        let plan = self.explain(&wanted, reloader.config())?;
+        let plan = self.explain(&wanted, reloader)?;
         if !force {
             plan.check_use()?;
         }
@@ -168,7 +168,8 @@ impl ControlPlane {
     }
 
     /// The effects on initiators. Without an answer of the server's threads it is not known.
-    fn explain(&self, wanted: &Wanted, old: &Config) -> Result<Plan, Problem> {
+    fn explain(&self, wanted: &Wanted, reloader: &Reloader) -> Result<Plan, Problem> {
+        let old = reloader.config();
         let sessions = self.control.sessions().map_err(|error| stopping(&error))?;
         let explained = |change: &Change| {
             let effects = sessions.iter().filter_map(|session| {
@@ -176,15 +177,20 @@ impl ControlPlane {
                 Some((effect, session))
             });
             let effects: Vec<(Effect, &SessionStatus)> = effects.collect();
+            let ends = ends_reservations(change, reloader.served());
             let notice = |(effect, session): &(Effect, &SessionStatus)| Notice {
                 session: session.tsih,
                 initiator: session.initiator.clone(),
                 notices: effect.notice.to_owned(),
             };
             PlannedChange {
-                change: change.to_string(),
+                change: if ends {
+                    format!("{change}, and loses its persistent reservations")
+                } else {
+                    change.to_string()
+                },
                 sessions: effects.iter().map(notice).collect(),
-                takes_away: change.takes_away() || effects.iter().any(|(effect, _)| effect.is_loss),
+                takes_away: ends || change.takes_away() || effects.iter().any(|(effect, _)| effect.is_loss),
                 obstacle: None,
             }
         };
@@ -192,6 +198,13 @@ impl ControlPlane {
         let needs_force = changes.iter().any(|change| change.takes_away && !change.sessions.is_empty());
         Ok(Plan { changes, needs_force })
     }
+}
+
+/// Whether a change opens a logical unit again that has registrations, which are lost. Of a removal that is clear.
+fn ends_reservations(change: &Change, served: &Served) -> bool {
+    let Change::Lun { target, number, change: LunChange::Replaced } = change else { return false };
+    let disk = served.targets.get(target).and_then(|target| target.disks.get(number));
+    disk.is_some_and(|disk| disk.unit.has_volatile_registrations())
 }
 
 impl Server for ControlPlane {
@@ -202,7 +215,7 @@ impl Server for ControlPlane {
     fn plan(&self, order: Order) -> Result<Plan, Problem> {
         let reloader = self.reloader();
         let wanted = self.wanted(&reloader, order.edit)?;
-        let mut plan = self.explain(&wanted, reloader.config())?;
+        let mut plan = self.explain(&wanted, &reloader)?;
         let targets = reloader.served().targets.values();
         let open: Vec<DiskName> = targets
             .flat_map(|target| target.disks.values().filter(|disk| disk.is_open()).map(|disk| disk.entry.disk.clone()))

@@ -1,11 +1,13 @@
 //! The objects of a configuration that this machine has and lacks.
 
-use std::io::ErrorKind;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use lunette_store::{FileStore, OpenError, OpenOptions};
-use rustix::fs::statvfs;
+use rustix::fs::{OFlags, statvfs};
 
 use super::control_plane;
 use crate::config::api::{Api, Place as ApiPlace};
@@ -16,6 +18,9 @@ use crate::questions::Rounds;
 use crate::secret::SecretFiles;
 use crate::size::Size;
 use crate::system;
+
+/// The longest path of a Unix socket (unix(7)), without its end.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// The machine on which this process runs.
 pub(crate) struct ThisMachine;
@@ -60,6 +65,9 @@ impl Machine for ThisMachine {
     }
 
     fn folder_of(&self, file: &Path) -> Result<(), Lack> {
+        if file.is_dir() {
+            return Err(degraded(format!("{} is a folder; name a file in it", file.display())));
+        }
         let folder = folder(file);
         match folder.metadata() {
             Ok(found) if found.is_dir() => Ok(()),
@@ -70,7 +78,20 @@ impl Machine for ThisMachine {
 
     fn api(&self, api: &Api, place: &ApiPlace) -> Result<(), Lack> {
         match place {
-            ApiPlace::Unix(path) => self.folder_of(path),
+            ApiPlace::Unix(path) => {
+                if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
+                    let path = path.display();
+                    return Err(degraded(format!(
+                        "{path}: a socket's path has at most 107 bytes; choose a shorter one"
+                    )));
+                }
+                if path.symlink_metadata().is_ok_and(|found| !found.file_type().is_socket()) {
+                    let path = path.display();
+                    let why = format!("{path}: a file is there that is no socket; remove it, or choose another path");
+                    return Err(degraded(why));
+                }
+                self.folder_of(path)
+            }
             ApiPlace::Tcp(address) => {
                 control_plane::credentials(api).map_err(degraded)?;
                 self.listen(*address)
@@ -88,9 +109,35 @@ fn disk(entry: &LunEntry) -> Result<(), Lack> {
     match entry.create {
         Some(Size(bytes)) if !path.exists() => {
             ThisMachine.folder_of(path)?;
+            can_be_made(path, bytes)?;
             if entry.provisioning == Provisioning::Full { has_room(path, bytes) } else { Ok(()) }
         }
         _ => file(entry, path),
+    }
+}
+
+/// Whether a file of this length can be made at a path that leads to none. A file without a name is made for it, where
+/// the file system has such files.
+fn can_be_made(path: &Path, bytes: u64) -> Result<(), Lack> {
+    let cannot = |error: &io::Error| {
+        let remedy = lunette_files::remedy(error);
+        degraded(format!("{}: it cannot be made with {bytes} bytes: {error}{remedy}", path.display()))
+    };
+    match path.symlink_metadata() {
+        Ok(_) => {
+            let to = path.read_link().map(|to| to.display().to_string()).unwrap_or_default();
+            return Err(degraded(format!("{}: it is a link to {to}, which is not there", path.display())));
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot(&error)),
+        Err(_) => {}
+    }
+    let nameless = OFlags::TMPFILE.bits().cast_signed();
+    match fs::OpenOptions::new().write(true).custom_flags(nameless).open(folder(path)) {
+        Ok(file) => file.set_len(bytes).map_err(|error| cannot(&error)),
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+            Err(cannot(&error))
+        }
+        Err(_) => Ok(()),
     }
 }
 
@@ -131,16 +178,20 @@ mod tests {
     #[test]
     fn what_a_disk_needs_beside_it_is_looked_for() {
         let folder = tempfile::tempdir().unwrap();
-        let (disk, new) = (folder.path().join("disk"), folder.path().join("new"));
+        let [disk, new, link] = ["disk", "new", "link"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink("/nope", &link).unwrap();
         std::fs::write(&disk, vec![0; 1 << 20]).unwrap();
-        let (disk, new) = (disk.display(), new.display());
+        let (disk, new, link) = (disk.display(), new.display(), link.display());
         for (keys, expected) in [
             (format!("disk = \"{disk}?keys=file:/nope\""), Some("/nope")),
             (format!("disk = \"{disk}?keys=/nope\""), Some("/nope")),
             ("disk = \"iscsi://u@192.0.2.9/iqn.x/0?chap_secret_file=/nope\"".into(), Some("/nope")),
             ("disk = \"iscsi://192.0.2.9/\"".into(), Some("names no disk")),
             ("disk = \"iscsi://192.0.2.9/iqn.x/0\"".into(), None),
-            (format!("disk = \"{new}\", create = \"999T\", provisioning = \"full\""), Some("bytes are asked for")),
+            (format!("disk = \"{new}\", create = \"10T\", provisioning = \"full\""), Some("bytes are asked for")),
+            (format!("disk = \"{new}\", create = \"8191P\""), Some("it cannot be made with")),
+            (format!("disk = \"{link}\", create = \"1M\""), Some("a link to /nope, which is not there")),
+            (format!("disk = \"{new}{}\", create = \"1M\"", "x".repeat(300)), Some("it cannot be made")),
             (format!("disk = \"{new}\", create = \"1M\", provisioning = \"full\""), None),
             (format!("disk = \"{disk}\""), None),
         ] {

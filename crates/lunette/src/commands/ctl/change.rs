@@ -1,5 +1,9 @@
 //! `lunette ctl add`, `set`, `replace`, `rm` and `resize`: changes of one object.
 
+use std::cell::Cell;
+use std::thread;
+use std::time::Duration;
+
 use clap::Args;
 use lunette_api::Problem;
 use lunette_api::client::{Answer, ClientError, Condition};
@@ -10,8 +14,12 @@ use super::{Server, failure, keys, print};
 use crate::failure::Failure;
 use crate::size::{self, Size};
 
-/// How often a change is made again when another one has come between.
-pub(super) const ATTEMPTS: usize = 5;
+/// How often a change is made again when another one has come between. Twelve commands that change one object at once
+/// all have their turn.
+pub(super) const ATTEMPTS: u32 = 40;
+
+/// The longest pause before an attempt; it grows with each. Processes do not keep step, because their numbers differ.
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// Whether a change is made, and whether it may take away what sessions use.
 #[derive(Args, Clone, Copy)]
@@ -120,8 +128,29 @@ impl Server {
             )));
         }
         let size = size::exact(bytes);
-        let answer = self.edit(path, *how, |document| keys::set(document, "create", size.clone().into(), false))?;
+        let had_create = Cell::new(true);
+        let answer = self.edit(path, *how, |document| {
+            had_create.set(!document["create"].is_null());
+            keys::set(document, "create", size.clone().into(), false)
+        })?;
+        if !how.dry_run {
+            if !had_create.get() {
+                // A disk that is missing at a later start is not created, and empty, for its length was once changed.
+                self.edit(path, *how, |document| keys::unset(document, "create"))?;
+            }
+            self.check_len(path, bytes)?;
+        }
         self.tell(*how, &answer, |_| format!("{path} resized to {size}\n"))
+    }
+
+    /// Refuses to say that a disk has a length that it does not have.
+    fn check_len(&self, path: &ObjectPath, wanted: u64) -> Result<(), Failure> {
+        match self.len_of(path)? {
+            Some(len_bytes) if len_bytes < wanted => Err(Failure::configuration(format!(
+                "{path} is to have {wanted} bytes, and {len_bytes} are served now; `lunette ctl ls` and the log say why"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The length of the disk of a logical unit, if it is served.
@@ -166,7 +195,11 @@ impl Server {
             change(&mut value).map_err(|why| Failure::configuration(format!("{path}: {why}")))?;
             let when = etag.as_deref().map_or(Condition::Always, Condition::Matches);
             match self.client.request("PUT", &how.url(&path.url()), Some(&value), when) {
-                Err(ClientError::Refused(Problem { status: 412, .. })) if attempt < ATTEMPTS => attempt += 1,
+                Err(ClientError::Refused(Problem { status: 412, .. })) if attempt < ATTEMPTS => {
+                    let pause = Duration::from_millis(u64::from(attempt * (1 + std::process::id() % 8)));
+                    thread::sleep(pause.min(MAX_PAUSE));
+                    attempt += 1;
+                }
                 answer => return answer.map_err(failure),
             }
         }

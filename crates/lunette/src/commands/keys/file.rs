@@ -251,7 +251,10 @@ pub(super) fn export(arguments: &Export) -> Result<(), Failure> {
             write_private(to, text.as_bytes()).map_err(Failure::configuration)?;
         }
     }
-    eprintln!("{} holds keys unencrypted: whoever can read it can read what they encrypt", to.display());
+    output::note(format_args!(
+        "{} holds keys unencrypted: whoever can read it can read what they encrypt",
+        to.display()
+    ));
     Ok(())
 }
 

@@ -159,6 +159,6 @@ fn make_key_file(path: &Path, source: &KeySource, cipher: Cipher) -> Result<(), 
     let holder = NewHolder::Passphrase { passphrase: &passphrase, cost: Argon2Cost::DEFAULT };
     let made = Unlocked::create("owner", holder, cipher, now()).map_err(Failure::configuration)?;
     write_private(path, &made.to_bytes()).map_err(Failure::configuration)?;
-    eprintln!("{} is the key file of the volume: keep a copy of it elsewhere", path.display());
+    output::note(format_args!("{} is the key file of the volume: keep a copy of it elsewhere", path.display()));
     Ok(())
 }

@@ -20,6 +20,7 @@ use super::trial::{Budget, Outcome, Subject, TrialError};
 use crate::disks::iscsi::failure::remote_failure;
 use crate::disks::iscsi::remote;
 use crate::failure::Failure;
+use crate::output;
 
 /// The share of the time that each part of the survey may take.
 const SURVEY_SHARE: u32 = 20;
@@ -224,7 +225,10 @@ impl Worker {
         if let Some(scratch) = self.scratch.take() {
             let disk = remote::open(&self.subject.url, self.subject.options.clone(), &self.subject.initiator)?;
             let range = scratch.check(disk.facts())?;
-            eprintln!("lunette: overwriting bytes {} to {} of {}", range.start, range.end, self.subject.url);
+            output::note(format_args!(
+                "lunette: overwriting bytes {} to {} of {}",
+                range.start, range.end, self.subject.url
+            ));
             self.subject.scratch = Some(range);
         }
         Ok(())

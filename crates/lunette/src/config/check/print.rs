@@ -27,7 +27,9 @@ pub(super) fn located(file: &str, text: &str, severity: Severity, found: &Found)
 }
 
 fn mark(number: usize, line: &str, at: usize, len: usize) -> String {
+    let line = without_secret(line);
     let (line, gutter) = (redacted(line), number.to_string());
+    let at = at.min(line.chars().count());
     // What is far to the right is shown from a little before it.
     let from = if at + len > MAX_SHOWN { at.saturating_sub(20) } else { 0 };
     let shown: String = line.chars().skip(from).take(MAX_SHOWN).map(|c| if c == '\t' { ' ' } else { c }).collect();
@@ -35,6 +37,18 @@ fn mark(number: usize, line: &str, at: usize, len: usize) -> String {
     let marks = "^".repeat(len.min(shown.chars().count().saturating_sub(left)).max(1));
     let empty = " ".repeat(gutter.len());
     format!("{empty} |\n{gutter} | {shown}\n{empty} | {}{marks}", " ".repeat(left))
+}
+
+/// A line up to the value of a key that people take for one of a secret. No key of ours has one as its value.
+fn without_secret(line: &str) -> &str {
+    const KEYS: [&str; 4] = ["secret", "password", "passphrase", "token"];
+    let value = |key: &str| {
+        line.match_indices(key).find_map(|(at, _)| {
+            let behind = line[at + key.len()..].trim_start_matches(['"', '\'']).trim_start().strip_prefix('=')?;
+            Some(line.len() - behind.len())
+        })
+    };
+    KEYS.into_iter().filter_map(value).min().map_or(line, |at| &line[..at])
 }
 
 impl fmt::Display for Located {
@@ -76,6 +90,15 @@ mod tests {
             let nowhere = located("f", text, Severity::Note, &Found { span, text: "x".into(), object: None });
             assert_eq!(nowhere.to_string(), "f: note: x");
         }
+        for line in ["chap = [{ user = \"b\", secret = \"hush\" }]", "password=\"hush\"", "\"secret\" = 'hush'"] {
+            let at = line.find("hush").unwrap();
+            let found = Found { span: Some(at..at + 4), text: "unknown".into(), object: None };
+            let excerpt = located("f", line, Severity::Error, &found).excerpt;
+            assert!(!excerpt.contains("hush") && excerpt.contains('^'), "{excerpt}");
+        }
+        let file = "chap = [{ user = \"b\", secret_file = \"/s\" }]";
+        let found = Found { span: Some(8..9), text: "x".into(), object: None };
+        assert!(located("f", file, Severity::Error, &found).excerpt.contains("\"/s\""));
         let long = format!("k = [{}]", "1, ".repeat(200));
         let far = located("f", &long, Severity::Error, &Found { span: Some(590..591), text: "x".into(), object: None });
         assert!(far.excerpt.lines().all(|line| line.chars().count() < 200) && far.excerpt.contains('^'));

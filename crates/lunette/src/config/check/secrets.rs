@@ -1,5 +1,7 @@
 //! The secrets that a configuration names: those that cannot be used, and those that are used twice.
 
+use std::collections::BTreeSet;
+
 use lunette_api::Subject;
 use lunette_session::{Authentication, Credentials, Secret, check_secrets};
 
@@ -40,6 +42,9 @@ impl Secrets {
             rules.extend(reading.rules_of(target, &[Step::Key("target"), Step::Index(index)]));
         }
         let mut found = reading.found;
+        // Of objects with one name, which are a mistake of their own, the first one is served.
+        let mut names = BTreeSet::new();
+        rules.retain(|rule| names.insert(rule.name.clone()));
         // Each time the first one is found, so a rule that is told of loses its own secret.
         while let Err(shared) = check_secrets(&named(&rules)) {
             let asker = rules.iter().find(|rule| rule.name == shared.asker).map(|rule| rule.at.clone());

@@ -191,6 +191,15 @@ fn one_secret_in_both_directions_shuts_a_rule() {
 }
 
 #[test]
+fn two_rules_of_one_name_that_share_a_secret_are_looked_at_once() {
+    let host = "[[target.host]]\nname = \"h\"\n";
+    let shared =
+        "chap = [{ user = \"a\", secret_file = \"/a\" }]\nmutual_chap = { user = \"t\", secret_file = \"/m\" }\n";
+    let all = found(&format!("{WHOLE}{host}{host}{shared}"), &[], Some(&fake()));
+    assert!(all.iter().any(|one| one.3.contains("there twice") || one.3.contains("same name")), "{all:#?}");
+}
+
+#[test]
 fn a_mistake_in_one_object_is_degraded_and_an_error_where_that_refuses_the_start() {
     let objects = [
         ("conf.d/target-iqn.b.toml", "[[target]]\nname = \"iqn.b\"\ncolour = 1\n"),

@@ -14,6 +14,7 @@ use super::failure::{failure_at, remote_failure};
 use crate::disks::encrypted::keys::Keys;
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
+use crate::output;
 
 const URL_HELP: &str = "iscsi://[USER@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&...]";
 
@@ -110,10 +111,10 @@ pub(crate) fn open(url: &Url, options: Options, initiator: &Initiator) -> Result
 /// The options that the URL gives for the session.
 pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
     if url.shows_secrets() {
-        eprintln!(
+        output::note(format_args!(
             "lunette: warning: other users of this machine can read the password in the URL; put it into \
              LUNETTE_CHAP_PASSWORD, or into a file and write chap_secret_file=FILE"
-        );
+        ));
     }
     url.options().map_err(Failure::configuration)
 }

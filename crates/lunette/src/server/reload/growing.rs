@@ -1,5 +1,6 @@
 //! Disks that get another length with a plan.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,6 +9,7 @@ use lunette_device::LogicalUnit;
 use lunette_store::{FileStore, Store};
 
 use crate::disks::Place;
+use crate::disks::file::identities_at;
 use crate::failure::Failure;
 use crate::server::attempts::{Attempt, Attempts};
 use crate::server::unit::Disk;
@@ -57,12 +59,28 @@ impl Growing {
         if now == served && at_least <= now {
             return Ok(None);
         }
-        if at_least > now && store.is_block_device().map_err(unknown)? {
-            return Err("create cannot make a block device longer; resize the device itself".into());
+        if at_least > now {
+            if store.is_block_device().map_err(unknown)? {
+                return Err("create cannot make a block device longer; resize the device itself".into());
+            }
+            if disk.entry.read_only {
+                return Err(
+                    "it is read only, and its file does not get longer; make the file longer, and send SIGHUP".into()
+                );
+            }
+            if !is_at_its_path(disk, store) {
+                return Err("another file has its path, or none; put its file back, or send SIGHUP".into());
+            }
         }
         let (place, unit, store) = (disk.entry.disk.place.clone(), Arc::clone(&disk.unit), Arc::clone(store));
         Ok(Some(Self { target: target.into(), number, place, unit, store, at_least }))
     }
+}
+
+/// Whether the path of a disk still leads to the file that is served.
+fn is_at_its_path(disk: &Disk, store: &FileStore) -> bool {
+    let Some(path) = disk.entry.disk.place.path() else { return true };
+    identities_at(BTreeSet::from([path.to_owned()])).get(path) == Some(&store.identity())
 }
 
 impl Room {
