@@ -1,49 +1,42 @@
 //! State in a `redb` database: one file, copy on write, a commit is durable when it returns.
 
+mod error;
 #[cfg(test)]
 mod power_loss;
+mod values;
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition};
+use redb::backends::FileBackend;
 
 use crate::{StateError, StateStore};
-
-/// The only table. Its name and types are the format of the file.
-const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lunette-state");
-
-/// Memory for pages of the file. Values are small and seldom read.
-const CACHE_BYTES: usize = 1 << 20;
+pub use error::OpenStateError;
+use values::Values;
 
 /// The mode of the file: for its owner alone.
 const PRIVATE: u32 = 0o600;
 
 /// State in a file. The file is locked against other processes while it is open.
+///
+/// After an error the next call opens the database again, so saves succeed as soon as the file can be written.
 pub struct StateFile {
-    database: Database,
+    path: PathBuf,
+    connect: Connect,
+    open: Mutex<OpenFile>,
 }
 
-/// A reason why a state file cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenStateError {
-    /// Another process has the file open.
-    #[error("{path}: the state file is in use; stop the other process, or choose another file", path = .0.display())]
-    InUse(PathBuf),
-    /// The file is something else.
-    #[error("{path}: that is no state file; name another file, or one that is not there yet", path = .0.display())]
-    Foreign(PathBuf),
-    /// A missing folder, no permission, or another failure.
-    #[error("{path}: {what}", path = .path.display())]
-    Failed {
-        /// The path of the file.
-        path: PathBuf,
-        /// The words of the database or the system.
-        what: String,
-    },
+/// Opens the database in a file.
+type Connect = Box<dyn Fn(File) -> Result<Values, redb::Error> + Send + Sync>;
+
+/// The open file, and the database in it; without one after an error.
+struct OpenFile {
+    file: File,
+    values: Option<Values>,
 }
 
 impl StateFile {
@@ -53,55 +46,47 @@ impl StateFile {
     ///
     /// When another process has the file open, or it cannot be opened or created.
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
-        let failed = |what: &dyn fmt::Display| OpenStateError::Failed { path: path.into(), what: what.to_string() };
-        let file = create(path).map_err(|error| failed(&format_args!("{error}{}", lunette_files::remedy(&error))))?;
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => OpenStateError::InUse(path.into()),
-            DatabaseError::Storage(StorageError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
-                OpenStateError::Foreign(path.into())
-            }
-            error => failed(&error),
-        })?;
+        Self::open_with(path, Box::new(|file| Values::open(FileBackend::new(file)?)))
+    }
+
+    fn open_with(path: &Path, connect: Connect) -> Result<Self, OpenStateError> {
+        let failed = |error: io::Error| OpenStateError::of_system(path, &error);
+        let file = open_or_create(path).map_err(failed)?;
+        let values = connect(file.try_clone().map_err(failed)?);
+        let values = values.map_err(|error| OpenStateError::of_database(path, error))?;
         // Not before: something else keeps its mode.
-        make_private(&file).map_err(|error| failed(&error))?;
-        Self::over(database).map_err(|error| failed(&error))
+        make_private(&file).map_err(failed)?;
+        Ok(Self { path: path.into(), connect, open: Mutex::new(OpenFile { file, values: Some(values) }) })
     }
 
-    fn over(database: Database) -> Result<Self, redb::Error> {
-        let file = Self { database };
-        file.make_table()?;
-        Ok(file)
+    /// Uses the database, which is opened again after an error.
+    fn with<T>(
+        &self,
+        open: &mut OpenFile,
+        action: impl FnOnce(&Values) -> Result<T, redb::Error>,
+    ) -> Result<T, OpenStateError> {
+        let values = match open.values.take() {
+            Some(values) => values,
+            None => self.connect(&open.file)?,
+        };
+        let done = action(&values).map_err(|error| OpenStateError::of_database(&self.path, error))?;
+        open.values = Some(values);
+        Ok(done)
     }
 
-    /// Creates the table, so that readers always find it.
-    fn make_table(&self) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        transaction.open_table(TABLE)?;
-        Ok(transaction.commit()?)
+    fn connect(&self, file: &File) -> Result<Values, OpenStateError> {
+        let file = file.try_clone().map_err(|error| OpenStateError::of_system(&self.path, &error))?;
+        (self.connect)(file).map_err(|error| OpenStateError::of_database(&self.path, error))
     }
 
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, redb::Error> {
-        let table = self.database.begin_read()?.open_table(TABLE)?;
-        Ok(table.get(name)?.map(|value| value.value().to_vec()))
-    }
-
-    fn write(&self, name: &str, value: Option<&[u8]>) -> Result<(), redb::Error> {
-        // Durability::Immediate is the default: commit returns after the file is synchronized.
-        let transaction = self.database.begin_write()?;
-        {
-            let mut table = transaction.open_table(TABLE)?;
-            match value {
-                Some(value) => drop(table.insert(name, value)?),
-                None => drop(table.remove(name)?),
-            }
-        }
-        Ok(transaction.commit()?)
+    fn lock(&self) -> MutexGuard<'_, OpenFile> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Opens the file, or makes one that others on the machine cannot read, whatever the umask says: it has keys of
 /// reservations and the secret of resets.
-fn create(path: &Path) -> io::Result<File> {
+fn open_or_create(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE).open(path)
 }
 
@@ -117,25 +102,108 @@ fn make_private(file: &File) -> io::Result<()> {
 
 impl StateStore for StateFile {
     fn load(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
-        self.read(name).map_err(|error| StateError(error.to_string()))
+        Ok(self.with(&mut self.lock(), |values| values.read(name))?)
     }
 
     fn save(&self, name: &str, value: Option<&[u8]>) -> Result<(), StateError> {
-        self.write(name, value).map_err(|error| StateError(error.to_string()))
+        Ok(self.with(&mut self.lock(), |values| values.write([(name, value)]))?)
+    }
+}
+
+impl From<OpenStateError> for StateError {
+    fn from(error: OpenStateError) -> Self {
+        Self(error.to_string())
     }
 }
 
 impl fmt::Debug for StateFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StateFile").finish_non_exhaustive()
+        f.debug_struct("StateFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redb::StorageBackend;
 
     use super::*;
+
+    /// A file whose file system has no space while the flag is set.
+    #[derive(Debug)]
+    struct Scarce {
+        file: FileBackend,
+        is_full: Arc<AtomicBool>,
+    }
+
+    impl Scarce {
+        fn check(&self) -> io::Result<()> {
+            if self.is_full.load(Ordering::Relaxed) { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl StorageBackend for Scarce {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.check()?;
+            self.file.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.file.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.check()?;
+            self.file.write(offset, data)
+        }
+    }
+
+    #[test]
+    fn saves_succeed_again_when_there_is_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let is_full = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_full);
+        let connect = move |file| Values::open(Scarce { file: FileBackend::new(file)?, is_full: Arc::clone(&flag) });
+        let file = StateFile::open_with(&path, Box::new(connect)).unwrap();
+        file.save("a", Some(b"1")).unwrap();
+        is_full.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            let told = file.save("a", Some(b"2")).unwrap_err().to_string();
+            assert!(told.contains(&format!("{}: ", path.display())), "{told}");
+            assert!(told.contains("free space"), "{told}");
+        }
+        is_full.store(false, Ordering::Relaxed);
+        assert_eq!(file.load("a").unwrap(), Some(b"1".to_vec()));
+        file.save("a", Some(b"3")).unwrap();
+        drop(file);
+        assert_eq!(StateFile::open(&path).unwrap().load("a").unwrap(), Some(b"3".to_vec()));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        StateFile::open(&path).unwrap().save("a", Some(b"1")).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for len in [100, 4096, whole.len() / 2] {
+            fs::write(&path, &whole[..len]).unwrap();
+            let error = StateFile::open(&path).unwrap_err();
+            assert!(matches!(error, OpenStateError::Damaged { .. }), "{len} bytes: {error}");
+        }
+    }
 
     #[test]
     fn values_are_replaced_and_removed() {

@@ -3,10 +3,9 @@
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use redb::{Database, StorageBackend};
+use redb::StorageBackend;
 
-use super::{CACHE_BYTES, StateFile};
-use crate::StateStore;
+use super::values::Values;
 
 /// The bytes that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
@@ -72,9 +71,8 @@ impl Disk {
         history.events.push(event);
     }
 
-    fn open(&self) -> StateFile {
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(self.clone());
-        StateFile::over(database.expect("a database after a cut is repaired")).unwrap()
+    fn open(&self) -> Values {
+        Values::open(self.clone()).expect("a database after a cut is repaired")
     }
 }
 
@@ -134,19 +132,19 @@ fn cut(events: &[Event], seed: u64) -> Vec<u8> {
 }
 
 /// Saves two values, a short one and one that comes and goes, each with the number of the save in it.
-fn save(file: &StateFile, number: u64) {
+fn save(values: &Values, number: u64) {
     let bytes = [&number.to_be_bytes()[..], &vec![number as u8; 40 * (number as usize % 300)]].concat();
-    file.save("reservations/disk", Some(&bytes)).unwrap();
+    values.write([("reservations/disk", Some(&*bytes))]).unwrap();
 }
 
 #[test]
 fn a_power_cut_loses_nothing_that_was_acknowledged() {
     const SAVES: u64 = 40;
     let disk = Disk::default();
-    let file = disk.open();
+    let values = disk.open();
     let first = disk.history().events.len();
     for number in 1..=SAVES {
-        save(&file, number);
+        save(&values, number);
         disk.note(Event::Saved(number));
     }
     let events = disk.history().events.clone();
@@ -161,7 +159,7 @@ fn a_power_cut_loses_nothing_that_was_acknowledged() {
             };
             let acknowledged = last(&events[..end]).unwrap_or(0);
             let after = Disk::holding(cut(&events[..end], seed)).open();
-            let found = after.load("reservations/disk").unwrap();
+            let found = after.read("reservations/disk").unwrap();
             let number = found.as_ref().map_or(0, |bytes| u64::from_be_bytes(*bytes.first_chunk().unwrap()));
             // The save that was cut short may have been completed.
             assert!(
