@@ -4,4 +4,4 @@ mod codec;
 mod slot;
 
 pub(crate) use codec::{ValueReader, put_bytes};
-pub(crate) use slot::{PendingSave, StateSlot, open};
+pub(crate) use slot::{PendingSave, StateSlot, Turn, open};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use lunette_scsi::port_groups::{AccessState, GroupDescriptor, OFFLINE_GROUP, SetDescriptor, StatusCode};
 use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
-use crate::persist::{self, PendingSave, StateSlot};
+use crate::persist::{self, StateSlot};
 use access::PortAccess;
 pub use config::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 
@@ -158,12 +158,23 @@ impl PortGroups {
         }
     }
 
-    /// Makes the selected changes. The command may be acknowledged when the [`PendingSave`], if any, is done.
-    pub(crate) fn apply(&mut self, lun: Lun, changes: &[(u16, AccessState)]) -> Option<PendingSave> {
+    /// The slot of the access states, which are saved before they take effect.
+    pub(crate) fn slot(&self) -> Option<Arc<StateSlot>> {
+        self.slot.clone()
+    }
+
+    /// The value to save before the selected changes take effect.
+    pub(crate) fn saved_with(&self, lun: Lun, changes: &[(u16, AccessState)]) -> Option<Vec<u8>> {
+        let mut next = Self { config: self.config.clone(), changed: self.changed.clone(), slot: None };
+        next.apply(lun, changes);
+        saved::encode(&next.changed)
+    }
+
+    /// Makes the selected changes.
+    pub(crate) fn apply(&mut self, lun: Lun, changes: &[(u16, AccessState)]) {
         for (group, state) in changes {
             self.change(lun, *group, *state, StatusCode::Explicit);
         }
-        self.save()
     }
 
     /// Changes the access state of a group implicitly, for these logical units.
@@ -221,10 +232,6 @@ impl PortGroups {
         let state = if stays { before.state } else { wanted };
         let status = if state == before.state { before.status } else { StatusCode::Implicit };
         self.changed.insert((lun, was.id), GroupState { state, status });
-    }
-
-    fn save(&self) -> Option<PendingSave> {
-        self.slot.as_ref().map(|slot| slot.update(saved::encode(&self.changed)))
     }
 
     fn change(&mut self, lun: Lun, id: u16, state: AccessState, status: StatusCode) {

@@ -237,7 +237,8 @@ impl Sanitize {
     /// The change to save. Commands decide by the state in memory, and only one operation or command saves it at a
     /// time.
     pub(crate) fn save(&self, record: Option<&SavedSanitize>) -> Option<PendingSave> {
-        self.slot.as_ref().map(|slot| slot.update(record.map(SavedSanitize::encode)))
+        let slot = Arc::clone(self.slot.as_ref()?);
+        Some(PendingSave { slot, bytes: record.map(SavedSanitize::encode) })
     }
 
     fn state(&self) -> MutexGuard<'_, SanitizeState> {

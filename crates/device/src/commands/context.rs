@@ -4,10 +4,11 @@ pub(crate) mod common;
 mod medium;
 mod store_error;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, Status};
+use lunette_state::StateError;
 use lunette_store::{Outcome, StoreError};
 
 use super::row::{Direction, Row};
@@ -16,7 +17,6 @@ use crate::coroutine::channel::Channel;
 use crate::coroutine::{Input, Reply, Step, Work};
 use crate::extent::Extent;
 use crate::nexus::NexusId;
-use crate::persist::PendingSave;
 use crate::sanitize::SanitizeEpoch;
 use crate::target_device::TargetDevice;
 use crate::target_device::nexus::NexusState;
@@ -153,14 +153,24 @@ impl Cx {
         }
     }
 
-    /// Waits until a change is on stable storage. On failure the initiator gets an error: the change is effective, but
-    /// may be lost by a restart.
-    pub(crate) async fn persist(&self, save: PendingSave) -> Result<(), SenseData> {
-        let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
+    /// Makes a change that must survive a restart: on a thread that may wait for the medium, and as a whole even when
+    /// the command is aborted. The change saves its state before it takes effect, so a failed one has changed nothing.
+    pub(crate) async fn persist<T: Send + 'static>(
+        &self,
+        change: impl FnOnce() -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, SenseData> {
+        let outcome = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&outcome);
+        let work = move || {
+            let done = change().map_err(|error| StoreError::Io(std::io::Error::other(error)))?;
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+            Ok(())
+        };
         self.work(Box::new(work)).await.map_err(|error| {
-            tracing::error!(command = self.row.name, %error, "what must survive a restart could not be saved");
+            tracing::error!(command = self.row.name, %error, "refused, because what must survive a restart was not saved");
             INTERNAL_FAILURE
-        })
+        })?;
+        outcome.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(INTERNAL_FAILURE)
     }
 
     /// Aborts all other tasks of these nexuses on the logical unit, and returns the nexuses that lost tasks.

@@ -1,5 +1,7 @@
 //! REPORT IDENTIFYING INFORMATION and SET IDENTIFYING INFORMATION (SPC-5 6.32, 6.45).
 
+use std::sync::Arc;
+
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::commands::context::Cx;
@@ -39,13 +41,14 @@ pub(crate) async fn set_identifying_information(cx: Cx) -> Reply {
     if !information.is_empty() && !kind.accepts(information) {
         return Err(FieldPointer::data(0).into());
     }
-    let unit = cx.unit()?;
-    if unit.identifying().read(kind) != information {
-        unit.raise_for_others(cx.nexus.id, AdditionalSense::DEVICE_IDENTIFIER_CHANGED);
-    }
-    if let Some(save) = unit.identifying().set(kind, information) {
-        cx.persist(save).await?;
-    }
+    let (unit, by, information) = (Arc::clone(cx.unit()?), cx.nexus.id, information.to_vec());
+    let change = move || {
+        if unit.identifying().set(kind, information)? {
+            unit.raise_for_others(by, AdditionalSense::DEVICE_IDENTIFIER_CHANGED);
+        }
+        Ok(())
+    };
+    cx.persist(change).await?;
     Ok(None)
 }
 

@@ -1,5 +1,8 @@
 //! MODE SENSE and MODE SELECT (SPC-5 6.11 to 6.14).
 
+use std::sync::Arc;
+
+use lunette_buffer::Buffer;
 use lunette_gateway::{Answer, Request};
 use lunette_scsi::mode::select::{self, SelectListForm, SelectedPage};
 use lunette_scsi::mode::{ALL_SUBPAGES, BlockDescriptor, ModeData, PageCode, PageControl};
@@ -62,7 +65,7 @@ fn pages(unit: &LogicalUnit, control_and_code: u8, subpage: u8) -> Result<Vec<u8
 ///
 /// Writes that were acknowledged from the cache must be on stable storage before the cache counts as disabled, and
 /// before write protection takes effect, so every change ends with a flush. Saved pages are on stable storage before
-/// the command ends.
+/// they take effect.
 pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if !cx.cdb.bit(1, PF) {
         // A list without PF holds vendor specific pages, and none are supported.
@@ -88,17 +91,22 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if unit.config().shared {
         return select_in_common(&cx, &list.pages).await;
     }
-    let selected = unit.mode().select(&list.pages, save)?;
-    let mut flushed = Ok(());
-    if selected.changed {
+    let is_change = if save { select_and_save(&cx, form, bytes).await? } else { unit.mode().select(&list.pages)? };
+    if is_change {
         unit.raise_for_others(cx.nexus.id, AdditionalSense::MODE_PARAMETERS_CHANGED);
-        flushed = cx.flush().await;
+        cx.flush().await?;
     }
-    if let Some(save) = selected.save {
-        cx.persist(save).await?;
-    }
-    flushed?;
     Ok(None)
+}
+
+/// Saves the pages of a list, and then applies them. Returns whether a current value changed.
+async fn select_and_save(cx: &Cx, form: SelectListForm, bytes: Buffer) -> Result<bool, SenseData> {
+    let unit = Arc::clone(cx.unit()?);
+    let change = move || match select::parse(&bytes, form) {
+        Ok(list) => unit.mode().select_and_save(&list.pages),
+        Err(sense) => Ok(Err(sense)),
+    };
+    cx.persist(change).await?
 }
 
 /// Applies the pages to a unit that several servers offer. All of them know the change when it ends; its unit attention

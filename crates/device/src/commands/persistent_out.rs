@@ -42,7 +42,7 @@ pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
     let done = if unit.config().shared {
         execute_in_common(&cx, &unit, &request).await
     } else {
-        execute(&cx, &unit, &request).await
+        execute(&cx, &unit, request).await
     };
     match done {
         Ok(()) => Ok(None),
@@ -52,16 +52,18 @@ pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
 }
 
 /// Executes a request on a unit of this server alone.
-async fn execute(cx: &Cx, unit: &LogicalUnit, request: &ReservationRequest) -> Result<(), Refusal> {
-    let (change, save) = unit.reservations().execute(&cx.nexus.it_nexus, request)?;
-    for (nexus, code) in &change.attentions {
-        unit.raise_for(nexus, *code);
-    }
+async fn execute(cx: &Cx, unit: &Arc<LogicalUnit>, request: ReservationRequest) -> Result<(), Refusal> {
+    let (unit, by) = (Arc::clone(unit), Arc::clone(&cx.nexus.it_nexus));
+    let change = move || {
+        let done = unit.reservations().execute(&by, &request)?;
+        for (nexus, code) in done.iter().flat_map(|change| &change.attentions) {
+            unit.raise_for(nexus, *code);
+        }
+        Ok(done)
+    };
+    let change = cx.persist(change).await??;
     if aborts(cx) {
         abort_tasks(cx, &change.preempted).await?;
-    }
-    if let Some(save) = save {
-        cx.persist(save).await?;
     }
     Ok(())
 }

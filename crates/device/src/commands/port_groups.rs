@@ -1,5 +1,7 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS (SPC-4 6.37, 6.45).
 
+use std::sync::Arc;
+
 use lunette_gateway::{Answer, Request};
 use lunette_scsi::port_groups::{self, SET_DESCRIPTOR_LEN, SET_HEADER_LEN, SetDescriptor};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
@@ -52,11 +54,8 @@ pub(crate) async fn set_target_port_groups(cx: Cx) -> Reply {
     if cx.unit()?.config().shared {
         return move_unit(&cx, &set).await;
     }
-    let save = cx.device.set_port_groups(&cx.nexus.it_nexus, cx.itl()?.unit_lun, &set)?;
-    if let Some(save) = save {
-        // The new states are effective, but may be lost by a restart.
-        let failed = SenseData::hardware_error(AdditionalSense::SET_TARGET_PORT_GROUPS_FAILED);
-        cx.persist(save).await.map_err(|_| failed)?;
-    }
+    let (device, by, lun) = (Arc::clone(&cx.device), Arc::clone(&cx.nexus.it_nexus), cx.itl()?.unit_lun);
+    let done = cx.persist(move || device.set_port_groups(&by, lun, &set)).await;
+    done.map_err(|_| SenseData::hardware_error(AdditionalSense::SET_TARGET_PORT_GROUPS_FAILED))??;
     Ok(None)
 }

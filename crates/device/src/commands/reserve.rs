@@ -16,7 +16,7 @@ pub(crate) fn release(cx: &Cx) -> Reply {
 
 /// Executes the request without saving it: these reservations end with the nexus.
 fn execute(cx: &Cx, request: &ReservationRequest) -> Reply {
-    match cx.unit()?.reservations().execute(&cx.nexus.it_nexus, request) {
+    match cx.unit()?.reservations().execute_unsaved(&cx.nexus.it_nexus, request) {
         Ok(_) => Ok(None),
         Err(Refusal::Conflict) => cx.conflict(),
         Err(Refusal::Check(sense)) => Err(sense),

@@ -35,7 +35,7 @@ pub(crate) async fn sanitize(cx: Cx) -> Reply {
 pub(crate) async fn exit_failure_mode(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     if let Some(save) = unit.sanitize().exit_failure()? {
-        cx.persist(save).await?;
+        cx.persist(move || save.run()).await?;
     }
     unit.sanitize().leave_failure();
     Ok(None)

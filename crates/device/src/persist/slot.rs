@@ -1,25 +1,30 @@
-//! Named slots of the state store, each with the newest version of one value.
+//! Named slots of the state store, each with one value.
+//!
+//! A change that must survive a restart is saved before it takes effect, so a command whose save fails changes nothing.
+//! Its [`Turn`] lasts from the decision to the effect.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_state::{StateError, StateStore};
 
-/// A named slot of the state store, which holds the newest version of one value.
+/// A named slot of the state store, which holds one value.
 pub(crate) struct StateSlot {
     store: Arc<dyn StateStore>,
     name: String,
-    /// The number of the last change, so that an older version is never saved over a newer one.
-    last: AtomicU64,
-    /// The newest version on stable storage. Locked while saving: one save at a time.
-    saved: Mutex<u64>,
+    /// Locked during a turn.
+    turns: Mutex<()>,
 }
 
-/// A change that must be on stable storage before it is acknowledged.
+/// The right to change the value of a slot. One holder at a time has it, and it waits for the medium.
+pub(crate) struct Turn<'a> {
+    slot: &'a StateSlot,
+    _held: MutexGuard<'a, ()>,
+}
+
+/// A value to save, whose owner sees to the order of the changes.
 pub(crate) struct PendingSave {
-    slot: Arc<StateSlot>,
-    version: u64,
-    bytes: Option<Vec<u8>>,
+    pub(crate) slot: Arc<StateSlot>,
+    pub(crate) bytes: Option<Vec<u8>>,
 }
 
 /// Opens a slot, and decodes the value that it holds. Without a store it returns neither.
@@ -33,28 +38,26 @@ pub(crate) fn open<T>(
         Some(bytes) => Some(decode(&bytes).ok_or_else(|| StateError(format!("{name} has an unknown format")))?),
         None => None,
     };
-    let (last, saved) = (AtomicU64::new(0), Mutex::new(0));
-    Ok((Some(Arc::new(StateSlot { store: Arc::clone(store), name, last, saved })), saved_value))
+    Ok((Some(Arc::new(StateSlot { store: Arc::clone(store), name, turns: Mutex::default() })), saved_value))
 }
 
 impl StateSlot {
-    /// Records a new version of the value; `None` removes it. The caller holds the lock of the state that it encodes,
-    /// because the order of these calls is the order of the changes.
-    pub(crate) fn update(self: &Arc<Self>, bytes: Option<Vec<u8>>) -> PendingSave {
-        let version = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        PendingSave { slot: Arc::clone(self), version, bytes }
+    /// Waits for the turns of other changes.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn { slot: self, _held: self.turns.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+impl Turn<'_> {
+    /// Returns when the value is on stable storage; `None` removes it.
+    pub(crate) fn save(&self, bytes: Option<&[u8]>) -> Result<(), StateError> {
+        self.slot.store.save(&self.slot.name, bytes)
     }
 }
 
 impl PendingSave {
-    /// Returns when this version, or a newer one, is on stable storage. It waits for the medium.
+    /// Returns when the value is on stable storage.
     pub(crate) fn run(self) -> Result<(), StateError> {
-        let Self { slot, version, bytes } = self;
-        let mut saved = slot.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        if *saved < version {
-            slot.store.save(&slot.name, bytes.as_deref())?;
-            *saved = version;
-        }
-        Ok(())
+        self.slot.turn().save(self.bytes.as_deref())
     }
 }

@@ -9,7 +9,7 @@ use lunette_state::{StateError, StateStore};
 use super::common::{self, ChangeLog, Common, News};
 use super::{Refusal, ReservationChange, ReservationRequest, ReservationRule, Reservations, saved};
 use crate::nexus::ItNexus;
-use crate::persist::{self, PendingSave, StateSlot};
+use crate::persist::{self, StateSlot, Turn};
 
 /// Reservations behind a lock that commands take only while a reservation exists.
 pub(crate) struct SharedReservations {
@@ -27,6 +27,8 @@ struct State {
     /// Whether the state store may hold a value of this unit. It stays set, because the save that removes the value may
     /// fail.
     stored: bool,
+    /// Whether a change is being saved, which takes effect afterwards.
+    is_changing: bool,
 }
 
 /// The last value that the gateway of the unit has published.
@@ -57,7 +59,12 @@ impl SharedReservations {
         let reservations = stored.unwrap_or_default();
         Ok(Self {
             restricts: AtomicBool::new(reservations.restricts()),
-            state: Mutex::new(State { reservations, published: Published::default(), stored: is_stored }),
+            state: Mutex::new(State {
+                reservations,
+                published: Published::default(),
+                stored: is_stored,
+                is_changing: false,
+            }),
             slot,
             is_common,
         })
@@ -73,18 +80,64 @@ impl SharedReservations {
         !self.restricts.load(Ordering::Acquire) || self.state().reservations.permits(nexus, rule)
     }
 
-    /// Executes a request of `nexus`. The change takes effect at once; the command may be acknowledged when the
-    /// [`PendingSave`] is done.
+    /// Executes a request of `nexus`: saves the change, if it must survive a restart, and then carries it out. The call
+    /// may wait for the medium.
     pub(crate) fn execute(
         &self,
         nexus: &Arc<ItNexus>,
         request: &ReservationRequest,
-    ) -> Result<(ReservationChange, Option<PendingSave>), Refusal> {
+    ) -> Result<Result<ReservationChange, Refusal>, StateError> {
+        let Some(slot) = &self.slot else { return Ok(self.execute_unsaved(nexus, request)) };
+        let turn = slot.turn();
+        let mut change = match self.begin(nexus, request) {
+            Ok(change) => change,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let saved = self.save(&turn, &change.next);
+        let mut state = self.state();
+        state.is_changing = false;
+        saved?;
+        self.apply(&mut state, &mut change);
+        Ok(Ok(change))
+    }
+
+    /// Executes a request of `nexus` without saving it, at once.
+    pub(crate) fn execute_unsaved(
+        &self,
+        nexus: &Arc<ItNexus>,
+        request: &ReservationRequest,
+    ) -> Result<ReservationChange, Refusal> {
         let mut state = self.state();
         let mut change = state.reservations.select(nexus, request)?;
-        state.reservations.apply(&mut change);
+        // The change that is being saved was decided without a RESERVE.
+        if state.is_changing && change.next.legacy != state.reservations.legacy {
+            return Err(Refusal::Conflict);
+        }
+        self.apply(&mut state, &mut change);
+        Ok(change)
+    }
+
+    /// Decides on a request, whose effect is about to be saved.
+    fn begin(&self, nexus: &Arc<ItNexus>, request: &ReservationRequest) -> Result<ReservationChange, Refusal> {
+        let mut state = self.state();
+        let change = state.reservations.select(nexus, request)?;
+        state.is_changing = true;
+        Ok(change)
+    }
+
+    /// Saves what is to survive: every change once the state store holds a value, until the value is removed.
+    fn save(&self, turn: &Turn<'_>, next: &Reservations) -> Result<(), StateError> {
+        let bytes = saved::encode(next);
+        let mut state = self.state();
+        state.stored |= bytes.is_some();
+        let is_stored = state.stored;
+        drop(state);
+        if is_stored { turn.save(bytes.as_deref()) } else { Ok(()) }
+    }
+
+    fn apply(&self, state: &mut State, change: &mut ReservationChange) {
+        state.reservations.apply(change);
         self.restricts.store(state.reservations.restricts(), Ordering::Release);
-        Ok((change, self.save(&mut state)))
     }
 
     /// Decides on a request of `nexus` to a unit that several servers offer. Nothing changes before the gateway has
@@ -147,17 +200,6 @@ impl SharedReservations {
         self.restricts.store(state.reservations.restricts(), Ordering::Release);
     }
 
-    /// The change to save: every change once the state store holds a value, until the value is removed.
-    fn save(&self, state: &mut State) -> Option<PendingSave> {
-        let slot = self.slot.as_ref()?;
-        let bytes = saved::encode(&state.reservations);
-        state.stored |= bytes.is_some();
-        if !state.stored {
-            return None;
-        }
-        Some(slot.update(bytes))
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,16 +210,29 @@ mod tests {
     use super::*;
     use crate::nexus::TargetPort;
 
+    /// The values that were saved, and what happens during the next save.
     #[derive(Default)]
-    struct RecordedState(Mutex<Vec<Option<Vec<u8>>>>);
+    struct RecordedState {
+        saved: Mutex<Vec<Option<Vec<u8>>>>,
+        during: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl RecordedState {
+        fn holding(value: Option<Vec<u8>>) -> Self {
+            Self { saved: Mutex::new(vec![value]), during: Mutex::default() }
+        }
+    }
 
     impl StateStore for RecordedState {
         fn load(&self, _: &str) -> Result<Option<Vec<u8>>, StateError> {
-            Ok(self.0.lock().unwrap().last().cloned().flatten())
+            Ok(self.saved.lock().unwrap().last().cloned().flatten())
         }
 
         fn save(&self, _: &str, value: Option<&[u8]>) -> Result<(), StateError> {
-            self.0.lock().unwrap().push(value.map(<[u8]>::to_vec));
+            if let Some(during) = self.during.lock().unwrap().take() {
+                during();
+            }
+            self.saved.lock().unwrap().push(value.map(<[u8]>::to_vec));
             Ok(())
         }
     }
@@ -186,48 +241,60 @@ mod tests {
         SharedReservations::open(Some(&(Arc::clone(stored) as Arc<dyn StateStore>)), "s", false)
     }
 
-    fn register(new_key: u64, persist: bool) -> ReservationRequest {
-        ReservationRequest::Register { key: None, new_key, same: Vec::new(), others: Vec::new(), persist }
+    fn register(shared: &SharedReservations, new_key: u64, persist: bool) {
+        let request =
+            ReservationRequest::Register { key: None, new_key, same: Vec::new(), others: Vec::new(), persist };
+        shared.execute(&nexus("a"), &request).unwrap().unwrap();
     }
 
-    fn nexus() -> Arc<ItNexus> {
+    fn nexus(initiator: &str) -> Arc<ItNexus> {
         let port = TargetPort { relative: 1, name: "iqn.t,t,0x0001".into() };
-        Arc::new(ItNexus { initiator: "iqn.a,i,0x1".into(), port })
+        Arc::new(ItNexus { initiator: initiator.into(), port })
+    }
+
+    fn keys(shared: &SharedReservations) -> Vec<u64> {
+        shared.read(|all| all.registrations().map(|(_, key, _)| key).collect())
     }
 
     #[test]
-    fn saves_out_of_order_leave_the_newest_version() {
+    fn a_change_takes_effect_when_it_is_saved() {
         let stored = Arc::new(RecordedState::default());
-        let shared = open(&stored).unwrap();
-        let first = shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap();
-        let second = shared.execute(&nexus(), &register(2, true)).unwrap().1.unwrap();
-        second.run().unwrap();
-        first.run().unwrap();
-        assert_eq!(stored.0.lock().unwrap().len(), 1);
-        let again = open(&stored).unwrap();
-        assert_eq!(again.read(|all| all.registrations().map(|(_, key, _)| key).collect::<Vec<_>>()), [2]);
+        let shared = Arc::new(open(&stored).unwrap());
+        let looking = Arc::clone(&shared);
+        *stored.during.lock().unwrap() = Some(Box::new(move || {
+            assert_eq!(keys(&looking), []);
+            let reserve = |name| looking.execute_unsaved(&nexus(name), &ReservationRequest::LegacyReserve);
+            assert_eq!(reserve("b"), Err(Refusal::Conflict), "as after the registration");
+        }));
+        register(&shared, 1, true);
+        assert!(stored.during.lock().unwrap().is_none());
+        assert_eq!(keys(&shared), [1]);
+        assert_eq!(keys(&open(&stored).unwrap()), [1]);
     }
 
     #[test]
     fn only_persistent_registrations_are_saved_and_later_removed() {
         let stored = Arc::new(RecordedState::default());
         let shared = open(&stored).unwrap();
-        assert!(shared.execute(&nexus(), &register(1, false)).unwrap().1.is_none());
-        shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap().run().unwrap();
-        shared.execute(&nexus(), &register(1, false)).unwrap().1.unwrap().run().unwrap();
-        assert_eq!(*stored.0.lock().unwrap().last().unwrap(), None);
+        register(&shared, 1, false);
+        assert_eq!(stored.saved.lock().unwrap().len(), 0);
+        register(&shared, 1, true);
+        register(&shared, 1, false);
+        assert_eq!(*stored.saved.lock().unwrap().last().unwrap(), None);
+        assert_eq!(stored.saved.lock().unwrap().len(), 2);
     }
 
     #[test]
     fn without_a_store_nothing_is_saved() {
         let shared = SharedReservations::open(None, "s", false).unwrap();
         assert!(!shared.can_persist());
-        assert!(shared.execute(&nexus(), &register(1, true)).unwrap().1.is_none());
+        register(&shared, 1, true);
+        assert_eq!(keys(&shared), [1]);
     }
 
     #[test]
     fn a_value_of_an_unknown_format_is_an_error() {
-        let stored = Arc::new(RecordedState(Mutex::new(vec![Some(vec![9])])));
+        let stored = Arc::new(RecordedState::holding(Some(vec![9])));
         assert!(open(&stored).is_err());
     }
 }

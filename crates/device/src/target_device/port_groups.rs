@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use lunette_scsi::port_groups::{AccessState, GroupDescriptor, Management, SetDescriptor};
 use lunette_scsi::{AdditionalSense, Lun, SenseData};
+use lunette_state::StateError;
 
 use super::{Inventory, TargetDevice};
 use crate::nexus::ItNexus;
-use crate::persist::{PendingSave, StateSlot};
+use crate::persist::StateSlot;
 use crate::port_groups::{PortGroups, PortGroupsConfig, PortGroupsError, SavedAccessStates};
 
 /// A checked configuration of the target port groups of a device, ready to be applied.
@@ -94,17 +95,30 @@ impl TargetDevice {
         }
     }
 
-    /// Executes a SET TARGET PORT GROUPS of the nexus `by` to `lun`. The command may be acknowledged when the
-    /// [`PendingSave`] is done.
+    /// Executes a SET TARGET PORT GROUPS of the nexus `by` to `lun`: saves the new access states, where they must
+    /// survive a restart, and then changes them.
     pub(crate) fn set_port_groups(
         &self,
         by: &ItNexus,
         lun: Lun,
         set: &[SetDescriptor],
-    ) -> Result<Option<PendingSave>, SenseData> {
+    ) -> Result<Result<(), SenseData>, StateError> {
+        let slot = self.inventory().port_groups.slot();
+        let turn = slot.as_ref().map(|slot| slot.turn());
         let mut inventory = self.inventory();
-        let changes = inventory.port_groups.select(lun, set)?;
-        Ok(inventory.change_access(Some(by), |groups| groups.apply(lun, &changes)).0)
+        let changes = match inventory.port_groups.select(lun, set) {
+            Ok(changes) => changes,
+            Err(sense) => return Ok(Err(sense)),
+        };
+        if let Some(turn) = &turn {
+            let bytes = inventory.port_groups.saved_with(lun, &changes);
+            // Commands go on meanwhile. Nothing else changes states that are saved, but a new configuration.
+            drop(inventory);
+            turn.save(bytes.as_deref())?;
+            inventory = self.inventory();
+        }
+        inventory.change_access(Some(by), |groups| groups.apply(lun, &changes));
+        Ok(Ok(()))
     }
 
     /// The group to which a SET TARGET PORT GROUPS to `lun` moves a unit that several servers offer; `None` when it has

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lunette_state::{StateError, StateStore};
 
 use crate::limits::{MAX_IDENTIFYING_BYTES, MAX_IDENTIFYING_TEXT_BYTES};
-use crate::persist::{self, PendingSave, StateSlot, ValueReader, put_bytes};
+use crate::persist::{self, StateSlot, ValueReader, put_bytes};
 
 /// INFORMATION TYPE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +64,19 @@ impl IdentifyingInformation {
         self.values().get(kind).clone()
     }
 
-    /// Replaces the information of a type by `information`, which may be empty. `None` when it cannot be saved.
-    pub(crate) fn set(&self, kind: InformationType, information: &[u8]) -> Option<PendingSave> {
+    /// Replaces the information of a type by `information`, which may be empty, once it is saved. Returns whether it
+    /// differs from what was there.
+    pub(crate) fn set(&self, kind: InformationType, information: Vec<u8>) -> Result<bool, StateError> {
+        let turn = self.slot.as_ref().map(|slot| slot.turn());
+        let mut next = self.values().clone();
+        *next.get(kind) = information;
+        if let Some(turn) = &turn {
+            turn.save(next.encode().as_deref())?;
+        }
         let mut values = self.values();
-        *values.get(kind) = information.to_vec();
-        self.slot.as_ref().map(|slot| slot.update(values.encode()))
+        let is_change = *values != next;
+        *values = next;
+        Ok(is_change)
     }
 
     fn values(&self) -> MutexGuard<'_, IdentifyingValues> {

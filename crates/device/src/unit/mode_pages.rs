@@ -11,7 +11,7 @@ use lunette_scsi::{SenseData, SenseFormat};
 use lunette_state::{StateError, StateStore};
 use lunette_store::Capabilities;
 
-use crate::persist::{self, PendingSave, StateSlot, ValueReader, put_bytes};
+use crate::persist::{self, StateSlot, ValueReader, put_bytes};
 use crate::unit::LogicalUnitConfig;
 use crate::unit::space;
 
@@ -109,15 +109,6 @@ struct PageSets {
     published: common::Published,
 }
 
-/// The result of a MODE SELECT.
-#[derive(Default)]
-pub(crate) struct ModeSelection {
-    /// Whether a current value changed.
-    pub(crate) changed: bool,
-    /// The saved values that must reach stable storage.
-    pub(crate) save: Option<PendingSave>,
-}
-
 impl ModeState {
     /// Loads the parameters that `state` holds for the unit with this serial number, or else the defaults. With
     /// `is_common`, they are those that a gateway publishes.
@@ -181,22 +172,31 @@ impl ModeState {
         pages
     }
 
-    /// Applies the pages of a MODE SELECT, all or none. With `save`, which needs [`Self::can_save`], all savable pages
-    /// are saved.
+    /// Applies the pages of a MODE SELECT, all or none. Returns whether a current value changed.
     ///
     /// # Errors
     ///
     /// INVALID FIELD IN PARAMETER LIST, pointing at an unknown page, a wrong length, or a bit that cannot be changed.
-    pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<ModeSelection, SenseData> {
+    pub(crate) fn select(&self, pages: &[SelectedPage<'_>]) -> Result<bool, SenseData> {
         let mut values = self.values();
-        let changed = selected(pages, &values.current, self.traits)?;
-        let mut selected = ModeSelection { changed: changed != values.current, save: None };
-        if save {
-            values.saved.clone_from(&changed);
-            selected.save = self.slot.as_ref().map(|slot| slot.update(Some(encode(&changed, self.traits))));
-        }
-        self.take_over(&mut values, changed);
-        Ok(selected)
+        let next = selected(pages, &values.current, self.traits)?;
+        let is_change = next != values.current;
+        self.take_over(&mut values, next);
+        Ok(is_change)
+    }
+
+    /// Saves all savable pages with those of a MODE SELECT, and then applies them like [`Self::select`].
+    pub(crate) fn select_and_save(&self, pages: &[SelectedPage<'_>]) -> Result<Result<bool, SenseData>, StateError> {
+        let Some(slot) = &self.slot else { return Ok(self.select(pages)) };
+        let turn = slot.turn();
+        let next = match selected(pages, &self.values().current, self.traits) {
+            Ok(next) => next,
+            Err(sense) => return Ok(Err(sense)),
+        };
+        turn.save(Some(&encode(&next, self.traits)))?;
+        self.values().saved = next;
+        // Current values that have changed since stay as they are.
+        Ok(self.select(pages))
     }
 
     /// Restores the saved values on a reset (SPC-5 5.13). A reset does not reach the other servers of a unit, so what

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lunette_scsi::{AdditionalSense, FieldPointer, Status};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseKey, Status};
 
-use crate::fixture::{Fixture, THIN, cdb, name, sense};
+use crate::fixture::{Fixture, THIN, TestState, cdb, code, name, sense};
 
 const BINARY: u8 = 0;
 const TEXT: u8 = 2;
@@ -73,4 +73,18 @@ fn information_that_cannot_be_saved_is_refused() {
         let refused = fixture.refused(&command, &[0]);
         assert_eq!(refused.field, Some(FieldPointer::cdb(1).bit(4)), "an unknown service action");
     }
+}
+
+#[test]
+fn information_whose_save_fails_is_not_taken() {
+    let state: Arc<TestState> = Arc::default();
+    let fixture = Fixture::after(THIN, &state);
+    let other = fixture.device.attach(name("iqn.2026-11.host:b"));
+    let ready = || fixture.run_on(&other, [0; 8], cdb(&[]), &[]).status;
+    ready();
+    *state.broken.lock().unwrap() = true;
+    let refused = code(fixture.refused(&set(BINARY, 3), &[7, 8, 9]));
+    assert_eq!(refused, (SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE));
+    assert_eq!(report(&fixture, BINARY), [0, 0, 0, 0]);
+    assert_eq!(ready(), Status::GOOD, "nothing has changed");
 }

@@ -131,13 +131,15 @@ fn without_a_place_to_save_to_nothing_is_saved_and_nothing_says_so() {
 }
 
 #[test]
-fn pages_that_cannot_be_saved_are_no_success() {
+fn pages_that_cannot_be_saved_are_not_taken() {
     let state: Arc<TestState> = Arc::default();
     let fixture = Fixture::after(THIN, &state);
-    let list = changed(&fixture, 0x0a, 0, 0x24);
+    let pages = || [0x3f, 0xff].map(|control| fixture.read(&[0x1a, 0x08, control, 0, 255]));
+    let (list, before) = (changed(&fixture, 0x0a, 0, 0x24), pages());
     *state.broken.lock().unwrap() = true;
     let sense = fixture.refused(&[0x15, 0x11, 0, 0, list.len() as u8, 0], &list);
     assert_eq!(code(sense), (SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE));
+    assert_eq!(pages(), before, "current and saved");
 }
 
 #[test]

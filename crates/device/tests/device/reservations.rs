@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use lunette_device::{Nexus, Response};
 use lunette_scsi::persistent::emit_transport_id;
-use lunette_scsi::{AdditionalSense, FieldPointer, Status};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseKey, Status};
 use lunette_state::{StateFile, StateStore};
 
-use crate::fixture::{Fixture, THIN, cdb, name, sense};
+use crate::fixture::{Fixture, THIN, TestState, cdb, code, name, sense};
 
 const WRITE: &[u8] = &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1];
 const READ: &[u8] = &[0x28, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -25,6 +25,15 @@ fn out_list(fixture: &Fixture, nexus: &Nexus, action: u8, kind: u8, list: &[u8])
     let len = (list.len() as u32).to_be_bytes();
     let bytes = [0x5f, action, kind, 0, 0, len[0], len[1], len[2], len[3]];
     fixture.run_on(nexus, [0; 8], cdb(&bytes), list)
+}
+
+/// The list of a REGISTER AND MOVE to the second initiator on a port, which unregisters this one.
+fn move_list(key: u8, new_key: u8, port: u8) -> Vec<u8> {
+    let id = emit_transport_id(&name(B).initiator);
+    let mut list = vec![0; 24];
+    (list[7], list[15], list[17], list[19], list[23]) = (key, new_key, 2, port, id.len() as u8);
+    list.extend(id);
+    list
 }
 
 fn done(fixture: &Fixture, nexus: &Nexus, action: u8, kind: u8, keys: [u64; 2]) {
@@ -173,14 +182,9 @@ fn a_reservation_moves_to_a_port_that_exists() {
     let other = attach(&fixture, B);
     done(&fixture, &fixture.nexus, 0, 0, [0, 1]);
     done(&fixture, &fixture.nexus, 1, 3, [1, 0]);
-    let id = emit_transport_id("iqn.2026-11.host:b,i,0x400001370000");
-    let mut list = vec![0; 24];
-    (list[7], list[15], list[17], list[19], list[23]) = (1, 5, 2, 7, id.len() as u8);
-    list.extend(id);
-    let refused = sense(&out_list(&fixture, &fixture.nexus, 7, 0, &list));
+    let refused = sense(&out_list(&fixture, &fixture.nexus, 7, 0, &move_list(1, 5, 7)));
     assert_eq!(refused.field, Some(FieldPointer::data(18)));
-    list[19] = 1;
-    assert_eq!(out_list(&fixture, &fixture.nexus, 7, 0, &list).status, Status::GOOD);
+    assert_eq!(out_list(&fixture, &fixture.nexus, 7, 0, &move_list(1, 5, 1)).status, Status::GOOD);
     assert_eq!(status(&fixture, &other, WRITE), Status::GOOD);
     assert_eq!(status(&fixture, &fixture.nexus, READ), Status::RESERVATION_CONFLICT);
 }
@@ -249,4 +253,39 @@ fn registrations_survive_the_process_when_they_are_to() {
     drop((after, other));
     let again = Fixture::with_state(THIN, Some(Arc::new(StateFile::open(&copy).unwrap())));
     assert_eq!(read_in(&again, 0), [0; 8]);
+}
+
+#[test]
+fn a_command_that_cannot_be_saved_changes_nothing() {
+    const MOVE: u8 = 7;
+    let state: Arc<TestState> = Arc::default();
+    let fixture = Fixture::after(THIN, &state);
+    let other = attach(&fixture, B);
+    assert_eq!(out(&fixture, &fixture.nexus, 0, 0, [0, 7], 1).status, Status::GOOD);
+    assert_eq!(out(&fixture, &other, 0, 0, [0, 8], 1).status, Status::GOOD);
+    done(&fixture, &fixture.nexus, 1, 5, [7, 0]);
+    let reports = || (0..3).map(|action| read_in(&fixture, action)).collect::<Vec<_>>();
+    let before = reports();
+    *state.broken.lock().unwrap() = true;
+    let basic: [(u8, u8, [u64; 2]); 7] = [
+        (0, 0, [7, 9]),
+        (6, 0, [0, 9]),
+        (1, 5, [7, 0]),
+        (2, 5, [7, 0]),
+        (3, 0, [7, 0]),
+        (4, 5, [7, 8]),
+        (5, 5, [7, 8]),
+    ];
+    let answers = basic.map(|(action, kind, keys)| out(&fixture, &fixture.nexus, action, kind, keys, 1));
+    let answers = answers.into_iter().chain([out_list(&fixture, &fixture.nexus, MOVE, 0, &move_list(7, 9, 1))]);
+    for (index, answer) in answers.enumerate() {
+        let refused = code(sense(&answer));
+        assert_eq!(refused, (SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE), "{index}");
+    }
+    assert_eq!(reports(), before);
+    assert_eq!(attention(&fixture, &other), None);
+    assert_eq!(*fixture.aborted.lock().unwrap(), []);
+    *state.broken.lock().unwrap() = false;
+    done(&fixture, &fixture.nexus, 4, 5, [7, 8]);
+    assert_eq!(attention(&fixture, &other), Some(AdditionalSense::REGISTRATIONS_PREEMPTED));
 }
