@@ -1,14 +1,14 @@
 //! State in a `redb` database: one file, copy on write, a commit is durable when it returns.
 
 mod error;
+mod place;
 #[cfg(test)]
 mod power_loss;
 mod values;
 
 use std::fmt;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,14 +16,13 @@ use redb::backends::FileBackend;
 
 use crate::{StateError, StateStore};
 pub use error::OpenStateError;
+use place::Standing;
 use values::Values;
-
-/// The mode of the file: for its owner alone.
-const PRIVATE: u32 = 0o600;
 
 /// State in a file. The file is locked against other processes while it is open.
 ///
-/// After an error the next call opens the database again, so saves succeed as soon as the file can be written.
+/// After an error the next call opens the database again, so saves succeed as soon as the file can be written. A save
+/// is in the file at the path: when the file was deleted, a new one with all values takes its place.
 pub struct StateFile {
     path: PathBuf,
     connect: Connect,
@@ -51,11 +50,12 @@ impl StateFile {
 
     fn open_with(path: &Path, connect: Connect) -> Result<Self, OpenStateError> {
         let failed = |error: io::Error| OpenStateError::of_system(path, &error);
-        let file = open_or_create(path).map_err(failed)?;
+        let file = place::open_or_create(path).map_err(failed)?;
         let values = connect(file.try_clone().map_err(failed)?);
         let values = values.map_err(|error| OpenStateError::of_database(path, error))?;
         // Not before: something else keeps its mode.
-        make_private(&file).map_err(failed)?;
+        place::make_private(&file).map_err(failed)?;
+        place::sync_folder(path).map_err(failed)?;
         Ok(Self { path: path.into(), connect, open: Mutex::new(OpenFile { file, values: Some(values) }) })
     }
 
@@ -74,30 +74,59 @@ impl StateFile {
         Ok(done)
     }
 
+    /// Sees to it that the open file is the one that the next start opens.
+    fn hold_place(&self, open: &mut OpenFile) -> Result<(), OpenStateError> {
+        match Standing::of(&open.file, &self.path).map_err(|error| self.failed(&error))? {
+            Standing::InPlace => Ok(()),
+            Standing::Replaced => Err(OpenStateError::Replaced(self.path.clone())),
+            Standing::Gone => {
+                self.write_anew(open)?;
+                tracing::warn!(
+                    path = %self.path.display(),
+                    "the state file was deleted under the server; a new one with all its values was written"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes all values into a new file, which takes the place of the open one.
+    fn write_anew(&self, open: &mut OpenFile) -> Result<(), OpenStateError> {
+        let all = self.with(open, Values::read_all)?;
+        let file = place::create(&self.path).map_err(|error| self.failed(&error))?;
+        match self.fill(&file, &all) {
+            Ok(values) => {
+                *open = OpenFile { file, values: Some(values) };
+                Ok(())
+            }
+            Err(error) => {
+                // Otherwise it would be taken for another's.
+                let _ = fs::remove_file(&self.path);
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, file: &File, all: &[(String, Vec<u8>)]) -> Result<Values, OpenStateError> {
+        let values = self.connect(file)?;
+        let written = values.write(all.iter().map(|(name, value)| (&**name, Some(&**value))));
+        written.map_err(|error| OpenStateError::of_database(&self.path, error))?;
+        place::sync_folder(&self.path).map_err(|error| self.failed(&error))?;
+        Ok(values)
+    }
+
     fn connect(&self, file: &File) -> Result<Values, OpenStateError> {
-        let file = file.try_clone().map_err(|error| OpenStateError::of_system(&self.path, &error))?;
+        let file = file.try_clone().map_err(|error| self.failed(&error))?;
         (self.connect)(file).map_err(|error| OpenStateError::of_database(&self.path, error))
+    }
+
+    fn failed(&self, error: &io::Error) -> OpenStateError {
+        OpenStateError::of_system(&self.path, error)
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenFile> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Opens the file, or makes one that others on the machine cannot read, whatever the umask says: it has keys of
-/// reservations and the secret of resets.
-fn open_or_create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE).open(path)
-}
-
-/// Takes away the rights of others to a file that is there already.
-fn make_private(file: &File) -> io::Result<()> {
-    let metadata = file.metadata()?;
-    if metadata.is_file() && metadata.mode() & 0o777 & !PRIVATE != 0 {
-        // Only its owner may do this, and another owner has chosen who reads it.
-        let _ = file.set_permissions(Permissions::from_mode(PRIVATE));
-    }
-    Ok(())
 }
 
 impl StateStore for StateFile {
@@ -106,7 +135,9 @@ impl StateStore for StateFile {
     }
 
     fn save(&self, name: &str, value: Option<&[u8]>) -> Result<(), StateError> {
-        Ok(self.with(&mut self.lock(), |values| values.write([(name, value)]))?)
+        let mut open = self.lock();
+        self.hold_place(&mut open)?;
+        Ok(self.with(&mut open, |values| values.write([(name, value)]))?)
     }
 }
 
@@ -124,8 +155,9 @@ impl fmt::Debug for StateFile {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::Permissions;
     use std::io::ErrorKind;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -170,14 +202,19 @@ mod tests {
         }
     }
 
+    /// A state file, and the flag that takes its space away.
+    fn scarce(path: &Path) -> (Arc<AtomicBool>, StateFile) {
+        let is_full = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_full);
+        let connect = move |file| Values::open(Scarce { file: FileBackend::new(file)?, is_full: Arc::clone(&flag) });
+        (is_full, StateFile::open_with(path, Box::new(connect)).unwrap())
+    }
+
     #[test]
     fn saves_succeed_again_when_there_is_space() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        let is_full = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&is_full);
-        let connect = move |file| Values::open(Scarce { file: FileBackend::new(file)?, is_full: Arc::clone(&flag) });
-        let file = StateFile::open_with(&path, Box::new(connect)).unwrap();
+        let (is_full, file) = scarce(&path);
         file.save("a", Some(b"1")).unwrap();
         is_full.store(true, Ordering::Relaxed);
         for _ in 0..3 {
@@ -190,6 +227,59 @@ mod tests {
         file.save("a", Some(b"3")).unwrap();
         drop(file);
         assert_eq!(StateFile::open(&path).unwrap().load("a").unwrap(), Some(b"3".to_vec()));
+    }
+
+    #[test]
+    fn a_save_after_the_file_was_deleted_writes_a_new_one_with_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let file = StateFile::open(&path).unwrap();
+        file.save("a", Some(b"1")).unwrap();
+        file.save("b", Some(b"2")).unwrap();
+        for value in [b"3", b"4"] {
+            fs::remove_file(&path).unwrap();
+            file.save("b", Some(value)).unwrap();
+        }
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        drop(file);
+        let next = StateFile::open(&path).unwrap();
+        assert_eq!(["a", "b"].map(|name| next.load(name).unwrap()), [Some(b"1".to_vec()), Some(b"4".to_vec())]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_anew_is_not_left_half_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let (is_full, file) = scarce(&path);
+        file.save("a", Some(b"1")).unwrap();
+        fs::remove_file(&path).unwrap();
+        is_full.store(true, Ordering::Relaxed);
+        file.save("b", Some(b"2")).unwrap_err();
+        assert!(!path.exists());
+        is_full.store(false, Ordering::Relaxed);
+        file.save("b", Some(b"3")).unwrap();
+        drop(file);
+        let next = StateFile::open(&path).unwrap();
+        assert_eq!(["a", "b"].map(|name| next.load(name).unwrap()), [Some(b"1".to_vec()), Some(b"3".to_vec())]);
+    }
+
+    #[test]
+    fn nothing_is_saved_while_another_file_has_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("state"), folder.path().join("aside"));
+        let file = StateFile::open(&path).unwrap();
+        file.save("a", Some(b"1")).unwrap();
+        fs::copy(&path, &aside).unwrap();
+        fs::rename(&aside, &path).unwrap();
+        let told = file.save("a", Some(b"2")).unwrap_err().to_string();
+        assert!(told.contains(&format!("{}: another file", path.display())), "{told}");
+        assert_eq!(file.load("a").unwrap(), Some(b"1".to_vec()));
+        fs::rename(&path, &aside).unwrap();
+        file.save("a", Some(b"3")).unwrap();
+        let value = |path| StateFile::open(path).unwrap().load("a").unwrap();
+        assert_eq!(value(&aside), Some(b"1".to_vec()));
+        drop(file);
+        assert_eq!(value(&path), Some(b"3".to_vec()));
     }
 
     #[test]

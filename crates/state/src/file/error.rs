@@ -24,6 +24,12 @@ pub enum OpenStateError {
         /// The words of the database.
         what: String,
     },
+    /// Another file has taken the path of the open file.
+    #[error(
+        "{path}: another file has taken the place of the state file; move it away, or start the server again to use it",
+        path = .0.display()
+    )]
+    Replaced(PathBuf),
     /// A missing folder, no permission, or another failure.
     #[error("{path}: {what}", path = .path.display())]
     Failed {

@@ -1,6 +1,6 @@
 //! Values by name in a `redb` database: a commit is durable when it returns.
 
-use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 
 /// The only table. Its name and types are the format of the file.
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lunette-state");
@@ -32,6 +32,16 @@ impl Values {
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, redb::Error> {
         let table = self.database.begin_read()?.open_table(TABLE)?;
         Ok(table.get(name)?.map(|value| value.value().to_vec()))
+    }
+
+    pub(super) fn read_all(&self) -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
+        let table = self.database.begin_read()?.open_table(TABLE)?;
+        let mut all = Vec::new();
+        for entry in table.iter()? {
+            let (name, value) = entry?;
+            all.push((name.value().to_owned(), value.value().to_vec()));
+        }
+        Ok(all)
     }
 
     /// Replaces values, or removes them (`None`): all of them, or none.
