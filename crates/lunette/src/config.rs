@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use lunette_api::Subject;
 use lunette_files::Content;
+use lunette_initiator::Url;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfig};
@@ -232,7 +233,8 @@ impl Target {
     /// The files of its secrets, and of the secrets of its hosts.
     pub(crate) fn secret_files(&self) -> impl Iterator<Item = &Path> {
         let of_hosts = self.hosts.iter().flat_map(|host| chap::secret_files(&host.chap, host.mutual_chap.as_ref()));
-        chap::secret_files(&self.chap, self.mutual_chap.as_ref()).chain(of_hosts)
+        let of_disks = self.luns.iter().filter_map(|lun| lun.disk.place.url()).flat_map(Url::secret_files);
+        chap::secret_files(&self.chap, self.mutual_chap.as_ref()).chain(of_hosts).chain(of_disks)
     }
 
     /// Whether there is a logical unit of this number, or would be without its mistake.

@@ -108,10 +108,6 @@ const GROUP_BIT: u8 = 1;
 /// The initiator name if neither the URL nor the caller gives one.
 const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
 
-fn from_file(file: &Path) -> Result<Secret, UrlError> {
-    read_secret(file).map_err(|error| UrlError(error.to_string()))
-}
-
 /// Whether `text` is meant to be an iSCSI URL, rather than a path.
 pub fn is_url(text: &str) -> bool {
     text.split_once("://")
@@ -258,12 +254,32 @@ impl Url {
         self.login.password.is_some() || self.login.target_password.is_some()
     }
 
+    /// The files with its secrets.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let Login { secret_file, target_secret_file, .. } = &self.login;
+        [secret_file, target_secret_file].into_iter().flatten().map(PathBuf::as_path)
+    }
+
     /// Fetches the secrets: from the URL, a file that it names, or the `environment`. `None` without a user.
     ///
     /// # Errors
     ///
     /// A secret is nowhere, or its file cannot be used.
     pub fn chap(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Option<ChapIdentity>, UrlError> {
+        self.chap_by(environment, |file| read_secret(file).map_err(|error| error.to_string()))
+    }
+
+    /// Fetches the secrets as [`chap`](Self::chap) does, those in files by `read`.
+    ///
+    /// # Errors
+    ///
+    /// A secret is nowhere, or that of `read`.
+    pub fn chap_by(
+        &self,
+        environment: impl Fn(&str) -> Option<String>,
+        read: impl Fn(&Path) -> Result<Secret, String>,
+    ) -> Result<Option<ChapIdentity>, UrlError> {
+        let read = |file: &Path| read(file).map_err(UrlError);
         let Some(user) = &self.login.user else { return Ok(None) };
         let secret = |variable: &str| {
             let value = environment(variable).filter(|value| !value.is_empty());
@@ -271,7 +287,7 @@ impl Url {
         };
         let initiator = match (&self.login.password, &self.login.secret_file) {
             (Some(password), _) => Credentials { user: user.clone(), secret: password.clone() },
-            (None, Some(file)) => Credentials { user: user.clone(), secret: from_file(file)? },
+            (None, Some(file)) => Credentials { user: user.clone(), secret: read(file)? },
             (None, None) => match secret(PASSWORD_VARIABLE) {
                 Some(secret) => Credentials { user: user.clone(), secret },
                 None => return Err(no_secret(user)),
@@ -280,7 +296,7 @@ impl Url {
         let target_user = self.login.target_user.clone().unwrap_or_default();
         let target = match (&self.login.target_password, &self.login.target_secret_file) {
             (Some(password), _) => Some(Credentials { user: target_user, secret: password.clone() }),
-            (None, Some(file)) => Some(Credentials { user: target_user, secret: from_file(file)? }),
+            (None, Some(file)) => Some(Credentials { user: target_user, secret: read(file)? }),
             (None, None) => secret(TARGET_PASSWORD_VARIABLE).map(|secret| Credentials { user: target_user, secret }),
         };
         if target.is_none() && self.login.target_user.is_some() {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use lunette_device::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnitConfig, LogicalUnitError, QuantaOptions,
 };
+use lunette_initiator::ChapIdentity;
 use lunette_quanta::QuantumSize;
 use lunette_scsi::MAX_FLAT_LUN;
+use lunette_session::Authentication;
 use lunette_store::{OpenOptions, Store, check_asked_len};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -14,6 +16,7 @@ use utoipa::ToSchema;
 
 use crate::disks::memory::no_bytes;
 use crate::disks::{DiskName, encrypted};
+use crate::secret::SecretFiles;
 use crate::size::Size;
 
 /// The time at which blocks get their space (SBC-4 4.7).
@@ -90,6 +93,15 @@ impl LunEntry {
     }
 
     /// The way in which its disk is opened.
+    /// The secrets with which the server logs in to the target of the disk, as a rule: it is the initiator there.
+    /// `None` for another disk, and where a secret is missing.
+    pub(crate) fn login(&self, secrets: &SecretFiles) -> Option<Authentication> {
+        let url = self.disk.place.url()?;
+        let identity = url.chap_by(|name| std::env::var(name).ok(), |file| secrets.secret(file));
+        let ChapIdentity { initiator, target } = identity.ok()??;
+        Some(Authentication::Chap { initiators: vec![initiator], target })
+    }
+
     pub(crate) fn store_options(&self) -> OpenOptions {
         OpenOptions {
             create: self.create.map(|Size(bytes)| bytes),

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use lunette_api::{Health, Subject};
 use lunette_device::LogicalUnit;
+use lunette_initiator::Url;
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
 use lunette_target::Control;
@@ -70,6 +71,11 @@ impl fmt::Display for Place {
 impl Place {
     pub(crate) fn path(&self) -> Option<&Path> {
         self.kind().path()
+    }
+
+    /// The URL of a disk of another target.
+    pub(crate) fn url(&self) -> Option<&Url> {
+        if let Self::Iscsi(name) = self { Some(name.url()) } else { None }
     }
 
     pub(crate) fn named_len(&self) -> Option<Size> {

@@ -52,8 +52,12 @@ impl Secrets {
             if let Authentication::Chap { target, .. } = &mut prover.asks {
                 *target = None;
             }
-            let mistake = Mistake { at: [&*prover.at, &[Step::Key("mutual_chap")]].concat(), text: shared.to_string() };
-            found.push(Fault { severity: Severity::Degraded, mistake, other: asker });
+            let key = if is_login(&prover.at) { "disk" } else { "mutual_chap" };
+            // The server shuts a rule, and no login of its own.
+            let both = is_login(&prover.at) && asker.as_ref().is_some_and(|at| is_login(at));
+            let severity = if both { Severity::Note } else { Severity::Degraded };
+            let mistake = Mistake { at: [&*prover.at, &[Step::Key(key)]].concat(), text: shared.to_string() };
+            found.push(Fault { severity, mistake, other: asker });
         }
         Self(found)
     }
@@ -74,6 +78,11 @@ impl Secrets {
     }
 }
 
+/// Whether it is the place of a disk, to whose target the server logs in.
+fn is_login(at: &[Step]) -> bool {
+    matches!(at, [.., Step::Key("lun"), Step::Index(_)])
+}
+
 fn named(rules: &[Rule]) -> Vec<(String, &Authentication)> {
     rules.iter().map(|rule| (rule.name.clone(), &rule.asks)).collect()
 }
@@ -91,6 +100,11 @@ impl Reading<'_> {
             let at = [at, &[Step::Key("host"), Step::Index(index)]].concat();
             let name = format!("target {}, host {}", target.name, host.name);
             rules.push(self.rule(name, &at, (&host.chap, host.mutual_chap.as_ref())));
+        }
+        for (index, lun) in target.luns.iter().enumerate() {
+            let at = [at, &[Step::Key("lun"), Step::Index(index)]].concat();
+            let name = format!("target {}, disk of LUN {}", target.name, lun.number);
+            rules.extend(lun.login(self.files).map(|asks| Rule { name, at, asks }));
         }
         rules
     }

@@ -191,6 +191,20 @@ fn one_secret_in_both_directions_shuts_a_rule() {
 }
 
 #[test]
+fn the_secret_of_a_login_to_another_target_proves_nothing_here() {
+    let lun = "lun = [{ number = 3, disk = \"iscsi://u@192.0.2.9/iqn.x/0?chap_secret_file=/a\" }]\n";
+    let main = format!(
+        "[[target]]\nname = \"iqn.d\"\n{lun}chap = [{{ user = \"a\", secret_file = \"/b\" }}]\n\
+         mutual_chap = {{ user = \"t\", secret_file = \"/m\" }}\n"
+    );
+    let all = found(&main, &[], Some(&fake()));
+    let is_it = |(_, line, severity, text): &(_, usize, Severity, String)| {
+        (*line, *severity) == (5, Severity::Degraded) && text.contains("disk of LUN 3")
+    };
+    assert!(all.iter().any(is_it), "{all:#?}");
+}
+
+#[test]
 fn two_rules_of_one_name_that_share_a_secret_are_looked_at_once() {
     let host = "[[target.host]]\nname = \"h\"\n";
     let shared =

@@ -75,8 +75,8 @@ impl Plan {
         let is_told = |change: &Change| !matches!(change, Change::Lun { change: LunChange::Extended(_), .. });
         plan.changes.extend(changes.into_iter().filter(is_told));
         plan.read_secrets(config, &secrets, scope)?;
-        plan.part_secrets(served)?;
         plan.served.secrets.take(secrets, config.secret_files());
+        plan.part_secrets(served)?;
         Ok(plan)
     }
 
@@ -104,8 +104,8 @@ impl Plan {
         for target in targets {
             plan.read_secrets_of(target, &secrets)?;
         }
-        plan.part_secrets(served)?;
         plan.served.secrets.take(secrets, config.secret_files());
+        plan.part_secrets(served)?;
         Ok(plan)
     }
 

@@ -1,4 +1,5 @@
-//! A secret of CHAP has one direction over all rules of the server (RFC 7143 section 9.2.1).
+//! A secret of CHAP has one direction over all rules of the server (RFC 7143 section 9.2.1), and over its own logins to
+//! the targets of its disks.
 //!
 //! Of two rules that use one secret in both directions one is shut: no initiator logs in by it, and no later host takes
 //! its place. All others are served.
@@ -52,7 +53,27 @@ impl Served {
 
     /// The rule to shut, and why.
     fn shared_secret(&self, before: Option<&Self>) -> Option<(Subject, String)> {
-        let rules = self.rules();
+        let logins = self.logins();
+        let with = |login: Option<&(Subject, Authentication)>| self.shared_with(login, before);
+        with(None).or_else(|| logins.iter().find_map(|login| with(Some(login))))
+    }
+
+    /// The logins of this server to the targets of its disks.
+    fn logins(&self) -> Vec<(Subject, Authentication)> {
+        let disks = self.targets.iter().flat_map(|(name, target)| target.disks.values().map(move |disk| (name, disk)));
+        disks
+            .filter_map(|(name, disk)| Some((Subject::lun(name, disk.entry.number), disk.entry.login(&self.secrets)?)))
+            .collect()
+    }
+
+    /// The rule to shut for what it shares with another one or with a login, which stays.
+    fn shared_with(
+        &self,
+        login: Option<&(Subject, Authentication)>,
+        before: Option<&Self>,
+    ) -> Option<(Subject, String)> {
+        let mut rules = self.rules();
+        rules.extend(login.map(|(subject, rule)| (subject.clone(), rule)));
         let named: Vec<_> = rules.iter().map(|(subject, rule)| (subject.to_string(), *rule)).collect();
         let shared = check_secrets(&named).err()?;
         let find = |name: &str| named.iter().position(|(known, _)| known == name).map(|at| &rules[at]);
@@ -64,7 +85,14 @@ impl Served {
             let usable = usable.filter(|_| before.is_some_and(|before| !before.is_unusable(subject)));
             usable.map(|(_, old)| old.same_as(rule))
         };
-        let gone = if seniority(prover) > seniority(asker) { asker } else { prover };
+        let is_login = |rule: &(Subject, &Authentication)| matches!(rule.0, Subject::Lun { .. });
+        let gone = match (is_login(prover), is_login(asker)) {
+            // Its own secrets are those of one login, which does not begin then.
+            (true, true) => return None,
+            (true, false) => asker,
+            (false, false) if seniority(prover) > seniority(asker) => asker,
+            (false, _) => prover,
+        };
         Some((gone.0.clone(), shared.to_string()))
     }
 

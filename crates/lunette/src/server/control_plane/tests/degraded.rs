@@ -415,6 +415,15 @@ fn a_secret_in_both_directions_shuts_one_rule_alone() {
     plane.reload();
     assert_eq!(troubles(plane), []);
     assert!(enters("iqn.c", &one));
+    // The server logs in to the target of a disk with what it proves itself with here.
+    let lun = format!(
+        "lun = [{{ number = 0, disk = \"iscsi://u@127.0.0.1:1/iqn.x/0?chap_secret_file={}\" }}]",
+        two.display()
+    );
+    fs::write(&main, format!("{before}\n[[target]]\nname = \"iqn.d\"\n{lun}")).unwrap();
+    plane.reload();
+    assert!(troubles(plane).contains(&is("target", "iqn.b")), "{:?}", troubles(plane));
+    assert!(!enters("iqn.b", &one));
 }
 
 #[test]
