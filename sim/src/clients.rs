@@ -15,9 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use lunette_initiator::{
-    Dial, Error, Initiator, Options, Outcome, Portal, RandomBytes, Session, SessionError, SteppedLoop, Transport,
-};
+use lunette_initiator::stepped::{Dial, SteppedLoop};
+use lunette_initiator::{Error, Initiator, Options, Outcome, Portal, RandomBytes, Session, SessionError, Transport};
 use lunette_pdu::Isid;
 use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn};
 use lunette_scsi::Cdb;

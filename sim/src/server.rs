@@ -12,9 +12,10 @@ use lunette_scsi::Lun;
 use lunette_session::Authentication;
 use lunette_session::keys::Offer;
 use lunette_store::MemoryStore;
+use lunette_target::stepped::{CoreStep, SteppedServer};
 use lunette_target::{
-    CoreStep, DatagramPlace, DatagramPortalConfig, Growth, Host, HostConfig, PendingUpdate, PortalConfig, ServerConfig,
-    SteppedServer, TargetConfig, UnitChange, Update,
+    DatagramPlace, DatagramPortalConfig, Growth, Host, HostConfig, PendingUpdate, PortalConfig, ServerConfig,
+    TargetConfig, UnitChange, Update,
 };
 
 use crate::dice::Dice;

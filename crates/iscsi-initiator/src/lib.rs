@@ -77,7 +77,7 @@ mod request;
 mod secret;
 mod session;
 mod session_event;
-mod stepped;
+pub mod stepped;
 mod task_management;
 mod url;
 
@@ -90,7 +90,7 @@ pub use lunette_pdu::{
     AsyncEvent, AsyncMessage, Isid, LoginStatus, Opcode, RejectReason, Residual, TaskAttribute, TaskManagementFunction,
     TaskManagementResponseCode,
 };
-pub use lunette_reactor::{Counts, IoBackend, LoopConfig, Step, TcpInfo, TcpOptions};
+pub use lunette_reactor::{Counts, IoBackend, LoopConfig, Mac, Step, TcpInfo, TcpOptions};
 pub use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
 pub use lunette_session::iscsi_initiator::{ChapIdentity, LoginError, Recoveries, SessionError};
 pub use lunette_session::keys::{Choices, Digest, Offer, Parameters, TaskReporting};
@@ -114,7 +114,6 @@ pub use request::{Completion, Outcome, Repeat, Reply, Request, Sink};
 pub use secret::{SecretError, read_secret};
 pub use session::{Initiator, Pending, Session};
 pub use session_event::{Observation, SessionEvent};
-pub use stepped::{Dial, SteppedLoop};
 pub use task_management::PendingEvent;
 pub use url::{KeyParameters, Paths, REDACTED, Url, UrlError, is_url, redacted, redacted_url};
 

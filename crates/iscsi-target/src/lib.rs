@@ -57,7 +57,7 @@ mod monitor;
 mod pulse;
 mod server;
 mod sessions;
-mod stepped;
+pub mod stepped;
 mod threads;
 
 pub use lunette_state as state;
@@ -86,4 +86,3 @@ pub use monitor::{LoginCounts, Monitor, Statistics};
 pub use pulse::Pulse;
 pub use server::{DatagramPortal, Server, Stopper};
 pub use sessions::{SessionEvent, SessionObserver, SessionStatus};
-pub use stepped::{CoreStep, SteppedServer};

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use lunette_session::Authentication;
 use lunette_session::keys::Offer;
+use lunette_target::stepped::{CoreStep, SteppedServer};
 use lunette_target::{
-    CoreStep, Entropy, Host, HostConfig, IoBackend, LogicalUnit, LogicalUnitConfig, Lun, MIN_BUFFER_BYTES, Moved,
-    PortalConfig, ServerConfig, SteppedServer, TargetConfig, TargetDevice, Update,
+    Entropy, Host, HostConfig, IoBackend, LogicalUnit, LogicalUnitConfig, Lun, MIN_BUFFER_BYTES, Moved, PortalConfig,
+    ServerConfig, TargetConfig, TargetDevice, Update,
 };
 
 use super::TARGET;
