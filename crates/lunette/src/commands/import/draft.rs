@@ -84,6 +84,15 @@ pub(super) struct Target {
     pub(super) host: Vec<Host>,
 }
 
+impl Target {
+    /// Lets in no initiator.
+    pub(super) fn close(&mut self) {
+        self.users = Users::default();
+        self.host.clear();
+        self.allow = Some(Vec::new());
+    }
+}
+
 /// The place where the logins of a target are sent.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Redirect {

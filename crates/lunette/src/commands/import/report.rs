@@ -64,6 +64,12 @@ impl Imported {
         User { user: user.into(), secret_file: self.folder.join(name) }
     }
 
+    /// Reports that discovery lets no initiator in, because the secret of `user` is not known.
+    pub(super) fn note_closed_discovery(&mut self, place: impl Display, user: &User) {
+        let what = format!("discovery is closed until its secret is in {}", user.secret_file.display());
+        self.note(place, what);
+    }
+
     pub(super) fn notes(&self) -> impl Iterator<Item = &Note> {
         self.notes.iter()
     }
@@ -305,6 +311,18 @@ pub(super) fn network(text: &str) -> Option<String> {
 pub(super) fn is_on(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "yes" | "on" | "true")
         || value.parse().is_ok_and(|number: i64| number != 0)
+}
+
+/// Whether a setting that is not known may be about a proof of initiators, by its name. A target is closed for it.
+pub(super) fn may_ask_for_proof(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    let is_of_target = key.contains("outgoing");
+    !is_of_target && ["incoming", "user", "chap", "auth", "secret", "password"].iter().any(|word| key.contains(word))
+}
+
+/// The report of a setting that [may ask for a proof](may_ask_for_proof).
+pub(super) fn unknown_proof(key: &str) -> String {
+    format!("{key}: it is not known what proof it asks for; no initiator is let in")
 }
 
 /// Gives a LUN the names that initiators see in its INQUIRY data. Says which are longer than INQUIRY has room for.

@@ -1,17 +1,23 @@
 //! SCST: `scst.conf`, as `scstadmin` writes it.
 
+mod proofs;
+
 use std::collections::BTreeMap;
 
 use lunette_scsi::MAX_FLAT_LUN;
 use lunette_session::folded_name;
 
-use super::draft::{Host, Lun, MappedLun, Target, User};
+use super::draft::{Host, Lun, MappedLun, Target, Users};
 use super::report::{Imported, is_on, names, plain_name};
 use super::stanzas;
 use super::tree::{self, Statement};
+use proofs::{Proof, Proofs};
 
 /// The driver whose targets are imported.
 const ISCSI: &str = "iscsi";
+
+/// The owner of secrets, and the place, of discovery.
+const DISCOVERY: &str = "discovery";
 
 /// Attributes of a device that change nothing that an initiator could rely on, or that ours has anyway.
 const SILENT: [&str; 15] = [
@@ -60,13 +66,6 @@ fn leave_out(path: &[&str], statement: &Statement, imported: &mut Imported) {
     imported.note(tree::place(path, statement), format!("{}{}", statement.key(), name.unwrap_or_default()));
 }
 
-/// A user, written as `"USER SECRET"`.
-fn user(owner: &str, statement: &Statement, imported: &mut Imported) -> Option<User> {
-    let words = statement.words[1..].join(" ");
-    let (user, secret) = words.split_once(' ')?;
-    Some(imported.user(owner, user, secret))
-}
-
 /// Whether a driver or a target is enabled, which takes a word of the file.
 fn is_enabled(statement: &Statement, imported: &mut Imported) -> bool {
     let is_enabled = statement.find("enabled").is_some_and(is_on);
@@ -85,14 +84,24 @@ fn import_driver(driver: &Statement, devices: &Devices<'_>, imported: &mut Impor
         match statement.key() {
             "TARGET" if !is_enabled(statement, imported) => {}
             "TARGET" => import_target(statement, devices, imported),
-            "IncomingUser" => {
-                let user = user("discovery", statement, imported);
-                imported.draft.discovery.chap.extend(user);
-            }
             "enabled" => {}
+            key if Proof::of(key).is_some() => {}
             _ => leave_out(&[ISCSI], statement, imported),
         }
     }
+    import_discovery(driver, imported);
+}
+
+/// The users of discovery. One without a secret, or a proof that is not known, keeps it closed.
+fn import_discovery(driver: &Statement, imported: &mut Imported) {
+    let Proofs { mut users, without_secret, has_unknown } = Proofs::of(DISCOVERY, driver, imported);
+    if has_unknown || users.chap.is_empty() && without_secret.is_some() {
+        let name = without_secret.filter(|name| !name.is_empty());
+        let user = imported.user_without_secret(DISCOVERY, name.as_deref().unwrap_or("unknown"));
+        imported.note_closed_discovery(tree::place(&[], driver), &user);
+        users = Users { chap: vec![user], mutual_chap: None };
+    }
+    imported.draft.discovery = users;
 }
 
 fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Imported) {
@@ -101,15 +110,13 @@ fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Im
     for setting in &statement.body {
         match setting.key() {
             "LUN" | "GROUP" => {}
-            "IncomingUser" => target.users.chap.extend(user(name, setting, imported)),
-            "OutgoingUser" => target.users.mutual_chap = user(name, setting, imported),
+            key if Proof::of(key).is_some() => {}
             key if SILENT.contains(&key) => {}
             _ => leave_out(&[name], setting, imported),
         }
     }
-    if target.users.chap.is_empty() {
-        target.users.mutual_chap = None;
-    }
+    let proofs = Proofs::of(name, statement, imported);
+    target.users = proofs.users;
     let default = luns(name, statement, &mut target.lun, devices, imported);
     let mut left_out = Vec::new();
     for group in statement.all("GROUP") {
@@ -118,13 +125,8 @@ fn import_target(statement: &Statement, devices: &Devices<'_>, imported: &mut Im
         let group = plain_name(group.value().unwrap_or_default());
         target.host.push(Host { name: group, initiators, lun: Some(luns), ..Host::default() });
     }
-    if statement.find("IncomingUser").is_some() && target.users.chap.is_empty() {
-        imported.note(
-            tree::place(&[name], statement),
-            "IncomingUser: a user without a secret; no initiator is let in for it",
-        );
-        target.host.clear();
-        target.allow = Some(Vec::new());
+    if proofs.has_unknown || target.users.chap.is_empty() && proofs.without_secret.is_some() {
+        target.close();
     }
     match (target.host.is_empty(), default.is_empty()) {
         _ if target.allow.is_some() => {}
@@ -386,6 +388,64 @@ host = [
         assert!(!notes.concat().contains("secret"));
     }
 
+    /// The result for what stands in the driver beside `enabled`, and the notes.
+    fn with_driver(body: &str) -> (toml::Table, Vec<String>) {
+        let text = format!(
+            "HANDLER vdisk_fileio {{\nDEVICE a {{\nfilename /a\n}}\n}}\nTARGET_DRIVER iscsi {{\nenabled 1\n{body}\n}}\n"
+        );
+        let mut imported = import(&text, Imported::new(Path::new("/s"))).unwrap();
+        let table = imported.finish().unwrap().parse().unwrap();
+        (table, imported.notes().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn users_have_numbers_behind_their_keys() {
+        let (table, _) = with_driver(
+            "IncomingUser0 \"scan secret-of-scan\"\nOutgoingUser1 \"disks secret-of-disks\"\nTARGET iqn.a {\nenabled 1\nLUN 0 a\n\
+             IncomingUser1 \"joe 12charsecret\"\nIncomingUser02 \"eve 34charsecret\"\nOutgoingUser \"me 56charsecret\"\n}",
+        );
+        let expected = r#"
+[discovery]
+chap = [{ user = "scan", secret_file = "/s/discovery.scan" }]
+mutual_chap = { user = "disks", secret_file = "/s/discovery.disks" }
+[[target]]
+name = "iqn.a"
+chap = [{ user = "joe", secret_file = "/s/iqn.a.joe" }, { user = "eve", secret_file = "/s/iqn.a.eve" }]
+mutual_chap = { user = "me", secret_file = "/s/iqn.a.me" }
+lun = [{ number = 0, disk = "/a" }]
+"#;
+        assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{table}");
+    }
+
+    #[test]
+    fn users_without_a_secret_are_named() {
+        let (table, notes) = with_driver(
+            "TARGET iqn.a {\nenabled 1\nLUN 0 a\nIncomingUser \"joe 12charsecret\"\nIncomingUser mary\nOutgoingUser o\n}\n\
+             TARGET iqn.b {\nenabled 1\nOutgoingUser \"o 12charsecret\"\n}",
+        );
+        assert_eq!(table["target"][0]["chap"].as_array().unwrap().len(), 1, "{table}");
+        for part in [
+            "line 12, iqn.a: IncomingUser: a user without a secret",
+            "line 13, iqn.a: OutgoingUser: a user without a secret; the target does not prove itself",
+            "iqn.b: OutgoingUser: no user of initiators is there",
+        ] {
+            assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");
+        }
+    }
+
+    #[test]
+    fn discovery_without_a_known_secret_is_not_open() {
+        for (user, name) in
+            [("IncomingUser scan", "scan"), ("IncomingUser1 \"scan \"", "scan"), ("chap_user a", "unknown")]
+        {
+            let (table, notes) = with_driver(&format!("{user}\nTARGET iqn.a {{\nenabled 1\nLUN 0 a\n}}"));
+            let file = format!("/s/discovery.{name}.unknown");
+            let expected = format!("chap = [{{ user = \"{name}\", secret_file = \"{file}\" }}]");
+            assert_eq!(table["discovery"], toml::Value::Table(expected.parse().unwrap()), "{user}: {table}");
+            assert!(notes.concat().contains(&format!("closed until its secret is in {file}")), "{user}: {notes:?}");
+        }
+    }
+
     #[test]
     fn a_pattern_fits_names_as_in_scst() {
         for (pattern, name, expected) in [
@@ -433,6 +493,10 @@ host = [
         for (body, expected) in [
             ("LUN 0 a", "lun = [{ number = 0, disk = \"/a\", vendor = \"ACME\" }]"),
             ("LUN 0 a\nIncomingUser joe", "allow = []\nlun = [{ number = 0, disk = \"/a\", vendor = \"ACME\" }]"),
+            ("IncomingUser1 joe\nLUN 0 c", "allow = []"),
+            ("IncomingUser \"joe \"\nLUN 0 c", "allow = []"),
+            ("IncomingUser \"joe 12charsecret\"\nIncomingUserX \"eve 12charsecret\"\nLUN 0 c", "allow = []"),
+            ("chap_user \"joe 12charsecret\"\nLUN 0 c\nGROUP g {\nINITIATOR iqn.h\n}", "allow = []"),
             ("LUN 0 c", "allow = []"),
             (
                 "LUN 0 a\nGROUP g {\nLUN 0 b\nINITIATOR iqn.h\n}",
