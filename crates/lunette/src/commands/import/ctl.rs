@@ -47,7 +47,14 @@ fn import_portal_groups(statements: &[Statement], context: &Context<'_>, importe
         if names.is_empty() && target.find("port").is_none() {
             used.insert(DEFAULT);
         }
-        used.extend(names);
+        for name in names {
+            used.insert(name);
+            let is_known = |group: &Statement| group.key() == "portal-group" && group.value() == Some(name);
+            if name != DEFAULT && !statements.iter().any(is_known) {
+                let place = tree::place(&[target.value().unwrap_or_default()], target);
+                imported.note(place, format!("the portal group {name} is not in the file, so it has no portal"));
+            }
+        }
     }
     let groups = statements.iter().filter(|statement| statement.key() == "portal-group");
     let mut default = used.contains(DEFAULT);
@@ -405,6 +412,23 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
     }
 
     #[test]
+    fn a_portal_group_that_is_not_there_is_named() {
+        let (table, notes) = imported("target iqn.a { auth-group no-authentication; portal-group gone }");
+        assert_eq!(table.get("portal"), None);
+        assert!(notes[0].contains("the portal group gone is not in the file"), "{notes:?}");
+    }
+
+    #[test]
+    fn a_user_of_the_target_without_a_secret_is_named() {
+        let (table, notes) = imported("target iqn.a { chap-mutual u secretsecret m }");
+        assert_eq!(table["target"][0].get("mutual_chap"), None);
+        assert!(notes.concat().contains("chap-mutual: the target has no secret"), "{notes:?}");
+    }
+
+    /// Rules that say themselves that no initiator is let in.
+    const IS_PLAIN: [&str; 2] = ["", "auth-group no-access"];
+
+    #[test]
     fn no_initiator_is_let_in_that_ctld_keeps_out() {
         for (rules, expected) in [
             ("", "allow = []"),
@@ -413,6 +437,17 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
             ("auth-type deny\nchap u secretsecret", "allow = []"),
             ("auth-type none\ninitiator-name iqn.H", "allow = [\"iqn.h\"]"),
             ("auth-group no-access", "allow = []"),
+            // ctld refuses a group beside rules.
+            ("auth-group open\ninitiator-name iqn.h", "allow = []"),
+            ("auth-group open\nchap u secretsecret", "allow = []"),
+            ("auth-group no-authentication\nauth-group open", "allow = []"),
+            ("auth-group no-authentication\nauth-group no-access", "allow = []"),
+            ("auth-group open", ""),
+            ("auth-type none\nauth-type deny", "allow = []"),
+            ("auth-type none\nchap u", "allow = []"),
+            ("auth-type none\nchap u \"\"", "allow = []"),
+            ("auth-type none\nchap-other u secretsecret", "allow = []"),
+            ("auth-group open\nchap-other u secretsecret", "allow = []"),
             ("auth-group no-authentication", ""),
             ("auth-type none\ninitiator-portal host.example", "host = [{ name = \"initiators\", networks = [] }]"),
             (
@@ -420,7 +455,9 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
                 "host = [{ name = \"initiators\", networks = [\"192.0.2.0/24\"] }]",
             ),
         ] {
-            let (table, notes) = without_portals(&format!("target iqn.a {{\n{rules}\n}}\n"));
+            let (table, notes) =
+                without_portals(&format!("auth-group open {{ auth-type none }}\ntarget iqn.a {{\n{rules}\n}}\n"));
+            assert!(!expected.contains("allow = []") || !notes.is_empty() || IS_PLAIN.contains(&rules), "{rules}");
             let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
             assert_eq!(table, expected.parse::<toml::Table>().unwrap(), "{rules}: {table} {notes:?}");
         }
