@@ -14,13 +14,13 @@ pub const MAX_CONNECTIONS: usize = 64;
 /// Connections of one address over TCP.
 pub const MAX_ADDRESS_CONNECTIONS: usize = 32;
 
-/// Connections at a port of TCP that have not sent a token yet. One more ends the oldest.
+/// Connections at a port of TCP that have not sent a token yet. One more ends the oldest. As many may wait for a place.
 pub const MAX_STRANGERS: usize = 32;
 
-/// Connections without a token of one address. A browser opens six at once.
+/// Connections without a token of one address. A browser opens six at once. As many may wait for a place.
 pub const MAX_ADDRESS_STRANGERS: usize = 8;
 
-/// The time that such a connection has to send its token, however many others come.
+/// The time that such a connection has to send its token, however many others come from addresses that have as many.
 pub const GRACE: Duration = Duration::from_millis(250);
 
 /// Bytes that a connection without a token may send and get. The files of the login page are a fifth of it.

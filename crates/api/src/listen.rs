@@ -220,9 +220,8 @@ async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router:
     let (shares, mut outage) = (Shares::default(), Outage::default());
     loop {
         let (stream, peer) = accept(&listener, &mut outage).await;
-        let connection = Arc::new(shares.admit(peer.ip(), peer.to_string()).await);
         let (tls, router) = (tls.clone(), router.clone());
-        tokio::spawn(while_it_has_its_place(Arc::clone(&connection), async move {
+        tokio::spawn(in_its_place(shares.clone(), peer, async move |connection| {
             match shake_hands(&tls, stream).await {
                 Ok(stream) => answer(stream, router, connection, MAX_STRANGER_BYTES).await,
                 // The log has a bound for lines of peers.
@@ -240,11 +239,10 @@ async fn accept_metrics(listener: tokio::net::TcpListener, networks: Vec<IpNet>,
             tracing::warn!(%peer, "metrics: this address is of no network of metrics.networks");
             continue;
         }
-        let connection = Arc::new(shares.admit(peer.ip(), peer.to_string()).await);
         let router = router.clone();
         // Its clients have no token, and an answer is as long as the server has disks.
-        let serve = answer(stream, router, Arc::clone(&connection), usize::MAX);
-        tokio::spawn(while_it_has_its_place(connection, serve));
+        let serve = move |connection| answer(stream, router, connection, usize::MAX);
+        tokio::spawn(in_its_place(shares.clone(), peer, serve));
     }
 }
 
@@ -261,10 +259,18 @@ async fn accept(listener: &tokio::net::TcpListener, outage: &mut Outage) -> (Tcp
     }
 }
 
-/// Serves a connection until another one takes its place.
-async fn while_it_has_its_place(connection: Arc<Connection>, serve: impl Future<Output = ()>) {
+/// Serves a connection, as soon as it has a place, until another one takes that.
+async fn in_its_place<F: Future<Output = ()>>(
+    shares: Shares,
+    peer: SocketAddr,
+    serve: impl FnOnce(Arc<Connection>) -> F,
+) {
+    let Some(connection) = shares.admit(peer.ip(), peer.to_string()).await else {
+        return tracing::debug!(%peer, "API: too many connections of this address wait, and this one is closed");
+    };
+    let connection = Arc::new(connection);
     tokio::select! {
-        () = serve => {}
+        () = serve(Arc::clone(&connection)) => {}
         () = connection.ended() => tracing::debug!(peer = connection.peer(), "API: a connection has made room"),
     }
 }
@@ -345,7 +351,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::limits::BODY_TIMEOUT;
+    use crate::limits::{BODY_TIMEOUT, GRACE, MAX_ADDRESS_STRANGERS};
     use crate::routes::body::Json;
 
     /// The answer of a connection that sends these bytes and then nothing, and the time for which it is kept.
@@ -368,6 +374,27 @@ mod tests {
         assert!(!outage.begins(), "the log has it already");
         outage.end();
         assert!(outage.begins());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_sends_nothing_makes_no_other_wait() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", put(async || "read"));
+        tokio::spawn(accept_metrics(listener, vec!["127.0.0.0/8".parse().unwrap()], router));
+        let mut silent = Vec::new();
+        for _ in 0..16 * MAX_ADDRESS_STRANGERS {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            silent.push(socket.connect(address).await.unwrap());
+        }
+        let begun = Instant::now();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(begun.elapsed() <= GRACE, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
 //! How many connections of a port of TCP there may be: those that have not proven yet that they have a token have a
 //! small share of their own, and so has each address.
 //!
-//! A new connection always gets a place. When the share of those without a token is full, the one ends that has waited
-//! longest, at the address that has most of them. It has had [`GRACE`] to send its token; until then the new one waits.
-//! So connections that prove nothing keep out neither those that do, nor each other.
+//! When the share of those without a token is full, the oldest one ends at the address that has most of them. It has
+//! [`GRACE`] to send its token, unless the new one's address has fewer. Until then the new one waits in a line of its
+//! address, and one that finds the line full is closed. So connections that prove nothing keep out neither those that
+//! do, nor other addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,6 +26,8 @@ struct Table {
     next: u64,
     /// Connections that have proven nothing, the oldest first.
     strangers: Vec<Stranger>,
+    /// Where those come from that wait for a place.
+    waiting: Vec<IpAddr>,
     /// How many have, by where they come from.
     known: BTreeMap<IpAddr, usize>,
 }
@@ -55,27 +58,52 @@ struct Place {
     end: Arc<Notify>,
 }
 
+/// A place in the line of an address, until it is dropped.
+struct InLine {
+    shares: Shares,
+    source: IpAddr,
+}
+
 impl Shares {
-    /// A place for a new connection, as soon as there is one.
-    pub(super) async fn admit(&self, address: IpAddr, peer: String) -> Connection {
+    /// A place for a new connection, as soon as there is one; `None` when too many wait for one already. The loop that
+    /// accepts connections must not wait for this.
+    pub(super) async fn admit(&self, address: IpAddr, peer: String) -> Option<Connection> {
         let source = source_of(address);
+        let mut line = None;
         loop {
             match self.try_admit(source, Instant::now()) {
                 Ok((id, end)) => {
                     let place = Place { shares: self.clone(), id, source, end };
-                    return Connection { peer, is_proven: AtomicBool::new(false), place: Some(place) };
+                    return Some(Connection { peer, is_proven: AtomicBool::new(false), place: Some(place) });
                 }
-                Err(later) => sleep_until(later).await,
+                Err(later) => {
+                    if line.is_none() {
+                        line = Some(self.line_up(source)?);
+                    }
+                    sleep_until(later).await;
+                }
             }
         }
+    }
+
+    /// A place in the line of an address. An address may have as many in its line as it may have connections.
+    fn line_up(&self, source: IpAddr) -> Option<InLine> {
+        let mut table = self.table();
+        let of_source = table.waiting.iter().filter(|one| **one == source).count();
+        if of_source >= MAX_ADDRESS_STRANGERS || table.waiting.len() >= MAX_STRANGERS {
+            return None;
+        }
+        table.waiting.push(source);
+        Some(InLine { shares: self.clone(), source })
     }
 
     /// A place, or when the next one is free.
     fn try_admit(&self, source: IpAddr, now: Instant) -> Result<(u64, Arc<Notify>), Instant> {
         let mut table = self.table();
         if let Some(index) = table.surplus(source) {
-            let may_end_at = table.strangers[index].since + GRACE;
-            if may_end_at > now {
+            let Stranger { source: most, since, .. } = table.strangers[index];
+            let may_end_at = since + GRACE;
+            if may_end_at > now && table.held_by(most) <= table.held_by(source) + 1 {
                 return Err(may_end_at);
             }
             table.strangers.remove(index).end.notify_one();
@@ -94,16 +122,20 @@ impl Shares {
 impl Table {
     /// The stranger that has to end before another one of this source comes in.
     fn surplus(&self, source: IpAddr) -> Option<usize> {
-        let of = |source: IpAddr| self.strangers.iter().filter(|one| one.source == source).count();
-        let most = if of(source) >= MAX_ADDRESS_STRANGERS {
+        let most = if self.held_by(source) >= MAX_ADDRESS_STRANGERS {
             source
         } else if self.strangers.len() >= MAX_STRANGERS {
             // Of those with as many, the one whose stranger is the oldest: `max_by_key` returns the last.
-            self.strangers.iter().rev().map(|one| one.source).max_by_key(|source| of(*source))?
+            self.strangers.iter().rev().map(|one| one.source).max_by_key(|source| self.held_by(*source))?
         } else {
             return None;
         };
         self.strangers.iter().position(|one| one.source == most)
+    }
+
+    /// How many strangers there are from an address.
+    fn held_by(&self, source: IpAddr) -> usize {
+        self.strangers.iter().filter(|one| one.source == source).count()
     }
 
     /// Lets a stranger be one of those that have proven who they are.
@@ -184,6 +216,15 @@ impl Drop for Connection {
     }
 }
 
+impl Drop for InLine {
+    fn drop(&mut self) {
+        let mut table = self.shares.table();
+        if let Some(index) = table.waiting.iter().position(|one| *one == self.source) {
+            table.waiting.remove(index);
+        }
+    }
+}
+
 /// Where a connection comes from, as far as shares are concerned. A host with IPv6 may have all addresses of a network
 /// of 64 bits.
 fn source_of(address: IpAddr) -> IpAddr {
@@ -204,7 +245,7 @@ mod tests {
     }
 
     async fn admit(shares: &Shares, number: u8) -> Connection {
-        shares.admit(address(number), String::new()).await
+        shares.admit(address(number), String::new()).await.unwrap()
     }
 
     fn strangers(shares: &Shares) -> Vec<IpAddr> {
@@ -241,13 +282,46 @@ mod tests {
         }
         held.push(admit(&shares, 0).await);
         let begun = Instant::now();
-        let _new = admit(&shares, 200).await;
+        let _new = admit(&shares, 1).await;
         assert_eq!(begun.elapsed(), GRACE, "each has the time to send its token");
         held[0].ended().await;
         assert_eq!(strangers(&shares).iter().filter(|one| **one == address(0)).count(), 1);
-        // Now each address has one, and the oldest goes.
-        let _newer = admit(&shares, 201).await;
+        // Now address 1 has two, and the older of them goes.
+        let _newer = admit(&shares, 200).await;
         held[1].ended().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn addresses_that_hold_all_there_is_keep_no_other_address_waiting() {
+        let shares = Shares::default();
+        let mut held = Vec::new();
+        for number in 0..MAX_STRANGERS {
+            held.push(admit(&shares, u8::try_from(number / MAX_ADDRESS_STRANGERS).unwrap()).await);
+        }
+        let begun = Instant::now();
+        let _other = admit(&shares, 200).await;
+        assert_eq!(begun.elapsed(), std::time::Duration::ZERO);
+        held[0].ended().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_line_of_an_address_is_short() {
+        let shares = Shares::default();
+        let mut held = Vec::new();
+        for _ in 0..MAX_ADDRESS_STRANGERS {
+            held.push(admit(&shares, 1).await);
+        }
+        let wait = |_| {
+            let shares = shares.clone();
+            tokio::spawn(async move { shares.admit(address(1), String::new()).await })
+        };
+        let waiting: Vec<_> = (0..MAX_ADDRESS_STRANGERS).map(wait).collect();
+        tokio::task::yield_now().await;
+        assert!(shares.admit(address(1), String::new()).await.is_none(), "one more is closed");
+        for one in waiting {
+            held.push(one.await.unwrap().unwrap());
+        }
+        assert!(shares.table().waiting.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -269,7 +343,7 @@ mod tests {
         let shares = Shares::default();
         let mut held = Vec::new();
         let mut prove = async |number: u8| {
-            let connection = shares.admit(address(number), String::new()).await;
+            let connection = shares.admit(address(number), String::new()).await.unwrap();
             let proven = connection.prove();
             held.push(connection);
             proven

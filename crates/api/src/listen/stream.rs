@@ -103,7 +103,7 @@ mod tests {
     use crate::limits::MAX_STRANGER_BYTES;
 
     async fn stranger() -> Arc<Connection> {
-        Arc::new(Shares::default().admit([192, 0, 2, 1].into(), String::new()).await)
+        Arc::new(Shares::default().admit([192, 0, 2, 1].into(), String::new()).await.unwrap())
     }
 
     #[tokio::test(start_paused = true)]
