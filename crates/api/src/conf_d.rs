@@ -6,6 +6,7 @@
 //! read belongs to a change that was interrupted, and is applied again.
 
 mod disk;
+mod seen;
 
 use std::io;
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use disk::DiskFolder;
+pub use seen::Seen;
 
 use crate::objects::{self, FileChange, Key, Objects};
 
@@ -104,6 +106,8 @@ pub struct Contents {
     pub objects: Objects,
     /// The files that hold none, though their names say so.
     pub broken: Vec<BrokenFile>,
+    /// The texts of the files.
+    pub seen: Seen,
 }
 
 /// A file that takes no other object away: it cannot be read, or its text is that of no object.
@@ -184,7 +188,10 @@ impl<F: Folder> ConfD<F> {
         let mut contents = Contents::default();
         for (file, text) in texts(&self.folder).map_err(at("conf.d"))? {
             let added = match &text {
-                Ok(text) => contents.objects.add_file(&file, text),
+                Ok(text) => {
+                    contents.seen.note(&file, text);
+                    contents.objects.add_file(&file, text)
+                }
                 Err(error) => Err(error.to_string()),
             };
             if let Err(why) = added {
@@ -193,6 +200,42 @@ impl<F: Folder> ConfD<F> {
             }
         }
         Ok(contents)
+    }
+
+    /// Brings a change that was interrupted to its end.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] when the redo log of the change cannot be used.
+    pub fn recover(&self) -> Result<(), ReadError> {
+        let Some(text) = self.folder.read(REDO).map_err(at(REDO))? else { return Ok(()) };
+        let redo: Option<Redo> = serde_json::from_str(&text).ok();
+        let Some(redo) = redo.filter(|redo| redo.sum == objects::etag(&redo.changes)) else {
+            let why = "this log of an interrupted change is damaged; look through the files beside it, then remove it";
+            return Err(ReadError::Mistake { file: REDO.into(), why: why.into() });
+        };
+        if let Some(FileChange { file, .. }) = redo.changes.iter().find(|change| !objects::is_object_file(&change.file))
+        {
+            let why = format!(
+                "{file:?} is no file of an object in this folder; remove this log, which the server did not write"
+            );
+            return Err(ReadError::Mistake { file: REDO.into(), why });
+        }
+        tracing::warn!(files = redo.changes.len(), "a change of conf.d was interrupted and is made again");
+        self.redo(&redo.changes).map_err(at(REDO))
+    }
+
+    /// Refuses a change when its files are not as they were `seen`: it would undo what someone else has changed.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file.
+    pub fn check(&self, seen: &Seen, changes: &[FileChange]) -> Result<(), String> {
+        for FileChange { file, .. } in changes {
+            let now = self.folder.read(file).map_err(|error| format!("conf.d/{file}: {error}"))?;
+            seen.check(file, now.as_deref())?;
+        }
+        Ok(())
     }
 
     /// Writes down a change that does not hold yet. What can be known to fail (no space, no permission) fails here.
@@ -241,24 +284,6 @@ impl<F: Folder> ConfD<F> {
         // Before the folder changes in any other way, or an old log could undo that.
         self.folder.remove(REDO)?;
         self.folder.sync()
-    }
-
-    fn recover(&self) -> Result<(), ReadError> {
-        let Some(text) = self.folder.read(REDO).map_err(at(REDO))? else { return Ok(()) };
-        let redo: Option<Redo> = serde_json::from_str(&text).ok();
-        let Some(redo) = redo.filter(|redo| redo.sum == objects::etag(&redo.changes)) else {
-            let why = "this log of an interrupted change is damaged; look through the files beside it, then remove it";
-            return Err(ReadError::Mistake { file: REDO.into(), why: why.into() });
-        };
-        if let Some(FileChange { file, .. }) = redo.changes.iter().find(|change| !objects::is_object_file(&change.file))
-        {
-            let why = format!(
-                "{file:?} is no file of an object in this folder; remove this log, which the server did not write"
-            );
-            return Err(ReadError::Mistake { file: REDO.into(), why });
-        }
-        tracing::warn!(files = redo.changes.len(), "a change of conf.d was interrupted and is made again");
-        self.redo(&redo.changes).map_err(at(REDO))
     }
 }
 

@@ -130,7 +130,7 @@ fn change(conf_d: &ConfD<&Fragile>, old: &Objects, new: &Objects) -> io::Result<
 
 /// The objects of a folder without broken files.
 fn read_whole<F: Folder>(conf_d: &ConfD<F>) -> Objects {
-    let Contents { objects, broken } = conf_d.read().unwrap();
+    let Contents { objects, broken, .. } = conf_d.read().unwrap();
     assert_eq!(broken, []);
     objects
 }

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use lunette_api::conf_d::{BrokenFile, ConfD, Contents, DiskFolder};
+use lunette_api::conf_d::{BrokenFile, ConfD, Contents, DiskFolder, Seen};
+use lunette_api::objects::FileChange;
 use lunette_api::{Catalog, Document, Key, Kind, Objects, Subject};
 use serde_json::{Value, json};
 
@@ -37,6 +38,8 @@ pub(crate) struct Sources {
     unread: Vec<LeftOut>,
     /// The files of `conf.d` that cannot be read.
     broken: Vec<BrokenFile>,
+    /// The texts of the files of `conf.d`.
+    seen: Seen,
 }
 
 /// A configuration that was read.
@@ -120,16 +123,11 @@ impl Files {
         if !self.api.is_empty() {
             main.api.get_or_insert_default().listen.extend(self.api.iter().cloned());
         }
-        let folder = conf_d_of(&self.main);
-        if before.is_some_and(|(before, _)| !before.objects.is_empty()) && !folder.exists() {
-            return Err(Failure::configuration(format!(
-                "{}: the folder is gone, and the objects in it are served; put it back, or make an empty one to remove \
-                 them all",
-                folder.display()
-            )));
+        if let Some((before, _)) = before {
+            self.check_folder(before).map_err(Failure::configuration)?;
         }
         let read = self.conf_d.read().map_err(|error| Failure::configuration(format!("{FOLDER}/{error}")))?;
-        let Contents { mut objects, broken } = read;
+        let Contents { mut objects, broken, seen } = read;
         if let Some((before, _)) = before {
             for key in broken.iter().flat_map(BrokenFile::keys) {
                 if let (Some(document), None) = (before.objects.get(&key), objects.get(&key)) {
@@ -138,9 +136,29 @@ impl Files {
                 }
             }
         }
-        let sources = Sources { main, targets, objects, unread, broken };
+        let sources = Sources { main, targets, objects, unread, broken, seen };
         let (config, left_out) = sources.config(before.map(|(_, config)| config)).map_err(failed)?;
         Ok(Read { sources, config, left_out })
+    }
+
+    /// Refuses a folder that is gone with the objects that are served.
+    fn check_folder(&self, known: &Sources) -> Result<(), String> {
+        let folder = conf_d_of(&self.main);
+        if known.objects.is_empty() || folder.exists() {
+            return Ok(());
+        }
+        Err(format!(
+            "{}: the folder is gone, and the objects in it are served; put it back, or make an empty one to remove \
+             them all",
+            folder.display()
+        ))
+    }
+
+    /// Refuses a change of `conf.d` when the folder, or a file that the change is about, is not as it was read.
+    pub(crate) fn check_change(&self, known: &Sources, changes: &[FileChange]) -> Result<(), String> {
+        self.check_folder(known)?;
+        self.conf_d.recover().map_err(|error| format!("{FOLDER}/{error}"))?;
+        self.conf_d.check(&known.seen, changes)
     }
 }
 
@@ -242,6 +260,11 @@ impl Sources {
     /// Takes over what was found for texts of portals in the main file that meant no address.
     pub(crate) fn take_found(&mut self, found: &[Listen]) {
         self.main.take_found(found);
+    }
+
+    /// The texts of the files of `conf.d`.
+    pub(crate) fn seen_mut(&mut self) -> &mut Seen {
+        &mut self.seen
     }
 
     /// The objects of `conf.d`.

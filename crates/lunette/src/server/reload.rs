@@ -165,6 +165,9 @@ impl Reloader {
                 broken.file, broken.why
             )));
         }
+        if !files.is_empty() {
+            self.files.check_change(&self.sources, &files).map_err(Problem::conflict)?;
+        }
         let (config, left_out) = sources.config(Some(&self.config)).map_err(Problem::invalid)?;
         self.refuse_new(&left_out, Problem::invalid)?;
         let (wanted, _) = self.compare(Read { sources, config, left_out }, files).map_err(Problem::conflict)?;
@@ -313,7 +316,12 @@ impl Reloader {
             });
         }
         if let Some(staged) = staged {
-            self.files.conf_d().commit(&staged).map_err(|error| {
+            let committed = self.files.conf_d().commit(&staged);
+            match &committed {
+                Ok(()) => self.sources.seen_mut().follow(&staged),
+                Err(_) => self.sources.seen_mut().forget(&staged),
+            }
+            committed.map_err(|error| {
                 let what = "the change is served, but whether it outlasts a restart is not known, because conf.d cannot be written";
                 tracing::error!(%error, "{what}");
                 Failure::other(format!("{what}: {error}; mend that, then send the change again with another, or SIGHUP to return to the files"))

@@ -2,6 +2,7 @@
 
 mod clients;
 mod degraded;
+mod files;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
