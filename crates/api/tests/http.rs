@@ -562,6 +562,36 @@ fn tokens_have_roles_and_targets() {
     }
 }
 
+#[test]
+fn a_client_of_some_targets_does_not_learn_which_others_there_are() {
+    let port = Port::new(&format!("{TOKEN}\n{TOKEN}-some targets=iqn.a"));
+    let send = |request: &str, token: &str, more: &str| {
+        let answer = port.ask(request, &format!("Authorization: Bearer {token}\r\n{more}"));
+        answer.lines().filter(|line| !line.starts_with("date:")).collect::<Vec<_>>().join("\n")
+    };
+    let body = "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    let requests = [
+        ("GET /v1/targets/iqn.b", String::new()),
+        ("DELETE /v1/targets/iqn.b", String::new()),
+        ("DELETE /v1/targets/iqn.b", "If-Match: \"0\"\r\n".into()),
+        ("PUT /v1/targets/iqn.b", body.into()),
+        ("PUT /v1/targets/iqn.b", format!("If-Match: \"0\"\r\n{body}")),
+        ("PUT /v1/targets/iqn.b", format!("If-None-Match: *\r\n{body}")),
+        ("DELETE /v1/targets/iqn.b/luns/0", String::new()),
+        ("PUT /v1/targets/iqn.b/luns/0", body.into()),
+        ("POST /v1/targets/iqn.b/luns/0/actions/scrub", String::new()),
+    ];
+    let all =
+        || -> Vec<_> { requests.iter().map(|(request, more)| send(request, &format!("{TOKEN}-some"), more)).collect() };
+    let without = all();
+    assert!(send("PUT /v1/targets/iqn.b", TOKEN, body).starts_with("HTTP/1.1 201"));
+    let with = all();
+    for (((request, more), without), with) in requests.iter().zip(without).zip(with) {
+        assert!(with.starts_with("HTTP/1.1 403"), "{request} {more}: {with}");
+        assert_eq!(with, without, "{request} {more}");
+    }
+}
+
 /// The first attack that was seen: forms of a login that come byte by byte. The second one: requests whose answers are
 /// not read.
 #[test]

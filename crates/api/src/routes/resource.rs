@@ -59,16 +59,23 @@ impl Place {
         }
     }
 
+    /// Refuses a place that the client may not see, before anything else tells whether something is there.
+    fn check(&self, caller: &Caller) -> Result<(), Problem> {
+        caller.check_target(match self {
+            Self::Object(Kind::Portal, _) => None,
+            Self::Object(Kind::Target, name) | Self::Part(name, ..) => Some(name),
+        })
+    }
+
     pub(super) fn get(&self, shared: &Shared, caller: &Caller) -> Result<Response, Problem> {
-        let (Self::Object(_, owner) | Self::Part(owner, ..)) = self;
-        caller.check_target(Some(owner))?;
+        self.check(caller)?;
         self.read(&shared.server.catalog(), StatusCode::OK)
     }
 
     pub(super) async fn put(self, shared: &Shared, asked: Asked, document: Document) -> Result<Response, Problem> {
-        match &self {
-            Self::Object(kind, name) => drop(Key::new(*kind, name).map_err(Problem::invalid)?),
-            Self::Part(of, ..) => asked.caller.check_target(Some(of))?,
+        self.check(&asked.caller)?;
+        if let Self::Object(kind, name) = &self {
+            Key::new(*kind, name).map_err(Problem::invalid)?;
         }
         let was_there = self.find(&shared.server.catalog())?.is_some();
         match self.change(shared, asked, Some(document)).await? {
@@ -80,6 +87,7 @@ impl Place {
     }
 
     pub(super) async fn delete(self, shared: &Shared, asked: Asked) -> Result<Response, Problem> {
+        self.check(&asked.caller)?;
         match self.change(shared, asked, None).await? {
             Done::Planned(plan) => Ok(Answer(plan).into_response()),
             Done::Changed(_) => Ok(StatusCode::NO_CONTENT.into_response()),
