@@ -1,5 +1,6 @@
 //! The server as the API sees it.
 
+mod foreign;
 mod passwords;
 mod paths;
 mod schemas;
@@ -146,8 +147,8 @@ impl ControlPlane {
 
     /// Makes a change. Other changes wait until it is made or refused, so nothing comes between the check of what is in
     /// use and the change.
-    fn make(&self, reloader: &mut Reloader, edit: Edit, force: bool) -> Result<Plan, Problem> {
-        let wanted = self.wanted(reloader, edit)?;
+    fn make(&self, reloader: &mut Reloader, edit: Edit, caller: &Caller, force: bool) -> Result<Plan, Problem> {
+        let wanted = self.wanted(reloader, edit, caller)?;
         let plan = self.explain(&wanted, reloader)?;
         if !force {
             plan.check_use()?;
@@ -159,10 +160,10 @@ impl ControlPlane {
     }
 
     /// The objects that an edit asks for, which sees no passwords.
-    fn wanted(&self, reloader: &Reloader, edit: Edit) -> Result<Wanted, Problem> {
+    fn wanted(&self, reloader: &Reloader, edit: Edit, caller: &Caller) -> Result<Wanted, Problem> {
         let objects = edit(&self.catalog())?;
         let stored = reloader.catalog();
-        let objects = restored(objects, &stored);
+        let objects = restored(objects, &stored, caller);
         paths::check(&stored.objects, &objects).map_err(told)?;
         reloader.plan(objects).map_err(told)
     }
@@ -212,9 +213,10 @@ impl Server for ControlPlane {
         self.shown().catalog
     }
 
-    fn plan(&self, order: Order) -> Result<Plan, Problem> {
+    fn plan(&self, Order { edit, caller, .. }: Order) -> Result<Plan, Problem> {
         let reloader = self.reloader();
-        let wanted = self.wanted(&reloader, order.edit)?;
+        let wanted = self.wanted(&reloader, edit, &caller);
+        let wanted = wanted.map_err(|problem| foreign::told(problem, &caller, &self.catalog()))?;
         let mut plan = self.explain(&wanted, &reloader)?;
         let targets = reloader.served().targets.values();
         let open: Vec<DiskName> = targets
@@ -233,13 +235,14 @@ impl Server for ControlPlane {
     fn change(&self, Order { edit, caller, force }: Order) -> Result<Changed, Problem> {
         let mut reloader = self.reloader();
         let before = self.catalog();
-        let made = self.make(&mut reloader, edit, force);
+        let made = self.make(&mut reloader, edit, &caller, force);
         let catalog = self.catalog();
         drop(reloader);
         let changes = changes(&before, &catalog);
         let outcome = made.as_ref().map(drop).map_err(ToString::to_string);
         self.audit.record(AuditEntry::new(&caller, "change", outcome, changes));
-        Ok(Changed { plan: made?, catalog })
+        let plan = made.map_err(|problem| foreign::told(problem, &caller, &before))?;
+        Ok(Changed { plan, catalog })
     }
 
     fn sessions(&self) -> Result<Vec<Session>, Problem> {

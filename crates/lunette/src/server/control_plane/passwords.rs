@@ -1,11 +1,12 @@
 //! The marks that the API shows instead of passwords, and the way back.
 //!
 //! The URL of a disk may hold passwords (`iscsi://USER%PASSWORD@HOST/…`). No client of the API is shown them: it reads,
-//! and may write again, a URL with `***` in their place. A disk that is written so keeps the password that it has.
+//! and may write again, a URL with `***` in their place. A disk that is written so keeps the password that it has. A
+//! client of some targets uses the passwords of these alone.
 
 use std::borrow::Cow;
 
-use lunette_api::{Catalog, Document, Kind, Objects, Problem};
+use lunette_api::{Caller, Catalog, Document, Kind, Objects, Problem};
 use lunette_initiator::redacted;
 use serde_json::Value;
 
@@ -30,9 +31,10 @@ pub(super) fn hidden(mut catalog: Catalog) -> Catalog {
     catalog
 }
 
-/// The objects that a client has written, with the passwords of those that are `stored`. What stands for a password
-/// that is not found stays, and is refused when the URL is read.
-pub(super) fn restored(mut objects: Objects, stored: &Catalog) -> Objects {
+/// The objects that a client has written, with the passwords of those that are `stored`: at another place than before,
+/// those of targets that the client sees. What stands for a password that is not found stays, and is refused when the
+/// URL is read.
+pub(super) fn restored(mut objects: Objects, stored: &Catalog, caller: &Caller) -> Objects {
     let known: Vec<Hidden<'_>> = stored.of(Kind::Target).flat_map(|(_, target, _)| hidden_of(target)).collect();
     if known.is_empty() {
         return objects;
@@ -42,7 +44,7 @@ pub(super) fn restored(mut objects: Objects, stored: &Catalog) -> Objects {
         for lun in luns_mut(target) {
             let number = lun.get("number").cloned();
             if let Some(Value::String(disk)) = lun.get_mut("disk")
-                && let Some(stored) = find(&known, (name.as_ref(), number.as_ref()), disk)
+                && let Some(stored) = find(&known, (name.as_ref(), number.as_ref()), disk, caller)
             {
                 *disk = stored.to_owned();
             }
@@ -51,15 +53,21 @@ pub(super) fn restored(mut objects: Objects, stored: &Catalog) -> Objects {
     objects
 }
 
-/// The disk that is shown as `shown`: that of the same logical unit, or the only one.
-fn find<'a>(known: &[Hidden<'a>], at: (Option<&Value>, Option<&Value>), shown: &str) -> Option<&'a str> {
-    let mut all = known.iter().filter(|disk| disk.shown == shown);
+/// The disk that is shown as `shown`: that of the same logical unit, or the only one that the client sees.
+fn find<'a>(
+    known: &[Hidden<'a>],
+    at: (Option<&Value>, Option<&Value>),
+    shown: &str,
+    caller: &Caller,
+) -> Option<&'a str> {
+    let all = known.iter().filter(|disk| disk.shown == shown);
     if let Some(same) = all.clone().find(|disk| disk.at == at) {
         return Some(same.stored);
     }
     // Of two that differ in their passwords alone, it is not known which is meant.
-    let first = all.next()?.stored;
-    all.all(|other| other.stored == first).then_some(first)
+    let mut seen = all.filter(|disk| caller.sees(disk.at.0.and_then(Value::as_str)));
+    let first = seen.next()?.stored;
+    seen.all(|other| other.stored == first).then_some(first)
 }
 
 fn hidden_of(target: &Document) -> impl Iterator<Item = Hidden<'_>> {
@@ -107,28 +115,43 @@ mod tests {
         Catalog { main, objects: objects(&[("iqn.a", &["mem:1M", DISK])]), ..Catalog::default() }
     }
 
+    fn admin() -> Caller {
+        Caller::admin("t", "here")
+    }
+
     #[test]
     fn clients_see_no_password_and_what_they_write_back_keeps_it() {
         let shown = hidden(stored());
         assert_eq!(shown.objects, objects(&[("iqn.a", &["mem:1M", SHOWN])]));
         assert_eq!(shown.main, objects(&[("iqn.main", &["iscsi://u%***@h/iqn.m/0"])]));
-        assert_eq!(restored(shown.objects, &stored()), stored().objects);
+        assert_eq!(restored(shown.objects, &stored(), &admin()), stored().objects);
     }
 
     #[test]
     fn a_disk_keeps_its_password_where_it_moves() {
         let moved = objects(&[("iqn.b", &[SHOWN])]);
-        assert_eq!(restored(moved, &stored()), objects(&[("iqn.b", &[DISK])]));
+        assert_eq!(restored(moved, &stored(), &admin()), objects(&[("iqn.b", &[DISK])]));
     }
 
     #[test]
     fn a_password_goes_to_no_other_place_and_to_no_disk_that_may_be_meant_otherwise() {
         let elsewhere = objects(&[("iqn.a", &["mem:1M", "iscsi://u%***@elsewhere/iqn.x/0"])]);
-        assert_eq!(restored(elsewhere.clone(), &stored()), elsewhere);
+        assert_eq!(restored(elsewhere.clone(), &stored(), &admin()), elsewhere);
         let (one, two) = ("iscsi://u%one@h/iqn.x/0", "iscsi://u%two@h/iqn.x/0");
         let both = Catalog { objects: objects(&[("iqn.a", &[one, two])]), ..Catalog::default() };
-        assert_eq!(restored(hidden(both.clone()).objects, &both), both.objects);
+        assert_eq!(restored(hidden(both.clone()).objects, &both, &admin()), both.objects);
         let third = objects(&[("iqn.b", &["iscsi://u%***@h/iqn.x/0"])]);
-        assert_eq!(restored(third.clone(), &both), third);
+        assert_eq!(restored(third.clone(), &both, &admin()), third);
+    }
+
+    #[test]
+    fn a_client_of_some_targets_uses_no_password_of_others() {
+        let of = |target: &str| Caller { targets: Some(vec![target.into()]), ..admin() };
+        let moved = objects(&[("iqn.b", &[SHOWN])]);
+        assert_eq!(restored(moved.clone(), &stored(), &of("iqn.b")), moved);
+        // What others have stays as it is.
+        assert_eq!(restored(hidden(stored()).objects, &stored(), &of("iqn.b")), stored().objects);
+        let own = objects(&[("iqn.a", &[SHOWN])]);
+        assert_eq!(restored(own, &stored(), &of("iqn.a")), objects(&[("iqn.a", &[DISK])]));
     }
 }
