@@ -9,6 +9,7 @@ mod notices;
 mod plan;
 mod scope;
 mod spares;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,7 @@ pub(crate) use notices::{Effect, noticed};
 use plan::Plan;
 use scope::{Refusal, Scope};
 pub(crate) use spares::Spares;
+use written::Written;
 
 /// The current configuration of a running server, and the handle that changes it.
 pub(crate) struct Reloader {
@@ -169,9 +171,10 @@ impl Reloader {
             self.files.check_change(&self.sources, &files).map_err(Problem::conflict)?;
         }
         let (config, left_out) = sources.config(Some(&self.config)).map_err(Problem::invalid)?;
-        self.refuse_new(&left_out, Problem::invalid)?;
+        let written = Written::of(self.sources.objects(), sources.objects());
+        self.refuse_mistakes(&left_out, &written, Problem::invalid)?;
         let (wanted, _) = self.compare(Read { sources, config, left_out }, files).map_err(Problem::conflict)?;
-        self.refuse_new(&wanted.left_out, Problem::conflict)?;
+        self.refuse_mistakes(&wanted.left_out, &written, Problem::conflict)?;
         let known = unknown_names(&self.config);
         if let Some((portal, why)) =
             wanted.config.unknown_portals().find(|(portal, _)| !known.contains(&portal.to_string()))
@@ -181,11 +184,17 @@ impl Reloader {
         Ok(wanted)
     }
 
-    /// Refuses mistakes that a client makes. Those of others are known.
-    fn refuse_new(&self, left_out: &[LeftOut], problem: fn(String) -> Problem) -> Result<(), Problem> {
-        let is_new = |one: &&LeftOut| !self.left_out.iter().any(|known| known.is(one));
-        let new: Vec<_> = left_out.iter().filter(is_new).map(ToString::to_string).collect();
-        if new.is_empty() { Ok(()) } else { Err(problem(new.join("; "))) }
+    /// Refuses mistakes that a client makes, and those that it leaves in what it has `written`. Others are known.
+    fn refuse_mistakes(
+        &self,
+        left_out: &[LeftOut],
+        written: &Written,
+        problem: fn(String) -> Problem,
+    ) -> Result<(), Problem> {
+        let is_known = |one: &LeftOut| self.left_out.iter().any(|known| known.is(one));
+        let refused = left_out.iter().filter(|one| !is_known(one) || written.has(&one.subject));
+        let refused: Vec<_> = refused.map(ToString::to_string).collect();
+        if refused.is_empty() { Ok(()) } else { Err(problem(refused.join("; "))) }
     }
 
     /// Lets `conf.d` hold what was planned since the last change, and serves it.

@@ -95,3 +95,30 @@ fn a_damaged_redo_log_refuses_changes_and_stays() {
     fs::remove_file(&log).unwrap();
     plane.change(order(add("iqn.c"))).unwrap();
 }
+
+#[test]
+fn a_change_leaves_no_mistake_in_what_it_writes() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("conf.d")).unwrap();
+    let text = "[[target]]\nname = \"iqn.b\"\nfoo = 1\nlun = [{ number = 0, disk = \"mem:1M\" }]";
+    fs::write(place.path().join("conf.d/target-iqn.b.toml"), text).unwrap();
+    let running = Running::of(place, MAIN);
+    let plane = &running.plane;
+    let put = |document: Value| -> Edit {
+        let Value::Object(document) = document else { unreachable!() };
+        Box::new(move |catalog| {
+            edits::put(catalog, &Key::new(Kind::Target, "iqn.b").unwrap(), document, &Precondition::default())
+        })
+    };
+    let with = |number: u16| json!({ "foo": 1, "max_connections": 99, "allow": [], "lun": [{ "number": number, "disk": "mem:1M" }] });
+    for edit in [put(with(0)), put(with(1)), alias("iqn.b", "x")] {
+        let refused = plane.change(order(edit)).unwrap_err();
+        assert!(refused.status == 422 && refused.detail.contains("foo"), "{refused}");
+    }
+    // Others are changed, and what has the mistake gets less of them.
+    plane.change(order(alias("iqn.c", "x"))).unwrap();
+    plane.change(order(put(json!({ "foo": 1 })))).unwrap();
+    plane.change(order(put(json!({ "alias": "x" })))).unwrap();
+    assert_eq!(plane.troubles(), []);
+    assert!(plane.shown().targets.contains_key("iqn.b"));
+}
