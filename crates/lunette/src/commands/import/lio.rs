@@ -8,14 +8,30 @@ use lunette_rbd::RbdUrl;
 use serde_json::Value;
 
 use super::draft::{Host, Lun, MappedLun, Portal, Target, Users};
-use super::report::{Imported, address, plain_name};
+use super::report::{Imported, address, may_ask_for_proof, plain_name, unknown_proof};
 use saved::{
-    ChapUsers, Fabric, NodeAcl, Saved, SavedLun, SavedMappedLun, SavedPortal, SavedTarget, StorageObject, Tpg, items,
-    number_of,
+    Attributes, ChapUsers, Fabric, NodeAcl, Saved, SavedLun, SavedMappedLun, SavedPortal, SavedTarget, StorageObject,
+    Tpg, items, number_of,
 };
 
 /// The fabric whose targets are imported.
 const ISCSI: &str = "iscsi";
+
+/// The owner of secrets, and the place, of discovery.
+const DISCOVERY: &str = "discovery";
+
+/// The group of ports in which a logical unit is where the file names none.
+const DEFAULT_PORTS: &str = "default_tg_pt_gp";
+
+/// The states of a group of ports (SPC-4, asymmetric access) in which initiators cannot use a disk, or not as quickly.
+const ACCESS_STATES: [(u64, &str); 6] = [
+    (1, "non-optimized"),
+    (2, "standby"),
+    (3, "unavailable"),
+    (4, "LBA-dependent"),
+    (14, "offline"),
+    (15, "in transition"),
+];
 
 /// The highest number under which LIO shows a logical unit to a host.
 const MAX_MAPPED_LUN: u16 = 255;
@@ -59,10 +75,13 @@ pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, Str
     let saved: Saved = serde_json::from_str(text).map_err(|error| error.to_string())?;
     for fabric in items::<Fabric>(&saved.fabric_modules, "", "name", &mut imported) {
         if fabric.name == ISCSI && fabric.discovery_enable_auth.0 {
-            imported.draft.discovery = read_users("discovery", &fabric.users, &mut imported);
-            if imported.draft.discovery.chap.is_empty() {
-                imported.note("discovery", "it asks for a proof, and no user is there; ours asks for none");
+            let mut users = read_users(DISCOVERY, &fabric.users, &mut imported);
+            if users.chap.is_empty() {
+                let name = fabric.users.user.as_deref().filter(|name| !name.is_empty()).unwrap_or("unknown");
+                users.chap.push(imported.user_without_secret(DISCOVERY, name));
+                imported.note_closed_discovery(DISCOVERY, &users.chap[0]);
             }
+            imported.draft.discovery = users;
         }
     }
     let objects = items::<StorageObject>(&saved.storage_objects, "", "name", &mut imported).into_iter();
@@ -79,13 +98,20 @@ pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, Str
 }
 
 fn read_users(owner: &str, users: &ChapUsers, imported: &mut Imported) -> Users {
-    let mut user = |user: &Option<String>, secret: &Option<String>| {
-        let (user, secret) = (user.as_deref()?, secret.as_deref()?);
-        (!user.is_empty()).then(|| imported.user(owner, user, secret))
+    let mut user = |user: &Option<String>, secret: &Option<String>, effect: &str| {
+        let user = user.as_deref().filter(|user| !user.is_empty())?;
+        let Some(secret) = secret.as_deref().filter(|secret| !secret.is_empty()) else {
+            imported.note(owner, format!("the user {user} has no password; {effect}"));
+            return None;
+        };
+        Some(imported.user(owner, user, secret))
     };
-    let chap: Vec<_> = user(&users.user, &users.password).into_iter().collect();
-    let mutual_chap = user(&users.mutual_user, &users.mutual_password).filter(|_| !chap.is_empty());
-    Users { chap, mutual_chap }
+    let chap = user(&users.user, &users.password, "no initiator is let in for it");
+    let mutual_chap = user(&users.mutual_user, &users.mutual_password, "the target does not prove itself");
+    if chap.is_none() && mutual_chap.is_some() {
+        imported.note(owner, "no user of initiators is there, so the target does not prove itself");
+    }
+    Users { mutual_chap: mutual_chap.filter(|_| chap.is_some()), chap: chap.into_iter().collect() }
 }
 
 fn import_target(saved: &SavedTarget, disks: &BTreeMap<String, StorageObject>, imported: &mut Imported) {
@@ -109,6 +135,9 @@ fn import_target(saved: &SavedTarget, disks: &BTreeMap<String, StorageObject>, i
     let mut target = Target { name: imported.renamed("a target", &saved.wwn, name), ..Target::default() };
     for lun in items::<SavedLun>(&tpg.luns, &saved.wwn, "index", imported) {
         let place = format!("{}, LUN {}", saved.wwn, lun.index);
+        if let Some(ports) = lun.alua_tg_pt_gp_name.as_deref().filter(|ports| !["", DEFAULT_PORTS].contains(ports)) {
+            imported.note(&place, format!("the group of ports {ports} (ALUA); see port_group of the target"));
+        }
         match disks.get(&lun.storage_object) {
             Some(disk) => target.lun.extend(import_lun(lun.index, disk, &place, imported)),
             None => imported.note(place, format!("{} is not in the file", lun.storage_object)),
@@ -116,6 +145,7 @@ fn import_target(saved: &SavedTarget, disks: &BTreeMap<String, StorageObject>, i
     }
     parameters(saved, tpg, &mut target, imported);
     access(saved, tpg, &mut target, imported);
+    other_settings(saved, tpg, &mut target, imported);
     imported.draft.target.push(target);
 }
 
@@ -142,6 +172,9 @@ fn portals(saved: &SavedTarget, tpg: &Tpg, imported: &mut Imported) {
         if portal.iser.0 {
             imported.note(&saved.wwn, format!("portal {address}: iSER"));
         }
+        if portal.offload.0 {
+            imported.note(&saved.wwn, format!("portal {address}: offload to an adapter"));
+        }
         let portal = Portal { address, group: tpg.tag.max(1) };
         if !imported.draft.portal.iter().any(|known| known.address == portal.address) {
             imported.draft.portal.push(portal);
@@ -167,6 +200,16 @@ fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imp
     if disk.alua_tpgs.len() > 1 {
         imported.note(place, "target port groups (ALUA); see port_group of the target");
     }
+    for group in &disk.alua_tpgs {
+        let state = group.get("alua_access_state").and_then(number_of);
+        if let Some((_, state)) = ACCESS_STATES.iter().find(|(known, _)| Some(*known) == state) {
+            let what = format!("a group of ports in the state {state} (ALUA); ours serves the disk to all");
+            imported.note(place, what);
+        }
+    }
+    if is_protected(&disk.attributes, "pi_prot_type") {
+        imported.note(place, "pi_prot_type: ours has no protection information (T10 PI)");
+    }
     let block_size = disk.attributes.get("block_size").and_then(number_of).filter(|size| *size != 512);
     if let Some(other) = block_size.filter(|size| *size != 4096) {
         imported.note(place, format!("blocks of {other} bytes"));
@@ -174,6 +217,11 @@ fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imp
     }
     let block_size = block_size.and_then(|size| size.try_into().ok());
     Some(Lun { number, disk: path, block_size, read_only: disk.readonly.0, serial: disk.wwn.clone(), ..Lun::default() })
+}
+
+/// Whether an attribute asks for protection information.
+fn is_protected(attributes: &Attributes, name: &str) -> bool {
+    attributes.get(name).and_then(number_of).is_some_and(|value| value != 0)
 }
 
 /// An image in Ceph, as TCMU names it: `rbd/POOL/IMAGE`, and behind semicolons options, `conf=FILE` and `id=USER` among
@@ -240,6 +288,26 @@ fn asks_for_proof(tpg: &Tpg) -> bool {
     let is_closed =
         methods.is_some_and(|methods| !methods.split(',').any(|method| method.trim().eq_ignore_ascii_case("none")));
     is_closed || is_set(tpg, "authentication")
+}
+
+/// Reports what else a portal group says. What may ask for a proof, and is not known, closes the target.
+fn other_settings(saved: &SavedTarget, tpg: &Tpg, target: &mut Target, imported: &mut Imported) {
+    if is_protected(&tpg.attributes, "t10_pi") {
+        imported.note(&saved.wwn, "t10_pi: ours has no protection information (T10 PI)");
+    }
+    if tpg.attributes.get("tpg_enabled_sendtargets").and_then(number_of) == Some(0) {
+        let what = "tpg_enabled_sendtargets: discovery names the target to those that it lets in all the same";
+        imported.note(&saved.wwn, what);
+    }
+    let attributes = tpg.attributes.keys().filter(|name| *name != "authentication" && may_ask_for_proof(name));
+    for name in tpg.other.keys().chain(attributes) {
+        if may_ask_for_proof(name) {
+            imported.note(&saved.wwn, unknown_proof(name));
+            target.close();
+        } else {
+            imported.note(&saved.wwn, format!("the setting {name}"));
+        }
+    }
 }
 
 /// Which initiators may log in, and what they see.
@@ -444,6 +512,14 @@ read_only = true
             ),
             (r#""attributes": {"authentication": 1, "generate_node_acls": 1}"#.into(), "allow = []".into()),
             (
+                r#""attributes": {"authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 0}, "chap_file": "/f""#.into(),
+                "allow = []".into(),
+            ),
+            (
+                r#""attributes": {"authentication": 0, "generate_node_acls": 1, "demo_mode_write_protect": 0, "mutual_auth": 1}"#.into(),
+                "allow = []".into(),
+            ),
+            (
                 r#""attributes": {"authentication": 0, "generate_node_acls": 1}, "parameters": {"AuthMethod": "CHAP"}"#.into(),
                 "allow = []".into(),
             ),
@@ -462,6 +538,75 @@ read_only = true
             let expected = format!("name = \"iqn.a\"\n{expected}").parse::<toml::Table>().unwrap();
             assert_eq!(target, expected, "{tpg}: {target} {notes:?}");
             assert!(!target.to_string().contains("networks = []") || notes.iter().any(|note| note.contains("it is not let in")), "{tpg}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn settings_without_an_equivalent_are_named() {
+        for (tpg, expected) in [
+            (r#""attributes": {"t10_pi": 1}"#, "iqn.a: t10_pi: ours has no protection information"),
+            (r#""attributes": {"tpg_enabled_sendtargets": "0"}"#, "iqn.a: tpg_enabled_sendtargets: discovery names"),
+            (
+                r#""portals": [{"ip_address": "192.0.2.1", "port": 3260, "offload": true}]"#,
+                "iqn.a: portal 192.0.2.1: offload",
+            ),
+            (r#""something": 1"#, "iqn.a: the setting something"),
+            (
+                r#""chap_userid": "u", "chap_password": "p", "chap_mutual_userid": "m", "attributes": {"generate_node_acls": 1}"#,
+                "iqn.a: the user m has no password; the target does not prove itself",
+            ),
+        ] {
+            let (_, notes) = access_of(tpg);
+            assert!(notes.iter().any(|note| note.starts_with(expected)), "{expected}: {notes:?}");
+        }
+        let text = r#"{"storage_objects": [
+            {"name": "d", "plugin": "fileio", "dev": "/d", "attributes": {"pi_prot_type": 1}, "alua_tpgs": [{"alua_access_state": 2}]}],
+            "targets": [{"fabric": "iscsi", "wwn": "iqn.a", "tpgs": [{"luns": [
+                {"index": 0, "storage_object": "/backstores/fileio/d", "alua_tg_pt_gp_name": "other"}]}]}]}"#;
+        let notes: Vec<_> =
+            import(text, Imported::new(Path::new("/s"))).unwrap().notes().map(ToString::to_string).collect();
+        for part in ["LUN 0: the group of ports other", "in the state standby", "LUN 0: pi_prot_type"] {
+            assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_password_is_none() {
+        let acl = r#""node_acls": [{"node_wwn": "iqn.h", "chap_userid": "u", "chap_password": "pppppppppppp", "mapped_luns": [],
+            "chap_mutual_userid": "m", "chap_mutual_password": ""}, {"node_wwn": "iqn.i", "chap_userid": "u", "chap_password": ""}]"#;
+        let (target, notes) = access_of(acl);
+        let expected = r#"name = "iqn.a"
+            [[host]]
+            name = "iqn.h"
+            initiators = ["iqn.h"]
+            chap = [{ user = "u", secret_file = "/s/iqn.h.u" }]
+            lun = []
+            [[host]]
+            name = "iqn.i"
+            initiators = ["iqn.i"]
+            networks = []"#;
+        assert_eq!(target, expected.parse::<toml::Table>().unwrap(), "{target}");
+        assert!(notes.iter().any(|note| note == "iqn.h: the user m has no password; the target does not prove itself"));
+        assert!(!notes.concat().contains("the same secret"), "{notes:?}");
+    }
+
+    #[test]
+    fn discovery_without_a_known_secret_is_not_open() {
+        for (user, name) in [
+            ("", "unknown"),
+            (r#", "discovery_userid": "scan", "discovery_password": """#, "scan"),
+            (r#", "discovery_userid": "", "discovery_password": "secretsecret""#, "unknown"),
+        ] {
+            let text = format!(
+                r#"{{"fabric_modules": [{{"name": "iscsi", "discovery_enable_auth": true{user}}}],
+                    "targets": [{{"fabric": "iscsi", "wwn": "iqn.a", "tpgs": [{{}}]}}]}}"#
+            );
+            let mut imported = import(&text, Imported::new(Path::new("/s"))).unwrap();
+            let table: toml::Table = imported.finish().unwrap().parse().unwrap();
+            let file = format!("/s/discovery.{name}.unknown");
+            let expected = format!("chap = [{{ user = \"{name}\", secret_file = \"{file}\" }}]");
+            assert_eq!(table["discovery"], toml::Value::Table(expected.parse().unwrap()), "{user}");
+            assert!(imported.notes().any(|note| note.to_string().contains(&file)), "{user}");
         }
     }
 

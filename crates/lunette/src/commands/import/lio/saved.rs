@@ -69,6 +69,8 @@ pub(super) struct Tpg {
     pub(super) parameters: Attributes,
     #[serde(flatten)]
     pub(super) users: ChapUsers,
+    #[serde(flatten)]
+    pub(super) other: Attributes,
     #[serde(default)]
     pub(super) luns: Vec<Value>,
     #[serde(default)]
@@ -95,6 +97,7 @@ pub(super) struct SavedLun {
     #[serde(deserialize_with = "number")]
     pub(super) index: u16,
     pub(super) storage_object: String,
+    pub(super) alua_tg_pt_gp_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -125,6 +128,8 @@ pub(super) struct SavedPortal {
     pub(super) port: u16,
     #[serde(default)]
     pub(super) iser: Flag,
+    #[serde(default)]
+    pub(super) offload: Flag,
 }
 
 /// Settings by their names. LIO writes numbers, and older versions texts.
