@@ -1,11 +1,14 @@
 //! The files that an import writes: all, or none.
+//!
+//! Root writes for the user of the service, so its files belong to the owner and the group of their folder.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use lunette_files::remedy;
+use rustix::process::geteuid;
 
 use crate::failure::Failure;
 
@@ -56,7 +59,7 @@ impl Made {
         let missing: Vec<PathBuf> = folder.path.ancestors().take_while(is_missing).map(Into::into).collect();
         let made = DirBuilder::new().recursive(true).mode(folder.mode).create(folder.path);
         self.folders.extend(missing.into_iter().rev());
-        made.map_err(|error| failed(folder.path, error))?;
+        made.and_then(|()| self.hand_over_folders()).map_err(|error| failed(folder.path, error))?;
         for file in &folder.files {
             self.file(file).map_err(|error| failed(&file.path, error))?;
         }
@@ -66,7 +69,13 @@ impl Made {
     fn file(&mut self, file: &NewFile) -> io::Result<()> {
         let mut opened = OpenOptions::new().write(true).create_new(true).mode(file.mode).open(&file.path)?;
         self.files.push(file.path.clone());
-        opened.write_all(file.content.as_bytes())
+        opened.write_all(file.content.as_bytes())?;
+        hand_over(&opened, &file.path)
+    }
+
+    /// Gives new folders away, from the outermost on.
+    fn hand_over_folders(&self) -> io::Result<()> {
+        self.folders.iter().try_for_each(|folder| hand_over(&File::open(folder)?, folder))
     }
 
     /// Removes it as far as that is possible. A folder in which something else is stays.
@@ -80,13 +89,75 @@ impl Made {
     }
 }
 
+/// Gives what root made to the owner and the group of its folder. Where root keeps the folder for a group, as that of
+/// secrets for the service, the group reads the file.
+fn hand_over(made: &File, path: &Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = fs::metadata(parent)?;
+    fchown(made, Some(folder.uid()), Some(folder.gid()))?;
+    let metadata = made.metadata()?;
+    if metadata.is_file() && is_for_group(&folder) {
+        made.set_permissions(Permissions::from_mode(metadata.mode() | READ_BY_GROUP))?;
+    }
+    Ok(())
+}
+
+/// The bit of a mode by which the group reads a file.
+const READ_BY_GROUP: u32 = 0o040;
+
+/// The bits of a mode for users of neither kind.
+const BITS_OF_OTHERS: u32 = 0o007;
+
+/// Whether a folder is root's, and a group but no other user reads it.
+fn is_for_group(folder: &Metadata) -> bool {
+    let (mode, is_of_root) = (folder.mode(), folder.uid() == 0 && folder.gid() != 0);
+    is_of_root && mode & READ_BY_GROUP != 0 && mode & BITS_OF_OTHERS == 0
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::chown;
+
     use super::*;
 
     fn folder<'a>(path: &'a Path, option: &'static str, names: &[&str]) -> Folder<'a> {
         let file = |name: &&str| NewFile { path: path.join(name), content: (*name).into(), mode: 0o600 };
         Folder { path, mode: 0o700, option, files: names.iter().map(file).collect() }
+    }
+
+    #[test]
+    fn new_files_belong_to_the_owner_of_their_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let (objects, secrets, new) =
+            (place.path().join("objects"), place.path().join("secrets"), place.path().join("objects/new"));
+        for path in [&objects, &secrets] {
+            fs::create_dir(path).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o750)).unwrap();
+        }
+        // Another user cannot give files away, and has nothing to.
+        let is_root = geteuid().is_root();
+        if is_root {
+            chown(&objects, Some(4711), Some(4712)).unwrap();
+            chown(&secrets, Some(0), Some(4712)).unwrap();
+        }
+        let folders = [
+            folder(&objects, "--conf-d", &["a"]),
+            folder(&secrets, "--secrets", &["s"]),
+            folder(&new, "--secrets", &["s"]),
+        ];
+        write(&folders).unwrap();
+        let of = |path: &Path| {
+            let metadata = fs::metadata(path).unwrap();
+            (metadata.uid(), metadata.gid())
+        };
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((of(&objects.join("a")), mode(&objects.join("a"))), (of(&objects), 0o600));
+        assert_eq!((of(&new), of(&new.join("s"))), (of(&objects), of(&objects)));
+        assert_eq!(of(&secrets.join("s")), of(&secrets));
+        assert_eq!(mode(&secrets.join("s")), if is_root { 0o640 } else { 0o600 });
     }
 
     #[test]
