@@ -129,8 +129,10 @@ fn without_comments<'a>(line: &'a str, is_comment: &mut bool) -> Option<&'a str>
     Some(line[..end].trim_end())
 }
 
-/// The files that a line includes, in Apache's form. The word may be in capitals.
+/// The files that a line includes: `include FILE`, as Apache has it, or `<<include FILE>>`. The word may be in
+/// capitals.
 fn included(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("<<").and_then(|line| line.strip_suffix(">>")).unwrap_or(line).trim();
     let (word, rest) = line.split_once(|c: char| c.is_whitespace() || c == '"')?;
     let is_include = ["include", "includeoptional"].iter().any(|known| word.eq_ignore_ascii_case(known));
     is_include.then(|| unquoted(line[word.len()..].trim())).filter(|_| !rest.trim().is_empty())
@@ -245,7 +247,7 @@ mod tests {
         fs::write(place("more/wrong"), "<t x>").unwrap();
         let mut reader = Reader::new(folder.path());
         let text = format!(
-            "Include {}/conf.d/*.conf\ninclude no-such/*\ninclude missing\n<t y>\ninclude conf.d/other\n</t>",
+            "Include {}/conf.d/*.conf\ninclude no-such/*\ninclude missing\n<t y>\n<<include conf.d/other>>\n</t>",
             folder.path().display()
         );
         let statements = reader.statements(&text, None).unwrap();

@@ -122,6 +122,8 @@ impl Imported {
         self.note_shared_disks();
         if self.draft.target.is_empty() {
             self.note("the file", "it has no target that ours could serve");
+        } else if self.draft.portal.is_empty() {
+            self.note("portals", NO_PORTAL);
         }
         let used: BTreeSet<PathBuf> = self.draft.secret_files().map(Into::into).collect();
         self.secrets.retain(|path, _| used.contains(path));
@@ -291,6 +293,9 @@ impl Imported {
     }
 }
 
+/// The report where nothing says at which addresses initiators reach the targets.
+const NO_PORTAL: &str = "there are none, so ours listens on 127.0.0.1 alone; name addresses in listen, such as listen = [\"0.0.0.0\", \"[::]\"]";
+
 /// The beginning of the name of a disk in memory.
 const MEMORY: &str = "mem:";
 
@@ -409,7 +414,8 @@ mod tests {
         let hosts = "host = [{ name = \"h\", initiators = [\"iqn.h\"], lun = [{ number = 0 }, { number = 1, as = 7 }] }, \
                      { name = \"none\", initiators = [\"iqn.h\"], lun = [] }, { name = \"all\", initiators = [\"iqn.h\"] }]";
         assert_eq!(table["target"][0]["host"], hosts.parse::<toml::Table>().unwrap()["host"], "{table}");
-        assert_eq!(imported.notes().count(), 2);
+        // And no portal.
+        assert_eq!(imported.notes().count(), 3);
     }
 
     #[test]
@@ -428,8 +434,8 @@ mod tests {
         let luns = imported.draft.target.iter().flat_map(|target| &target.lun);
         let serials: Vec<_> = luns.map(|lun| lun.serial.as_deref()).collect();
         assert_eq!(serials, [None, None, None, Some("S"), None, Some("S")]);
-        // And the disk of two targets.
-        assert_eq!(imported.notes().count(), 4);
+        // And the disk of two targets, and no portal.
+        assert_eq!(imported.notes().count(), 5);
     }
 
     #[test]
@@ -450,7 +456,7 @@ mod tests {
         imported.draft.target.push(target("iqn.b", carol, bob, &["/b", "/a"]));
         imported.finish().unwrap();
         let notes: Vec<String> = imported.notes().map(ToString::to_string).collect();
-        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert_eq!(notes.len(), 3, "{notes:?}");
         assert!(notes[0].starts_with("the target as bob: an initiator has the same secret"), "{notes:?}");
         assert!(notes[1].starts_with("iqn.b, LUN 1: /a is iqn.a, LUN 0 as well"), "{notes:?}");
     }

@@ -11,7 +11,7 @@ use lunette_rbd::RbdUrl;
 use lunette_scsi::MAX_FLAT_LUN;
 
 use super::draft::{Host, Lun, Target, User};
-use super::report::{Imported, is_on, names, network};
+use super::report::{Imported, is_on, may_ask_for_proof, names, network, unknown_proof};
 use super::tree::{self, Statement};
 
 /// The first LUN of a disk: LUN 0 is tgt's controller.
@@ -37,6 +37,9 @@ const SILENT: [&str; 10] = [
 /// Settings of a disk that a target may give for all of its disks.
 const INHERITED: [&str; 9] =
     ["scsi_id", "scsi_sn", "vendor_id", "product_id", "product_rev", "removable", "readonly", "online", "device-type"];
+
+/// Settings of a target that give it users.
+const USERS: [&str; 2] = ["incominguser", "outgoinguser"];
 
 /// The state of a target in which initiators can log in.
 const READY: &str = "ready";
@@ -101,13 +104,15 @@ fn user(
     imported: &mut Imported,
 ) -> Result<User, &'static str> {
     let (user, words) = statement.value().and_then(|value| value.split_once(char::is_whitespace)).ok_or(NO_SECRET)?;
+    let user = unquoted(user).unwrap_or(user);
     let words = words.trim();
     let first = words.split(char::is_whitespace).next().unwrap_or_default();
     let secret = unquoted(words).or_else(|| unquoted(first)).unwrap_or(first);
     match secret {
         "" => return Err(NO_SECRET),
         NO_PASSWORD => return Err("tgt-admin --dump does not tell its secret"),
-        _ if secret.starts_with(['"', '\'']) => return Err("its secret has a quotation mark without an end"),
+        _ if secret.starts_with(MARKS) => return Err("its secret has a quotation mark without an end"),
+        _ if user.contains(MARKS) => return Err("its name has a quotation mark without an end"),
         _ => {}
     }
     let place = tree::place(&[owner], statement);
@@ -122,6 +127,9 @@ fn user(
     }
     Ok(imported.user(owner, user, &known))
 }
+
+/// Quotation marks of a shell.
+const MARKS: [char; 2] = ['"', '\''];
 
 /// The reason of a user that is left out.
 const NO_SECRET: &str = "a user without a secret";
@@ -181,7 +189,8 @@ impl<'a> Importer<'a> {
             let key = setting.key();
             let is_read = ["backing-store", "direct-store", "initiator-address", "initiator-name", "bs-type"]
                 .contains(&key)
-                || ["incominguser", "outgoinguser", "lun", "state"].contains(&key);
+                || USERS.contains(&key)
+                || ["lun", "state"].contains(&key);
             match key {
                 PARAMS => self.leave_out_params(&[self.name], setting),
                 _ if is_read || INHERITED.contains(&key) || SILENT.contains(&key) => {}
@@ -333,7 +342,12 @@ impl<'a> Importer<'a> {
         for setting in self.body.clone() {
             let is_outgoing = match setting.key() {
                 "incominguser" => false,
-                "outgoinguser" if target.users.mutual_chap.is_none() => true,
+                "outgoinguser" if target.users.mutual_chap.is_some() => {
+                    let what = "outgoinguser: tgt-admin takes the first alone, so the target does not prove itself as this one";
+                    self.imported.note(tree::place(&[self.name], setting), what);
+                    continue;
+                }
+                "outgoinguser" => true,
                 _ => continue,
             };
             match user(self.name, setting, self.accounts, self.imported) {
@@ -351,10 +365,16 @@ impl<'a> Importer<'a> {
                 }
             }
         }
-        if target.users.chap.is_empty() {
-            target.users.mutual_chap = None;
-        } else {
+        if !target.users.chap.is_empty() {
             target.allow = None;
+        } else if target.users.mutual_chap.take().is_some() {
+            let what = "outgoinguser: no user of initiators is there, so the target does not prove itself";
+            self.imported.note(&self.place, what);
+        }
+        let is_unknown = |setting: &&&Statement| !USERS.contains(&setting.key()) && may_ask_for_proof(setting.key());
+        if let Some(setting) = self.body.iter().find(is_unknown) {
+            self.imported.note(tree::place(&[self.name], setting), unknown_proof(setting.key()));
+            target.close();
         }
     }
 
@@ -486,11 +506,12 @@ allow = ["iqn.x:b"]
             "two: iSER",
             "line 33, iqn.2008-09.org.example:two: the setting MaxConnections",
             "/dev/vg0/one: it is not on this machine",
+            "ours listens on 127.0.0.1 alone",
             "incominguser: alice: tgt-admin reads one word as the secret",
         ] {
             assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");
         }
-        assert_eq!(notes.len(), 7, "{notes:#?}");
+        assert_eq!(notes.len(), 8, "{notes:#?}");
     }
 
     #[test]
@@ -570,6 +591,29 @@ lun = [
     }
 
     #[test]
+    fn quotation_marks_around_a_user_are_taken_away() {
+        for user in ["'joe' 'joesecret1234'", "\"joe\" joesecret1234"] {
+            let (table, _) = imported(&format!("<target iqn.a>\nincominguser {user}\n</target>"));
+            assert_eq!(table["target"][0]["chap"][0]["user"].as_str(), Some("joe"), "{user}");
+            assert_eq!(table["target"][0]["chap"][0]["secret_file"].as_str(), Some("/s/iqn.a.joe"), "{user}");
+        }
+    }
+
+    #[test]
+    fn the_first_user_of_a_target_counts_and_others_are_named() {
+        let (table, notes) = imported(
+            "<target iqn.a>\nincominguser u uuuuuuuuuuuu\noutgoinguser a aaaaaaaaaaaaa\noutgoinguser b bbbbbbbbbbbbb\n</target>\n\
+             <target iqn.b>\noutgoinguser c ccccccccccccc\n</target>",
+        );
+        assert_eq!(table["target"][0]["mutual_chap"]["user"].as_str(), Some("a"), "{table}");
+        for part in
+            ["line 4, iqn.a: outgoinguser: tgt-admin takes the first", "outgoinguser: no user of initiators is there"]
+        {
+            assert!(notes.iter().any(|note| note.contains(part)), "{part} in {notes:#?}");
+        }
+    }
+
+    #[test]
     fn targets_that_let_no_initiator_log_in_are_left_out() {
         let (table, notes) =
             imported("<target iqn.a>\nstate offline\n</target>\n<target iqn.b>\nstate ready\n</target>");
@@ -590,6 +634,8 @@ lun = [
             ("initiator-name iqn.x:a_B", "allow = [\"iqn.x:a_b\"]"),
             ("initiator-address ALL\ninitiator-address 192.0.2.1", ""),
             ("outgoinguser bob secret", ""),
+            ("incominguser1 joe joesecret1234", "allow = []"),
+            ("IncomingUser joe joesecret1234\ninitiator-name iqn.x", "allow = []"),
         ] {
             let (table, _) = imported(&format!("<target iqn.a>\n{body}\n</target>"));
             let expected = format!("[[target]]\nname = \"iqn.a\"\n{expected}");
