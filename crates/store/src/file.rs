@@ -3,6 +3,7 @@
 mod attempt;
 mod copy_source;
 mod durability;
+mod extents;
 mod holders;
 mod identity;
 mod lock;

@@ -144,6 +144,23 @@ fn what_was_made_is_taken_back_or_kept() {
     assert!(fs::read(&path).unwrap()[..4096].iter().all(|byte| *byte == 7));
 }
 
+/// Space that was never written reads as a hole, like a range without space.
+#[test]
+fn space_that_a_file_had_before_is_not_given_back() {
+    let (_folder, path) = place();
+    let file = File::create(&path).unwrap();
+    file.set_len(4 * MIB).unwrap();
+    for (offset, len) in [(0, MIB), (2 * MIB, MIB / 2)] {
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, offset, len).unwrap();
+    }
+    let blocks = || fs::metadata(&path).unwrap().blocks();
+    let before = blocks();
+    let store = FileStore::open(&path, &FULL).unwrap();
+    assert!(blocks() * 512 >= 4 * MIB);
+    store.take_back();
+    assert_eq!(blocks(), before);
+}
+
 #[test]
 fn a_file_that_another_program_has_put_in_its_place_stays() {
     let (_folder, path) = place();

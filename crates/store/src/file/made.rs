@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::FileIdentity;
+use super::extents::without_space;
 use super::op::{PUNCH, retry};
 
 /// The unit in which stat(2) counts the blocks of a file.
@@ -21,8 +23,8 @@ pub(super) const STAT_BLOCK_BYTES: u64 = 512;
 pub(super) enum Made {
     /// The file itself, which was changed last at this time.
     File { path: PathBuf, changed: Option<SystemTime> },
-    /// Space for the holes from this offset on, beyond the blocks that the file had.
-    Space { from: u64, blocks: u64 },
+    /// Space for these ranges, beyond the blocks that the file had; `None` when they are not known.
+    Space { ranges: Option<Vec<Range<u64>>>, blocks: u64 },
     /// A greater length than this one.
     Len { before: u64, now: u64 },
 }
@@ -37,11 +39,22 @@ impl Made {
     pub(super) fn take_back(self, file: &File) {
         let result = match &self {
             Self::File { path, changed } => remove(path, *changed, file),
-            Self::Space { from, blocks } => release(file, *from, *blocks),
+            Self::Space { ranges: Some(ranges), blocks } => release(file, ranges, *blocks),
+            Self::Space { ranges: None, blocks } => keep(file, *blocks),
             Self::Len { before, now } => shorten(file, *before, *now),
         };
         if let Err(error) = result {
-            tracing::warn!(made = ?self, %error, "what was made on a file system cannot be taken back");
+            tracing::warn!(made = self.what(), %error, "what was made on a file system cannot be taken back");
+        }
+    }
+}
+
+impl Made {
+    fn what(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "a file",
+            Self::Space { .. } => "space",
+            Self::Len { .. } => "a length",
         }
     }
 }
@@ -49,11 +62,14 @@ impl Made {
 /// Allocates all holes between two offsets, without changing existing data, if there is [space](check_space). After a
 /// failure the file has the space that it had before.
 pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
-    let made = Made::Space { from, blocks: file.metadata()?.blocks() };
+    let blocks = file.metadata()?.blocks();
     if from >= to {
-        return Ok(made);
+        return Ok(Made::Space { ranges: Some(Vec::new()), blocks });
     }
     check_space(file, from, to)?;
+    // A file without blocks needs no question, which some file systems do not answer.
+    let ranges = if blocks == 0 { Some(std::iter::once(from..to).collect()) } else { without_space(file, from, to) };
+    let made = Made::Space { ranges, blocks };
     match retry(|| fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from)) {
         Ok(()) => Ok(made),
         Err(error) => {
@@ -92,22 +108,36 @@ fn changed(file: &File) -> Option<SystemTime> {
     file.metadata().and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Punches what reads as a hole: the system reports space that was set aside and never written as holes.
-fn release(file: &File, from: u64, blocks: u64) -> io::Result<()> {
-    let (mut next, end) = (from, file.metadata()?.len());
-    while next < end && file.metadata()?.blocks() > blocks {
-        let hole = match seek(file, SeekFrom::Hole(next)) {
-            Ok(hole) if hole < end => hole,
-            Ok(_) | Err(Errno::NXIO) => break,
-            Err(error) => return Err(error.into()),
-        };
-        let data = match seek(file, SeekFrom::Data(hole)) {
-            Ok(data) => data.min(end),
-            Err(Errno::NXIO) => end,
-            Err(error) => return Err(error.into()),
-        };
-        fallocate(file, PUNCH, hole, data - hole)?;
-        next = data;
+/// Punches what had no space before and still reads as a hole: nothing was written there.
+fn release(file: &File, ranges: &[Range<u64>], blocks: u64) -> io::Result<()> {
+    let end = file.metadata()?.len();
+    for range in ranges {
+        let (mut next, end) = (range.start, range.end.min(end));
+        while next < end && file.metadata()?.blocks() > blocks {
+            let hole = match seek(file, SeekFrom::Hole(next)) {
+                Ok(hole) if hole < end => hole,
+                Ok(_) | Err(Errno::NXIO) => break,
+                Err(error) => return Err(error.into()),
+            };
+            let data = match seek(file, SeekFrom::Data(hole)) {
+                Ok(data) => data.min(end),
+                Err(Errno::NXIO) => end,
+                Err(error) => return Err(error.into()),
+            };
+            fallocate(file, PUNCH, hole, data - hole)?;
+            next = data;
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the space: to punch it could take away what the file had before.
+fn keep(file: &File, blocks: u64) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    let bytes = metadata.blocks().saturating_sub(blocks).saturating_mul(STAT_BLOCK_BYTES);
+    if bytes > 0 {
+        let inode = metadata.ino();
+        tracing::warn!(inode, bytes, "space that was set aside for a file stays: which ranges had none is not known");
     }
     Ok(())
 }
