@@ -1,11 +1,12 @@
 //! The check of one file: its length, and its troubles.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::Path;
 
 use lunette_api::{Cause, Health, Subject};
 use lunette_device::LogicalUnit;
 use lunette_store::{FileIdentity, FileStore, Store, whole_blocks};
+use rustix::io::Errno;
 
 use super::served::Served;
 
@@ -90,7 +91,7 @@ pub(super) fn report(
     let is_there = |trouble: &&FileTrouble| match trouble.cause {
         Cause::FileShorter => file.blocks(store.geometry().len_bytes) < file.most_blocks,
         Cause::FileReplaced => identity.as_ref().is_ok_and(|identity| *identity != store.identity()),
-        Cause::FileDeleted => identity.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound),
+        Cause::FileDeleted => identity.as_ref().is_err_and(leads_nowhere),
         _ => store.has_lost_writes(),
     };
     let (there, over): (Vec<_>, Vec<_>) = TROUBLES.iter().partition(is_there);
@@ -101,6 +102,11 @@ pub(super) fn report(
     for trouble in over {
         health.clear(&file.subject, trouble.cause);
     }
+}
+
+/// Whether a path that failed so leads to no file: it ends, a part of it is no folder, or its links form a circle.
+fn leads_nowhere(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }
 
 /// Serves the length that the file has `now`, if that may be. Whether it is another one than before.
@@ -149,5 +155,26 @@ pub(crate) fn warn_of_partial_block(subject: &Subject, path: &Path, store: &File
     if whole < len && unit.block_size().is_multiple_of(512) {
         let path = path.display();
         tracing::warn!(%path, len, whole, "{subject}: the last block of the file is not whole, and is not served");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_leads_to_no_file_is_that_of_a_deleted_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        fs::write(place("file"), "").unwrap();
+        symlink(place("circle"), place("circle")).unwrap();
+        for name in ["missing", "file/disk", "circle", "circle/disk"] {
+            let error = FileIdentity::at(&place(name)).unwrap_err();
+            assert!(leads_nowhere(&error), "{name}: {error}");
+        }
+        assert!(!leads_nowhere(&Errno::IO.into()) && !leads_nowhere(&Errno::ACCESS.into()), "nothing is known of it");
     }
 }
