@@ -79,6 +79,7 @@ pub(crate) fn errno(error: &StoreError) -> Errno {
         | StoreError::Refused { .. }
         | StoreError::ShutOut(_)
         | StoreError::Gone(_)
+        | StoreError::Unreadable { .. }
         | StoreError::Io(_) => Errno::Io,
     }
 }

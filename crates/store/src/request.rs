@@ -200,6 +200,14 @@ pub enum StoreError {
     /// The device is gone, or the server of the file system.
     #[error("the device or file system is gone: {0}; bring it back, then open the store again")]
     Gone(io::Error),
+    /// The operating system failed a read, and all bytes of the request before the offset can be read.
+    #[error("the bytes at offset {offset} cannot be read: {error}")]
+    Unreadable {
+        /// Offset of the first byte that was not read, in the store that answers.
+        offset: u64,
+        /// The error of the system.
+        error: io::Error,
+    },
     /// The operating system failed the request.
     #[error("input or output failed: {0}")]
     Io(#[from] io::Error),
@@ -221,7 +229,17 @@ impl StoreError {
             | Self::NoSpace
             | Self::FlushFailed(_)
             | Self::Refused { .. }
+            | Self::Unreadable { .. }
             | Self::Io(_) => false,
+        }
+    }
+
+    /// The error for a store over the one that answered, whose offsets are not its own.
+    #[must_use]
+    pub fn elsewhere(self) -> Self {
+        match self {
+            Self::Unreadable { error, .. } => Self::Io(error),
+            other => other,
         }
     }
 

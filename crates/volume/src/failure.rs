@@ -14,7 +14,7 @@ pub(crate) fn shared_failure(error: StoreError) -> impl Fn() -> StoreError {
         StoreError::FlushFailed(why) => StoreError::FlushFailed(Arc::clone(why)),
         StoreError::ShutOut(why) => StoreError::ShutOut(why.clone()),
         StoreError::Gone(why) => StoreError::Gone(copy(why)),
-        StoreError::Io(why) => StoreError::Io(copy(why)),
+        StoreError::Io(why) | StoreError::Unreadable { error: why, .. } => StoreError::Io(copy(why)),
         StoreError::OutOfRange { .. } | StoreError::Refused { .. } => {
             StoreError::Io(io::Error::other(error.to_string()))
         }

@@ -180,7 +180,7 @@ impl Request {
 fn of_unit(error: StoreError) -> StoreError {
     match error {
         StoreError::OutOfRange { .. } => StoreError::Io(io::Error::other(error)),
-        other => other,
+        other => other.elsewhere(),
     }
 }
 

@@ -25,7 +25,7 @@ fn index(error: &StoreError) -> usize {
         StoreError::Refused { .. } => 4,
         StoreError::ShutOut(_) => 5,
         StoreError::Gone(_) => 6,
-        StoreError::Io(_) => 7,
+        StoreError::Unreadable { .. } | StoreError::Io(_) => 7,
     }
 }
 

@@ -156,11 +156,13 @@ fn store_errors_become_sense_data() {
     let out_of_range = || StoreError::OutOfRange { offset: 0, len: 1, store_len: 0 };
     // It names its own place, which may be a later block of the command.
     let refused = || StoreError::Refused { offset: 11 * 512 + 100, reason: "wrong tag".into() };
+    let unreadable = || StoreError::Unreadable { offset: 12 * 512, error: io::Error::other("broken") };
     let read: &[u8] = &[0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
     let write: &[u8] = &[0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0];
     let cases = [
         (read, io(), SenseKey::MEDIUM_ERROR, AdditionalSense::UNRECOVERED_READ_ERROR, Some(9)),
         (read, refused(), SenseKey::MEDIUM_ERROR, AdditionalSense::UNRECOVERED_READ_ERROR, Some(11)),
+        (read, unreadable(), SenseKey::MEDIUM_ERROR, AdditionalSense::UNRECOVERED_READ_ERROR, Some(12)),
         (write, io(), SenseKey::MEDIUM_ERROR, AdditionalSense::WRITE_ERROR, Some(9)),
         (write, StoreError::ReadOnly, SenseKey::DATA_PROTECT, AdditionalSense::WRITE_PROTECTED, None),
         (write, StoreError::NoSpace, SenseKey::DATA_PROTECT, AdditionalSense::SPACE_ALLOCATION_FAILED, None),

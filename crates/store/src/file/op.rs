@@ -145,7 +145,12 @@ pub(crate) fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> Result<
                 offset += len as u64;
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(StoreError::of_system(error)),
+            Err(error) => {
+                return Err(match StoreError::of_system(error) {
+                    StoreError::Io(error) => StoreError::Unreadable { offset, error },
+                    other => other,
+                });
+            }
         }
     }
     Ok(())
@@ -253,7 +258,7 @@ fn copy_bytes(source: &File, source_offset: u64, file: &File, offset: u64, len: 
     let mut done = 0;
     while done < len {
         let piece = &mut bytes[..(len - done).min(ZEROES.len() as u64) as usize];
-        read(source, source_offset + done, piece)?;
+        read(source, source_offset + done, piece).map_err(StoreError::elsewhere)?;
         write(file, offset + done, piece)?;
         done += piece.len() as u64;
     }

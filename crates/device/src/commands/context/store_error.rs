@@ -14,7 +14,7 @@ pub(crate) fn to_sense(error: &StoreError, kind: OpKind, offset: u64, unit: &Log
         StoreError::NoSpace => SenseData::data_protect(AdditionalSense::SPACE_ALLOCATION_FAILED),
         StoreError::OutOfRange { .. } => SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE),
         StoreError::FlushFailed(_) => SenseData::medium_error(AdditionalSense::WRITE_ERROR),
-        StoreError::Refused { offset, .. } => {
+        StoreError::Refused { offset, .. } | StoreError::Unreadable { offset, .. } => {
             medium_error(kind).with_information(offset / u64::from(unit.block_size()))
         }
         // Another server has the store, or is about to.

@@ -38,7 +38,7 @@ pub(crate) enum CopyError {
 fn remedy_of(error: &StoreError) -> &'static str {
     match error {
         StoreError::NoSpace => "; free space there, or choose another place",
-        StoreError::Io(error) => lunette_files::remedy(error),
+        StoreError::Io(error) | StoreError::Unreadable { error, .. } => lunette_files::remedy(error),
         _ => "",
     }
 }
