@@ -38,7 +38,7 @@ use crate::limits::{
 };
 use crate::routes;
 use crate::server::Server;
-use crate::tokens::{TokenFile, require_token};
+use crate::tokens::{Guard, TokenFile, require_token};
 pub(crate) use shares::Connection;
 use shares::Shares;
 use stream::Bounded;
@@ -79,7 +79,7 @@ pub struct Listener(Open);
 
 enum Open {
     Unix(unix::Socket),
-    Tcp { listener: TcpListener, tls: TlsAcceptor, tokens: TokenFile },
+    Tcp { address: SocketAddr, listener: TcpListener, tls: TlsAcceptor, tokens: TokenFile },
     Metrics { listener: TcpListener, networks: Vec<IpNet> },
 }
 
@@ -96,7 +96,7 @@ impl Listener {
             Place::Tcp { address, listener, tls, tokens } => {
                 let listener = listener.map_or_else(|| TcpListener::bind(address), Ok)?;
                 listener.set_nonblocking(true)?;
-                Open::Tcp { listener, tls: tls.into(), tokens }
+                Open::Tcp { address, listener, tls: tls.into(), tokens }
             }
             Place::Metrics { address, networks } => {
                 let listener = TcpListener::bind(address)?;
@@ -164,7 +164,8 @@ pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn 
     let runtime = runtime.enable_all().max_blocking_threads(MAX_BUSY_REQUESTS + MAX_BUSY_CHANGES).build()?;
     let context = runtime.enter();
     let numbers = routes::numbers(Arc::clone(&server));
-    let router = routes::router(server);
+    let router = routes::router(Arc::clone(&server));
+    let guard = move |tokens, address| Guard::new(tokens, Arc::clone(&server), address);
     let mut accepting = Vec::new();
     for Listener(open) in listeners {
         accepting.push(match open {
@@ -172,9 +173,9 @@ pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn 
                 let routes = router.clone().merge(site.pages(Access::Open));
                 tokio::spawn(accept_unix(socket.listen()?, site.front(routes, Access::Open)))
             }
-            Open::Tcp { listener, tls, tokens } => {
+            Open::Tcp { address, listener, tls, tokens } => {
                 let routes = router.clone().merge(site.pages(Access::Tokens)).layer(from_fn(require_role));
-                let routes = routes.layer(from_fn_with_state(tokens, require_token));
+                let routes = routes.layer(from_fn_with_state(guard(tokens, address), require_token));
                 let router = site.front(routes, Access::Tokens);
                 tokio::spawn(accept_tcp(tokio::net::TcpListener::from_std(listener)?, tls, router))
             }

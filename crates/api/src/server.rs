@@ -9,7 +9,7 @@ use utoipa::openapi::{RefOr, Schema};
 
 use crate::audit::AuditLog;
 use crate::callers::Caller;
-use crate::health::Trouble;
+use crate::health::{Health, Trouble};
 use crate::jobs::{Job, Jobs};
 use crate::limits::MAX_EVENTS_BEHIND;
 use crate::objects::{Document, Key, Kind, Objects};
@@ -62,6 +62,11 @@ pub trait Server: Send + Sync + 'static {
     /// The objects that are not served as the configuration says. Does not wait.
     fn troubles(&self) -> Vec<Trouble> {
         Vec::new()
+    }
+
+    /// Where the API tells what it cannot serve as configured, and the log with it.
+    fn health(&self) -> Option<&Health> {
+        None
     }
 
     /// The numbers of the server as Prometheus reads them, if it has them. Does not wait.

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,9 +21,11 @@ use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
 use crate::callers::{Caller, Role};
+use crate::health::{Cause, Subject};
 use crate::limits::{MAX_TOKEN_FILE_BYTES, MIN_TOKEN_BYTES};
 use crate::listen::Connection;
 use crate::problem::Problem;
+use crate::server::Server;
 
 /// The file of tokens.
 const TOKENS: Content = Content { name: "tokens", max_bytes: MAX_TOKEN_FILE_BYTES };
@@ -58,6 +61,51 @@ struct Tokens {
 }
 
 type Sha256Digest = [u8; 32];
+
+/// The file of tokens of a port, and where it is told that the file cannot be read.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    tokens: TokenFile,
+    server: Arc<dyn Server>,
+    /// The port.
+    subject: Subject,
+}
+
+impl Guard {
+    pub(crate) fn new(tokens: TokenFile, server: Arc<dyn Server>, address: SocketAddr) -> Self {
+        Self { tokens, server, subject: Subject::Api(address.to_string()) }
+    }
+
+    /// The grant of a token, if the file holds it now. Without the file no token holds, which is told.
+    async fn find(&self, token: &Sha256Digest) -> Result<Option<Grant>, Problem> {
+        let found = self.tokens.find(token).await;
+        if let Some(health) = self.server.health() {
+            match &found {
+                Ok(_) => health.clear(&self.subject, Cause::NotOpened),
+                Err(error) => {
+                    let text = format!("no token is accepted, {}: {error}", self.tokens.0.path.display());
+                    health.report(self.subject.clone(), Cause::NotOpened, text);
+                }
+            }
+        }
+        found.map_err(|_| Problem::unavailable("the tokens cannot be read; the server's log says why"))
+    }
+}
+
+/// The proof that the client of a request has given, for answers that go on.
+#[derive(Clone)]
+pub(crate) struct Proof {
+    guard: Guard,
+    token: Sha256Digest,
+    grant: Grant,
+}
+
+impl Proof {
+    /// Whether the token grants now what it granted then.
+    pub(crate) async fn holds(&self) -> bool {
+        self.guard.find(&self.token).await.is_ok_and(|grant| grant.as_ref() == Some(&self.grant))
+    }
+}
 
 /// Tells one state of a file from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +151,7 @@ impl TokenFile {
     }
 
     /// The grant of a token, if the file holds it now. A thread that may wait looks at the file.
-    async fn find(&self, token: &str) -> io::Result<Option<Grant>> {
+    async fn find(&self, token: &Sha256Digest) -> io::Result<Option<Grant>> {
         let mut known = self.0.known.lock().await;
         let (file, before) = (Arc::clone(&self.0), known.clone());
         let now = tokio::task::spawn_blocking(move || before.again(&file.path)).await.map_err(io::Error::other)??;
@@ -117,7 +165,7 @@ impl Tokens {
     /// The tokens of the file now: these, as long as it has not changed.
     fn again(self, path: &Path) -> io::Result<Self> {
         // Before it is read, so that a change meanwhile is seen the next time.
-        let stamp = Stamp::of(path)?;
+        let stamp = Stamp::of(path).map_err(|error| FileProblem::of(path, TOKENS, error).into_io())?;
         if stamp.is_some() && stamp == self.stamp {
             return Ok(self);
         }
@@ -129,11 +177,10 @@ impl Tokens {
     }
 
     /// The rights that a token grants, if it is one of these. Takes the same time for each wrong one.
-    fn find(&self, token: &str) -> Option<Grant> {
-        let asked: Sha256Digest = Sha256::digest(token).into();
+    fn find(&self, asked: &Sha256Digest) -> Option<Grant> {
         let mut found = None;
         for (known, grant) in &*self.grants {
-            if bool::from(known.ct_eq(&asked)) {
+            if bool::from(known.ct_eq(asked)) {
                 found = Some(grant);
             }
         }
@@ -203,32 +250,32 @@ fn target(name: &str) -> Result<String, String> {
 }
 
 /// Lets requests with a token pass, and those that ask whether the API answers.
-pub(crate) async fn require_token(State(file): State<TokenFile>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn require_token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     if request.uri().path() == "/healthz" {
         return next.run(request).await;
     }
     let value = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = value.and_then(|value| value.strip_prefix("Bearer "));
+    let token: Option<Sha256Digest> = token.map(|token| Sha256::digest(token).into());
     let found = match token {
-        Some(token) => Some(file.find(token).await),
-        None => None,
+        Some(token) => guard.find(&token).await.map(|grant| Some((token, grant?))),
+        None => Ok(None),
     };
     match found {
-        Some(Ok(Some(Grant { name, role, targets }))) => {
+        Ok(Some((token, grant))) => {
             let connection = request.extensions().get::<Arc<Connection>>();
             // A request that comes from no connection is the login's, which asks whether the token holds.
             if let Some(Err(problem)) = connection.map(|connection| connection.prove()) {
                 return problem.into_response();
             }
             let from = connection.map_or_else(|| "the login".into(), |connection| connection.peer().to_owned());
+            let Grant { name, role, targets } = grant.clone();
             request.extensions_mut().insert(Arc::new(Caller { name, role, targets, from }));
+            request.extensions_mut().insert(Proof { guard, token, grant });
             next.run(request).await
         }
-        Some(Err(error)) => {
-            tracing::error!(%error, "API: the file of tokens cannot be read");
-            Problem::unavailable("the tokens cannot be read; the server's log says why").into_response()
-        }
-        _ => {
+        Err(problem) => problem.into_response(),
+        Ok(None) => {
             let mut refused =
                 Problem::unauthorized("send Authorization: Bearer TOKEN, with a token of the server's file");
             refused.title = "a token is needed".into();
@@ -252,6 +299,10 @@ mod tests {
         (place, TokenFile::open(path))
     }
 
+    fn digest(token: &str) -> Sha256Digest {
+        Sha256::digest(token).into()
+    }
+
     const LONG: &str = "0123456789abcdef0123456789";
 
     #[tokio::test]
@@ -261,12 +312,12 @@ mod tests {
         for (token, holds) in
             [(LONG, true), (&format!("{LONG}-2"), true), ("", false), (&LONG[1..], false), ("# admin", false)]
         {
-            assert_eq!(file.find(token).await.unwrap().is_some(), holds, "{token}");
+            assert_eq!(file.find(&digest(token)).await.unwrap().is_some(), holds, "{token}");
         }
         fs::write(place.path().join("tokens"), "").unwrap();
-        assert_eq!(file.find(LONG).await.unwrap(), None);
+        assert_eq!(file.find(&digest(LONG)).await.unwrap(), None);
         fs::remove_file(place.path().join("tokens")).unwrap();
-        assert!(file.find(LONG).await.is_err());
+        assert!(file.find(&digest(LONG)).await.is_err());
     }
 
     #[test]
@@ -285,11 +336,11 @@ mod tests {
         // Of the same length and the same time, in place and as another file.
         write(&path, &LONG.replace('0', "1"));
         let second = first.clone().again(&path).unwrap();
-        assert!(!same(&first, &second) && second.find(LONG).is_none());
+        assert!(!same(&first, &second) && second.find(&digest(LONG)).is_none());
         write(&place.path().join("new"), LONG);
         fs::rename(place.path().join("new"), &path).unwrap();
         let third = second.clone().again(&path).unwrap();
-        assert!(!same(&second, &third) && third.find(LONG).is_some());
+        assert!(!same(&second, &third) && third.find(&digest(LONG)).is_some());
         // One that has just been written may change once more within a tick of its times.
         fs::write(&path, LONG).unwrap();
         let fresh = third.again(&path).unwrap();
@@ -310,7 +361,7 @@ mod tests {
             ("-r", grant("prometheus", Role::Read, None)),
             ("-o", grant("token of line 4", Role::Operate, both)),
         ] {
-            assert_eq!(file.find(&format!("{LONG}{end}")).await.unwrap(), Some(expected));
+            assert_eq!(file.find(&digest(&format!("{LONG}{end}"))).await.unwrap(), Some(expected));
         }
     }
 
@@ -320,7 +371,7 @@ mod tests {
         fs::write(place.path().join("tokens"), format!("{LONG} rol=read\nshort\n{LONG}-2")).unwrap();
         let file = file.unwrap();
         for (token, holds) in [(LONG, false), ("short", false), (&format!("{LONG}-2"), true)] {
-            assert_eq!(file.find(token).await.unwrap().is_some(), holds, "{token}");
+            assert_eq!(file.find(&digest(token)).await.unwrap().is_some(), holds, "{token}");
         }
         let mistakes = file.0.known.lock().await.mistakes.concat();
         assert!(mistakes.contains("line 1: write TOKEN") && mistakes.contains("line 2: the token is"), "{mistakes}");

@@ -23,8 +23,8 @@ use lunette_api::limits::{
     MAX_HEADER_BYTES,
 };
 use lunette_api::{
-    AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Listener, Order, Place, Plan, PlannedChange, Problem,
-    Server, Session, TokenFile, serve,
+    AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Health, Listener, Order, Place, Plan, PlannedChange,
+    Problem, Server, Session, TokenFile, serve,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -42,6 +42,7 @@ struct Fake {
     jobs: Jobs,
     /// The work of the jobs that run.
     runs: Arc<Mutex<Vec<JobRun>>>,
+    health: Health,
 }
 
 /// Requests that wait for the server.
@@ -91,6 +92,10 @@ impl Server for Fake {
 
     fn ready(&self) -> Result<(), String> {
         Err("not yet".into())
+    }
+
+    fn health(&self) -> Option<&Health> {
+        Some(&self.health)
     }
 
     fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem> {
@@ -414,7 +419,9 @@ fn readers_of_events_are_limited() {
 
 /// A port of TCP with these tokens.
 struct Port {
-    _place: TempDir,
+    place: TempDir,
+    events: Events,
+    health: Health,
     address: std::net::SocketAddr,
     trusting: Arc<rustls::ClientConfig>,
 }
@@ -432,11 +439,13 @@ impl Port {
         let port = Place::Tcp { address: "127.0.0.1:0".parse().unwrap(), listener: None, tls, tokens };
         let listener = Listener::open(port).unwrap();
         let address = listener.address().unwrap();
-        serve(vec![listener], Arc::new(Fake::default())).unwrap();
+        let server = Fake::default();
+        let (events, health) = (server.events.clone(), server.health.clone());
+        serve(vec![listener], Arc::new(server)).unwrap();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(certificate).unwrap();
         let trusting = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Self { _place: place, address, trusting: Arc::new(trusting) }
+        Self { place, events, health, address, trusting: Arc::new(trusting) }
     }
 
     /// A connection over TLS on which this was sent.
@@ -560,6 +569,50 @@ fn tokens_have_roles_and_targets() {
     ] {
         assert_eq!(port.status(request, &format!("{TOKEN}{end}")), status, "{request} {end}");
     }
+}
+
+#[test]
+fn a_file_of_tokens_that_cannot_be_read_is_told_with_the_remedy() {
+    let port = Port::new(TOKEN);
+    let file = port.place.path().join("tokens");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(port.status("GET /v1/targets", TOKEN), "503");
+    let troubles = port.health.troubles_now();
+    assert_eq!((troubles.len(), troubles[0].kind.as_str()), (1, "api"));
+    let text = &troubles[0].text;
+    assert!(text.contains(file.to_str().unwrap()) && text.contains("create it with tokens in it"), "{text}");
+    std::fs::write(&file, TOKEN).unwrap();
+    assert_eq!(port.status("GET /v1/targets", TOKEN), "200");
+    assert_eq!(port.health.troubles_now(), []);
+}
+
+#[test]
+fn events_end_with_their_token() {
+    let port = Port::new(&format!("{TOKEN}\n{TOKEN}-2"));
+    let listen = || {
+        let mut stream = port.send(
+            format!("GET /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n\r\n")
+                .as_bytes(),
+        );
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200");
+        stream
+    };
+    let until = |stream: &mut dyn Read, end: &str| {
+        let (mut heard, mut byte) = (String::new(), [0]);
+        while !heard.contains(end) && stream.read(&mut byte).is_ok_and(|count| count > 0) {
+            heard.push(char::from(byte[0]));
+        }
+        heard
+    };
+    let mut stream = listen();
+    port.events.send(event("first"));
+    assert!(until(&mut stream, "first").ends_with("first"));
+    std::fs::write(port.place.path().join("tokens"), format!("{TOKEN}-2")).unwrap();
+    port.events.send(event("second"));
+    let rest = until(&mut stream, "second");
+    assert!(!rest.contains("second"), "{rest}");
 }
 
 #[test]

@@ -293,6 +293,10 @@ impl Server for ControlPlane {
         self.health.troubles_now()
     }
 
+    fn health(&self) -> Option<&Health> {
+        Some(&self.health)
+    }
+
     fn metrics(&self) -> Option<String> {
         let numbers = Snapshot::take(&self.monitor, &self.health, true);
         Some(metrics::render(&numbers.with_jobs(self.jobs.list())))
