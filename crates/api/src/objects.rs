@@ -337,9 +337,21 @@ pub(crate) fn parse(content: &str) -> Result<(Key, Document), String> {
 
 /// An object as the text of its file.
 fn print(key: &Key, document: &Document) -> Result<String, Problem> {
+    if let Some(null) = document.iter().find_map(|(name, value)| null_in(name, value)) {
+        return Err(Problem::invalid(format!("{key}: {null} is null; leave out keys without a value")));
+    }
     let tables = BTreeMap::from([(key.kind.table(), [document])]);
-    toml::to_string(&tables)
-        .map_err(|error| Problem::invalid(format!("{key}: {error}; leave out keys without a value")))
+    toml::to_string(&tables).map_err(|error| Problem::invalid(format!("{key}: {error}")))
+}
+
+/// The path of the first null in the value of a key.
+fn null_in(name: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::Null => Some(name.to_owned()),
+        Value::Array(all) => all.iter().enumerate().find_map(|(index, one)| null_in(&format!("{name}[{index}]"), one)),
+        Value::Object(keys) => keys.iter().find_map(|(key, one)| null_in(&format!("{name}.{key}"), one)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -407,6 +419,19 @@ mod tests {
             }
         }
         assert_eq!(old, new);
+    }
+
+    #[test]
+    fn a_null_is_named_by_its_key() {
+        for (value, path) in [
+            (json!({ "alias": null }), "alias is null"),
+            (json!({ "lun": [{}, { "create": null }] }), "lun[1].create is null"),
+        ] {
+            let mut objects = Objects::default();
+            objects.put(target("iqn.a"), document(value)).unwrap();
+            let problem = Objects::default().file_changes(&objects).unwrap_err();
+            assert!(problem.detail.contains(&format!("target iqn.a: {path}; leave out")), "{problem}");
+        }
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub(crate) fn login(why: Option<&str>) -> Markup {
                         label { "Token" input type="password" name="token" autocomplete="current-password" required autofocus; }
                         button { "Log in" }
                     }
-                    p.note { "A token is a line of the file that " code { "api.tokens" } " of the server's configuration names." }
+                    p.note { "A token is the first word of a line of the file that " code { "api.tokens" } " of the server's configuration names." }
                 }
             }
         }

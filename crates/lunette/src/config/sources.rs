@@ -70,6 +70,11 @@ impl Files {
         &self.main
     }
 
+    /// The folder of the objects.
+    pub(crate) fn folder(&self) -> PathBuf {
+        conf_d_of(&self.main)
+    }
+
     /// The objects.
     pub(crate) fn conf_d(&self) -> &ConfD {
         &self.conf_d
@@ -143,7 +148,7 @@ impl Files {
 
     /// Refuses a folder that is gone with the objects that are served.
     fn check_folder(&self, known: &Sources) -> Result<(), String> {
-        let folder = conf_d_of(&self.main);
+        let folder = self.folder();
         if known.objects.is_empty() || folder.exists() {
             return Ok(());
         }

@@ -292,8 +292,11 @@ impl Reloader {
     fn apply(&mut self, wanted: Wanted, refusal: Refusal, scope: &Scope) -> Result<Vec<Change>, Failure> {
         let Wanted { sources, config, changes, mut left_out, files } = wanted;
         let mut plan = Plan::new(&self.served, &self.spares, &config, changes, refusal, scope)?;
-        let unwritten =
-            |error: std::io::Error| Failure::other(format!("conf.d cannot be written, nothing is changed: {error}"));
+        let folder = self.files.folder();
+        let unwritten = |error: std::io::Error| {
+            let remedy = lunette_files::remedy(&error);
+            Failure::other(format!("{}: cannot be written, nothing is changed: {error}{remedy}", folder.display()))
+        };
         let staged = match files {
             files if files.is_empty() => None,
             files => Some(self.files.conf_d().stage(files).map_err(unwritten)?),

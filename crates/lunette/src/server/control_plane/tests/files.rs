@@ -122,3 +122,14 @@ fn a_change_leaves_no_mistake_in_what_it_writes() {
     assert_eq!(plane.troubles(), []);
     assert!(plane.shown().targets.contains_key("iqn.b"));
 }
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named_and_nothing_is_changed() {
+    let running = Running::start();
+    let folder = running.place.path().join("conf.d");
+    fs::create_dir_all(folder.join(".redo.new")).unwrap();
+    let refused = running.plane.change(order(add("iqn.b"))).unwrap_err();
+    let expected = format!("{}: cannot be written, nothing is changed: ", folder.display());
+    assert!(refused.detail.contains(&expected), "{refused}");
+    assert!(running.plane.catalog().objects.is_empty());
+}
