@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     files::write(&folders)?;
     if arguments.conf_d.is_some() {
         let objects = folders.last().into_iter().flat_map(|folder| &folder.files);
-        objects.for_each(|file| eprintln!("written: {}", file.path.display()));
+        objects.for_each(|file| output::note(format_args!("written: {}", file.path.display())));
     }
     let comments: Vec<String> = imported.notes().map(|note| format!("# left out: {note}\n")).collect();
     let configuration = comments.concat() + &configuration;
@@ -160,10 +160,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         });
     }
     for note in imported.notes() {
-        eprintln!("left out: {note}");
+        output::note(format_args!("left out: {note}"));
     }
     for (path, _) in imported.secrets().filter(|_| !secrets_written) {
-        eprintln!("not written (see --secrets): {}", path.display());
+        output::note(format_args!("not written (see --secrets): {}", path.display()));
     }
     output::line(configuration.trim_end())
 }

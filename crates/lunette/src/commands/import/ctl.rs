@@ -36,6 +36,9 @@ pub(super) fn import(text: &str, mut imported: Imported) -> Result<Imported, Str
 /// The group of portals, and of rules, that counts where a target names none.
 const DEFAULT: &str = "default";
 
+/// The name of discovery in the files of secrets.
+const DISCOVERY: &str = "discovery";
+
 /// The portals of the default group, unless the file says others.
 const DEFAULT_PORTALS: [&str; 2] = ["0.0.0.0", "[::]"];
 
@@ -181,13 +184,17 @@ fn import_portals(group: u16, statement: &Statement, context: &Context<'_>, impo
         return;
     }
     if let Some(rules) = context.auth_groups.get(auth_group) {
-        imported.draft.discovery = users("discovery", rules, imported);
+        let is_open = |setting: &Statement| setting.key() == "auth-type" && setting.value() == Some("none");
+        if rules.body.iter().all(is_open) && !rules.body.is_empty() {
+            return;
+        }
+        imported.draft.discovery = users(DISCOVERY, rules, imported);
     }
+    // Without a user it is denied, as by the group `default`. We have one rule for all portals, and no other proof.
     if imported.draft.discovery.chap.is_empty() {
-        let what = format!(
-            "discovery by the rules of auth-group {auth_group}: it has no user of CHAP; ours asks for no proof, and names the targets that an initiator may use"
-        );
-        imported.note(tree::place(&[name], statement), what);
+        let user = imported.user_without_secret(DISCOVERY, "unknown");
+        imported.note_closed_discovery(tree::place(&[name], statement), &user);
+        imported.draft.discovery.chap.push(user);
     }
 }
 
@@ -373,17 +380,18 @@ lun = [{ number = 0, disk = "/dev/zvol/tank/a", block_size = 4096, serial = "S1"
         (text.parse().unwrap(), imported.notes().map(ToString::to_string).collect())
     }
 
-    /// Imports a text, and leaves out the portals.
+    /// Imports a text, and leaves out the portals with the rules of discovery that are theirs.
     fn without_portals(text: &str) -> (toml::Table, Vec<String>) {
         let (mut table, notes) = imported(text);
         table.remove("portal");
+        table.remove("discovery");
         (table, notes)
     }
 
     #[test]
     fn settings_may_share_a_line() {
         let (table, notes) = imported(
-            "portal-group a { foreign listen 0.0.0.0 listen [::] } target iqn.a { auth-group no-authentication portal-group a lun 3 { path /a \
+            "portal-group a { foreign discovery-auth-group no-authentication listen 0.0.0.0 listen [::] } target iqn.a { auth-group no-authentication portal-group a lun 3 { path /a \
              blocksize 4096 option readonly on option vendor ACME } alias x lun 4 { path /b } }",
         );
         let expected = r#"
@@ -508,6 +516,24 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
     }
 
     #[test]
+    fn discovery_is_as_closed_as_that_of_ctld() {
+        for (rules, is_open) in [
+            ("discovery-auth-group no-authentication", true),
+            ("discovery-auth-group open", true),
+            ("", false),
+            ("discovery-auth-group some", false),
+            ("discovery-auth-group no-such-group", false),
+        ] {
+            let groups = "auth-group open { auth-type none }\nauth-group some { initiator-name iqn.h }\n";
+            let (table, notes) = imported(&format!(
+                "{groups}portal-group p {{\nlisten 192.0.2.1\n{rules}\n}}\ntarget iqn.t {{\nportal-group p open\n}}\n"
+            ));
+            assert_eq!(table.get("discovery").is_none(), is_open, "{rules}: {table}");
+            assert_eq!(notes.iter().any(|note| note.contains("discovery is closed")), !is_open, "{rules}: {notes:?}");
+        }
+    }
+
+    #[test]
     fn the_default_groups_count_where_a_target_names_none() {
         for (text, expected) in [
             (
@@ -517,7 +543,8 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
             (
                 "auth-group default { auth-type none; initiator-portal [2001:db8::]/32 }\nportal-group default { listen [2001:db8::1]:860 }\n\
                  portal-group unused { listen 192.0.2.1 }\ntarget iqn.t { lun 0 { path /a } }",
-                "portal = [{ address = \"[2001:db8::1]:860\", group = 1 }]\n[[target]]\nname = \"iqn.t\"\n\
+                "discovery = { chap = [{ user = \"unknown\", secret_file = \"/s/discovery.unknown.unknown\" }] }\n\
+                 portal = [{ address = \"[2001:db8::1]:860\", group = 1 }]\n[[target]]\nname = \"iqn.t\"\n\
                  host = [{ name = \"initiators\", networks = [\"2001:db8::/32\"] }]",
             ),
         ] {

@@ -8,6 +8,7 @@ use super::files::NewFile;
 use crate::address;
 use crate::config::Listen;
 use crate::failure::Failure;
+use crate::output;
 
 /// The objects of a configuration as new files of a folder, and the rest of it.
 pub(super) fn files(folder: &Path, configuration: &str) -> Result<(String, Vec<NewFile>), Failure> {
@@ -15,7 +16,9 @@ pub(super) fn files(folder: &Path, configuration: &str) -> Result<(String, Vec<N
     let files = Objects::default().file_changes(&objects).map_err(|problem| unusable(folder, &problem.detail))?;
     for portal in rest.get("portal").and_then(|list| list.as_array()).into_iter().flatten() {
         let address = portal.get("address").and_then(|address| address.as_str()).unwrap_or_default();
-        eprintln!("left for the main file: portal {address}; portals of the API have addresses that are known now");
+        output::note(format_args!(
+            "left for the main file: portal {address}; portals of the API have addresses that are known now"
+        ));
     }
     let rest = toml::to_string(&rest).map_err(|error| unusable(folder, &error.to_string()))?;
     let files = files.into_iter().map(|change| NewFile {
