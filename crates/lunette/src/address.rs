@@ -69,8 +69,8 @@ pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, 
     if addresses.is_empty() { Err(unknown(&"the answer is empty")) } else { Ok(addresses) }
 }
 
-/// Asks the system for the addresses of a name or a zone. A server of names that does not answer is asked once, and
-/// then it has no answer for a name until it has.
+/// Asks the system for the addresses of a name or a zone. A name that has found no answer in time is not asked for
+/// again before that comes.
 fn look_up(host: &str) -> Result<Vec<SocketAddr>, String> {
     static ROUNDS: Rounds = Rounds::new();
     let asked = host.to_owned();
@@ -78,7 +78,7 @@ fn look_up(host: &str) -> Result<Vec<SocketAddr>, String> {
         let found = (asked.as_str(), 0).to_socket_addrs().map_err(|error| error.to_string())?;
         Ok(found.take(MAX_ADDRESSES).collect())
     };
-    let answer = ROUNDS.within(LOOK_UP_LIMIT, vec![format!("address of {host}")], ask).pop().flatten();
+    let answer = ROUNDS.within(LOOK_UP_LIMIT, LOOK_UP_LIMIT, vec![format!("address of {host}")], ask).pop().flatten();
     answer.unwrap_or_else(|| Err("no server of names has answered".into()))
 }
 

@@ -38,13 +38,14 @@ impl Rounds {
         all: Vec<String>,
         question: impl Fn(usize) -> T + Send + Sync + 'static,
     ) -> Vec<Option<T>> {
-        self.within(LIMIT, all, question)
+        self.within(LIMIT, SLOW_AFTER, all, question)
     }
 
-    /// Asks as [`ask`](Self::ask) does, with another limit.
+    /// Asks as [`ask`](Self::ask) does, with another limit. A question that had no answer `after` this time hangs.
     pub(crate) fn within<T: Send + 'static>(
         &'static self,
         limit: Duration,
+        after: Duration,
         all: Vec<String>,
         question: impl Fn(usize) -> T + Send + Sync + 'static,
     ) -> Vec<Option<T>> {
@@ -60,7 +61,7 @@ impl Rounds {
                 }
                 self.asked.fetch_max(first + turn + 1, Ordering::Relaxed);
                 let index = (first + turn) % count;
-                let hangs = begin(&all[index]);
+                let hangs = begin(&all[index], after);
                 let answer = if hangs { None } else { Some(question(index)) };
                 if !hangs {
                     pending().remove(&all[index]);
@@ -101,8 +102,8 @@ impl Rounds {
 }
 
 /// Notes that a question is asked, unless it hangs. Whether it hangs: two that ask at one time both get their answer.
-fn begin(name: &str) -> bool {
-    pending().entry(name.to_owned()).or_insert_with(Instant::now).elapsed() > SLOW_AFTER
+fn begin(name: &str, after: Duration) -> bool {
+    pending().entry(name.to_owned()).or_insert_with(Instant::now).elapsed() > after
 }
 
 fn pending() -> MutexGuard<'static, BTreeMap<String, Instant>> {
@@ -130,12 +131,12 @@ mod tests {
             begun.send(()).unwrap();
             let _ = hung.lock().unwrap().recv();
         };
-        assert_eq!(ROUNDS.within(SLOW_AFTER, vec![names[1].clone()], hang), [None]);
+        assert_eq!(ROUNDS.within(SLOW_AFTER, SLOW_AFTER, vec![names[1].clone()], hang), [None]);
         begins.recv().unwrap();
-        while !begin(&names[1]) {
+        while !begin(&names[1], SLOW_AFTER) {
             thread::yield_now();
         }
-        let ask = || ROUNDS.within(Duration::from_mins(1), names.clone(), |index| index);
+        let ask = || ROUNDS.within(Duration::from_mins(1), SLOW_AFTER, names.clone(), |index| index);
         assert_eq!(ask(), [Some(0), None, Some(2), Some(3)], "one has not answered the first time");
         drop(go_on);
         while pending().contains_key(&names[1]) {
@@ -147,8 +148,8 @@ mod tests {
     #[test]
     fn two_that_ask_the_same_question_at_one_time_have_an_answer() {
         static ROUNDS: Rounds = Rounds::new();
-        let inner = || ROUNDS.within(Duration::from_mins(1), names("shared", 1), |_| 2);
-        let outer = ROUNDS.within(Duration::from_mins(1), names("shared", 1), move |_| (1, inner()));
+        let inner = || ROUNDS.within(Duration::from_mins(1), SLOW_AFTER, names("shared", 1), |_| 2);
+        let outer = ROUNDS.within(Duration::from_mins(1), SLOW_AFTER, names("shared", 1), move |_| (1, inner()));
         assert_eq!(outer, [Some((1, vec![Some(2)]))]);
     }
 
@@ -160,7 +161,7 @@ mod tests {
         for _ in 0..names.len() {
             let (begun, begins) = channel();
             // A round without any time asks at least one.
-            ROUNDS.within(Duration::ZERO, names.clone(), move |index| begun.send(index).unwrap());
+            ROUNDS.within(Duration::ZERO, SLOW_AFTER, names.clone(), move |index| begun.send(index).unwrap());
             asked.extend(begins.iter());
         }
         assert_eq!(asked.len(), names.len());
@@ -172,7 +173,7 @@ mod tests {
         // Each waits for all, so they are answered when all are asked at once.
         let all = std::sync::Barrier::new(40);
         let wait = move |_: usize| all.wait().is_leader();
-        let answers = ROUNDS.within(Duration::from_mins(1), names("slow", 40), wait);
+        let answers = ROUNDS.within(Duration::from_mins(1), SLOW_AFTER, names("slow", 40), wait);
         assert!(answers.iter().all(Option::is_some));
     }
 }
