@@ -95,6 +95,11 @@ impl TargetDevice {
         }
     }
 
+    /// Whether access states that SET TARGET PORT GROUPS has changed must survive a restart.
+    pub(crate) fn saves_access_states(&self) -> bool {
+        self.inventory().port_groups.slot().is_some()
+    }
+
     /// Executes a SET TARGET PORT GROUPS of the nexus `by` to `lun`: saves the new access states, where they must
     /// survive a restart, and then changes them.
     pub(crate) fn set_port_groups(
