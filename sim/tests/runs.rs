@@ -10,11 +10,11 @@ fn setups() -> Vec<Setup> {
 
 #[test]
 fn one_seed_is_one_run() {
-    for setup in setups() {
-        let (first, second) = (run(setup, 7, true), run(setup, 7, true));
+    for (setup, seed) in setups().into_iter().flat_map(|setup| [7, 11, 30].map(|seed| (setup, seed))) {
+        let (first, second) = (run(setup, seed, true), run(setup, seed, true));
         assert_eq!(first.trace, second.trace);
         assert_eq!(first.tally, second.tally);
-        assert_ne!(first.trace, run(setup, 8, true).trace);
+        assert_ne!(first.trace, run(setup, seed + 1, true).trace);
     }
 }
 

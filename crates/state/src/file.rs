@@ -4,6 +4,7 @@ mod error;
 mod place;
 #[cfg(test)]
 mod power_loss;
+mod storage;
 mod values;
 
 use std::fmt;
@@ -12,11 +13,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redb::backends::FileBackend;
-
 use crate::{StateError, StateStore};
 pub use error::OpenStateError;
 use place::Standing;
+use storage::Storage;
 use values::Values;
 
 /// State in a file. The file is locked against other processes while it is open.
@@ -45,17 +45,18 @@ impl StateFile {
     ///
     /// When another process has the file open, or it cannot be opened or created.
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
-        Self::open_with(path, Box::new(|file| Values::open(FileBackend::new(file)?)))
+        Self::open_with(path, Box::new(|file| Values::open(Storage::new(file)?)))
     }
 
     fn open_with(path: &Path, connect: Connect) -> Result<Self, OpenStateError> {
         let failed = |error: io::Error| OpenStateError::of_system(path, &error);
         let file = place::open_or_create(path).map_err(failed)?;
+        place::lock(&file, path)?;
         let values = connect(file.try_clone().map_err(failed)?);
         let values = values.map_err(|error| OpenStateError::of_database(path, error))?;
         // Not before: something else keeps its mode.
         place::make_private(&file).map_err(failed)?;
-        place::sync_folder(path).map_err(failed)?;
+        place::sync_folder(path);
         Ok(Self { path: path.into(), connect, open: Mutex::new(OpenFile { file, values: Some(values) }) })
     }
 
@@ -94,6 +95,8 @@ impl StateFile {
     fn write_anew(&self, open: &mut OpenFile) -> Result<(), OpenStateError> {
         let all = self.with(open, Values::read_all)?;
         let file = place::create(&self.path).map_err(|error| self.failed(&error))?;
+        // Another process may have opened the new file already; then it is that one's.
+        place::lock(&file, &self.path)?;
         match self.fill(&file, &all) {
             Ok(values) => {
                 *open = OpenFile { file, values: Some(values) };
@@ -111,7 +114,7 @@ impl StateFile {
         let values = self.connect(file)?;
         let written = values.write(all.iter().map(|(name, value)| (&**name, Some(&**value))));
         written.map_err(|error| OpenStateError::of_database(&self.path, error))?;
-        place::sync_folder(&self.path).map_err(|error| self.failed(&error))?;
+        place::sync_folder(&self.path);
         Ok(values)
     }
 
@@ -162,6 +165,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use redb::StorageBackend;
+    use redb::backends::FileBackend;
 
     use super::*;
 
@@ -221,6 +225,7 @@ mod tests {
             let told = file.save("a", Some(b"2")).unwrap_err().to_string();
             assert!(told.contains(&format!("{}: ", path.display())), "{told}");
             assert!(told.contains("free space"), "{told}");
+            assert!(matches!(StateFile::open(&path), Err(OpenStateError::InUse(_))), "it stays locked");
         }
         is_full.store(false, Ordering::Relaxed);
         assert_eq!(file.load("a").unwrap(), Some(b"1".to_vec()));

@@ -1,9 +1,11 @@
 //! The path of a state file, and the file there.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+
+use super::error::OpenStateError;
 
 /// The mode of the file: for its owner alone.
 const PRIVATE: u32 = 0o600;
@@ -53,6 +55,15 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     options().create_new(true).open(path)
 }
 
+/// Locks the file against other processes, as long as it is open.
+pub(super) fn lock(file: &File, path: &Path) -> Result<(), OpenStateError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(OpenStateError::InUse(path.into())),
+        Err(TryLockError::Error(error)) => Err(OpenStateError::of_system(path, &error)),
+    }
+}
+
 /// Others on the machine cannot read a new file, whatever the umask says: it has keys of reservations and the secret of
 /// resets.
 fn options() -> OpenOptions {
@@ -76,10 +87,13 @@ pub(super) fn make_private(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the entry of a file in its folder durable.
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+/// Makes the entry of a file in its folder durable. Some folders cannot be read, or are of file systems that have no
+/// such operation; their files are used all the same.
+pub(super) fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    if let Err(error) = File::open(folder).and_then(|folder| folder.sync_all()) {
+        tracing::warn!(path = %path.display(), %error, "the folder of the state file cannot be synchronized: a new file may be lost with the power");
+    }
 }
 
 #[cfg(test)]
