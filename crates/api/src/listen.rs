@@ -352,7 +352,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::limits::{BODY_TIMEOUT, GRACE, MAX_ADDRESS_STRANGERS};
+    use crate::limits::{BODY_TIMEOUT, MAX_ADDRESS_STRANGERS};
     use crate::routes::body::Json;
 
     /// The answer of a connection that sends these bytes and then nothing, and the time for which it is kept.
@@ -377,7 +377,7 @@ mod tests {
         assert!(outage.begins());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_address_that_sends_nothing_makes_no_other_wait() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -389,14 +389,12 @@ mod tests {
             socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
             silent.push(socket.connect(address).await.unwrap());
         }
-        let begun = Instant::now();
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await.unwrap();
         let mut answer = String::new();
-        client.read_to_string(&mut answer).await.unwrap();
+        // One after the other they would have had a place in 30 s.
+        timeout(std::time::Duration::from_secs(20), client.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        // One after the other they had a place in 30 s of this clock, which goes on while sockets are waited for.
-        assert!(begun.elapsed() < 16 * GRACE, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -299,7 +299,11 @@ impl Reloader {
         };
         let staged = match files {
             files if files.is_empty() => None,
-            files => Some(self.files.conf_d().stage(files).map_err(unwritten)?),
+            files => {
+                // It may have been changed by hand while disks were opened.
+                self.files.check_change(&self.sources, &files).map_err(Failure::Configuration)?;
+                Some(self.files.conf_d().stage(files).map_err(unwritten)?)
+            }
         };
         // A portal without an address is no change, but a trouble to be told of.
         let is_same = plan.is_empty() && unknown_names(&config) == unknown_names(&self.config);

@@ -189,7 +189,6 @@ mod tests {
             ("disk = \"iscsi://192.0.2.9/\"".into(), Some("names no disk")),
             ("disk = \"iscsi://192.0.2.9/iqn.x/0\"".into(), None),
             (format!("disk = \"{new}\", create = \"10T\", provisioning = \"full\""), Some("bytes are asked for")),
-            (format!("disk = \"{new}\", create = \"8191P\""), Some("it cannot be made with")),
             (format!("disk = \"{link}\", create = \"1M\""), Some("a link to /nope, which is not there")),
             (format!("disk = \"{new}{}\", create = \"1M\"", "x".repeat(300)), Some("it cannot be made")),
             (format!("disk = \"{new}\", create = \"1M\", provisioning = \"full\""), None),

@@ -136,7 +136,12 @@ impl Server {
         if !how.dry_run {
             if !had_create.get() {
                 // A disk that is missing at a later start is not created, and empty, for its length was once changed.
-                self.edit(path, *how, |document| keys::unset(document, "create"))?;
+                let unset = |document: &mut Value| {
+                    if document["create"].as_str() == Some(&*size) { keys::unset(document, "create") } else { Ok(()) }
+                };
+                self.edit(path, *how, unset).map_err(|failure| {
+                    failure.with(&format!("; {path} has its length, and create={size} is left: take it out with `lunette ctl set {path} --unset create`"))
+                })?;
             }
             self.check_len(path, bytes)?;
         }

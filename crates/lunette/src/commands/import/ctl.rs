@@ -5,10 +5,10 @@ mod numbers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::draft::{Lun, Portal, Redirect, Target};
+use super::draft::{Lun, Portal, Redirect, Target, Users};
 use super::report::{Imported, address, is_on, names};
 use super::tree::{self, Statement};
-use access::{RULES, admit, rules_of, users};
+use access::{RULES, admit, refusal, rules_of, users};
 use numbers::{expand, our_size};
 
 /// Blocks that are looked up by their names, and settings that concern the daemon and not what it serves.
@@ -183,19 +183,26 @@ fn import_portals(group: u16, statement: &Statement, context: &Context<'_>, impo
     if auth_group == "no-authentication" {
         return;
     }
+    let mut discovery = Users::default();
     if let Some(rules) = context.auth_groups.get(auth_group) {
         let is_open = |setting: &Statement| setting.key() == "auth-type" && setting.value() == Some("none");
         if rules.body.iter().all(is_open) && !rules.body.is_empty() {
             return;
         }
-        imported.draft.discovery = users(DISCOVERY, rules, imported);
+        discovery = users(DISCOVERY, rules, imported);
+        if refusal(rules, &discovery).is_some() {
+            discovery = Users::default();
+        }
     }
-    // Without a user it is denied, as by the group `default`. We have one rule for all portals, and no other proof.
-    if imported.draft.discovery.chap.is_empty() {
+    // Ours has one rule for all portals. Of two that differ neither holds, and without a user discovery is denied.
+    let known = &imported.draft.discovery;
+    let is_closed = discovery.chap.is_empty() || !known.is_empty() && *known != discovery;
+    if is_closed {
         let user = imported.user_without_secret(DISCOVERY, "unknown");
         imported.note_closed_discovery(tree::place(&[name], statement), &user);
-        imported.draft.discovery.chap.push(user);
+        discovery = Users { chap: vec![user], mutual_chap: None };
     }
+    imported.draft.discovery = discovery;
 }
 
 /// The address of a `listen`: with or without a port, IPv6 in brackets.
@@ -530,6 +537,21 @@ lun = [{ number = 3, disk = "/a", block_size = 4096, read_only = true, vendor = 
             ));
             assert_eq!(table.get("discovery").is_none(), is_open, "{rules}: {table}");
             assert_eq!(notes.iter().any(|note| note.contains("discovery is closed")), !is_open, "{rules}: {notes:?}");
+        }
+        // One rule for all portals.
+        let groups = "auth-group a { chap u secretsecret }\nauth-group b { chap v othersecret1 }\nauth-group d { auth-type deny; chap u secretsecret }\n";
+        let target = "target iqn.t { auth-group no-authentication; portal-group p; portal-group q }\n";
+        for (first, second, user) in [
+            ("discovery-auth-group a", "discovery-auth-group a", "u"),
+            ("discovery-auth-group a", "discovery-auth-group no-authentication", "u"),
+            ("discovery-auth-group a", "discovery-auth-group b", "unknown"),
+            ("discovery-auth-group a", "", "unknown"),
+            ("", "discovery-auth-group a", "unknown"),
+            ("discovery-auth-group d", "discovery-auth-group d", "unknown"),
+        ] {
+            let group = |name: &str, rules: &str| format!("portal-group {name} {{\nlisten 192.0.2.1\n{rules}\n}}\n");
+            let (table, _) = imported(&format!("{groups}{}{}{target}", group("p", first), group("q", second)));
+            assert_eq!(table["discovery"]["chap"][0]["user"].as_str(), Some(user), "{first} {second}: {table}");
         }
     }
 

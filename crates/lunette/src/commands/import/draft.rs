@@ -50,7 +50,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.chap.is_empty() && self.mutual_chap.is_none()
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use lunette_files::remedy;
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
@@ -75,7 +76,10 @@ impl Made {
 
     /// Gives new folders away, from the outermost on.
     fn hand_over_folders(&self) -> io::Result<()> {
-        self.folders.iter().try_for_each(|folder| hand_over(&File::open(folder)?, folder))
+        // The owner of the folder around it may have put a link to another in its place.
+        let no_link = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+        let open = |folder: &Path| OpenOptions::new().read(true).custom_flags(no_link).open(folder);
+        self.folders.iter().try_for_each(|folder| hand_over(&open(folder)?, folder))
     }
 
     /// Removes it as far as that is possible. A folder in which something else is stays.

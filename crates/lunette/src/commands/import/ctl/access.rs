@@ -61,7 +61,7 @@ pub(super) fn rules_of<'a>(target: &'a Statement, context: &Context<'a>, importe
 }
 
 /// Why rules let in no initiator.
-fn refusal(rules: &Statement, users: &Users) -> Option<String> {
+pub(super) fn refusal(rules: &Statement, users: &Users) -> Option<String> {
     let kinds: BTreeSet<&str> = rules.all("auth-type").filter_map(Statement::value).collect();
     let without_secret = |rule: &&Statement| rule.key().starts_with("chap") && secret_of(rule).is_none();
     if let Some(rule) = rules.body.iter().find(|rule| is_unknown_rule(rule)) {
