@@ -125,6 +125,7 @@ impl Disk {
                 Step::Work(work) => DeviceInput::Store(Outcome::new(work(), None)),
                 Step::Wait { on } => wait(&*on),
                 Step::Pause { .. } => DeviceInput::Waited,
+                Step::Abort { .. } => DeviceInput::Aborted { lost: Vec::new() },
                 other => panic!("background work asks for {other:?}"),
             });
         }

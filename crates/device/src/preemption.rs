@@ -95,7 +95,12 @@ async fn run(cx: &BackgroundCx, unit: &Weak<LogicalUnit>, preemptions: &Arc<Pree
     }
 }
 
-async fn abort(cx: &BackgroundCx, unit: &Arc<LogicalUnit>, nexuses: &[Arc<ItNexus>]) -> Result<(), StoreError> {
+/// Ends the tasks of these nexuses on `unit`.
+pub(crate) async fn abort(
+    cx: &BackgroundCx,
+    unit: &Arc<LogicalUnit>,
+    nexuses: &[Arc<ItNexus>],
+) -> Result<(), StoreError> {
     let mut attached = unit.nexuses().attached();
     attached.retain(|itl| nexuses.contains(&itl.it_nexus));
     let lost = cx.abort(attached.iter().map(|itl| (itl.nexus, itl.lun)).collect(), unit).await?;

@@ -1,10 +1,11 @@
 //! The context of a command: what its handler knows, and what it can ask the driver for.
 
 pub(crate) mod common;
+mod lasting;
 mod medium;
 mod store_error;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, Status};
@@ -159,22 +160,15 @@ impl Cx {
         &self,
         change: impl FnOnce() -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, SenseData> {
-        if self.unit()?.config().state.is_none() && !self.device.saves_access_states() {
-            // Nothing is saved, so nothing waits. A simulated server has no threads that could.
+        if !self.may_save()? {
             return change().map_err(|_| INTERNAL_FAILURE);
         }
-        let outcome = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&outcome);
-        let work = move || {
-            let done = change().map_err(|error| StoreError::Io(std::io::Error::other(error)))?;
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
-            Ok(())
-        };
-        self.work(Box::new(work)).await.map_err(|error| {
-            tracing::error!(command = self.row.name, %error, "refused, because what must survive a restart was not saved");
-            INTERNAL_FAILURE
-        })?;
-        outcome.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(INTERNAL_FAILURE)
+        self.channel.persist(change).await.map_err(|error| not_saved(self.row, &error))
+    }
+
+    /// Whether a change may have to be saved. If not, nothing waits: a simulated server has no threads that could.
+    pub(crate) fn may_save(&self) -> Result<bool, SenseData> {
+        Ok(self.unit()?.config().state.is_some() || self.device.saves_access_states())
     }
 
     /// Aborts all other tasks of these nexuses on the logical unit, and returns the nexuses that lost tasks.
@@ -185,6 +179,12 @@ impl Cx {
             _ => Err(INTERNAL_FAILURE),
         }
     }
+}
+
+/// The error of a command whose change was not saved.
+pub(crate) fn not_saved(row: &Row, error: &StoreError) -> SenseData {
+    tracing::error!(command = row.name, %error, "refused, because what must survive a restart was not saved");
+    INTERNAL_FAILURE
 }
 
 /// The error of a task whose driver broke the order of steps.

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use lunette_gateway::{Answer, Request};
 use lunette_scsi::persistent::{BASIC_LIST_LEN, RegisterAndMoveList, ReservationType, ReserveOutList};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
+use lunette_state::StateError;
 
-use crate::commands::context::Cx;
 use crate::commands::context::common::UNKNOWN_OUTCOME;
+use crate::commands::context::{Cx, INTERNAL_FAILURE, not_saved};
 use crate::coroutine::Reply;
+use crate::coroutine::background::BackgroundCx;
 use crate::limits::MAX_RESERVE_LIST_BYTES;
 use crate::nexus::{ItNexus, TargetPort};
+use crate::preemption;
 use crate::reservations::shared::Decision;
-use crate::reservations::{Refusal, ReservationRequest, common};
+use crate::reservations::{Refusal, ReservationChange, ReservationRequest, common};
 use crate::unit::LogicalUnit;
 
 const REGISTER: u16 = 0;
@@ -54,18 +57,49 @@ pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
 /// Executes a request on a unit of this server alone.
 async fn execute(cx: &Cx, unit: &Arc<LogicalUnit>, request: ReservationRequest) -> Result<(), Refusal> {
     let (unit, by) = (Arc::clone(unit), Arc::clone(&cx.nexus.it_nexus));
-    let change = move || {
-        let done = unit.reservations().execute(&by, &request)?;
-        for (nexus, code) in done.iter().flat_map(|change| &change.attentions) {
-            unit.raise_for(nexus, *code);
-        }
-        Ok(done)
-    };
-    let change = cx.persist(change).await??;
+    if aborts(cx) && cx.may_save()? {
+        return preempt_and_abort(cx, unit, by, request).await;
+    }
+    let change = cx.persist(move || carry_out(&unit, &by, &request)).await??;
     if aborts(cx) {
         abort_tasks(cx, &change.preempted).await?;
     }
     Ok(())
+}
+
+/// Executes PREEMPT AND ABORT where the change may have to be saved. Preempted nexuses lose their tasks even when the
+/// command is aborted meanwhile.
+async fn preempt_and_abort(
+    cx: &Cx,
+    unit: Arc<LogicalUnit>,
+    by: Arc<ItNexus>,
+    request: ReservationRequest,
+) -> Result<(), Refusal> {
+    let row = cx.row;
+    let preempt = async move |cx: BackgroundCx| {
+        let (on, own) = (Arc::clone(&unit), Arc::clone(&by));
+        let change = cx.persist(move || carry_out(&on, &own, &request)).await;
+        let (own, others): (Vec<_>, Vec<_>) =
+            change.map_err(|error| not_saved(row, &error))??.preempted.into_iter().partition(|nexus| *nexus == by);
+        preemption::abort(&cx, &unit, &others).await.map_err(|_| INTERNAL_FAILURE)?;
+        Ok::<_, Refusal>(own)
+    };
+    let own = cx.run_to_end(preempt).await??;
+    // The other tasks of its own nexus, or none. Asking tells the transport that the command has ended tasks.
+    Ok(abort_tasks(cx, &own).await?)
+}
+
+/// Makes the change of a request of `by`, and raises its unit attentions.
+fn carry_out(
+    unit: &LogicalUnit,
+    by: &Arc<ItNexus>,
+    request: &ReservationRequest,
+) -> Result<Result<ReservationChange, Refusal>, StateError> {
+    let done = unit.reservations().execute(by, request)?;
+    for (nexus, code) in done.iter().flat_map(|change| &change.attentions) {
+        unit.raise_for(nexus, *code);
+    }
+    Ok(done)
 }
 
 /// Executes a request on a unit that several servers offer. All of them know the change when it ends; its unit

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_scsi::Lun;
+use lunette_state::StateError;
 use lunette_store::{Op, Outcome, Store, StoreError};
 
 use super::channel::Channel;
-use super::{Input, Step, Work};
+use super::{Input, Step};
 use crate::nexus::NexusId;
 use crate::unit::LogicalUnit;
 use crate::wait::Waitable;
@@ -82,12 +83,12 @@ impl BackgroundCx {
         }
     }
 
-    /// Runs blocking work.
-    pub(crate) async fn work(&self, work: Work) -> Result<(), StoreError> {
-        match self.0.ask(Step::Work(work)).await {
-            Input::Store(Outcome { result, .. }) => result,
-            _ => Err(contract_violation()),
-        }
+    /// Makes a change that saves its state before it takes effect, so a failed one has changed nothing.
+    pub(crate) async fn persist<T: Send + 'static>(
+        &self,
+        change: impl FnOnce() -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.0.persist(change).await
     }
 
     /// Waits for `time`, without blocking a thread.
@@ -121,5 +122,5 @@ impl BackgroundCx {
 
 /// The error of work whose driver broke the order of steps.
 pub(crate) fn contract_violation() -> StoreError {
-    StoreError::Io(std::io::Error::other("background work was driven against its contract"))
+    StoreError::Io(std::io::Error::other("the work was driven against its contract"))
 }

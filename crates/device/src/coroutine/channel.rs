@@ -10,7 +10,10 @@ use std::task::Poll;
 
 use lunette_buffer::Payload;
 use lunette_scsi::Status;
+use lunette_state::StateError;
+use lunette_store::{Outcome, StoreError};
 
+use super::background::contract_violation;
 use super::{Input, Step};
 use crate::unit::{LogicalUnit, StoredDigests};
 
@@ -36,6 +39,24 @@ impl Channel {
     pub(crate) async fn ask(&self, step: Step) -> Input {
         self.state().asked = Some(step);
         poll_fn(|_| self.state().answered.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// Makes a change that saves its state before it takes effect, on a thread that may wait for the medium.
+    pub(crate) async fn persist<T: Send + 'static>(
+        &self,
+        change: impl FnOnce() -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let done = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&done);
+        let work = move || {
+            let result = change().map_err(|error| StoreError::Io(std::io::Error::other(error)))?;
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            Ok(())
+        };
+        if let Input::Store(Outcome { result, .. }) = self.ask(Step::Work(Box::new(work))).await {
+            result?;
+        }
+        done.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(contract_violation)
     }
 
     /// Takes the request of the handler, if it made one.

@@ -147,6 +147,23 @@ impl SteppedTask {
         self
     }
 
+    /// Drives the task until it saves something or waits.
+    pub(crate) fn until_it_saves(mut self, fixture: &Fixture) -> Self {
+        while !self.waits() && !matches!(self.next, Next::Step(Step::Work(_))) {
+            self = self.go_on(fixture).continue_value().unwrap();
+        }
+        self
+    }
+
+    /// Aborts the task. Blocking work that it has begun runs to its end.
+    pub(crate) fn abort(self) {
+        drop(self.task);
+        if let Next::Step(Step::Work(work)) = self.next {
+            // The command is gone that would take the result.
+            let _ = work();
+        }
+    }
+
     pub(crate) fn waits(&self) -> bool {
         matches!(self.next, Next::Step(Step::Wait { .. }) | Next::Waits(_))
     }

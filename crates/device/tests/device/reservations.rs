@@ -7,6 +7,7 @@ use lunette_scsi::persistent::emit_transport_id;
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseKey, Status};
 use lunette_state::{StateFile, StateStore};
 
+use crate::atomic::SteppedTask;
 use crate::fixture::{Fixture, THIN, TestState, cdb, code, name, sense};
 
 const WRITE: &[u8] = &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -148,6 +149,24 @@ fn preempt_and_abort_ends_the_tasks_of_the_preempted() {
     done(&fixture, &other, 0, 0, [0, 2]);
     done(&fixture, &other, 1, 3, [2, 0]);
     done(&fixture, &fixture.nexus, 5, 3, [1, 2]);
+    assert_eq!(*fixture.aborted.lock().unwrap(), [other.id()]);
+    assert_eq!(attention(&fixture, &other), Some(AdditionalSense::REGISTRATIONS_PREEMPTED));
+    assert_eq!(attention(&fixture, &other), Some(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR));
+    assert_eq!(status(&fixture, &other, READ), Status::RESERVATION_CONFLICT);
+}
+
+/// Tasks of a nexus that has lost its registration would go on.
+#[test]
+fn a_preempt_and_abort_that_is_aborted_while_it_saves_ends_the_tasks_all_the_same() {
+    let fixture = Fixture::after(THIN, &Arc::default());
+    let other = attach(&fixture, B);
+    assert_eq!(out(&fixture, &fixture.nexus, 0, 0, [0, 1], 1).status, Status::GOOD);
+    done(&fixture, &other, 0, 0, [0, 2]);
+    done(&fixture, &other, 1, 3, [2, 0]);
+    let list = [1_u64.to_be_bytes(), 2_u64.to_be_bytes(), [0; 8]].concat();
+    let bytes = cdb(&[0x5f, 5, 3, 0, 0, 0, 0, 0, list.len() as u8]);
+    SteppedTask::new(&fixture, &fixture.nexus, bytes, list).until_it_saves(&fixture).abort();
+    fixture.finish_background();
     assert_eq!(*fixture.aborted.lock().unwrap(), [other.id()]);
     assert_eq!(attention(&fixture, &other), Some(AdditionalSense::REGISTRATIONS_PREEMPTED));
     assert_eq!(attention(&fixture, &other), Some(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR));

@@ -165,8 +165,7 @@ impl Worker {
 
     async fn save(&self, record: Option<SavedSanitize>) -> Result<(), StoreError> {
         let Some(save) = self.unit.sanitize().save(record.as_ref()) else { return Ok(()) };
-        let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
-        self.cx.work(Box::new(work)).await
+        self.cx.persist(move || save.run()).await
     }
 }
 
