@@ -3,7 +3,7 @@
 pub(crate) mod common;
 mod lasting;
 mod medium;
-mod store_error;
+pub(crate) mod store_error;
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +26,7 @@ use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::range_locks::Claim;
 use crate::wait::Waitable;
 
-pub(crate) use medium::MediumAddress;
+pub(crate) use medium::{MediumAddress, count_request};
 
 /// The context of a command that has passed admission.
 pub(crate) struct Cx {

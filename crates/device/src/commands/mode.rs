@@ -7,10 +7,14 @@ use lunette_gateway::{Answer, Request};
 use lunette_scsi::mode::select::{self, SelectListForm, SelectedPage};
 use lunette_scsi::mode::{ALL_SUBPAGES, BlockDescriptor, ModeData, PageCode, PageControl};
 use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData};
+use lunette_state::StateError;
+use lunette_store::{Op, OpKind};
 
-use crate::commands::context::Cx;
 use crate::commands::context::common::UNKNOWN_OUTCOME;
+use crate::commands::context::{Cx, count_request, not_saved, store_error};
 use crate::coroutine::Reply;
+use crate::coroutine::background::BackgroundCx;
+use crate::nexus::NexusId;
 use crate::unit::LogicalUnit;
 use crate::unit::mode_pages::{PAGES, common};
 
@@ -91,22 +95,51 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if unit.config().shared {
         return select_in_common(&cx, &list.pages).await;
     }
-    let is_change = if save { select_and_save(&cx, form, bytes).await? } else { unit.mode().select(&list.pages)? };
-    if is_change {
+    if save {
+        return select_and_save(&cx, form, bytes).await;
+    }
+    if unit.mode().select(&list.pages)? {
         unit.raise_for_others(cx.nexus.id, AdditionalSense::MODE_PARAMETERS_CHANGED);
         cx.flush().await?;
     }
     Ok(None)
 }
 
-/// Saves the pages of a list, and then applies them. Returns whether a current value changed.
-async fn select_and_save(cx: &Cx, form: SelectListForm, bytes: Buffer) -> Result<bool, SenseData> {
-    let unit = Arc::clone(cx.unit()?);
-    let change = move || match select::parse(&bytes, form) {
-        Ok(list) => unit.mode().select_and_save(&list.pages),
-        Err(sense) => Ok(Err(sense)),
+/// Saves the pages of a list, and then applies them.
+///
+/// A flush comes first: when it fails, nothing changes. The flush after the change covers the writes in between, and
+/// comes even when the command is aborted.
+async fn select_and_save(cx: &Cx, form: SelectListForm, bytes: Buffer) -> Reply {
+    cx.flush().await?;
+    let (row, by, itl) = (cx.row, cx.nexus.id, Arc::clone(cx.itl()?));
+    let select = async move |cx: BackgroundCx| {
+        let unit = Arc::clone(&itl.unit);
+        let change = move || save_and_apply(&unit, by, form, &bytes);
+        if cx.persist(change).await.map_err(|error| not_saved(row, &error))?? {
+            let flushed = cx.store(itl.unit.store(), Op::Flush).await;
+            count_request(&itl.counters, row, OpKind::Flush, 0, flushed.is_ok());
+            flushed.map_err(|error| store_error::to_sense(&error, OpKind::Flush, 0, &itl.unit))?;
+        }
+        Ok(None)
     };
-    cx.persist(change).await?
+    cx.run_to_end(select).await?
+}
+
+/// Saves the pages of a list, applies them, and raises the unit attention. Returns whether a current value changed.
+fn save_and_apply(
+    unit: &LogicalUnit,
+    by: NexusId,
+    form: SelectListForm,
+    bytes: &[u8],
+) -> Result<Result<bool, SenseData>, StateError> {
+    let done = match select::parse(bytes, form) {
+        Ok(list) => unit.mode().select_and_save(&list.pages)?,
+        Err(sense) => Err(sense),
+    };
+    if done == Ok(true) {
+        unit.raise_for_others(by, AdditionalSense::MODE_PARAMETERS_CHANGED);
+    }
+    Ok(done)
 }
 
 /// Applies the pages to a unit that several servers offer. All of them know the change when it ends; its unit attention

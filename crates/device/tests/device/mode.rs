@@ -5,7 +5,8 @@ use std::sync::Arc;
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey, Status};
 use lunette_store::{Capabilities, OpKind};
 
-use crate::fixture::{Fixture, Medium, THIN, TestState, code, name, sense};
+use crate::atomic::SteppedTask;
+use crate::fixture::{Fixture, Medium, THIN, TestState, cdb, code, name, sense};
 
 /// MODE SELECT(6) without saving.
 const SELECT: [u8; 6] = [0x15, 0x10, 0, 0, 255, 0];
@@ -193,6 +194,24 @@ fn a_mode_change_raises_an_attention_for_others_and_only_a_change_does() {
     assert_eq!(sense(&ready(&other)).code, AdditionalSense::MODE_PARAMETERS_CHANGED);
     assert_eq!(ready(&other).status, Status::GOOD);
     assert_eq!(ready(&fixture.nexus).status, Status::GOOD);
+}
+
+#[test]
+fn a_change_that_is_aborted_while_it_is_saved_is_whole() {
+    let fixture = Fixture::after(THIN, &Arc::default());
+    let other = fixture.device.attach(name("iqn.2026-11.host:b"));
+    let ready = |nexus| fixture.run_on(nexus, [0; 8], [0; 16], &[]);
+    ready(&other);
+    let list = changed(&fixture, 0x08, 0, 0);
+    let bytes = cdb(&[0x15, 0x11, 0, 0, list.len() as u8, 0]);
+    let saving = SteppedTask::new(&fixture, &fixture.nexus, bytes, list).until_it_saves(&fixture);
+    fixture.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[1; 512]);
+    fixture.seen();
+    saving.abort();
+    fixture.finish_background();
+    assert_eq!(fixture.read(&[0x1a, 0x08, 0x08, 0, 255])[6], 0, "WCE");
+    assert_eq!(fixture.seen().iter().map(|seen| seen.kind).collect::<Vec<_>>(), [OpKind::Flush], "the write is stable");
+    assert_eq!(sense(&ready(&other)).code, AdditionalSense::MODE_PARAMETERS_CHANGED);
 }
 
 #[test]
