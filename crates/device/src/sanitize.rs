@@ -167,21 +167,30 @@ impl Sanitize {
         self.removal_prepared.store(false, Ordering::Relaxed);
     }
 
-    /// EXIT FAILURE MODE: the change to save before [`Self::leave_failure`].
+    /// EXIT FAILURE MODE: ends a failure, saved first. The call may wait for the medium.
+    ///
+    /// The turn lasts until the failure has ended, and an operation that begins meanwhile saves itself in a later turn,
+    /// so its record stays.
     ///
     /// # Errors
     ///
     /// INVALID FIELD IN CDB after an operation without AUSE: only another operation ends that failure.
-    pub(crate) fn exit_failure(&self) -> Result<Option<PendingSave>, SenseData> {
+    pub(crate) fn exit_failure(&self) -> Result<Result<(), SenseData>, StateError> {
+        let turn = self.slot.as_ref().map(|slot| slot.turn());
         match *self.state() {
-            SanitizeState::Failed { unrestricted: false } => Err(SERVICE_ACTION_FIELD.into()),
-            SanitizeState::Failed { unrestricted: true } => Ok(self.save(None)),
-            SanitizeState::Ready | SanitizeState::Interrupted(_) | SanitizeState::Running => Ok(None),
+            SanitizeState::Failed { unrestricted: false } => return Ok(Err(SERVICE_ACTION_FIELD.into())),
+            SanitizeState::Failed { unrestricted: true } => {}
+            SanitizeState::Ready | SanitizeState::Interrupted(_) | SanitizeState::Running => return Ok(Ok(())),
         }
+        if let Some(turn) = &turn {
+            turn.save(None)?;
+        }
+        self.leave_failure();
+        Ok(Ok(()))
     }
 
     /// Ends the failure, unless an operation has begun since.
-    pub(crate) fn leave_failure(&self) {
+    fn leave_failure(&self) {
         let mut state = self.state();
         if matches!(*state, SanitizeState::Failed { unrestricted: true }) {
             self.change(&mut state, SanitizeState::Ready);
@@ -234,8 +243,7 @@ impl Sanitize {
         self.word.store(self.word() & !CONDITION | condition, Ordering::Release);
     }
 
-    /// The change to save. Commands decide by the state in memory, and only one operation or command saves it at a
-    /// time.
+    /// The change to save. Commands decide by the state in memory, and only one operation saves its own at a time.
     pub(crate) fn save(&self, record: Option<&SavedSanitize>) -> Option<PendingSave> {
         let slot = Arc::clone(self.slot.as_ref()?);
         Some(PendingSave { slot, bytes: record.map(SavedSanitize::encode) })

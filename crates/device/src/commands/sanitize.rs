@@ -34,10 +34,7 @@ pub(crate) async fn sanitize(cx: Cx) -> Reply {
 /// Executes SANITIZE with EXIT FAILURE MODE. Without a failure it does nothing.
 pub(crate) async fn exit_failure_mode(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
-    if let Some(save) = unit.sanitize().exit_failure()? {
-        cx.persist(move || save.run()).await?;
-    }
-    unit.sanitize().leave_failure();
+    cx.persist(move || unit.sanitize().exit_failure()).await??;
     Ok(None)
 }
 

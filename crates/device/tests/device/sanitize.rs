@@ -332,6 +332,25 @@ fn a_failure_survives_a_restart() {
 }
 
 #[test]
+fn the_record_of_an_operation_outlives_the_exit_from_an_earlier_failure() {
+    let state: Arc<TestState> = Arc::default();
+    let fixture = Fixture::after(THIN, &state);
+    let other = fixture.device.attach(name("iqn.2026-11.host:b"));
+    fixture.run_on(&other, [0; 8], cdb(&[]), &[]);
+    *fixture.store.fails.lock().unwrap() = Some(StoreError::NoSpace);
+    assert_eq!(code(fixture.refused(&sanitize(AUSE | BLOCK_ERASE), &[])), HAS_FAILED);
+    let exit = SteppedTask::new(&fixture, &fixture.nexus, cdb(&sanitize(EXIT_FAILURE_MODE)), Vec::new());
+    let exit = exit.until_it_saves(&fixture);
+    let begun = fixture.run_on(&other, [0; 8], cdb(&sanitize(IMMED | BLOCK_ERASE)), &[]);
+    assert_eq!(begun.status, Status::GOOD);
+    assert_eq!(exit.finish(&fixture).status, Status::GOOD);
+    assert!(fixture.unit.is_being_sanitized());
+    let restarted = Fixture::after(THIN, &state);
+    assert!(restarted.unit.is_being_sanitized());
+    assert_eq!(restarted.device.background().len(), 1);
+}
+
+#[test]
 fn an_operation_that_cannot_be_saved_does_not_begin() {
     let state: Arc<TestState> = Arc::default();
     let fixture = Fixture::after(THIN, &state);
