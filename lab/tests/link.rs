@@ -65,7 +65,8 @@ fn processes_at_both_ends_talk_over_the_delay() {
     }
     let program = env::current_exe().expect("it runs").to_str().expect("a path in UTF-8").to_owned();
     let end = "--exact one_end_of_an_exchange --nocapture";
-    let server = format!("LAB_TEST_SERVER=1 exec '{program}' {end}");
+    // Its lines would stand within the line of the report, which is written at the same time.
+    let server = format!("LAB_TEST_SERVER=1 exec '{program}' {end} >/dev/null");
     let port = PORT.to_string();
     let options = ["--rtt", "10ms", "--no-check", "--json", "--serve", &server, "--wait-port", &port];
     let command: Vec<&str> = [&*program].into_iter().chain(end.split(' ')).collect();
