@@ -1,0 +1,93 @@
+//! Why a pool refuses or fails.
+
+use std::io;
+
+use crate::limits::{MAX_SNAPSHOTS, MAX_VOLUMES};
+use crate::name::Name;
+
+/// Says why a pool did not do what it was asked for. Nothing has changed then, unless the text says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No volume has this name.
+    #[error("there is no volume {0}")]
+    NoVolume(Name),
+    /// The volume has no such snapshot.
+    #[error("volume {volume} has no snapshot {snapshot}")]
+    NoSnapshot {
+        /// The volume.
+        volume: Name,
+        /// The snapshot that it has not.
+        snapshot: Name,
+    },
+    /// A volume has the name already.
+    #[error("there is a volume {0} already; choose another name")]
+    VolumeExists(Name),
+    /// The volume has such a snapshot already.
+    #[error("volume {volume} has a snapshot {snapshot} already; choose another name")]
+    SnapshotExists {
+        /// The volume.
+        volume: Name,
+        /// The snapshot that it has.
+        snapshot: Name,
+    },
+    /// A volume goes only without its snapshots.
+    #[error("volume {volume} has {count} snapshots; remove them first")]
+    HasSnapshots {
+        /// The volume.
+        volume: Name,
+        /// How many there are.
+        count: usize,
+    },
+    /// The medium keeps the blocks of clones where those of their origin are.
+    #[error("{what} has clones: {}; flatten or remove them first", join(.clones))]
+    HasClones {
+        /// The volume, or `VOLUME@SNAPSHOT`.
+        what: String,
+        /// The names of clones, or of some of them.
+        clones: Vec<String>,
+    },
+    /// The volume is being filled, and has no content yet.
+    #[error("volume {0} is being filled; wait for the end of its job, or cancel it")]
+    Filling(Name),
+    /// Another user of the medium holds the volume.
+    #[error("{0} is in use elsewhere: {1}")]
+    Busy(Name, String),
+    /// The file system cannot share blocks between files, and this crate copies none instead.
+    #[error("the file system has no reflinks, which snapshots and clones need; use XFS (mkfs.xfs -m reflink=1), btrfs, or ZFS 2.2 with block cloning")]
+    NoReflinks,
+    /// The medium is full.
+    #[error("the pool is full; remove volumes or snapshots, or add space")]
+    Full,
+    /// A bound of this crate.
+    #[error("the pool has {MAX_VOLUMES} volumes, and takes no more")]
+    TooManyVolumes,
+    /// A bound of this crate.
+    #[error("volume {0} has {MAX_SNAPSHOTS} snapshots, and takes no more; remove some")]
+    TooManySnapshots(Name),
+    /// A value does not fit.
+    #[error("{0}")]
+    Value(String),
+    /// The caller has ended it; see [`Progress`](crate::Progress).
+    #[error("it was ended before it was done")]
+    Stopped,
+    /// The place of the pool cannot be used at all.
+    #[error("{place}: {why}")]
+    Unusable {
+        /// The folder, or the pool of Ceph.
+        place: String,
+        /// The reason, and the remedy.
+        why: String,
+    },
+    /// The medium has failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What could not be done, with the file or image.
+        what: String,
+        /// The error of the system or the cluster.
+        source: io::Error,
+    },
+}
+
+fn join(names: &[String]) -> String {
+    names.join(", ")
+}

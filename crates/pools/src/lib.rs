@@ -1,0 +1,33 @@
+//! Pools of volumes: disks that are created, grown, snapshotted, cloned, rolled back and removed.
+//!
+//! Layer 3: over rbd; under lunette.
+//!
+//! A [`Pool`] keeps *volumes*. A volume is a disk with a serial number for life, labels, and *snapshots* of its content.
+//! This crate manages them, and moves none of their blocks: a [`Place`] says where the blocks are, and `lunette-store`
+//! or `lunette-rbd` opens it. A pool knows nothing of targets, initiators, the API or the configuration.
+//!
+//! # Contract
+//!
+//! - A change happens as a whole or not at all, also when the process or the power fails within it. After a call has
+//!   succeeded, its change is on stable storage. The next opening of the pool ends or undoes what was interrupted.
+//! - A snapshot never changes. It has its length, its labels and the time of its instant.
+//! - A snapshot of several volumes is taken in three steps, so that requests to their disks wait as short as possible:
+//!   [`Pool::prepare`], [`Snapshots::take`] at the instant, and [`Snapshots::keep`].
+//! - The caller keeps writers away during `take` and [`Pool::roll_back`], and removes no volume that somebody uses.
+//! - One process uses a pool at a time. Its methods may be called from several threads, and wait for the medium.
+//!
+//! Clones depend on their origin where the medium says so: see [`Volume::origin`].
+
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod limits;
+mod name;
+mod pool;
+
+pub use error::PoolError;
+pub use name::{Name, NameError};
+pub use pool::{
+    Change, Labels, NewVolume, Origin, Place, Pool, PoolSpace, Progress, Snapshot, SnapshotOf, Snapshots, Volume,
+    VolumeSpace,
+};
