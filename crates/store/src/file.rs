@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use crate::{Capabilities, Completion, Geometry, Op, OpKind, Outcome, Space, Store, whole_blocks};
 pub use copy_source::CopySource;
 use durability::DurabilityTracker;
+pub use extents::{Extent, Extents, share_if_equal};
 pub use identity::FileIdentity;
 use made::Made;
 pub use op::{FileIo, FileOp, FileOpKind, InlineIo};

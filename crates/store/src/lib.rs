@@ -1,6 +1,7 @@
 //! Stores of blocks: in memory, in files and on block devices, and filters over other stores.
 //!
-//! Layer 1: over buffer, files; under device, iscsi-initiator, iscsi-target, lunette, nbd, rbd, volume.
+//! Layer 1: over buffer, files; under device, iscsi-initiator, iscsi-target, lunette, nbd, pools, rbd,
+//! volume.
 //!
 //! A [`Store`] is a flat run of bytes with a declared [`Geometry`] and [`Capabilities`]. It knows nothing of SCSI, LUNs
 //! or sessions. The device server, the NBD server and the client tools build on it.
@@ -55,7 +56,10 @@ mod request;
 use lunette_buffer::FileSlice;
 
 pub use allocation::{AllocationMap, Run};
-pub use file::{CopySource, FileIdentity, FileIo, FileOp, FileOpKind, FileStore, InlineIo, OpenError, OpenOptions};
+pub use file::{
+    CopySource, Extent, Extents, FileIdentity, FileIo, FileOp, FileOpKind, FileStore, InlineIo, OpenError, OpenOptions,
+    share_if_equal,
+};
 pub use length::{LengthError, check_asked_len, whole_blocks};
 pub use memory::MemoryStore;
 pub use request::{Completion, CompletionSink, Op, OpKind, Outcome, StoreError};

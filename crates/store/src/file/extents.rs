@@ -1,8 +1,11 @@
-//! The ranges of a file that have no space. Seeking does not tell them apart from space that was never written.
+//! The extents of files: where their blocks are, and whether others have them too.
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::vec;
 
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, Opcode, Updater, ioctl, opcode};
@@ -10,11 +13,125 @@ use rustix::ioctl::{Direction, Opcode, Updater, ioctl, opcode};
 /// `FS_IOC_FIEMAP` of linux/fs.h, whose size is that of a `struct fiemap` without extents.
 const FIEMAP: Opcode = opcode::from_components(Direction::ReadWrite, b'f', 11, 32);
 
+/// `FIDEDUPERANGE` of linux/fs.h, whose size is that of a `struct file_dedupe_range` without destinations.
+const FIDEDUPERANGE: Opcode = opcode::from_components(Direction::ReadWrite, 0x94, 54, 24);
+
 /// The extents of one call.
 const EXTENTS: usize = 128;
 
-/// The most ranges that are remembered.
-const MAX_RANGES: usize = 1 << 16;
+/// `FIEMAP_EXTENT_UNWRITTEN`.
+const UNWRITTEN: u32 = 0x800;
+
+/// `FIEMAP_EXTENT_SHARED`.
+const SHARED: u32 = 0x2000;
+
+/// Flags of extents whose place does not tell what they hold: `UNKNOWN`, `DELALLOC`, `ENCODED`, `DATA_ENCRYPTED`,
+/// `NOT_ALIGNED`, `DATA_INLINE` and `DATA_TAIL`.
+const VAGUE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
+
+/// A range of a file that has space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// The range of the file, in bytes.
+    pub range: Range<u64>,
+    /// The place of its first byte on the medium, in bytes. `None` when it is not known, or when the bytes do not stand
+    /// there as they are.
+    pub place: Option<u64>,
+    /// Whether it was never written, and reads as zeroes.
+    pub is_unwritten: bool,
+    /// Whether other files, or other ranges of the file, have the space too.
+    pub is_shared: bool,
+}
+
+/// The extents of a range of a file, in the order of their offsets. They are read piece by piece, so a file that
+/// changes meanwhile shows some extents of before and some of after the change.
+///
+/// Bytes in the page cache may have no extent yet. Synchronize the file first.
+#[derive(Debug)]
+pub struct Extents<'f> {
+    file: &'f File,
+    /// The bytes that were not asked for yet.
+    rest: Range<u64>,
+    batch: vec::IntoIter<Extent>,
+}
+
+impl<'f> Extents<'f> {
+    /// The extents of this range of a file. An extent that reaches beyond the range is cut.
+    pub fn of(file: &'f File, range: Range<u64>) -> Self {
+        Self { file, rest: range, batch: Vec::new().into_iter() }
+    }
+
+    /// Asks the system for the next extents.
+    fn ask(&mut self) -> Result<(), Errno> {
+        let map = map(self.file, self.rest.start, self.rest.end - self.rest.start)?;
+        let found = map.extents.get(..map.mapped_extents as usize).ok_or(Errno::IO)?;
+        let mut batch = Vec::with_capacity(found.len());
+        for extent in found {
+            let end = extent.logical.checked_add(extent.len).ok_or(Errno::IO)?.min(self.rest.end);
+            let start = extent.logical.max(self.rest.start);
+            if start < end {
+                batch.push(extent.within(start..end));
+                self.rest.start = end;
+            }
+        }
+        if found.len() < EXTENTS || batch.is_empty() {
+            self.rest.start = self.rest.end;
+        }
+        self.batch = batch.into_iter();
+        Ok(())
+    }
+}
+
+/// An error ends the extents. Its kind is `Unsupported` where the file system does not tell them.
+impl Iterator for Extents<'_> {
+    type Item = io::Result<Extent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.len() == 0
+            && !self.rest.is_empty()
+            && let Err(error) = self.ask()
+        {
+            self.rest.start = self.rest.end;
+            return Some(Err(error.into()));
+        }
+        self.batch.next().map(Ok)
+    }
+}
+
+/// Lets a range of `file` have the blocks that `other` has from an offset on, when both have the same bytes there. The
+/// system compares them while it keeps writers away. Returns whether they were the same.
+///
+/// # Errors
+///
+/// The system's. Its kind is `Unsupported` where files cannot share blocks.
+pub fn share_if_equal(other: &File, offset: u64, file: &File, range: Range<u64>) -> io::Result<bool> {
+    let mut done = 0;
+    let len = range.end.saturating_sub(range.start);
+    while done < len {
+        let mut request = Dedupe {
+            offset: offset + done,
+            len: len - done,
+            destinations: 1,
+            _reserved: [0; 3],
+            file: i64::from(file.as_raw_fd()),
+            file_offset: range.start + done,
+            done: 0,
+            status: 0,
+            _more: 0,
+        };
+        // SAFETY: the request reads and writes a `file_dedupe_range` with as many destinations as it says, whose layout
+        // is that of `Dedupe`, and any bytes are valid numbers. The descriptor in it is open as long as `file` is.
+        unsafe { ioctl(other, Updater::<FIDEDUPERANGE, Dedupe>::new(&mut request)) }?;
+        match request.status {
+            0 if request.done > 0 => done = done.saturating_add(request.done),
+            // FILE_DEDUPE_RANGE_DIFFERS
+            1 => return Ok(false),
+            0 => return Err(Errno::INVAL.into()),
+            error => return Err(io::Error::from_raw_os_error(error.saturating_neg())),
+        }
+    }
+    Ok(true)
+}
 
 /// `struct fiemap` of linux/fiemap.h, with room for extents.
 #[repr(C)]
@@ -25,13 +142,13 @@ struct Map {
     mapped_extents: u32,
     extent_count: u32,
     _reserved: u32,
-    extents: [Extent; EXTENTS],
+    extents: [MapExtent; EXTENTS],
 }
 
 /// `struct fiemap_extent`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Extent {
+struct MapExtent {
     logical: u64,
     physical: u64,
     len: u64,
@@ -40,36 +157,38 @@ struct Extent {
     _more: [u32; 3],
 }
 
-const _: () = assert!(size_of::<Extent>() == 56 && size_of::<Map>() == 32 + EXTENTS * 56);
-
-/// The ranges between two offsets that have no space. `None` where the system does not tell, or there are too many.
-pub(super) fn without_space(file: &File, from: u64, to: u64) -> Option<Vec<Range<u64>>> {
-    let mut ranges = Vec::new();
-    let mut next = from;
-    while next < to {
-        let map = map(file, next, to - next).ok()?;
-        let extents = map.extents.get(..map.mapped_extents as usize)?;
-        for extent in extents {
-            if extent.logical > next {
-                ranges.push(next..extent.logical.min(to));
-            }
-            next = next.max(extent.logical.checked_add(extent.len)?);
-        }
-        if ranges.len() > MAX_RANGES {
-            return None;
-        }
-        if extents.len() < EXTENTS {
-            break;
+impl MapExtent {
+    /// The part of the extent in a range of the file that it covers.
+    fn within(&self, range: Range<u64>) -> Extent {
+        let place = self.physical.checked_add(range.start - self.logical);
+        Extent {
+            place: place.filter(|_| self.flags & VAGUE == 0),
+            is_unwritten: self.flags & UNWRITTEN != 0,
+            is_shared: self.flags & SHARED != 0,
+            range,
         }
     }
-    if next < to {
-        ranges.push(next..to);
-    }
-    Some(ranges)
 }
 
+/// `struct file_dedupe_range` of linux/fs.h, with one `struct file_dedupe_range_info`.
+#[repr(C)]
+struct Dedupe {
+    offset: u64,
+    len: u64,
+    destinations: u16,
+    _reserved: [u16; 3],
+    file: i64,
+    file_offset: u64,
+    done: u64,
+    status: i32,
+    _more: u32,
+}
+
+const _: () = assert!(size_of::<MapExtent>() == 56 && size_of::<Map>() == 32 + EXTENTS * 56);
+const _: () = assert!(size_of::<Dedupe>() == 24 + 32);
+
 fn map(file: &File, start: u64, len: u64) -> Result<Map, Errno> {
-    let none = Extent { logical: 0, physical: 0, len: 0, _reserved: [0; 2], flags: 0, _more: [0; 3] };
+    let none = MapExtent { logical: 0, physical: 0, len: 0, _reserved: [0; 2], flags: 0, _more: [0; 3] };
     let mut map = Map {
         start,
         len,

@@ -12,11 +12,14 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::FileIdentity;
-use super::extents::without_space;
+use super::extents::Extents;
 use super::op::{PUNCH, retry};
 
 /// The unit in which stat(2) counts the blocks of a file.
 pub(super) const STAT_BLOCK_BYTES: u64 = 512;
+
+/// The most ranges that are remembered.
+const MAX_RANGES: usize = 1 << 16;
 
 /// One thing that was made. It is taken back only while nothing was written to the file.
 #[derive(Debug)]
@@ -78,6 +81,27 @@ pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
             Err(error.into())
         }
     }
+}
+
+/// The ranges between two offsets that have no space, which seeking does not tell apart from space that was never
+/// written. `None` where the system does not tell, or there are too many.
+fn without_space(file: &File, from: u64, to: u64) -> Option<Vec<Range<u64>>> {
+    let mut ranges = Vec::new();
+    let mut next = from;
+    for extent in Extents::of(file, from..to) {
+        let Range { start, end } = extent.ok()?.range;
+        if start > next {
+            ranges.push(next..start);
+        }
+        if ranges.len() > MAX_RANGES {
+            return None;
+        }
+        next = end;
+    }
+    if next < to {
+        ranges.push(next..to);
+    }
+    Some(ranges)
 }
 
 /// Fails with ENOSPC when the holes between two offsets certainly need more space than is free. Bytes below `from` are
