@@ -5,7 +5,8 @@ use std::io;
 use crate::limits::{MAX_SNAPSHOTS, MAX_VOLUMES};
 use crate::name::Name;
 
-/// Says why a pool did not do what it was asked for. Nothing has changed then, unless the text says otherwise.
+/// Says why a pool did not do what it was asked for. Nothing has changed then, except with
+/// [`Unfinished`](Self::Unfinished) and perhaps [`Io`](Self::Io).
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// No volume has this name.
@@ -53,7 +54,9 @@ pub enum PoolError {
     #[error("{0} is in use elsewhere: {1}")]
     Busy(Name, String),
     /// The file system cannot share blocks between files, and this crate copies none instead.
-    #[error("the file system has no reflinks, which snapshots and clones need; use XFS (mkfs.xfs -m reflink=1), btrfs, or ZFS 2.2 with block cloning")]
+    #[error(
+        "the file system has no reflinks, which snapshots and clones need; use XFS (mkfs.xfs -m reflink=1), btrfs, or ZFS 2.2 with block cloning"
+    )]
     NoReflinks,
     /// The medium is full.
     #[error("the pool is full; remove volumes or snapshots, or add space")]
@@ -70,6 +73,15 @@ pub enum PoolError {
     /// The caller has ended it; see [`Progress`](crate::Progress).
     #[error("it was ended before it was done")]
     Stopped,
+    /// The medium has failed in the midst of a change that was already certain. The pool ends it before the next
+    /// change, or when it is opened again. Until then a part of it may be missing.
+    #[error("{what}: {source}; it is brought to its end before the next change, or when the pool is opened again")]
+    Unfinished {
+        /// The change.
+        what: String,
+        /// The error of the system or the cluster.
+        source: io::Error,
+    },
     /// The place of the pool cannot be used at all.
     #[error("{place}: {why}")]
     Unusable {
@@ -78,10 +90,10 @@ pub enum PoolError {
         /// The reason, and the remedy.
         why: String,
     },
-    /// The medium has failed.
+    /// The medium has failed. A change that it was to keep may be there or not when the pool is opened again.
     #[error("{what}: {source}")]
     Io {
-        /// What could not be done, with the file or image.
+        /// The work that could not be done, with the file or image.
         what: String,
         /// The error of the system or the cluster.
         source: io::Error,

@@ -1,10 +1,11 @@
 //! Pools of volumes: disks that are created, grown, snapshotted, cloned, rolled back and removed.
 //!
-//! Layer 3: over rbd; under lunette.
+//! Layer 3: over rbd, store; under no other crate.
 //!
-//! A [`Pool`] keeps *volumes*. A volume is a disk with a serial number for life, labels, and *snapshots* of its content.
-//! This crate manages them, and moves none of their blocks: a [`Place`] says where the blocks are, and `lunette-store`
-//! or `lunette-rbd` opens it. A pool knows nothing of targets, initiators, the API or the configuration.
+//! A [`Pool`] keeps *volumes*. A volume is a disk with a serial number for life, labels, and *snapshots* of its
+//! content. This crate manages them, and moves none of their blocks: a [`Place`] says where the blocks are, and
+//! `lunette-store` or `lunette-rbd` opens it. A pool knows nothing of targets, initiators, the API or the
+//! configuration.
 //!
 //! # Contract
 //!
@@ -13,13 +14,19 @@
 //! - A snapshot never changes. It has its length, its labels and the time of its instant.
 //! - A snapshot of several volumes is taken in three steps, so that requests to their disks wait as short as possible:
 //!   [`Pool::prepare`], [`Snapshots::take`] at the instant, and [`Snapshots::keep`].
-//! - The caller keeps writers away during `take` and [`Pool::roll_back`], and removes no volume that somebody uses.
+//! - The caller keeps writers away during `take` and [`Pool::roll_back`], and removes no volume that is in use. All
+//!   other methods may run while a volume is written to.
+//! - A volume that is being filled has no snapshots and clones, and keeps its name and its length.
 //! - One process uses a pool at a time. Its methods may be called from several threads, and wait for the medium.
 //!
 //! Clones depend on their origin where the medium says so: see [`Volume::origin`].
 
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "for the engines")]
+mod changes;
+#[allow(dead_code, reason = "for the engines")]
+mod check;
 mod error;
 pub mod limits;
 mod name;

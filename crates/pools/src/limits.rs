@@ -18,5 +18,17 @@ pub const MAX_LABELS: usize = 64;
 /// Bytes of a key or a value of a label.
 pub const MAX_LABEL_BYTES: usize = 256;
 
+/// Bytes of a serial number, as a disk has them.
+pub const MAX_SERIAL_BYTES: usize = 200;
+
+/// Bytes of a file in a pool that is no image: a record, or the log of a change of [`MAX_GROUP`] volumes.
+pub const MAX_RECORD_BYTES: usize = 1 << 20;
+
+/// Ranges of a list of changes. When there are more, neighbours become one.
+pub const MAX_CHANGES: usize = 1 << 20;
+
+/// Bytes of the shortest block of a disk. The length of a volume is a multiple of it.
+pub const BLOCK_BYTES: u32 = 512;
+
 /// Bytes of a volume: what a signed offset reaches, in whole megabytes.
 pub const MAX_VOLUME_BYTES: u64 = (i64::MAX as u64) & !0xf_ffff;

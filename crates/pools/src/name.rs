@@ -25,7 +25,9 @@ pub struct Name(String);
 
 /// Says why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name of a volume or snapshot: 1 to {MAX_NAME_BYTES} of a-z, A-Z, 0-9, '-', '_' and '.', and no '.' or '-' first")]
+#[error(
+    "{0:?} is no name of a volume or snapshot: 1 to {MAX_NAME_BYTES} of a-z, A-Z, 0-9, '-', '_' and '.', and no '.' or '-' first"
+)]
 pub struct NameError(String);
 
 impl Name {

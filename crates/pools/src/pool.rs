@@ -15,7 +15,7 @@ use crate::name::Name;
 /// The words that users give a volume or snapshot, by their keys.
 pub type Labels = BTreeMap<String, String>;
 
-/// Told of the bytes that are done and of all, from time to time. The work stops when it breaks.
+/// A callback that learns the bytes that are done and all bytes, from time to time. When it breaks, the work stops.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
 /// A pool of volumes. The [crate](crate) has its contract.
@@ -25,7 +25,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 /// The methods give [`PoolError`]: what is not there, what is there already, what is in use, or why the medium failed.
 #[allow(clippy::missing_errors_doc, reason = "the trait has them for all methods")]
 pub trait Pool: Send + Sync + fmt::Debug {
-    /// Where the blocks of a volume are, or those of its snapshot. Asks nobody, so neither need be there.
+    /// The place of the blocks of a volume, or of its snapshot. It follows from the names, so neither need be there.
     fn place(&self, volume: &Name, snapshot: Option<&Name>) -> Place;
 
     /// All volumes, in the order of their names. What cannot be read is left out, with its reason in the second list.
@@ -61,10 +61,12 @@ pub trait Pool: Send + Sync + fmt::Debug {
     /// Removes a snapshot.
     fn remove_snapshot(&self, volume: &Name, snapshot: &Name) -> Result<(), PoolError>;
 
-    /// Gives a volume the content and the length that a snapshot has, in place: who has it open sees that.
+    /// Gives a volume the content and the length that a snapshot has, in place: whatever has it open sees that. It can
+    /// be stopped only before it has changed anything.
     fn roll_back(&self, volume: &Name, snapshot: &Name, progress: Progress<'_>) -> Result<(), PoolError>;
 
-    /// Creates a volume with the content of a snapshot, or of a volume as it is now. The length of `new` is no matter.
+    /// Creates a volume with the content of a snapshot, or of a volume as it is now. The length of `new` does not
+    /// matter, and `is_full` is refused.
     fn clone_of(&self, origin: &Origin, name: &Name, new: &NewVolume) -> Result<Volume, PoolError>;
 
     /// Gives a clone blocks of its own, so that it depends on no origin.
@@ -73,17 +75,18 @@ pub trait Pool: Send + Sync + fmt::Debug {
     /// The space of the pool.
     fn space(&self) -> Result<PoolSpace, PoolError>;
 
-    /// The space of a volume. It looks at all of its extents.
+    /// The space of a volume, from all of its extents.
     fn volume_space(&self, name: &Name) -> Result<VolumeSpace, PoolError>;
 
     /// The ranges that may differ between a snapshot and a later state of its volume: another snapshot, or the present
-    /// one. Without `since`, the ranges that are not known to be zeroes. In the order of their offsets, and disjoint.
+    /// one. Without `since`, the ranges that are not known to be zeroes. In the order of their offsets, disjoint, and
+    /// within the length of the later state; what lies beyond the length of the earlier one counts as changed.
     fn changes(&self, volume: &Name, since: Option<&Name>, until: Option<&Name>) -> Result<Vec<Change>, PoolError>;
 }
 
 /// Snapshots of a group that are prepared. Dropped before [`keep`](Self::keep), there are none.
-pub trait Snapshots {
-    /// Takes all of them. Between the call and its return nobody writes to the volumes.
+pub trait Snapshots: Send {
+    /// Takes all of them. Between the call and its return nothing writes to the volumes.
     ///
     /// # Errors
     ///
@@ -119,7 +122,7 @@ pub struct NewVolume {
     pub is_filling: bool,
     /// The serial number by which initiators know it, for life.
     pub serial: String,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
 }
 
@@ -128,7 +131,7 @@ pub struct NewVolume {
 pub struct Origin {
     /// The volume.
     pub volume: Name,
-    /// Its snapshot; `None` for the content that the volume had when it was cloned.
+    /// The snapshot; `None` for the content that the volume had when it was cloned.
     pub snapshot: Option<Name>,
 }
 
@@ -144,17 +147,17 @@ impl fmt::Display for Origin {
 /// A volume of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len_bytes: u64,
     /// The serial number by which initiators know it.
     pub serial: String,
     /// When it was created.
     pub created: SystemTime,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// What it is a clone of, until it is flattened. The origin may have another name since, or be gone.
+    /// The origin of a clone, until it is flattened. The origin may have another name since, or be gone.
     pub origin: Option<Origin>,
     /// Whether it is being filled.
     pub is_filling: bool,
@@ -163,13 +166,13 @@ pub struct Volume {
 /// A snapshot of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its name.
+    /// The name.
     pub name: Name,
     /// The length that the volume had, in bytes.
     pub len_bytes: u64,
     /// When it was taken.
     pub created: SystemTime,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
 }
 

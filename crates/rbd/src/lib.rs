@@ -1,6 +1,6 @@
 //! Images of Ceph RBD as stores.
 //!
-//! Layer 2: over buffer, gateway, store; under lunette.
+//! Layer 2: over buffer, gateway, store; under lunette, pools.
 //!
 //! [`RbdStore`] is an open image and a [`Store`](lunette_store::Store); [`RbdUrl`] is its name, as users write it. The
 //! crate knows nothing of SCSI or NBD.
