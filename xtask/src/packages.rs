@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 24] = [
+const NEEDED: [(&str, Option<&str>); 25] = [
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
@@ -33,6 +33,7 @@ const NEEDED: [(&str, Option<&str>); 24] = [
     ("tgt", Some("tgtd")),
     ("tshark", Some("tshark")),
     ("valgrind", Some("valgrind")),
+    ("xfsprogs", Some("mkfs.xfs")),
     ("zsh", Some("zsh")),
 ];
 

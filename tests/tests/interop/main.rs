@@ -36,6 +36,7 @@ mod monitoring;
 mod nbd;
 mod outages;
 mod paths;
+mod pools;
 mod port_groups;
 mod qemu_convert;
 mod quanta;
