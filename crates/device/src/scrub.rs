@@ -38,7 +38,7 @@ async fn read(cx: &BackgroundCx, unit: &LogicalUnit, extent: Extent) -> Result<R
     if let Some(turn) = claim.pending_grant() {
         cx.wait(turn).await?;
     }
-    let read = cx.store(unit.store(), Op::Read { offset: extent.offset, into }).await;
+    let read = cx.store(unit, Op::Read { offset: extent.offset, into }).await;
     drop(claim);
     match read {
         Ok(Some(blocks)) => Ok(Ok(blocks)),

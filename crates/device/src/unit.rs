@@ -8,6 +8,7 @@ mod config;
 pub(crate) mod copy_records;
 pub(crate) mod counters;
 mod failures;
+mod freeze;
 pub(crate) mod identifying;
 mod identity;
 pub(crate) mod itl_nexus;
@@ -44,6 +45,8 @@ use counters::Counters;
 pub use counters::InitiatorBytes;
 pub use failures::STORE_FAILURES;
 use failures::StoreFailures;
+use freeze::Freeze;
+pub use freeze::FrozenUnit;
 use identifying::IdentifyingInformation;
 use itl_nexus::ItlNexus;
 use medium::MediumState;
@@ -67,6 +70,7 @@ pub struct LogicalUnit {
     clock: DeviceClock,
     nexuses: AttachedNexuses,
     range_locks: Arc<RangeLocks>,
+    freeze: Arc<Freeze>,
     reservations: SharedReservations,
     /// The gateway of a shared unit.
     gateway: Arc<Gateway>,
@@ -108,6 +112,7 @@ impl LogicalUnit {
             clock,
             nexuses,
             range_locks,
+            freeze: Arc::default(),
             reservations,
             gateway: Arc::default(),
             preemptions: Arc::default(),

@@ -116,7 +116,7 @@ async fn select_and_save(cx: &Cx, form: SelectListForm, bytes: Buffer) -> Reply 
         let unit = Arc::clone(&itl.unit);
         let change = move || save_and_apply(&unit, by, form, &bytes);
         if cx.persist(change).await.map_err(|error| not_saved(row, &error))?? {
-            let flushed = cx.store(itl.unit.store(), Op::Flush).await;
+            let flushed = cx.store(&itl.unit, Op::Flush).await;
             count_request(&itl.counters, row, OpKind::Flush, 0, flushed.is_ok());
             flushed.map_err(|error| store_error::to_sense(&error, OpKind::Flush, 0, &itl.unit))?;
         }

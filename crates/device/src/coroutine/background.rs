@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_buffer::Buffer;
 use lunette_scsi::Lun;
 use lunette_state::StateError;
-use lunette_store::{Op, Outcome, Store, StoreError};
+use lunette_store::{Op, Outcome, StoreError};
 
 use super::channel::Channel;
 use super::{Input, Step};
@@ -75,9 +75,12 @@ impl BackgroundCx {
         }
     }
 
-    /// Sends one request to a store.
-    pub(crate) async fn store(&self, store: &Arc<dyn Store>, op: Op) -> Result<Option<Buffer>, StoreError> {
-        match self.0.ask(Step::Store { store: Arc::clone(store), op }).await {
+    /// Sends one request to the store of `unit`. While that is frozen, the work waits.
+    pub(crate) async fn store(&self, unit: &LogicalUnit, op: Op) -> Result<Option<Buffer>, StoreError> {
+        while let Some(thaw) = unit.pending_thaw() {
+            self.wait(Arc::clone(&thaw) as Arc<dyn Waitable>).await?;
+        }
+        match self.0.ask(Step::Store { store: Arc::clone(unit.store()), op }).await {
             Input::Store(Outcome { result, buffer, .. }) => result.map(|()| buffer),
             _ => Err(contract_violation()),
         }

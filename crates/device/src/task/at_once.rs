@@ -26,8 +26,8 @@ use crate::unit::itl_nexus::ItlNexus;
 /// neighbours are counted together: one after the other they have all taken the time of the stretch, so the latency of
 /// each is its share.
 ///
-/// Keep it for a batch at most: a unit that is removed meanwhile stays usable through it, and what was done is counted
-/// when it is dropped.
+/// Keep it for a batch at most: a unit that is removed or frozen meanwhile stays usable through it, and what was done is
+/// counted when it is dropped.
 pub struct AtOnce<'a, C: Fn() -> Instant> {
     nexus: &'a Nexus,
     clock: C,
@@ -184,7 +184,8 @@ impl<C: Fn() -> Instant> fmt::Debug for AtOnce<'_, C> {
 impl Known {
     fn new(lun: [u8; 8], nexus: &Nexus) -> Self {
         let itl = nexus.state.find(Lun::decode(lun));
-        let may = |kind| itl.as_ref().is_some_and(|itl| itl.unit.answers_at_once(kind));
+        // A freeze that begins later waits for the end of the batch.
+        let may = |kind| itl.as_ref().is_some_and(|itl| itl.unit.answers_at_once(kind) && !itl.unit.is_frozen());
         let (reads, writes) = (may(OpKind::Read), may(OpKind::Write));
         Self { lun, itl, reads, writes }
     }

@@ -12,7 +12,7 @@
 //!
 //! Two rules prevent deadlock. A command holds one claim at a time; where it needs two, on two logical units, all
 //! commands claim on those units in the same order. And a command has its buffers and its Data-Out before it claims:
-//! between claim and end it waits for its store only.
+//! between claim and end it waits for its store only, and for the end of a [freeze](crate::unit::freeze).
 
 #[cfg(test)]
 mod tests;

@@ -402,6 +402,44 @@ fn files_are_copied_by_the_system_and_filters_see_every_byte() {
     }
 }
 
+#[test]
+fn a_copy_waits_while_either_of_its_units_is_frozen() {
+    let folder = tempfile::tempdir().unwrap();
+    for by_system in [false, true] {
+        let fixture = Fixture::new(THIN);
+        let [source, to] = ["a", "b"].map(|name| {
+            let file: Arc<dyn Store> = file(&folder, &format!("{name}{by_system}"), 7);
+            if by_system { file } else { Arc::new(Trace::new(file)) }
+        });
+        let units = [(1, source), (2, to)].map(|(number, store)| {
+            let config = LogicalUnitConfig::new(store, format!("copied-{number}"));
+            let unit = Arc::new(LogicalUnit::new(config).unwrap());
+            fixture.device.add(Lun::new(number).unwrap(), Arc::clone(&unit)).unwrap();
+            unit
+        });
+        let targets = [SECOND, [0, 2, 0, 0, 0, 0, 0, 0]].map(|lun| target(&fixture, lun));
+        fixture.run(&[0x00], &[]);
+        let list = list(1, &targets, &[segment(0, 1, 8, 0, 0)]);
+        for (unit, requests_before) in units.iter().zip([0, usize::from(!by_system)]) {
+            let (mut task, mut input) = begun_with(&fixture, &list, 0);
+            let frozen = unit.freeze().unwrap();
+            let mut requests = 0;
+            loop {
+                input = match task.step(input) {
+                    Step::Wait { .. } => break,
+                    other => {
+                        requests += usize::from(matches!(other, Step::Store { .. }));
+                        answered(&fixture, &list, other)
+                    }
+                };
+            }
+            assert_eq!(requests, requests_before, "by system: {by_system}");
+            drop(frozen);
+            assert!(matches!(task.step(Input::Waited), Step::Store { .. }), "by system: {by_system}");
+        }
+    }
+}
+
 /// Drives a copy of blocks onto themselves until it has sent `requests` requests to its store.
 fn begun(fixture: &Fixture, requests: usize) -> (Task, Input) {
     begun_with(fixture, &list(1, &[target(fixture, [0; 8])], &[segment(0, 0, 0xffff, 0, 0)]), requests)
@@ -419,22 +457,26 @@ fn begun_with(fixture: &Fixture, list: &[u8], requests: usize) -> (Task, Input) 
     let mut task = fixture.device.start(&fixture.nexus, command);
     let (mut input, mut asked) = (Input::Start, 0);
     while asked < requests {
-        input = match task.step(input) {
-            Step::Buffer { len } => Input::Buffer(fixture.buffer(len)),
-            Step::DataOut { len } => {
-                let mut buffer = fixture.buffer(len);
-                buffer.copy_from_slice(&list[..len]);
-                Input::DataOut(buffer)
-            }
-            Step::Store { store, op } => {
-                asked += 1;
-                Input::Store(execute(&*store, op))
-            }
-            Step::Work(work) => Input::Store(Outcome::new(work(), None)),
-            other => panic!("{other:?}"),
-        };
+        let step = task.step(input);
+        asked += usize::from(matches!(step, Step::Store { .. }));
+        input = answered(fixture, list, step);
     }
     (task, input)
+}
+
+/// The answer to a step of the copy of `list`.
+fn answered(fixture: &Fixture, list: &[u8], step: Step) -> Input {
+    match step {
+        Step::Buffer { len } => Input::Buffer(fixture.buffer(len)),
+        Step::DataOut { len } => {
+            let mut buffer = fixture.buffer(len);
+            buffer.copy_from_slice(&list[..len]);
+            Input::DataOut(buffer)
+        }
+        Step::Store { store, op } => Input::Store(execute(&*store, op)),
+        Step::Work(work) => Input::Store(Outcome::new(work(), None)),
+        other => panic!("{other:?}"),
+    }
 }
 
 const LARGE: Medium = Medium { len_bytes: 40 << 20, ..THIN };

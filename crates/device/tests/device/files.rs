@@ -67,6 +67,20 @@ fn a_slice_that_the_transport_cannot_send_is_read() {
     assert!(matches!(next, Step::Buffer { len: 65536 }), "{next:?}");
 }
 
+/// The read that takes its place waits for the thaw.
+#[test]
+fn nothing_is_sent_from_the_file_of_a_frozen_unit() {
+    let files = Files::new(true);
+    let (_, unit) = files.device.units().remove(0);
+    let frozen = unit.freeze().unwrap();
+    let (mut task, first) = files.read(8, 128);
+    let Step::Buffer { len } = first else { panic!("{first:?}") };
+    let buffer = lunette_buffer::Pool::new(1 << 20).take(len).unwrap();
+    assert!(matches!(task.step(Input::Buffer(buffer)), Step::Wait { .. }));
+    drop(frozen);
+    assert!(matches!(task.step(Input::Waited), Step::Store { .. }));
+}
+
 #[test]
 fn short_reads_and_other_units_are_not_asked_about() {
     let (_task, first) = Files::new(true).read(0, 63);

@@ -12,6 +12,7 @@ mod decoders;
 mod describe;
 mod files;
 mod fixture;
+mod freeze;
 mod gateways;
 mod identifying;
 mod inventory;

@@ -17,6 +17,7 @@ use crate::unit::LogicalUnit;
 use crate::unit::counters::NexusCounters;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::range_locks::{Claim, ClaimMode};
+use crate::wait::Waitable;
 
 /// An offset on a logical unit, for a command that was admitted there in `epoch`.
 #[derive(Clone, Copy)]
@@ -45,6 +46,10 @@ impl Cx {
         let Some(slice) = unit.store().file_slice(extent.offset, extent.len as usize) else { return Ok(None) };
         let _shared = self.claim_on(unit, extent, ClaimMode::Shared).await?;
         unit.sanitize().check_since(self.epoch)?;
+        // The request that takes its place waits for the thaw.
+        if unit.is_frozen() {
+            return Ok(None);
+        }
         match self.channel.ask(Step::File { slice: slice.clone() }).await {
             Input::File(true) => {
                 count_request(&self.itl()?.counters, self.row, OpKind::Read, extent.len, true);
@@ -138,6 +143,7 @@ impl Cx {
     ) -> Result<(), SenseData> {
         let extent = |address: MediumAddress<'_>| Extent { offset: address.offset, len };
         let _shared = self.claim_both((from.unit(), extent(from)), (to.unit(), extent(to))).await?;
+        self.wait_for_thaw(&[from.unit(), to.unit()]).await?;
         from.unit().sanitize().check_since(from.epoch)?;
         let fua = to.unit().write_through();
         let op = Op::Copy { source, source_offset: from.offset, offset: to.offset, len, fua };
@@ -212,6 +218,10 @@ impl Cx {
     /// A sanitize operation that has begun since admission ends the command here: see [`crate::sanitize`].
     async fn submit(&self, itl: &Arc<ItlNexus>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
         let unit = &itl.unit;
+        if unit.is_frozen() {
+            // On the heap, because it is rare: handlers have little room.
+            Box::pin(self.wait_for_thaw(&[unit])).await?;
+        }
         unit.sanitize().check_since(epoch)?;
         let (kind, (offset, len)) = (op.kind(), op.range());
         if is_change(kind) {
@@ -227,6 +237,14 @@ impl Cx {
         }
         count_request(&itl.counters, self.row, kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| store_error::to_sense(&error, kind, offset, unit))
+    }
+
+    /// Waits until none of the units is frozen, with the claims that the command holds.
+    async fn wait_for_thaw(&self, units: &[&Arc<LogicalUnit>]) -> Result<(), SenseData> {
+        while let Some(thaw) = units.iter().find_map(|unit| unit.pending_thaw()) {
+            self.wait(Arc::clone(&thaw) as Arc<dyn Waitable>).await?;
+        }
+        Ok(())
     }
 }
 

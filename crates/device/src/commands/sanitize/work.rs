@@ -76,7 +76,7 @@ impl Worker {
     async fn sanitize(&mut self) -> Result<(), StoreError> {
         while self.job.pass < self.job.passes() {
             self.pass().await?;
-            self.cx.store(self.unit.store(), Op::Flush).await?;
+            self.cx.store(&self.unit, Op::Flush).await?;
             self.job.pass += 1;
             self.job.offset = 0;
             if self.job.pass < self.job.passes() {
@@ -124,7 +124,7 @@ impl Worker {
     async fn write(&self, mut from: Buffer, left: u64) -> Result<(u64, Buffer), StoreError> {
         from.truncate(from.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
         let op = Op::Write { offset: self.job.offset, from, fua: false };
-        let from = self.cx.store(self.unit.store(), op).await?.ok_or_else(contract_violation)?;
+        let from = self.cx.store(&self.unit, op).await?.ok_or_else(contract_violation)?;
         self.keep_pace(from.len() as u64).await?;
         Ok((from.len() as u64, from))
     }
@@ -139,7 +139,7 @@ impl Worker {
     async fn erase(&self, left: u64) -> Result<u64, StoreError> {
         let len = left.min(self.unit.whole_freed_units(SANITIZE_ERASE_BYTES) as u64);
         let op = Op::WriteZeroes { offset: self.job.offset, len, may_unmap: true, fua: false };
-        self.cx.store(self.unit.store(), op).await?;
+        self.cx.store(&self.unit, op).await?;
         Ok(len)
     }
 
@@ -151,7 +151,7 @@ impl Worker {
             return Ok(());
         }
         self.checkpoint = now;
-        self.cx.store(self.unit.store(), Op::Flush).await?;
+        self.cx.store(&self.unit, Op::Flush).await?;
         self.save(Some(SavedSanitize::Running(self.job.clone()))).await
     }
 
