@@ -1,5 +1,7 @@
 //! Changing a server while it runs.
 
+mod freeze;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -13,6 +15,8 @@ use lunette_session::Authentication;
 
 use crate::config::{BindError, DatagramPortalConfig, PortalConfig, TargetConfig, check_targets};
 use crate::sessions::{SessionQuery, SessionStatus};
+pub(crate) use freeze::{Asker, FreezeAnswer, FreezeQuestion};
+pub use freeze::{FreezeError, Frozen, PendingFreeze};
 
 /// The longest time that all cores have to answer a question about sessions. A batch of events is shorter.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -216,6 +220,7 @@ pub(crate) enum Asked {
     Update { update: Box<Update>, answer: UpdateAnswer },
     Growth { growth: Vec<Growth>, answer: UpdateAnswer },
     Sessions(SessionQuery),
+    Freeze(FreezeQuestion),
     Background(BackgroundTask),
 }
 

@@ -78,7 +78,9 @@ pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 pub use config::{
     BindError, DatagramPlace, DatagramPortalConfig, HostConfig, PortalConfig, ServerConfig, TargetConfig,
 };
-pub use control::{Control, Growth, Listening, PendingUpdate, UnitChange, Update, UpdateError};
+pub use control::{
+    Control, FreezeError, Frozen, Growth, Listening, PendingFreeze, PendingUpdate, UnitChange, Update, UpdateError,
+};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES, MIN_BUFFER_BYTES};
 pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;

@@ -32,9 +32,10 @@ impl Core {
                 CoreMessage::Reset(device) => self.drop_sessions(None, &device),
                 CoreMessage::Change { answer_to: RemoteBarrier { core, barrier }, change } => {
                     self.take_change(cx, change);
-                    self.mesh.send(core, CoreMessage::Changed { barrier });
+                    self.mesh.send(core, CoreMessage::Answered { barrier });
                 }
-                CoreMessage::Changed { barrier } => self.barriers.one_less(barrier),
+                CoreMessage::Freeze { answer_to, unit, asker } => self.tell_when_quiet(answer_to, &unit, &asker),
+                CoreMessage::Answered { barrier } => self.barriers.one_less(barrier),
                 CoreMessage::Unused(removed) => self.lifecycle.unused_elsewhere(&removed),
                 CoreMessage::Sessions(query) => self.answer_session_query(cx, query),
                 // A stop that has ended already, by its deadline, is not begun again.

@@ -10,6 +10,7 @@ mod buffers;
 mod connections;
 mod dispatch;
 mod events;
+mod freezes;
 mod handler;
 mod lifecycle;
 mod mesh;

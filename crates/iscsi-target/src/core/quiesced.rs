@@ -10,7 +10,7 @@ use super::Core;
 use super::affected::Affected;
 use super::mesh::{CoreMessage, RemoteBarrier};
 use super::tasks::TaskKey;
-use crate::control::{Listening, UpdateAnswer};
+use crate::control::{FreezeAnswer, Listening, UpdateAnswer};
 
 /// The work that a barrier holds back.
 pub(super) enum OnQuiesced {
@@ -29,6 +29,10 @@ pub(super) enum OnQuiesced {
     Login { connection: ConnectionId, ticket: LoginTicket<ConnectionId> },
     /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
     TellCore { answer_to: RemoteBarrier, lost: Vec<NexusId> },
+    /// The caller of a freeze learns that the store of a unit is quiet.
+    Freeze(FreezeAnswer),
+    /// Another core learns that what it has asked for is so here.
+    AnswerCore(RemoteBarrier),
     /// An update is answered: the sessions of all cores know of it.
     Update { answer: UpdateAnswer, listening: Listening },
 }
@@ -37,6 +41,9 @@ impl Core {
     /// Does what waited for barriers that have passed.
     pub(super) fn pass_barriers(&mut self, cx: &mut Context<'_>) {
         let now = self.time(cx);
+        for barrier in self.tasks.take_ended_requests() {
+            self.barriers.one_less(barrier);
+        }
         for then in self.barriers.take_passed() {
             match then {
                 OnQuiesced::TellAffected { issuing, affected } => self.announce_aborts(issuing, &affected),
@@ -53,6 +60,10 @@ impl Core {
                 OnQuiesced::Login { connection, ticket } => self.finish_login(cx, connection, ticket),
                 OnQuiesced::TellCore { answer_to: RemoteBarrier { core, barrier }, lost } => {
                     self.mesh.send(core, CoreMessage::Aborted { barrier, lost });
+                }
+                OnQuiesced::Freeze(answer) => answer.tell(),
+                OnQuiesced::AnswerCore(RemoteBarrier { core, barrier }) => {
+                    self.mesh.send(core, CoreMessage::Answered { barrier });
                 }
                 // The caller of `Control::begin` may have dropped its end.
                 OnQuiesced::Update { answer, listening } => drop(answer.send(Ok(listening))),

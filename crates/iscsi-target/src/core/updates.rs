@@ -34,6 +34,7 @@ impl Core {
                     self.spread(cx, applied, answer);
                 }
                 Asked::Sessions(query) => self.ask_all(cx, query),
+                Asked::Freeze(question) => self.ask_for_quiet(question),
                 Asked::Background(task) => self.tasks.begin_background(task, &self.buffers),
             }
         }

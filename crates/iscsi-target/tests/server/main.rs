@@ -13,6 +13,7 @@ mod cores;
 mod direct_receive;
 mod fast_abort;
 mod files;
+mod freezes;
 mod hostile;
 mod idle;
 mod loans;

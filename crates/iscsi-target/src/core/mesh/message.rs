@@ -1,14 +1,15 @@
 //! The messages between cores.
 
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use lunette_device::{NexusId, TargetDevice};
+use lunette_device::{LogicalUnit, NexusId, TargetDevice};
 use lunette_session::iscsi_target::{AdmitRequest, LoginConnection};
 
 use super::affinity::Home;
 use super::limit::Permit;
+use crate::control::Asker;
 use crate::core::lifecycle::{ConfigChange, Removed};
 use crate::core::tasks::{AbortScope, BarrierKey};
 use crate::sessions::SessionQuery;
@@ -27,8 +28,10 @@ pub(crate) enum CoreMessage {
     Reset(Arc<TargetDevice>),
     /// Something else is served from now on. Answer when your sessions know.
     Change { answer_to: RemoteBarrier, change: ConfigChange },
-    /// The sessions know of the change.
-    Changed { barrier: BarrierKey },
+    /// The unit is frozen. Answer when its store has ended what it had begun for you, unless the asker is gone.
+    Freeze { answer_to: RemoteBarrier, unit: Arc<LogicalUnit>, asker: Weak<Asker> },
+    /// What you have asked for is so here.
+    Answered { barrier: BarrierKey },
     /// No connection or task here works any more with what was removed.
     Unused(Removed),
     /// An administrator asks about sessions.

@@ -1,15 +1,18 @@
 //! Background work of logical units: it belongs to no connection, and nothing but the end of the process ends it early.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use lunette_device::{BackgroundTask, Input, LogicalUnit, NexusId, Step};
 use lunette_reactor::{Key, Slab, Waker};
 use lunette_scsi::Lun;
-use lunette_store::{Completion, CompletionSink, Outcome};
+use lunette_store::{Completion, CompletionSink, Outcome, Store};
 
+use super::awaited::AwaitedRequests;
+use super::barrier::BarrierKey;
 use super::completions::CompletionQueue;
 use super::files::Files;
+use crate::control::Asker;
 use crate::core::buffers::BufferQueue;
 use crate::limits::BUFFER_RETRY;
 
@@ -24,6 +27,7 @@ pub(super) struct Background {
     pausing: Vec<(Instant, Key)>,
     /// Tasks that wait until those of others have ended, and that the core does not know of yet.
     aborting: Vec<Aborting>,
+    awaited: AwaitedRequests,
     /// When the core last looked here.
     now: Instant,
 }
@@ -40,6 +44,8 @@ struct Working {
     task: BackgroundTask,
     /// Whether the work waits for its turn, not for its store.
     waits_for_others: bool,
+    /// The store that has a request of the work.
+    at_work: Option<Arc<dyn Store>>,
 }
 
 impl Background {
@@ -51,6 +57,7 @@ impl Background {
             waiting: Vec::new(),
             pausing: Vec::new(),
             aborting: Vec::new(),
+            awaited: AwaitedRequests::default(),
             now,
         }
     }
@@ -71,7 +78,7 @@ impl Background {
     }
 
     pub(super) fn begin(&mut self, task: BackgroundTask, files: &Files, buffers: &BufferQueue) {
-        let key = self.tasks.insert(Working { task, waits_for_others: false });
+        let key = self.tasks.insert(Working { task, waits_for_others: false, at_work: None });
         self.drive(key, Input::Start, files, buffers);
     }
 
@@ -89,6 +96,7 @@ impl Background {
         let mut inputs = Vec::new();
         for (tag, outcome) in outcomes {
             let key = Key::from_u64(tag);
+            self.awaited.end(key);
             let Some(working) = self.tasks.get(key) else { continue };
             inputs.push((key, if working.waits_for_others { Input::Waited } else { Input::Store(outcome) }));
         }
@@ -125,6 +133,24 @@ impl Background {
         self.drive(key, Input::Aborted { lost }, files, buffers);
     }
 
+    /// Lets each request hold up the barrier that the store of `unit` has begun. Gives their number.
+    pub(super) fn await_requests(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        barrier: BarrierKey,
+        asker: &Weak<Asker>,
+    ) -> usize {
+        // Addresses alone: one store may be known by several tables of methods.
+        let is_of_unit = |store: &Arc<dyn Store>| std::ptr::addr_eq(Arc::as_ptr(store), Arc::as_ptr(unit.store()));
+        let at_work = self.tasks.iter().filter(|(_, working)| working.at_work.as_ref().is_some_and(is_of_unit));
+        self.awaited.add(at_work.map(|(key, _)| key), barrier, asker)
+    }
+
+    /// Takes the barriers that awaited requests hold up no more, once for each request.
+    pub(super) fn take_ended_requests(&mut self) -> Vec<BarrierKey> {
+        self.awaited.take_ended()
+    }
+
     fn feed(&mut self, key: Key, len: usize, files: &Files, buffers: &BufferQueue) {
         match buffers.take_for_background(len) {
             Some(buffer) => self.drive(key, Input::Buffer(buffer), files, buffers),
@@ -143,6 +169,7 @@ impl Background {
             return;
         };
         working.waits_for_others = matches!(step, Step::Wait { .. });
+        working.at_work = if let Step::Store { store, .. } = &step { Some(Arc::clone(store)) } else { None };
         let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
         let done = Completion::new(sink, key.to_u64());
         match step {

@@ -3,6 +3,8 @@
 //! A write that a store has begun cannot be called back. An initiator that is told that it is gone (by a task
 //! management response, or by a new login) may write the same blocks again at once; the old write must not land after
 //! that.
+//!
+//! A freeze waits for stores in the same way, with what they do for tasks that go on.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,6 @@
 //! The tasks of one core: their order, their stores, their files, and what is left of those that were aborted.
 
+mod awaited;
 mod background;
 mod barrier;
 mod completions;
@@ -12,7 +13,7 @@ mod stopwatch;
 mod task_set;
 mod waits;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lunette_buffer::{Buffer, FileSlice};
@@ -23,6 +24,8 @@ use lunette_session::iscsi_target::{Response, SessionInfo, TaskTag};
 use lunette_store::{Completion, CompletionSink, Op, Outcome, Store};
 
 use super::buffers::{Account, BufferQueue};
+use crate::control::Asker;
+use awaited::AwaitedRequests;
 pub(super) use background::Aborting;
 use background::Background;
 pub(crate) use barrier::BarrierKey;
@@ -67,6 +70,7 @@ pub(super) struct TaskRunner {
     spare_outcomes: Vec<(u64, Outcome)>,
     files: Files,
     background: Background,
+    awaited: AwaitedRequests,
     stopwatch: Stopwatch,
     slow_command: Duration,
 }
@@ -96,6 +100,7 @@ impl TaskRunner {
             spare_outcomes: Vec::new(),
             files: Files::new(threads, files_on_ring),
             background: Background::new(waker, now),
+            awaited: AwaitedRequests::default(),
             stopwatch: Stopwatch::new(now, timing.stands_still),
             slow_command: timing.slow_command,
         }
@@ -188,7 +193,7 @@ impl TaskRunner {
                 // Commands do not ask for it.
                 Step::Pause { .. } => input = Input::Waited,
                 Step::Work(work) => {
-                    running.waiting = Waiting::Store;
+                    running.waiting = Waiting::Work;
                     let done = completion(&self.completions, key);
                     let job = Box::new(move || done.complete(Outcome::new(work(), None)));
                     self.files.of(running.flow()).run(job);
@@ -281,7 +286,7 @@ impl TaskRunner {
     ) -> bool {
         self.order.leave(&self.running, key);
         let Some(running) = self.running.get_mut(key) else { return false };
-        if running.waiting != Waiting::Store {
+        if !matches!(running.waiting, Waiting::Store | Waiting::Work) {
             self.running.discard(key);
             return false;
         }
@@ -312,6 +317,9 @@ impl TaskRunner {
     /// Goes on with a task whose store is done, or whose turn has come.
     #[inline]
     pub(super) fn complete(&mut self, key: TaskKey, outcome: Outcome, buffers: &mut BufferQueue) -> Effect {
+        if !self.awaited.is_empty() {
+            self.awaited.end(key);
+        }
         // A task may have been aborted before its turn came.
         let Some(running) = self.running.get_mut(key) else { return Effect::Stale };
         if let Some(orphan) = running.orphan.take() {
@@ -320,6 +328,23 @@ impl TaskRunner {
         }
         let input = if running.waiting == Waiting::Turn { Input::Waited } else { Input::Store(outcome) };
         self.drive(key, input, buffers)
+    }
+
+    /// Lets each request hold up the barrier that a store of `unit` has begun. Gives their number.
+    pub(super) fn await_requests(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        barrier: BarrierKey,
+        asker: &Weak<Asker>,
+    ) -> usize {
+        let at_work = self.running.iter().filter(|(_, task)| task.waiting == Waiting::Store && task.uses(unit));
+        self.awaited.add(at_work.map(|(key, _)| key), barrier, asker)
+            + self.background.await_requests(unit, barrier, asker)
+    }
+
+    /// Takes the barriers that awaited requests hold up no more, once for each request.
+    pub(super) fn take_ended_requests(&mut self) -> impl Iterator<Item = BarrierKey> + use<> {
+        self.awaited.take_ended().into_iter().chain(self.background.take_ended_requests())
     }
 
     /// Flushes a store for no task. The outcome comes with `tag`, which no task has.

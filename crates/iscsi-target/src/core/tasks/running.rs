@@ -25,8 +25,10 @@ pub(super) enum Waiting {
     DataBuffer { len: usize },
     /// The command's data.
     Data,
-    /// The task's store, or work on a thread.
+    /// The task's store.
     Store,
+    /// Work on a thread.
+    Work,
     /// The end of other tasks, which gives it its turn.
     Turn,
     /// The end of the tasks that it aborted.

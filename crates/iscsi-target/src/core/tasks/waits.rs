@@ -11,7 +11,8 @@ use super::running::Waiting;
 pub(in crate::core) struct Waits {
     /// Commands before it in the session, which came later.
     pub(in crate::core) window: Duration,
-    /// The time for its place in the task set, and for ranges of blocks on which other commands work.
+    /// The time for its place in the task set, for ranges of blocks on which other commands work, and for the end of
+    /// a freeze.
     pub(in crate::core) order: Duration,
     /// A buffer.
     pub(in crate::core) buffer: Duration,
@@ -36,7 +37,7 @@ impl Waits {
             Waiting::Order | Waiting::Turn | Waiting::Aborts => &mut self.order,
             Waiting::Buffer { .. } | Waiting::DataBuffer { .. } => &mut self.buffer,
             Waiting::Data => &mut self.network,
-            Waiting::Store => &mut self.store,
+            Waiting::Store | Waiting::Work => &mut self.store,
         };
         *sum += until.saturating_duration_since(from);
     }
@@ -56,7 +57,7 @@ mod tests {
         waits.add(Waiting::Data, at(3), at(7));
         waits.add(Waiting::Turn, at(7), at(15));
         waits.add(Waiting::Store, at(15), at(31));
-        waits.add(Waiting::Store, at(40), at(72));
+        waits.add(Waiting::Work, at(40), at(72));
         let expected = [9, 2, 4, 48].map(Duration::from_millis);
         assert_eq!([waits.order, waits.buffer, waits.network, waits.store], expected);
     }
