@@ -30,6 +30,10 @@ pub(crate) enum Happening {
     Done(u64),
     /// The target is changed.
     Change,
+    /// Units of the target are frozen.
+    Freeze,
+    /// They go on.
+    Thaw,
     /// The target is told to stop.
     Stop,
     /// The target is gone without a word.

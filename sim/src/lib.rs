@@ -29,6 +29,7 @@ mod dice;
 mod env;
 mod fault;
 mod frames;
+mod freezes;
 mod gateways;
 mod medium;
 mod network;

@@ -77,6 +77,9 @@ pub(crate) struct Load {
     pub(crate) changes: u32,
     /// Between two of them at most.
     pub(crate) change_pause_us: u64,
+    /// Freezes of logical units, and how long one lasts at most.
+    pub(crate) freezes: u32,
+    pub(crate) freeze_us: u64,
     /// The target is stopped once, and started again.
     pub(crate) stops: bool,
 }
@@ -315,6 +318,8 @@ fn load(dice: &mut Dice) -> Load {
         manage: dice.pick(&[0, 60, 15]),
         changes: dice.pick(&[0, 0, 1, 4]),
         change_pause_us: dice.pick(&[10_000, 500_000, 20_000_000]),
+        freezes: dice.pick(&[0, 0, 1, 8]),
+        freeze_us: dice.pick(&[1000, 50_000, 3_000_000]),
         stops: dice.one_in(4),
     }
 }

@@ -20,6 +20,7 @@ use lunette_target::{
 
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
+use crate::freezes::Freeze;
 use crate::scenario::{Scenario, TARGET, name};
 use crate::store::Stores;
 use lunette_initiator::Transport;
@@ -38,6 +39,8 @@ pub(crate) struct Server {
     running: Option<Running>,
     /// Changes that are still to be made.
     changes: u32,
+    /// Freezes that are still to come.
+    freezes: u32,
     /// Whether it was told to stop.
     stopping: bool,
     /// How often it is still to be killed.
@@ -55,6 +58,7 @@ struct Running {
     agrees: Offer,
     guest: Option<Arc<LogicalUnit>>,
     updates: Vec<PendingUpdate>,
+    freeze: Freeze,
 }
 
 impl Server {
@@ -63,6 +67,7 @@ impl Server {
         let mut server = Self {
             running: None,
             changes: env.scenario.load.changes,
+            freezes: env.scenario.load.freezes,
             stopping: false,
             kills: env.scenario.air.kills,
             secret: env.dice.bytes(),
@@ -70,6 +75,7 @@ impl Server {
         };
         server.start(stores, env);
         server.plan(env);
+        server.plan_freeze(env);
         server.plan_kill(env);
         if env.scenario.load.stops {
             let at = env.now + env.dice.micros(0, 2_000_000);
@@ -107,7 +113,8 @@ impl Server {
         match SteppedServer::bind(config, env.instant(), self.entropy()) {
             Ok(stepped) => {
                 let stopped = vec![false; cores];
-                self.running = Some(Running { stepped, device, stopped, agrees, guest: None, updates: Vec::new() });
+                let (updates, freeze) = (Vec::new(), Freeze::default());
+                self.running = Some(Running { stepped, device, stopped, agrees, guest: None, updates, freeze });
             }
             Err(error) => env.fail(format!("the target does not start: {error}")),
         }
@@ -224,7 +231,7 @@ impl Server {
     }
 
     /// Sees to the end of a target that was told to stop: every store has heard of everything.
-    pub(crate) fn settle(&mut self, stores: &Stores, env: &mut Env) -> bool {
+    pub(crate) fn settle(&mut self, stores: &mut Stores, env: &mut Env) -> bool {
         let has_ended = self.running.as_ref().is_some_and(|running| running.stopped.iter().all(|stopped| *stopped));
         if !has_ended {
             return false;
@@ -233,6 +240,7 @@ impl Server {
             env.fail("the target has stopped, and a store still works for it");
         }
         env.tally.happening("stops");
+        stores.thaw();
         (self.running, self.stopping) = (None, false);
         let at = env.now + env.dice.micros(0, RESTART_US);
         env.enter(at, Happening::Start);
@@ -258,6 +266,7 @@ impl Server {
         env.note(|| "the target is gone".into());
         env.tally.happening("ends without a word");
         self.stopping = false;
+        stores.thaw();
         stores.lose_all(env);
         if !env.scenario.air.keeps_secret {
             self.secret = env.dice.bytes();
@@ -300,6 +309,36 @@ impl Server {
             Ok(update) => running.updates.push(update),
             Err(error) => env.fail(format!("a change is refused: {error}")),
         }
+    }
+}
+
+/// Freezes of logical units.
+impl Server {
+    fn plan_freeze(&mut self, env: &mut Env) {
+        if self.freezes > 0 {
+            self.freezes -= 1;
+            let at = env.now + env.dice.micros(0, 2_000_000);
+            env.enter(at, Happening::Freeze);
+        }
+    }
+
+    /// Logical units stand still from now on. Until they go on there is no other freeze.
+    pub(crate) fn freeze(&mut self, stores: &mut Stores, env: &mut Env) {
+        match self.running.as_mut().filter(|_| !self.stopping) {
+            Some(Running { stepped, device, freeze, .. }) => freeze.begin(stepped, device, stores, env),
+            None => self.plan_freeze(env),
+        }
+    }
+
+    pub(crate) fn look_at_freeze(&mut self, stores: &Stores, env: &mut Env) -> bool {
+        self.running.as_mut().is_some_and(|running| running.freeze.look(stores, env))
+    }
+
+    pub(crate) fn thaw(&mut self, stores: &mut Stores, env: &mut Env) {
+        if let Some(running) = &mut self.running {
+            running.freeze.end(stores, env);
+        }
+        self.plan_freeze(env);
     }
 }
 

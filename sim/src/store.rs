@@ -1,6 +1,6 @@
 //! The stores of the simulated target: they take their time, and the oracle watches what is asked of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Store, StoreError};
@@ -111,6 +111,8 @@ pub(crate) struct Stores {
     last: u64,
     /// Task management functions that were asked for so far.
     asked: u64,
+    /// The units that are given no requests.
+    frozen: BTreeSet<usize>,
 }
 
 impl Stores {
@@ -121,7 +123,7 @@ impl Stores {
             inbox: Mutex::default(),
             at_once: Mutex::default(),
         };
-        Self { desk: Arc::new(desk), running: BTreeMap::new(), last: 0, asked: 0 }
+        Self { desk: Arc::new(desk), running: BTreeMap::new(), last: 0, asked: 0, frozen: BTreeSet::new() }
     }
 
     /// A store for each logical unit. What lies in them outlives the target.
@@ -162,13 +164,37 @@ impl Stores {
             env.note(|| format!("{kind:?} from block {first} of unit {unit} on is done at once"));
             env.tally.happening("reads and writes answered at once");
             env.check(verdict);
+            self.check_frozen(unit, kind, env);
         }
         let given = std::mem::take(&mut *lock(&self.desk.inbox));
         for (unit, op, done) in given {
+            self.check_frozen(unit, op.kind(), env);
             self.last += 1;
             let at = env.now + env.dice.micros(0, env.scenario.load.work_us);
             env.enter(at, Happening::Done(self.last));
             self.running.insert(self.last, Request { unit, op, done, asked_before: self.asked });
+        }
+    }
+
+    /// These units are given nothing from now on.
+    pub(crate) fn freeze(&mut self, units: &BTreeSet<usize>) {
+        self.frozen.clone_from(units);
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.frozen.clear();
+    }
+
+    /// Whether a request of the unit is under way.
+    pub(crate) fn is_at_work(&self, unit: usize) -> bool {
+        self.running.values().any(|request| request.unit == unit)
+            || lock(&self.desk.inbox).iter().any(|(asked, ..)| *asked == unit)
+    }
+
+    fn check_frozen(&self, unit: usize, kind: OpKind, env: &mut Env) {
+        // A target that stops flushes what is frozen too.
+        if self.frozen.contains(&unit) && kind != OpKind::Flush {
+            env.fail(format!("unit {unit} is frozen, and its store is given a {kind:?}"));
         }
     }
 

@@ -113,6 +113,8 @@ impl World {
             Some(Happening::Reopen(client)) => clients.open(client, env),
             Some(Happening::Done(request)) => stores.done(request, env),
             Some(Happening::Change) => server.change(env),
+            Some(Happening::Freeze) => server.freeze(stores, env),
+            Some(Happening::Thaw) => server.thaw(stores, env),
             Some(Happening::Stop) => {
                 clients.forget_reservations(env);
                 server.stop(env);
@@ -136,6 +138,7 @@ impl World {
             let mut moved = busy;
             moved |= server.turn(&mut next, &mut busy, env);
             stores.begin(env);
+            moved |= server.look_at_freeze(stores, env);
             moved |= clients.turn(&mut next, &mut busy, net, stores, env);
             moved |= server.settle(stores, env);
             if busy {

@@ -12,6 +12,8 @@ const LOAD: Load = Load {
     manage: 0,
     changes: 0,
     change_pause_us: 0,
+    freezes: 0,
+    freeze_us: 0,
     stops: false,
 };
 const EXTENT: Extent = Extent { unit: 0, first: 2, blocks: 3 };
