@@ -149,7 +149,7 @@ pub use target_device::{
 pub use task::{AtOnce, Task};
 pub use unit::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, FrozenUnit, InitiatorBytes, LogicalUnit,
-    LogicalUnitConfig, LogicalUnitError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, Readiness,
-    STORE_FAILURES, StoredDigests,
+    LogicalUnitConfig, LogicalUnitError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE, MediumChangeError, QuantaCounts,
+    QuantaOptions, Readiness, STORE_FAILURES, StoredDigests,
 };
 pub use wait::Waitable;

@@ -50,7 +50,7 @@ pub use freeze::FrozenUnit;
 use identifying::IdentifyingInformation;
 use itl_nexus::ItlNexus;
 use medium::MediumState;
-pub use medium::{EjectError, Readiness};
+pub use medium::{EjectError, MediumChangeError, Readiness};
 use mode_pages::common::ModeChange;
 use mode_pages::{ModeState, UnitTraits};
 use quanta::UnitQuanta;

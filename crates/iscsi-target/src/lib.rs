@@ -66,8 +66,8 @@ pub use lunette_store as store;
 pub use lunette_buffer::{Buffer, FileSlice, Loan, Pool};
 pub use lunette_device::{
     Clock, CommandKind, EjectError, Entropy, GroupAccess, InitiatorBytes, LATENCY_BOUNDS, LATENCY_BUCKETS, LogicalUnit,
-    LogicalUnitConfig, LogicalUnitError, LunInUse, LunMap, LunMapError, Place, PortGroup, PortGroupsChange,
-    PortGroupsConfig, PortGroupsError, TargetDevice, UnitCounts, system_clock, system_entropy,
+    LogicalUnitConfig, LogicalUnitError, LunInUse, LunMap, LunMapError, MediumChangeError, Place, PortGroup,
+    PortGroupsChange, PortGroupsConfig, PortGroupsError, TargetDevice, UnitCounts, system_clock, system_entropy,
 };
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_scsi::Lun;

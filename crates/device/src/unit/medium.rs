@@ -1,8 +1,11 @@
-//! The medium of a unit: whether it is there at all, and whether that of a removable unit is loaded.
+//! The medium of a unit: whether it is there at all, whether that of a removable unit is loaded, and how often others
+//! have put other content on it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use lunette_scsi::AdditionalSense;
+
+use super::LogicalUnit;
 
 /// The way in which a command uses the medium. All but `Untouched` need a loaded medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,9 +16,14 @@ pub(crate) enum MediumUse {
     Writes,
 }
 
-/// The reasons that keep commands from the medium, in one atomic word: zero when there is none.
+/// The state of a medium.
 #[derive(Debug)]
-pub(crate) struct MediumState(AtomicU8);
+pub(crate) struct MediumState {
+    /// The reasons that keep commands from it: zero when there is none.
+    reasons: AtomicU8,
+    /// See [`LogicalUnit::medium_changed`].
+    changes: AtomicU64,
+}
 
 /// An initiator has ejected the medium. Never on a unit that is not removable.
 const EJECTED: u8 = 1;
@@ -70,10 +78,53 @@ pub enum EjectError {
     Fixed,
 }
 
+/// Why others must not put other content on the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediumChangeError {
+    /// A sanitize operation is running, or has failed: what it has erased must not come back.
+    #[error("the unit is being sanitized, or that has failed; let a SANITIZE come to its end first")]
+    Sanitizing,
+    /// Other servers offer the unit too, and their initiators would not be told.
+    #[error("other gateways offer the unit too; take it from them first")]
+    Shared,
+}
+
+impl LogicalUnit {
+    /// Whether others may put other content on the medium, as the roll back of a snapshot does. Ask while the unit is
+    /// [frozen](Self::freeze): a sanitize operation that begins in the freeze erases all that is there after it.
+    ///
+    /// # Errors
+    ///
+    /// [`MediumChangeError`].
+    pub fn may_change_medium(&self) -> Result<(), MediumChangeError> {
+        if self.config.shared {
+            return Err(MediumChangeError::Shared);
+        }
+        self.sanitize.check().map_err(|_| MediumChangeError::Sanitizing)
+    }
+
+    /// Says that the medium has other content now, after [`Self::may_change_medium`] and before the thaw. All nexuses
+    /// get the unit attention NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED. Another length is a
+    /// [change](Self::capacity_changed) of its own.
+    ///
+    /// Commands that wait for the thaw end with ABORTED COMMAND: their initiators sent them for what was there before,
+    /// and an atomic one may have compared it. ROD tokens of the unit end. The unit keeps nothing else of the content.
+    pub fn medium_changed(&self) {
+        self.medium.changes.fetch_add(1, Ordering::AcqRel);
+        self.announce_medium();
+    }
+
+    /// How often others have put other content on the medium.
+    pub(crate) fn medium_changes(&self) -> u64 {
+        self.medium.changes.load(Ordering::Acquire)
+    }
+}
+
 impl MediumState {
     /// A loaded medium.
     pub(crate) fn new(readiness: Readiness) -> Self {
-        Self(AtomicU8::new(readiness.bits()))
+        Self { reasons: AtomicU8::new(readiness.bits()), changes: AtomicU64::new(0) }
     }
 
     /// Whether the medium is loaded.
@@ -95,7 +146,7 @@ impl MediumState {
     pub(crate) fn set_readiness(&self, readiness: Readiness) -> bool {
         let bits = readiness.bits();
         let next = |state: u8| Some(state & !(NOT_READY | BECOMING_READY) | bits);
-        let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_else(|state| state);
+        let before = self.reasons.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_else(|state| state);
         before & (NOT_READY | BECOMING_READY) != bits
     }
 
@@ -107,7 +158,7 @@ impl MediumState {
     /// Why commands on the medium are refused, if they are. A medium that is not there is no matter of loading.
     #[inline]
     pub(crate) fn not_ready(&self) -> Option<AdditionalSense> {
-        match self.0.load(Ordering::Acquire) {
+        match self.reasons.load(Ordering::Acquire) {
             0 => None,
             state if state & FAULTS != 0 => Some(AdditionalSense::MANUAL_INTERVENTION_REQUIRED),
             state if state & BECOMING_READY != 0 => Some(AdditionalSense::BECOMING_READY),
@@ -116,11 +167,15 @@ impl MediumState {
     }
 
     fn has(&self, bit: u8) -> bool {
-        self.0.load(Ordering::Acquire) & bit != 0
+        self.reasons.load(Ordering::Acquire) & bit != 0
     }
 
     fn set(&self, bit: u8, on: bool) -> bool {
-        let before = if on { self.0.fetch_or(bit, Ordering::AcqRel) } else { self.0.fetch_and(!bit, Ordering::AcqRel) };
+        let before = if on {
+            self.reasons.fetch_or(bit, Ordering::AcqRel)
+        } else {
+            self.reasons.fetch_and(!bit, Ordering::AcqRel)
+        };
         (before & bit != 0) != on
     }
 }

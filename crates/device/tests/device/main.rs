@@ -19,6 +19,7 @@ mod inventory;
 mod log;
 mod long_cdbs;
 mod lun_maps;
+mod medium_changes;
 mod mode;
 mod not_ready;
 mod port_groups;

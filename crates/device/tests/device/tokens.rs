@@ -133,6 +133,15 @@ fn a_token_ends_when_one_of_its_blocks_changes() {
 }
 
 #[test]
+fn a_token_ends_when_others_change_the_medium() {
+    let fixture = filled();
+    let token = populate(&fixture, &[(10, 3)]);
+    fixture.unit.medium_changed();
+    fixture.run(&[0x00], &[]);
+    assert_eq!(write(&fixture, &token, 0, &[(600, 1)]).unwrap_err().code, AdditionalSense::TOKEN_REVOKED);
+}
+
+#[test]
 fn no_other_bytes_are_a_token() {
     let fixture = filled();
     let token = populate(&fixture, &[(10, 3)]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_buffer::{Buffer, FileSlice, Payload};
-use lunette_scsi::SenseData;
+use lunette_scsi::{AdditionalSense, SenseData};
 use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
 
 use super::{Cx, INTERNAL_FAILURE, store_error};
@@ -240,11 +240,18 @@ impl Cx {
     }
 
     /// Waits until none of the units is frozen, with the claims that the command holds.
+    ///
+    /// # Errors
+    ///
+    /// ABORTED COMMAND when others have put other content on a medium meanwhile.
     async fn wait_for_thaw(&self, units: &[&Arc<LogicalUnit>]) -> Result<(), SenseData> {
+        let changes = || units.iter().map(|unit| unit.medium_changes()).sum::<u64>();
+        let before = changes();
         while let Some(thaw) = units.iter().find_map(|unit| unit.pending_thaw()) {
             self.wait(Arc::clone(&thaw) as Arc<dyn Waitable>).await?;
         }
-        Ok(())
+        let is_same = changes() == before;
+        is_same.then_some(()).ok_or(SenseData::aborted_command(AdditionalSense::COMMANDS_CLEARED_BY_DEVICE_SERVER))
     }
 }
 
