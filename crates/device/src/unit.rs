@@ -369,20 +369,26 @@ impl LogicalUnit {
         self.config.store.capabilities()
     }
 
-    /// Queries the free space of the store. Nexuses get a unit attention when it has fallen to the soft threshold,
-    /// unless LBPERE is cleared. The call may wait for the medium; the embedding program makes it periodically.
+    /// Queries the free space of the store, and [observes](Self::observe_space) it. The call may wait for the medium; the
+    /// embedding program makes it periodically.
     pub fn refresh_space(&self) {
         let space = self.config.store.space().unwrap_or_else(|error| {
             tracing::warn!(serial = %self.config.serial, %error, "how much space is left cannot be told");
             None
         });
+        self.observe_space(space);
+    }
+
+    /// Takes the space of the store as somebody else has found it, for example once for all units of a pool. Nexuses get
+    /// a unit attention each time that the free space has fallen to the soft threshold, unless LBPERE is cleared.
+    pub fn observe_space(&self, space: Option<Space>) {
         if self.space.update(space, self.config.soft_threshold_bytes, self.mode.reports_thresholds()) {
             tracing::warn!(serial = %self.config.serial, ?space, "the soft threshold of the space is reached");
             self.raise(AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED, |_| true);
         }
     }
 
-    /// The space found by the last [`Self::refresh_space`].
+    /// The space that was last observed.
     pub fn space(&self) -> Option<Space> {
         self.space.last()
     }

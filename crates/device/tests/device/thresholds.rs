@@ -2,9 +2,9 @@
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, LogicalUnitError};
 use lunette_scsi::{AdditionalSense, SenseKey, Status};
-use lunette_store::{Capabilities, Space};
+use lunette_store::{Capabilities, Space, StoreError};
 
-use crate::fixture::{Fixture, Medium, THIN, code};
+use crate::fixture::{Fixture, Medium, THIN, code, name, sense};
 
 const WATCHED: Medium = Medium { soft_threshold_bytes: Some(10 << 20), ..THIN };
 
@@ -25,6 +25,42 @@ fn reaching_the_soft_threshold_raises_an_attention() {
     assert_eq!(code(fixture.refused(&[0x00], &[])), told);
     fixture.unit.refresh_space();
     assert_eq!(fixture.run(&[0x00], &[]).status, Status::GOOD, "once");
+}
+
+#[test]
+fn each_fall_to_the_threshold_is_told_to_all_units_of_a_pool_and_all_their_nexuses() {
+    let fixtures = [(); 2].map(|()| Fixture::new(WATCHED));
+    let others = fixtures.each_ref().map(|fixture| {
+        let other = fixture.device.attach(name("iqn.2026-11.host:b"));
+        fixture.run_on(&other, [0; 8], [0; 16], &[]);
+        other
+    });
+    let told = (SenseKey::UNIT_ATTENTION, AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
+    for (free_mib, is_told) in [(11, false), (10, true), (2, false), (40, false), (9, true)] {
+        let space = Space { used_bytes: 100 << 20, free_bytes: free_mib << 20 };
+        for (fixture, other) in fixtures.iter().zip(&others) {
+            fixture.unit.observe_space(Some(space));
+            assert_eq!(fixture.unit.space(), Some(space));
+            for nexus in [&fixture.nexus, other] {
+                let response = fixture.run_on(nexus, [0; 8], [0; 16], &[]);
+                let found = (response.status != Status::GOOD).then(|| code(sense(&response)));
+                assert_eq!(found, is_told.then_some(told), "{free_mib} MiB");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_that_finds_no_space_is_refused_and_runs_when_there_is_some() {
+    const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let fixture = Fixture::new(THIN);
+    for round in 1..4 {
+        *fixture.store.fails.lock().unwrap() = Some(StoreError::NoSpace);
+        let refused = (SenseKey::DATA_PROTECT, AdditionalSense::SPACE_ALLOCATION_FAILED);
+        assert_eq!(code(fixture.refused(&WRITE, &[round; 512])), refused);
+        assert_eq!(fixture.read(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), [round - 1; 512], "reads go on");
+        assert_eq!(fixture.run(&WRITE, &[round; 512]).status, Status::GOOD);
+    }
 }
 
 #[test]
