@@ -77,10 +77,10 @@ impl OpenError {
         })
     }
 
-    pub(crate) fn pool(url: &RbdUrl, error: &io::Error) -> Self {
+    pub(crate) fn pool(pool: &str, error: &io::Error) -> Self {
         match error.raw_os_error() {
-            Some(libc::ENOENT) => Self::Pool(format!("the cluster has no pool {:?}", url.pool)),
-            _ => Self::Pool(format!("the pool {:?} cannot be used: {error}", url.pool)),
+            Some(libc::ENOENT) => Self::Pool(format!("the cluster has no pool {pool:?}")),
+            _ => Self::Pool(format!("the pool {pool:?} cannot be used: {error}")),
         }
     }
 

@@ -57,4 +57,4 @@ pub use librbd::{LibraryError, exit, exit_now};
 pub use lunette_gateway::limits::MAX_MEMBERS as MAX_GATEWAYS;
 pub use lunette_gateway::{Access, Answer, Publication, Request};
 pub use store::{Closer, NotClosed, RbdStore};
-pub use url::{RbdUrl, UrlError};
+pub use url::{PoolUrl, RbdUrl, UrlError};

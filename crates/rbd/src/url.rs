@@ -1,15 +1,14 @@
 //! The names of images: `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=FILE&user=NAME&keyring=FILE]`.
 
-use std::fmt::{self, Write};
+mod parts;
+mod pool;
+
+use std::fmt;
 use std::str::FromStr;
 
 use crate::limits::MAX_URL_LEN;
-
-/// The beginning of every URL.
-const SCHEME: &str = "rbd:";
-
-/// The form, for error messages.
-const FORM: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]";
+use parts::{Encoded, Parameters};
+pub use pool::PoolUrl;
 
 /// The name of an image, and the way to its cluster.
 ///
@@ -41,20 +40,23 @@ pub struct RbdUrl {
     pub keyring: Option<String>,
 }
 
-/// Why a text is no name of an image.
+/// Why a text is no name of an image or a pool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The name does not begin with `rbd:`.
-    #[error("{0:?} does not begin with {SCHEME:?}")]
+    #[error("{0:?} does not begin with \"rbd:\"")]
     Scheme(String),
     /// The name is longer than [`MAX_URL_LEN`].
     #[error("an rbd: URL has up to {MAX_URL_LEN} bytes")]
     Length,
     /// The parts of the name are not a pool and an image, perhaps with a namespace between them.
-    #[error("{0:?} names no image; write {FORM}")]
+    #[error("{0:?} names no image; write rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]")]
     Parts(String),
+    /// The parts of the name are not a pool, perhaps with a namespace.
+    #[error("{0:?} names no pool; write rbd:POOL[/NAMESPACE]")]
+    PoolParts(String),
     /// A part is empty.
-    #[error("{0:?} has an empty name; write {FORM}")]
+    #[error("{0:?} has an empty name; a pool, a namespace, an image and a snapshot have names of one byte or more")]
     Empty(String),
     /// `%` does not stand before two hexadecimal digits, or a part is not UTF-8 or holds a NUL byte.
     #[error("{0:?} cannot be decoded: after % come two hexadecimal digits, and names are UTF-8 without NUL bytes")]
@@ -69,33 +71,21 @@ pub enum UrlError {
 
 impl RbdUrl {
     /// The names of the parameters.
-    pub const PARAMETERS: [&str; 3] = ["conf", "user", "keyring"];
+    pub const PARAMETERS: [&str; 3] = parts::PARAMETERS;
 
     /// Whether `text` is meant as such a URL.
     pub fn is_meant(text: &str) -> bool {
-        text.starts_with(SCHEME)
+        parts::is_meant(text)
     }
 
-    fn parameter(&mut self, name: &str) -> Option<&mut Option<String>> {
-        match name {
-            "conf" => Some(&mut self.conf),
-            "user" => Some(&mut self.user),
-            "keyring" => Some(&mut self.keyring),
-            _ => None,
-        }
-    }
-
-    fn set(&mut self, parameter: &str) -> Result<(), UrlError> {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        // Without the value, which may be a key.
-        let unknown = || UrlError::Parameter(name.into());
-        let place = self.parameter(name).ok_or_else(unknown)?;
-        if value.is_empty() {
-            return Err(unknown());
-        }
-        match place.replace(decode(value)?) {
-            None => Ok(()),
-            Some(_) => Err(UrlError::Twice(name.into())),
+    /// The pool of the image, with the way to its cluster.
+    pub fn pool_url(&self) -> PoolUrl {
+        PoolUrl {
+            pool: self.pool.clone(),
+            namespace: self.namespace.clone(),
+            conf: self.conf.clone(),
+            user: self.user.clone(),
+            keyring: self.keyring.clone(),
         }
     }
 }
@@ -104,21 +94,10 @@ impl FromStr for RbdUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        if text.len() > MAX_URL_LEN {
-            return Err(UrlError::Length);
-        }
-        let rest = text.strip_prefix(SCHEME).ok_or_else(|| UrlError::Scheme(text.into()))?;
-        let (path, query) = match rest.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (rest, None),
-        };
+        let (path, Parameters { conf, user, keyring }) = parts::split(text)?;
         let (place, snapshot) = match path.split_once('@') {
             Some((place, snapshot)) => (place, Some(snapshot)),
             None => (path, None),
-        };
-        let part = |part: &str| match decode(part) {
-            Ok(name) if name.is_empty() => Err(UrlError::Empty(text.into())),
-            other => other,
         };
         let parts: Vec<&str> = place.split('/').collect();
         let (pool, namespace, image) = match parts[..] {
@@ -126,85 +105,28 @@ impl FromStr for RbdUrl {
             [pool, namespace, image] => (pool, Some(namespace), image),
             _ => return Err(UrlError::Parts(text.into())),
         };
-        let mut url = Self {
-            pool: part(pool)?,
-            namespace: namespace.map(part).transpose()?,
-            image: part(image)?,
-            snapshot: snapshot.map(part).transpose()?,
-            conf: None,
-            user: None,
-            keyring: None,
-        };
-        query.into_iter().flat_map(|query| query.split('&')).try_for_each(|parameter| url.set(parameter))?;
-        Ok(url)
+        let name = |part| parts::name(text, part);
+        Ok(Self {
+            pool: name(pool)?,
+            namespace: namespace.map(name).transpose()?,
+            image: name(image)?,
+            snapshot: snapshot.map(name).transpose()?,
+            conf,
+            user,
+            keyring,
+        })
     }
 }
 
 impl fmt::Display for RbdUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}", Encoded(&self.pool))?;
-        if let Some(namespace) = &self.namespace {
-            write!(f, "/{}", Encoded(namespace))?;
-        }
+        parts::write_pool(f, &self.pool, self.namespace.as_deref())?;
         write!(f, "/{}", Encoded(&self.image))?;
         if let Some(snapshot) = &self.snapshot {
             write!(f, "@{}", Encoded(snapshot))?;
         }
-        let values = Self::PARAMETERS.into_iter().zip([&self.conf, &self.user, &self.keyring]);
-        let mut mark = '?';
-        for (name, value) in values.filter_map(|(name, value)| Some((name, value.as_ref()?))) {
-            write!(f, "{mark}{name}={}", EncodedValue(value))?;
-            mark = '&';
-        }
-        Ok(())
+        parts::write_parameters(f, [&self.conf, &self.user, &self.keyring])
     }
-}
-
-/// A name as a part of a URL.
-struct Encoded<'a>(&'a str);
-
-impl fmt::Display for Encoded<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        encode(f, self.0, "/@?&%")
-    }
-}
-
-/// A value of a parameter: paths keep their slashes.
-struct EncodedValue<'a>(&'a str);
-
-impl fmt::Display for EncodedValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        encode(f, self.0, "?&%")
-    }
-}
-
-fn encode(f: &mut fmt::Formatter<'_>, text: &str, special: &str) -> fmt::Result {
-    for c in text.chars() {
-        if special.contains(c) {
-            write!(f, "%{:02x}", c as u32)?;
-        } else {
-            f.write_char(c)?;
-        }
-    }
-    Ok(())
-}
-
-/// Puts bytes in the place of `%XX`.
-fn decode(text: &str) -> Result<String, UrlError> {
-    let wrong = || UrlError::Escape(text.into());
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16);
-                let (high, low) = (digit().ok_or_else(wrong)?, digit().ok_or_else(wrong)?);
-                (high * 16 + low) as u8
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok().filter(|name| !name.contains('\0')).ok_or_else(wrong)
 }
 
 #[cfg(test)]

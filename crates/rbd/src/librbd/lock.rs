@@ -7,8 +7,9 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 
+use super::connection::plain_address;
 use super::table::ObjectTable;
-use super::{OpenImage, check, plain_address};
+use super::{OpenImage, check};
 
 /// `RBD_LOCK_NAME`: the lock of the image's header object.
 const NAME: &CStr = c"rbd_lock";

@@ -11,6 +11,7 @@
 //!   is moved, and a counted reference to the image. So both outlive the request, whatever becomes of the store.
 #![allow(unsafe_code)]
 
+mod connection;
 #[cfg(test)]
 pub(crate) mod fake;
 mod lock;
@@ -21,18 +22,18 @@ mod table;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 use std::thread;
 
 use crate::OpenError;
 use crate::flight::{self, Job, Request};
 use crate::latch::Latch;
-use crate::limits::CONNECT_TIMEOUT;
 use crate::url::RbdUrl;
+use connection::{Pool, THREADS};
 pub(crate) use object::{SharedObject, Watcher};
-use presence::Present;
 pub use presence::{exit, exit_now};
 pub use table::LibraryError;
-use table::{ConfigOption, Handle, ObjectTable, Table};
+use table::{ConfigOption, Handle, Table};
 
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`.
 const EXCLUSIVE_LOCK: u64 = 1 << 2;
@@ -55,46 +56,9 @@ const THICK_PROVISION: c_int = 1;
 /// Options of an image that there is room for. librbd 16 has some 60, and fails when there is no room for all.
 const MAX_OPTIONS: u8 = u8::MAX;
 
-/// Options of every client. They have precedence over the configuration file.
-const OPTIONS: [(&str, &str); 4] = [
-    // A write that was answered is in the cluster.
-    ("rbd_cache", "false"),
-    // librbd answers a write when it no longer needs the buffer, and nothing changes the buffer before.
-    ("rbd_disable_zero_copy_writes", "false"),
-    // An operation that ends by a time limit may still be carried out, after the answer. So requests wait for as long
-    // as it takes.
-    ("rados_osd_op_timeout", "0"),
-    // Seconds between the signs of life of watches. With librados's 5, an OSD that stands still for as long would end
-    // them (`WATCH_TIMEOUT`).
-    ("objecter_tick_interval", "2"),
-];
-
-/// The number of threads that carry out and end requests. With two, librados's own default, a request goes from one to
-/// the other, which takes 15 to 20% more CPU time (docs/measurements/2026-11-27-ceph-speed.md).
-const THREADS: &str = "librados_thread_count";
-
-/// Bytes of the value of an option, with the zero at its end.
-const MAX_VALUE_BYTES: usize = 256;
-
-/// A connection to a cluster.
-struct Connection {
-    table: &'static Table,
-    handle: Handle,
-    /// Whether the configuration file leaves the number of [`THREADS`] to us.
-    may_choose_threads: bool,
-    /// Dropped last, when librados has ended the connection.
-    _present: Present<'static>,
-}
-
-/// A pool, or a namespace of one.
-struct Pool {
-    connection: Connection,
-    handle: Handle,
-}
-
 /// An image, its watch apart.
 struct OpenImage {
-    pool: Pool,
+    pool: Arc<Pool>,
     handle: Handle,
 }
 
@@ -119,14 +83,6 @@ struct Watch {
 type Told = Box<dyn Fn() + Send + Sync>;
 
 // SAFETY: librados and librbd may be called by any thread, and by several at once.
-unsafe impl Send for Connection {}
-// SAFETY: as above.
-unsafe impl Sync for Connection {}
-// SAFETY: as above.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-// SAFETY: as above.
 unsafe impl Send for OpenImage {}
 // SAFETY: as above.
 unsafe impl Sync for OpenImage {}
@@ -146,147 +102,10 @@ pub(crate) struct Facts {
     pub(crate) fast_diff: bool,
 }
 
-impl Connection {
-    fn open(table: &'static Table, url: &RbdUrl) -> Result<Self, OpenError> {
-        let mut connection = Self { table, handle: null_mut(), may_choose_threads: false, _present: presence::enter() };
-        let user = url.user.as_deref().map(text).transpose()?;
-        let user_pointer = user.as_ref().map_or(null(), |user| user.as_ptr());
-        // SAFETY: `handle` is a place for the result, and the user is null or a text that lives beyond the call.
-        check(unsafe { (table.rados_create)(&raw mut connection.handle, user_pointer) }).map_err(OpenError::Client)?;
-        connection.read_configuration(url)?;
-        if let Some(keyring) = &url.keyring {
-            connection.set("keyring", keyring)?;
-        }
-        connection.set("client_mount_timeout", &CONNECT_TIMEOUT.as_secs().to_string())?;
-        OPTIONS.into_iter().try_for_each(|(name, value)| connection.set(name, value))?;
-        // SAFETY: the handle is valid and not connected yet.
-        check(unsafe { (table.rados_connect)(connection.handle) }).map_err(|error| OpenError::connect(&error))?;
-        Ok(connection)
-    }
-
-    fn read_configuration(&mut self, url: &RbdUrl) -> Result<(), OpenError> {
-        let default_threads = self.get(THREADS)?;
-        let conf = url.conf.as_deref().map(text).transpose()?;
-        let conf_pointer = conf.as_ref().map_or(null(), |conf| conf.as_ptr());
-        // SAFETY: the handle is valid, and the path is null or a text that lives beyond the call.
-        check(unsafe { (self.table.rados_conf_read_file)(self.handle, conf_pointer) })
-            .map_err(|error| OpenError::Configuration { file: url.conf.clone(), error })?;
-        self.may_choose_threads = self.get(THREADS)? == default_threads;
-        Ok(())
-    }
-
-    fn get(&self, name: &'static str) -> Result<CString, OpenError> {
-        let (option, mut value) = (text(name)?, [0_u8; MAX_VALUE_BYTES]);
-        // SAFETY: the handle is valid, the name lives beyond the call, and there is room for this many bytes.
-        let got = unsafe {
-            (self.table.rados_conf_get)(self.handle, option.as_ptr(), value.as_mut_ptr().cast(), value.len())
-        };
-        check(got).map_err(|error| OpenError::Option { name, error })?;
-        Ok(CStr::from_bytes_until_nul(&value).unwrap_or_default().to_owned())
-    }
-
-    fn set(&self, name: &'static str, value: &str) -> Result<(), OpenError> {
-        let (option, value) = (text(name)?, text(value)?);
-        // SAFETY: the handle is valid, and the texts live beyond the call.
-        let set = check(unsafe { (self.table.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) });
-        set.map_err(|error| OpenError::Option { name, error })
-    }
-
-    /// The address of this client, as the blocklist takes it.
-    fn address(&self) -> io::Result<String> {
-        let mut addresses = null_mut();
-        let table = ObjectTable::get().map_err(io::Error::other)?;
-        // SAFETY: the handle is valid, and the place for the result is ours.
-        check(unsafe { (table.rados_getaddrs)(self.handle, &raw mut addresses) })?;
-        // SAFETY: librados has written a text, which is ours until it is freed.
-        let text = unsafe { CStr::from_ptr(addresses) }.to_string_lossy().into_owned();
-        // SAFETY: the text is librados's, and nothing refers to it any more.
-        unsafe { (self.table.rados_buffer_free)(addresses) };
-        Ok(plain_address(&text).into())
-    }
-
-    /// Waits until this client has the newest map of the OSDs, which its next requests bring to those that have an
-    /// older one.
-    fn wait_for_latest_map(&self) -> io::Result<()> {
-        let table = ObjectTable::get().map_err(io::Error::other)?;
-        // SAFETY: the connection is valid.
-        check(unsafe { (table.rados_wait_for_latest_osdmap)(self.handle) })
-    }
-
-    /// Asks the monitors something.
-    fn ask(&self, command: &str) -> io::Result<Vec<u8>> {
-        let command = CString::new(command)?;
-        let commands = [command.as_ptr()];
-        let (mut answer, mut answer_len) = (null_mut::<c_char>(), 0);
-        // SAFETY: the handle is valid, the command lives beyond the call, there is no input, the places for the answer
-        // are ours, and no status is asked for.
-        let code = unsafe {
-            (self.table.rados_mon_command)(
-                self.handle,
-                commands.as_ptr(),
-                commands.len(),
-                null(),
-                0,
-                &raw mut answer,
-                &raw mut answer_len,
-                null_mut(),
-                null_mut(),
-            )
-        };
-        let bytes = if answer.is_null() {
-            Vec::new()
-        } else {
-            // SAFETY: librados has allocated that many bytes there.
-            let bytes = unsafe { std::slice::from_raw_parts(answer.cast::<u8>(), answer_len) }.to_vec();
-            // SAFETY: the answer is librados's, and nothing refers to it any more.
-            unsafe { (self.table.rados_buffer_free)(answer) };
-            bytes
-        };
-        check(code).map(|()| bytes)
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if !self.handle.is_null() {
-            // SAFETY: all that was made from the handle is closed, because it owned this one.
-            unsafe { (self.table.rados_shutdown)(self.handle) };
-        }
-    }
-}
-
-impl Pool {
-    fn open(connection: Connection, url: &RbdUrl) -> Result<Self, OpenError> {
-        let (table, name) = (connection.table, text(&url.pool)?);
-        let mut pool = Self { connection, handle: null_mut() };
-        // SAFETY: the connection is made, the name lives beyond the call, and `handle` is a place for the result.
-        check(unsafe { (table.rados_ioctx_create)(pool.connection.handle, name.as_ptr(), &raw mut pool.handle) })
-            .map_err(|error| OpenError::pool(url, &error))?;
-        if let Some(namespace) = &url.namespace {
-            let namespace = text(namespace)?;
-            // SAFETY: the pool is open, and the name lives beyond the call.
-            unsafe { (table.rados_ioctx_set_namespace)(pool.handle, namespace.as_ptr()) };
-        }
-        // Writes to a full pool end with an error. Otherwise they wait until there is room.
-        // SAFETY: the pool is open.
-        unsafe { (table.rados_set_pool_full_try)(pool.handle) };
-        Ok(pool)
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        if !self.handle.is_null() {
-            // SAFETY: all that was made from the handle is closed, because it owned this one.
-            unsafe { (self.connection.table.rados_ioctx_destroy)(self.handle) };
-        }
-    }
-}
-
 impl OpenImage {
     /// Connects to the cluster and opens the image, which has no caches if it is writable. Waits for both.
     fn connect(table: &'static Table, url: &RbdUrl, read_only: bool) -> Result<Self, OpenError> {
-        let image = Self::open(Pool::open(Connection::open(table, url)?, url)?, url, read_only)?;
+        let image = Self::open(Pool::connect(table, &url.pool_url(), None)?, url, read_only)?;
         if !read_only {
             image.refuse_caches()?;
         }
@@ -305,15 +124,20 @@ impl OpenImage {
     }
 
     fn open(pool: Pool, url: &RbdUrl, read_only: bool) -> Result<Self, OpenError> {
-        let (table, name) = (pool.connection.table, text(&url.image)?);
         let snapshot = url.snapshot.as_deref().map(text).transpose()?;
-        let snapshot_pointer = snapshot.as_ref().map_or(null(), |snapshot| snapshot.as_ptr());
+        let image = Self::open_in(Arc::new(pool), &text(&url.image)?, snapshot.as_deref(), read_only);
+        image.map_err(|error| OpenError::image(url, error))
+    }
+
+    /// Opens an image of a pool, or a snapshot of one. Waits for the cluster.
+    fn open_in(pool: Arc<Pool>, name: &CStr, snapshot: Option<&CStr>, read_only: bool) -> io::Result<Self> {
+        let table = pool.connection.table;
+        let snapshot = snapshot.map_or(null(), CStr::as_ptr);
         let open = if read_only { table.rbd_open_read_only } else { table.rbd_open };
         let mut image = Self { pool, handle: null_mut() };
         // SAFETY: the pool is open, the names are null or texts that live beyond the call, and `handle` is a place for
         // the result.
-        let opened = unsafe { open(image.pool.handle, name.as_ptr(), &raw mut image.handle, snapshot_pointer) };
-        check(opened).map_err(|error| OpenError::image(url, error))?;
+        check(unsafe { open(image.pool.handle, name.as_ptr(), &raw mut image.handle, snapshot) })?;
         Ok(image)
     }
 
@@ -658,17 +482,6 @@ unsafe extern "C" fn extent(offset: u64, len: usize, exists: c_int, argument: *m
     if extents.stopped { -libc::ECANCELED } else { 0 }
 }
 
-/// The first of the addresses that librados gives (`[v2:127.0.0.1:0/7,v1:127.0.0.1:0/7]`, for one `v2:[::1]:0/7`),
-/// without what names its protocol.
-fn plain_address(addresses: &str) -> &str {
-    let listed = addresses.strip_prefix('[').and_then(|list| list.strip_suffix(']'));
-    let first = listed.unwrap_or(addresses).split(',').next().unwrap_or_default();
-    match first.split_once(':') {
-        Some(("v1" | "v2" | "any", rest)) => rest,
-        _ => first,
-    }
-}
-
 /// A text for C.
 fn text(text: &str) -> Result<CString, OpenError> {
     CString::new(text).map_err(|_| OpenError::Nul(text.into()))
@@ -677,21 +490,4 @@ fn text(text: &str) -> Result<CString, OpenError> {
 /// The error that a function returns as a negative number.
 fn check(code: c_int) -> io::Result<()> {
     if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_those_of_the_blocklist() {
-        for addresses in
-            ["127.0.0.1:0/7", "v2:127.0.0.1:0/7", "[v2:127.0.0.1:0/7,v1:127.0.0.1:0/7]", "any:127.0.0.1:0/7"]
-        {
-            assert_eq!(plain_address(addresses), "127.0.0.1:0/7");
-        }
-        for addresses in ["[::1]:0/7", "v2:[::1]:0/7", "[v2:[::1]:0/7,v1:[::1]:0/7]"] {
-            assert_eq!(plain_address(addresses), "[::1]:0/7");
-        }
-    }
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use lunette_gateway::limits::WATCH_TIMEOUT;
 
+use super::check;
+use super::connection::Pool;
 use super::table::{NotifyAck, ObjectTable, Table};
-use super::{Connection, Pool, check};
 use crate::limits::BLOCKLIST_S;
 use crate::{OpenError, RbdUrl};
 
@@ -45,7 +46,7 @@ unsafe impl Send for ObjectWatch {}
 impl SharedObject {
     /// Connects to the cluster of an image. Waits for it.
     pub(crate) fn open(url: &RbdUrl, name: &str) -> Result<Self, OpenError> {
-        let pool = Pool::open(Connection::open(Table::get()?, url)?, url)?;
+        let pool = Pool::connect(Table::get()?, &url.pool_url(), None)?;
         Ok(Self { watch: Mutex::new(None), name: super::text(name)?, table: ObjectTable::get()?, pool })
     }
 
