@@ -82,7 +82,7 @@ fn look(flight: &Weak<Flight>, length: &Length) {
 fn map(request: MapRequest) {
     let MapRequest { image, whole_objects, range, found, done } = request;
     let (runs, covered) = Runs::of(range, &found);
-    let result = runs.collect(|run| image.extents(covered, whole_objects, run));
+    let result = runs.collect(|run| image.extents(covered.0..covered.0 + covered.1, whole_objects, run));
     drop(image);
     done.complete(Outcome::new(result, None));
 }
@@ -105,7 +105,7 @@ impl<'a> Runs<'a> {
     /// Makes the runs of what `extents` gives, until there is no room for more.
     fn collect(
         mut self,
-        extents: impl FnOnce(&mut dyn FnMut(u64, u64) -> bool) -> io::Result<()>,
+        extents: impl FnOnce(&mut (dyn FnMut(u64, u64) -> bool + Send)) -> io::Result<()>,
     ) -> Result<(), StoreError> {
         let mut has_room = true;
         extents(&mut |offset, len| {
@@ -142,7 +142,7 @@ mod tests {
     fn collect(range: (u64, u64), extents: &[(u64, u64)]) -> Vec<Run> {
         let found = AllocationMap::default();
         let (runs, _) = Runs::of(range, &found);
-        let give = |run: &mut dyn FnMut(u64, u64) -> bool| {
+        let give = |run: &mut (dyn FnMut(u64, u64) -> bool + Send)| {
             let _ = extents.iter().all(|(offset, len)| run(*offset, *len));
             Ok(())
         };

@@ -51,8 +51,10 @@ mod store;
 mod tests;
 mod url;
 
+pub use df::PoolRoom;
 pub use error::OpenError;
 pub use gateway::{Asker, Gateway, GatewayStore, gateways_of, move_image};
+pub use librbd::images::{ImageName, ImageSnapshot, Images, ManagedImage, Relative};
 pub use librbd::{LibraryError, exit, exit_now};
 pub use lunette_gateway::limits::MAX_MEMBERS as MAX_GATEWAYS;
 pub use lunette_gateway::{Access, Answer, Publication, Request};

@@ -38,3 +38,10 @@ pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Seconds that a client stays on the blocklist: ten years. A gateway that was stopped for longer than the cluster's
 /// own limit, an hour, would still have writes to send. The time of the end has 32 bits of seconds.
 pub const BLOCKLIST_S: u32 = 315_360_000;
+
+/// Bytes of metadata, or entries of a list, that one question of the management has an answer of.
+pub const MAX_LIST: usize = 1 << 20;
+
+/// The time that an operation of the management has. librbd makes several for one call. An operation that ends by the
+/// limit may still be carried out later.
+pub const MANAGE_LIMIT: Duration = Duration::from_secs(30);

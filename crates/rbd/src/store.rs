@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Space, Store, StoreError};
 
+use crate::df::{self, PoolRoom};
 use crate::errands::{self, Errand, MapRequest};
 use crate::flight::{Flight, Request};
 use crate::latch::Latch;
 use crate::length::{GRANULARITY_BYTES, Length};
 use crate::librbd::{Facts, Image};
 use crate::limits::CHECK_INTERVAL;
-use crate::{OpenError, RbdUrl, df};
+use crate::{OpenError, RbdUrl};
 
 /// The bytes that an OSD (BlueStore) writes without reading first.
 const PHYSICAL_BYTES: u32 = 4096;
@@ -145,7 +146,11 @@ impl RbdStore {
         let image = open(url, read_only, Box::new(move || errands::look_soon(&told)))?;
         let closed = image.closed().clone();
         let facts = image.facts().map_err(OpenError::Image)?;
-        let (flight, length) = (Arc::new(Flight::new(Arc::new(image))), Arc::new(Length::new(facts.len_bytes)));
+        let image = Arc::new(image);
+        if !read_only {
+            image.offer_lock();
+        }
+        let (flight, length) = (Arc::new(Flight::new(image)), Arc::new(Length::new(facts.len_bytes)));
         errands::start(receiver, Arc::downgrade(&flight), Arc::clone(&length), check_interval)
             .map_err(OpenError::Thread)?;
         let granularity_bytes = GRANULARITY_BYTES;
@@ -244,9 +249,10 @@ impl Store for RbdStore {
             return Ok(None);
         }
         let image = self.flight.0.image().map_err(io::Error::other)?;
-        let Some(free_bytes) = df::free_bytes(&image.ask(df::COMMAND)?, &self.url.pool) else { return Ok(None) };
+        let room = df::room(&image.ask(df::COMMAND)?, &self.url.pool);
+        let Some(PoolRoom { free_bytes, .. }) = room else { return Ok(None) };
         let mut used_bytes = 0;
-        image.extents((0, self.length.current()), true, |_, len| {
+        image.extents(0..self.length.current(), true, |_, len| {
             used_bytes += len;
             true
         })?;

@@ -14,13 +14,16 @@
 mod connection;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod images;
 mod lock;
 mod object;
+mod opened;
 mod presence;
 mod table;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
+use std::ops::Range;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::thread;
@@ -175,9 +178,14 @@ impl OpenImage {
         Ok(features)
     }
 
+    /// Whether the image has the feature of an exclusive lock.
+    fn has_lock(&self) -> io::Result<bool> {
+        Ok(self.features()? & EXCLUSIVE_LOCK != 0)
+    }
+
     /// Keeps other writers out. librbd would hand the lock to whoever writes, and back, with each write.
     fn lock(&self, url: &RbdUrl) -> Result<(), OpenError> {
-        if self.features().map_err(OpenError::Image)? & EXCLUSIVE_LOCK == 0 {
+        if !self.has_lock().map_err(OpenError::Image)? {
             return Ok(());
         }
         // SAFETY: the image is open.
@@ -208,6 +216,35 @@ impl OpenImage {
         let code =
             unsafe { (self.table().rbd_metadata_get)(self.handle, c"lunette".as_ptr(), &raw mut value, &raw mut len) };
         code == -libc::ESHUTDOWN
+    }
+
+    /// Calls `found` for the extents of a range that may differ between a snapshot and what is open, in their order,
+    /// until it returns false: with their offset, their length, and whether they have space. Without `since`, for the
+    /// extents that have space. Those of the origin count if `with_origin`.
+    fn differences(
+        &self,
+        since: Option<&CStr>,
+        range: Range<u64>,
+        with_origin: bool,
+        whole_objects: bool,
+        found: &mut Found<'_>,
+    ) -> io::Result<()> {
+        let mut extents = Extents { found, stopped: false };
+        // SAFETY: the image is open, `since` is null or a text that lives beyond the call, and so does `extents`.
+        // `extent` is called within the call alone, for one extent after the other, though perhaps on other threads.
+        let code = unsafe {
+            (self.table().rbd_diff_iterate2)(
+                self.handle,
+                since.map_or(null(), CStr::as_ptr),
+                range.start,
+                range.end - range.start,
+                with_origin.into(),
+                whole_objects.into(),
+                extent,
+                (&raw mut extents).cast(),
+            )
+        };
+        if extents.stopped { Ok(()) } else { check(code) }
     }
 
     fn len_bytes(&self) -> io::Result<u64> {
@@ -251,7 +288,7 @@ impl Image {
     /// nothing that excludes the other one. `fenced` is a client that is on the blocklist already: when it has the
     /// lock, librbd need not put it there once more.
     pub(crate) fn take_over(&self, url: &RbdUrl, fenced: Option<&str>) -> Result<(), OpenError> {
-        if self.image().features().map_err(OpenError::Image)? & EXCLUSIVE_LOCK == 0 {
+        if !self.image().has_lock().map_err(OpenError::Image)? {
             return Err(OpenError::Unlockable);
         }
         if let Some(fenced) = fenced
@@ -302,6 +339,11 @@ impl Image {
         }
         parts.watch = Some(watch);
         Ok(())
+    }
+
+    /// Lets those who manage the image work through this handle when it has the lock.
+    pub(crate) fn offer_lock(self: &Arc<Self>) {
+        opened::add(self);
     }
 
     fn image(&self) -> &OpenImage {
@@ -375,27 +417,13 @@ impl Image {
     /// cluster. With `whole_objects`, an object with any space has space everywhere.
     pub(crate) fn extents(
         &self,
-        (offset, len): (u64, u64),
+        range: Range<u64>,
         whole_objects: bool,
-        mut found: impl FnMut(u64, u64) -> bool,
+        mut found: impl FnMut(u64, u64) -> bool + Send,
     ) -> io::Result<()> {
-        let mut extents = Extents { found: &mut found, stopped: false };
-        let table = self.image().table();
-        // SAFETY: the image is open, and `extents` lives beyond the call, in which alone `extent` is called, for one
-        // extent after the other.
-        let code = unsafe {
-            (table.rbd_diff_iterate2)(
-                self.image().handle,
-                null(),
-                offset,
-                len,
-                1,
-                whole_objects.into(),
-                extent,
-                (&raw mut extents).cast(),
-            )
-        };
-        if extents.stopped { Ok(()) } else { check(code) }
+        self.image().differences(None, range, true, whole_objects, &mut |offset, len, has_space| {
+            !has_space || found(offset, len)
+        })
     }
 }
 
@@ -466,18 +494,22 @@ unsafe extern "C" fn changed(argument: *mut c_void) {
     told();
 }
 
+/// Called with the offset and the length of an extent, and whether it has space. The rest is not wanted when it returns
+/// false.
+type Found<'a> = dyn FnMut(u64, u64, bool) -> bool + Send + 'a;
+
 /// The extents that `rbd_diff_iterate2` finds.
 struct Extents<'a> {
-    found: &'a mut dyn FnMut(u64, u64) -> bool,
+    found: &'a mut Found<'a>,
     /// Whether the rest is not wanted.
     stopped: bool,
 }
 
 /// Called by librbd for each extent.
 unsafe extern "C" fn extent(offset: u64, len: usize, exists: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: the argument is what `Image::extents` has given, and nothing else uses it during the call.
+    // SAFETY: the argument is what `OpenImage::differences` has given, and nothing else uses it during the call.
     let extents = unsafe { &mut *argument.cast::<Extents<'_>>() };
-    extents.stopped = extents.stopped || (exists != 0 && !(extents.found)(offset, len as u64));
+    extents.stopped = extents.stopped || !(extents.found)(offset, len as u64, exists != 0);
     // A negative number ends the search.
     if extents.stopped { -libc::ECANCELED } else { 0 }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
+use libc::timespec;
 use libloading::Library;
 
 /// `rados_t`, `rados_ioctx_t`, `rbd_image_t` and `rbd_completion_t`: each points to what only the libraries know.
@@ -47,6 +48,47 @@ pub(super) struct ConfigOption {
     pub(super) name: *mut c_char,
     pub(super) value: *mut c_char,
     pub(super) source: c_int,
+}
+
+/// `librbd_progress_fn_t`.
+pub(super) type ProgressCallback = unsafe extern "C" fn(done: u64, total: u64, argument: *mut c_void) -> c_int;
+
+/// `rbd_image_spec_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct ImageSpec {
+    pub(super) id: *mut c_char,
+    pub(super) name: *mut c_char,
+}
+
+/// `rbd_snap_info_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct SnapshotInfo {
+    pub(super) id: u64,
+    pub(super) len_bytes: u64,
+    pub(super) name: *const c_char,
+}
+
+/// `rbd_linked_image_spec_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct LinkedImageSpec {
+    pub(super) pool_id: i64,
+    pub(super) pool_name: *mut c_char,
+    pub(super) pool_namespace: *mut c_char,
+    pub(super) image_id: *mut c_char,
+    pub(super) image_name: *mut c_char,
+    pub(super) is_in_trash: bool,
+}
+
+/// `rbd_snap_spec_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct SnapshotSpec {
+    pub(super) id: u64,
+    pub(super) namespace_type: c_int,
+    pub(super) name: *mut c_char,
 }
 
 /// Why the libraries cannot be used.
@@ -184,6 +226,55 @@ table! {
         ) -> isize;
         fn rados_break_lock(Handle, *const c_char, *const c_char, *const c_char, *const c_char) -> c_int;
         fn rados_notify_ack(Handle, *const c_char, u64, u64, *const c_char, c_int) -> c_int;
+    }
+}
+
+table! {
+    /// The functions that manage images. They are loaded when a pool is opened, so that a library without one of them
+    /// still serves images.
+    #[allow(clippy::struct_field_names, reason = "the names are those of the functions")]
+    ManageTable:
+    "librados.so.2" {
+        fn rados_cluster_fsid(Handle, *mut c_char, usize) -> c_int;
+        fn rados_ioctx_get_id(Handle) -> i64;
+        fn rados_read(Handle, *const c_char, *mut c_char, usize, u64) -> c_int;
+        fn rados_remove(Handle, *const c_char) -> c_int;
+    }
+    "librbd.so.1" {
+        fn rbd_list2(Handle, *mut ImageSpec, *mut usize) -> c_int;
+        fn rbd_image_spec_list_cleanup(*mut ImageSpec, usize);
+        fn rbd_image_options_create(*mut Handle);
+        fn rbd_image_options_set_uint64(Handle, c_int, u64) -> c_int;
+        fn rbd_image_options_destroy(Handle);
+        fn rbd_create4(Handle, *const c_char, u64, Handle) -> c_int;
+        fn rbd_clone3(Handle, *const c_char, *const c_char, Handle, *const c_char, Handle) -> c_int;
+        fn rbd_rename(Handle, *const c_char, *const c_char) -> c_int;
+        fn rbd_remove(Handle, *const c_char) -> c_int;
+        fn rbd_pool_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;
+        fn rbd_pool_metadata_set(Handle, *const c_char, *const c_char) -> c_int;
+        fn rbd_pool_metadata_remove(Handle, *const c_char) -> c_int;
+        fn rbd_pool_metadata_list(Handle, *const c_char, u64, *mut c_char, *mut usize, *mut c_char, *mut usize) -> c_int;
+        fn rbd_metadata_set(Handle, *const c_char, *const c_char) -> c_int;
+        fn rbd_metadata_remove(Handle, *const c_char) -> c_int;
+        fn rbd_metadata_list(Handle, *const c_char, u64, *mut c_char, *mut usize, *mut c_char, *mut usize) -> c_int;
+        fn rbd_get_create_timestamp(Handle, *mut timespec) -> c_int;
+        fn rbd_resize(Handle, u64) -> c_int;
+        fn rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
+        fn rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
+        fn rbd_is_exclusive_lock_owner(Handle, *mut c_int) -> c_int;
+        fn rbd_snap_list(Handle, *mut SnapshotInfo, *mut c_int) -> c_int;
+        fn rbd_snap_list_end(*mut SnapshotInfo);
+        fn rbd_snap_get_namespace_type(Handle, u64, *mut c_int) -> c_int;
+        fn rbd_snap_get_timestamp(Handle, u64, *mut timespec) -> c_int;
+        fn rbd_snap_create2(Handle, *const c_char, u32, ProgressCallback, *mut c_void) -> c_int;
+        fn rbd_snap_remove(Handle, *const c_char) -> c_int;
+        fn rbd_snap_rollback_with_progress(Handle, *const c_char, ProgressCallback, *mut c_void) -> c_int;
+        fn rbd_flatten_with_progress(Handle, ProgressCallback, *mut c_void) -> c_int;
+        fn rbd_get_parent(Handle, *mut LinkedImageSpec, *mut SnapshotSpec) -> c_int;
+        fn rbd_linked_image_spec_cleanup(*mut LinkedImageSpec);
+        fn rbd_snap_spec_cleanup(*mut SnapshotSpec);
+        fn rbd_list_children3(Handle, *mut LinkedImageSpec, *mut usize) -> c_int;
+        fn rbd_linked_image_spec_list_cleanup(*mut LinkedImageSpec, usize);
     }
 }
 
