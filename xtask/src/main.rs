@@ -19,6 +19,7 @@ mod layout;
 mod licences;
 mod links;
 mod linux;
+mod manifests;
 mod package;
 mod packages;
 mod process;

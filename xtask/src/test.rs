@@ -19,6 +19,7 @@ use crate::lab;
 use crate::layout;
 use crate::licences;
 use crate::links;
+use crate::manifests;
 use crate::packages;
 use crate::process::{self, cargo};
 use crate::programs::{self, Programs};
@@ -267,6 +268,7 @@ fn docs() -> Result<()> {
     protocol::check()?;
     layout::check()?;
     links::check()?;
+    manifests::check()?;
     let mut command = cargo(["doc", "--locked", "--workspace", "--no-deps"]);
     process::run(command.env("RUSTDOCFLAGS", "-D warnings"))?;
     process::run(&mut cargo(["test", "--locked", "--workspace", "--doc"]))
