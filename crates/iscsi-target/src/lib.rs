@@ -65,9 +65,10 @@ pub use lunette_store as store;
 
 pub use lunette_buffer::{Buffer, FileSlice, Loan, Pool};
 pub use lunette_device::{
-    Clock, CommandKind, EjectError, Entropy, GroupAccess, InitiatorBytes, LATENCY_BOUNDS, LATENCY_BUCKETS, LogicalUnit,
-    LogicalUnitConfig, LogicalUnitError, LunInUse, LunMap, LunMapError, MediumChangeError, Place, PortGroup,
-    PortGroupsChange, PortGroupsConfig, PortGroupsError, TargetDevice, UnitCounts, system_clock, system_entropy,
+    BLOCK_SIZES, Clock, CommandKind, EjectError, Entropy, GroupAccess, InitiatorBytes, LATENCY_BOUNDS, LATENCY_BUCKETS,
+    LogicalUnit, LogicalUnitConfig, LogicalUnitError, LunInUse, LunMap, LunMapError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE,
+    MediumChangeError, Place, PortGroup, PortGroupsChange, PortGroupsConfig, PortGroupsError, QuantaOptions, Readiness,
+    TargetDevice, UnitCounts, system_clock, system_entropy,
 };
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_scsi::Lun;
@@ -88,3 +89,8 @@ pub use monitor::{LoginCounts, Monitor, Statistics};
 pub use pulse::Pulse;
 pub use server::{DatagramPortal, Server, Stopper};
 pub use sessions::{SessionEvent, SessionObserver, SessionStatus};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
