@@ -85,6 +85,7 @@ pub struct Answer {
 
 /// Why there is no answer, or none that helps.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientError {
     /// The server cannot be reached.
     #[error("{}: {source}; {}", .server, .advice)]

@@ -80,6 +80,7 @@ pub struct ConfD<F = DiskFolder> {
 
 /// Why the folder as a whole cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The system says so.
     #[error("{file}: {source}")]

@@ -90,6 +90,7 @@ pub struct Close {
 
 /// Why bytes are no payload of a Close packet. The association has ended all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CloseError {
     /// Too short for a code.
     #[error("{0} bytes are too short for a Close")]

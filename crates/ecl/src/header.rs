@@ -188,6 +188,7 @@ impl Acknowledged {
 
 /// Why bytes are no header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HeaderError {
     /// Shorter than a header.
     #[error("{0} bytes are no packet: a header has {HEADER_LEN}")]

@@ -23,6 +23,7 @@ pub enum Verdict {
 
 /// The peer has broken a rule of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StreamError {
     /// More than was allowed.
     #[error("the stream goes to byte {end}, and credit was given up to byte {credit}")]

@@ -46,6 +46,7 @@ pub enum Seal {
 
 /// Why a packet was not opened. It is dropped, and nothing of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The front of the packet is no header.
     #[error(transparent)]

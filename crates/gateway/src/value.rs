@@ -72,6 +72,7 @@ pub struct Value {
 
 /// Why a value cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ValueError {
     /// The bytes are not a value that this version of Lunette knows.
     #[error(

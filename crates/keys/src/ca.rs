@@ -72,6 +72,7 @@ struct State {
 
 /// Why the authority does not do what was asked.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CaError {
     /// A file cannot be read or written.
     #[error(transparent)]

@@ -50,6 +50,7 @@ const ENCRYPT_AND_DECRYPT: i32 = 0x4 | 0x8;
 
 /// Why a key server did not do what was asked.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientError {
     /// The certificates of this side cannot be used.
     #[error(transparent)]

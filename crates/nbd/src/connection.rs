@@ -7,6 +7,7 @@ use crate::{Export, SharedIo, handshake, transmission};
 
 /// The reason why a connection ended before the client left.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectionError {
     /// The client broke a rule of the protocol, and the connection cannot continue.
     #[error("the client broke the protocol: {0}")]

@@ -29,6 +29,7 @@ pub enum Ahs<'a> {
 
 /// A reason why bytes are not additional header segments, or cannot become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AhsError {
     /// The segment, with its pad, reaches past the end of the header.
     #[error("AHS at byte {offset} needs {needed} bytes, {left} are left")]

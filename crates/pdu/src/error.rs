@@ -6,6 +6,7 @@ use crate::Opcode;
 ///
 /// Each variant says how the session answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PduError {
     /// No PDU has this opcode. The answer is a Reject with "command not supported".
     #[error("unknown opcode {opcode}")]

@@ -33,6 +33,7 @@ pub enum Reason {
 
 /// A header that cannot be read or trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HeaderError {
     /// The block does not begin as a header does.
     #[error("there is no header of a volume of quanta here; format the disk, or check which disk it is")]

@@ -40,6 +40,7 @@ impl fmt::Debug for DataKey {
 
 /// Why a key could not be added to a [`KeyRing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyRingError {
     /// Epochs begin with 1.
     #[error("epoch 0 does not exist; the first epoch of a volume is 1")]

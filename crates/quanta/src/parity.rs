@@ -98,6 +98,7 @@ pub struct Repaired {
 
 /// Why a group was not repaired. Its bytes are what they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RepairError {
     /// More data EDUs are damaged than parity EDUs are intact.
     #[error("{} EDUs of the group are damaged, and {intact} of its parity EDUs are intact: restore it from a copy or a backup", damaged.count())]

@@ -7,6 +7,7 @@ use crate::{LibraryError, RbdUrl};
 
 /// Why an image cannot be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// librados or librbd cannot be used.
     #[error(transparent)]

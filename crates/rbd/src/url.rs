@@ -42,6 +42,7 @@ pub struct RbdUrl {
 
 /// Why a text is no name of an image or a pool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UrlError {
     /// The name does not begin with `rbd:`.
     #[error("{0:?} does not begin with \"rbd:\"")]

@@ -95,6 +95,7 @@ pub struct Capacity {
 
 /// Why READ CAPACITY data describes no medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CapacityError {
     /// The data end before the block length.
     #[error("{len} bytes of data, of which at least {needed} are needed")]

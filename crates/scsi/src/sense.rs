@@ -343,6 +343,7 @@ impl fmt::Debug for EncodedSense {
 
 /// Why bytes cannot be decoded as sense data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SenseError {
     /// The header is incomplete.
     #[error("{len} bytes are too short for sense data")]

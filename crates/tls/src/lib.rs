@@ -43,6 +43,7 @@ pub struct Clients<'a> {
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
     /// The file cannot be read.
     #[error(transparent)]

@@ -70,6 +70,7 @@ impl Default for PortGroupsConfig {
 
 /// Why target port groups cannot be configured or changed as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PortGroupsError {
     /// The number of groups is zero or above the limit.
     #[error("there are {0} target port groups; make it 1 to {MAX_PORT_GROUPS}")]

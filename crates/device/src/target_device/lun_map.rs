@@ -33,6 +33,7 @@ pub struct Place {
 
 /// A map that leads two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LunMapError {
     /// Two entries are for one logical unit of the device.
     #[error("LUN {0} is mapped twice")]

@@ -66,6 +66,7 @@ impl Readiness {
 
 /// Why the medium cannot be ejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EjectError {
     /// An initiator prevents the removal (PREVENT ALLOW MEDIUM REMOVAL).
     #[error("an initiator prevents the removal of the medium; let it allow the removal, or end its session")]

@@ -18,6 +18,7 @@ pub const MAX_ACK_PAYLOAD_LEN: usize = MAX_ACK_RANGES * RANGE_LEN;
 
 /// Why bytes are no payload of an Ack packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AckPayloadError {
     /// No whole number of ranges, or too many.
     #[error("{0} bytes are no list of at most {MAX_ACK_RANGES} ranges of {RANGE_LEN} bytes")]

@@ -156,6 +156,7 @@ fn epochs(document: &Document) -> impl Iterator<Item = Epoch> {
 
 /// Why a key file cannot be used or changed. Messages name the remedy where there is one, and no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyFileError {
     /// The bytes end too early.
     #[error("the key file is cut off: it ends in the middle; restore it from a copy")]

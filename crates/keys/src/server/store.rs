@@ -51,6 +51,7 @@ pub struct ObjectStore {
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Another process has it open.
     #[error("{}: the key store is in use; stop the other server, or choose another store", .0.display())]

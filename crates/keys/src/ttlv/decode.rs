@@ -7,6 +7,7 @@ use super::{HEADER_LEN, Item, Tag, Value};
 
 /// Why bytes are no item. Offsets count from the first byte of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TtlvError {
     /// An item is longer than what it lies in.
     #[error("the item at byte {0} is cut off")]

@@ -6,6 +6,7 @@ use super::{MAX_KEY_LEN, MAX_VALUE_LEN};
 ///
 /// Offsets count from the start of the list to the start of the pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TextError {
     /// The list ends inside a pair.
     #[error("pair at byte {offset} has no NUL at its end")]

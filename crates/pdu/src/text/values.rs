@@ -5,6 +5,7 @@ use core::ops::RangeInclusive;
 
 /// A reason why a value is not of its kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ValueError {
     /// The value is neither a decimal nor a hexadecimal number.
     #[error("not a number")]

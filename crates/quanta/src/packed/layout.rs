@@ -24,6 +24,7 @@ pub struct Layout {
 
 /// A packed volume that a header describes cannot be on this unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LayoutError {
     /// The header is that of a native volume.
     #[error("the volume is not packed: its header describes a unit whose block is the EDU")]

@@ -93,6 +93,7 @@ pub(super) struct SnapshotSpec {
 
 /// Why the libraries cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LibraryError {
     /// A library is not there.
     #[error("{library} cannot be loaded, which disks in Ceph need; install it (Debian: apt install librbd1): {reason}")]

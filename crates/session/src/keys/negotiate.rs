@@ -16,6 +16,7 @@ pub enum Answer {
 
 /// Why a negotiation cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NegotiationError {
     /// RFC 7143 section 6.2: a key is negotiated once.
     #[error("key {0} was offered twice")]

@@ -13,6 +13,7 @@ const YOUNG: [&str; 2] = ["TaskReporting", "iSCSIProtocolLevel"];
 
 /// Why an answer cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OfferError {
     /// The answer is none that the rule of its key allows.
     #[error("{key}={answer} is no answer to {key}={offer}")]

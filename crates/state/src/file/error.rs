@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A reason why a state file cannot be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenStateError {
     /// Another process has the file open.
     #[error("{path}: the state file is in use; stop the other process, or choose another file", path = .0.display())]

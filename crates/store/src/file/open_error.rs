@@ -11,6 +11,7 @@ use crate::LengthError;
 
 /// Why a file or block device cannot serve as a store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The path does not exist.
     #[error("{path}: no such file or device; check the path{}", if *may_create { ", or give a size to create the file" } else { "" })]

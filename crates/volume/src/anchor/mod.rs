@@ -33,6 +33,7 @@ const PAGE_ENTRIES: usize = 512;
 
 /// Why an anchor cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AnchorError {
     /// The system refuses a request to the file.
     #[error("the anchor {path} cannot be {what}: {error}")]
