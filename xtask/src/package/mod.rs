@@ -91,7 +91,7 @@ impl Build {
         bill_of_materials(&workspace, &stage.join("lunette.cdx.json"))
     }
 
-    /// The package with this Debian revision, in a folder of its own.
+    /// The package with this Debian revision, in a folder of its own, and without faults that lintian finds.
     fn package(&self, revision: &str) -> Result<PathBuf> {
         let folder = self.folder().join("debian").join(revision);
         if folder.exists() {
@@ -105,7 +105,9 @@ impl Build {
         let made = fs::read_dir(&folder)?
             .next()
             .with_context(|| format!("cargo-deb leaves nothing in {}", folder.display()))?;
-        Ok(made?.path())
+        let package = made?.path();
+        process::run(Command::new("lintian").args(["--fail-on", "error", "--tag-display-limit", "0"]).arg(&package))?;
+        Ok(package)
     }
 }
 
