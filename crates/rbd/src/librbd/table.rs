@@ -240,6 +240,9 @@ table! {
         fn rados_ioctx_get_id(Handle) -> i64;
         fn rados_read(Handle, *const c_char, *mut c_char, usize, u64) -> c_int;
         fn rados_remove(Handle, *const c_char) -> c_int;
+        fn rados_exec(
+            Handle, *const c_char, *const c_char, *const c_char, *const c_char, usize, *mut c_char, usize,
+        ) -> c_int;
     }
     "librbd.so.1" {
         fn rbd_list2(Handle, *mut ImageSpec, *mut usize) -> c_int;

@@ -164,7 +164,8 @@ impl ManagedImage {
 
     /// Calls `found` for the extents of a range that may differ between a snapshot and what is open, with their offset,
     /// their length in bytes, and whether they have space. Without `since`, for the extents that have space. Those of
-    /// the origin count if `with_origin`. With `whole_objects`, an object differs everywhere or nowhere.
+    /// the origin count if `with_origin`. With `whole_objects`, an object differs everywhere or nowhere; then librbd (16.2)
+    /// may miss what was lost to a shorter length when a snapshot was taken with that.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ mod progress;
 mod relatives;
 mod snapshots;
 
-use std::ffi::c_int;
+use std::ffi::{CString, c_int};
 use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -29,8 +29,11 @@ const CLONE_FORMAT: c_int = 12;
 /// The format of clones whose origin needs no protection.
 const CLONE_FORMAT_2: u64 = 2;
 
-/// The room of the answer to a question for the id of an image.
+/// The room for the object with the id of an image.
 const MAX_ID_OBJECT_BYTES: usize = 256;
+
+/// Bytes of the length before a text, as Ceph encodes it.
+const LENGTH_BYTES: usize = 4;
 
 /// The images of a pool, and the one connection over which they are managed.
 ///
@@ -141,8 +144,8 @@ impl Images {
         })
     }
 
-    /// Gives an image another name. When it is interrupted, a name that the image has not may stay taken:
-    /// [`release_name`](Self::release_name).
+    /// Gives an image another name. When it is interrupted, a name that the image has not may stay taken, which
+    /// [`release_name`](Self::release_name) mends.
     ///
     /// # Errors
     ///
@@ -153,33 +156,60 @@ impl Images {
         check(unsafe { (self.table.rbd_rename)(self.pool.handle, from.as_ptr(), to.as_ptr()) })
     }
 
-    /// Frees a name that an interrupted [`rename`](Self::rename) has left to the image of this id. Nothing happens when
-    /// the name is free, or belongs to another image. The image must not have the name.
+    /// Frees a name that an interrupted [`rename`](Self::rename) or [`remove`](Self::remove) has left to the image of this
+    /// id, which must not have the name any more. Nothing happens when the name is free, or belongs to another image.
     ///
     /// # Errors
     ///
     /// An error of the cluster.
     pub fn release_name(&self, image: &str, id: &str) -> io::Result<()> {
-        let object = name(&format!("rbd_id.{image}"))?;
-        let mut bytes = [0_u8; MAX_ID_OBJECT_BYTES];
+        if self.id_behind(image)?.as_deref() == Some(id) {
+            let object = id_object(image)?;
+            // SAFETY: the pool is open, and the name lives beyond the call.
+            check(unsafe { (self.table.rados_remove)(self.pool.handle, object.as_ptr()) })?;
+        }
+        self.remove_from_directory(image, id)
+    }
+
+    /// The id of the image that has taken a name. An interrupted change may have left it behind.
+    fn id_behind(&self, image: &str) -> io::Result<Option<String>> {
+        let (object, mut bytes) = (id_object(image)?, [0_u8; MAX_ID_OBJECT_BYTES]);
         // SAFETY: the pool is open, the name lives beyond the call, and there is room for this many bytes.
         let code = unsafe {
             (self.table.rados_read)(self.pool.handle, object.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len(), 0)
         };
         if code == -libc::ENOENT {
-            return Ok(());
+            return Ok(None);
         }
         check(code)?;
-        // The object holds the id behind its length.
-        let read = &bytes[..usize::try_from(code).unwrap_or(0)];
-        if read.get(4..) != Some(id.as_bytes()) {
-            return Ok(());
-        }
-        // SAFETY: the pool is open, and the name lives beyond the call.
-        check(unsafe { (self.table.rados_remove)(self.pool.handle, object.as_ptr()) })
+        // The id stands behind its length.
+        let id = bytes.get(LENGTH_BYTES..usize::try_from(code).unwrap_or(0)).unwrap_or_default();
+        Ok(Some(String::from_utf8_lossy(id).into_owned()))
     }
 
-    /// Removes an image, or what an interrupted removal has left of one.
+    /// Removes the entry of an image in the directory of the pool, if it has one with this name and this id.
+    fn remove_from_directory(&self, image: &str, id: &str) -> io::Result<()> {
+        let entry = [encoded(image)?, encoded(id)?].concat();
+        // SAFETY: the pool is open, names and entry live beyond the call, and there is no room for an answer.
+        let code = unsafe {
+            (self.table.rados_exec)(
+                self.pool.handle,
+                c"rbd_directory".as_ptr(),
+                c"rbd".as_ptr(),
+                c"dir_remove_image".as_ptr(),
+                entry.as_ptr().cast(),
+                entry.len(),
+                null_mut(),
+                0,
+            )
+        };
+        // The name, or the id, is another one's.
+        let is_anothers = [-libc::ENOENT, -libc::ESTALE].contains(&code);
+        if is_anothers { Ok(()) } else { check(code) }
+    }
+
+    /// Removes an image, or what an interrupted removal has left of one. Then the name may stay taken, which
+    /// [`release_name`](Self::release_name) mends.
     ///
     /// # Errors
     ///
@@ -199,6 +229,17 @@ impl Images {
     pub fn room(&self) -> io::Result<Option<PoolRoom>> {
         Ok(df::room(&self.pool.connection.ask(df::COMMAND)?, &self.url.pool))
     }
+}
+
+/// The object that gives an image its name.
+fn id_object(image: &str) -> io::Result<CString> {
+    name(&format!("rbd_id.{image}"))
+}
+
+/// A text as Ceph encodes it.
+fn encoded(text: &str) -> io::Result<Vec<u8>> {
+    let len: u32 = text.len().try_into().map_err(io::Error::other)?;
+    Ok([&len.to_le_bytes(), text.as_bytes()].concat())
 }
 
 /// The options of a new image.

@@ -1,5 +1,6 @@
 //! The snapshots of an image.
 
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::io;
 use std::ptr::{null, null_mut};
@@ -39,6 +40,27 @@ impl ManagedImage {
     ///
     /// An error of the cluster.
     pub fn snapshots(&self) -> io::Result<Vec<ImageSnapshot>> {
+        let mut snapshots = Vec::new();
+        for (id, name, len_bytes) in self.all_snapshots()? {
+            if self.is_users(id)? {
+                snapshots.push(ImageSnapshot { id, name, len_bytes, created: self.taken(id)? });
+            }
+        }
+        Ok(snapshots)
+    }
+
+    /// The lengths that the image had at its snapshots, in bytes, by the ids of the snapshots. Snapshots that librbd
+    /// keeps for clones, groups and mirrors are among them.
+    ///
+    /// # Errors
+    ///
+    /// An error of the cluster.
+    pub fn lengths(&self) -> io::Result<BTreeMap<u64, u64>> {
+        Ok(self.all_snapshots()?.into_iter().map(|(id, _, len_bytes)| (id, len_bytes)).collect())
+    }
+
+    /// Ids, names and lengths of all snapshots, the oldest first.
+    fn all_snapshots(&self) -> io::Result<Vec<(u64, String, u64)>> {
         let empty = SnapshotInfo { id: 0, len_bytes: 0, name: null() };
         let ask = |infos: &mut [SnapshotInfo], count: &mut usize| {
             let mut room = c_int::try_from(*count).unwrap_or(c_int::MAX);
@@ -48,26 +70,18 @@ impl ManagedImage {
             code.min(0)
         };
         let mut infos = lists::grow(empty, ask)?;
-        let found: Vec<(u64, String, u64)> = infos
-            .iter()
-            .map(|info| {
-                // SAFETY: librbd has filled the entries with texts, which live until the clean-up below.
-                (info.id, unsafe { owned(info.name) }, info.len_bytes)
-            })
-            .collect();
+        let found = infos.iter().map(|info| {
+            // SAFETY: librbd has filled the entries with texts, which live until the clean-up below.
+            (info.id, unsafe { owned(info.name) }, info.len_bytes)
+        });
+        let mut found: Vec<_> = found.collect();
         if !infos.is_empty() {
             // SAFETY: this is librbd's list, which ends with an entry without name in the room behind the others, and
             // nothing refers to its texts any more.
             unsafe { (self.table().rbd_snap_list_end)(infos.as_mut_ptr()) };
         }
-        let mut snapshots = Vec::with_capacity(found.len());
-        for (id, name, len_bytes) in found {
-            if self.is_users(id)? {
-                snapshots.push(ImageSnapshot { id, name, len_bytes, created: self.taken(id)? });
-            }
-        }
-        snapshots.sort_by_key(|snapshot| snapshot.id);
-        Ok(snapshots)
+        found.sort_by_key(|(id, ..)| *id);
+        Ok(found)
     }
 
     fn is_users(&self, id: u64) -> io::Result<bool> {
