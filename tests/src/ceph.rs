@@ -52,6 +52,13 @@ impl Ceph {
         Image { ceph: self, name: new_name() }
     }
 
+    /// A new namespace of the pool `rbd`.
+    pub fn namespace(&self) -> Namespace<'_> {
+        let namespace = Namespace { ceph: self, name: new_name() };
+        self.rbd(&["namespace", "create", &format!("rbd/{}", namespace.name)]).succeeded();
+        namespace
+    }
+
     /// Runs `rbd`, in the pool `rbd`.
     pub fn rbd(&self, arguments: &[&str]) -> Ran {
         self.run("rbd", arguments)
@@ -149,5 +156,33 @@ impl Image<'_> {
         let number = |extent: &Value, key: &str| extent[key].as_u64().expect("a number");
         let list = extents.as_array().expect("a list").iter();
         list.map(|extent| (number(extent, "offset"), number(extent, "length"))).collect()
+    }
+}
+
+/// A namespace of the pool `rbd`. It stays until the cluster ends.
+pub struct Namespace<'a> {
+    ceph: &'a Ceph,
+    name: String,
+}
+
+impl Namespace<'_> {
+    /// The URL of the namespace, as a pool of volumes.
+    pub fn url(&self) -> String {
+        format!("rbd:rbd/{}?conf={}", self.name, self.ceph.conf.display())
+    }
+
+    /// The name of the namespace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `rbd` in the namespace.
+    pub fn rbd(&self, arguments: &[&str]) -> Ran {
+        self.ceph.rbd(&[&["--namespace", &self.name], arguments].concat())
+    }
+
+    /// Runs `rados` in the namespace.
+    pub fn rados(&self, arguments: &[&str]) -> Ran {
+        self.ceph.run("rados", &[&["--pool", "rbd", "--namespace", &self.name], arguments].concat())
     }
 }

@@ -28,7 +28,7 @@ mod tool;
 
 pub use api::{Answer, Api};
 pub use browser::Browser;
-pub use ceph::{Ceph, Image};
+pub use ceph::{Ceph, Image, Namespace};
 pub use configured::Configured;
 pub use durability::Durable;
 pub use foreign::{Foreign, TARGET_USER, USER};

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ceph;
 mod changes;
 mod check;
 mod error;
@@ -31,6 +32,7 @@ pub mod limits;
 mod name;
 mod pool;
 
+pub use ceph::CephPool;
 pub use error::PoolError;
 pub use folder::FolderPool;
 pub use name::{Name, NameError};

@@ -177,7 +177,7 @@ pub struct Snapshot {
 }
 
 /// A snapshot that is wanted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotOf {
     /// The volume.
     pub volume: Name,

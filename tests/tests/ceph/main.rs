@@ -4,3 +4,4 @@
 
 mod gateways;
 mod images;
+mod pools;
