@@ -176,6 +176,11 @@ impl Namespace<'_> {
         &self.name
     }
 
+    /// The URL of an image in the namespace.
+    pub fn image_url(&self, image: &str) -> String {
+        format!("rbd:rbd/{}/{image}?conf={}", self.name, self.ceph.conf.display())
+    }
+
     /// Runs `rbd` in the namespace.
     pub fn rbd(&self, arguments: &[&str]) -> Ran {
         self.ceph.rbd(&[&["--namespace", &self.name], arguments].concat())

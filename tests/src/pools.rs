@@ -56,8 +56,10 @@ const TESTS: [fn(&dyn Pool); 14] = [
 fn a_volume_is_created_listed_and_removed(pool: &dyn Pool) {
     let begun = SystemTime::now();
     let a = name("c-a");
-    let space_before = pool.space().unwrap();
-    assert!(space_before.total_bytes >= LEN && space_before.free_bytes <= space_before.total_bytes, "{space_before:?}");
+    match pool.space() {
+        Ok(space) => assert!(space.total_bytes >= LEN && space.free_bytes <= space.total_bytes, "{space:?}"),
+        Err(error) => assert!(error.to_string().contains("start ceph-mgr"), "only a cluster may not know: {error}"),
+    }
 
     let created = create(pool, &a, LEN);
     let Volume { name: its_name, len_bytes, serial, created: at, labels, origin, is_filling } = created.clone();

@@ -45,6 +45,7 @@ pub(crate) fn step() -> Result<()> {
         left.stop()?;
     }
     let cluster = Cluster::start(&folder)?;
+    cluster.hasten_monitors()?;
     let configuration = cluster.configuration().display().to_string();
     let outcome = tests.run(&[("LUNETTE_CEPH_CONF", &configuration)]);
     cluster.stop()?;

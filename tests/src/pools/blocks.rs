@@ -1,15 +1,24 @@
 //! The blocks of a volume or snapshot, where its pool says that they are.
 
+use std::time::Duration;
+
 use lunette_buffer::{Buffer, Pool};
 use lunette_pools::Place;
-use lunette_rbd::RbdStore;
+use lunette_rbd::{Closer, RbdStore};
 use lunette_store::{FileStore, Op, OpenOptions, Outcome, Store, execute};
 
 /// The most bytes of one request.
 const MAX_BYTES: usize = 1 << 20;
 
-/// An open volume or snapshot. Its requests must succeed.
-pub struct Blocks(Box<dyn Store>);
+/// The time for the closing of an image.
+const CLOSE_LIMIT: Duration = Duration::from_mins(1);
+
+/// An open volume or snapshot. Its requests must succeed. It is closed when it is dropped.
+pub struct Blocks {
+    store: Box<dyn Store>,
+    /// Closes an image, which a store only begins to do when it is dropped.
+    closer: Option<Closer>,
+}
 
 impl Blocks {
     /// Opens a volume for reading and writing.
@@ -26,15 +35,19 @@ impl Blocks {
         match place {
             Place::File(path) => {
                 let options = OpenOptions { read_only, ..OpenOptions::default() };
-                Self(Box::new(FileStore::open(path, &options).expect("the file of a volume")))
+                let store = Box::new(FileStore::open(path, &options).expect("the file of a volume"));
+                Self { store, closer: None }
             }
-            Place::Image(url) => Self(Box::new(RbdStore::open(url, read_only).expect("the image of a volume"))),
+            Place::Image(url) => {
+                let store = RbdStore::open(url, read_only).expect("the image of a volume");
+                Self { closer: Some(store.closer()), store: Box::new(store) }
+            }
         }
     }
 
     /// The length in bytes that the store serves.
     pub fn len_bytes(&self) -> u64 {
-        self.0.geometry().len_bytes
+        self.store.geometry().len_bytes
     }
 
     /// The bytes from an offset on.
@@ -61,9 +74,17 @@ impl Blocks {
     }
 
     fn execute(&self, op: Op) -> Outcome {
-        let mut outcome = execute(&*self.0, op);
+        let mut outcome = execute(&*self.store, op);
         std::mem::replace(&mut outcome.result, Ok(())).expect("a request of a test");
         outcome
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        if let Some(closer) = &self.closer {
+            closer.close(CLOSE_LIMIT).expect("the image closes");
+        }
     }
 }
 

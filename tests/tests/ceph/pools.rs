@@ -11,7 +11,8 @@ use lunette_pools::{CephPool, Labels, Name, NewVolume, Origin, Place, Pool, Pool
 use lunette_rbd::limits::MANAGE_LIMIT;
 use lunette_rbd::{Images, PoolUrl, RbdStore};
 use lunette_store::{Op, Store, execute};
-use lunette_tests::{Ceph, Namespace, random_bytes};
+use lunette_tests::pools::keeps_the_contract;
+use lunette_tests::{Ceph, Namespace, Server, random_bytes};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -95,6 +96,14 @@ fn go_on(_: u64, _: u64) -> ControlFlow<()> {
 }
 
 #[test]
+fn pools_in_ceph_keep_the_contract() {
+    let ceph = Ceph::shared();
+    let namespace = ceph.namespace();
+    keeps_the_contract(&open(&namespace));
+    assert!(images(&namespace).metadata("lunette.").unwrap().is_empty());
+}
+
+#[test]
 fn a_volume_that_is_served_is_managed_through_its_store() {
     let ceph = Ceph::shared();
     let namespace = ceph.namespace();
@@ -139,15 +148,12 @@ fn a_roll_back_needs_the_lock_that_another_client_may_have() {
     let pool = open(&namespace);
     let volume = create(&pool, "volume", 16);
     snapshot(&pool, &[&volume], "first");
-    // The handle that takes the lock is none of a store.
-    let images = images(&namespace);
-    let other = images.open_to_change("volume").unwrap();
-    other.lock_if_free().unwrap();
+    let served = Server::start(&[&namespace.image_url("volume")]);
     let refused = pool.roll_back(&volume, &name("first"), &mut go_on);
     assert!(matches!(refused, Err(PoolError::Busy(..))), "{refused:?}");
     pool.volume(&volume).unwrap();
     snapshot(&pool, &[&volume], "second");
-    drop(other);
+    served.stop();
     pool.roll_back(&volume, &name("first"), &mut go_on).unwrap();
 }
 

@@ -263,6 +263,7 @@ table! {
         fn rbd_metadata_list(Handle, *const c_char, u64, *mut c_char, *mut usize, *mut c_char, *mut usize) -> c_int;
         fn rbd_get_create_timestamp(Handle, *mut timespec) -> c_int;
         fn rbd_resize(Handle, u64) -> c_int;
+        fn rbd_flush(Handle) -> c_int;
         fn rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         fn rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
         fn rbd_is_exclusive_lock_owner(Handle, *mut c_int) -> c_int;

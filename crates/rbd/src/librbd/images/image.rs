@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::super::opened;
 use super::super::table::{ManageTable, ProgressCallback};
-use super::super::{LOCK_EXCLUSIVE, OpenImage, check};
+use super::super::{OpenImage, check};
 use super::lists::name;
 use super::progress::follow;
 
@@ -83,8 +83,9 @@ impl ManagedImage {
         check(unsafe { (self.table.rbd_resize)(self.image.handle, len_bytes) })
     }
 
-    /// Takes the lock of the image until it is closed, unless a client has it. Then changes take no longer than they
-    /// must, because none of them takes the lock first. An image without the lock's feature has none.
+    /// Takes the lock of the image, unless a client has it, and gives it up when another client wants it. Then changes
+    /// take no longer than they must, because none of them takes the lock first. An image without the lock's feature has
+    /// none.
     ///
     /// # Errors
     ///
@@ -93,8 +94,9 @@ impl ManagedImage {
         if !self.image.has_lock()? || self.is_locked()? {
             return Ok(());
         }
+        // librbd takes the lock for it, although there is nothing to flush. `rbd_lock_acquire` would keep it from others.
         // SAFETY: the image is open.
-        check(unsafe { (self.image.table().rbd_lock_acquire)(self.image.handle, LOCK_EXCLUSIVE) })
+        check(unsafe { (self.table.rbd_flush)(self.image.handle) })
     }
 
     fn is_locked(&self) -> io::Result<bool> {
