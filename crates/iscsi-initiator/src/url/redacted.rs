@@ -42,6 +42,7 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
         let quote = rest[..begin].chars().next_back().filter(|c| "\"'`".contains(*c));
         let is_end = |c: char| quote.map_or(c.is_whitespace() || c == '"', |quote| c == quote);
         let end = rest[begin..].find(is_end).map_or(rest.len(), |len| begin + len);
+        let end = begin + before_quoted_url(&rest[begin..end]).len();
         shown.push_str(&rest[..begin]);
         shown.push_str(&of_url(&rest[begin..end]));
         rest = &rest[end..];
@@ -69,6 +70,18 @@ fn next_url(text: &str) -> Option<usize> {
     let before_slashes = text.find("//").map(|at| text[..at].trim_end_matches(is_scheme).len());
     let schemes = SCHEMES.iter().filter_map(|scheme| find_ignoring_case(text, scheme));
     schemes.chain(before_slashes).chain(text.find(RBD)).chain(next_user(text)).min()
+}
+
+/// The beginning of a text up to a quotation mark behind which a URL begins. What looks like a URL before may be none.
+fn before_quoted_url(text: &str) -> &str {
+    let is_url = |(at, _): &(usize, &str)| {
+        let behind = text.as_bytes().get(at + 1..).unwrap_or_default();
+        let begins =
+            |scheme: &str| behind.get(..scheme.len()).is_some_and(|own| own.eq_ignore_ascii_case(scheme.as_bytes()));
+        SCHEMES.into_iter().chain([RBD]).any(begins)
+    };
+    let mut marks = text.match_indices(['"', '\'', '`']);
+    marks.find(is_url).map_or(text, |(at, _)| &text[..at])
 }
 
 /// Where the next word begins that has a user, a percent sign and an at sign: a URL without its scheme.
@@ -288,6 +301,12 @@ mod tests {
             let error = Url::parse(text).unwrap_err().to_string();
             assert!(error.contains("stands where a password is not shown"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_url_hides_none_behind_it() {
+        let text = "`?%@\"iscsi://u%hush@h/iqn.a/0?target_password=hush\" iscsi://u:hush@h?secret=hush `?%@";
+        assert!(!redacted(text).contains("hush"), "{}", redacted(text));
     }
 
     proptest! {
