@@ -15,6 +15,7 @@ const RULES: &[(&str, Method, Role)] = &[
     ("/v1/audit", Method::GET, Role::Admin),
     ("/v1/sessions/", Method::DELETE, Role::Operate),
     ("/v1/jobs/", Method::POST, Role::Operate),
+    ("/v1/snapshots", Method::POST, Role::Operate),
     // Actions.
     ("/v1/targets/", Method::POST, Role::Operate),
     // The edit says whether it makes a disk longer and does nothing else (`edits::check_caller`).
@@ -92,6 +93,9 @@ mod tests {
             (Method::GET, "/v1/jobs/1", Role::Read),
             (Method::POST, "/v1/jobs/1/actions/cancel", Role::Operate),
             (Method::DELETE, "/v1/jobs/1", Role::Admin),
+            (Method::POST, "/v1/snapshots", Role::Operate),
+            (Method::POST, "/v1/volumes/tank/db", Role::Admin),
+            (Method::PATCH, "/v1/volumes/tank/db", Role::Admin),
             (Method::POST, "/v1/targets/iqn.a/luns/0/actions/scrub", Role::Operate),
             (Method::POST, "/v1/config:plan", Role::Operate),
             (Method::PUT, "/v1/targets/iqn.a/luns/0", Role::Operate),
@@ -128,6 +132,8 @@ mod tests {
             ("/v1/config:plan", false),
             ("/v1/targetsx", false),
             ("/v1/portals", false),
+            ("/v1/volumes", false),
+            ("/v1/pools", false),
             ("/v1/health", true),
             ("/metrics", true),
             ("/readyz", true),

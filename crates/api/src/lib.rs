@@ -11,6 +11,7 @@
 //! - [`health`] has what is not served as the configuration says.
 //! - [`server`] is the trait, and what a server tells; [`serve`] puts the routes in front of it, on a thread of their
 //!   own.
+//! - [`volumes`] has pools of volumes, for a server that has some.
 //! - [`callers`] says what a client may do, and [`audit`] what clients have done.
 //! - [`client`] is the other side, for the command line.
 //! - [`problem`] has the errors that clients see, [`limits`] the bounds of what they can ask for.
@@ -33,6 +34,7 @@ mod routes;
 mod scope;
 pub mod server;
 mod tokens;
+pub mod volumes;
 
 pub use audit::AuditLog;
 pub use callers::{Caller, Role};

@@ -13,6 +13,7 @@ mod query;
 mod resource;
 mod sessions;
 mod status;
+mod volumes;
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -131,6 +132,14 @@ fn described(server: &dyn Server) -> (Router<Shared>, Value) {
         .routes(routes!(jobs::list_jobs))
         .routes(routes!(jobs::get_job))
         .routes(routes!(jobs::cancel_job))
+        .routes(routes!(volumes::list_pools))
+        .routes(routes!(volumes::list_volumes))
+        .routes(routes!(volumes::get_volume, volumes::create_volume, volumes::change_volume, volumes::remove_volume))
+        .routes(routes!(volumes::flatten_volume))
+        .routes(routes!(volumes::list_snapshots))
+        .routes(routes!(volumes::take_snapshot))
+        .routes(routes!(volumes::remove_snapshot))
+        .routes(routes!(volumes::roll_back))
         .routes(routes!(config::get_config, config::put_config))
         .routes(routes!(config::plan_config))
         .routes(routes!(events::read_events))

@@ -14,6 +14,7 @@ use crate::jobs::{Job, Jobs};
 use crate::limits::MAX_EVENTS_BEHIND;
 use crate::objects::{Document, Key, Kind, Objects};
 use crate::problem::Problem;
+use crate::volumes::Volumes;
 
 /// The server that the API is the front of. Methods that wait are called on threads where waiting is allowed.
 pub trait Server: Send + Sync + 'static {
@@ -81,6 +82,11 @@ pub trait Server: Send + Sync + 'static {
     ///
     /// When there is no such unit, its disk is not open, or no job is taken.
     fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem>;
+
+    /// The pools of volumes, for a server that has some.
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        None
+    }
 
     /// The jobs of the server.
     fn jobs(&self) -> &Jobs;

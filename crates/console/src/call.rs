@@ -102,6 +102,36 @@ impl Call {
         Self::new(Verb::Post, format!("{}/actions/scrub", place.url()), line).then("/console/jobs")
     }
 
+    /// Creates a volume of a pool, whose name is a field of the form.
+    pub(crate) fn create_volume(pool: &str) -> Self {
+        let url = format!("{}/{{name}}", Place(&["volumes", pool]).url());
+        Self::new(Verb::Post, url, Line::Whole(format!("lunette volume create {}/NAME --size SIZE", word(pool))))
+    }
+
+    /// Creates a clone of a snapshot, whose name is a field of the form.
+    pub(crate) fn clone_volume(pool: &str, origin: &str) -> Self {
+        let url = format!("{}/{{name}}", Place(&["volumes", pool]).url());
+        let line = format!("lunette volume clone {} {}/NAME", word(&format!("{pool}/{origin}")), word(pool));
+        Self::new(Verb::Post, url, Line::Whole(line))
+    }
+
+    /// Takes a snapshot of a volume, whose name is a field of the form.
+    pub(crate) fn snapshot(volume: &str) -> Self {
+        let line = Line::Whole(format!("lunette volume snapshot NAME {}", word(volume)));
+        Self::new(Verb::Post, Place(&["snapshots"]).url(), line)
+    }
+
+    /// Removes a volume, or a snapshot of it.
+    pub(crate) fn remove_volume(place: &Place<'_>) -> Self {
+        Self::new(Verb::Delete, place.url(), Line::Whole(format!("lunette volume rm {}", word(&volume_name(place)))))
+    }
+
+    /// Gives a volume the content of a snapshot, as a job.
+    pub(crate) fn roll_back(snapshot: &Place<'_>) -> Self {
+        let line = Line::Whole(format!("lunette volume rollback {}", word(&volume_name(snapshot))));
+        Self::new(Verb::Post, format!("{}/actions/rollback", snapshot.url()), line).then("/console/jobs")
+    }
+
     /// Cancels a job.
     pub(crate) fn cancel(job: u64) -> Self {
         let number = job.to_string();
@@ -170,6 +200,15 @@ impl Call {
                 hx-headers=[&self.condition] hx-confirm=[&self.confirm] data-then=[&self.then]
                 class=[matches!(self.verb, Verb::Delete).then_some("danger")] { (label) }
         }
+    }
+}
+
+/// The name of a volume or snapshot for `lunette volume`.
+fn volume_name(Place(parts): &Place<'_>) -> String {
+    match parts {
+        [_, pool, volume, _, snapshot] => format!("{pool}/{volume}@{snapshot}"),
+        [_, rest @ ..] => rest.join("/"),
+        [] => String::new(),
     }
 }
 

@@ -9,6 +9,7 @@ mod overview;
 mod plan;
 mod sessions;
 mod targets;
+mod volumes;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub(crate) fn router(server: Arc<dyn Server>, access: Access) -> Router {
         .route("/console/targets/{target}", get(targets::get))
         .route("/console/targets/{target}/hosts/{host}", get(hosts::get))
         .route("/console/disks", get(disks::list))
+        .route("/console/volumes", get(volumes::list))
+        .route("/console/volumes/{pool}/{volume}", get(volumes::get))
         .route("/console/hosts", get(hosts::list))
         .route("/console/sessions", get(sessions::list))
         .route("/console/jobs", get(jobs::list))

@@ -1,6 +1,6 @@
 //! Pools of volumes: disks that are created, grown, snapshotted, cloned, rolled back and removed.
 //!
-//! Layer 3: over crc32c, files, rbd, store; under no other crate.
+//! Layer 3: over crc32c, files, rbd, store; under lunette.
 //!
 //! A [`Pool`] keeps *volumes*. A volume is a disk with a serial number for life, labels, and *snapshots* of its
 //! content. This crate manages them, and moves none of their blocks: a [`Place`] says where the blocks are, and
@@ -29,12 +29,15 @@ mod check;
 mod error;
 mod folder;
 pub mod limits;
+mod location;
 mod name;
 mod pool;
+pub mod schedule;
 
 pub use ceph::CephPool;
 pub use error::PoolError;
 pub use folder::FolderPool;
+pub use location::{Location, LocationError};
 pub use name::{Name, NameError};
 pub use pool::{
     Change, Labels, NewVolume, Origin, Place, Pool, PoolSpace, Progress, Snapshot, SnapshotOf, Snapshots, Volume,

@@ -12,17 +12,23 @@ use utoipa::ToSchema;
 pub enum JobKind {
     /// Reads all blocks of a logical unit once.
     Scrub,
+    /// Gives a volume the content of a snapshot.
+    Rollback,
+    /// Gives a clone blocks of its own.
+    Flatten,
 }
 
 impl JobKind {
     /// All kinds.
-    pub const ALL: [Self; 1] = [Self::Scrub];
+    pub const ALL: [Self; 3] = [Self::Scrub, Self::Rollback, Self::Flatten];
 }
 
 impl fmt::Display for JobKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scrub => "scrub",
+            Self::Rollback => "rollback",
+            Self::Flatten => "flatten",
         })
     }
 }

@@ -8,10 +8,11 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::assets::address;
 
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     ("/", "Overview"),
     ("/console/targets", "Targets"),
     ("/console/disks", "Disks"),
+    ("/console/volumes", "Volumes"),
     ("/console/hosts", "Hosts"),
     ("/console/sessions", "Sessions"),
     ("/console/jobs", "Jobs"),

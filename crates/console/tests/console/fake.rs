@@ -10,6 +10,9 @@ use axum::response::IntoResponse;
 use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Jobs};
+use lunette_api::volumes::{
+    Labels, NewVolume, Pool, Snapshot, SnapshotOrder, Taken, Volume, VolumeChange, VolumePath, Volumes,
+};
 use lunette_api::{
     Access, AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Key, Kind, Notice, Order, Plan, PlannedChange,
     Problem, Server, Session, Site,
@@ -297,6 +300,10 @@ impl Server for Fake {
         self.begin_job(target, lun, &caller.name)
     }
 
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        Some(self)
+    }
+
     fn jobs(&self) -> &Jobs {
         &self.jobs
     }
@@ -311,6 +318,103 @@ impl Server for Fake {
 
     fn schemas(&self) -> Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::Schema>)> {
         Vec::new()
+    }
+}
+
+/// A pool with a volume that has two snapshots, and a clone of one.
+impl Volumes for Fake {
+    fn pools(&self) -> Vec<Pool> {
+        let pool = |name: &str, trouble: Option<&str>| Pool {
+            name: name.into(),
+            place: format!("/srv/{}", self.text),
+            trouble: trouble.map(str::to_owned),
+            volumes: 2,
+            committed_bytes: 40 << 30,
+            total_bytes: 32 << 30,
+            used_bytes: 24 << 30,
+            free_bytes: 8 << 30,
+            is_low: true,
+        };
+        vec![pool("tank", None), pool("other", Some(self.text))]
+    }
+
+    fn volumes(&self, _: Option<&str>) -> Result<Vec<Volume>, Problem> {
+        Ok(vec![self.volume_of("golden", None), self.volume_of("web-1", Some("golden@v1"))])
+    }
+
+    fn volume(&self, at: &VolumePath) -> Result<Volume, Problem> {
+        let volume = self.volume_of(&at.volume, None);
+        Ok(Volume { own_bytes: Some(2 << 30), shared_bytes: Some(3 << 30), ..volume })
+    }
+
+    fn snapshots(&self, at: &VolumePath) -> Result<Vec<Snapshot>, Problem> {
+        let snapshot = |name: &str| Snapshot {
+            pool: at.pool.clone(),
+            volume: at.volume.clone(),
+            name: name.into(),
+            size_bytes: 20 << 30,
+            created: 1_796_000_000,
+            labels: self.labels(),
+            luns: vec![format!("targets/{}/luns/3", self.text)],
+        };
+        Ok(vec![snapshot("v1"), snapshot("v2")])
+    }
+
+    fn create(&self, at: &VolumePath, _: NewVolume, _: &Caller) -> Result<Volume, Problem> {
+        self.call("create");
+        Ok(self.volume_of(&at.volume, None))
+    }
+
+    fn change(&self, at: &VolumePath, _: VolumeChange, _: &Caller) -> Result<Volume, Problem> {
+        self.call("change");
+        Ok(self.volume_of(&at.volume, None))
+    }
+
+    fn remove(&self, _: &VolumePath, _: &Caller) -> Result<(), Problem> {
+        self.call("remove");
+        Ok(())
+    }
+
+    fn snapshot(&self, _: SnapshotOrder, _: &Caller) -> Result<Taken, Problem> {
+        self.call("snapshot");
+        Ok(Taken { snapshots: Vec::new(), pause_us: 0 })
+    }
+
+    fn remove_snapshot(&self, _: &VolumePath, _: &str, _: &Caller) -> Result<(), Problem> {
+        self.call("remove");
+        Ok(())
+    }
+
+    fn roll_back(&self, _: &VolumePath, _: &str, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        self.call("roll back");
+        self.begin_job(TARGET, 3, &caller.name)
+    }
+
+    fn flatten(&self, _: &VolumePath, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        self.call("flatten");
+        self.begin_job(TARGET, 4, &caller.name)
+    }
+}
+
+impl Fake {
+    fn labels(&self) -> Labels {
+        [("owner".to_owned(), self.text.to_owned())].into()
+    }
+
+    fn volume_of(&self, name: &str, origin: Option<&str>) -> Volume {
+        Volume {
+            pool: "tank".into(),
+            name: name.into(),
+            size_bytes: 20 << 30,
+            serial: "0123456789abcdef".into(),
+            created: 1_796_000_000,
+            labels: self.labels(),
+            origin: origin.map(str::to_owned),
+            filling: false,
+            luns: vec![format!("targets/{}/luns/2", self.text)],
+            own_bytes: None,
+            shared_bytes: None,
+        }
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) fn pages() -> Vec<String> {
         "/",
         "/console/targets",
         "/console/disks",
+        "/console/volumes",
+        "/console/volumes/tank/golden",
         "/console/hosts",
         "/console/sessions",
         "/console/jobs",
@@ -68,7 +70,11 @@ async fn each_button_is_one_request_of_the_api() {
             headers.extend(
                 condition.as_object().unwrap().iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())),
             );
-            let body = if method == "DELETE" { "" } else { "{}" };
+            let body = match (method, path.as_str()) {
+                ("DELETE", _) => "",
+                (_, "/v1/snapshots") => r#"{ "volumes": ["tank/golden"], "name": "v3" }"#,
+                _ => "{}",
+            };
             let answer = send(&fake.router(Access::Open), method, &path, &headers, body).await;
             assert!(answer.status.is_success(), "{page}: {method} {path}: {} {}", answer.status, answer.text);
             let calls = fake.take_calls().len();
