@@ -14,8 +14,10 @@ mod listen;
 mod lun;
 pub(crate) mod metrics;
 pub(crate) mod mistakes;
+pub(crate) mod pools;
 pub(crate) mod port_groups;
 mod readable;
+pub(crate) mod schedules;
 pub(crate) mod session;
 pub(crate) mod sources;
 
@@ -41,6 +43,7 @@ use limits::Limits;
 pub(crate) use listen::Listen;
 pub(crate) use lun::{LunEntry, Provisioning, quantum};
 use metrics::Metrics;
+use pools::PoolEntry;
 use port_groups::{Access, PortGroupEntry};
 use session::SessionKeys;
 
@@ -87,6 +90,9 @@ pub(crate) struct Config {
     pub(crate) api: Option<Api>,
     /// Where the numbers are read without TLS. Without it, by the API alone.
     pub(crate) metrics: Option<Metrics>,
+    /// The pools of volumes.
+    #[serde(rename = "pool", default)]
+    pub(crate) pools: Vec<PoolEntry>,
     #[serde(rename = "target", default)]
     pub(crate) targets: Vec<Target>,
 }
@@ -337,7 +343,8 @@ pub(crate) fn check_text(text: &str) -> Result<(), String> {
 
 /// Reads and checks the text of a whole configuration. Errors name the line.
 pub(crate) fn parse(text: &str) -> Result<Config, String> {
-    let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+    let mut config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+    config.find_volumes();
     check(&config)?;
     Ok(config)
 }

@@ -1,7 +1,7 @@
 //! The `lunette` command.
 //!
-//! Layer 5: over api, buffer, console, crc32c, device, files, iscsi-initiator, iscsi-target, keys, nbd, pdu, quanta,
-//! rbd, reactor, scsi, session, state, store, tls, tuning, volume; under no other crate.
+//! Layer 5: over api, buffer, console, crc32c, device, files, iscsi-initiator, iscsi-target, keys, nbd, pdu, pools,
+//! quanta, rbd, reactor, scsi, session, state, store, tls, tuning, volume; under no other crate.
 //!
 //! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. It has
 //! rooms, each over those that follow it:
@@ -37,7 +37,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use commands::{
     activate, bench, check, completions, cp, crc, ctl, gateway, import, info, keys, ls, man, nbd, ping, quanta, serve,
-    tune,
+    tune, volume,
 };
 use failure::Failure;
 use server::gateways;
@@ -66,6 +66,7 @@ enum Command {
     Tune(tune::Arguments),
     Crc(crc::Arguments),
     Ctl(ctl::Arguments),
+    Volume(volume::Arguments),
     Completions(completions::Completions),
     Man(man::Arguments),
     Keys(keys::Arguments),
@@ -129,6 +130,7 @@ fn main() {
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
+        Command::Volume(arguments) => volume::run(&arguments),
         Command::Completions(arguments) => arguments.run::<Cli>(),
         Command::Man(arguments) => man::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),

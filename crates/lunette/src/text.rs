@@ -5,12 +5,28 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use serde::de::{Deserializer, Error, Visitor};
+use sha2::{Digest, Sha256};
 
 /// Reads a text as the value that it means. A mistake is one of the text itself, so it has the place of the text: a
 /// conversion of a text that was read has that of the list or table around it.
 pub(crate) fn read<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(from: D) -> Result<T, D::Error> {
     from.deserialize_str(Text(PhantomData))
 }
+
+/// The same 16 hexadecimal digits for a text at all times, and others for another text.
+pub(crate) fn digest16(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    let first = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));
+    format!("{first:016x}")
+}
+
+/// The beginning of a text of any length, for messages.
+pub(crate) fn start(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_SHOWN_BYTES)]
+}
+
+/// Bytes of a text of a client that are repeated in a message.
+const MAX_SHOWN_BYTES: usize = 100;
 
 struct Text<T>(PhantomData<T>);
 

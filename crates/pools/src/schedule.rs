@@ -33,9 +33,11 @@ pub struct Keep {
     pub monthly: u32,
 }
 
+/// How many snapshots a class keeps, and the number of the hour, day and so on that a second is in.
+type Class = (u32, fn(u64) -> u64);
+
 impl Keep {
-    /// How many each class keeps, with the class of a snapshot of this second.
-    fn classes(self) -> [(u32, fn(u64) -> u64); 5] {
+    fn classes(self) -> [Class; 5] {
         [
             (self.last, |second| second),
             (self.hourly, |second| second / 3600),
@@ -122,18 +124,16 @@ mod tests {
         u64::try_from(midnight).unwrap() + u64::from(hour) * 3600
     }
 
+    /// The hours of which a snapshot is kept.
+    fn kept<'t>(keep: Keep, taken: &[&'t str]) -> Vec<&'t str> {
+        let times: Vec<_> = taken.iter().map(|text| at(text)).collect();
+        let gone = keep.without(&times);
+        let stays = taken.iter().enumerate().filter(|(index, _)| !gone.contains(index));
+        stays.map(|(_, text)| *text).collect()
+    }
+
     #[test]
     fn weeks_begin_on_monday_and_months_on_their_first_day() {
-        let kept = |keep: Keep, taken: &[&str]| {
-            let times: Vec<_> = taken.iter().map(|text| at(text)).collect();
-            let gone = keep.without(&times);
-            taken
-                .iter()
-                .enumerate()
-                .filter(|(index, _)| !gone.contains(index))
-                .map(|(_, text)| *text)
-                .collect::<Vec<_>>()
-        };
         // 2026-11-29 is a Sunday.
         let week = Keep { weekly: 2, ..Keep::default() };
         assert_eq!(kept(week, &["2026112223", "2026112300", "2026112923", "2026113000"]), ["2026112923", "2026113000"]);

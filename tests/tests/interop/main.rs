@@ -48,3 +48,4 @@ mod service;
 mod shutdown;
 mod survival;
 mod tune;
+mod volumes;

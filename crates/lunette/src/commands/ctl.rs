@@ -7,7 +7,7 @@ mod endpoint;
 mod jobs;
 mod keys;
 mod path;
-mod print;
+pub(super) mod print;
 
 use std::io::Read;
 use std::path::Path;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output;
+pub(super) use endpoint::To;
 use path::ObjectPath;
 
 const AFTER_HELP: &str = "\
@@ -48,7 +49,7 @@ has a mistake. `scrub --wait` and `jobs --wait` exit with 1 when the job has fai
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    to: endpoint::To,
+    to: To,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -112,8 +113,7 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let endpoint = arguments.to.endpoint()?;
-    let server = Server { client: Client::new(endpoint).map_err(Failure::other)?, json: arguments.json };
+    let server = arguments.to.server(arguments.json)?;
     match &arguments.command {
         Command::Ls { path } | Command::Show { path } => server.show(path),
         Command::Add(document) => server.add(document),
@@ -144,21 +144,34 @@ fn session(text: &str) -> Result<u16, String> {
 }
 
 /// The server, and how its answers are printed.
-struct Server {
+pub(super) struct Server {
     client: Client,
     json: bool,
 }
 
+impl To {
+    /// The server, whose answers are printed as JSON or as text.
+    pub(super) fn server(&self, json: bool) -> Result<Server, Failure> {
+        Ok(Server { client: Client::new(self.endpoint()?).map_err(Failure::other)?, json })
+    }
+}
+
 impl Server {
-    fn send(&self, method: &str, url: &str, body: Option<&Value>, when: Condition<'_>) -> Result<Answer, Failure> {
+    pub(super) fn send(
+        &self,
+        method: &str,
+        url: &str,
+        body: Option<&Value>,
+        when: Condition<'_>,
+    ) -> Result<Answer, Failure> {
         self.client.request(method, url, body, when).map_err(failure)
     }
 
-    fn get(&self, url: &str) -> Result<Answer, Failure> {
+    pub(super) fn get(&self, url: &str) -> Result<Answer, Failure> {
         self.send("GET", url, None, Condition::Always)
     }
 
-    fn print(&self, value: &Value, text: impl FnOnce(&Value) -> String) -> Result<(), Failure> {
+    pub(super) fn print(&self, value: &Value, text: impl FnOnce(&Value) -> String) -> Result<(), Failure> {
         if self.json { output::json(value) } else { output::line(text(value).trim_end()) }
     }
 

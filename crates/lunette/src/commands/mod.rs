@@ -21,3 +21,4 @@ pub(crate) mod ping;
 pub(crate) mod quanta;
 pub(crate) mod serve;
 pub(crate) mod tune;
+pub(crate) mod volume;

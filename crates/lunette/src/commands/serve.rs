@@ -353,6 +353,7 @@ impl Arguments {
             discovery: Discovery::default(),
             api: None,
             metrics: None,
+            pools: Vec::new(),
             targets: vec![target],
         };
         if let Some((_, why)) = config.unknown_portals().next() {

@@ -49,6 +49,8 @@ pub(crate) enum Change {
     Unproven(String),
     /// Users or secrets of discovery, found like those of targets.
     DiscoverySecrets,
+    /// The pools of volumes, or their settings. A volume whose pool is elsewhere is another disk.
+    Pools,
     Lun {
         target: String,
         number: u16,
@@ -130,6 +132,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
         discovery,
         api,
         metrics,
+        pools,
         targets,
     } = old;
     let Discovery { chap, mutual_chap } = discovery;
@@ -156,6 +159,9 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
     }
     if *limits != new.limits {
         found.refuse(None, "limits cannot change while the server runs");
+    }
+    if *pools != new.pools {
+        found.changes.push(Change::Pools);
     }
     let (gone, come) = (without(&old.portals(), &new.portals()), without(&new.portals(), &old.portals()));
     found.changes.extend(gone.into_iter().map(Change::PortalRemoved));
@@ -345,7 +351,8 @@ impl Change {
             | Self::PortalAdded(_)
             | Self::DatagramPortalRemoved(_)
             | Self::DatagramPortalAdded(_)
-            | Self::DiscoverySecrets => None,
+            | Self::DiscoverySecrets
+            | Self::Pools => None,
             Self::TargetRemoved(name)
             | Self::TargetAdded(name)
             | Self::Alias(name)
@@ -385,6 +392,7 @@ impl fmt::Display for Change {
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),
             Self::Unproven(name) => write!(f, "target {name}: chap removed; initiators log in without a proof"),
             Self::DiscoverySecrets => write!(f, "discovery: secrets changed"),
+            Self::Pools => write!(f, "pools changed"),
             Self::Lun { target, number, change } => write!(f, "target {target}: LUN {number} {change}"),
         }
     }

@@ -11,13 +11,14 @@ use lunette_scsi::MAX_FLAT_LUN;
 use lunette_session::Authentication;
 use lunette_store::{OpenOptions, Store, check_asked_len};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use super::pools;
 use crate::disks::memory::no_bytes;
 use crate::disks::{DiskName, encrypted};
 use crate::secret::SecretFiles;
 use crate::size::Size;
+use crate::text;
 
 /// The time at which blocks get their space (SBC-4 4.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
@@ -114,6 +115,11 @@ impl LunEntry {
         }
     }
 
+    /// The free space below which initiators are warned: that of the disk, or that of its pool.
+    pub(crate) fn soft_threshold(&self) -> Option<Size> {
+        self.thin_threshold.or_else(|| pools::volume(self)?.low_space())
+    }
+
     /// The serial number at `target`: initiators recognize the disk by it.
     pub(crate) fn serial_at(&self, target: &str) -> String {
         self.serial.clone().unwrap_or_else(|| derived_serial(target, self.number))
@@ -130,7 +136,7 @@ impl LunEntry {
             quanta: self.quanta_options(),
             read_only: self.read_only,
             removable: self.removable,
-            soft_threshold_bytes: self.thin_threshold.map(|Size(bytes)| bytes),
+            soft_threshold_bytes: self.soft_threshold().map(|Size(bytes)| bytes),
             sanitize_rate: self.sanitize_rate.map(|Size(bytes)| bytes),
             long_cdbs: self.long_cdbs,
             zero_copy: self.zero_copy,
@@ -153,9 +159,10 @@ impl LunEntry {
     /// A key that the disk does not allow, wherever it is.
     fn wrong_place(&self) -> Option<(&'static str, String)> {
         let creates = self.create.is_some();
-        let of_volume = if creates && self.disk.keys.is_some() { Some(encrypted::REFUSES_CREATE) } else { None };
+        let of_encrypted = if creates && self.disk.keys.is_some() { Some(encrypted::REFUSES_CREATE) } else { None };
         let of_place = || self.disk.place.refusal(creates, self.provisioning == Provisioning::Full);
-        of_volume.or_else(of_place).map(|why| ("disk", why.into()))
+        let why = of_encrypted.or_else(of_place).map(str::to_owned);
+        why.or_else(|| pools::wrong_volume(self)).map(|why| ("disk", why))
     }
 
     fn wrong_block(&self) -> Option<(&'static str, String)> {
@@ -223,9 +230,7 @@ fn key_of(error: &LogicalUnitError) -> Option<&'static str> {
 
 /// A serial number that is the same after a restart, and different for each disk.
 fn derived_serial(target: &str, lun: u16) -> String {
-    let digest = Sha256::digest(format!("{}/{lun}", target.to_ascii_lowercase()));
-    let first = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));
-    format!("{first:016x}")
+    text::digest16(&format!("{}/{lun}", target.to_ascii_lowercase()))
 }
 
 #[cfg(test)]

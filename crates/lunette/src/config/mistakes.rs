@@ -7,7 +7,7 @@ use super::{
     Config, Listen, LunEntry, Redirect, Target, check_cores, check_initiator_name, check_marker_interval,
     check_max_connections, check_name,
 };
-use super::{gateways, hosts, port_groups};
+use super::{gateways, hosts, pools, port_groups};
 use crate::disks::identities;
 
 /// A step on the way to a part of a configuration.
@@ -49,6 +49,9 @@ pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
         found.add(key("api"), api.check().map_err(|why| format!("api: {why}")));
     } else if config.targets.is_empty() && is_whole {
         found.add(Vec::new(), Err("there is no [[target]]".into()));
+    }
+    for (at, why) in pools::mistakes(config) {
+        found.add(at, Err(why));
     }
     let mut names = BTreeSet::new();
     for (index, target) in config.targets.iter().enumerate() {

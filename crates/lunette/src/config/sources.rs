@@ -294,6 +294,7 @@ impl Sources {
         all.extend(self.broken.iter().map(left_out));
         config.portals.extend(self.portals(&mut all));
         config.targets.extend(targets_of(self.objects.of(Kind::Target), &mut all));
+        config.find_volumes();
         if !all.is_empty() {
             nothing_left(&config, &all)?;
         }
@@ -302,6 +303,7 @@ impl Sources {
         all.extend(config.leave_out(mistakes::of(&config, is_whole))?);
         if let Some(before) = before {
             config.keep(before, &all);
+            config.find_volumes();
             let still = config.leave_out(mistakes::of(&config, is_whole))?;
             all.extend(still);
         }

@@ -62,6 +62,8 @@ pub(super) struct Facts {
     /// The blocks of the disk may be longer than the configuration says.
     pub(super) has_own_blocks: bool,
     pub(super) on_served: Option<OnServed>,
+    /// The serial number that the disk has wherever it is served.
+    pub(super) serial: Option<String>,
 }
 
 /// Told of the logical unit that serves a disk.
@@ -91,6 +93,11 @@ impl Opened {
         let granularity_bytes = self.store.geometry().granularity_bytes.max(1);
         let fits = !self.facts.has_own_blocks || wanted.is_multiple_of(granularity_bytes);
         if fits { wanted } else { LONG_BLOCK.max(granularity_bytes) }
+    }
+
+    /// The serial number that the disk has wherever it is served, if any.
+    pub(crate) fn serial(&self) -> Option<&str> {
+        self.facts.serial.as_deref()
     }
 
     /// Lets the kind of the disk know the unit that serves it.

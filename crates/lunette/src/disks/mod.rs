@@ -8,6 +8,7 @@
 //! | the path of a file or block device | [`mod@file`] |
 //! | `iscsi://…`, `ecl://…`, `ecl+eth://…` | [`iscsi`] |
 //! | `rbd:POOL/IMAGE` | [`image`] |
+//! | `volume:POOL/VOLUME` | [`volume`], over one of the kinds before |
 //! | any but the first, with `?keys=…` behind it | [`encrypted`] over that kind |
 //!
 //! A new kind is a file with a type that is a [`Kind`], a variant of [`Place`], its row in [`Place::kind`], and its
@@ -20,6 +21,7 @@ pub(crate) mod iscsi;
 mod kind;
 pub(crate) mod memory;
 mod name;
+pub(crate) mod volume;
 
 use std::fmt;
 use std::path::Path;
@@ -40,6 +42,7 @@ use kind::Kind;
 pub(crate) use kind::{Opened, WeakOpened};
 use memory::Memory;
 pub(crate) use name::{DiskName, DiskNameError};
+use volume::VolumeName;
 
 /// The location of a disk's blocks, as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +51,7 @@ pub(crate) enum Place {
     File(FilePath),
     Iscsi(RemoteName),
     Image(RbdUrl),
+    Volume(VolumeName),
 }
 
 impl Place {
@@ -58,6 +62,7 @@ impl Place {
             Self::File(path) => path,
             Self::Iscsi(name) => name,
             Self::Image(url) => url,
+            Self::Volume(name) => name,
         }
     }
 }

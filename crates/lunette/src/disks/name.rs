@@ -12,6 +12,7 @@ use super::file::FilePath;
 use super::iscsi::RemoteName;
 use super::kind::Opened;
 use super::memory::Memory;
+use super::volume::{self, VolumeName, VolumeNameError};
 use super::{Place, encrypted};
 use crate::failure::Failure;
 use crate::size::NotASize;
@@ -33,6 +34,8 @@ pub(crate) enum DiskNameError {
     Url(#[from] UrlError),
     #[error(transparent)]
     Image(#[from] lunette_rbd::UrlError),
+    #[error(transparent)]
+    Volume(#[from] VolumeNameError),
     /// Without the text, which may hold a password.
     #[error(
         "the URL of a disk begins with iscsi://, ecl://, ecl+eth:// or rbd:; write ./ before the name of a file with \"://\""
@@ -104,6 +107,9 @@ impl FromStr for DiskName {
             Some((path, query)) => (path, Some(KeyParameters::parse(query)?)),
             None => (text, None),
         };
+        if let Some(name) = path.strip_prefix(volume::SCHEME) {
+            return Ok(Self { place: Place::Volume(VolumeName::parse(name)?), keys });
+        }
         Ok(Self { place: Place::File(FilePath(path.into())), keys })
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lunette_api::audit::{AuditEntry, changes};
 use lunette_api::jobs::{Job, JobKind, JobOrder, Jobs};
+use lunette_api::volumes::Volumes;
 use lunette_api::{
     AuditLog, Caller, Catalog, Changed, Disk, Edit, Event, Events, Health, Notice, Order, Plan, PlannedChange, Problem,
     Server, Session, Trouble,
@@ -22,13 +23,16 @@ use utoipa::openapi::{RefOr, Schema};
 
 use crate::config::check::machine;
 use crate::config::diff::{Change, LunChange};
+use crate::config::pools::PoolEntry;
 use crate::config::{Config, Listen};
 use crate::disks::DiskName;
+use crate::disks::volume::retain_pools;
 use crate::server::metrics::{self, Snapshot};
 use crate::server::opening::{Opening, Openings, retry_deadline};
 use crate::server::reload::{Effect, Reloader, Wanted, noticed};
 use crate::server::served::{Served, ServedTarget};
 use crate::server::this_machine::ThisMachine;
+use crate::server::volumes::{Look, ServedVolumes};
 use passwords::{hidden, restored, told};
 use scrub::ScrubJob;
 pub(crate) use start::{Door, Places, audit, credentials, open, open_door, start};
@@ -46,6 +50,7 @@ pub(crate) struct ControlPlane {
     health: Health,
     audit: Arc<AuditLog>,
     jobs: Jobs,
+    volumes: ServedVolumes,
 }
 
 /// The state that clients see: replaced as a whole, never changed.
@@ -54,11 +59,16 @@ struct Shown {
     /// All objects, without passwords.
     catalog: Arc<Catalog>,
     targets: Arc<BTreeMap<String, ServedTarget>>,
+    pools: Arc<[PoolEntry]>,
 }
 
 impl Shown {
     fn of(reloader: &Reloader) -> Self {
-        Self { catalog: Arc::new(hidden(reloader.catalog())), targets: Arc::new(reloader.served().targets.clone()) }
+        Self {
+            catalog: Arc::new(hidden(reloader.catalog())),
+            targets: Arc::new(reloader.served().targets.clone()),
+            pools: reloader.config().pools.as_slice().into(),
+        }
     }
 }
 
@@ -67,7 +77,24 @@ impl ControlPlane {
         let shown = Arc::new(RwLock::new(Shown::of(&reloader)));
         let (events, health) = (reloader.events().clone(), reloader.health().clone());
         let (audit, jobs) = (Arc::new(audit), Jobs::new(events.clone()));
-        Self { reloader: Arc::new(Mutex::new(reloader)), shown, control, monitor, events, health, audit, jobs }
+        let look = {
+            let shown = Arc::clone(&shown);
+            move || {
+                let Shown { targets, pools, .. } = shown.read().unwrap_or_else(PoisonError::into_inner).clone();
+                Look { pools, targets }
+            }
+        };
+        let reloader = Arc::new(Mutex::new(reloader));
+        let hold = {
+            let reloader = Arc::clone(&reloader);
+            move |work: &mut dyn FnMut()| {
+                let _reloader = reloader.lock().unwrap_or_else(PoisonError::into_inner);
+                work();
+            }
+        };
+        let volumes = ServedVolumes::new(control.clone(), jobs.clone(), look, hold);
+        volumes.keep_pools();
+        Self { reloader, shown, control, monitor, events, health, audit, jobs, volumes }
     }
 
     /// Reads the files again, and applies them or changes nothing.
@@ -142,7 +169,9 @@ impl ControlPlane {
 
     fn show(&self, reloader: &Reloader) {
         let shown = Shown::of(reloader);
+        retain_pools(shown.pools.iter().map(|pool| &pool.place));
         *self.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
+        self.volumes.keep_pools();
     }
 
     /// Makes a change. Other changes wait until it is made or refused, so nothing comes between the check of what is in
@@ -299,7 +328,7 @@ impl Server for ControlPlane {
 
     fn metrics(&self) -> Option<String> {
         let numbers = Snapshot::take(&self.monitor, &self.health, true);
-        Some(metrics::render(&numbers.with_jobs(self.jobs.list())))
+        Some(metrics::render(&numbers.with_jobs(self.jobs.list()).with_volumes(self.volumes.counts())))
     }
 
     fn scrub(&self, target: &str, lun: u16, caller: &Caller) -> Result<Arc<Job>, Problem> {
@@ -328,6 +357,10 @@ impl Server for ControlPlane {
                 None => job.ended(Err(ScrubEnd::Removed)),
             }
         })
+    }
+
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        (!self.shown().pools.is_empty()).then_some(&self.volumes)
     }
 
     fn jobs(&self) -> &Jobs {

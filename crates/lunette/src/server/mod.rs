@@ -13,3 +13,4 @@ pub(crate) mod served;
 pub(crate) mod start_log;
 pub(crate) mod this_machine;
 pub(crate) mod unit;
+pub(crate) mod volumes;

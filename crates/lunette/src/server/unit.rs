@@ -116,8 +116,11 @@ fn over(store: DiskStore, entry: LunEntry, target: &str, state: Option<&Arc<dyn 
     };
     let is_ready = readiness == Readiness::Ready;
     let configured = entry.unit_config(target, store.to_store());
+    // What the configuration says counts before what the disk brings.
+    let own_serial = store.opened().and_then(Opened::serial).filter(|_| entry.serial.is_none());
     let unit = LogicalUnitConfig {
         readiness,
+        serial: own_serial.map_or_else(|| configured.serial.clone(), str::to_owned),
         block_size: store.opened().map_or(configured.block_size, |disk| disk.block_size(configured.block_size)),
         // Those of a stand-in have nothing to check.
         quanta: if is_ready { configured.quanta } else { QuantaOptions::default() },
@@ -128,7 +131,7 @@ fn over(store: DiskStore, entry: LunEntry, target: &str, state: Option<&Arc<dyn 
     match LogicalUnit::new(unit) {
         Ok(unit) => {
             let unit = Arc::new(unit);
-            if is_ready && entry.thin_threshold.is_some() {
+            if is_ready && entry.soft_threshold().is_some() {
                 watch_space(&unit).map_err(Failure::other)?;
             }
             if let Some(disk) = store.opened() {

@@ -132,6 +132,9 @@ pub(crate) fn open(disk: &DiskName, role: Role, volumes: Volumes) -> Result<Disk
         (Place::File(path), Some(keys)) => open_encrypted(&path.0, keys, role),
         (Place::Iscsi(name), keys) => open_url(name.url(), keys.as_ref(), role, volumes),
         (Place::Image(url), keys) => open_image(url, keys.as_ref(), role, volumes),
+        (Place::Volume(name), _) => Err(Failure::Usage(format!(
+            "{name}: a volume is copied over its target, by an iscsi:// URL; a clone of it is made by lunette volume"
+        ))),
     }?;
     let len = disk.len_bytes();
     match role {
@@ -259,7 +262,7 @@ pub(crate) fn are_same(one: &DiskName, other: &DiskName) -> bool {
         (Place::File(one), Place::File(other)) => are_same_paths(&one.0, &other.0),
         (Place::Image(one), Place::Image(other)) => is_same_image(one, other),
         (one @ Place::Iscsi(_), other @ Place::Iscsi(_)) => one.plain_identity() == other.plain_identity(),
-        (Place::Memory(_) | Place::File(_) | Place::Image(_) | Place::Iscsi(_), _) => false,
+        (Place::Memory(_) | Place::File(_) | Place::Image(_) | Place::Iscsi(_) | Place::Volume(_), _) => false,
     }
 }
 

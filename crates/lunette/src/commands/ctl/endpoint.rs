@@ -24,7 +24,7 @@ const SOCKET: &str = "unix:/run/lunette/api.sock";
 
 /// The server. An option counts before all variables: a variable may be left over from another server.
 #[derive(Args, Default)]
-pub(super) struct To {
+pub(in crate::commands) struct To {
     /// The server's socket on this machine [env: LUNETTE_API] [default: unix:/run/lunette/api.sock]
     #[arg(long, value_name = "unix:PATH", global = true)]
     api: Option<Place>,

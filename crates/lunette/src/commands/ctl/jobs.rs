@@ -42,8 +42,13 @@ impl Server {
         if !path.is_lun() {
             return Err(Failure::Usage(format!("{path} has no blocks; write targets/IQN/luns/NUMBER")));
         }
-        let job = self.send("POST", &path.action("scrub").url(), None, Condition::Always)?.value;
-        match job["id"].as_u64().filter(|_| *wait) {
+        self.start(&path.action("scrub").url(), *wait)
+    }
+
+    /// Starts a job, and perhaps waits for its end.
+    pub(in crate::commands) fn start(&self, url: &str, wait: bool) -> Result<(), Failure> {
+        let job = self.send("POST", url, None, Condition::Always)?.value;
+        match job["id"].as_u64().filter(|_| wait) {
             Some(id) => self.wait(id),
             None => self.print(&job, started),
         }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::size::exact;
 
 /// A column: its heading, and its text for an entry.
-type Column = (&'static str, fn(&Value) -> String);
+pub(in crate::commands) type Column = (&'static str, fn(&Value) -> String);
 
 const TARGETS: &[Column] = &[
     ("TARGET", |entry| text(&entry["name"])),
@@ -28,7 +28,7 @@ const PORTALS: &[Column] = &[
 const DISKS: &[Column] = &[
     ("TARGET", |disk| text(&disk["target"])),
     ("LUN", |disk| text(&disk["number"])),
-    ("SIZE", |disk| disk["size_bytes"].as_u64().map_or("-".into(), exact)),
+    ("SIZE", |disk| size(&disk["size_bytes"])),
     ("BLOCK", |disk| text(&disk["block_size"])),
     ("SERIAL", |disk| text(&disk["serial"])),
 ];
@@ -106,7 +106,7 @@ pub(super) fn troubles(value: &Value) -> String {
 }
 
 /// An object, as its file has it. TOML has no null, so keys without a value are left out.
-pub(super) fn object(value: &Value) -> String {
+pub(in crate::commands) fn object(value: &Value) -> String {
     let known = value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     toml::to_string(&known.collect::<BTreeMap<_, _>>()).unwrap_or_else(|_| value.to_string())
 }
@@ -139,8 +139,7 @@ pub(super) fn plan(value: &Value) -> String {
 pub(super) fn audit(value: &Value) -> String {
     let mut all = String::new();
     for entry in value.as_array().into_iter().flatten() {
-        let time = entry["time"].as_i64().and_then(|time| OffsetDateTime::from_unix_timestamp(time).ok());
-        let time = time.map_or_else(|| "-".into(), moment);
+        let time = moment_of(&entry["time"]);
         let [who, from, action, outcome] = ["who", "from", "action", "outcome"].map(|key| text(&entry[key]));
         // Writing to a string cannot fail.
         let _ = writeln!(all, "{time}  {who} from {from}: {action}: {outcome}");
@@ -152,7 +151,17 @@ pub(super) fn audit(value: &Value) -> String {
     if all.is_empty() { "nothing was changed yet\n".into() } else { all }
 }
 
-/// A time as RFC 3339 has it.
+/// A length in bytes as people write it.
+pub(in crate::commands) fn size(value: &Value) -> String {
+    value.as_u64().map_or("-".into(), exact)
+}
+
+/// A time in seconds since 1970, as RFC 3339 has it.
+pub(in crate::commands) fn moment_of(value: &Value) -> String {
+    let time = value.as_i64().and_then(|time| OffsetDateTime::from_unix_timestamp(time).ok());
+    time.map_or_else(|| "-".into(), moment)
+}
+
 fn moment(time: OffsetDateTime) -> String {
     let (year, month, day) = time.to_calendar_date();
     let (hour, minute, second) = time.to_hms();
@@ -172,7 +181,7 @@ pub(super) fn job(job: &Value) -> String {
     format!("job {id}, {kind} of {object}: {state}{message}")
 }
 
-fn table(columns: &[Column], entries: &[Value]) -> String {
+pub(in crate::commands) fn table(columns: &[Column], entries: &[Value]) -> String {
     let heading: Vec<String> = columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
     let rows = entries.iter().map(|entry| columns.iter().map(|(_, cell)| cell(entry)).collect());
     let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
@@ -185,7 +194,7 @@ fn table(columns: &[Column], entries: &[Value]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn text(value: &Value) -> String {
+pub(in crate::commands) fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
         Value::String(text) if text.is_empty() => "-".into(),

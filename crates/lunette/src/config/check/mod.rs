@@ -185,6 +185,7 @@ pub(crate) fn of_texts(
         config.portals.extend(portals.iter().cloned());
         config.targets.extend(targets.iter().cloned());
     }
+    config.find_volumes();
     let unread: Vec<_> = located.iter().filter_map(|one| one.subject.clone()).collect();
     let mut mistakes = mistakes::of(&config, located.is_empty());
     mistakes.retain(|mistake| match mistake.at.as_slice() {

@@ -8,6 +8,7 @@ mod process;
 mod reload;
 mod snapshot;
 mod text;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ fn server(text: &mut Text, snapshot: &Snapshot) {
     }
     troubles(text, snapshot);
     jobs(text, snapshot);
+    volumes::volumes(text, &snapshot.volumes);
 }
 
 fn troubles(text: &mut Text, snapshot: &Snapshot) {

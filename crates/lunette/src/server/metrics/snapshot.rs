@@ -15,6 +15,7 @@ use lunette_target::{LoginCounts, Monitor, Statistics};
 
 use super::process::Process;
 use super::reload::{Reload, last_reload};
+use crate::server::volumes::VolumeCounts;
 
 /// Everything that is exported. Each number is right by itself; together they may be of some moments apart.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,7 @@ pub(crate) struct Snapshot {
     pub(super) troubles: Vec<Trouble>,
     /// The jobs that the server keeps, if it has a control plane.
     pub(super) jobs: Vec<Arc<Job>>,
+    pub(super) volumes: VolumeCounts,
     pub(super) process: Process,
 }
 
@@ -82,6 +84,10 @@ impl Snapshot {
         Self { jobs, ..self }
     }
 
+    pub(crate) fn with_volumes(self, volumes: VolumeCounts) -> Self {
+        Self { volumes, ..self }
+    }
+
     /// The numbers by now. It locks nothing that commands lock.
     pub(crate) fn take(monitor: &Monitor, health: &Health, with_initiators: bool) -> Self {
         let target = |device: Arc<TargetDevice>| TargetNumbers::of(&device, with_initiators);
@@ -95,6 +101,7 @@ impl Snapshot {
             reload: last_reload(),
             troubles: health.troubles_now(),
             jobs: Vec::new(),
+            volumes: VolumeCounts::default(),
             process: Process::read(),
         }
     }

@@ -96,7 +96,8 @@ pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &Ses
         | Change::MarkerInterval(_)
         | Change::Secrets(_)
         | Change::Unproven(_)
-        | Change::DiscoverySecrets => None,
+        | Change::DiscoverySecrets
+        | Change::Pools => None,
     }
 }
 

@@ -1,0 +1,105 @@
+//! Pools, volumes and snapshots as text for people.
+
+use serde_json::Value;
+
+pub(super) use super::super::ctl::print::object;
+use super::super::ctl::print::{Column, moment_of, size, table, text};
+
+const POOLS: &[Column] = &[
+    ("POOL", |pool| text(&pool["name"])),
+    ("PLACE", |pool| text(&pool["place"])),
+    ("VOLUMES", |pool| text(&pool["volumes"])),
+    ("COMMITTED", |pool| size(&pool["committed_bytes"])),
+    ("TOTAL", |pool| size(&pool["total_bytes"])),
+    ("USED", |pool| size(&pool["used_bytes"])),
+    ("FREE", |pool| size(&pool["free_bytes"])),
+    ("STATE", |pool| match (pool["trouble"].as_str(), pool["is_low"] == true) {
+        (Some(_), _) => "unusable".into(),
+        (None, true) => "low".into(),
+        (None, false) => "ok".into(),
+    }),
+];
+
+const VOLUMES: &[Column] = &[
+    ("VOLUME", |volume| format!("{}/{}", text(&volume["pool"]), text(&volume["name"]))),
+    ("SIZE", |volume| size(&volume["size_bytes"])),
+    ("ORIGIN", |volume| text(&volume["origin"])),
+    ("LUNS", |volume| joined(&volume["luns"])),
+    ("CREATED", |volume| moment_of(&volume["created"])),
+    ("LABELS", |volume| labels(&volume["labels"])),
+];
+
+const SNAPSHOTS: &[Column] = &[
+    ("SNAPSHOT", |snapshot| {
+        format!("{}/{}@{}", text(&snapshot["pool"]), text(&snapshot["volume"]), text(&snapshot["name"]))
+    }),
+    ("SIZE", |snapshot| size(&snapshot["size_bytes"])),
+    ("LUNS", |snapshot| joined(&snapshot["luns"])),
+    ("TAKEN", |snapshot| moment_of(&snapshot["created"])),
+    ("LABELS", |snapshot| labels(&snapshot["labels"])),
+];
+
+/// The pools, and why some cannot be used.
+pub(super) fn pools(value: &Value) -> String {
+    let entries = list(value);
+    let trouble = |pool: &Value| Some(format!("pool {}: {}\n", text(&pool["name"]), pool["trouble"].as_str()?));
+    table(POOLS, entries) + &entries.iter().filter_map(trouble).collect::<String>()
+}
+
+pub(super) fn volumes(value: &Value) -> String {
+    table(VOLUMES, list(value))
+}
+
+pub(super) fn snapshots(value: &Value) -> String {
+    table(SNAPSHOTS, list(value))
+}
+
+/// Snapshots that were taken, and how long their disks stood still.
+pub(super) fn taken(value: &Value) -> String {
+    let pause_us = value["pause_us"].as_u64().unwrap_or(0);
+    snapshots(&value["snapshots"]) + &format!("requests waited for {}.{:03} ms\n", pause_us / 1000, pause_us % 1000)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn joined(value: &Value) -> String {
+    match list(value) {
+        [] => "-".into(),
+        all => all.iter().map(text).collect::<Vec<_>>().join(","),
+    }
+}
+
+fn labels(value: &Value) -> String {
+    let all = value.as_object().into_iter().flatten();
+    let all: Vec<_> = all.map(|(key, value)| format!("{}={}", text(&key.as_str().into()), text(value))).collect();
+    if all.is_empty() { "-".into() } else { all.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pool_that_cannot_be_used_says_why() {
+        let pool = |name: &str, trouble: Value| {
+            json!({ "name": name, "place": "/srv", "volumes": 1, "committed_bytes": 2048, "total_bytes": 1024,
+                    "used_bytes": 0, "free_bytes": 1024, "is_low": true, "trouble": trouble })
+        };
+        let shown = pools(&json!([pool("a", Value::Null), pool("b", json!("no such folder"))]));
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[1], "a     /srv   1        2K         1K     0     1K    low");
+        assert!(lines[2].ends_with("unusable") && lines[3] == "pool b: no such folder", "{shown}");
+    }
+
+    #[test]
+    fn snapshots_tell_the_pause() {
+        let snapshot = json!({ "pool": "p", "volume": "v", "name": "s", "size_bytes": 512, "created": 0, "labels": { "a": "b" }, "luns": [] });
+        let shown = taken(&json!({ "snapshots": [snapshot], "pause_us": 1234 }));
+        assert!(shown.contains("p/v@s") && shown.contains("1970-01-01T00:00:00Z  a=b"), "{shown}");
+        assert!(shown.ends_with("requests waited for 1.234 ms\n"), "{shown}");
+    }
+}

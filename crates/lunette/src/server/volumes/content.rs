@@ -1,0 +1,115 @@
+//! Work on the content of volumes that takes long: jobs on threads of their own.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Outcome};
+use lunette_api::volumes::Labels;
+use lunette_api::{Caller, Problem};
+use lunette_pools::{Name, PoolError};
+use serde_json::{Value, json};
+
+use super::{At, Leaving, ServedVolumes, problem, units_of};
+
+/// The longest that stores may take to end what they have begun.
+const FREEZE_LIMIT: Duration = Duration::from_secs(5);
+
+impl ServedVolumes {
+    pub(super) fn begin_rollback(&self, at: At, snapshot: Name, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        let pool = self.pool(at.pool.as_str())?;
+        // Before anything is begun: a name that is not there is the caller's mistake.
+        let snapshots = pool.snapshots(&at.volume).map_err(|error| problem(&error))?;
+        if !snapshots.iter().any(|known| known.name == snapshot) {
+            return Err(problem(&PoolError::NoSnapshot { volume: at.volume, snapshot }));
+        }
+        let leaving = self.leave(&at)?;
+        let (volumes, object) = (self.clone(), format!("volumes/{at}"));
+        self.begin(JobKind::Rollback, object, caller, leaving, move |run| volumes.roll_back_now(&at, &snapshot, run))
+    }
+
+    pub(super) fn begin_flatten(&self, at: At, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        let pool = self.pool(at.pool.as_str())?;
+        pool.volume(&at.volume).map_err(|error| problem(&error))?;
+        let leaving = self.leave(&at)?;
+        let object = format!("volumes/{at}");
+        self.begin(JobKind::Flatten, object, caller, leaving, move |run| {
+            let flattened = pool.flatten(&at.volume, &mut |done, all| run.report(done, all));
+            flattened.map(|()| (format!("{at} depends on no other volume"), Value::Null)).map_err(Ended::of)
+        })
+    }
+
+    /// Takes a job whose work has a thread of its own.
+    fn begin(
+        &self,
+        kind: JobKind,
+        object: String,
+        caller: &Caller,
+        leaving: Leaving,
+        work: impl FnOnce(&JobRun) -> Result<(String, Value), Ended> + Send + 'static,
+    ) -> Result<Arc<Job>, Problem> {
+        let order = JobOrder { kind, object, target: None, started_by: caller.name.clone(), total_bytes: 0 };
+        self.jobs.order(order, move |run| {
+            let work = move || {
+                let outcome = match work(&run) {
+                    Ok((message, result)) => Outcome::Succeeded { message, result },
+                    Err(Ended::Stopped) => Outcome::Cancelled { result: Value::Null },
+                    Err(Ended::Failed(message)) => Outcome::Failed { message, result: Value::Null },
+                };
+                drop(leaving);
+                run.end(outcome);
+            };
+            // Without a thread the run is dropped, which fails the job.
+            let _ = thread::Builder::new().name("lunette-volumes".into()).spawn(work);
+        })
+    }
+
+    /// Gives a volume the content of a snapshot, while its disks stand still.
+    fn roll_back_now(&self, at: &At, snapshot: &Name, run: &JobRun) -> Result<(String, Value), Ended> {
+        let failed = |problem: Problem| Ended::Failed(problem.detail);
+        let pool = self.pool(at.pool.as_str()).map_err(failed)?;
+        let look = self.look();
+        if let Some(disk) = look.units(at).into_iter().find(|disk| disk.entry.disk.keys.is_some()) {
+            let why = "it keeps checksums of its content in memory; remove it from its target first";
+            return Err(Ended::Failed(format!("{}: LUN {}: {why}", disk.entry.disk, disk.entry.number)));
+        }
+        let before = name_of_before();
+        self.take(std::slice::from_ref(at), &before, &Labels::new()).map_err(failed)?;
+        self.held(|look| {
+            let disks = look.units(at);
+            let frozen = self.control.freeze(&units_of(&disks), FREEZE_LIMIT);
+            let _frozen = frozen.map_err(|error| Ended::Failed(error.to_string()))?;
+            let changeable = disks.iter().try_for_each(|disk| disk.unit.may_change_medium());
+            changeable.map_err(|error| Ended::Failed(error.to_string()))?;
+            pool.roll_back(&at.volume, snapshot, &mut |done, all| run.report(done, all)).map_err(Ended::of)?;
+            for disk in &disks {
+                disk.unit.medium_changed();
+            }
+            let len_bytes = pool.volume(&at.volume).map_err(Ended::of)?.len_bytes;
+            self.serve_len(&look, at, len_bytes).map_err(failed)
+        })?;
+        let message = format!("{at} has the content of {snapshot}; its content of before is {before}");
+        Ok((message, json!({ "before": before.as_str() })))
+    }
+}
+
+/// Why work has ended before it was done.
+enum Ended {
+    Stopped,
+    Failed(String),
+}
+
+impl Ended {
+    fn of(error: PoolError) -> Self {
+        match error {
+            PoolError::Stopped => Self::Stopped,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// The name of the snapshot of the content that a roll back replaces: the moment in milliseconds since 1970.
+fn name_of_before() -> Name {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    format!("before-rollback-{now}").parse().expect("letters, digits and dashes")
+}

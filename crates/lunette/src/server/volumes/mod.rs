@@ -1,0 +1,276 @@
+//! The volumes of the server's pools, as the API sees them.
+//!
+//! A pool knows no logical units, and the device server knows no pools. This room joins them: a volume that is served
+//! is not removed, its disk stands still while it is snapshotted, and initiators learn of its new length or content.
+
+mod change;
+mod content;
+mod keeper;
+mod shown;
+mod snapshot;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_api::jobs::{Job, Jobs};
+use lunette_api::volumes::{
+    NewVolume, Pool as ShownPool, Snapshot, SnapshotOrder, Taken, Volume, VolumeChange, VolumePath, Volumes,
+};
+use lunette_api::{Caller, Problem};
+use lunette_device::LogicalUnit;
+use lunette_pools::{Name, Pool, PoolError};
+use lunette_target::Control;
+
+use crate::config::pools::{self, PoolEntry};
+use crate::disks::volume::{self, Shut, open_pool};
+use crate::server::served::ServedTarget;
+use crate::server::unit::Disk;
+use keeper::Numbers;
+pub(crate) use keeper::PoolNumbers;
+use snapshot::Pauses;
+pub(crate) use snapshot::{PAUSE_BOUNDS_US, PauseCounts};
+
+/// The volumes of a server.
+#[derive(Clone)]
+pub(crate) struct ServedVolumes {
+    control: Control,
+    jobs: Jobs,
+    look: Arc<dyn Fn() -> Look + Send + Sync>,
+    hold: Arc<Hold>,
+    /// The volumes that are being removed, renamed or rolled back: they are not opened meanwhile.
+    leaving: Arc<Mutex<BTreeSet<At>>>,
+    pauses: Arc<Pauses>,
+    numbers: Arc<Numbers>,
+}
+
+/// Does work while no change is made to what is served: a unit that took the place of a frozen one would not stand
+/// still.
+type Hold = dyn Fn(&mut dyn FnMut()) + Send + Sync;
+
+/// The state of the server at one moment.
+pub(crate) struct Look {
+    pub(crate) pools: Arc<[PoolEntry]>,
+    pub(crate) targets: Arc<BTreeMap<String, ServedTarget>>,
+}
+
+/// The numbers of pools and snapshots.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct VolumeCounts {
+    pub(crate) pools: BTreeMap<Name, PoolNumbers>,
+    pub(crate) pauses: PauseCounts,
+}
+
+/// A volume, by names that were checked.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct At {
+    pool: Name,
+    volume: Name,
+}
+
+/// A volume that is being removed, renamed or rolled back, until it is dropped.
+struct Leaving {
+    all: Arc<Mutex<BTreeSet<At>>>,
+    at: At,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        lock(&self.all).remove(&self.at);
+    }
+}
+
+impl Look {
+    /// The pool of this name.
+    fn pool(&self, name: &str) -> Result<&PoolEntry, Problem> {
+        let found = self.pools.iter().find(|pool| pool.name.as_str() == name);
+        found.ok_or_else(|| Problem::not_found(&format!("pool {name}")))
+    }
+
+    /// The disks that are a volume or snapshots of it: the target, the number and the disk.
+    fn disks<'l>(&'l self, at: &At) -> impl Iterator<Item = (&'l str, u16, &'l Disk)> {
+        let disks = self
+            .targets
+            .iter()
+            .flat_map(|(name, target)| target.disks.iter().map(move |(number, disk)| (name.as_str(), *number, disk)));
+        disks.filter(|(.., disk)| {
+            pools::volume(&disk.entry).is_some_and(|name| (&name.pool, &name.volume) == (&at.pool, &at.volume))
+        })
+    }
+
+    /// The paths of the logical units that serve a volume, or a snapshot of it.
+    fn luns(&self, at: &At, snapshot: Option<&Name>) -> Vec<String> {
+        let of = |disk: &Disk| pools::volume(&disk.entry).and_then(|name| name.snapshot.clone());
+        let disks = self.disks(at).filter(|(.., disk)| of(disk).as_ref() == snapshot);
+        disks.map(|(target, number, _)| format!("targets/{target}/luns/{number}")).collect()
+    }
+
+    /// The logical units that write to a volume.
+    fn units(&self, at: &At) -> Vec<&Disk> {
+        let of_snapshot = |disk: &Disk| pools::volume(&disk.entry).is_some_and(|name| name.snapshot.is_some());
+        self.disks(at).map(|(.., disk)| disk).filter(|disk| disk.is_open() && !of_snapshot(disk)).collect()
+    }
+
+    /// Keeps a volume and its snapshots from being opened, or tells which logical units use them.
+    fn shut(&self, at: &At) -> Result<Shut, Problem> {
+        let luns: Vec<_> =
+            self.disks(at).map(|(target, number, _)| format!("targets/{target}/luns/{number}")).collect();
+        check_none(&at.to_string(), &luns)?;
+        let busy = || Problem::in_use(format!("volume {at} is being opened or closed; try again in a moment"));
+        volume::shut(&self.pool(at.pool.as_str())?.place, &at.volume).ok_or_else(busy)
+    }
+}
+
+/// Refuses what cannot be done while logical units use a volume or snapshot.
+fn check_none(what: &str, luns: &[String]) -> Result<(), Problem> {
+    if luns.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::in_use(format!("volume {what} is served by {}; remove these first", luns.join(", "))))
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.pool, self.volume)
+    }
+}
+
+impl At {
+    /// The names of a path, checked.
+    fn of(path: &VolumePath) -> Result<Self, Problem> {
+        Ok(Self { pool: name(&path.pool)?, volume: name(&path.volume)? })
+    }
+
+    /// The path of a volume, as `POOL/VOLUME`.
+    fn parse(text: &str) -> Result<Self, Problem> {
+        let (pool, volume) = text.split_once('/').ok_or_else(|| {
+            Problem::invalid(format!("{:?} names no volume; write POOL/VOLUME", crate::text::start(text)))
+        })?;
+        Ok(Self { pool: name(pool)?, volume: name(volume)? })
+    }
+}
+
+/// A name that was checked.
+fn name(text: &str) -> Result<Name, Problem> {
+    text.parse().map_err(|error: lunette_pools::NameError| Problem::invalid(error.to_string()))
+}
+
+/// A failure of a pool as clients of the API see it.
+fn problem(error: &PoolError) -> Problem {
+    let text = error.to_string();
+    match error {
+        PoolError::NoVolume(_) | PoolError::NoSnapshot { .. } => {
+            Problem::not_found(text.strip_prefix("there is no ").unwrap_or(&text))
+        }
+        PoolError::Value(_) => Problem::invalid(text),
+        PoolError::Unusable { .. } => Problem::unavailable(text),
+        PoolError::Io { .. } => Problem::internal(text),
+        _ => Problem::conflict(text),
+    }
+}
+
+impl ServedVolumes {
+    /// `hold` does work while no change is made to what is served.
+    pub(crate) fn new(
+        control: Control,
+        jobs: Jobs,
+        look: impl Fn() -> Look + Send + Sync + 'static,
+        hold: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            control,
+            jobs,
+            look: Arc::new(look),
+            hold: Arc::new(hold),
+            leaving: Arc::default(),
+            pauses: Arc::default(),
+            numbers: Arc::default(),
+        }
+    }
+
+    fn look(&self) -> Look {
+        (self.look)()
+    }
+
+    /// Does work while no change is made to what is served.
+    fn held<T>(&self, work: impl FnOnce(Look) -> T) -> T {
+        let (mut work, mut done) = (Some(work), None);
+        (self.hold)(&mut || done = work.take().map(|work| work(self.look())));
+        done.expect("the work is done once")
+    }
+
+    /// The pool of this name, open.
+    fn pool(&self, name: &str) -> Result<Arc<dyn Pool>, Problem> {
+        open_pool(&self.look().pool(name)?.place).map_err(|error| problem(&error))
+    }
+
+    /// Keeps a volume from being opened or changed otherwise.
+    fn leave(&self, at: &At) -> Result<Leaving, Problem> {
+        if lock(&self.leaving).insert(at.clone()) {
+            return Ok(Leaving { all: Arc::clone(&self.leaving), at: at.clone() });
+        }
+        Err(Problem::conflict(format!("volume {at} is being changed already; wait until that is done")))
+    }
+
+    /// The numbers of the pools, for metrics.
+    pub(crate) fn counts(&self) -> VolumeCounts {
+        VolumeCounts { pools: self.numbers.all(), pauses: self.pauses.counts() }
+    }
+}
+
+impl Volumes for ServedVolumes {
+    fn pools(&self) -> Vec<ShownPool> {
+        self.shown_pools()
+    }
+
+    fn volumes(&self, pool: Option<&str>) -> Result<Vec<Volume>, Problem> {
+        self.shown_volumes(pool)
+    }
+
+    fn volume(&self, at: &VolumePath) -> Result<Volume, Problem> {
+        self.shown_volume(&At::of(at)?)
+    }
+
+    fn snapshots(&self, at: &VolumePath) -> Result<Vec<Snapshot>, Problem> {
+        self.shown_snapshots(&At::of(at)?)
+    }
+
+    fn create(&self, at: &VolumePath, new: NewVolume, _: &Caller) -> Result<Volume, Problem> {
+        let at = At::of(at)?;
+        self.create_volume(&at, new)?;
+        self.shown_volume(&at)
+    }
+
+    fn change(&self, at: &VolumePath, change: VolumeChange, _: &Caller) -> Result<Volume, Problem> {
+        let at = self.change_volume(At::of(at)?, change)?;
+        self.shown_volume(&at)
+    }
+
+    fn remove(&self, at: &VolumePath, _: &Caller) -> Result<(), Problem> {
+        self.remove_volume(&At::of(at)?)
+    }
+
+    fn snapshot(&self, order: SnapshotOrder, _: &Caller) -> Result<Taken, Problem> {
+        self.take_snapshot(&order)
+    }
+
+    fn remove_snapshot(&self, at: &VolumePath, snapshot: &str, _: &Caller) -> Result<(), Problem> {
+        self.remove_snapshot_of(&At::of(at)?, &name(snapshot)?)
+    }
+
+    fn roll_back(&self, at: &VolumePath, snapshot: &str, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        self.begin_rollback(At::of(at)?, name(snapshot)?, caller)
+    }
+
+    fn flatten(&self, at: &VolumePath, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        self.begin_flatten(At::of(at)?, caller)
+    }
+}
+
+/// The logical units of disks.
+fn units_of(disks: &[&Disk]) -> Vec<Arc<LogicalUnit>> {
+    disks.iter().map(|disk| Arc::clone(&disk.unit)).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

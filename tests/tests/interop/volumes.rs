@@ -1,0 +1,249 @@
+//! Volumes of a pool that are served: what initiators see of snapshots, clones and roll backs.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lunette_testkit::{ScriptedInitiator, Sense};
+use lunette_tests::{Configured, Mount, Server, attach, lunette, wait_until};
+use serde_json::{Value, json};
+
+const TARGET: &str = "targets/iqn.2026-11.org.example:a";
+const LUNS_CHANGED: Sense = (6, 0x3f, 0x0e);
+const MEDIUM_CHANGED: Sense = (6, 0x28, 0x00);
+const CAPACITY_CHANGED: Sense = (6, 0x2a, 0x09);
+
+/// Bytes of the file system: XFS takes no smaller device.
+const DEVICE_BYTES: u64 = 512 << 20;
+
+/// The longest that the server has for what it does by itself.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Blocks of the commands of these tests.
+const BLOCKS: u16 = 8;
+
+struct Running {
+    place: Configured,
+    server: Server,
+    // The server ends before its file system.
+    pool: Mount,
+}
+
+impl Running {
+    /// A server with a pool, and a target with a disk in memory. `more` is of the pool.
+    fn start(more: &str) -> Self {
+        let (place, pool) = (Configured::new(), Mount::new("mkfs.xfs", &["-q"], DEVICE_BYTES));
+        let folder = pool.path().display().to_string();
+        let text = format!(
+            "listen = [\"127.0.0.1:0\"]\nstate = \"@/state\"\napi = {{ listen = [\"unix:@/api.sock\"] }}\n\
+             [[pool]]\nname = \"tank\"\nplace = {folder:?}\n{more}"
+        );
+        fs::create_dir(place.file("conf.d")).unwrap();
+        let target = "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nallow = [\"*\"]\n\
+                      lun = [{ number = 9, disk = \"mem:1M\" }]";
+        fs::write(place.file("conf.d/target-iqn.2026-11.org.example:a.toml"), target).unwrap();
+        let server = place.start(&text, 1);
+        Self { place, server, pool }
+    }
+
+    fn run(&self, arguments: &[&str]) -> std::process::Output {
+        let socket = format!("unix:{}", self.place.file("api.sock").display());
+        lunette().args(arguments).args(["--api", &socket]).output().unwrap()
+    }
+
+    /// The answer to `lunette volume`, as JSON.
+    fn volume(&self, arguments: &[&str]) -> Value {
+        let output = self.run(&[&["volume", "--json"], arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Why `lunette volume` is refused.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(&[&["volume"], arguments].concat());
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {why}");
+        why
+    }
+
+    fn serve(&self, lun: u16, disk: &str) {
+        let (path, disk) = (format!("{TARGET}/luns/{lun}"), format!("disk={disk}"));
+        let output = self.run(&["ctl", "add", &path, &disk]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn filled(byte: u8) -> Vec<u8> {
+    vec![byte; usize::from(BLOCKS) * 512]
+}
+
+/// Takes the unit attentions of a logical unit.
+fn take_attentions(initiator: &mut ScriptedInitiator, lun: u16) {
+    while initiator.test_unit_ready(lun).status != 0 {}
+}
+
+fn read(initiator: &mut ScriptedInitiator, lun: u16) -> Vec<u8> {
+    initiator.read(lun, 0, BLOCKS).good()
+}
+
+/// The serial number of a logical unit (VPD page 80h).
+fn serial(initiator: &mut ScriptedInitiator, lun: u16) -> String {
+    let page = initiator.command(lun, &[0x12, 1, 0x80, 0, 255, 0], Vec::new(), 255).good();
+    String::from_utf8_lossy(&page[4..]).trim().to_owned()
+}
+
+#[test]
+fn snapshots_clones_and_roll_backs_have_their_bytes() {
+    let running = Running::start("");
+    let created = running.volume(&["create", "tank/db", "--size", "16M", "--label", "of=us"]);
+    assert_eq!((&created["size_bytes"], &created["labels"]), (&json!(16 << 20), &json!({ "of": "us" })));
+    running.serve(0, "volume:tank/db");
+    let mut initiator = attach(&running.server, &[]);
+    initiator.write(0, 0, filled(1)).good();
+    let taken = running.volume(&["snapshot", "monday", "tank/db"]);
+    assert_eq!(taken["snapshots"][0]["name"], "monday", "{taken}");
+    initiator.write(0, 0, filled(2)).good();
+    running.volume(&["clone", "tank/db@monday", "tank/copy"]);
+    running.serve(1, "volume:tank/copy");
+    running.serve(2, "volume:tank/db@monday");
+    assert_eq!(initiator.test_unit_ready(0).sense(), LUNS_CHANGED);
+    for (lun, byte) in [(0, 2), (1, 1), (2, 1)] {
+        take_attentions(&mut initiator, lun);
+        assert_eq!(read(&mut initiator, lun), filled(byte), "LUN {lun}");
+    }
+    // Each has a serial number of its own, which is that of the volume for life.
+    let serials = [0, 1, 2].map(|lun| serial(&mut initiator, lun));
+    assert_eq!(created["serial"], serials[0]);
+    assert!(serials[0] != serials[1] && serials[1] != serials[2] && serials[0] != serials[2], "{serials:?}");
+    assert_eq!(initiator.write(2, 0, filled(3)).sense().0, 7, "a snapshot is write protected");
+    // A clone goes its own way.
+    initiator.write(1, 0, filled(4)).good();
+    assert_eq!(read(&mut initiator, 2), filled(1));
+
+    for (arguments, why) in [
+        (&["rm", "tank/copy"][..], "luns/1"),
+        (&["rename", "tank/copy", "other"], "luns/1"),
+        (&["rm", "tank/db@monday"], "luns/2"),
+        (&["resize", "tank/db", "8M"], "force"),
+        (&["resize", "tank/db", "8M", "--force"], "luns/0"),
+        (&["create", "tank/db", "--size", "1M"], "already"),
+        (&["rm", "tank/none"], "no volume none"),
+        (&["snapshot", "monday", "tank/db"], "already"),
+    ] {
+        let refused = running.refused(arguments);
+        assert!(refused.contains(why), "{arguments:?}: {refused}");
+    }
+
+    running.volume(&["rollback", "tank/db@monday", "--wait"]);
+    assert_eq!(initiator.test_unit_ready(0).sense(), MEDIUM_CHANGED);
+    assert_eq!(read(&mut initiator, 0), filled(1));
+    let snapshots = running.volume(&["ls", "tank/db"]);
+    let names: Vec<_> =
+        snapshots.as_array().unwrap().iter().map(|snapshot| snapshot["name"].as_str().unwrap()).collect();
+    assert!(names.len() == 2 && names[1].starts_with("before-rollback-"), "{names:?}");
+    running.volume(&["clone", &format!("tank/db@{}", names[1]), "tank/before"]);
+    running.serve(3, "volume:tank/before");
+    take_attentions(&mut initiator, 3);
+    take_attentions(&mut initiator, 0);
+    assert_eq!(read(&mut initiator, 3), filled(2), "the content that the roll back has replaced");
+
+    running.volume(&["resize", "tank/db", "32M"]);
+    assert_eq!(initiator.test_unit_ready(0).sense(), CAPACITY_CHANGED);
+    initiator.write(0, 60_000, filled(5)).good();
+    let shown = running.volume(&["show", "tank/db"]);
+    assert_eq!((&shown["size_bytes"], &shown["luns"]), (&json!(32 << 20), &json!([format!("{TARGET}/luns/0")])));
+    drop(initiator);
+
+    // Nothing of it depends on the server: a file is a raw image, and a new server finds all of it.
+    let Running { place, server, pool } = running;
+    server.stop();
+    let image = fs::read(pool.path().join("db/disk.img")).unwrap();
+    assert_eq!((image.len(), &image[..4096]), (32 << 20, &filled(1)[..]));
+    let server = place.start(&fs::read_to_string(place.file("config")).unwrap(), 5);
+    let mut initiator = attach(&server, &[]);
+    take_attentions(&mut initiator, 0);
+    assert_eq!(read(&mut initiator, 0), filled(1));
+    assert_eq!(serial(&mut initiator, 0), serials[0]);
+    server.stop();
+}
+
+/// A writer that writes a number to one volume, and when that is acknowledged to the other one.
+#[test]
+fn a_snapshot_of_several_volumes_has_one_instant() {
+    let running = Running::start("");
+    let volumes = ["tank/first", "tank/second"];
+    for (lun, volume) in (0..).zip(volumes) {
+        running.volume(&["create", volume, "--size", "16M"]);
+        running.serve(lun, &format!("volume:{volume}"));
+    }
+    let mut initiator = attach(&running.server, &[]);
+    initiator.test_unit_ready(1);
+    let ends = AtomicBool::new(false);
+    let numbers = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut number = 0_u64;
+            while !ends.load(Ordering::Relaxed) {
+                number += 1;
+                for lun in [0, 1] {
+                    initiator.write(lun, 0, number.to_be_bytes().repeat(64)).good();
+                }
+            }
+            number
+        });
+        for number in 0..8 {
+            running.volume(&["snapshot", &format!("s{number}"), volumes[0], volumes[1]]);
+        }
+        ends.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(numbers > 8, "the writer has written: {numbers}");
+    let number = |volume: &str, snapshot: u32| {
+        let path = running.pool.path().join(volume).join(format!("snapshots/s{snapshot}.img"));
+        u64::from_be_bytes(fs::read(path).unwrap()[..8].try_into().unwrap())
+    };
+    for snapshot in 0..8 {
+        let (first, second) = (number("first", snapshot), number("second", snapshot));
+        assert!(first == second || first == second + 1, "snapshot {snapshot}: {first} and {second}");
+    }
+}
+
+#[test]
+fn a_schedule_takes_snapshots_when_the_server_starts() {
+    let schedule = "schedule = [{ name = \"auto\", volumes = [\"d*\"], every = \"1h\", keep = { last = 2 } }]\n";
+    let running = Running::start("");
+    running.volume(&["create", "tank/db", "--size", "1M"]);
+    running.volume(&["create", "tank/log", "--size", "1M"]);
+    let Running { place, server, pool } = running;
+    server.stop();
+    let text = fs::read_to_string(place.file("config")).unwrap() + schedule;
+    let server = place.start(&text, 1);
+    let running = Running { place, server, pool };
+    let taken = || running.volume(&["ls", "tank/db"]).as_array().unwrap().clone();
+    let snapshots =
+        wait_until(LIMIT, || Some(taken()).filter(|taken| !taken.is_empty())).expect("a snapshot by schedule");
+    let others = running.volume(&["ls", "tank/log"]);
+    let name = snapshots[0]["name"].as_str().unwrap();
+    assert!(snapshots.len() == 1 && name.starts_with("auto-") && name.ends_with("0000Z"), "{snapshots:?}");
+    assert_eq!(others, json!([]));
+}
+
+#[test]
+fn a_file_system_without_reflinks_has_volumes_and_no_snapshots() {
+    let place = Configured::new();
+    fs::create_dir(place.file("pool")).unwrap();
+    let text = "listen = [\"127.0.0.1:0\"]\napi = { listen = [\"unix:@/api.sock\"] }\n\
+                [[pool]]\nname = \"tank\"\nplace = \"@/pool\"\n\
+                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nallow = [\"*\"]\nlun = [{ number = 0, disk = \"volume:tank/db\" }]";
+    let server = place.start(text, 1);
+    let socket = format!("unix:{}", place.file("api.sock").display());
+    let run = |arguments: &[&str]| lunette().args(["volume", "--api", &socket]).args(arguments).output().unwrap();
+    assert!(run(&["create", "tank/db", "--size", "1M"]).status.success());
+    let refused = run(&["snapshot", "s", "tank/db"]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(3) && why.contains("reflinks"), "{why}");
+    // The disk comes as soon as there is a volume.
+    let mut initiator = attach(&server, &[]);
+    let is_ready = || (initiator.test_unit_ready(0).status == 0).then_some(());
+    wait_until(LIMIT, is_ready).expect("the volume is served");
+}
