@@ -2,6 +2,8 @@
 //!
 //! What depends on the medium is left open: whether a clone depends on its origin, and how much space something takes.
 
+#![expect(clippy::unwrap_used, reason = "an unwrap is an assertion of these tests")]
+
 mod blocks;
 
 use std::collections::BTreeSet;
@@ -66,7 +68,7 @@ fn a_volume_is_created_listed_and_removed(pool: &dyn Pool) {
     assert_eq!((&its_name, len_bytes, serial.as_str()), (&a, LEN, "serial of c-a"));
     assert_eq!((labels, origin, is_filling), (label("new"), None, false));
     // Clocks of clusters differ a little.
-    assert!(at.duration_since(begun).map_or_else(|early| early.duration(), |late| late).as_secs() < 60, "{at:?}");
+    assert!(at.duration_since(begun).unwrap_or_else(|early| early.duration()).as_secs() < 60, "{at:?}");
     assert_eq!(pool.volume(&a).unwrap(), created);
     let (volumes, _) = pool.volumes().unwrap();
     assert!(volumes.contains(&created));
@@ -289,7 +291,9 @@ fn a_snapshot_that_is_given_up_is_none(pool: &dyn Pool) {
 fn a_group_has_one_instant(pool: &dyn Pool) {
     let volumes = ["c-a", "c-b", "c-c"].map(name);
     let snapshots = ["s1", "s2", "s3", "s4"].map(name);
-    volumes.iter().for_each(|volume| drop(create(pool, volume, LEN)));
+    for volume in &volumes {
+        create(pool, volume, LEN);
+    }
     let gate = std::sync::RwLock::new(());
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -445,7 +449,7 @@ fn all_that_differs_is_among_the_changes(pool: &dyn Pool) {
             seed += 1;
             let random = random_bytes(seed, PIECE);
             let page = u64::from_le_bytes(random[..8].try_into().unwrap()) % pages;
-            if random[8] % 4 == 0 {
+            if random[8].is_multiple_of(4) {
                 blocks.unmap(page * PIECE as u64, PIECE as u64);
             } else {
                 blocks.write(page * PIECE as u64, &random);

@@ -107,7 +107,7 @@ impl Model {
         named.sort();
         assert_eq!((ids, &state.trash), (named, &BTreeMap::new()));
         assert_eq!(state.metadata, BTreeMap::new());
-        for (id, image) in &state.images {
+        for image in state.images.values() {
             assert!(image.snapshots.iter().all(|snapshot| snapshot.is_in_trash || !snapshot.name.starts_with('.')));
             assert_eq!(image.watchers, 0);
         }
