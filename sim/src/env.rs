@@ -32,7 +32,7 @@ pub(crate) enum Happening {
     Change,
     /// Units of the target are frozen.
     Freeze,
-    /// They go on.
+    /// The units go on.
     Thaw,
     /// The target is told to stop.
     Stop,

@@ -176,7 +176,7 @@ impl Stores {
         }
     }
 
-    /// These units are given nothing from now on.
+    /// The units that are given nothing from now on.
     pub(crate) fn freeze(&mut self, units: &BTreeSet<usize>) {
         self.frozen.clone_from(units);
     }

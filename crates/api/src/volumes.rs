@@ -107,7 +107,7 @@ pub struct Pool {
     /// The name of the pool.
     #[schema(example = "tank")]
     pub name: String,
-    /// Its folder, or its pool in Ceph.
+    /// The folder, or the pool in Ceph.
     #[schema(example = "/srv/tank")]
     pub place: String,
     /// Why it cannot be used, and the remedy.
@@ -195,7 +195,7 @@ pub struct NewVolume {
     /// Whether it gets all of its space at once.
     #[serde(default)]
     pub full: bool,
-    /// Its serial number; without it, one is drawn.
+    /// The serial number; without it, one is drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// The words that users give it.
@@ -203,20 +203,20 @@ pub struct NewVolume {
     pub labels: Labels,
 }
 
-/// What is to change of a volume.
+/// A change of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeChange {
-    /// Its labels, all of them.
+    /// The labels, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
-    /// Its length.
+    /// The length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// Whether it may become shorter, and lose what is beyond.
     #[serde(default)]
     pub force: bool,
-    /// Its name.
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

@@ -369,8 +369,8 @@ impl LogicalUnit {
         self.config.store.capabilities()
     }
 
-    /// Queries the free space of the store, and [observes](Self::observe_space) it. The call may wait for the medium; the
-    /// embedding program makes it periodically.
+    /// Queries the free space of the store, and [observes](Self::observe_space) it. The call may wait for the medium;
+    /// the embedding program makes it periodically.
     pub fn refresh_space(&self) {
         let space = self.config.store.space().unwrap_or_else(|error| {
             tracing::warn!(serial = %self.config.serial, %error, "how much space is left cannot be told");
@@ -379,8 +379,8 @@ impl LogicalUnit {
         self.observe_space(space);
     }
 
-    /// Takes the space of the store as somebody else has found it, for example once for all units of a pool. Nexuses get
-    /// a unit attention each time that the free space has fallen to the soft threshold, unless LBPERE is cleared.
+    /// Takes the space of the store as the caller has found it, for example once for all units of a pool. Nexuses get a
+    /// unit attention each time that the free space has fallen to the soft threshold, unless LBPERE is cleared.
     pub fn observe_space(&self, space: Option<Space>) {
         if self.space.update(space, self.config.soft_threshold_bytes, self.mode.reports_thresholds()) {
             tracing::warn!(serial = %self.config.serial, ?space, "the soft threshold of the space is reached");

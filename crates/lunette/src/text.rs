@@ -13,7 +13,7 @@ pub(crate) fn read<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(fro
     from.deserialize_str(Text(PhantomData))
 }
 
-/// The same 16 hexadecimal digits for a text at all times, and others for another text.
+/// A digest of a text: 16 hexadecimal digits, always the same for one text, and others for another.
 pub(crate) fn digest16(text: &str) -> String {
     let digest = Sha256::digest(text);
     let first = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));

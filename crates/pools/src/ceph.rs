@@ -52,8 +52,8 @@ const READERS: usize = 8;
 /// A snapshot waits for the monitors of the cluster: mostly for 0.1 s, and for up to a second when they have agreed on
 /// something just before (`paxos_propose_interval`).
 ///
-/// A volume that a store of this process serves can be managed meanwhile, by the store's own handle where a change needs
-/// the lock of the image. When another client keeps the lock, a roll back is refused.
+/// A volume that a store of this process serves can be managed meanwhile, by the store's own handle where a change
+/// needs the lock of the image. When another client keeps the lock, a roll back is refused.
 pub struct CephPool {
     url: PoolUrl,
     cluster: Box<dyn Cluster>,
@@ -69,8 +69,8 @@ impl CephPool {
     /// Connects to the cluster, and ends or undoes what was interrupted. An operation of the cluster may take as long
     /// as `limit`; [`MANAGE_LIMIT`](lunette_rbd::limits::MANAGE_LIMIT) suits.
     ///
-    /// The cluster takes a client that has died for alive for up to half a minute. What was interrupted by that waits as
-    /// long.
+    /// The cluster takes a client that has died for alive for up to half a minute. What was interrupted by that waits
+    /// as long.
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ pub enum LocationError {
 }
 
 impl Location {
-    /// Where the blocks of a volume are, or those of its snapshot. Asks nobody, so neither need be there.
+    /// Where the blocks of a volume are, or those of its snapshot. It follows from the names, so neither need be there.
     pub fn place(&self, volume: &Name, snapshot: Option<&Name>) -> Place {
         match self {
             Self::Folder(path) => {

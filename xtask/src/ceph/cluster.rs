@@ -45,8 +45,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Lets the monitors agree more often. Each snapshot waits for them, for a second if the last one was just before, and
-    /// the tests of pools take dozens.
+    /// Lets the monitors agree more often. Each snapshot waits for them, for a second if the last one was just before,
+    /// and the tests of pools take dozens.
     pub(crate) fn hasten_monitors(&self) -> Result<()> {
         run(self.program("ceph").args(["config", "set", "mon", "paxos_propose_interval", "0.05"]))
     }

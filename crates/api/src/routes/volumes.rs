@@ -24,7 +24,7 @@ use crate::volumes::{NewVolume, Pool, Snapshot, SnapshotOrder, Taken, Volume, Vo
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OfPool {
-    /// Those of this pool alone
+    /// The pool whose volumes are listed; all pools without it
     pool: Option<String>,
 }
 

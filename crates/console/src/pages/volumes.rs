@@ -155,7 +155,7 @@ fn snapshot(name: &str) -> Markup {
     html! { details { summary { "Snapshot" } (form(&json!({ "volumes": [name] }), &fields)) } }
 }
 
-/// What can be done with a snapshot.
+/// The actions on a snapshot.
 fn actions(volume: &Volume, snapshot: &Snapshot) -> Markup {
     let parts = ["volumes", &volume.pool, &volume.name, "snapshots", &snapshot.name];
     let (place, id) = (Place(&parts), &snapshot.name);

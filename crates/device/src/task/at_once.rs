@@ -26,8 +26,8 @@ use crate::unit::itl_nexus::ItlNexus;
 /// neighbours are counted together: one after the other they have all taken the time of the stretch, so the latency of
 /// each is its share.
 ///
-/// Keep it for a batch at most: a unit that is removed or frozen meanwhile stays usable through it, and what was done is
-/// counted when it is dropped.
+/// Keep it for a batch at most: a unit that is removed or frozen meanwhile stays usable through it, and what was done
+/// is counted when it is dropped.
 pub struct AtOnce<'a, C: Fn() -> Instant> {
     nexus: &'a Nexus,
     clock: C,

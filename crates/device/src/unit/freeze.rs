@@ -150,7 +150,7 @@ mod tests {
         Arc::new(LogicalUnit::new(config).unwrap())
     }
 
-    /// What tells its number when the condition holds.
+    /// A completion that tells its number when the condition holds.
     fn told(numbers: &Arc<Mutex<Vec<u32>>>, number: u32) -> Completion {
         let numbers = Arc::clone(numbers);
         Completion::call(move |_| numbers.lock().unwrap().push(number))

@@ -36,8 +36,8 @@ pub enum FreezeError {
 /// Logical units whose stores are asked for nothing. Dropped, requests go on, on any thread and also in a panic.
 ///
 /// Initiators notice nothing but the pause: commands are received with their data, and wait before their stores. Reads
-/// wait as writes do. What a command has begun to send from a file ([`zero_copy`]) goes on, and so do flushes of what is
-/// removed, or of a server that stops: neither changes a byte that a read would find.
+/// wait as writes do. What a command has begun to send from a file ([`zero_copy`]) goes on, and so do flushes of what
+/// is removed, or of a server that stops: neither changes a byte that a read would find.
 ///
 /// The units are frozen, not the media below them:
 ///
@@ -50,7 +50,7 @@ pub enum FreezeError {
 #[derive(Debug)]
 #[must_use = "the units are frozen as long as it is kept"]
 pub struct Frozen {
-    /// Nobody reads it: the units thaw when it is dropped.
+    /// Never read: the units thaw when it is dropped.
     _units: Vec<FrozenUnit>,
     began: Instant,
 }
@@ -59,7 +59,7 @@ pub struct Frozen {
 #[derive(Debug)]
 #[must_use = "the units are frozen as long as it is kept"]
 pub struct PendingFreeze {
-    /// Those whose stores may still be at work, by their number.
+    /// The units whose stores may still be at work, by their number.
     busy: BTreeMap<usize, FrozenUnit>,
     quiet: Vec<FrozenUnit>,
     began: Instant,
@@ -68,7 +68,7 @@ pub struct PendingFreeze {
     _asker: Arc<Asker>,
 }
 
-/// Whoever waits for a freeze. When it is gone, nobody does.
+/// The mark of a freeze that is waited for. When it is gone, the wait is over.
 #[derive(Debug)]
 pub(crate) struct Asker;
 

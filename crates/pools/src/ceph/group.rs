@@ -37,8 +37,8 @@ enum State {
 }
 
 impl<'a> Group<'a> {
-    /// Opens the images, with their locks, so that the instant needs no more than the snapshots themselves. What is to be
-    /// done is written down before, too.
+    /// Opens the images, with their locks, so that the instant needs no more than the snapshots themselves. What is to
+    /// be done is written down before, too.
     pub(super) fn prepare(
         pool: &'a CephPool,
         claim: Claim<'a>,

@@ -399,7 +399,7 @@ impl Image for Opened {
         Ok(true)
     }
 
-    /// What is cut off goes before the length does.
+    /// The content that is cut off goes before the length does.
     fn resize(&self, len_bytes: u64) -> io::Result<()> {
         let (objects, len) = (self.objects()?.len(), (len_bytes / OBJECT) as usize);
         for object in len.min(objects)..objects {

@@ -66,7 +66,7 @@ impl Pending {
         }
     }
 
-    /// What happens to the volume, for errors.
+    /// The change of the volume in words, for errors.
     pub(super) fn describe(&self, volume: &Name) -> String {
         match self {
             Self::Make { .. } => format!("volume {volume} is made"),

@@ -1,4 +1,4 @@
-//! What an image tells of its volume and of its snapshots, in its metadata.
+//! The records of a volume and of its snapshots, in the metadata of their image.
 
 use std::io;
 

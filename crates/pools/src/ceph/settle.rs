@@ -22,7 +22,7 @@ const DEAD_CLIENT_LIMIT: Duration = Duration::from_secs(45);
 /// The time between two tries meanwhile.
 const TRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What became of a change that failed.
+/// The outcome of a change that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settled {
     Ended,
@@ -30,8 +30,8 @@ pub(super) enum Settled {
 }
 
 impl CephPool {
-    /// Makes a change of a volume in several steps. When `work` fails, the change is ended or undone at once, or written
-    /// down for later.
+    /// Makes a change of a volume in several steps. When `work` fails, the change is ended or undone at once, or
+    /// written down for later.
     pub(super) fn change(
         &self,
         volume: &Name,
@@ -220,7 +220,7 @@ fn is_untouched(image: &dyn Image) -> io::Result<bool> {
     Ok(!has_data && image.snapshots()?.is_empty())
 }
 
-/// What is there, if it is.
+/// The value, if it is there.
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -13,8 +13,8 @@ pub(super) fn of_pool(cluster: &dyn Cluster) -> io::Result<PoolSpace> {
     Ok(PoolSpace { total_bytes, used_bytes: room.used_bytes, free_bytes: room.free_bytes })
 }
 
-/// The space of an image with its present content, in whole objects: what was written since its last snapshot is its own,
-/// all else is shared with snapshots or the origin.
+/// The space of an image with its present content, in whole objects: what was written since its last snapshot is its
+/// own, all else is shared with snapshots or the origin.
 pub(super) fn of_volume(image: &dyn Image) -> io::Result<VolumeSpace> {
     let last = image.snapshots()?.pop().map(|snapshot| snapshot.name);
     let (own_bytes, all_bytes) = (used(image, last.as_deref(), false)?, used(image, None, true)?);

@@ -28,7 +28,7 @@ enum Act {
     Write { volume: u8, object: u8, byte: u8 },
 }
 
-/// What is to be seen of a pool.
+/// The visible state of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Seen(BTreeMap<String, SeenVolume>);
 
@@ -134,7 +134,7 @@ fn see(pool: &CephPool, model: &Model) -> Seen {
 }
 
 impl Seen {
-    /// What is left when another process opens the pool: volumes that were being filled are gone.
+    /// The state when another process opens the pool: volumes that were being filled are gone.
     fn opened_again(mut self) -> Self {
         self.0.retain(|_, volume| !volume.is_filling);
         self

@@ -1,7 +1,7 @@
 //! The images that stores of this process have open to write.
 //!
-//! Some changes of an image need its lock, which the store keeps for as long as it is open. So they are made through the
-//! store's own handle.
+//! Some changes of an image need its lock, which the store keeps for as long as it is open. So they are made through
+//! the store's own handle.
 
 use std::ffi::c_int;
 use std::io;
@@ -32,7 +32,7 @@ pub(super) fn owner_of(table: &ManageTable, other: &OpenImage) -> Option<Arc<Ima
     opened.into_iter().find(|opened| is_owner(opened.image()).unwrap_or(false))
 }
 
-/// What tells an image from all others.
+/// The identity of an image among all others.
 #[derive(PartialEq, Eq)]
 struct Identity {
     fsid: [u8; FSID_BYTES],

@@ -30,7 +30,7 @@ pub(crate) enum CoreMessage {
     Change { answer_to: RemoteBarrier, change: ConfigChange },
     /// The unit is frozen. Answer when its store has ended what it had begun for you, unless the asker is gone.
     Freeze { answer_to: RemoteBarrier, unit: Arc<LogicalUnit>, asker: Weak<Asker> },
-    /// What you have asked for is so here.
+    /// The answer: what was asked for is so here.
     Answered { barrier: BarrierKey },
     /// No connection or task here works any more with what was removed.
     Unused(Removed),

@@ -11,7 +11,7 @@ use crate::control::Asker;
 #[derive(Default)]
 pub(super) struct AwaitedRequests {
     requests: Vec<Request>,
-    /// A barrier for each request that has ended, or that nobody waits for any more.
+    /// A barrier for each request that has ended, or that is no longer waited for.
     ended: Vec<BarrierKey>,
 }
 
@@ -29,7 +29,7 @@ impl AwaitedRequests {
 
     /// Waits for the requests of these tasks, which hold up the barrier once each. Gives their number.
     ///
-    /// A store that hangs leaves requests behind each time that somebody has waited in vain: these are forgotten here.
+    /// A store that hangs leaves requests behind after each wait that was given up: these are forgotten here.
     pub(super) fn add(&mut self, tasks: impl Iterator<Item = Key>, barrier: BarrierKey, asker: &Weak<Asker>) -> usize {
         let in_vain = self.requests.extract_if(.., |request| request.asker.strong_count() == 0);
         self.ended.extend(in_vain.map(|request| request.barrier));

@@ -140,7 +140,7 @@ enum Command {
     },
 }
 
-/// What a new volume may have.
+/// The options of a new volume.
 #[derive(Args)]
 struct New {
     /// The serial number by which initiators know it [default: one that is drawn]

@@ -9,7 +9,7 @@ use super::super::kind::{Facts, Opened};
 use super::{VolumeName, uses};
 use crate::failure::Failure;
 
-/// A pool, or `None` before it is opened. It is locked while it is being opened, so nobody opens it a second time.
+/// A pool, or `None` before it is opened. It is locked while it is being opened, so it is opened once.
 type Slot = Arc<Mutex<Option<Arc<dyn Pool>>>>;
 
 /// The pools, open until the configuration is without them. One process may use a pool, through one value.

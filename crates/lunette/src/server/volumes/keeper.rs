@@ -64,7 +64,8 @@ impl Numbers {
         lock(&self.pools).iter().map(|(name, kept)| (name.clone(), kept.numbers.clone())).collect()
     }
 
-    /// Applies `change` to the numbers of a pool, for the keeper that it has had since this round. Whether it has it still.
+    /// Applies `change` to the numbers of a pool, for the keeper that it has had since this round. Whether it has it
+    /// still.
     fn of(&self, name: &Name, since: u64, change: impl FnOnce(&mut PoolNumbers)) -> bool {
         let mut pools = lock(&self.pools);
         let kept = pools.get_mut(name).filter(|kept| kept.since == since);

@@ -25,7 +25,7 @@ pub(crate) struct Pauses(Mutex<PauseCounts>);
 /// Pauses, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PauseCounts {
-    /// Those up to each bound, and those beyond the last.
+    /// The pauses up to each bound, and those beyond the last.
     pub(crate) classes: [u64; PAUSE_BOUNDS_US.len() + 1],
     /// All of them together, in microseconds.
     pub(crate) total_us: u64,

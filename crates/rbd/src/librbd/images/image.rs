@@ -84,8 +84,8 @@ impl ManagedImage {
     }
 
     /// Takes the lock of the image, unless a client has it, and gives it up when another client wants it. Then changes
-    /// take no longer than they must, because none of them takes the lock first. An image without the lock's feature has
-    /// none.
+    /// take no longer than they must, because none of them takes the lock first. An image without the lock's feature
+    /// has none.
     ///
     /// # Errors
     ///
@@ -94,8 +94,8 @@ impl ManagedImage {
         if !self.image.has_lock()? || self.is_locked()? {
             return Ok(());
         }
-        // librbd takes the lock for it, although there is nothing to flush. `rbd_lock_acquire` would keep it from others.
-        // SAFETY: the image is open.
+        // librbd takes the lock for it, although there is nothing to flush. `rbd_lock_acquire` would keep it from
+        // others. SAFETY: the image is open.
         check(unsafe { (self.table.rbd_flush)(self.image.handle) })
     }
 
@@ -114,9 +114,9 @@ impl ManagedImage {
         Ok(count > 0)
     }
 
-    /// Gives the image the content and the length that its snapshot has, in place. `told` learns how many bytes are done
-    /// of how many. It needs the lock: when a store of this process has that, it works through that store, without a
-    /// limit of time.
+    /// Gives the image the content and the length that its snapshot has, in place. `told` learns how many bytes are
+    /// done of how many. It needs the lock: when a store of this process has that, it works through that store, without
+    /// a limit of time.
     ///
     /// # Errors
     ///
@@ -166,8 +166,8 @@ impl ManagedImage {
 
     /// Calls `found` for the extents of a range that may differ between a snapshot and what is open, with their offset,
     /// their length in bytes, and whether they have space. Without `since`, for the extents that have space. Those of
-    /// the origin count if `with_origin`. With `whole_objects`, an object differs everywhere or nowhere; then librbd (16.2)
-    /// may miss what was lost to a shorter length when a snapshot was taken with that.
+    /// the origin count if `with_origin`. With `whole_objects`, an object differs everywhere or nowhere; then librbd
+    /// (16.2) may miss what was lost to a shorter length when a snapshot was taken with that.
     ///
     /// # Errors
     ///

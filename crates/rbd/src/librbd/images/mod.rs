@@ -128,8 +128,8 @@ impl Images {
         check(unsafe { (self.table.rbd_create4)(self.pool.handle, image.as_ptr(), len_bytes, options.handle) })
     }
 
-    /// Creates an image with the content of a snapshot of another one, on which it depends. It gets the metadata of that
-    /// image, too.
+    /// Creates an image with the content of a snapshot of another one, on which it depends. It gets the metadata of
+    /// that image, too.
     ///
     /// # Errors
     ///
@@ -156,8 +156,9 @@ impl Images {
         check(unsafe { (self.table.rbd_rename)(self.pool.handle, from.as_ptr(), to.as_ptr()) })
     }
 
-    /// Frees a name that an interrupted [`rename`](Self::rename) or [`remove`](Self::remove) has left to the image of this
-    /// id, which must not have the name any more. Nothing happens when the name is free, or belongs to another image.
+    /// Frees a name that an interrupted [`rename`](Self::rename) or [`remove`](Self::remove) has left to the image of
+    /// this id, which must not have the name any more. Nothing happens when the name is free, or belongs to another
+    /// image.
     ///
     /// # Errors
     ///
@@ -213,8 +214,8 @@ impl Images {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `ResourceBusy` for an image that a client has open, `DirectoryNotEmpty` for one with snapshots, or an
-    /// error of the cluster.
+    /// `NotFound`, `ResourceBusy` for an image that a client has open, `DirectoryNotEmpty` for one with snapshots, or
+    /// an error of the cluster.
     pub fn remove(&self, image: &str) -> io::Result<()> {
         let image = name(image)?;
         // SAFETY: the pool is open, and the name lives beyond the call.

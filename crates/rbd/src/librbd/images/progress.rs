@@ -20,8 +20,8 @@ struct Reporter<'a> {
     is_stopped: &'a AtomicBool,
 }
 
-/// Makes a call of librbd that reports progress, on a thread of its own. `told` learns on the caller's thread how much is
-/// done of how much. When it breaks, the call is stopped, if librbd can stop it.
+/// Makes a call of librbd that reports progress, on a thread of its own. `told` learns on the caller's thread how much
+/// is done of how much. When it breaks, the call is stopped, if librbd can stop it.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ unsafe extern "C" fn progressed(done: u64, total: u64, argument: *mut c_void) ->
     if reporter.is_stopped.load(Ordering::Relaxed) { -libc::ECANCELED } else { 0 }
 }
 
-/// Called by librbd for progress that nobody wants to know.
+/// Called by librbd for progress that is of no interest.
 pub(super) unsafe extern "C" fn ignored(_: u64, _: u64, _: *mut c_void) -> c_int {
     0
 }

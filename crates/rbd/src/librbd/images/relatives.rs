@@ -12,11 +12,11 @@ use super::snapshots::USER_NAMESPACE;
 /// An image that another one depends on, or that depends on it. It may be in another pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relative {
-    /// Its pool.
+    /// The pool.
     pub pool: String,
     /// The namespace in the pool; empty for the default one.
     pub namespace: String,
-    /// Its name. That of an image in the trash is no longer its own.
+    /// The name, which an image in the trash no longer has for itself.
     pub image: String,
     /// Whether it is in the trash.
     pub is_in_trash: bool,

@@ -33,8 +33,8 @@ pub struct ImageSnapshot {
 }
 
 impl ManagedImage {
-    /// The snapshots that users have taken, the oldest first. Snapshots that librbd keeps for clones, groups and mirrors
-    /// are not among them.
+    /// The snapshots that users have taken, the oldest first. Snapshots that librbd keeps for clones, groups and
+    /// mirrors are not among them.
     ///
     /// # Errors
     ///
