@@ -10,6 +10,7 @@ use lunette_store::MemoryStore;
 
 use super::snapshot::CoreNumbers;
 use super::*;
+use crate::server::volumes::{PoolNumbers, VolumeCounts};
 
 const TARGET: &str = "iqn.2026-11.test:disk";
 
@@ -80,6 +81,10 @@ fn snapshot() -> Snapshot {
         reload: Some(Reload { is_successful: false, last_success: UNIX_EPOCH + Duration::from_secs(1_700_000_000) }),
         troubles: health().troubles_now(),
         jobs: jobs(),
+        volumes: VolumeCounts {
+            pools: [("tank".parse().unwrap(), PoolNumbers::default())].into(),
+            ..VolumeCounts::default()
+        },
         process: process::Process::default(),
     }
 }
