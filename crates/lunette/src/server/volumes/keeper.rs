@@ -55,7 +55,7 @@ pub(crate) struct PoolNumbers {
     /// Snapshots by schedule that could not be taken.
     pub(crate) failures: u64,
     /// When those are tried again, in seconds since 1970.
-    retries: BTreeMap<Name, u64>,
+    pub(crate) retries: BTreeMap<Name, u64>,
 }
 
 impl Numbers {
