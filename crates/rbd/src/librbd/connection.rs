@@ -27,6 +27,9 @@ const OPTIONS: [(&str, &str); 3] = [
 /// the other, which takes 15 to 20% more CPU time (docs/measurements/2026-11-27-ceph-speed.md).
 pub(super) const THREADS: &str = "librados_thread_count";
 
+/// librados's own number of [`THREADS`].
+const DEFAULT_THREADS: u32 = 2;
+
 /// Bytes of the value of an option, with the zero at its end.
 const MAX_VALUE_BYTES: usize = 256;
 
@@ -92,6 +95,14 @@ impl Connection {
             .map_err(|error| OpenError::Configuration { file: url.conf.clone(), error })?;
         self.may_choose_threads = self.get(THREADS)? == default_threads;
         Ok(())
+    }
+
+    /// Waits until librados's threads are done with what they are doing, and leaves it as many threads as it had. librados
+    /// ends its threads, and starts new ones, when their number changes.
+    pub(super) fn settle_threads(&self) -> Result<(), OpenError> {
+        let threads = self.get(THREADS)?.to_string_lossy().parse().unwrap_or(DEFAULT_THREADS);
+        self.set(THREADS, &(threads + 1).to_string())?;
+        self.set(THREADS, &threads.to_string())
     }
 
     fn get(&self, name: &'static str) -> Result<CString, OpenError> {

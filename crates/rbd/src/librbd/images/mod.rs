@@ -10,7 +10,7 @@ mod snapshots;
 use std::ffi::{CString, c_int};
 use std::io;
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::connection::Pool;
@@ -42,6 +42,8 @@ pub struct Images {
     url: PoolUrl,
     table: &'static ManageTable,
     pool: Arc<Pool>,
+    /// Held while an image is opened.
+    opening: Mutex<()>,
 }
 
 /// The name of an image, and the id that no other image of the pool ever has.
@@ -63,7 +65,7 @@ impl Images {
     pub fn connect(url: &PoolUrl, limit: Duration) -> Result<Self, OpenError> {
         let table = ManageTable::get()?;
         let pool = Arc::new(Pool::connect(Table::get()?, url, Some(limit))?);
-        Ok(Self { url: url.clone(), table, pool })
+        Ok(Self { url: url.clone(), table, pool, opening: Mutex::default() })
     }
 
     /// The URL of the pool.
@@ -113,7 +115,13 @@ impl Images {
 
     fn open_image(&self, image: &str, snapshot: Option<&str>, read_only: bool) -> io::Result<ManagedImage> {
         let snapshot = snapshot.map(name).transpose()?;
+        // librbd blocks a thread of librados while it opens an image whose other pools are gone. So nothing may wait for
+        // all threads meanwhile.
+        let _alone = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = OpenImage::open_in(Arc::clone(&self.pool), &name(image)?, snapshot.as_deref(), read_only)?;
+        // When an opening has ended, librbd (16.2) uses the image for a moment more, on a thread of librados. It would
+        // crash if the image were closed before.
+        self.pool.connection.settle_threads().map_err(io::Error::other)?;
         Ok(ManagedImage::new(self.table, opened))
     }
 
