@@ -170,7 +170,9 @@ fn before_and_after(acts: &[Act]) -> (Model, CephPool, Seen, Seen, u64, Act) {
         let model = Model::default();
         let pool = over(&model);
         // Refusals are part of the play.
-        acts.iter().for_each(|next| drop(act(&pool, &model, next)));
+        for next in acts {
+            drop(act(&pool, &model, next));
+        }
         (model, pool)
     };
     let (last, first) = acts.split_last().unwrap();

@@ -97,8 +97,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until librados's threads are done with what they are doing, and leaves it as many threads as it had. librados
-    /// ends its threads, and starts new ones, when their number changes.
+    /// Waits until librados's threads are done with what they are doing, and leaves it as many threads as it had. When
+    /// their number changes, librados ends its threads and starts new ones.
     pub(super) fn settle_threads(&self) -> Result<(), OpenError> {
         let threads = self.get(THREADS)?.to_string_lossy().parse().unwrap_or(DEFAULT_THREADS);
         self.set(THREADS, &(threads + 1).to_string())?;

@@ -115,8 +115,8 @@ impl Images {
 
     fn open_image(&self, image: &str, snapshot: Option<&str>, read_only: bool) -> io::Result<ManagedImage> {
         let snapshot = snapshot.map(name).transpose()?;
-        // librbd blocks a thread of librados while it opens an image whose other pools are gone. So nothing may wait for
-        // all threads meanwhile.
+        // librbd blocks a thread of librados while it opens an image whose other pools are gone. So nothing may wait
+        // for all threads meanwhile.
         let _alone = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = OpenImage::open_in(Arc::clone(&self.pool), &name(image)?, snapshot.as_deref(), read_only)?;
         // When an opening has ended, librbd (16.2) uses the image for a moment more, on a thread of librados. It would
