@@ -31,7 +31,7 @@ Exit codes: 0 done, 1 the server cannot be reached, or has failed, 2 bad usage, 
 
 /// Show and change the volumes of a running server's pools
 ///
-/// The server's configuration names the pools, in tables [[pool]]. It is found as by `lunette ctl`.
+/// The server's configuration names the pools, in tables `[[pool]]`. It is found as by `lunette ctl`.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
