@@ -1,6 +1,6 @@
 //! The contract of pools, as a test that runs over each engine.
 //!
-//! What depends on the medium is left open: whether a clone depends on its origin, and how much space something takes.
+//! The medium decides whether a clone depends on its origin, and how much space something takes. Both are left open.
 
 #![expect(clippy::unwrap_used, reason = "an unwrap is an assertion of these tests")]
 

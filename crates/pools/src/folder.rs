@@ -69,10 +69,12 @@ pub struct FolderPool<F = System> {
 }
 
 /// The state of the files between two changes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// Whether there may be a journal, after the file system has failed.
     has_journal: bool,
+    /// The volume of that journal if it is a roll back, which is made again: what is written until then is lost.
+    torn: Option<Name>,
 }
 
 impl<F: Files> FolderPool<F> {
@@ -81,9 +83,24 @@ impl<F: Files> FolderPool<F> {
         let mut state = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         if state.has_journal {
             self.end_interrupted().map_err(failed)?;
-            state.has_journal = false;
+            // A journal that is gone may come back with the power, unless its folder is synchronized.
+            self.files.sync(&layout::work()).map_err(failed)?;
+            *state = State::default();
         }
         Ok(state)
+    }
+
+    /// Ends the roll back of a volume that was not made as a whole.
+    fn end_roll_back(&self, volume: &Name) -> Result<(), PoolError> {
+        let is_torn = {
+            let state = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            state.torn.as_ref() == Some(volume)
+        };
+        if !is_torn {
+            return Ok(());
+        }
+        let ended = self.begin().map(drop);
+        ended.map_err(|error| unfinished(&format!("the roll back of volume {volume}"), io::Error::other(error)))
     }
 
     /// Ends the change that the journal has, if there is one.
@@ -163,6 +180,7 @@ impl<F: Files> Pool for FolderPool<F> {
     }
 
     fn volume(&self, name: &Name) -> Result<Volume, PoolError> {
+        self.end_roll_back(name)?;
         let _reading = self.reading();
         self.read_volume(name)
     }

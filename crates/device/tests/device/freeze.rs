@@ -16,7 +16,7 @@ const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 fn freeze(fixture: &Fixture) -> FrozenUnit {
-    fixture.unit.freeze().expect("nobody else has frozen it")
+    fixture.unit.freeze().expect("it is not frozen yet")
 }
 
 /// Drives a command until it waits.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, RwLock};
 
 use super::files::{Files, remove_all};
 use super::system::System;
-use super::{FolderPool, State, failed, layout};
+use super::{FolderPool, failed, layout};
 use crate::error::PoolError;
 use crate::name::Name;
 
@@ -34,7 +34,7 @@ impl<F: Files> FolderPool<F> {
             files,
             has_reflinks: false,
             next_scratch: AtomicU64::new(0),
-            changes: Mutex::new(State { has_journal: false }),
+            changes: Mutex::default(),
             names: RwLock::new(()),
         };
         pool.recover().map_err(|error| PoolError::Unusable {

@@ -3,7 +3,7 @@
 use super::files::Files;
 use super::journal::{Journal, Move};
 use super::record::{self, SnapshotRecord};
-use super::{FolderPool, failed, layout, unfinished};
+use super::{FolderPool, State, failed, layout, unfinished};
 use crate::error::PoolError;
 use crate::name::Name;
 use crate::pool::{Progress, Snapshot};
@@ -70,12 +70,15 @@ impl<F: Files> FolderPool<F> {
             return Err(PoolError::Stopped);
         }
         let journal = Journal::RollBack { volume: volume.clone(), snapshot: snapshot.clone() };
-        self.log(&mut state, &journal)?;
-        state.has_journal = true;
-        let applied = journal.apply(&self.files);
+        if let Err(error) = self.log(&mut state, &journal) {
+            state.torn = state.has_journal.then(|| volume.clone());
+            return Err(error);
+        }
+        *state = State { has_journal: true, torn: Some(volume.clone()) };
+        // A journal that stays would take away what is written after it.
+        let applied = journal.apply(&self.files).and_then(|()| Journal::forget(&self.files));
         applied.map_err(|error| unfinished(&format!("the roll back of volume {volume}"), error))?;
-        // The change holds, even if its journal is still there; the next change makes it once more.
-        state.has_journal = Journal::forget(&self.files).is_err();
+        *state = State::default();
         let _ = progress(len_bytes, len_bytes);
         Ok(())
     }

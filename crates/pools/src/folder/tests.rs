@@ -377,6 +377,36 @@ fn a_roll_back_that_is_stopped_changes_nothing() {
     assert_eq!(state(&pool), before);
 }
 
+#[test]
+fn a_roll_back_that_fails_takes_nothing_that_is_written_after_it() {
+    for operations in 0.. {
+        let pool = pool_with_snapshot();
+        let (a, x) = (name("a"), name("x"));
+        pool.files.user_writes(&layout::disk(&a), 2, 9, true);
+        pool.files.fail_after(operations);
+        let rolled_back = pool.roll_back(&a, &x, &mut go_on);
+        let has_failed = !pool.files.will_fail();
+        pool.files.fail_after(usize::MAX);
+        assert!(rolled_back.is_ok() || has_failed, "operation {operations}: {rolled_back:?}");
+
+        pool.volume(&a).unwrap();
+        let expected = match rolled_back {
+            Ok(()) | Err(PoolError::Unfinished { .. }) => 2,
+            Err(_) => 9,
+        };
+        assert_eq!(pool.files.content(&layout::disk(&a))[2], expected, "operation {operations}");
+        pool.files.user_writes(&layout::disk(&a), 2, 7, true);
+        for has_reached in [true, false] {
+            let model = pool.files.after_cut(|| has_reached);
+            drop(open(&model).unwrap());
+            assert_eq!(model.content(&layout::disk(&a))[2], 7, "operation {operations}");
+        }
+        if !has_failed {
+            return;
+        }
+    }
+}
+
 /// The volume that was prepared must be the one that gets the snapshot.
 #[test]
 fn a_snapshot_is_not_kept_under_another_volume_of_its_name() {

@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_snapshot_by_schedule_is_named_after_its_moment() {
         let longest: Name = "s".repeat(40).parse().unwrap();
-        assert_eq!(name_of(&"auto".parse().unwrap(), 1_796_000_400).as_str(), "auto-20261129T210000Z");
+        assert_eq!(name_of(&"auto".parse().unwrap(), 1_796_000_400).as_str(), "auto-20261130T010000Z");
         assert!(name_of(&longest, u64::MAX).as_str().ends_with("-19700101T000000Z"));
     }
 }

@@ -44,6 +44,8 @@ struct Machine {
     is_cut: bool,
     /// Operations that need space, until one finds none.
     until_full: Option<usize>,
+    /// Operations until one fails.
+    until_failure: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -114,6 +116,7 @@ impl Model {
             power: usize::MAX,
             is_cut: false,
             until_full: None,
+            until_failure: None,
         })))
     }
 
@@ -135,6 +138,16 @@ impl Model {
     /// Whether the file system is still to be full.
     pub(super) fn will_be_full(&self) -> bool {
         self.machine().until_full.is_some()
+    }
+
+    /// Lets one operation fail, after this many others.
+    pub(super) fn fail_after(&self, operations: usize) {
+        self.machine().until_failure = Some(operations);
+    }
+
+    /// Whether an operation is still to fail.
+    pub(super) fn will_fail(&self) -> bool {
+        self.machine().until_failure.is_some()
     }
 
     /// The machine after the cut; `has_reached` tells of each operation that was not synchronized.
@@ -211,6 +224,14 @@ impl Machine {
         }
         self.look()?;
         self.power -= 1;
+        match &mut self.until_failure {
+            Some(0) => {
+                self.until_failure = None;
+                return Err(io::Error::other("the medium has failed"));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
         match &mut self.until_full {
             Some(0) if needs_space => {
                 self.until_full = None;

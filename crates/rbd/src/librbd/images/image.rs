@@ -95,7 +95,8 @@ impl ManagedImage {
             return Ok(());
         }
         // librbd takes the lock for it, although there is nothing to flush. `rbd_lock_acquire` would keep it from
-        // others. SAFETY: the image is open.
+        // others.
+        // SAFETY: the image is open.
         check(unsafe { (self.table.rbd_flush)(self.image.handle) })
     }
 
