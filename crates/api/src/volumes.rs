@@ -4,10 +4,11 @@
 //! They belong to no target, so a client of some targets sees none.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::callers::Caller;
 use crate::jobs::Job;
@@ -47,42 +48,42 @@ pub trait Volumes: Send + Sync {
     /// # Errors
     ///
     /// Why it was not created.
-    fn create(&self, at: &VolumePath, new: NewVolume, caller: &Caller) -> Result<Volume, Problem>;
+    fn create(&self, at: &VolumePath, new: NewVolume) -> Result<Volume, Problem>;
 
     /// Changes a volume: all that is wanted, in the order of the fields, up to the first that fails.
     ///
     /// # Errors
     ///
     /// Why something was not changed.
-    fn change(&self, at: &VolumePath, change: VolumeChange, caller: &Caller) -> Result<Volume, Problem>;
+    fn change(&self, at: &VolumePath, change: VolumeChange) -> Result<Volume, Problem>;
 
     /// Removes a volume that no logical unit uses and that has no snapshots.
     ///
     /// # Errors
     ///
     /// Why it was not removed.
-    fn remove(&self, at: &VolumePath, caller: &Caller) -> Result<(), Problem>;
+    fn remove(&self, at: &VolumePath) -> Result<(), Problem>;
 
     /// Takes a snapshot of several volumes at one instant.
     ///
     /// # Errors
     ///
     /// Why none was taken.
-    fn snapshot(&self, order: SnapshotOrder, caller: &Caller) -> Result<Taken, Problem>;
+    fn snapshot(&self, order: SnapshotOrder) -> Result<Taken, Problem>;
 
     /// Removes a snapshot that no logical unit uses.
     ///
     /// # Errors
     ///
     /// Why it was not removed.
-    fn remove_snapshot(&self, at: &VolumePath, snapshot: &str, caller: &Caller) -> Result<(), Problem>;
+    fn remove_snapshot(&self, at: &SnapshotPath) -> Result<(), Problem>;
 
     /// Starts to give a volume the content of a snapshot. Its content of before becomes a snapshot, too.
     ///
     /// # Errors
     ///
     /// When no job is taken.
-    fn roll_back(&self, at: &VolumePath, snapshot: &str, caller: &Caller) -> Result<Arc<Job>, Problem>;
+    fn roll_back(&self, at: &SnapshotPath, caller: &Caller) -> Result<Arc<Job>, Problem>;
 
     /// Starts to give a clone blocks of its own.
     ///
@@ -93,12 +94,37 @@ pub trait Volumes: Send + Sync {
 }
 
 /// The names of a volume and its pool.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct VolumePath {
-    /// The pool.
+    /// The pool
     pub pool: String,
-    /// The volume.
+    /// The volume
     pub volume: String,
+}
+
+impl fmt::Display for VolumePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volumes/{}/{}", self.pool, self.volume)
+    }
+}
+
+/// The names of a snapshot, its volume and its pool.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct SnapshotPath {
+    /// The pool
+    pub pool: String,
+    /// The volume
+    pub volume: String,
+    /// The snapshot
+    pub snapshot: String,
+}
+
+impl fmt::Display for SnapshotPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volumes/{}/{}/snapshots/{}", self.pool, self.volume, self.snapshot)
+    }
 }
 
 /// A pool of volumes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::Shared;
@@ -17,7 +17,9 @@ use crate::callers::Caller;
 use crate::jobs::Job;
 use crate::problem::Problem;
 use crate::server::Server;
-use crate::volumes::{NewVolume, Pool, Snapshot, SnapshotOrder, Taken, Volume, VolumeChange, VolumePath, Volumes};
+use crate::volumes::{
+    NewVolume, Pool, Snapshot, SnapshotOrder, SnapshotPath, Taken, Volume, VolumeChange, VolumePath, Volumes,
+};
 
 /// Which volumes are listed.
 #[derive(Deserialize, IntoParams)]
@@ -56,6 +58,11 @@ async fn act<T: Send + 'static>(
         done
     };
     shared.ask(act).await
+}
+
+/// The body of a request, for the audit log.
+fn wish(body: &impl Serialize) -> String {
+    serde_json::to_string(body).expect("texts and numbers")
 }
 
 /// A job that was taken.
@@ -97,14 +104,13 @@ pub(crate) async fn list_volumes(
     get,
     path = "/v1/volumes/{pool}/{volume}",
     tag = "volumes",
-    params(("pool" = String, Path, description = "The pool"), ("volume" = String, Path, description = "The volume")),
+    params(VolumePath),
     responses((status = 200, body = Volume))
 )]
 pub(crate) async fn get_volume(
     State(shared): State<Shared>,
-    Path((pool, volume)): Path<(String, String)>,
+    Path(at): Path<VolumePath>,
 ) -> Result<Answer<Volume>, Problem> {
-    let at = VolumePath { pool, volume };
     ask(&shared, move |volumes| volumes.volume(&at)).await.map(Answer)
 }
 
@@ -113,7 +119,7 @@ pub(crate) async fn get_volume(
     post,
     path = "/v1/volumes/{pool}/{volume}",
     tag = "volumes",
-    params(("pool" = String, Path, description = "The pool"), ("volume" = String, Path, description = "The volume")),
+    params(VolumePath),
     request_body = NewVolume,
     responses(
         (status = 201, body = Volume),
@@ -124,12 +130,11 @@ pub(crate) async fn get_volume(
 pub(crate) async fn create_volume(
     State(shared): State<Shared>,
     caller: Caller,
-    Path((pool, volume)): Path<(String, String)>,
+    Path(at): Path<VolumePath>,
     Json(new): Json<NewVolume>,
 ) -> Result<(StatusCode, Answer<Volume>), Problem> {
-    let action = format!("create volumes/{pool}/{volume}");
-    let at = VolumePath { pool, volume };
-    let created = act(&shared, caller, action, move |volumes, caller| volumes.create(&at, new, caller)).await?;
+    let action = format!("create {at}: {}", wish(&new));
+    let created = act(&shared, caller, action, move |volumes, _| volumes.create(&at, new)).await?;
     Ok((StatusCode::CREATED, Answer(created)))
 }
 
@@ -141,7 +146,7 @@ pub(crate) async fn create_volume(
     patch,
     path = "/v1/volumes/{pool}/{volume}",
     tag = "volumes",
-    params(("pool" = String, Path, description = "The pool"), ("volume" = String, Path, description = "The volume")),
+    params(VolumePath),
     request_body = VolumeChange,
     responses(
         (status = 200, body = Volume),
@@ -152,12 +157,11 @@ pub(crate) async fn create_volume(
 pub(crate) async fn change_volume(
     State(shared): State<Shared>,
     caller: Caller,
-    Path((pool, volume)): Path<(String, String)>,
+    Path(at): Path<VolumePath>,
     Json(change): Json<VolumeChange>,
 ) -> Result<Answer<Volume>, Problem> {
-    let action = format!("change volumes/{pool}/{volume}");
-    let at = VolumePath { pool, volume };
-    act(&shared, caller, action, move |volumes, caller| volumes.change(&at, change, caller)).await.map(Answer)
+    let action = format!("change {at}: {}", wish(&change));
+    act(&shared, caller, action, move |volumes, _| volumes.change(&at, change)).await.map(Answer)
 }
 
 /// Remove a volume that no logical unit uses and that has no snapshots
@@ -165,7 +169,7 @@ pub(crate) async fn change_volume(
     delete,
     path = "/v1/volumes/{pool}/{volume}",
     tag = "volumes",
-    params(("pool" = String, Path, description = "The pool"), ("volume" = String, Path, description = "The volume")),
+    params(VolumePath),
     responses(
         (status = 204, description = "It is not there any more"),
         (status = 409, description = "It is in use, or has snapshots or clones",
@@ -175,11 +179,10 @@ pub(crate) async fn change_volume(
 pub(crate) async fn remove_volume(
     State(shared): State<Shared>,
     caller: Caller,
-    Path((pool, volume)): Path<(String, String)>,
+    Path(at): Path<VolumePath>,
 ) -> Result<StatusCode, Problem> {
-    let action = format!("remove volumes/{pool}/{volume}");
-    let at = VolumePath { pool, volume };
-    act(&shared, caller, action, move |volumes, caller| volumes.remove(&at, caller)).await?;
+    let action = format!("remove {at}");
+    act(&shared, caller, action, move |volumes, _| volumes.remove(&at)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -188,16 +191,15 @@ pub(crate) async fn remove_volume(
     post,
     path = "/v1/volumes/{pool}/{volume}/actions/flatten",
     tag = "volumes",
-    params(("pool" = String, Path, description = "The pool"), ("volume" = String, Path, description = "The volume")),
+    params(VolumePath),
     responses((status = 202, body = Job, description = "The job was taken", headers(("Location" = String))))
 )]
 pub(crate) async fn flatten_volume(
     State(shared): State<Shared>,
     caller: Caller,
-    Path((pool, volume)): Path<(String, String)>,
+    Path(at): Path<VolumePath>,
 ) -> Result<Started, Problem> {
-    let action = format!("flatten volumes/{pool}/{volume}");
-    let at = VolumePath { pool, volume };
+    let action = format!("flatten {at}");
     let job = act(&shared, caller, action, move |volumes, caller| volumes.flatten(&at, caller)).await?;
     Ok(started(&job))
 }
@@ -207,14 +209,13 @@ pub(crate) async fn flatten_volume(
     get,
     path = "/v1/volumes/{pool}/{volume}/snapshots",
     tag = "volumes",
-    params(("pool" = String, Path, description = "The pool"), ("volume" = String, Path, description = "The volume")),
+    params(VolumePath),
     responses((status = 200, body = Vec<Snapshot>))
 )]
 pub(crate) async fn list_snapshots(
     State(shared): State<Shared>,
-    Path((pool, volume)): Path<(String, String)>,
+    Path(at): Path<VolumePath>,
 ) -> Result<Answer<Vec<Snapshot>>, Problem> {
-    let at = VolumePath { pool, volume };
     ask(&shared, move |volumes| volumes.snapshots(&at)).await.map(Answer)
 }
 
@@ -238,7 +239,7 @@ pub(crate) async fn take_snapshot(
     Json(order): Json<SnapshotOrder>,
 ) -> Result<(StatusCode, Answer<Taken>), Problem> {
     let action = format!("snapshot {} of {}", order.name, order.volumes.join(", "));
-    let taken = act(&shared, caller, action, move |volumes, caller| volumes.snapshot(order, caller)).await?;
+    let taken = act(&shared, caller, action, move |volumes, _| volumes.snapshot(order)).await?;
     Ok((StatusCode::CREATED, Answer(taken)))
 }
 
@@ -247,11 +248,7 @@ pub(crate) async fn take_snapshot(
     delete,
     path = "/v1/volumes/{pool}/{volume}/snapshots/{snapshot}",
     tag = "volumes",
-    params(
-        ("pool" = String, Path, description = "The pool"),
-        ("volume" = String, Path, description = "The volume"),
-        ("snapshot" = String, Path, description = "The snapshot")
-    ),
+    params(SnapshotPath),
     responses(
         (status = 204, description = "It is not there any more"),
         (status = 409, description = "It is in use, or has clones",
@@ -261,11 +258,10 @@ pub(crate) async fn take_snapshot(
 pub(crate) async fn remove_snapshot(
     State(shared): State<Shared>,
     caller: Caller,
-    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Path(at): Path<SnapshotPath>,
 ) -> Result<StatusCode, Problem> {
-    let action = format!("remove volumes/{pool}/{volume}/snapshots/{snapshot}");
-    let at = VolumePath { pool, volume };
-    act(&shared, caller, action, move |volumes, caller| volumes.remove_snapshot(&at, &snapshot, caller)).await?;
+    let action = format!("remove {at}");
+    act(&shared, caller, action, move |volumes, _| volumes.remove_snapshot(&at)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -277,20 +273,15 @@ pub(crate) async fn remove_snapshot(
     post,
     path = "/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/actions/rollback",
     tag = "volumes",
-    params(
-        ("pool" = String, Path, description = "The pool"),
-        ("volume" = String, Path, description = "The volume"),
-        ("snapshot" = String, Path, description = "The snapshot")
-    ),
+    params(SnapshotPath),
     responses((status = 202, body = Job, description = "The job was taken", headers(("Location" = String))))
 )]
 pub(crate) async fn roll_back(
     State(shared): State<Shared>,
     caller: Caller,
-    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Path(at): Path<SnapshotPath>,
 ) -> Result<Started, Problem> {
-    let action = format!("roll back volumes/{pool}/{volume} to {snapshot}");
-    let at = VolumePath { pool, volume };
-    let job = act(&shared, caller, action, move |volumes, caller| volumes.roll_back(&at, &snapshot, caller)).await?;
+    let action = format!("roll back to {at}");
+    let job = act(&shared, caller, action, move |volumes, caller| volumes.roll_back(&at, caller)).await?;
     Ok(started(&job))
 }

@@ -32,8 +32,7 @@ pub(super) async fn list(pages: Pages, Query(filter): Filtered) -> Result<Markup
     Ok(page(pages.access, "Volumes", "/console/volumes", &content))
 }
 
-pub(super) async fn get(pages: Pages, Path((pool, volume)): Path<(String, String)>) -> Result<Markup, Failed> {
-    let at = VolumePath { pool, volume };
+pub(super) async fn get(pages: Pages, Path(at): Path<VolumePath>) -> Result<Markup, Failed> {
     let read = move |server: &dyn lunette_api::Server| {
         let all = server.volumes().ok_or_else(|| Problem::not_found("pool"))?;
         Ok((all.volume(&at)?, all.snapshots(&at)?, all.volumes(Some(&at.pool))?))

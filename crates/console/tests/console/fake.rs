@@ -11,7 +11,7 @@ use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Jobs};
 use lunette_api::volumes::{
-    Labels, NewVolume, Pool, Snapshot, SnapshotOrder, Taken, Volume, VolumeChange, VolumePath, Volumes,
+    Labels, NewVolume, Pool, Snapshot, SnapshotOrder, SnapshotPath, Taken, Volume, VolumeChange, VolumePath, Volumes,
 };
 use lunette_api::{
     Access, AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Key, Kind, Notice, Order, Plan, PlannedChange,
@@ -360,32 +360,32 @@ impl Volumes for Fake {
         Ok(vec![snapshot("v1"), snapshot("v2")])
     }
 
-    fn create(&self, at: &VolumePath, _: NewVolume, _: &Caller) -> Result<Volume, Problem> {
+    fn create(&self, at: &VolumePath, _: NewVolume) -> Result<Volume, Problem> {
         self.call("create");
         Ok(self.volume_of(&at.volume, None))
     }
 
-    fn change(&self, at: &VolumePath, _: VolumeChange, _: &Caller) -> Result<Volume, Problem> {
+    fn change(&self, at: &VolumePath, _: VolumeChange) -> Result<Volume, Problem> {
         self.call("change");
         Ok(self.volume_of(&at.volume, None))
     }
 
-    fn remove(&self, _: &VolumePath, _: &Caller) -> Result<(), Problem> {
+    fn remove(&self, _: &VolumePath) -> Result<(), Problem> {
         self.call("remove");
         Ok(())
     }
 
-    fn snapshot(&self, _: SnapshotOrder, _: &Caller) -> Result<Taken, Problem> {
+    fn snapshot(&self, _: SnapshotOrder) -> Result<Taken, Problem> {
         self.call("snapshot");
         Ok(Taken { snapshots: Vec::new(), pause_us: 0 })
     }
 
-    fn remove_snapshot(&self, _: &VolumePath, _: &str, _: &Caller) -> Result<(), Problem> {
+    fn remove_snapshot(&self, _: &SnapshotPath) -> Result<(), Problem> {
         self.call("remove");
         Ok(())
     }
 
-    fn roll_back(&self, _: &VolumePath, _: &str, caller: &Caller) -> Result<Arc<Job>, Problem> {
+    fn roll_back(&self, _: &SnapshotPath, caller: &Caller) -> Result<Arc<Job>, Problem> {
         self.call("roll back");
         self.begin_job(TARGET, 3, &caller.name)
     }

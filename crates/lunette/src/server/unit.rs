@@ -131,7 +131,7 @@ fn over(store: DiskStore, entry: LunEntry, target: &str, state: Option<&Arc<dyn 
     match LogicalUnit::new(unit) {
         Ok(unit) => {
             let unit = Arc::new(unit);
-            if is_ready && entry.soft_threshold().is_some() {
+            if is_ready && entry.thin_threshold.is_some() {
                 watch_space(&unit).map_err(Failure::other)?;
             }
             if let Some(disk) = store.opened() {

@@ -6,6 +6,7 @@ use lunette_pools::{Name, NewVolume as Wanted, Origin, Pool, PoolError};
 use lunette_store::Store;
 use lunette_target::Growth;
 
+use super::snapshot::flush_encrypted;
 use super::{At, Look, ServedVolumes, check_none, name, problem};
 
 impl ServedVolumes {
@@ -26,20 +27,36 @@ impl ServedVolumes {
         match (origin, new.size_bytes) {
             (None, None) => Err(Problem::invalid("write size_bytes, or clone_of for a clone")),
             (None, Some(_)) => pool.create(&at.volume, &wanted).map(drop).map_err(refused),
-            (Some(origin), size) => {
-                let _leaving = self.leave(at)?;
-                let volume = pool.clone_of(&origin, &at.volume, &wanted).map_err(refused)?;
-                match size {
-                    Some(size) if size < volume.len_bytes => {
-                        let why = format!("the origin has {} bytes; a clone is not shorter", volume.len_bytes);
-                        pool.remove(&at.volume).map_err(refused)?;
-                        Err(Problem::invalid(why))
-                    }
-                    Some(size) => pool.resize(&at.volume, size).map_err(refused),
-                    None => Ok(()),
-                }
-            }
+            (Some(origin), size) => self.clone_volume(&*pool, at, &origin, &wanted, size),
         }
+    }
+
+    /// Clones a volume or snapshot. A clone that cannot have the length that is wanted goes again.
+    fn clone_volume(
+        &self,
+        pool: &dyn Pool,
+        at: &At,
+        origin: &Origin,
+        wanted: &Wanted,
+        len_bytes: Option<u64>,
+    ) -> Result<(), Problem> {
+        let _leaving = self.leave(at)?;
+        if origin.snapshot.is_none() {
+            let live = At { pool: at.pool.clone(), volume: origin.volume.clone() };
+            flush_encrypted(&self.look().units(&live))?;
+        }
+        let volume = pool.clone_of(origin, &at.volume, wanted).map_err(|error| problem(&error))?;
+        let resized = match len_bytes {
+            Some(wish) if wish < volume.len_bytes => {
+                Err(Problem::invalid(format!("the origin has {} bytes; a clone is not shorter", volume.len_bytes)))
+            }
+            Some(wish) if wish > volume.len_bytes => pool.resize(&at.volume, wish).map_err(|error| problem(&error)),
+            _ => return Ok(()),
+        };
+        if resized.is_err() {
+            pool.remove(&at.volume).map_err(|error| problem(&error))?;
+        }
+        resized
     }
 
     /// Changes a volume. Gives its names, of which one may be another.

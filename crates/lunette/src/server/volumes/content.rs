@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Outcome};
 use lunette_api::volumes::Labels;
 use lunette_api::{Caller, Problem};
+use lunette_device::Readiness;
 use lunette_pools::{Name, PoolError};
 use serde_json::{Value, json};
 
-use super::{At, Leaving, ServedVolumes, problem, units_of};
-
-/// The longest that stores may take to end what they have begun.
-const FREEZE_LIMIT: Duration = Duration::from_secs(5);
+use super::{At, FREEZE_LIMIT, Leaving, ServedVolumes, problem, units_of};
 
 impl ServedVolumes {
     pub(super) fn begin_rollback(&self, at: At, snapshot: Name, caller: &Caller) -> Result<Arc<Job>, Problem> {
@@ -81,10 +79,18 @@ impl ServedVolumes {
             let _frozen = frozen.map_err(|error| Ended::Failed(error.to_string()))?;
             let changeable = disks.iter().try_for_each(|disk| disk.unit.may_change_medium());
             changeable.map_err(|error| Ended::Failed(error.to_string()))?;
-            pool.roll_back(&at.volume, snapshot, &mut |done, all| run.report(done, all)).map_err(Ended::of)?;
+            let rolled_back = pool.roll_back(&at.volume, snapshot, &mut |done, all| run.report(done, all));
+            let readiness = match &rolled_back {
+                Ok(()) => Readiness::Ready,
+                // The pool makes it again, and takes away what is written until then.
+                Err(PoolError::Unfinished { .. }) => Readiness::NotReady,
+                Err(_) => return rolled_back.map_err(Ended::of),
+            };
             for disk in &disks {
+                disk.unit.set_readiness(readiness);
                 disk.unit.medium_changed();
             }
+            rolled_back.map_err(|error| Ended::Failed(unfinished(at, &error)))?;
             let len_bytes = pool.volume(&at.volume).map_err(Ended::of)?.len_bytes;
             self.serve_len(&look, at, len_bytes).map_err(failed)
         })?;
@@ -106,6 +112,10 @@ impl Ended {
             error => Self::Failed(error.to_string()),
         }
     }
+}
+
+fn unfinished(at: &At, error: &PoolError) -> String {
+    format!("{error}; the disks of {at} are not ready until a roll back of it has succeeded")
 }
 
 /// The name of the snapshot of the content that a roll back replaces: the moment in milliseconds since 1970.

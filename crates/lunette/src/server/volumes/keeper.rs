@@ -1,5 +1,5 @@
 //! The keeper of a pool: a thread that takes the snapshots of its schedules, removes those that no schedule keeps, and
-//! reads its numbers. A pool that does not answer holds up no other.
+//! reads its numbers. It lets initiators know when the pool is low. A pool that does not answer holds up no other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -127,6 +127,11 @@ impl ServedVolumes {
         for schedule in &entry.schedules {
             self.run(entry, &pool, schedule, numbers);
         }
+        if entry.low_space.is_some() {
+            for unit in self.look().units_of_pool(&entry.name) {
+                unit.refresh_space();
+            }
+        }
         read(&*pool, numbers).map_err(|error| error.to_string())
     }
 
@@ -172,17 +177,37 @@ impl ServedVolumes {
         let Some(moment) = due(schedule.every.0, last, now()).filter(|_| !waits) else { return Ok(None) };
         let (volumes, _) = pool.volumes().map_err(|error| error.to_string())?;
         let chosen = volumes.into_iter().filter(|volume| !volume.is_filling && schedule.is_for(&volume.name));
-        let chosen: Vec<_> = chosen.map(|volume| At { pool: entry.name.clone(), volume: volume.name }).collect();
-        let labels = Labels::from([(SCHEDULE.into(), schedule.name.to_string()), (MOMENT.into(), moment.to_string())]);
-        let name = name_of(&schedule.name, moment);
-        let groups: Vec<&[At]> =
-            if schedule.together && !chosen.is_empty() { vec![&chosen] } else { chosen.chunks(1).collect() };
-        for group in groups {
-            self.take(group, &name, &labels).map_err(|problem| problem.detail)?;
-        }
+        let chosen: Vec<_> = chosen.map(|volume| volume.name).collect();
+        self.take_all(entry, pool, schedule, moment, &chosen)?;
         numbers.taken.insert(schedule.name.clone(), moment);
         numbers.retries.remove(&schedule.name);
         Ok(Some(chosen.len()))
+    }
+
+    /// Takes the snapshots of a moment, except those that an earlier try has taken. A volume that fails keeps no other
+    /// from its snapshot, unless all are taken together.
+    fn take_all(
+        &self,
+        entry: &PoolEntry,
+        pool: &dyn Pool,
+        schedule: &ScheduleEntry,
+        moment: u64,
+        volumes: &[Name],
+    ) -> Result<(), String> {
+        let name = name_of(&schedule.name, moment);
+        let labels = Labels::from([(SCHEDULE.into(), schedule.name.to_string()), (MOMENT.into(), moment.to_string())]);
+        let mut missing = Vec::new();
+        for volume in volumes {
+            let snapshots = pool.snapshots(volume).map_err(|error| error.to_string())?;
+            if !snapshots.iter().any(|snapshot| snapshot.name == name) {
+                missing.push(At { pool: entry.name.clone(), volume: volume.clone() });
+            }
+        }
+        let groups: Vec<&[At]> =
+            if schedule.together && !missing.is_empty() { vec![&missing] } else { missing.chunks(1).collect() };
+        let failures = groups.into_iter().filter_map(|group| self.take(group, &name, &labels).err());
+        let failures: Vec<String> = failures.map(|problem| problem.detail).collect();
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
     }
 }
 

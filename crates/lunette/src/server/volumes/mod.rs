@@ -11,10 +11,12 @@ mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lunette_api::jobs::{Job, Jobs};
 use lunette_api::volumes::{
-    NewVolume, Pool as ShownPool, Snapshot, SnapshotOrder, Taken, Volume, VolumeChange, VolumePath, Volumes,
+    NewVolume, Pool as ShownPool, Snapshot, SnapshotOrder, SnapshotPath, Taken, Volume, VolumeChange, VolumePath,
+    Volumes,
 };
 use lunette_api::{Caller, Problem};
 use lunette_device::LogicalUnit;
@@ -29,6 +31,9 @@ use keeper::Numbers;
 pub(crate) use keeper::PoolNumbers;
 use snapshot::Pauses;
 pub(crate) use snapshot::{PAUSE_BOUNDS_US, PauseCounts};
+
+/// The longest that stores may take to end what they have begun, when a volume is to stand still.
+const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The volumes of a server.
 #[derive(Clone)]
@@ -110,6 +115,13 @@ impl Look {
         self.disks(at).map(|(.., disk)| disk).filter(|disk| disk.is_open() && !of_snapshot(disk)).collect()
     }
 
+    /// The logical units of the volumes and snapshots of a pool.
+    fn units_of_pool(&self, name: &Name) -> Vec<Arc<LogicalUnit>> {
+        let disks = self.targets.values().flat_map(|target| target.disks.values()).filter(|disk| disk.is_open());
+        let of_pool = disks.filter(|disk| pools::volume(&disk.entry).is_some_and(|volume| volume.pool == *name));
+        of_pool.map(|disk| Arc::clone(&disk.unit)).collect()
+    }
+
     /// Keeps a volume and its snapshots from being opened, or tells which logical units use them.
     fn shut(&self, at: &At) -> Result<Shut, Problem> {
         let luns: Vec<_> =
@@ -147,6 +159,11 @@ impl At {
         })?;
         Ok(Self { pool: name(pool)?, volume: name(volume)? })
     }
+}
+
+/// The names of the path of a snapshot, checked.
+fn of_snapshot(path: &SnapshotPath) -> Result<(At, Name), Problem> {
+    Ok((At { pool: name(&path.pool)?, volume: name(&path.volume)? }, name(&path.snapshot)?))
 }
 
 /// A name that was checked.
@@ -234,31 +251,33 @@ impl Volumes for ServedVolumes {
         self.shown_snapshots(&At::of(at)?)
     }
 
-    fn create(&self, at: &VolumePath, new: NewVolume, _: &Caller) -> Result<Volume, Problem> {
+    fn create(&self, at: &VolumePath, new: NewVolume) -> Result<Volume, Problem> {
         let at = At::of(at)?;
         self.create_volume(&at, new)?;
         self.shown_volume(&at)
     }
 
-    fn change(&self, at: &VolumePath, change: VolumeChange, _: &Caller) -> Result<Volume, Problem> {
+    fn change(&self, at: &VolumePath, change: VolumeChange) -> Result<Volume, Problem> {
         let at = self.change_volume(At::of(at)?, change)?;
         self.shown_volume(&at)
     }
 
-    fn remove(&self, at: &VolumePath, _: &Caller) -> Result<(), Problem> {
+    fn remove(&self, at: &VolumePath) -> Result<(), Problem> {
         self.remove_volume(&At::of(at)?)
     }
 
-    fn snapshot(&self, order: SnapshotOrder, _: &Caller) -> Result<Taken, Problem> {
+    fn snapshot(&self, order: SnapshotOrder) -> Result<Taken, Problem> {
         self.take_snapshot(&order)
     }
 
-    fn remove_snapshot(&self, at: &VolumePath, snapshot: &str, _: &Caller) -> Result<(), Problem> {
-        self.remove_snapshot_of(&At::of(at)?, &name(snapshot)?)
+    fn remove_snapshot(&self, at: &SnapshotPath) -> Result<(), Problem> {
+        let (at, snapshot) = of_snapshot(at)?;
+        self.remove_snapshot_of(&at, &snapshot)
     }
 
-    fn roll_back(&self, at: &VolumePath, snapshot: &str, caller: &Caller) -> Result<Arc<Job>, Problem> {
-        self.begin_rollback(At::of(at)?, name(snapshot)?, caller)
+    fn roll_back(&self, at: &SnapshotPath, caller: &Caller) -> Result<Arc<Job>, Problem> {
+        let (at, snapshot) = of_snapshot(at)?;
+        self.begin_rollback(at, snapshot, caller)
     }
 
     fn flatten(&self, at: &VolumePath, caller: &Caller) -> Result<Arc<Job>, Problem> {

@@ -9,11 +9,8 @@ use lunette_api::volumes::{Labels, SnapshotOrder, Taken};
 use lunette_pools::{Name, Snapshot, SnapshotOf, Snapshots};
 use lunette_store::{Op, execute};
 
-use super::{At, ServedVolumes, lock, name, problem, units_of};
+use super::{At, FREEZE_LIMIT, ServedVolumes, lock, name, problem, units_of};
 use crate::server::unit::Disk;
-
-/// The longest that stores may take to end what they have begun.
-const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The upper bounds of the classes of pauses, in microseconds.
 pub(crate) const PAUSE_BOUNDS_US: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 200_000, 1_000_000];
@@ -106,9 +103,11 @@ impl ServedVolumes {
             let frozen = frozen.map_err(|error| Problem::unavailable(error.to_string()))?;
             flush_encrypted(&disks)?;
             let taken = prepared.iter_mut().try_for_each(|snapshots| snapshots.take());
-            let pause = if disks.is_empty() { Duration::ZERO } else { frozen.began().elapsed() };
+            let pause = (!disks.is_empty()).then(|| frozen.began().elapsed());
             taken.map_err(|error| problem(&error)).map(|()| pause)
         })?;
+        // Without disks, nothing has waited.
+        let Some(pause) = pause else { return Ok(0) };
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         self.pauses.count(pause_us);
         Ok(pause_us)
@@ -116,7 +115,7 @@ impl ServedVolumes {
 }
 
 /// Brings to their files what encrypted disks keep above them.
-fn flush_encrypted(disks: &[&Disk]) -> Result<(), Problem> {
+pub(super) fn flush_encrypted(disks: &[&Disk]) -> Result<(), Problem> {
     for disk in disks.iter().filter(|disk| disk.entry.disk.keys.is_some()) {
         if let Some(opened) = disk.store.opened() {
             let flushed = execute(&*opened.store, Op::Flush).result;
