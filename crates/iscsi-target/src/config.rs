@@ -13,7 +13,7 @@ use lunette_session::keys::Offer;
 use lunette_session::{Authentication, SharedSecret, check_secrets, folded_name, is_same_name};
 
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES};
-use crate::sessions::SessionObserver;
+use crate::sessions::{HostMaker, SessionObserver};
 
 /// One address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +118,8 @@ pub struct ServerConfig {
     pub cores: usize,
     /// Is told of sessions that begin and end.
     pub observer: Option<SessionObserver>,
+    /// Makes the hosts of initiators that belong to a template. Without it, their logins are refused.
+    pub host_maker: Option<HostMaker>,
 }
 
 impl ServerConfig {
@@ -138,6 +140,7 @@ impl ServerConfig {
             event_loop: LoopConfig::default(),
             cores: 1,
             observer: None,
+            host_maker: None,
         }
     }
 }

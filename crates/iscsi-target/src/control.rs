@@ -14,7 +14,7 @@ use lunette_scsi::Lun;
 use lunette_session::Authentication;
 
 use crate::config::{BindError, DatagramPortalConfig, PortalConfig, TargetConfig, check_targets};
-use crate::sessions::{SessionQuery, SessionStatus};
+use crate::sessions::{HostRequest, SessionQuery, SessionStatus};
 pub(crate) use freeze::{Asker, FreezeAnswer, FreezeQuestion};
 pub use freeze::{FreezeError, Frozen, PendingFreeze};
 
@@ -164,6 +164,18 @@ impl Control {
         Ok(!self.ask(|found| SessionQuery::End { tsih, found })?.is_empty())
     }
 
+    /// Refuses the logins that wait for a host, which cannot be made now: SERVICE UNAVAILABLE. Their initiator may try
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Stopping`].
+    pub fn refuse_host(&self, request: HostRequest) -> Result<(), UpdateError> {
+        self.updates.push(Asked::RefuseHost(request))?;
+        self.waker.wake();
+        Ok(())
+    }
+
     /// Drives background work of a unit to its end, on the first core. A server that stops drops it.
     ///
     /// # Errors
@@ -220,6 +232,7 @@ pub(crate) enum Asked {
     Update { update: Box<Update>, answer: UpdateAnswer },
     Growth { growth: Vec<Growth>, answer: UpdateAnswer },
     Sessions(SessionQuery),
+    RefuseHost(HostRequest),
     Freeze(FreezeQuestion),
     Background(BackgroundTask),
 }

@@ -88,7 +88,7 @@ pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{LoginCounts, Monitor, Statistics};
 pub use pulse::Pulse;
 pub use server::{DatagramPortal, Server, Stopper};
-pub use sessions::{SessionEvent, SessionObserver, SessionStatus};
+pub use sessions::{HostMaker, HostRequest, SessionEvent, SessionObserver, SessionStatus};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -21,7 +21,7 @@ use crate::core::{
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::{Logins, Monitor, SharedDevices, SharedSessions};
 use crate::pulse::Pulse;
-use crate::sessions::SessionObserver;
+use crate::sessions::{HostMaker, SessionObserver};
 use crate::threads::{Seat, run_all};
 
 /// A target that listens.
@@ -104,6 +104,7 @@ impl Server {
             pool_bytes: pool_bytes(config.buffer_bytes, config.cores),
             file_threads: config.file_threads.div_ceil(config.cores),
             observer: config.observer,
+            host_maker: config.host_maker,
         };
         let seats = reactors.into_iter().zip(mailboxes).map(|(reactor, mailbox)| common.seat(reactor, mailbox));
         let mut seats = seats.collect::<io::Result<Vec<_>>>()?;
@@ -201,6 +202,7 @@ struct Common {
     /// The file threads of each core.
     file_threads: usize,
     observer: Option<SessionObserver>,
+    host_maker: Option<HostMaker>,
 }
 
 impl Common {
@@ -229,6 +231,7 @@ impl Common {
             stop_asked: Arc::default(),
             updates: Arc::default(),
             observer: self.observer.clone(),
+            host_maker: self.host_maker.clone(),
         };
         Ok(Seat { reactor, config })
     }

@@ -52,6 +52,22 @@ pub struct SessionEvent {
 /// Is told of sessions that begin and end, on the threads of the event loops, so it must not wait for anything.
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
+/// A login of an initiator that belongs to a [template](lunette_session::iscsi_target::Host::is_template). It waits for
+/// an update that has a host for this initiator, or for [`Control::refuse_host`](crate::Control::refuse_host).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostRequest {
+    /// The target.
+    pub target: String,
+    /// The name of the template.
+    pub template: String,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+}
+
+/// Is told of logins that wait for hosts, on the threads of the event loops, so it must not wait for anything. Several
+/// connections may ask for one initiator.
+pub type HostMaker = Arc<dyn Fn(HostRequest) + Send + Sync>;
+
 /// The question to each core. A core drops it when it has answered, and all have when nothing more can come.
 #[derive(Clone)]
 pub(crate) enum SessionQuery {

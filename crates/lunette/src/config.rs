@@ -3,6 +3,7 @@
 pub(crate) mod api;
 mod chap;
 pub(crate) mod check;
+pub(crate) mod clones;
 pub(crate) mod diff;
 mod document;
 pub(crate) mod ecl;
@@ -233,7 +234,7 @@ fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
 impl Target {
     /// Whether initiators find something at it.
     pub(crate) fn has_use(&self) -> bool {
-        !self.luns.is_empty() || self.redirect.is_some()
+        !self.luns.is_empty() || self.redirect.is_some() || self.has_templates()
     }
 
     /// The files of its secrets, and of the secrets of its hosts.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use lunette_pdu::{LoginStatus, Stage};
 use lunette_testkit::{ScriptedInitiator, Sense};
 use lunette_tests::{Configured, Mount, Server, attach, lunette, wait_until};
 use serde_json::{Value, json};
@@ -246,4 +247,114 @@ fn a_file_system_without_reflinks_has_volumes_and_no_snapshots() {
     let mut initiator = attach(&server, &[]);
     let is_ready = || (initiator.test_unit_ready(0).status == 0).then_some(());
     wait_until(LIMIT, is_ready).expect("the volume is served");
+}
+
+/// A target whose initiators get clones of `golden@v1`.
+const TEMPLATE: &str = "iqn.2026-11.org.example:boot";
+
+/// Logs in to the target of clones.
+fn log_in_as(server: &Server, initiator: &str) -> ScriptedInitiator {
+    let mut scripted = ScriptedInitiator::connect(server.address());
+    let keys = [("InitiatorName", initiator), ("SessionType", "Normal"), ("TargetName", TEMPLATE)];
+    let (csg, nsg) = (Stage::LoginOperationalNegotiation, Some(Stage::FullFeaturePhase));
+    let (response, _) = scripted.login_step(csg, nsg, &keys).unwrap();
+    assert_eq!(response.status, LoginStatus::SUCCESS, "{initiator}");
+    scripted
+}
+
+fn initiator(number: usize) -> String {
+    format!("iqn.2026-11.org.example:web{number}")
+}
+
+/// A server with a golden image that is all ones, and a host with `keys` that makes clones of it.
+fn with_template(keys: &str) -> Running {
+    let running = Running::start("");
+    let target =
+        format!("[[target]]\nname = {TEMPLATE:?}\n[[target.host]]\nname = \"web\"\nclone = \"tank/golden@v1\"\n{keys}");
+    running.volume(&["create", "tank/golden", "--size", "16M"]);
+    running.serve(0, "volume:tank/golden");
+    let mut first = attach(&running.server, &[]);
+    first.write(0, 0, filled(1)).good();
+    running.volume(&["snapshot", "v1", "tank/golden"]);
+    let file = running.place.file(&format!("conf.d/target-{TEMPLATE}.toml"));
+    fs::write(file, target).unwrap();
+    running.server.hang_up(&["changes applied"]);
+    running
+}
+
+fn clones(running: &Running) -> Vec<String> {
+    let volumes = running.volume(&["ls", "tank"]);
+    let names = volumes.as_array().unwrap().iter().map(|volume| volume["name"].as_str().unwrap().to_owned());
+    names.filter(|name| name.starts_with("golden-")).collect()
+}
+
+#[test]
+fn each_initiator_of_a_template_gets_a_clone_and_keeps_it() {
+    let running = with_template("max_clones = 2");
+    let mut serials = Vec::new();
+    for number in 0..2 {
+        let mut here = log_in_as(&running.server, &initiator(number));
+        take_attentions(&mut here, 0);
+        assert_eq!(read(&mut here, 0), filled(1));
+        here.write(0, 0, filled(10 + u8::try_from(number).unwrap())).good();
+        here.command(0, &[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], Vec::new(), 0).good();
+        serials.push(serial(&mut here, 0));
+    }
+    assert_eq!(clones(&running).len(), 2);
+    let mut third = ScriptedInitiator::connect(running.server.address());
+    let third_name = initiator(2);
+    let keys = [("InitiatorName", &*third_name), ("SessionType", "Normal"), ("TargetName", TEMPLATE)];
+    let (csg, nsg) = (Stage::LoginOperationalNegotiation, Some(Stage::FullFeaturePhase));
+    let (refused, _) = third.login_step(csg, nsg, &keys).unwrap();
+    assert_eq!(refused.status, LoginStatus::SERVICE_UNAVAILABLE, "there are as many as there may be");
+
+    let Running { place, server, pool } = running;
+    server.stop();
+    let server = place.start(&fs::read_to_string(place.file("config")).unwrap(), 2);
+    for number in [1, 0] {
+        let mut again = log_in_as(&server, &initiator(number));
+        take_attentions(&mut again, 0);
+        assert_eq!(read(&mut again, 0), filled(10 + u8::try_from(number).unwrap()));
+        assert_eq!(serial(&mut again, 0), serials[number]);
+    }
+    server.stop();
+    drop(pool);
+}
+
+#[test]
+fn an_ephemeral_clone_goes_with_its_initiator() {
+    let running = with_template("ephemeral = \"0\"");
+    let mut here = log_in_as(&running.server, &initiator(0));
+    take_attentions(&mut here, 0);
+    here.write(0, 0, filled(2)).good();
+    let [clone] = &*clones(&running) else { panic!("one clone") };
+    running.volume(&["snapshot", "mine", &format!("tank/{clone}")]);
+    here.send_logout();
+    here.wait_for_end();
+    wait_until(LIMIT, || clones(&running).is_empty().then_some(())).expect("the end of the clone");
+    let mut again = log_in_as(&running.server, &initiator(0));
+    take_attentions(&mut again, 0);
+    assert_eq!(read(&mut again, 0), filled(1), "a new clone of the golden image");
+}
+
+/// A rack of machines starts at once after a power cut.
+#[test]
+fn many_initiators_that_come_at_once_get_a_clone_each() {
+    const INITIATORS: usize = 64;
+    let running = with_template("");
+    let sessions: Vec<_> = thread::scope(|scope| {
+        let log_in = |number| {
+            scope.spawn({
+                let server = &running.server;
+                move || log_in_as(server, &initiator(number))
+            })
+        };
+        let logins: Vec<_> = (0..INITIATORS).map(log_in).collect();
+        logins.into_iter().map(|login| login.join().unwrap()).collect()
+    });
+    assert_eq!(clones(&running).len(), INITIATORS);
+    for mut session in sessions {
+        take_attentions(&mut session, 0);
+        assert_eq!(read(&mut session, 0), filled(1));
+    }
 }

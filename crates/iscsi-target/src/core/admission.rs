@@ -37,10 +37,17 @@ impl Core {
         }
     }
 
-    /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more.
+    /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more. An
+    /// initiator of a template waits for its host before.
     pub(super) fn admit_here(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut request: AdmitRequest) {
         let now = self.time(cx);
-        let admitted = match self.recheck(id, &mut request).and_then(|()| self.connections.admit(&request, id, now)) {
+        if let Err(status) = self.recheck(id, &mut request) {
+            return self.refuse(id, status);
+        }
+        if request.template().is_some() {
+            return self.await_host(id, request);
+        }
+        let admitted = match self.connections.admit(&request, id, now) {
             Ok(admitted) => admitted,
             Err(status) => return self.refuse(id, status),
         };
@@ -90,7 +97,7 @@ impl Core {
         Ok(LoginConnection::new(config, self.time(cx)))
     }
 
-    fn refuse(&mut self, id: ConnectionId, status: LoginStatus) {
+    pub(super) fn refuse(&mut self, id: ConnectionId, status: LoginStatus) {
         if let Some(login) = self.connections.get_mut(id).and_then(|conn| conn.login.as_mut()) {
             login.refuse(status);
         }
@@ -98,7 +105,7 @@ impl Core {
     }
 
     /// Checks a login again, because the served targets may have changed during it.
-    fn recheck(&mut self, id: ConnectionId, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
+    pub(super) fn recheck(&mut self, id: ConnectionId, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
         let directory = Arc::clone(self.lifecycle.directory());
         let began_with = self.connections.get(id).and_then(|conn| conn.login.as_ref()?.directory());
         match began_with {

@@ -38,6 +38,7 @@ impl Core {
                 CoreMessage::Answered { barrier } => self.barriers.one_less(barrier),
                 CoreMessage::Unused(removed) => self.lifecycle.unused_elsewhere(&removed),
                 CoreMessage::Sessions(query) => self.answer_session_query(cx, query),
+                CoreMessage::RefuseHost(request) => self.refuse_host(&request),
                 // A stop that has ended already, by its deadline, is not begun again.
                 CoreMessage::Stop { deadline } if !self.lifecycle.is_stopping() => self.begin_stop(cx, deadline),
                 CoreMessage::Stop { .. } => {}

@@ -12,6 +12,7 @@ mod dispatch;
 mod events;
 mod freezes;
 mod handler;
+mod host_requests;
 mod lifecycle;
 mod mesh;
 mod messages;
@@ -40,9 +41,10 @@ use lunette_session::iscsi_target::{Directory, Timers};
 
 use crate::control::Updates;
 use crate::monitor::{Counts, Logins, SharedDevices, SharedSessions};
-use crate::sessions::SessionObserver;
+use crate::sessions::{HostMaker, SessionObserver};
 use buffers::BufferQueue;
 use connections::Connections;
+use host_requests::HostRequests;
 pub use lifecycle::DatagramPortal;
 use lifecycle::Lifecycle;
 pub(crate) use lifecycle::{Portals, declare_ports};
@@ -84,6 +86,7 @@ pub(crate) struct CoreConfig {
     /// Where the first core says what is served.
     pub(crate) shared_devices: SharedDevices,
     pub(crate) observer: Option<SessionObserver>,
+    pub(crate) host_maker: Option<HostMaker>,
 }
 
 pub(crate) struct Core {
@@ -104,6 +107,7 @@ pub(crate) struct Core {
     logins: Arc<Logins>,
     shared_sessions: Arc<SharedSessions>,
     observer: Option<SessionObserver>,
+    host_requests: HostRequests,
 }
 
 impl Core {
@@ -134,6 +138,7 @@ impl Core {
             logins: config.logins,
             shared_sessions: config.shared_sessions,
             observer: config.observer,
+            host_requests: HostRequests::new(config.host_maker),
         };
         core.resume_all_background();
         core

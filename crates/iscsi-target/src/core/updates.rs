@@ -34,6 +34,10 @@ impl Core {
                     self.spread(cx, applied, answer);
                 }
                 Asked::Sessions(query) => self.ask_all(cx, query),
+                Asked::RefuseHost(request) => {
+                    self.mesh.send_to_others(|| CoreMessage::RefuseHost(request.clone()));
+                    self.refuse_host(&request);
+                }
                 Asked::Freeze(question) => self.ask_for_quiet(question),
                 Asked::Background(task) => self.tasks.begin_background(task, &self.buffers),
             }
@@ -75,6 +79,7 @@ impl Core {
         }
         self.resume_all_background();
         self.revise_sessions(cx);
+        self.take_hosts(cx);
     }
 
     /// Tells the initiators of a target at once of a unit attention that their next command would find.

@@ -33,3 +33,4 @@ mod silent_stores;
 mod slow_peers;
 mod stop;
 mod stores;
+mod templates;

@@ -25,6 +25,7 @@ use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 use crate::output;
 use crate::secret::ChapArgument;
+use crate::server::clones::{self, HostRequests};
 use crate::server::control_plane::{self, ControlPlane, Places};
 use crate::server::counts::{Counts, Format};
 use crate::server::metrics;
@@ -204,7 +205,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
     let events = Events::default();
     let health = Health::new(events.clone());
+    let host_requests = Arc::new(HostRequests::default());
     let server = Server::bind(ServerConfig {
+        host_maker: files.is_some().then(|| host_requests.maker()),
         observer: has_api.then(|| control_plane::observer(events.clone())),
         discovery: served.discovery.clone(),
         event_loop: arguments.event_loop.config(),
@@ -245,6 +248,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if !api.is_empty() {
             control_plane::start(api, control_plane.clone())?;
         }
+        clones::follow(control_plane.clone(), host_requests)?;
         recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
     }
     let reload = move || {
@@ -314,6 +318,7 @@ impl Arguments {
             vendor: None,
             product: None,
             revision: None,
+            is_given: false,
         };
         let luns: Vec<_> = self.disks.iter().enumerate().map(lun).collect();
         for lun in &luns {

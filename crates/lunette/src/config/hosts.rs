@@ -12,6 +12,7 @@ use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
+use super::clones::{CloneOf, Ephemeral};
 use super::mistakes::Step;
 use super::{Chap, SHUT, Target, authentication, check_initiator_name};
 use crate::failure::Failure;
@@ -38,9 +39,28 @@ pub(crate) struct HostEntry {
     pub(crate) read_only: bool,
     #[serde(rename = "lun")]
     pub(crate) luns: Option<Vec<MappedLun>>,
+    #[serde(default, deserialize_with = "read_some")]
+    #[schema(value_type = Option<String>, example = "tank/golden@v3")]
+    pub(crate) clone: Option<CloneOf>,
+    /// The number by which its initiators see their clones.
+    #[serde(default)]
+    #[schema(maximum = 16383)]
+    pub(crate) clone_as: u16,
+    #[serde(default, deserialize_with = "read_some")]
+    #[schema(value_type = Option<String>, example = "10m")]
+    pub(crate) ephemeral: Option<Ephemeral>,
+    #[schema(minimum = 1, maximum = 1024)]
+    pub(crate) max_clones: Option<u32>,
     /// Whether it lets no initiator in, because its text has a mistake.
     #[serde(skip)]
     pub(crate) is_shut: bool,
+    /// Whether it stands in no file: an initiator of a template was given it.
+    #[serde(skip)]
+    pub(crate) is_given: bool,
+}
+
+fn read_some<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    text::read(from).map(Some)
 }
 
 /// The initiators that a host is for.
@@ -71,6 +91,7 @@ impl HostEntry {
         self.chap.clear();
         self.mutual_chap = None;
         self.luns = Some(Vec::new());
+        (self.clone, self.clone_as, self.ephemeral, self.max_clones) = (None, 0, None, None);
         self.is_shut = true;
     }
 }
@@ -159,12 +180,20 @@ pub(super) fn mistakes(host: &HostEntry, target: &Target, is_whole: bool) -> Vec
     for (index, lun) in unknown {
         found.push((vec![Step::Key("lun"), Step::Index(index)], format!("the target has no LUN {}", lun.number)));
     }
-    found.extend(lun_map(host).err().map(|why| (vec![Step::Key("lun")], why)));
+    found.extend(super::clones::mistakes(host, target, is_whole));
+    found.extend(lun_map(host, target).err().map(|why| (vec![Step::Key("lun")], why)));
     found
 }
 
-fn lun_map(host: &HostEntry) -> Result<LunMap, String> {
-    let Some(luns) = &host.luns else { return Ok(LunMap::all(host.read_only)) };
+fn lun_map(host: &HostEntry, target: &Target) -> Result<LunMap, String> {
+    // No host sees the clones of another's initiators.
+    let own = target.luns.iter().filter(|lun| !lun.is_given);
+    let own = own.map(|lun| MappedLun { number: lun.number, seen_as: None, read_only: false });
+    let luns: Vec<MappedLun> = match &host.luns {
+        Some(luns) => luns.clone(),
+        None if target.has_templates() => own.collect(),
+        None => return Ok(LunMap::all(host.read_only)),
+    };
     let lun =
         |number: u16| Lun::new(number).ok_or_else(|| format!("LUN {number} is beyond {}", lunette_scsi::MAX_FLAT_LUN));
     let entry = |mapped: &MappedLun| {
@@ -195,21 +224,27 @@ pub(crate) fn read(target: &Target, secrets: &SecretFiles) -> Result<(Vec<HostCo
     }
     let (mut hosts, mut unusable) = (Vec::new(), Vec::new());
     for entry in &target.hosts {
-        let (host, why) = read_host(entry, &target.name, secrets)?;
+        let (host, why) = read_host(entry, target, secrets)?;
         hosts.push(host);
-        unusable.extend(why.map(|why| (entry.name.clone(), why)));
+        // Its template tells why, for all.
+        unusable.extend(why.filter(|_| !entry.is_given).map(|why| (entry.name.clone(), why)));
     }
     Ok((hosts, unusable))
 }
 
-fn read_host(entry: &HostEntry, target: &str, secrets: &SecretFiles) -> Result<(HostConfig, Option<String>), Failure> {
+fn read_host(
+    entry: &HostEntry,
+    target: &Target,
+    secrets: &SecretFiles,
+) -> Result<(HostConfig, Option<String>), Failure> {
     let (authentication, why) = match authentication(&entry.chap, entry.mutual_chap.as_ref(), secrets) {
         (Authentication::None, why) => (None, why),
         (chap @ Authentication::Chap { .. }, why) => (Some(chap), why),
     };
     let authentication = if entry.is_shut { Some(SHUT) } else { authentication };
-    let failed = |why: String| Failure::Configuration(format!("target {target}: host {}: {why}", entry.name));
-    let config = HostConfig { host: Host { authentication, ..host(entry) }, luns: lun_map(entry).map_err(failed)? };
+    let failed = |why: String| Failure::Configuration(format!("target {}: host {}: {why}", target.name, entry.name));
+    let config =
+        HostConfig { host: Host { authentication, ..host(entry) }, luns: lun_map(entry, target).map_err(failed)? };
     Ok((config, why))
 }
 
@@ -227,6 +262,7 @@ fn host(entry: &HostEntry) -> Host {
         initiators: named(entry.initiators.as_ref()),
         networks: entry.networks.as_ref().map(|networks| networks.iter().map(|Network(network)| *network).collect()),
         authentication: None,
+        is_template: entry.clone.is_some(),
     }
 }
 

@@ -72,6 +72,9 @@ pub(crate) struct LunEntry {
     pub(crate) product: Option<String>,
     #[schema(max_length = 4)]
     pub(crate) revision: Option<String>,
+    /// Whether it stands in no file: an initiator of a template was given it.
+    #[serde(skip)]
+    pub(crate) is_given: bool,
 }
 
 /// The values of `block_size`.
@@ -93,7 +96,6 @@ impl LunEntry {
         quantum.and_then(|size| u32::try_from(size.edu_len()).ok()).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
     }
 
-    /// The way in which its disk is opened.
     /// The secrets with which the server logs in to the target of the disk, as a rule: it is the initiator there.
     /// `None` for another disk, and where a secret is missing.
     pub(crate) fn login(&self, secrets: &SecretFiles) -> Option<Authentication> {
@@ -103,6 +105,7 @@ impl LunEntry {
         Some(Authentication::Chap { initiators: vec![initiator], target })
     }
 
+    /// The way in which its disk is opened.
     pub(crate) fn store_options(&self) -> OpenOptions {
         OpenOptions {
             create: self.create.map(|Size(bytes)| bytes),

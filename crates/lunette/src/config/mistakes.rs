@@ -7,7 +7,7 @@ use super::{
     Config, Listen, LunEntry, Redirect, Target, check_cores, check_initiator_name, check_marker_interval,
     check_max_connections, check_name,
 };
-use super::{gateways, hosts, pools, port_groups};
+use super::{clones, gateways, hosts, pools, port_groups};
 use crate::disks::identities;
 
 /// A step on the way to a part of a configuration.
@@ -59,6 +59,12 @@ pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
         of_target(target, &at, is_whole, &mut found);
         if !names.insert(&target.name) {
             found.at(&at, "name", Err(format!("target {} is there twice", target.name)));
+        }
+        for (number, host) in target.hosts.iter().enumerate() {
+            if let Some(why) = clones::unknown_pool(host, config) {
+                let at = [&*at, &[Step::Key("host"), Step::Index(number)]].concat();
+                found.at(&at, "clone", Err(format!("target {}: host {}: {why}", target.name, host.name)));
+            }
         }
         if is_whole {
             let of_target = |why| format!("target {}: gateways: {why}", target.name);
@@ -229,6 +235,9 @@ fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes)
         let of_lun = |why: String| of_target(format!("LUN {}{why}", lun.number));
         if !numbers.insert(lun.number) {
             found.at(&at, "number", Err(of_lun(" is there twice".into())));
+        }
+        if let Some(why) = clones::wrong_number(target, lun.number) {
+            found.at(&at, "number", Err(of_lun(why)));
         }
         for (key, why) in lun.mistakes(&target.name) {
             found.at(&at, key, Err(of_lun(format!(": {why}"))));

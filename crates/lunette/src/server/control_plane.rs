@@ -22,11 +22,13 @@ use lunette_target::{Control, Monitor, Parameters, SessionEvent, SessionObserver
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::config::check::machine;
+use crate::config::clones::Given;
 use crate::config::diff::{Change, LunChange};
 use crate::config::pools::PoolEntry;
 use crate::config::{Config, Listen};
 use crate::disks::DiskName;
 use crate::disks::volume::retain_pools;
+use crate::failure::Failure;
 use crate::server::metrics::{self, Snapshot};
 use crate::server::opening::{Opening, Openings, retry_deadline};
 use crate::server::reload::{Effect, Reloader, Wanted, noticed};
@@ -119,6 +121,34 @@ impl ControlPlane {
     /// The configuration that is served.
     pub(crate) fn config(&self) -> Config {
         self.reloader().config().clone()
+    }
+
+    /// The volumes of the pools.
+    pub(crate) fn own_volumes(&self) -> &ServedVolumes {
+        &self.volumes
+    }
+
+    /// The way to change what the target serves.
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// What initiators of templates are given.
+    pub(crate) fn given(&self) -> Vec<Given> {
+        self.reloader().given().to_vec()
+    }
+
+    /// Changes what initiators of templates are given, and serves that.
+    pub(crate) fn give(&self, change: impl FnOnce(&Config, &mut Vec<Given>)) -> Result<(), Failure> {
+        let mut reloader = self.reloader();
+        let mut given = reloader.given().to_vec();
+        change(reloader.config(), &mut given);
+        if given == reloader.given() {
+            return Ok(());
+        }
+        let changed = reloader.give(given);
+        self.show(&reloader);
+        changed
     }
 
     /// The attempts to open disks.

@@ -1,6 +1,7 @@
 //! The running server: what it serves of a configuration, how that changes, and what it tells of it.
 
 pub(crate) mod attempts;
+pub(crate) mod clones;
 pub(crate) mod control_plane;
 pub(crate) mod counts;
 pub(crate) mod gateways;

@@ -99,7 +99,9 @@ impl Served {
         let open = take(target, &entry, spares)?;
         let lane = entry.disk.place.plain_identity();
         let before = lane.as_ref().map(|lane| spares.take_attempts(lane)).unwrap_or_default();
-        let (state, gateways, device) = (self.state.clone(), target.gateways.clone(), Arc::clone(device));
+        // The number of a clone is another one after a restart.
+        let state = self.state.clone().filter(|_| !entry.is_given);
+        let (gateways, device) = (target.gateways.clone(), Arc::clone(device));
         self.openings.begin(lane, move || {
             // They have ended, because they were in the lane before. If the change is refused, they are made again.
             for attempt in before {

@@ -17,6 +17,7 @@ use lunette_api::objects::FileChange;
 use lunette_api::{Catalog, Cause, Event, Events, Health, Objects, Problem, Subject};
 use lunette_target::{BindError, Control, UpdateError};
 
+use crate::config::clones::Given;
 use crate::config::diff::{self, Change, Refused};
 use crate::config::left_out::LeftOut;
 use crate::config::sources::{Files, Read, Sources};
@@ -40,6 +41,8 @@ pub(crate) struct Reloader {
     config: Config,
     /// The objects with mistakes.
     left_out: Vec<LeftOut>,
+    /// The hosts and clones that initiators of templates were given.
+    given: Vec<Given>,
     served: Served,
     spares: Spares,
     control: Control,
@@ -71,7 +74,8 @@ impl Reloader {
     ) -> Self {
         let Read { sources, config, left_out } = read;
         let spares = Spares::default();
-        let reloader = Self { files, sources, config, left_out, served, spares, control, events, health };
+        let given = Vec::new();
+        let reloader = Self { files, sources, config, left_out, given, served, spares, control, events, health };
         reloader.settle(None);
         reloader
     }
@@ -101,7 +105,7 @@ impl Reloader {
     }
 
     fn follow(&mut self) -> Result<Vec<Change>, Failure> {
-        let read = self.files.read(Some((&self.sources, &self.config)))?;
+        let read = self.files.read(Some((&self.sources, &self.config.without_given())))?;
         let (wanted, refused) = self.compare(read, Vec::new()).map_err(Failure::Configuration)?;
         if wanted.config.strict && !refused.is_empty() {
             return Err(Failure::Configuration(refused.join("; ")));
@@ -113,6 +117,7 @@ impl Reloader {
     /// The changes to what was read, and why some cannot be made. The objects that these concern stay as they are.
     fn compare(&self, read: Read, files: Vec<FileChange>) -> Result<(Wanted, Vec<String>), String> {
         let Read { sources, mut config, mut left_out } = read;
+        config.give(&self.given);
         let joined = |refused: &[Refused]| refused.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut refused = Vec::new();
         let changes = match diff::between(&self.config, &config) {
@@ -170,7 +175,7 @@ impl Reloader {
         if !files.is_empty() {
             self.files.check_change(&self.sources, &files).map_err(Problem::conflict)?;
         }
-        let (config, left_out) = sources.config(Some(&self.config)).map_err(Problem::invalid)?;
+        let (config, left_out) = sources.config(Some(&self.config.without_given())).map_err(Problem::invalid)?;
         let written = Written::of(self.sources.objects(), sources.objects());
         self.refuse_mistakes(&left_out, &written, Problem::invalid)?;
         let (wanted, _) = self.compare(Read { sources, config, left_out }, files).map_err(Problem::conflict)?;
@@ -202,6 +207,27 @@ impl Reloader {
         let scope = Scope::of_client(&wanted);
         let refusal = Refusal::of_client(&wanted, &scope);
         self.apply(wanted, refusal, &scope).map(drop).map_err(problem)
+    }
+
+    /// The hosts and clones that initiators of templates were given.
+    pub(crate) fn given(&self) -> &[Given] {
+        &self.given
+    }
+
+    /// Serves these hosts and clones from now on, and no others. A clone that cannot be opened in time is not ready.
+    pub(crate) fn give(&mut self, given: Vec<Given>) -> Result<(), Failure> {
+        let before = std::mem::replace(&mut self.given, given);
+        let config = self.config.without_given();
+        let read = Read { sources: self.sources.clone(), config, left_out: self.left_out.clone() };
+        let compared = self.compare(read, Vec::new()).map_err(Failure::Configuration);
+        let applied = compared.and_then(|(wanted, _)| {
+            let scope = Scope::of_client(&wanted);
+            self.apply(wanted, Refusal::None, &scope)
+        });
+        if applied.is_err() {
+            self.given = before;
+        }
+        applied.map(drop)
     }
 
     /// The attempts to open disks.

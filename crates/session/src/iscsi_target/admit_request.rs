@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 
 use super::directory::{Admission, Directory, TargetNode};
+use super::hosts::Host;
 use crate::ProvenSecrets;
 use crate::keys::Parameters;
 
@@ -43,6 +44,11 @@ impl AdmitRequest {
     /// The target; `None` in a discovery session.
     pub fn target(&self) -> Option<&Arc<TargetNode>> {
         self.admission.as_ref().map(|admission| &admission.target)
+    }
+
+    /// The template that the initiator belongs to: the login waits until the directory has a host of its own for it.
+    pub fn template(&self) -> Option<&Arc<Host>> {
+        self.admission.as_ref().map(|admission| &admission.host).filter(|host| host.is_template)
     }
 
     /// The name of the initiator's host; none in a discovery session.

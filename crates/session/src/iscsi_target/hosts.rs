@@ -21,6 +21,8 @@ pub struct Host {
     pub networks: Option<Vec<IpNet>>,
     /// How its initiators prove themselves; `None`: as the target says.
     pub authentication: Option<Authentication>,
+    /// Whether it is a template: each of its initiators gets a host of its own, for which its first login waits.
+    pub is_template: bool,
 }
 
 impl Host {
@@ -31,7 +33,7 @@ impl Host {
 
     /// The host of these initiators, wherever they are.
     pub fn of_initiators(initiators: Option<Vec<String>>) -> Self {
-        Self { name: "".into(), initiators, networks: None, authentication: None }
+        Self { name: "".into(), initiators, networks: None, authentication: None, is_template: false }
     }
 
     /// Whether an initiator of this name, on a connection from this address, belongs to the host. Names are compared

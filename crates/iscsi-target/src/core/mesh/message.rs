@@ -12,7 +12,7 @@ use super::limit::Permit;
 use crate::control::Asker;
 use crate::core::lifecycle::{ConfigChange, Removed};
 use crate::core::tasks::{AbortScope, BarrierKey};
-use crate::sessions::SessionQuery;
+use crate::sessions::{HostRequest, SessionQuery};
 
 /// A message from one core to another, read between two batches.
 pub(crate) enum CoreMessage {
@@ -36,6 +36,8 @@ pub(crate) enum CoreMessage {
     Unused(Removed),
     /// An administrator asks about sessions.
     Sessions(SessionQuery),
+    /// The logins that wait for this host are refused.
+    RefuseHost(HostRequest),
     /// End all sessions.
     Stop { deadline: Instant },
     /// All sessions have ended.

@@ -118,13 +118,15 @@ fn loses_its_host(target: &Target, session: &SessionStatus) -> bool {
 fn sees(target: &Target, session: &SessionStatus, number: u16) -> bool {
     let host = target.hosts.iter().find(|host| Some(host.name.as_str()) == session.host.as_deref());
     let mapped = host.and_then(|host| host.luns.as_ref());
-    mapped.is_none_or(|luns| luns.iter().any(|lun| lun.number == number))
+    let is_given = target.lun(number).is_some_and(|lun| lun.is_given);
+    mapped.map_or(!is_given, |luns| luns.iter().any(|lun| lun.number == number))
 }
 
 /// The LUNs of a target that a host sees: with each the number that it uses, and whether it may only read.
 fn views(target: &Target, host: &str) -> BTreeMap<u16, (u16, bool)> {
     let Some(host) = target.host(host) else { return BTreeMap::new() };
-    let all = || target.luns.iter().map(|lun| (lun.number, (lun.number, host.read_only))).collect();
+    let own = || target.luns.iter().filter(|lun| !lun.is_given);
+    let all = || own().map(|lun| (lun.number, (lun.number, host.read_only))).collect();
     let mapped = |lun: &MappedLun| (lun.number, (lun.seen_as.unwrap_or(lun.number), lun.read_only || host.read_only));
     host.luns.as_ref().map_or_else(all, |luns| luns.iter().map(mapped).collect())
 }

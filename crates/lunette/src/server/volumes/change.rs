@@ -32,7 +32,7 @@ impl ServedVolumes {
     }
 
     /// Clones a volume or snapshot. A clone that cannot have the length that is wanted goes again.
-    fn clone_volume(
+    pub(super) fn clone_volume(
         &self,
         pool: &dyn Pool,
         at: &At,
@@ -142,7 +142,7 @@ fn origin(text: &str) -> Result<Origin, Problem> {
 }
 
 /// A serial number that no other volume has.
-fn drawn_serial() -> Result<String, Problem> {
+pub(super) fn drawn_serial() -> Result<String, Problem> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)
         .map_err(|error| Problem::internal(format!("the system gives no random numbers: {error}")))?;

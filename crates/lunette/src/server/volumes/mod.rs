@@ -4,6 +4,7 @@
 //! is not removed, its disk stands still while it is snapshotted, and initiators learn of its new length or content.
 
 mod change;
+mod clones;
 mod content;
 mod keeper;
 mod shown;
@@ -27,6 +28,7 @@ use crate::config::pools::{self, PoolEntry};
 use crate::disks::volume::{self, Shut, open_pool};
 use crate::server::served::ServedTarget;
 use crate::server::unit::Disk;
+pub(crate) use clones::CloneKey;
 use keeper::Numbers;
 pub(crate) use keeper::PoolNumbers;
 use snapshot::Pauses;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use lunette_api::Problem;
 use lunette_api::volumes::{Labels, SnapshotOrder, Taken};
