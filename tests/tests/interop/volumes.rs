@@ -340,7 +340,7 @@ fn an_ephemeral_clone_goes_with_its_initiator() {
 /// A rack of machines starts at once after a power cut.
 #[test]
 fn many_initiators_that_come_at_once_get_a_clone_each() {
-    const INITIATORS: usize = 64;
+    const INITIATORS: usize = 256;
     let running = with_template("");
     let sessions: Vec<_> = thread::scope(|scope| {
         let log_in = |number| {

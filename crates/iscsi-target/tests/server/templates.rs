@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use lunette_device::TargetDevice;
 use lunette_pdu::LoginStatus;
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
 use lunette_session::iscsi_target::Host;
-use lunette_target::{HostConfig, HostRequest, LunMap, Place, PortalConfig, TargetConfig, Update};
+use lunette_target::{HostConfig, HostRequest, LunMap, Place, PortalConfig, ServerConfig, TargetConfig, Update};
 
 use crate::common::{Initiator, Port, TARGET, Target, device, memory};
 
@@ -28,12 +29,16 @@ fn template() -> HostConfig {
 
 impl Served {
     fn new(cores: usize) -> Self {
+        Self::with(|config| config.cores = cores)
+    }
+
+    fn with(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let device = device(TARGET, vec![memory(), memory()]);
         let (ask, asked) = channel();
         let target = Target::of(vec![Arc::clone(&device)], |config| {
-            config.cores = cores;
             config.targets[0].hosts = vec![template()];
             config.host_maker = Some(Arc::new(move |request| ask.send(request).unwrap()));
+            change(config);
         });
         Self { target, device, asked }
     }
@@ -111,7 +116,7 @@ fn a_login_whose_host_cannot_be_made_is_refused_and_may_come_again() {
     for cores in [1, 2] {
         let served = Served::new(cores);
         let (mut refused, mut other) = (served.begin(Port::A), served.begin(Port::B));
-        [0; 2].map(|_| served.asked.recv().unwrap());
+        (0..2).for_each(|_| drop(served.asked.recv().unwrap()));
         served.target.control.refuse_host(request('a')).unwrap();
         assert_eq!(refused.login_status(), LoginStatus::SERVICE_UNAVAILABLE);
         let mut again = served.begin(Port::A);
@@ -123,13 +128,14 @@ fn a_login_whose_host_cannot_be_made_is_refused_and_may_come_again() {
 }
 
 #[test]
-fn a_login_that_has_ended_is_not_waited_for() {
-    let served = Served::new(1);
-    drop(served.begin(Port::A));
+fn a_login_whose_time_is_over_waits_no_more() {
+    let served = Served::with(|config| config.timers.login = Duration::from_millis(20));
+    let mut waiting = served.begin(Port::A);
     served.asked.recv().unwrap();
+    waiting.wait_for_end();
     served.target.wait_until("the end of the connection", |statistics| statistics.connections == 0);
     served.serve(vec![host('a', 0)]);
-    Initiator::attach(&served.target, Port::A);
+    served.target.stop().unwrap();
 }
 
 #[test]
