@@ -121,8 +121,8 @@ impl Target {
     }
 
     /// The highest number that neither a file nor `given` uses.
-    pub(crate) fn free_number<'g>(&self, given: impl Iterator<Item = &'g Given> + Clone) -> Option<u16> {
-        let is_given = |number| given.clone().any(|one| one.target == self.name && one.number == number);
+    pub(crate) fn free_number(&self, given: &[Given]) -> Option<u16> {
+        let is_given = |number| given.iter().any(|one| one.target == self.name && one.number == number);
         clone_numbers().rev().find(|number| self.lun(*number).is_none() && !is_given(*number))
     }
 }
@@ -281,7 +281,7 @@ mod tests {
     fn clones_take_numbers_from_the_top() {
         let config = config("[[target.host]]\nname = \"web\"\nclone = \"tank/golden@v3\"");
         let all = [given("iqn.x", "x", 16383), given("iqn.y", "y", 16381)];
-        assert_eq!(config.targets[0].free_number(all.iter()), Some(16382));
+        assert_eq!(config.targets[0].free_number(&all), Some(16382));
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             assert!(wrong.parse::<CloneOf>().is_err(), "{wrong}");
         }
         assert_eq!("0".parse(), Ok(Ephemeral(Duration::ZERO)));
-        assert_eq!("10m".parse(), Ok(Ephemeral(Duration::from_secs(600))));
+        assert_eq!("10m".parse(), Ok(Ephemeral(Duration::from_mins(10))));
         assert!("10".parse::<Ephemeral>().unwrap_err().contains("0 is at once"));
     }
 }

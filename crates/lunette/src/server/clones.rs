@@ -23,7 +23,7 @@ use crate::failure::Failure;
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time for which a clone without a session is still served. After it, an administrator can remove the volume.
-const GIVEN_LIMIT: Duration = Duration::from_secs(60);
+const GIVEN_LIMIT: Duration = Duration::from_mins(1);
 
 /// The logins that wait for hosts, on their way to the thread that makes them.
 #[derive(Default)]
@@ -99,7 +99,10 @@ impl Clones {
         }
         let new: Vec<Given> = made.iter().map(|(_, given)| given.clone()).collect();
         if let Err(failure) = self.control_plane.give(|config, given| add(config, given, new)) {
-            made.into_iter().for_each(|(request, _)| self.refuse(request, &failure.to_string()));
+            let why = failure.to_string();
+            for (request, _) in made {
+                self.refuse(request, &why);
+            }
         }
     }
 
@@ -114,22 +117,15 @@ impl Clones {
             Some(clones) => clones,
             None => known.entry(of.pool.clone()).or_insert(volumes.clones(&of.pool)?),
         };
-        let key =
-            CloneKey { target: target.name.clone(), template: host.name.clone(), initiator: folded_name(initiator) };
-        let volume = match clones.get(&key) {
-            Some(volume) => volume.clone(),
-            None => {
-                let is_sibling = |other: &&CloneKey| (&other.target, &other.template) == (&key.target, &key.template);
-                let (has, most) = (clones.keys().filter(is_sibling).count(), host.most_clones());
-                if u32::try_from(has).is_ok_and(|has| has >= most) {
-                    return Err(Problem::conflict(format!("the template has {most} clones already (max_clones)")));
-                }
-                let volume = volumes.make_clone(of, &key)?;
-                tracing::info!(target = target.name, initiator = key.initiator, %volume, "cloned {of}");
-                clones.insert(key.clone(), volume.clone());
-                volume
-            }
-        };
+        let (target, template) = (target.name.clone(), host.name.clone());
+        let key = CloneKey { target, template, initiator: folded_name(initiator) };
+        if !clones.contains_key(&key) {
+            check_room(clones, &key, host.most_clones())?;
+            let volume = volumes.make_clone(of, &key)?;
+            tracing::info!(target = key.target, initiator = key.initiator, %volume, "cloned {of}");
+            clones.insert(key.clone(), volume);
+        }
+        let volume = clones[&key].clone();
         let CloneKey { target, template, initiator } = key;
         Ok(Given { target, template, initiator, pool: of.pool.clone(), volume, number: 0 })
     }
@@ -219,13 +215,22 @@ impl Clone {
     }
 }
 
+/// Refuses one clone more of a template than there may be.
+fn check_room(clones: &BTreeMap<CloneKey, Name>, key: &CloneKey, most: u32) -> Result<(), Problem> {
+    let is_sibling = |other: &&CloneKey| (&other.target, &other.template) == (&key.target, &key.template);
+    if clones.keys().filter(is_sibling).count() < most as usize {
+        return Ok(());
+    }
+    Err(Problem::conflict(format!("the template has {most} clones already (max_clones)")))
+}
+
 /// Adds what is new, each with a number of its own.
 fn add(config: &Config, given: &mut Vec<Given>, new: Vec<Given>) {
     for one in new {
         let is_it =
             |other: &Given| (&other.target, &other.volume, &other.pool) == (&one.target, &one.volume, &one.pool);
         let Some(target) = config.target(&one.target).filter(|_| !given.iter().any(is_it)) else { continue };
-        if let Some(number) = target.free_number(given.iter()) {
+        if let Some(number) = target.free_number(given) {
             given.push(Given { number, ..one });
         }
     }
