@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 25] = [
+const NEEDED: [(&str, Option<&str>); 26] = [
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
@@ -21,6 +21,7 @@ const NEEDED: [(&str, Option<&str>); 25] = [
     ("libnbd-bin", Some("nbdcopy")),
     ("libnss3-tools", Some("certutil")),
     ("linux-perf", Some("perf")),
+    ("nbdkit", Some("nbdkit")),
     ("openssl", Some("openssl")),
     ("prometheus", Some("promtool")),
     ("python3-pykmip", Some("pykmip-server")),

@@ -1,12 +1,12 @@
 //! A remote disk as a [`Store`].
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use lunette_scsi::{AdditionalSense, requests};
 use lunette_store::{
     AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome as StoreOutcome, Run, Store, StoreError,
+    Unflushed,
 };
 
 use crate::detached::detach;
@@ -21,67 +21,8 @@ pub struct RemoteStore {
     disk: Disk,
     /// The error of the first flush that failed. What the disk lost stays lost, so no later flush succeeds.
     failed_flush: Arc<OnceLock<Arc<io::Error>>>,
+    /// The lives of its cache are the counts of power-ons ([`Disk::power_ons`]).
     unflushed: Arc<Unflushed>,
-}
-
-/// Writes that the disk may lose. Each is represented by the count of power-ons ([`Disk::power_ons`]) when it was
-/// acknowledged.
-struct Unflushed {
-    /// The lowest count of the writes that no flush covers yet.
-    written: AtomicU64,
-    flushing: Mutex<Flushing>,
-}
-
-/// The writes that flushes under way cover.
-#[derive(Default)]
-struct Flushing {
-    /// The number of the last one.
-    last: u64,
-    /// For each flush, the lowest count of the writes that it was the first to cover. Later flushes cover them, too,
-    /// until one has succeeded.
-    written: Vec<(u64, u64)>,
-}
-
-impl Unflushed {
-    const NONE: u64 = u64::MAX;
-
-    fn new() -> Self {
-        Self { written: AtomicU64::new(Self::NONE), flushing: Mutex::default() }
-    }
-
-    /// A write was acknowledged when the disk had been powered on `power_ons` times.
-    fn add(&self, power_ons: u64) {
-        if self.written.load(Ordering::Acquire) > power_ons {
-            self.written.fetch_min(power_ons, Ordering::AcqRel);
-        }
-    }
-
-    /// A flush begins, and covers all writes added before. Gives its number.
-    fn begin(&self) -> u64 {
-        let mut flushing = self.flushing();
-        flushing.last += 1;
-        let flush = flushing.last;
-        let written = self.written.swap(Self::NONE, Ordering::AcqRel);
-        if written != Self::NONE {
-            flushing.written.push((flush, written));
-        }
-        flush
-    }
-
-    /// A flush has succeeded when the disk had been powered on `power_ons` times. False if the disk had lost a write
-    /// that it covers.
-    fn end(&self, flush: u64, power_ons: u64) -> bool {
-        let mut flushing = self.flushing();
-        if flushing.written.iter().any(|(of, written)| *of <= flush && *written != power_ons) {
-            return false;
-        }
-        flushing.written.retain(|(of, _)| *of > flush);
-        true
-    }
-
-    fn flushing(&self) -> MutexGuard<'_, Flushing> {
-        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl RemoteStore {
@@ -265,46 +206,5 @@ fn store_error(error: Error) -> StoreError {
         Some(AdditionalSense::SPACE_ALLOCATION_FAILED) => StoreError::NoSpace,
         Some(AdditionalSense::WRITE_PROTECTED) => StoreError::ReadOnly,
         _ => StoreError::Io(io::Error::other(error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flush_is_answerable_for_all_writes_before_it() {
-        let unflushed = Unflushed::new();
-        assert!(unflushed.end(unflushed.begin(), 1), "nothing was written");
-        unflushed.add(1);
-        assert!(!unflushed.end(unflushed.begin(), 2), "a power-on came between");
-        let unflushed = Unflushed::new();
-        unflushed.add(2);
-        assert!(unflushed.end(unflushed.begin(), 2));
-        assert!(unflushed.end(unflushed.begin(), 3), "it was flushed before");
-    }
-
-    #[test]
-    fn a_flush_beside_another_one_is_answerable_for_the_same_writes() {
-        let unflushed = Unflushed::new();
-        unflushed.add(1);
-        let (first, second) = (unflushed.begin(), unflushed.begin());
-        assert!(!unflushed.end(second, 2));
-        assert!(!unflushed.end(first, 2));
-    }
-
-    #[test]
-    fn what_one_flush_has_brought_to_the_medium_no_other_one_answers_for() {
-        let unflushed = Unflushed::new();
-        unflushed.add(1);
-        let (first, second) = (unflushed.begin(), unflushed.begin());
-        assert!(unflushed.end(first, 1));
-        assert!(unflushed.end(second, 2));
-        unflushed.add(2);
-        let third = unflushed.begin();
-        unflushed.add(2);
-        let fourth = unflushed.begin();
-        assert!(unflushed.end(third, 2), "what came after it is not its own");
-        assert!(!unflushed.end(fourth, 3));
     }
 }

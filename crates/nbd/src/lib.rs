@@ -1,4 +1,4 @@
-//! A server of the NBD protocol (network block device) over any store.
+//! The NBD protocol (network block device): a server over any store, and a client that is a store.
 //!
 //! Layer 2: over buffer, reactor, store; under lunette.
 //!
@@ -8,6 +8,9 @@
 //! Supported: the fixed newstyle negotiation with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`, `STRUCTURED_REPLY`,
 //! `LIST_META_CONTEXT` and `SET_META_CONTEXT`; reads, writes, flush, trim, write zeroes and block status
 //! (`base:allocation`), with FUA, on several connections at a time. Not supported: TLS, extended headers, resize.
+//!
+//! The client is in [`client`]; it shares the bytes of the protocol ([`wire`]) with the server. The rest of this page
+//! is about the server.
 //!
 //! An option of the negotiation is a constant in [`wire`] and an arm in `Negotiation::step`. One that changes the
 //! stream (`STARTTLS`) would have to consume the `Stream`, of which nothing may have been read ahead.
@@ -43,6 +46,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 mod connection;
 mod export;
 mod handshake;

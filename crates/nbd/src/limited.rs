@@ -1,10 +1,10 @@
-//! Time limits for a whole exchange with a client.
+//! Time limits for a whole exchange with a peer.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
 
 /// A stream with a time limit for all that is read or written from [`start`](Self::start) on, however many calls it
-/// takes: with a limit for each call, a client could continue for ever with one byte at a time.
+/// takes: with a limit for each call, a peer could continue for ever with one byte at a time.
 ///
 /// The inner stream must return from time to time, with `WouldBlock` or `TimedOut`, as a socket with a timeout does.
 pub(crate) struct Limited<S> {
@@ -49,7 +49,7 @@ impl<S> Limited<S> {
         let Some(until) = self.until else { return call(&mut self.stream) };
         loop {
             if (self.now)() >= until {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes too long"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes too long"));
             }
             match call(&mut self.stream) {
                 Err(error) if looked_up(&error) => {}

@@ -1,8 +1,8 @@
-//! Sockets that accept clients, and connections with them, over TCP or through a file.
+//! Sockets that accept clients, and connections with peers, over TCP or through a file.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn is_abandoned(path: &Path) -> bool {
             .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()))
 }
 
-/// A connection with a client. Both of its halves are references to it.
+/// A connection with a peer. Both of its halves are references to it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     socket: OwnedFd,
@@ -91,8 +91,23 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
+    /// A connection that was made over TCP.
+    pub(crate) fn tcp(stream: TcpStream) -> Self {
+        Self { socket: stream.into(), is_tcp: true }
+    }
+
+    /// A connection that was made over a Unix socket.
+    pub(crate) fn unix(socket: OwnedFd) -> Self {
+        Self { socket, is_tcp: false }
+    }
+
+    /// Receives what is there. `WouldBlock` when that is nothing.
+    pub(crate) fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(&self.socket, into, RecvFlags::DONTWAIT)?.0)
+    }
+
     /// Sets the socket up: small replies go out at once, reads and writes return now and then for time limits, and
-    /// keep-alive finds idle clients whose machine is gone.
+    /// keep-alive finds idle peers whose machine is gone.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         if self.is_tcp {
             sockopt::set_tcp_nodelay(&self.socket, true)?;
@@ -107,8 +122,14 @@ impl Socket {
 
     /// Shuts the socket down for reading, or in both directions.
     pub(crate) fn shut_down(&self, how: Shutdown) {
-        // This fails when the client has closed the connection first.
+        // This fails when the peer has closed the connection first.
         let _ = shutdown(&self.socket, how);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -138,7 +159,7 @@ impl Write for &Socket {
     }
 }
 
-/// Sends what the socket takes. A client that has gone is an error, and no signal.
+/// Sends what the socket takes. A peer that has gone is an error, and no signal.
 pub(crate) fn send(socket: impl AsFd, bytes: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
     Ok(sendmsg(socket, bytes, &mut SendAncillaryBuffer::default(), flags | SendFlags::NOSIGNAL)?)
 }

@@ -38,10 +38,15 @@ pub mod reply {
     pub const SERVER: u32 = 2;
     pub const INFO: u32 = 3;
     pub const META_CONTEXT: u32 = 4;
-    pub const ERR_UNSUP: u32 = 1 << 31 | 1;
-    pub const ERR_INVALID: u32 = 1 << 31 | 3;
-    pub const ERR_UNKNOWN: u32 = 1 << 31 | 6;
-    pub const ERR_TOO_BIG: u32 = 1 << 31 | 9;
+    /// The bit of all errors.
+    pub const ERR: u32 = 1 << 31;
+    pub const ERR_UNSUP: u32 = ERR | 1;
+    pub const ERR_POLICY: u32 = ERR | 2;
+    pub const ERR_INVALID: u32 = ERR | 3;
+    pub const ERR_TLS_REQD: u32 = ERR | 5;
+    pub const ERR_UNKNOWN: u32 = ERR | 6;
+    pub const ERR_SHUTDOWN: u32 = ERR | 7;
+    pub const ERR_TOO_BIG: u32 = ERR | 9;
 }
 
 /// The kinds of information in a reply to `INFO` and `GO`.
@@ -92,9 +97,13 @@ pub mod flag {
 pub mod chunk {
     #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
     pub const DONE: u16 = 1 << 0;
+    pub const NONE: u16 = 0;
     pub const OFFSET_DATA: u16 = 1;
+    pub const OFFSET_HOLE: u16 = 2;
     pub const BLOCK_STATUS: u16 = 5;
-    pub const ERROR: u16 = 1 << 15 | 1;
+    /// The bit of all errors.
+    pub const ERR: u16 = 1 << 15;
+    pub const ERROR: u16 = ERR | 1;
 }
 
 /// A state of `base:allocation`: no space is set aside.
@@ -123,12 +132,31 @@ pub enum Errno {
     Overflow = 75,
     /// The zeroes cannot be written quickly, which `FAST_ZERO` asks for.
     NotSup = 95,
+    /// The server is shutting down.
+    Shutdown = 108,
+}
+
+impl Errno {
+    const ALL: [Self; 7] =
+        [Self::Perm, Self::Io, Self::Inval, Self::NoSpc, Self::Overflow, Self::NotSup, Self::Shutdown];
+
+    /// The error of a number; `None` for success. A client takes unknown numbers for [`Self::Inval`] ("Error values").
+    pub fn of_number(number: u32) -> Option<Self> {
+        let known = Self::ALL.into_iter().find(|known| *known as u32 == number);
+        (number != 0).then_some(known.unwrap_or(Self::Inval))
+    }
 }
 
 /// The length of a request before its payload, in bytes.
 pub const REQUEST_LEN: usize = 28;
 /// The length of an option before its data, in bytes.
 pub const OPTION_HEADER_LEN: usize = 16;
+/// The length of a reply to an option before its data, in bytes.
+pub const OPTION_REPLY_LEN: usize = 20;
+/// The length of a simple reply before its payload, in bytes.
+pub const SIMPLE_REPLY_LEN: usize = 16;
+/// The length of a chunk before its payload, in bytes.
+pub const CHUNK_HEADER_LEN: usize = 20;
 
 /// A request of the transmission phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,9 +218,92 @@ impl OptionHeader {
     }
 }
 
+impl OptionHeader {
+    /// The bytes of the header.
+    pub fn emit(self) -> [u8; OPTION_HEADER_LEN] {
+        let mut bytes = [0; OPTION_HEADER_LEN];
+        bytes[0..8].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.option.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.len.to_be_bytes());
+        bytes
+    }
+}
+
+/// The header of a reply to an option, as a client reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionReply {
+    /// The option that is answered.
+    pub option: u32,
+    /// The kind of reply.
+    pub kind: u32,
+    /// The length of the data behind the header, in bytes.
+    pub len: u32,
+}
+
+impl OptionReply {
+    /// Reads the header; `None` when it does not start with [`OPTION_REPLY_MAGIC`].
+    pub fn parse(bytes: &[u8; OPTION_REPLY_LEN]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        (fields.u64()? == OPTION_REPLY_MAGIC).then_some(())?;
+        Some(Self { option: fields.u32()?, kind: fields.u32()?, len: fields.u32()? })
+    }
+}
+
+/// The header of a reply to a request, as a client reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyHeader {
+    /// A simple reply. The payload of a read that succeeded follows.
+    Simple {
+        /// The client's name for the request.
+        cookie: u64,
+        /// The error number, 0 for success.
+        error: u32,
+    },
+    /// A chunk of a structured reply, before its payload.
+    Chunk {
+        /// The client's name for the request.
+        cookie: u64,
+        /// The flags of the chunk.
+        flags: u16,
+        /// The type of the chunk.
+        kind: u16,
+        /// The length of the payload in bytes.
+        len: u32,
+    },
+}
+
+impl ReplyHeader {
+    /// Length of the header that begins with these bytes; `None` when they are no magic number of a reply.
+    pub fn len_of(magic: [u8; 4]) -> Option<usize> {
+        match u32::from_be_bytes(magic) {
+            SIMPLE_REPLY_MAGIC => Some(SIMPLE_REPLY_LEN),
+            CHUNK_MAGIC => Some(CHUNK_HEADER_LEN),
+            _ => None,
+        }
+    }
+
+    /// Reads a whole header.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let header = match fields.u32()? {
+            SIMPLE_REPLY_MAGIC => {
+                let error = fields.u32()?;
+                Self::Simple { cookie: fields.u64()?, error }
+            }
+            CHUNK_MAGIC => {
+                let (flags, kind) = (fields.u16()?, fields.u16()?);
+                Self::Chunk { flags, kind, cookie: fields.u64()?, len: fields.u32()? }
+            }
+            _ => return None,
+        };
+        fields.end()?;
+        Some(header)
+    }
+}
+
 /// The header of a reply to `option`, before `len` bytes of data.
-pub fn option_reply(option: u32, kind: u32, len: u32) -> [u8; 20] {
-    let mut bytes = [0; 20];
+pub fn option_reply(option: u32, kind: u32, len: u32) -> [u8; OPTION_REPLY_LEN] {
+    let mut bytes = [0; OPTION_REPLY_LEN];
     bytes[0..8].copy_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
     bytes[8..12].copy_from_slice(&option.to_be_bytes());
     bytes[12..16].copy_from_slice(&kind.to_be_bytes());
@@ -201,8 +312,8 @@ pub fn option_reply(option: u32, kind: u32, len: u32) -> [u8; 20] {
 }
 
 /// The header of a simple reply.
-pub fn simple_reply(cookie: u64, error: Option<Errno>) -> [u8; 16] {
-    let mut bytes = [0; 16];
+pub fn simple_reply(cookie: u64, error: Option<Errno>) -> [u8; SIMPLE_REPLY_LEN] {
+    let mut bytes = [0; SIMPLE_REPLY_LEN];
     bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
     bytes[4..8].copy_from_slice(&error.map_or(0, |error| error as u32).to_be_bytes());
     bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
@@ -210,8 +321,8 @@ pub fn simple_reply(cookie: u64, error: Option<Errno>) -> [u8; 16] {
 }
 
 /// The header of the only chunk of a structured reply, before `len` bytes.
-pub fn only_chunk(cookie: u64, kind: u16, len: u32) -> [u8; 20] {
-    let mut bytes = [0; 20];
+pub fn only_chunk(cookie: u64, kind: u16, len: u32) -> [u8; CHUNK_HEADER_LEN] {
+    let mut bytes = [0; CHUNK_HEADER_LEN];
     bytes[0..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
     bytes[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
     bytes[6..8].copy_from_slice(&kind.to_be_bytes());

@@ -52,6 +52,7 @@ pub mod filters;
 mod length;
 mod memory;
 mod request;
+mod unflushed;
 
 use lunette_buffer::FileSlice;
 
@@ -63,6 +64,7 @@ pub use file::{
 pub use length::{LengthError, check_asked_len, whole_blocks};
 pub use memory::MemoryStore;
 pub use request::{Completion, CompletionSink, Op, OpKind, Outcome, StoreError};
+pub use unflushed::Unflushed;
 
 /// A flat run of bytes that holds blocks.
 pub trait Store: Send + Sync {

@@ -34,6 +34,7 @@ mod many_sessions;
 mod messages;
 mod monitoring;
 mod nbd;
+mod nbd_client;
 mod outages;
 mod paths;
 mod pools;

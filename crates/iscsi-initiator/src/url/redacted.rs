@@ -14,6 +14,9 @@ pub const REDACTED: &str = "***";
 /// The parameter of iSCSI URLs that is a password.
 pub(super) const TARGET_PASSWORD: &str = "target_password";
 
+/// The parameter of NBD URIs, which are no URLs of this crate: a path.
+const SOCKET: &str = "socket";
+
 /// The parameter that says where the password is, so that none stands behind a user's colon.
 const SECRET_FILE: &str = "chap_secret_file=";
 
@@ -171,7 +174,7 @@ fn without_passwords(query: &str) -> String {
     while let Some((before, value)) = rest.split_once('=') {
         let name = before.rsplit('&').next().unwrap_or_default();
         shown.extend([before, "="]);
-        rest = if name != TARGET_PASSWORD && is_parameter(name) {
+        rest = if name != TARGET_PASSWORD && (is_parameter(name) || name == SOCKET) {
             let (value, next) = value.split_at(value.find('&').unwrap_or(value.len()));
             shown.push_str(value);
             next
@@ -223,6 +226,8 @@ mod tests {
             ),
             ("ecl+eth://u%hu@sh@eth0/02:00:00:00:00:01", "ecl+eth://u%***@eth0/02:00:00:00:00:01"),
             ("rbd:p/i?keyring=/k&keys=file:k", "rbd:p/i?keyring=/k&keys=file:k"),
+            ("nbd+unix:///a?socket=/run/s: lost", "nbd+unix:///a?socket=/run/s: lost"),
+            ("nbd+unix:///a?socket=/run/s&key=hush", "nbd+unix:///a?socket=/run/s&key=***"),
             ("rbd:p/i:id=u:key=hush:conf=/c", "rbd:p/i:id=u:key=***:conf=/c"),
             (
                 "a iscsi://u%hush@h/x and \"ecl://u%hu sh@h/y\", iscsi://h",

@@ -52,7 +52,8 @@ killed goes on where everything is known to be durable when the same command is 
 between.
 
 URLs: iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?header_digest=crc32c&data_digest=crc32c&...], with the secret of USER in
-LUNETTE_CHAP_PASSWORD or behind chap_secret_file=FILE.
+LUNETTE_CHAP_PASSWORD or behind chap_secret_file=FILE. Exports of NBD servers: nbd://HOST[:PORT]/NAME,
+nbd+unix:///NAME?socket=PATH.
 
 Encrypted disks: PATH?keys=..., URL?keys=..., with keys=file:KEYS or keys=kmip://HOST[:PORT]/NAME, and behind it
 &passphrase_file=FILE, &passphrase_credential=NAME (of systemd) or &tls=DIR (with the certificate for the key server).
@@ -68,11 +69,12 @@ or write failed, 7 DST gave other bytes back.";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input; ?keys=file:KEYS behind it decrypts it
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH, or - for
+    /// standard input; ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "SRC")]
     source: End,
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output; ?keys=file:KEYS behind it encrypts
-    /// for it
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH, or - for
+    /// standard output; ?keys=file:KEYS behind it encrypts for it
     #[arg(value_name = "DST")]
     destination: End,
     /// Requests in flight [default: as many as fill the path, measured on the way]

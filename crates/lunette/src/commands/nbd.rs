@@ -41,8 +41,8 @@ unreadable or in use.";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP, group = ArgGroup::new("place").required(true))]
 pub(crate) struct Arguments {
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, rbd:POOL/IMAGE, or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS
-    /// behind it decrypts it
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, rbd:POOL/IMAGE, nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH,
+    /// or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "SOURCE")]
     source: DiskName,
     /// Listen on a Unix socket at PATH

@@ -68,8 +68,8 @@ available, 5 disk missing, unreadable or in use.";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A file, a block device, iscsi://HOST/TARGET/LUN, rbd:POOL/IMAGE, or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS
-    /// behind it decrypts it
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, rbd:POOL/IMAGE, nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH,
+    /// or mem:SIZE (64M, 10G, ...); ?keys=file:KEYS behind it decrypts it
     #[arg(value_name = "DISK", required_unless_present = "config")]
     disks: Vec<DiskName>,
     /// Where to listen; port 0 picks one (repeatable; default: 127.0.0.1:3260)

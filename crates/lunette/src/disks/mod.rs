@@ -8,6 +8,7 @@
 //! | the path of a file or block device | [`mod@file`] |
 //! | `iscsi://…`, `ecl://…`, `ecl+eth://…` | [`iscsi`] |
 //! | `rbd:POOL/IMAGE` | [`image`] |
+//! | `nbd://…`, `nbd+unix://…` | [`nbd`] |
 //! | `volume:POOL/VOLUME` | [`volume`], over one of the kinds before |
 //! | any but the first, with `?keys=…` behind it | [`encrypted`] over that kind |
 //!
@@ -21,6 +22,7 @@ pub(crate) mod iscsi;
 mod kind;
 pub(crate) mod memory;
 mod name;
+pub(crate) mod nbd;
 pub(crate) mod volume;
 
 use std::fmt;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use lunette_api::{Health, Subject};
 use lunette_device::LogicalUnit;
 use lunette_initiator::Url;
+use lunette_nbd::client::NbdUrl;
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
 use lunette_target::Control;
@@ -51,6 +54,7 @@ pub(crate) enum Place {
     File(FilePath),
     Iscsi(RemoteName),
     Image(RbdUrl),
+    Nbd(NbdUrl),
     Volume(VolumeName),
 }
 
@@ -62,6 +66,7 @@ impl Place {
             Self::File(path) => path,
             Self::Iscsi(name) => name,
             Self::Image(url) => url,
+            Self::Nbd(url) => url,
             Self::Volume(name) => name,
         }
     }
@@ -124,7 +129,8 @@ pub(crate) fn close() -> Result<(), Failure> {
     image::close()
 }
 
-/// The common identities of two names of one place: portal, target and LUN, the file behind a path, or pool and image.
+/// The common identities of two names of one place: portal, target and LUN, the file behind a path, pool and image, or
+/// server and export.
 /// `None` for memory. A host under two names is not recognized; what carries the session makes no difference. Of a
 /// file that is missing, or does not answer, the path counts.
 pub(crate) fn identities(places: &[&Place]) -> Vec<Option<String>> {

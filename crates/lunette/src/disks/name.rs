@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
+use lunette_nbd::client::NbdUrl;
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
 use serde::{Deserialize, Deserializer};
@@ -35,30 +36,36 @@ pub(crate) enum DiskNameError {
     #[error(transparent)]
     Image(#[from] lunette_rbd::UrlError),
     #[error(transparent)]
+    Nbd(#[from] lunette_nbd::client::UrlError),
+    #[error(transparent)]
     Volume(#[from] VolumeNameError),
     /// Without the text, which may hold a password.
     #[error(
-        "the URL of a disk begins with iscsi://, ecl://, ecl+eth:// or rbd:; write ./ before the name of a file with \"://\""
+        "the URL of a disk begins with iscsi://, ecl://, ecl+eth://, nbd://, nbd+unix:// or rbd:; write ./ before the name \
+         of a file with \"://\""
     )]
     Scheme,
 }
 
-/// An image in Ceph, with the keys of an encrypted disk that stand behind its name.
-fn parse_image(text: &str) -> Result<(RbdUrl, Option<KeyParameters>), DiskNameError> {
-    let Some((place, query)) = text.split_once('?') else { return Ok((text.parse()?, None)) };
+/// A URL with parameters of its own, without the keys of an encrypted disk that stand behind it, and these.
+fn without_keys(text: &str) -> Result<(String, Option<KeyParameters>), DiskNameError> {
+    let Some((place, query)) = text.split_once('?') else { return Ok((text.into(), None)) };
     let is_of_keys = |parameter: &&str| KeyParameters::split(&format!("?{parameter}")).is_some();
     let (keys, own): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_of_keys);
     let keys = (!keys.is_empty()).then(|| KeyParameters::parse(&keys.join("&"))).transpose()?;
-    let url = if own.is_empty() { place.parse()? } else { format!("{place}?{}", own.join("&")).parse()? };
+    let url = if own.is_empty() { place.into() } else { format!("{place}?{}", own.join("&")) };
     Ok((url, keys))
 }
+
+/// The schemes that a name may begin with by mistake, without the two slashes.
+const KNOWN_SCHEMES: [&str; 6] = ["iscsi", "ecl", "ecl+eth", "iser", "nbd", "nbd+unix"];
 
 /// Whether a text that is no URL of a disk begins like one, such as `iscis://` or `iscsi:`.
 fn has_scheme(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '+';
     text.split_once(':').is_some_and(|(scheme, rest)| {
         scheme.chars().all(is_part)
-            && (rest.starts_with("//") || ["iscsi", "ecl", "ecl+eth", "iser"].contains(&&*scheme.to_ascii_lowercase()))
+            && (rest.starts_with("//") || KNOWN_SCHEMES.contains(&&*scheme.to_ascii_lowercase()))
     })
 }
 
@@ -97,8 +104,12 @@ impl FromStr for DiskName {
             return Ok(Self { place: Place::Iscsi(RemoteName::new(url, text)), keys });
         }
         if RbdUrl::is_meant(text) {
-            let (url, keys) = parse_image(text)?;
-            return Ok(Self { place: Place::Image(url), keys });
+            let (url, keys) = without_keys(text)?;
+            return Ok(Self { place: Place::Image(url.parse()?), keys });
+        }
+        if NbdUrl::is_meant(text) {
+            let (url, keys) = without_keys(text)?;
+            return Ok(Self { place: Place::Nbd(url.parse()?), keys });
         }
         if has_scheme(text) {
             return Err(DiskNameError::Scheme);
@@ -176,6 +187,25 @@ mod tests {
         }
         for wrong in ["rbd:i", "rbd:p/i?id=me", "rbd:p/i?keys=", "rbd:p/i?"] {
             assert!(wrong.parse::<DiskName>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_export_has_a_socket_and_keys() {
+        let name: DiskName = "nbd+unix:///a?keys=file:k&socket=/s&passphrase_file=p".parse().unwrap();
+        assert_eq!(name.place.to_string(), "nbd+unix:///a?socket=/s");
+        assert_eq!(name.keys.unwrap().keys, "file:k");
+        let identity = |text: &str| identities(&[&text.parse::<DiskName>().unwrap().place]).remove(0);
+        assert_eq!(identity("nbd://H/a?keys=file:k"), identity("nbd://h:10809/%61"));
+        assert_ne!(identity("nbd://h/a"), identity("nbd://h/A"));
+        for (wrong, why) in [
+            ("nbds://h/a", "TLS"),
+            ("nbd+unix:///a", "socket"),
+            ("nbd:unix:/s", "begins with"),
+            ("nbd://h/a?sokcet=/s", "sokcet"),
+        ] {
+            let error = wrong.parse::<DiskName>().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 

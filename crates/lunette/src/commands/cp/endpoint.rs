@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use lunette_initiator::{KeyParameters, Url};
+use lunette_nbd::client::NbdUrl;
 use lunette_rbd::RbdUrl;
 use lunette_store::{FileStore, OpenOptions, Store};
 use lunette_volume::{Found, Volume};
@@ -16,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::disks::encrypted::keys::{Keys, volume_failure, volume_on};
 use crate::disks::iscsi::{self, RemoteDisk};
-use crate::disks::{DiskName, DiskNameError, Place, image, memory};
+use crate::disks::{DiskName, DiskNameError, Place, image, memory, nbd};
 use crate::failure::Failure;
 
 /// An end of a copy, as given on the command line.
@@ -132,6 +133,7 @@ pub(crate) fn open(disk: &DiskName, role: Role, volumes: Volumes) -> Result<Disk
         (Place::File(path), Some(keys)) => open_encrypted(&path.0, keys, role),
         (Place::Iscsi(name), keys) => open_url(name.url(), keys.as_ref(), role, volumes),
         (Place::Image(url), keys) => open_image(url, keys.as_ref(), role, volumes),
+        (Place::Nbd(url), keys) => open_export(url, keys.as_ref(), role, volumes),
         (Place::Volume(name), _) => Err(Failure::Usage(format!(
             "{name}: a volume is copied over its target, by an iscsi:// URL; a clone of it is made by lunette volume"
         ))),
@@ -151,11 +153,7 @@ fn open_url(url: &Url, keys: Option<&KeyParameters>, role: Role, volumes: Volume
     // Without keys there is no need to log in.
     let keys = keys.map(Keys::fetch).transpose()?;
     let RemoteDisk { store, identity } = iscsi::open(url)?;
-    if let Some(keys) = keys {
-        return Disk::encrypted(name, keys, &store, &identity, role);
-    }
-    check(&name, &store, role, volumes)?;
-    Ok(Disk { name, store, file: None, blank: false, identity, unfinished: Unfinished::Stays, volume: None })
+    Disk::remote(name, store, identity, keys, role, volumes)
 }
 
 fn open_image(url: &RbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
@@ -167,12 +165,15 @@ fn open_image(url: &RbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: V
     let opened = image::open(url, &options)?;
     let len = opened.geometry().len_bytes;
     let identity = format!("image {} {len} {}", opened.id(), RbdUrl { user: None, keyring: None, ..url.clone() });
-    let store: Arc<dyn Store> = opened;
-    if let Some(keys) = keys {
-        return Disk::encrypted(name, keys, &store, &identity, role);
-    }
-    check(&name, &store, role, volumes)?;
-    Ok(Disk { name, store, file: None, blank: false, identity, unfinished: Unfinished::Stays, volume: None })
+    Disk::remote(name, opened, identity, keys, role, volumes)
+}
+
+fn open_export(url: &NbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: Volumes) -> Result<Disk, Failure> {
+    // Without keys there is no need to connect.
+    let keys = keys.map(Keys::fetch).transpose()?;
+    let store = nbd::open(url, role == Role::Source)?;
+    let identity = format!("export {} {url}", store.geometry().len_bytes);
+    Disk::remote(url.to_string(), Arc::new(store), identity, keys, role, volumes)
 }
 
 fn open_encrypted(path: &Path, keys: &KeyParameters, role: Role) -> Result<Disk, Failure> {
@@ -185,6 +186,22 @@ fn open_encrypted(path: &Path, keys: &KeyParameters, role: Role) -> Result<Disk,
 }
 
 impl Disk {
+    /// A disk that is no file of this machine.
+    fn remote(
+        name: String,
+        store: Arc<dyn Store>,
+        identity: String,
+        keys: Option<Keys>,
+        role: Role,
+        volumes: Volumes,
+    ) -> Result<Self, Failure> {
+        if let Some(keys) = keys {
+            return Self::encrypted(name, keys, &store, &identity, role);
+        }
+        check(&name, &store, role, volumes)?;
+        Ok(Self { name, store, file: None, blank: false, identity, unfinished: Unfinished::Stays, volume: None })
+    }
+
     fn encrypted(name: String, keys: Keys, unit: &Arc<dyn Store>, below: &str, role: Role) -> Result<Self, Failure> {
         let volume = keys.open(&name, Arc::clone(unit), role == Role::Source)?;
         // Opening may have changed the header, for keys that were rotated.
@@ -261,8 +278,13 @@ pub(crate) fn are_same(one: &DiskName, other: &DiskName) -> bool {
     match (&one.place, &other.place) {
         (Place::File(one), Place::File(other)) => are_same_paths(&one.0, &other.0),
         (Place::Image(one), Place::Image(other)) => is_same_image(one, other),
-        (one @ Place::Iscsi(_), other @ Place::Iscsi(_)) => one.plain_identity() == other.plain_identity(),
-        (Place::Memory(_) | Place::File(_) | Place::Image(_) | Place::Iscsi(_) | Place::Volume(_), _) => false,
+        (one @ Place::Iscsi(_), other @ Place::Iscsi(_)) | (one @ Place::Nbd(_), other @ Place::Nbd(_)) => {
+            one.plain_identity() == other.plain_identity()
+        }
+        (
+            Place::Memory(_) | Place::File(_) | Place::Image(_) | Place::Iscsi(_) | Place::Nbd(_) | Place::Volume(_),
+            _,
+        ) => false,
     }
 }
 

@@ -27,8 +27,8 @@ use crate::size::Size;
 pub(crate) use info::HeaderReport;
 
 const AFTER_HELP: &str = "\
-DISK is a file, a block device or iscsi://HOST/TARGET/LUN. Keys are given by options, or behind DISK as other commands take
-them: ?keys=file:KEYS&passphrase_file=FILE. docs/encryption.md tells what encryption protects from, and docs/quanta.md has the
+DISK is a file, a block device, iscsi://HOST/TARGET/LUN, or an export of an NBD server. Keys are given by options, or behind
+DISK as other commands take them: ?keys=file:KEYS&passphrase_file=FILE. docs/encryption.md tells what encryption protects from, and docs/quanta.md has the
 format.
 
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 keys that cannot be used, 5 the disk cannot be opened or has no volume, 6 a
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// The disk with the volume, and where its keys are.
 #[derive(Args)]
 struct Keyed {
-    /// A file, a block device, or iscsi://HOST/TARGET/LUN
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, nbd://HOST/NAME, or nbd+unix:///NAME?socket=PATH
     #[arg(value_name = "DISK")]
     disk: DiskName,
     // No documentation comment: rustdoc takes the brackets for links.
