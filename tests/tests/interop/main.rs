@@ -49,3 +49,4 @@ mod shutdown;
 mod survival;
 mod tune;
 mod volumes;
+mod volumes_moving;
