@@ -16,7 +16,7 @@ use lunette_store::{FileStore, OpenOptions};
 
 use super::change::drawn_serial;
 use super::mark::{self, Mark};
-use super::{At, ServedVolumes, name, problem};
+use super::{At, ServedVolumes, compare, name, problem};
 use crate::disks::volume::open_pool;
 
 impl ServedVolumes {
@@ -156,7 +156,7 @@ impl ServedVolumes {
     ) -> Result<(), Problem> {
         let refused = |error: PoolError| problem(&error);
         let changed = pool.changes(&at.volume, Some(&base.name), None).map_err(refused)?;
-        if changed.is_empty() && volume.len_bytes == base.len_bytes {
+        if volume.len_bytes == base.len_bytes && compare::is_like(pool, at, &base.name, &changed)? {
             return Ok(());
         }
         if !force {

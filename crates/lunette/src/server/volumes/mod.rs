@@ -5,6 +5,7 @@
 
 mod change;
 mod changes;
+mod compare;
 mod content;
 mod fill;
 mod keeper;
