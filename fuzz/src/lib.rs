@@ -29,6 +29,7 @@ pub mod scsi;
 pub mod sense;
 pub mod text;
 mod toy;
+pub mod volume_stream;
 
 use input::Random;
 use lists::{extended_copy, mode_select, reserve_out, token_lists, unmap_list};
@@ -46,7 +47,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 27] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -118,6 +119,12 @@ pub const TARGETS: [Target; 26] = [
     },
     Target { name: "kmip", run: kmip::run, random: kmip::random, seeds: kmip::seeds },
     Target { name: "key_file", run: key_file::run, random: key_file::random, seeds: key_file::seeds },
+    Target {
+        name: "volume_stream",
+        run: volume_stream::run,
+        random: volume_stream::random,
+        seeds: volume_stream::seeds,
+    },
 ];
 
 #[cfg(test)]

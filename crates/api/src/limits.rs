@@ -99,3 +99,6 @@ pub const JOB_AGE: Duration = Duration::from_hours(7 * 24);
 
 /// The longest time that a request waits for the end of a job.
 pub const MAX_JOB_WAIT: Duration = Duration::from_mins(1);
+
+/// Ranges of one answer with the changes of a volume.
+pub const MAX_CHANGED_RANGES: usize = 32 << 10;

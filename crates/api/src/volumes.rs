@@ -3,6 +3,8 @@
 //! Volumes are no objects of the configuration: they live in their pools, and a change of one is made there at once.
 //! They belong to no target, so a client of some targets sees none.
 
+mod moving;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::callers::Caller;
 use crate::jobs::Job;
 use crate::problem::Problem;
+pub use moving::{BaseSnapshot, ChangedRange, Changes, FillOrder, Filling, FillingEnd, FillingStep, MovedSnapshot};
 
 /// The words that users give a volume or snapshot, by their keys.
 pub type Labels = BTreeMap<String, String>;
@@ -91,6 +94,41 @@ pub trait Volumes: Send + Sync {
     ///
     /// When no job is taken.
     fn flatten(&self, at: &VolumePath, caller: &Caller) -> Result<Arc<Job>, Problem>;
+
+    /// The content of a snapshot, or what it changed since another one, from an offset on. The list is bounded.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such snapshot, or its blocks cannot be listed.
+    fn changes(&self, at: &SnapshotPath, since: Option<&str>, from: u64) -> Result<Changes, Problem>;
+
+    /// Begins to fill a volume, a new one or with what was changed. Nothing opens it until the end.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be filled; then it is as it was.
+    fn fill(&self, at: &VolumePath, order: FillOrder) -> Result<Filling, Problem>;
+
+    /// Keeps how far a filling is, from where another one may go on.
+    ///
+    /// # Errors
+    ///
+    /// When another client fills the volume, or none.
+    fn keep_filling(&self, at: &VolumePath, step: FillingStep) -> Result<(), Problem>;
+
+    /// Ends a filling: the volume has its content, and the snapshot of it.
+    ///
+    /// # Errors
+    ///
+    /// When another client fills the volume, or none, or the pool fails.
+    fn end_filling(&self, at: &VolumePath, end: FillingEnd) -> Result<Volume, Problem>;
+
+    /// Undoes a filling: a new volume is removed, and another one has the content of before.
+    ///
+    /// # Errors
+    ///
+    /// When another client fills the volume, or none, or the pool fails.
+    fn undo_filling(&self, at: &VolumePath, token: &str) -> Result<(), Problem>;
 }
 
 /// The names of a volume and its pool.

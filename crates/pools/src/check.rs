@@ -65,7 +65,8 @@ pub(crate) fn group(group: &[SnapshotOf]) -> Result<(), PoolError> {
     }
 }
 
-fn serial(serial: &str) -> Result<(), PoolError> {
+/// Checks a serial number.
+pub(crate) fn serial(serial: &str) -> Result<(), PoolError> {
     let is_printable = serial.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if is_printable && (1..=MAX_SERIAL_BYTES).contains(&serial.len()) {
         return Ok(());

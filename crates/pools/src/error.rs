@@ -47,8 +47,8 @@ pub enum PoolError {
         /// The names of clones, or of some of them.
         clones: Vec<String>,
     },
-    /// The volume is being filled, and has no content yet.
-    #[error("volume {0} is being filled; wait for the end of its job, or cancel it")]
+    /// The volume is being filled, and has no whole content yet.
+    #[error("volume {0} is being filled; wait for the end, or remove it or roll it back")]
     Filling(Name),
     /// Another user of the medium holds the volume.
     #[error("{0} is in use elsewhere: {1}")]

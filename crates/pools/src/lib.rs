@@ -19,6 +19,8 @@
 //! - A volume that is being filled has no snapshots and clones, and keeps its name and its length.
 //! - One process uses a pool at a time. Its methods may be called from several threads, and wait for the medium.
 //!
+//! [`stream`] is the format in which the content of a snapshot moves to another pool. It is pure.
+//!
 //! Clones depend on their origin where the medium says so: see [`Volume::origin`].
 
 #![forbid(unsafe_code)]
@@ -33,6 +35,7 @@ mod location;
 mod name;
 mod pool;
 pub mod schedule;
+pub mod stream;
 
 pub use ceph::CephPool;
 pub use error::PoolError;

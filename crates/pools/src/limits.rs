@@ -32,3 +32,12 @@ pub const BLOCK_BYTES: u32 = 512;
 
 /// Bytes of a volume: what a signed offset reaches, in whole megabytes.
 pub const MAX_VOLUME_BYTES: u64 = (i64::MAX as u64) & !0xf_ffff;
+
+/// Bytes of the header of a stream: more than the labels of a volume and a snapshot take.
+pub const MAX_STREAM_HEADER_BYTES: usize = 1 << 20;
+
+/// Bytes of the data of one record of a stream.
+pub const MAX_CHUNK_BYTES: usize = 4 << 20;
+
+/// Bytes of the identity of a snapshot.
+pub const MAX_ID_BYTES: usize = 64;

@@ -5,3 +5,4 @@
 mod gateways;
 mod images;
 mod pools;
+mod volumes_moving;

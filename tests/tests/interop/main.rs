@@ -50,3 +50,4 @@ mod shutdown;
 mod survival;
 mod tune;
 mod volumes;
+mod volumes_moving;

@@ -10,7 +10,7 @@ use lunette_testkit::{ScriptedInitiator, Sense};
 use lunette_tests::{Configured, Mount, Server, attach, lunette, wait_until};
 use serde_json::{Value, json};
 
-const TARGET: &str = "targets/iqn.2026-11.org.example:a";
+pub(super) const TARGET: &str = "targets/iqn.2026-11.org.example:a";
 const LUNS_CHANGED: Sense = (6, 0x3f, 0x0e);
 const MEDIUM_CHANGED: Sense = (6, 0x28, 0x00);
 const CAPACITY_CHANGED: Sense = (6, 0x2a, 0x09);
@@ -24,16 +24,16 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Blocks of the commands of these tests.
 const BLOCKS: u16 = 8;
 
-struct Running {
-    place: Configured,
-    server: Server,
+pub(super) struct Running {
+    pub(super) place: Configured,
+    pub(super) server: Server,
     // The server ends before its file system.
-    pool: Mount,
+    pub(super) pool: Mount,
 }
 
 impl Running {
     /// A server with a pool, and a target with a disk in memory. `more` is of the pool.
-    fn start(more: &str) -> Self {
+    pub(super) fn start(more: &str) -> Self {
         let (place, pool) = (Configured::new(), Mount::new("mkfs.xfs", &["-q"], DEVICE_BYTES));
         let folder = pool.path().display().to_string();
         let text = format!(
@@ -48,39 +48,39 @@ impl Running {
         Self { place, server, pool }
     }
 
-    fn run(&self, arguments: &[&str]) -> std::process::Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> std::process::Output {
         let socket = format!("unix:{}", self.place.file("api.sock").display());
         lunette().args(arguments).args(["--api", &socket]).output().unwrap()
     }
 
     /// The answer to `lunette volume`, as JSON.
-    fn volume(&self, arguments: &[&str]) -> Value {
+    pub(super) fn volume(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[&["volume", "--json"], arguments].concat());
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// Why `lunette volume` is refused.
-    fn refused(&self, arguments: &[&str]) -> String {
+    pub(super) fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(&[&["volume"], arguments].concat());
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{arguments:?}: {why}");
         why
     }
 
-    fn serve(&self, lun: u16, disk: &str) {
+    pub(super) fn serve(&self, lun: u16, disk: &str) {
         let (path, disk) = (format!("{TARGET}/luns/{lun}"), format!("disk={disk}"));
         let output = self.run(&["ctl", "add", &path, &disk]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
-fn filled(byte: u8) -> Vec<u8> {
+pub(super) fn filled(byte: u8) -> Vec<u8> {
     vec![byte; usize::from(BLOCKS) * 512]
 }
 
 /// Takes the unit attentions of a logical unit.
-fn take_attentions(initiator: &mut ScriptedInitiator, lun: u16) {
+pub(super) fn take_attentions(initiator: &mut ScriptedInitiator, lun: u16) {
     while initiator.test_unit_ready(lun).status != 0 {}
 }
 
@@ -89,7 +89,7 @@ fn read(initiator: &mut ScriptedInitiator, lun: u16) -> Vec<u8> {
 }
 
 /// The serial number of a logical unit (VPD page 80h).
-fn serial(initiator: &mut ScriptedInitiator, lun: u16) -> String {
+pub(super) fn serial(initiator: &mut ScriptedInitiator, lun: u16) -> String {
     let page = initiator.command(lun, &[0x12, 1, 0x80, 0, 255, 0], Vec::new(), 255).good();
     String::from_utf8_lossy(&page[4..]).trim().to_owned()
 }

@@ -1,5 +1,7 @@
 //! `/v1/pools`, `/v1/volumes` and `/v1/snapshots`.
 
+pub(super) mod moving;
+
 use std::sync::Arc;
 
 use axum::Json as Answer;

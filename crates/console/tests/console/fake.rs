@@ -11,7 +11,8 @@ use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Jobs};
 use lunette_api::volumes::{
-    Labels, NewVolume, Pool, Snapshot, SnapshotOrder, SnapshotPath, Taken, Volume, VolumeChange, VolumePath, Volumes,
+    Changes, FillOrder, Filling, FillingEnd, FillingStep, Labels, NewVolume, Pool, Snapshot, SnapshotOrder,
+    SnapshotPath, Taken, Volume, VolumeChange, VolumePath, Volumes,
 };
 use lunette_api::{
     Access, AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Key, Kind, Notice, Order, Plan, PlannedChange,
@@ -393,6 +394,26 @@ impl Volumes for Fake {
     fn flatten(&self, _: &VolumePath, caller: &Caller) -> Result<Arc<Job>, Problem> {
         self.call("flatten");
         self.begin_job(TARGET, 4, &caller.name)
+    }
+
+    fn changes(&self, _: &SnapshotPath, _: Option<&str>, _: u64) -> Result<Changes, Problem> {
+        unreachable!("no page moves content")
+    }
+
+    fn fill(&self, _: &VolumePath, _: FillOrder) -> Result<Filling, Problem> {
+        unreachable!("no page moves content")
+    }
+
+    fn keep_filling(&self, _: &VolumePath, _: FillingStep) -> Result<(), Problem> {
+        unreachable!("no page moves content")
+    }
+
+    fn end_filling(&self, _: &VolumePath, _: FillingEnd) -> Result<Volume, Problem> {
+        unreachable!("no page moves content")
+    }
+
+    fn undo_filling(&self, _: &VolumePath, _: &str) -> Result<(), Problem> {
+        unreachable!("no page moves content")
     }
 }
 

@@ -1,7 +1,9 @@
 //! `lunette cp`: copies a disk.
 
+mod destination;
 mod endpoint;
 mod engine;
+mod filling;
 mod flight;
 mod io;
 mod journal;
@@ -21,12 +23,15 @@ use indicatif::BinaryBytes;
 use lunette_buffer::{MAX_BUFFER_LEN, PAGE_LEN};
 use rustix::io::Errno;
 
-use self::endpoint::{Disk, End, Role, Volumes};
+pub(super) use self::destination::Destination;
+pub(super) use self::endpoint::End;
+use self::endpoint::{Disk, Role, Volumes};
 use self::engine::{CopyError, Engine, Options, Totals};
+pub(super) use self::filling::Content;
 use self::io::CopyIo;
 use self::journal::{Entry, Journal};
 use self::plan::Plan;
-use self::progress::Progress;
+pub(super) use self::progress::Progress;
 use crate::commands::depth::Depth;
 use crate::disks::DiskName;
 use crate::failure::Failure;

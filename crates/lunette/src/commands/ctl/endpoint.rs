@@ -89,6 +89,11 @@ impl To {
         Ok(Endpoint::Tls { host: url.host, port: url.port, trusted, token, token_file })
     }
 
+    /// Whether the server is on this machine.
+    pub(in crate::commands) fn is_here(&self) -> Result<bool, Failure> {
+        Ok(matches!(self.named(&|name| std::env::var_os(name))?, Named::Socket(_)))
+    }
+
     fn named(&self, variable: Variable<'_>) -> Result<Named, Failure> {
         let server = match (&self.server, &self.api) {
             (Some(_), Some(_)) => {

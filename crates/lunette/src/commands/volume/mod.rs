@@ -1,5 +1,6 @@
 //! `lunette volume`: a client of the pools of a running server.
 
+mod moving;
 mod names;
 mod print;
 
@@ -7,11 +8,14 @@ use clap::{Args, Subcommand};
 use lunette_api::client::{Condition, path};
 use lunette_api::volumes::{Labels, NewVolume, SnapshotOrder, VolumeChange};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::cp::End;
 use super::ctl::{Server, To};
 use crate::failure::Failure;
 use crate::size::Size;
+use moving::{check_is_here, copy, create as create_from, receive, send};
 use names::{InPool, Label, SnapshotPath, VolumePath};
 
 const AFTER_HELP: &str = "\
@@ -26,8 +30,12 @@ A golden image and two clones of it:
 To serve a volume, name it in place of a file:
   lunette ctl add targets/iqn.2026-11.org.example:web/luns/0 disk=volume:tank/web-1
 
-Exit codes: 0 done, 1 the server cannot be reached, or has failed, 2 bad usage, 3 the server refuses the request. With --wait,
-1 also when the job has failed or was cancelled.";
+A copy on another machine, and what was changed since then:
+  lunette volume send tank/db@monday | ssh backup lunette volume receive safe/db
+  lunette volume send tank/db@tuesday --since monday | ssh backup lunette volume receive safe/db
+
+Exit codes: 0 done, 1 the server cannot be reached, or has failed, 2 bad usage, 3 the server refuses the request, 5 blocks cannot be
+opened, 6 a read or write failed, or a stream is cut or damaged. With --wait, 1 also when the job has failed or was cancelled.";
 
 /// Show and change the volumes of a running server's pools
 ///
@@ -58,13 +66,16 @@ enum Command {
         #[arg(value_name = "POOL/VOLUME")]
         volume: VolumePath,
     },
-    /// Create a volume of zeroes
+    /// Create a volume, of zeroes or with the content of a disk or a stream
     Create {
         #[arg(value_name = "POOL/VOLUME")]
         volume: VolumePath,
-        /// The length
-        #[arg(long)]
-        size: Size,
+        /// The length [default: that of the content]
+        #[arg(long, required_unless_present = "from")]
+        size: Option<Size>,
+        /// Copy what it is to have from a file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input
+        #[arg(long, value_name = "SRC")]
+        from: Option<End>,
         /// Take all of its space at once
         #[arg(long)]
         full: bool,
@@ -130,6 +141,12 @@ enum Command {
         #[arg(long)]
         wait: bool,
     },
+    /// Send a snapshot, or what it changed since another one, to standard output
+    Send(send::Arguments),
+    /// Receive what `send` sends from standard input: as a new volume, or as the changes of one
+    Receive(receive::Arguments),
+    /// Copy a snapshot, or what it changed since another one, to a file or disk
+    Copy(Box<copy::Arguments>),
     /// Give a clone blocks of its own, so that it depends on no other volume
     Flatten {
         #[arg(value_name = "POOL/VOLUME")]
@@ -163,9 +180,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let shown = server.get(&volume.url(&[]))?.value;
             server.print(&shown, print::object)
         }
-        Command::Create { volume, size, full, new } => {
-            let wanted = NewVolume { size_bytes: Some(size.0), full: *full, ..new.wanted() };
-            create(&server, volume, &wanted)
+        Command::Create { volume, size, full, from, new } => {
+            let wanted = NewVolume { size_bytes: size.as_ref().map(|size| size.0), full: *full, ..new.wanted() };
+            match from {
+                None => create(&server, volume, &wanted),
+                Some(from) => {
+                    check_is_here(&arguments.to)?;
+                    create_from::run(&server, volume, from, wanted)
+                }
+            }
+        }
+        Command::Send(send) => {
+            check_is_here(&arguments.to)?;
+            send::run(&server, send, arguments.json)
+        }
+        Command::Receive(receive) => {
+            check_is_here(&arguments.to)?;
+            receive::run(&server, receive)
+        }
+        Command::Copy(copy) => {
+            check_is_here(&arguments.to)?;
+            copy::run(&server, copy)
         }
         Command::Clone { origin, volume, size, new } => {
             if origin.pool() != volume.pool() {
@@ -198,9 +233,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             server.print(&taken, print::taken)
         }
         Command::Rollback { snapshot, wait } => {
-            if !snapshot.is_snapshot() {
-                return Err(Failure::Usage(format!("{snapshot} names no snapshot; write POOL/VOLUME@SNAPSHOT")));
-            }
+            snapshot.check_is_snapshot()?;
             server.start(&snapshot.url(&["actions", "rollback"]), *wait)
         }
         Command::Flatten { volume, wait } => server.start(&volume.url(&["actions", "flatten"]), *wait),
@@ -219,6 +252,11 @@ fn all(labels: &[Label]) -> Labels {
 
 fn json(value: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(value).map_err(Failure::other)
+}
+
+/// An answer of the server as what it is.
+fn value<T: DeserializeOwned>(answer: Value) -> Result<T, Failure> {
+    serde_json::from_value(answer).map_err(|error| Failure::other(format!("the server gives another answer: {error}")))
 }
 
 fn list(server: &Server, of: Option<&InPool>) -> Result<(), Failure> {

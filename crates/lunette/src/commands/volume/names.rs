@@ -6,6 +6,8 @@ use std::str::FromStr;
 use lunette_api::client::path;
 use lunette_pools::Name;
 
+use crate::failure::Failure;
+
 /// `POOL/VOLUME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VolumePath {
@@ -48,8 +50,12 @@ impl SnapshotPath {
         &self.volume.pool
     }
 
-    pub(super) fn is_snapshot(&self) -> bool {
-        self.snapshot.is_some()
+    /// Refuses the name of a volume.
+    pub(super) fn check_is_snapshot(&self) -> Result<(), Failure> {
+        if self.snapshot.is_some() {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!("{self} names no snapshot; write POOL/VOLUME@SNAPSHOT")))
     }
 
     /// The name without its pool.

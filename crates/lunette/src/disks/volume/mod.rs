@@ -4,6 +4,7 @@
 //! its pool when the configuration is whole.
 
 mod open;
+mod unfinished;
 mod uses;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use super::kind::{Kind, Opened};
 use crate::failure::Failure;
 use crate::size::Size;
 pub(crate) use open::{open_pool, retain_pools};
+pub(crate) use unfinished::{FILLING, check_finished, is_unfinished};
 pub(crate) use uses::{Shut, shut};
 
 /// The beginning of the name of every volume.

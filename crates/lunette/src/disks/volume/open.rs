@@ -6,7 +6,7 @@ use lunette_pools::{Location, Pool, PoolError};
 use lunette_store::OpenOptions;
 
 use super::super::kind::{Facts, Opened};
-use super::{VolumeName, uses};
+use super::{VolumeName, check_finished, uses};
 use crate::failure::Failure;
 
 /// A pool, or `None` before it is opened. It is locked while it is being opened, so it is opened once.
@@ -52,8 +52,8 @@ pub(super) fn open(name: &VolumeName, options: &OpenOptions) -> Result<Opened, F
         return Err(Failure::disk(format!("{name}: it is being removed or renamed")));
     };
     let volume = pool.volume(&name.volume).map_err(failed)?;
-    if volume.is_filling {
-        return Err(failed(PoolError::Filling(name.volume.clone())));
+    if name.snapshot.is_none() {
+        check_finished(&volume).map_err(failed)?;
     }
     let read_only = options.read_only || name.snapshot.is_some();
     let opened = found.blocks.open(&OpenOptions { read_only, ..*options })?;

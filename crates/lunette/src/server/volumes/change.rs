@@ -6,8 +6,9 @@ use lunette_pools::{Name, NewVolume as Wanted, Origin, Pool, PoolError};
 use lunette_store::Store;
 use lunette_target::Growth;
 
+use super::fill::check_is_no_base;
 use super::snapshot::flush_encrypted;
-use super::{At, Look, ServedVolumes, check_none, name, problem};
+use super::{At, Look, ServedVolumes, check_none, mark, name, problem};
 
 impl ServedVolumes {
     pub(super) fn create_volume(&self, at: &At, new: NewVolume) -> Result<(), Problem> {
@@ -22,7 +23,7 @@ impl ServedVolumes {
                 Some(serial) => serial,
                 None => drawn_serial()?,
             },
-            labels: new.labels,
+            labels: mark::without(new.labels),
         };
         match (origin, new.size_bytes) {
             (None, None) => Err(Problem::invalid("write size_bytes, or clone_of for a clone")),
@@ -43,6 +44,7 @@ impl ServedVolumes {
         let _leaving = self.leave(at)?;
         if origin.snapshot.is_none() {
             let live = At { pool: at.pool.clone(), volume: origin.volume.clone() };
+            self.check_finished(&live)?;
             flush_encrypted(&self.look().units(&live))?;
         }
         let volume = pool.clone_of(origin, &at.volume, wanted).map_err(|error| problem(&error))?;
@@ -63,7 +65,8 @@ impl ServedVolumes {
     pub(super) fn change_volume(&self, mut at: At, change: VolumeChange) -> Result<At, Problem> {
         let pool = self.pool(at.pool.as_str())?;
         if let Some(labels) = change.labels {
-            pool.set_labels(&at.volume, &labels).map_err(|error| problem(&error))?;
+            let marked = pool.volume(&at.volume).map(|volume| mark::kept(&volume.labels, labels));
+            marked.and_then(|labels| pool.set_labels(&at.volume, &labels)).map_err(|error| problem(&error))?;
         }
         if let Some(size) = change.size_bytes {
             self.resize(&*pool, &at, size, change.force)?;
@@ -71,6 +74,7 @@ impl ServedVolumes {
         if let Some(to) = change.name {
             let to = name(&to)?;
             let _leaving = self.leave(&at)?;
+            self.check_finished(&at)?;
             let _shut = self.look().shut(&at)?;
             pool.rename(&at.volume, &to).map_err(|error| problem(&error))?;
             at.volume = to;
@@ -80,6 +84,7 @@ impl ServedVolumes {
 
     fn resize(&self, pool: &dyn Pool, at: &At, len_bytes: u64, force: bool) -> Result<(), Problem> {
         let _leaving = self.leave(at)?;
+        self.check_finished(at)?;
         let refused = |error: PoolError| problem(&error);
         let now = pool.volume(&at.volume).map_err(refused)?.len_bytes;
         if len_bytes == now {
@@ -128,6 +133,7 @@ impl ServedVolumes {
         let _leaving = self.leave(at)?;
         let look = self.look();
         check_none(&format!("{at}@{snapshot}"), &look.luns(at, Some(snapshot)))?;
+        check_is_no_base(&*pool, at, snapshot)?;
         pool.remove_snapshot(&at.volume, snapshot).map_err(|error| problem(&error))
     }
 }

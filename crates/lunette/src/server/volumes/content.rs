@@ -8,10 +8,12 @@ use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Outcome};
 use lunette_api::volumes::Labels;
 use lunette_api::{Caller, Problem};
 use lunette_device::Readiness;
-use lunette_pools::{Name, PoolError};
+use lunette_pools::{Name, PoolError, Volume};
 use serde_json::{Value, json};
 
-use super::{At, FREEZE_LIMIT, Leaving, ServedVolumes, problem, units_of};
+use super::fill::refuse_writer;
+use super::{At, FREEZE_LIMIT, Leaving, ServedVolumes, mark, problem, units_of};
+use crate::disks::volume::is_unfinished;
 
 impl ServedVolumes {
     pub(super) fn begin_rollback(&self, at: At, snapshot: Name, caller: &Caller) -> Result<Arc<Job>, Problem> {
@@ -28,7 +30,7 @@ impl ServedVolumes {
 
     pub(super) fn begin_flatten(&self, at: At, caller: &Caller) -> Result<Arc<Job>, Problem> {
         let pool = self.pool(at.pool.as_str())?;
-        pool.volume(&at.volume).map_err(|error| problem(&error))?;
+        self.check_finished(&at)?;
         let leaving = self.leave(&at)?;
         let object = format!("volumes/{at}");
         self.begin(JobKind::Flatten, object, caller, leaving, move |run| {
@@ -71,8 +73,14 @@ impl ServedVolumes {
             let why = "it keeps checksums of its content in memory; remove it from its target first";
             return Err(Ended::Failed(format!("{}: LUN {}: {why}", disk.entry.disk, disk.entry.number)));
         }
-        let before = name_of_before();
-        self.take(std::slice::from_ref(at), &before, &Labels::new()).map_err(failed)?;
+        let volume = pool.volume(&at.volume).map_err(Ended::of)?;
+        let before = if is_unfinished(&volume.labels) {
+            // Nothing of its content is worth a name.
+            refuse_writer(&*pool, at).map_err(failed)?;
+            None
+        } else {
+            Some(self.take_before(at).map_err(failed)?)
+        };
         self.held(|look| {
             let disks = look.units(at);
             let frozen = self.control.freeze(&units_of(&disks), FREEZE_LIMIT);
@@ -91,11 +99,23 @@ impl ServedVolumes {
                 disk.unit.medium_changed();
             }
             rolled_back.map_err(|error| Ended::Failed(unfinished(at, &error)))?;
-            let len_bytes = pool.volume(&at.volume).map_err(Ended::of)?.len_bytes;
+            let Volume { len_bytes, labels, .. } = pool.volume(&at.volume).map_err(Ended::of)?;
+            if is_unfinished(&labels) {
+                pool.set_labels(&at.volume, &mark::without(labels)).map_err(Ended::of)?;
+            }
             self.serve_len(&look, at, len_bytes).map_err(failed)
         })?;
-        let message = format!("{at} has the content of {snapshot}; its content of before is {before}");
-        Ok((message, json!({ "before": before.as_str() })))
+        let message = match &before {
+            Some(before) => format!("{at} has the content of {snapshot}; its content of before is {before}"),
+            None => format!("{at} has the content of {snapshot}; what was received since is gone"),
+        };
+        Ok((message, json!({ "before": before.as_ref().map(Name::as_str) })))
+    }
+
+    /// Takes a snapshot of the content that a roll back replaces.
+    pub(super) fn take_before(&self, at: &At) -> Result<Name, Problem> {
+        let before = name_of_before();
+        self.take(std::slice::from_ref(at), &before, &Labels::new()).map(|_| before)
     }
 }
 

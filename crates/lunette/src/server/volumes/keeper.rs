@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use super::{At, ServedVolumes, lock};
 use crate::config::pools::PoolEntry;
 use crate::config::schedules::ScheduleEntry;
+use crate::disks::volume::check_finished;
 
 /// The interval at which a keeper looks.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -176,7 +177,8 @@ impl ServedVolumes {
         let waits = numbers.retries.get(&schedule.name).is_some_and(|again| now() < *again);
         let Some(moment) = due(schedule.every.0, last, now()).filter(|_| !waits) else { return Ok(None) };
         let (volumes, _) = pool.volumes().map_err(|error| error.to_string())?;
-        let chosen = volumes.into_iter().filter(|volume| !volume.is_filling && schedule.is_for(&volume.name));
+        let chosen =
+            volumes.into_iter().filter(|volume| check_finished(volume).is_ok() && schedule.is_for(&volume.name));
         let chosen: Vec<_> = chosen.map(|volume| volume.name).collect();
         self.take_all(entry, pool, schedule, moment, &chosen)?;
         numbers.taken.insert(schedule.name.clone(), moment);

@@ -4,9 +4,13 @@
 //! is not removed, its disk stands still while it is snapshotted, and initiators learn of its new length or content.
 
 mod change;
+mod changes;
 mod clones;
+mod compare;
 mod content;
+mod fill;
 mod keeper;
+mod mark;
 mod shown;
 mod snapshot;
 
@@ -16,8 +20,8 @@ use std::time::Duration;
 
 use lunette_api::jobs::{Job, Jobs};
 use lunette_api::volumes::{
-    NewVolume, Pool as ShownPool, Snapshot, SnapshotOrder, SnapshotPath, Taken, Volume, VolumeChange, VolumePath,
-    Volumes,
+    Changes, FillOrder, Filling, FillingEnd, FillingStep, NewVolume, Pool as ShownPool, Snapshot, SnapshotOrder,
+    SnapshotPath, Taken, Volume, VolumeChange, VolumePath, Volumes,
 };
 use lunette_api::{Caller, Problem};
 use lunette_device::LogicalUnit;
@@ -25,7 +29,7 @@ use lunette_pools::{Name, Pool, PoolError};
 use lunette_target::Control;
 
 use crate::config::pools::{self, PoolEntry};
-use crate::disks::volume::{self, Shut, open_pool};
+use crate::disks::volume::{self, Shut, check_finished, open_pool};
 use crate::server::served::ServedTarget;
 use crate::server::unit::Disk;
 pub(crate) use clones::CloneKey;
@@ -222,6 +226,12 @@ impl ServedVolumes {
         open_pool(&self.look().pool(name)?.place).map_err(|error| problem(&error))
     }
 
+    /// Refuses what a volume cannot do before it has its whole content.
+    fn check_finished(&self, at: &At) -> Result<(), Problem> {
+        let volume = self.pool(at.pool.as_str())?.volume(&at.volume);
+        volume.and_then(|volume| check_finished(&volume)).map_err(|error| problem(&error))
+    }
+
     /// Keeps a volume from being opened or changed otherwise.
     fn leave(&self, at: &At) -> Result<Leaving, Problem> {
         if lock(&self.leaving).insert(at.clone()) {
@@ -284,6 +294,29 @@ impl Volumes for ServedVolumes {
 
     fn flatten(&self, at: &VolumePath, caller: &Caller) -> Result<Arc<Job>, Problem> {
         self.begin_flatten(At::of(at)?, caller)
+    }
+
+    fn changes(&self, at: &SnapshotPath, since: Option<&str>, from: u64) -> Result<Changes, Problem> {
+        let (at, snapshot) = of_snapshot(at)?;
+        self.list_changes(&at, &snapshot, since.map(name).transpose()?.as_ref(), from)
+    }
+
+    fn fill(&self, at: &VolumePath, order: FillOrder) -> Result<Filling, Problem> {
+        self.begin_filling(&At::of(at)?, &order)
+    }
+
+    fn keep_filling(&self, at: &VolumePath, step: FillingStep) -> Result<(), Problem> {
+        self.keep_step(&At::of(at)?, &step)
+    }
+
+    fn end_filling(&self, at: &VolumePath, end: FillingEnd) -> Result<Volume, Problem> {
+        let at = At::of(at)?;
+        self.finish(&at, &end)?;
+        self.shown_volume(&at)
+    }
+
+    fn undo_filling(&self, at: &VolumePath, token: &str) -> Result<(), Problem> {
+        self.give_up(&At::of(at)?, token)
     }
 }
 

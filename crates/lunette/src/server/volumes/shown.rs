@@ -6,9 +6,9 @@ use lunette_api::Problem;
 use lunette_api::volumes::{Pool as ShownPool, Snapshot as ShownSnapshot, Volume as ShownVolume};
 use lunette_pools::{PoolError, PoolSpace, Snapshot, Volume};
 
-use super::{At, Look, ServedVolumes, problem};
+use super::{At, Look, ServedVolumes, mark, problem};
 use crate::config::pools::PoolEntry;
-use crate::disks::volume::open_pool;
+use crate::disks::volume::{is_unfinished, open_pool};
 
 impl ServedVolumes {
     pub(super) fn shown_pools(&self) -> Vec<ShownPool> {
@@ -68,9 +68,9 @@ impl Look {
             size_bytes: volume.len_bytes,
             serial: volume.serial,
             created: seconds(volume.created),
-            labels: volume.labels,
+            filling: volume.is_filling || is_unfinished(&volume.labels),
+            labels: mark::without(volume.labels),
             origin: volume.origin.map(|origin| origin.to_string()),
-            filling: volume.is_filling,
             own_bytes: None,
             shared_bytes: None,
         }

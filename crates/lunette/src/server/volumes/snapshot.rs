@@ -61,6 +61,7 @@ impl ServedVolumes {
         snapshot: &Name,
         labels: &Labels,
     ) -> Result<(Vec<(At, Snapshot)>, u64), Problem> {
+        volumes.iter().try_for_each(|at| self.check_finished(at))?;
         let mut groups: BTreeMap<&Name, Vec<SnapshotOf>> = BTreeMap::new();
         for At { pool, volume } in volumes {
             let of = SnapshotOf { volume: volume.clone(), snapshot: snapshot.clone() };
