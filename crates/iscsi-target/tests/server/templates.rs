@@ -130,7 +130,7 @@ fn a_login_whose_host_cannot_be_made_is_refused_and_may_come_again() {
 #[test]
 fn a_login_whose_time_is_over_waits_no_more() {
     let served = Served::with(|config| config.timers.login = Duration::from_millis(20));
-    let mut waiting = served.begin(Port::A);
+    let waiting = served.begin(Port::A);
     served.asked.recv().unwrap();
     waiting.wait_for_end();
     served.target.wait_until("the end of the connection", |statistics| statistics.connections == 0);

@@ -1,4 +1,5 @@
-//! Clones for the initiators of templates: made when they log in, and removed when ephemeral ones are not used any more.
+//! Clones for the initiators of templates: made when they log in. Ephemeral ones are removed when they are not used any
+//! more.
 //!
 //! A login of such an initiator waits in the target until the configuration has a host for it. One thread makes the
 //! clones and the hosts of all logins that wait, and changes the configuration once for all of them.

@@ -133,7 +133,7 @@ impl ControlPlane {
         &self.control
     }
 
-    /// What initiators of templates are given.
+    /// The hosts and clones that initiators of templates are given.
     pub(crate) fn given(&self) -> Vec<Given> {
         self.reloader().given().to_vec()
     }
