@@ -25,6 +25,8 @@ mod process;
 mod random;
 mod server;
 mod tool;
+pub mod volumes;
+pub mod walks;
 
 pub use api::{Answer, Api};
 pub use browser::Browser;

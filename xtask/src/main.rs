@@ -1,7 +1,7 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`, `cargo
 //! xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo
-//! xtask disks`, `cargo xtask soak`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask api`, `cargo xtask
-//! linux`, `cargo xtask oldest`, `cargo xtask miri`, `cargo xtask package`.
+//! xtask disks`, `cargo xtask volumes`, `cargo xtask soak`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask
+//! api`, `cargo xtask linux`, `cargo xtask oldest`, `cargo xtask miri`, `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,6 @@ mod api;
 mod ceph;
 mod compare;
 mod count;
-mod disks;
 mod encryption;
 mod failover;
 mod fuzz;
@@ -34,6 +33,7 @@ mod test;
 mod tiers;
 mod toolchains;
 mod tree;
+mod walks;
 
 use std::process::ExitCode;
 
@@ -68,7 +68,9 @@ enum Chore {
     /// Random walks of hostile peers against the server and the client that ship.
     Hostile(hostile::Arguments),
     /// Random walks of what happens to the file below a disk, with a disk that is read and written meanwhile.
-    Disks(disks::Arguments),
+    Disks(walks::Arguments),
+    /// Random walks of what is done with volumes while their server is killed.
+    Volumes(walks::Arguments),
     /// The long campaigns, one after the other.
     Soak(soak::Arguments),
     /// A Ceph cluster on this machine, for tests of disks in Ceph.
@@ -101,7 +103,8 @@ fn main() -> ExitCode {
         Chore::Profile(arguments) => profile::run(&arguments),
         Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Hostile(arguments) => hostile::run(&arguments),
-        Chore::Disks(arguments) => disks::run(&arguments),
+        Chore::Disks(arguments) => walks::run("lunette-disks", &arguments),
+        Chore::Volumes(arguments) => walks::run("lunette-volumes", &arguments),
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Ceph(arguments) => ceph::run(&arguments),
         Chore::Failover(arguments) => failover::run(&arguments),

@@ -16,11 +16,12 @@ pub(crate) struct Arguments {
 }
 
 /// The chores with their arguments. Together they take about four hours on two cores.
-const CAMPAIGNS: [(&str, &[&str]); 8] = [
+const CAMPAIGNS: [(&str, &[&str]); 9] = [
     ("sim", &["sim", "--seeds", "2000"]),
     ("gateways", &["sim", "--gateways", "--seeds", "5000"]),
     ("hostile", &["hostile", "--seeds", "10000"]),
     ("disks", &["disks", "--seeds", "300"]),
+    ("volumes", &["volumes", "--seeds", "300"]),
     ("fuzz", &["fuzz", "--time", "120"]),
     ("api", &["api", "--examples", "300"]),
     ("linux", &["linux"]),

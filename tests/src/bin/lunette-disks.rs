@@ -5,10 +5,10 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use lunette_tests::disks;
+use lunette_tests::{disks, walks};
 
 fn main() -> ExitCode {
-    let tally = disks::run(&disks::Arguments::parse());
+    let tally = disks::run(&walks::Arguments::parse());
     println!("{tally}");
     if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

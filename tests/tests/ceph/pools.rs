@@ -72,7 +72,7 @@ fn buffer(len: usize) -> Buffer {
     Buffers::new(8 << 20).take(len).unwrap()
 }
 
-fn close(store: RbdStore) {
+fn close(store: &RbdStore) {
     store.close(LIMIT).unwrap();
 }
 
@@ -80,13 +80,13 @@ fn close(store: RbdStore) {
 fn put(pool: &CephPool, volume: &Name, offset: u64, bytes: &[u8]) {
     let store = store(pool, volume, None);
     write(&store, offset, bytes);
-    close(store);
+    close(&store);
 }
 
 fn get(pool: &CephPool, volume: &Name, snapshot: Option<&Name>, offset: u64, len: usize) -> Vec<u8> {
     let store = store(pool, volume, snapshot);
     let bytes = read(&store, offset, len);
-    close(store);
+    close(&store);
     bytes
 }
 
@@ -136,7 +136,7 @@ fn a_volume_that_is_served_is_managed_through_its_store() {
     pool.remove_snapshot(&volume, &name("first")).unwrap();
     assert!(matches!(pool.remove(&volume), Err(PoolError::Busy(..))), "it is open");
     assert_eq!(pool.volume(&volume).unwrap().len_bytes, 16 * MIB, "nothing of it is gone");
-    close(served);
+    close(&served);
     pool.remove(&volume).unwrap();
     assert!(matches!(pool.volume(&volume), Err(PoolError::NoVolume(_))));
 }
@@ -190,7 +190,7 @@ fn clones_keep_their_origin_until_they_are_flattened() {
     let served = store(&pool, &first, None);
     pool.flatten(&first, &mut go_on).unwrap();
     assert_eq!(read(&served, 5 * MIB, 4096), [1; 4096]);
-    close(served);
+    close(&served);
     assert_eq!(pool.volume(&first).unwrap().origin, None);
     pool.remove_snapshot(&golden, &base).unwrap();
     assert_eq!(clones_of(pool.remove(&golden)), ("golden".into(), vec!["second".into()]));
@@ -314,13 +314,13 @@ fn changes_cover_what_differs() {
             let len = len.min(len_bytes - offset);
             match number % 3 {
                 0 => {
-                    _ = execute(&store, Op::Unmap { offset, len: len * 8 % (len_bytes - offset + 1) / 512 * 512 })
-                        .result
+                    let len = len * 8 % (len_bytes - offset + 1) / 512 * 512;
+                    execute(&store, Op::Unmap { offset, len }).result.unwrap();
                 }
                 _ => write(&store, offset, &random_bytes(seed, len as usize)),
             }
         }
-        close(store);
+        close(&store);
     };
     write_some(1, 32 * MIB);
     snapshot(&pool, &[&volume], "a");
@@ -333,7 +333,7 @@ fn changes_cover_what_differs() {
         let store = store(&pool, &volume, snapshot);
         let len = store.geometry().len_bytes;
         let bytes = (0..len / MIB).flat_map(|part| read(&store, part * MIB, MIB as usize)).collect::<Vec<u8>>();
-        close(store);
+        close(&store);
         bytes
     };
     let (a, b) = (name("a"), name("b"));

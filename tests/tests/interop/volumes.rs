@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use clap::Parser;
 use lunette_pdu::{LoginStatus, Stage};
 use lunette_testkit::{ScriptedInitiator, Sense};
-use lunette_tests::{Configured, Mount, Server, attach, lunette, wait_until};
+use lunette_tests::{Configured, Mount, Server, attach, lunette, wait_until, walks};
 use serde_json::{Value, json};
 
 pub(super) const TARGET: &str = "targets/iqn.2026-11.org.example:a";
@@ -357,4 +358,11 @@ fn many_initiators_that_come_at_once_get_a_clone_each() {
         take_attentions(&mut session, 0);
         assert_eq!(read(&mut session, 0), filled(1));
     }
+}
+
+#[test]
+fn a_kill_in_the_midst_of_changes_loses_nothing() {
+    let arguments = walks::Arguments::parse_from(["volumes", "--seeds", "3", "--jobs", "3"]);
+    let tally = lunette_tests::volumes::run(&arguments);
+    assert!(tally.is_good(), "{tally}");
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask disks`: random walks of what happens to the file below a disk. They need root.
+//! `cargo xtask disks` and `cargo xtask volumes`: random walks over small file systems of their own. They need root.
 
 use std::process::{Command, ExitCode};
 
@@ -24,17 +24,17 @@ pub(crate) struct Arguments {
     trace: Option<u64>,
 }
 
-/// Builds all participants and runs the campaign, which reports the faults.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+/// Builds all participants and runs the campaign of this program, which reports the faults.
+pub(crate) fn run(program: &str, arguments: &Arguments) -> Result<ExitCode> {
     programs::build()?;
     // A namespace of mounts that another program makes meanwhile would keep their file systems from being unmounted.
     let mut command = Command::new("unshare");
-    command.arg("--mount").arg(process::built("lunette-disks"));
+    command.arg("--mount").arg(process::built(program));
     command.env("LUNETTE_BIN", process::built("lunette")).current_dir(process::root());
     let Arguments { seeds, first, jobs, trace } = *arguments;
     for (name, value) in [("--seeds", seeds), ("--first", first), ("--jobs", jobs), ("--trace", trace)] {
         command.args(value.map(|value| format!("{name}={value}")));
     }
-    let status = command.status().context("cannot start lunette-disks")?;
+    let status = command.status().with_context(|| format!("cannot start {program}"))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
