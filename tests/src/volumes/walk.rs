@@ -181,7 +181,14 @@ impl Walk {
                     assert!(content == self.snapshots[of][0], "{name} is not like {of}");
                     self.copies.insert(name.clone(), content);
                 }
-                Some(_) => drop(self.ground.volume(&format!("rm {POOL}/{name}"))),
+                Some(content) => {
+                    // Its end may be all that it lacks.
+                    if self.content(name, Some(of)).is_some() {
+                        assert!(content == self.snapshots[of][0], "{name} is not like {of}");
+                        self.ground.volume(&format!("rm {POOL}/{name}@{of}"));
+                    }
+                    self.ground.volume(&format!("rm {POOL}/{name}"));
+                }
                 None => assert!(!is_done, "the volume {name} was made"),
             },
             Action::RollBack { before, after } => {
