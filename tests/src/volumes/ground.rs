@@ -89,7 +89,7 @@ impl Ground {
         snapshot.map_or_else(|| folder.join("disk.img"), |name| folder.join(format!("snapshots/{name}.img")))
     }
 
-    /// What the pool has beside its volumes.
+    /// The names that are in the pool beside its volumes.
     pub(super) fn leftovers(&self) -> Vec<String> {
         let entries = fs::read_dir(self.mount.path().join(".lunette")).expect("the folder of the pool");
         let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
