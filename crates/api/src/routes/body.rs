@@ -4,6 +4,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use tokio::time::timeout;
 
 use crate::limits::{BODY_TIMEOUT, MAX_BODY_BYTES};
@@ -25,7 +26,11 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
             ));
         }
         let bytes = read(request.into_body(), MAX_BODY_BYTES).await?;
-        let value = serde_json::from_slice(&bytes).map_err(|error| Problem::bad_request(error.to_string()))?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| match error.classify() {
+            // It is JSON, and no object of this kind: a whole number that is written as 1.0, for example.
+            Category::Data => Problem::invalid(error.to_string()),
+            _ => Problem::bad_request(error.to_string()),
+        })?;
         Ok(Self(value))
     }
 }

@@ -88,7 +88,10 @@ pub(crate) async fn list_pools(State(shared): State<Shared>) -> Result<Answer<Ve
     path = "/v1/volumes",
     tag = "volumes",
     params(OfPool),
-    responses((status = 200, body = Vec<Volume>))
+    responses(
+        (status = 200, body = Vec<Volume>),
+        (status = 404, description = "There is no such pool", body = Problem, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn list_volumes(
     State(shared): State<Shared>,
@@ -231,6 +234,8 @@ pub(crate) async fn list_snapshots(
     request_body = SnapshotOrder,
     responses(
         (status = 201, body = Taken),
+        (status = 404, description = "There is no such volume",
+            body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "There is one of the name, no space, or the file system has no reflinks",
             body = Problem, content_type = "application/problem+json"),
     )
