@@ -33,6 +33,7 @@ pub(crate) struct Between {
 #[into_params(parameter_in = Query)]
 pub(crate) struct OfClient {
     /// The proof of the client that fills the volume
+    #[param(required = true)]
     token: String,
 }
 
