@@ -216,9 +216,7 @@ impl OptionHeader {
         (fields.u64()? == OPTION_MAGIC).then_some(())?;
         Some(Self { option: fields.u32()?, len: fields.u32()? })
     }
-}
 
-impl OptionHeader {
     /// The bytes of the header.
     pub fn emit(self) -> [u8; OPTION_HEADER_LEN] {
         let mut bytes = [0; OPTION_HEADER_LEN];

@@ -1,7 +1,7 @@
 //! Hosts that are templates: each of their initiators gets a host of its own, with a clone of a golden image.
 //!
-//! What initiators are given is no part of the files. It is added to a configuration after that was read, and taken out
-//! before another is compared with files.
+//! The hosts and clones that initiators are given stand in no file. They are added to a configuration after it was
+//! read, and taken out before another one is compared with files.
 
 use std::fmt;
 use std::str::FromStr;

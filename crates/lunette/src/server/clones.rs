@@ -5,6 +5,7 @@
 //! clones and the hosts of all logins that wait, and changes the configuration once for all of them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use lunette_session::{folded_name, is_same_name};
 use lunette_target::{HostMaker, HostRequest, SessionStatus};
 
 use super::control_plane::ControlPlane;
-use super::volumes::CloneKey;
+use super::volumes::{CloneKey, ServedVolumes};
 use crate::config::Config;
 use crate::config::clones::{Ephemeral, Given, host_name};
 use crate::failure::Failure;
@@ -91,20 +92,19 @@ impl Clones {
     /// Gives each initiator its clone and its host, or refuses its logins.
     fn answer(&self, asked: Vec<HostRequest>) {
         let config = self.control_plane.config();
-        let (mut known, mut made) = (Known::new(), Vec::new());
+        let (mut known, mut made, mut refused) = (Known::new(), Vec::new(), Vec::new());
         for request in asked {
             match self.make(&config, &request, &mut known) {
                 Ok(given) => made.push((request, given)),
-                Err(problem) => self.refuse(request, &problem.detail),
+                Err(problem) => refused.push((request, problem.detail)),
             }
         }
         let new: Vec<Given> = made.iter().map(|(_, given)| given.clone()).collect();
         if let Err(failure) = self.control_plane.give(|config, given| add(config, given, new)) {
             let why = failure.to_string();
-            for (request, _) in made {
-                self.refuse(request, &why);
-            }
+            refused.extend(made.into_iter().map(|(request, _)| (request, why.clone())));
         }
+        self.refuse(refused);
     }
 
     /// Finds or makes the clone of an initiator.
@@ -114,10 +114,7 @@ impl Clones {
         let found = config.templates().find(|(target, host, _)| is_it(&target.name, &host.name));
         let (target, host, of) = found.ok_or_else(|| Problem::not_found("template"))?;
         let volumes = self.control_plane.own_volumes();
-        let clones = match known.get_mut(&of.pool) {
-            Some(clones) => clones,
-            None => known.entry(of.pool.clone()).or_insert(volumes.clones(&of.pool)?),
-        };
+        let clones = look_up(known, volumes, &of.pool)?;
         let (target, template) = (target.name.clone(), host.name.clone());
         let key = CloneKey { target, template, initiator: folded_name(initiator) };
         if !clones.contains_key(&key) {
@@ -131,11 +128,16 @@ impl Clones {
         Ok(Given { target, template, initiator, pool: of.pool.clone(), volume, number: 0 })
     }
 
-    fn refuse(&self, request: HostRequest, why: &str) {
-        let HostRequest { target, template, initiator } = &request;
-        tracing::error!(target, host = template, initiator, "the login is refused, because there is no clone: {why}");
-        // A server that stops has no logins.
-        let _ = self.control_plane.control().refuse_host(request);
+    /// Refuses logins. The log has one line for all of them: they may come without end.
+    fn refuse(&self, refused: Vec<(HostRequest, String)>) {
+        if let Some((HostRequest { target, template, initiator }, why)) = refused.first() {
+            let logins = refused.len();
+            tracing::error!(target, host = template, initiator, logins, "refused, because there is no clone: {why}");
+        }
+        for (request, _) in refused {
+            // A server that stops has no logins.
+            let _ = self.control_plane.control().refuse_host(request);
+        }
     }
 
     /// Takes back what no session uses any more, and removes the ephemeral clones whose time is over.
@@ -176,7 +178,7 @@ impl Clones {
     /// The clones that were given to initiators, and all ephemeral ones.
     fn clones(&self, config: &Config) -> BTreeMap<Place, Clone> {
         let given = self.control_plane.given();
-        let mut found = BTreeMap::new();
+        let (mut known, mut found) = (Known::new(), BTreeMap::new());
         for (target, host, of) in config.templates() {
             let limit = host.ephemeral.map(|Ephemeral(limit)| limit);
             let clone =
@@ -186,11 +188,11 @@ impl Clones {
             if limit.is_none() {
                 continue;
             }
-            match self.control_plane.own_volumes().clones(&of.pool) {
+            match look_up(&mut known, self.control_plane.own_volumes(), &of.pool) {
                 Ok(clones) => {
                     let is_own = |key: &CloneKey| (&key.target, &key.template) == (&target.name, &host.name);
-                    let own = clones.into_iter().filter(|(key, _)| is_own(key));
-                    found.extend(own.map(|(_, volume)| ((of.pool.clone(), volume.clone()), clone(&volume))));
+                    let own = clones.iter().filter(|(key, _)| is_own(key));
+                    found.extend(own.map(|(_, volume)| ((of.pool.clone(), volume.clone()), clone(volume))));
                 }
                 Err(problem) => tracing::debug!(pool = %of.pool, "ephemeral clones are not looked for: {problem}"),
             }
@@ -216,13 +218,26 @@ impl Clone {
     }
 }
 
+/// The clones of a pool, which is asked once.
+fn look_up<'k>(
+    known: &'k mut Known,
+    volumes: &ServedVolumes,
+    pool: &Name,
+) -> Result<&'k mut BTreeMap<CloneKey, Name>, Problem> {
+    match known.entry(pool.clone()) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(unknown) => Ok(unknown.insert(volumes.clones(pool)?)),
+    }
+}
+
 /// Refuses one clone more of a template than there may be.
 fn check_room(clones: &BTreeMap<CloneKey, Name>, key: &CloneKey, most: u32) -> Result<(), Problem> {
     let is_sibling = |other: &&CloneKey| (&other.target, &other.template) == (&key.target, &key.template);
     if clones.keys().filter(is_sibling).count() < most as usize {
         return Ok(());
     }
-    Err(Problem::conflict(format!("the template has {most} clones already (max_clones)")))
+    let why = format!("the host has {most} clones already; raise its max_clones, or remove clones that are not needed");
+    Err(Problem::conflict(why))
 }
 
 /// Adds what is new, each with a number of its own.
