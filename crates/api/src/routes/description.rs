@@ -82,8 +82,12 @@ fn complete_paths(paths: &mut Map<String, Value>) {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
             let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
             for parameter in parameters.into_iter().flatten() {
-                // What is in the path is there; all headers may be left out.
-                parameter["required"] = (parameter["in"] == "path").into();
+                // What is in the path is there; all headers may be left out. A query says it by itself.
+                match parameter["in"].as_str() {
+                    Some("path") => parameter["required"] = true.into(),
+                    Some("header") => parameter["required"] = false.into(),
+                    _ => {}
+                }
             }
             add_refusals(operation);
             if method == "put" {
