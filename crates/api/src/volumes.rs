@@ -214,6 +214,9 @@ pub struct Volume {
     pub origin: Option<String>,
     /// Whether it is being filled.
     pub filling: bool,
+    /// The disk that it takes over, until all of it is copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taking_over: Option<TakingOver>,
     /// The logical units that serve it.
     #[schema(example = json!(["targets/iqn.2026-11.org.example:db/luns/0"]))]
     pub luns: Vec<String>,
@@ -223,6 +226,21 @@ pub struct Volume {
     /// The bytes that it occupies together with snapshots and clones, where the medium tells. Lists do not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_bytes: Option<u64>,
+}
+
+/// A disk that a volume takes over: reads go through to it, and its blocks are copied in the background.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TakingOver {
+    /// The disk.
+    #[schema(example = "iscsi://192.0.2.9/iqn.2026-11.org.example:old/0")]
+    pub source: String,
+    /// The bytes that are copied.
+    pub done_bytes: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+    /// Why nothing is copied now. It is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// A snapshot of a volume.
@@ -249,13 +267,17 @@ pub struct Snapshot {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
-    /// The length; for a clone, that of its origin unless it is to be longer.
+    /// The length; for a clone, that of its origin unless it is to be longer; with a source, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// The volume or snapshot of the same pool that it is to be a clone of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "golden@v3")]
     pub clone_of: Option<String>,
+    /// The disk that it is to take over, as a LUN names it: a path, or the URL of a disk of another server
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "iscsi://192.0.2.9/iqn.2026-11.org.example:old/0")]
+    pub source: Option<String>,
     /// Whether it gets all of its space at once.
     #[serde(default)]
     pub full: bool,

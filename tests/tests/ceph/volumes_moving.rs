@@ -81,5 +81,17 @@ fn a_volume_moves_from_a_folder_into_ceph_and_back() {
     let image = |path: &str| fs::read(mount.path().join(path)).unwrap();
     assert!(image("back/snapshots/monday.img") == image("db/snapshots/monday.img"));
     assert!(image("back/disk.img") == image("db/snapshots/tuesday.img"));
+
+    // A disk is taken over into Ceph, too, and its map goes.
+    fs::write(place.file("old"), &bytes).unwrap();
+    let old = place.file("old").display().to_string();
+    let taken = volume(&["create", "ceph/taken", "--take-over", &old, "--wait"], &[]);
+    assert!(!String::from_utf8_lossy(&taken).contains("taking_over"));
+    volume(&["snapshot", "first", "ceph/taken"], &[]);
+    let sent = volume(&["send", "ceph/taken@first"], &[]);
+    volume(&["receive", "disk/taken"], &sent);
+    assert!(image("taken/disk.img") == bytes);
+    let images = ceph.rbd(&["ls", &namespace.spec()]);
+    assert!(!images.contains("map-"), "{images}");
     server.stop();
 }

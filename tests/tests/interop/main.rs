@@ -48,6 +48,7 @@ mod restart;
 mod service;
 mod shutdown;
 mod survival;
+mod takeover;
 mod tune;
 mod volumes;
 mod volumes_moving;

@@ -12,36 +12,36 @@ use lunette_tests::{Owned, Ran, Server, attach, lunette, random_file, run, run_a
 use serde_json::Value;
 use tempfile::TempDir;
 
-const MEBIBYTES: u64 = 16;
+pub(super) const MEBIBYTES: u64 = 16;
 const BLOCK_LEN: usize = 512;
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// The command of a server of a file on a Unix socket.
-type Serving = fn(&Path, &Path) -> Command;
+pub(super) type Serving = fn(&Path, &Path) -> Command;
 
 /// A file that a foreign server exports on a Unix socket, again and again.
-struct Export {
+pub(super) struct Export {
     folder: TempDir,
-    command: Serving,
+    pub(super) command: Serving,
 }
 
 impl Export {
-    fn new(command: Serving) -> Self {
+    pub(super) fn new(command: Serving) -> Self {
         let folder = tempfile::tempdir().unwrap();
         File::create(folder.path().join("disk")).unwrap().set_len(MEBIBYTES << 20).unwrap();
         Self { folder, command }
     }
 
-    fn file(&self) -> PathBuf {
+    pub(super) fn file(&self) -> PathBuf {
         self.folder.path().join("disk")
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("nbd+unix:///disk?socket={}", self.folder.path().join("socket").display())
     }
 
     /// Starts the server, which replaces the socket of one that was killed.
-    fn start(&self) -> Owned {
+    pub(super) fn start(&self) -> Owned {
         let socket = self.folder.path().join("socket");
         // It may be there from an earlier server.
         let _ = fs::remove_file(&socket);
@@ -72,7 +72,7 @@ fn nbdkit(file: &Path, socket: &Path, options: &[&str]) -> Command {
 }
 
 /// A server with all that the client knows.
-fn able_nbdkit(file: &Path, socket: &Path) -> Command {
+pub(super) fn able_nbdkit(file: &Path, socket: &Path) -> Command {
     nbdkit(file, socket, &[])
 }
 
@@ -82,7 +82,7 @@ fn plain_nbdkit(file: &Path, socket: &Path) -> Command {
 }
 
 /// A server of long blocks.
-fn long_nbdkit(file: &Path, socket: &Path) -> Command {
+pub(super) fn long_nbdkit(file: &Path, socket: &Path) -> Command {
     let mut command = nbdkit(file, socket, &["--filter=blocksize-policy"]);
     command.args(["blocksize-minimum=4096", "blocksize-maximum=128K", "blocksize-error-policy=error"]);
     command

@@ -1,7 +1,7 @@
 //! Pools with their space, volumes, and a volume with its snapshots and clones.
 
 use axum::extract::{Path, Query};
-use lunette_api::volumes::{Labels, Pool, Snapshot, Volume, VolumePath};
+use lunette_api::volumes::{Labels, Pool, Snapshot, TakingOver, Volume, VolumePath};
 use lunette_api::{Access, Problem};
 use maud::{Markup, html};
 use serde_json::json;
@@ -93,6 +93,17 @@ fn table(volumes: &[&Volume]) -> Markup {
     }
 }
 
+/// How far a volume is with the disk that it takes over.
+fn taking_over(copy: &TakingOver) -> Markup {
+    let TakingOver { source, done_bytes, total_bytes, trouble } = copy;
+    html! {
+        p.note {
+            "It takes over " code { (source) } ": " (size(*done_bytes)) " of " (size(*total_bytes)) " are copied."
+            @if let Some(trouble) = trouble { " The copy waits: " (trouble) }
+        }
+    }
+}
+
 /// A volume, with the tree of its snapshots and their clones.
 fn one(access: Access, volume: &Volume, snapshots: &[Snapshot], all: &[Volume]) -> Markup {
     let name = format!("{}/{}", volume.pool, volume.name);
@@ -113,6 +124,7 @@ fn one(access: Access, volume: &Volume, snapshots: &[Snapshot], all: &[Volume]) 
             @if volume.origin.is_some() { p { "Clone of " (origin(volume)) } }
             @if !volume.labels.is_empty() { p { (words(&volume.labels)) } }
             @if volume.filling { p.note { "It is being filled." } }
+            @if let Some(copy) = &volume.taking_over { (taking_over(copy)) }
             (snapshot(&name))
         }
         section {

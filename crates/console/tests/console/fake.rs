@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Jobs};
 use lunette_api::volumes::{
     Changes, FillOrder, Filling, FillingEnd, FillingStep, Labels, NewVolume, Pool, Snapshot, SnapshotOrder,
-    SnapshotPath, Taken, Volume, VolumeChange, VolumePath, Volumes,
+    SnapshotPath, Taken, TakingOver, Volume, VolumeChange, VolumePath, Volumes,
 };
 use lunette_api::{
     Access, AuditLog, Caller, Catalog, Changed, Disk, Event, Events, Key, Kind, Notice, Order, Plan, PlannedChange,
@@ -432,6 +432,12 @@ impl Fake {
             labels: self.labels(),
             origin: origin.map(str::to_owned),
             filling: false,
+            taking_over: Some(TakingOver {
+                source: self.text.to_owned(),
+                done_bytes: 5 << 30,
+                total_bytes: 20 << 30,
+                trouble: Some(self.text.to_owned()),
+            }),
             luns: vec![format!("targets/{}/luns/2", self.text)],
             own_bytes: None,
             shared_bytes: None,

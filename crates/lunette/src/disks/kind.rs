@@ -61,6 +61,8 @@ pub(super) struct Facts {
     pub(super) is_encrypted: bool,
     /// The blocks of the disk may be longer than the configuration says.
     pub(super) has_own_blocks: bool,
+    /// Bytes of the shortest block that its content is made for, if it is known.
+    pub(super) least_block: Option<u32>,
     pub(super) on_served: Option<OnServed>,
     /// The serial number that the disk has wherever it is served.
     pub(super) serial: Option<String>,
@@ -91,6 +93,7 @@ impl Opened {
     /// Bytes of a logical block, when the configuration says `wanted`. A quantum is no part of a block.
     pub(crate) fn block_size(&self, wanted: u32) -> u32 {
         let granularity_bytes = self.store.geometry().granularity_bytes.max(1);
+        let wanted = wanted.max(self.facts.least_block.unwrap_or(0));
         let fits = !self.facts.has_own_blocks || wanted.is_multiple_of(granularity_bytes);
         if fits { wanted } else { LONG_BLOCK.max(granularity_bytes) }
     }

@@ -215,7 +215,7 @@ fn age(value: &Value) -> String {
 }
 
 /// How far work has come. Nothing of no bytes is all of it.
-pub(super) fn percent(progress: &Value) -> String {
+pub(in crate::commands) fn percent(progress: &Value) -> String {
     let [done, total] = ["done_bytes", "total_bytes"].map(|key| progress[key].as_u64().unwrap_or(0));
     let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(100);
     format!("{percent}%")

@@ -3,6 +3,7 @@
 mod moving;
 mod names;
 mod print;
+mod take_over;
 
 use clap::{Args, Subcommand};
 use lunette_api::client::{Condition, path};
@@ -71,11 +72,17 @@ enum Command {
         #[arg(value_name = "POOL/VOLUME")]
         volume: VolumePath,
         /// The length [default: that of the content]
-        #[arg(long, required_unless_present = "from")]
+        #[arg(long, required_unless_present_any = ["from", "take_over"])]
         size: Option<Size>,
         /// Copy what it is to have from a file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input
         #[arg(long, value_name = "SRC")]
         from: Option<End>,
+        /// Serve this disk at once, and copy it in the background: a file, a device, or a URL as of a LUN
+        #[arg(long, value_name = "DISK", conflicts_with = "from")]
+        take_over: Option<String>,
+        /// Wait until all of that disk is copied
+        #[arg(long, requires = "take_over")]
+        wait: bool,
         /// Take all of its space at once
         #[arg(long)]
         full: bool,
@@ -180,11 +187,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let shown = server.get(&volume.url(&[]))?.value;
             server.print(&shown, print::object)
         }
-        Command::Create { volume, size, full, from, new } => {
+        Command::Create { volume, size, full, from, take_over, wait, new } => {
             let wanted = NewVolume { size_bytes: size.as_ref().map(|size| size.0), full: *full, ..new.wanted() };
-            match from {
-                None => create(&server, volume, &wanted),
-                Some(from) => {
+            match (from, take_over) {
+                (None, None) => create(&server, volume, &wanted),
+                (_, Some(source)) => take_over::run(&server, volume, source, wanted, *wait),
+                (Some(from), None) => {
                     check_is_here(&arguments.to)?;
                     create_from::run(&server, volume, from, wanted)
                 }

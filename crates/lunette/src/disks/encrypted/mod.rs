@@ -47,6 +47,6 @@ pub(super) fn open(place: &Place, keys: &KeyParameters, options: &OpenOptions) -
     let keys = Keys::fetch(keys)?;
     let below = place.open(&OpenOptions { any_length: true, tentative: false, ..*options })?;
     let store = keys.serve(place, below.store, options.read_only)?;
-    let facts = Facts { is_encrypted: true, has_own_blocks: true, on_served: None, serial: below.facts.serial };
+    let facts = Facts { is_encrypted: true, has_own_blocks: true, on_served: None, ..below.facts };
     Ok(Opened { facts, file: below.file, ..Opened::new(store) })
 }

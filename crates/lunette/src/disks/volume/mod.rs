@@ -4,6 +4,7 @@
 //! its pool when the configuration is whole.
 
 mod open;
+pub(crate) mod takeover;
 mod unfinished;
 mod uses;
 
@@ -67,11 +68,8 @@ impl VolumeName {
     /// Finds the blocks, in the pool that has this location, or nowhere.
     pub(crate) fn find(&mut self, pool: Option<(&Location, Option<Size>)>) {
         let found = |(pool, low_space): (&Location, Option<Size>)| {
-            let blocks = match pool.place(&self.volume, self.snapshot.as_ref()) {
-                lunette_pools::Place::File(path) => Place::File(FilePath(path)),
-                lunette_pools::Place::Image(url) => Place::Image(*url),
-            };
-            Found { pool: pool.clone(), low_space, blocks: Box::new(blocks) }
+            let blocks = Box::new(blocks(pool.place(&self.volume, self.snapshot.as_ref())));
+            Found { pool: pool.clone(), low_space, blocks }
         };
         self.found = pool.map(found);
     }
@@ -96,6 +94,14 @@ impl VolumeName {
             None => of_volume.into(),
             Some(snapshot) => crate::text::digest16(&format!("{of_volume}@{snapshot}")),
         }
+    }
+}
+
+/// The disk that the blocks of a volume or snapshot are.
+fn blocks(place: lunette_pools::Place) -> Place {
+    match place {
+        lunette_pools::Place::File(path) => Place::File(FilePath(path)),
+        lunette_pools::Place::Image(url) => Place::Image(*url),
     }
 }
 

@@ -6,6 +6,7 @@ use lunette_pools::{Location, Pool, PoolError};
 use lunette_store::OpenOptions;
 
 use super::super::kind::{Facts, Opened};
+use super::takeover::{self, TakeoverMark};
 use super::{VolumeName, check_finished, uses};
 use crate::failure::Failure;
 
@@ -28,6 +29,7 @@ pub(crate) fn open_pool(location: &Location) -> Result<Arc<dyn Pool>, PoolError>
 /// Closes all pools but these, as soon as nothing uses them any more.
 pub(crate) fn retain_pools<'a>(locations: impl Iterator<Item = &'a Location>) {
     let locations: Vec<_> = locations.collect();
+    takeover::retain(&locations);
     lock(&POOLS).retain(|(location, _)| locations.contains(&location));
 }
 
@@ -52,13 +54,17 @@ pub(super) fn open(name: &VolumeName, options: &OpenOptions) -> Result<Opened, F
         return Err(Failure::disk(format!("{name}: it is being removed or renamed")));
     };
     let volume = pool.volume(&name.volume).map_err(failed)?;
-    if name.snapshot.is_none() {
-        check_finished(&volume).map_err(failed)?;
-    }
-    let read_only = options.read_only || name.snapshot.is_some();
-    let opened = found.blocks.open(&OpenOptions { read_only, ..*options })?;
+    let opened = match (&name.snapshot, TakeoverMark::of(&volume.labels)) {
+        (None, Some(mark)) => takeover::serve(&*pool, &found.pool, &volume, &mark, options)?,
+        (None, None) => {
+            check_finished(&volume).map_err(failed)?;
+            found.blocks.open(options)?
+        }
+        (Some(_), _) => found.blocks.open(&OpenOptions { read_only: true, ..*options })?,
+    };
     opening.end(&opened.store);
-    let facts = Facts { serial: Some(name.serial(&volume.serial)), ..opened.facts.clone() };
+    let serial = Some(name.serial(&volume.serial));
+    let facts = Facts { serial, least_block: takeover::block_bytes(&volume.labels), ..opened.facts.clone() };
     Ok(Opened { facts, ..opened })
 }
 

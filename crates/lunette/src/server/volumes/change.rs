@@ -9,12 +9,19 @@ use lunette_target::Growth;
 use super::fill::check_is_no_base;
 use super::snapshot::flush_encrypted;
 use super::{At, Look, ServedVolumes, check_none, mark, name, problem};
+use crate::disks::volume::takeover::BLOCK_BYTES;
 
 impl ServedVolumes {
     pub(super) fn create_volume(&self, at: &At, new: NewVolume) -> Result<(), Problem> {
         let pool = self.pool(at.pool.as_str())?;
         let refused = |error: PoolError| problem(&error);
         let origin = new.clone_of.as_deref().map(origin).transpose()?;
+        if let Some(source) = &new.source {
+            if origin.is_some() {
+                return Err(Problem::invalid("write clone_of or source, not both"));
+            }
+            return self.take_over(at, source, &new);
+        }
         let wanted = Wanted {
             len_bytes: new.size_bytes.unwrap_or(0),
             is_full: new.full,
@@ -26,7 +33,9 @@ impl ServedVolumes {
             labels: mark::without(new.labels),
         };
         match (origin, new.size_bytes) {
-            (None, None) => Err(Problem::invalid("write size_bytes, or clone_of for a clone")),
+            (None, None) => {
+                Err(Problem::invalid("write size_bytes, clone_of for a clone, or source to take a disk over"))
+            }
             (None, Some(_)) => pool.create(&at.volume, &wanted).map(drop).map_err(refused),
             (Some(origin), size) => self.clone_volume(&*pool, at, &origin, &wanted, size),
         }
@@ -47,7 +56,10 @@ impl ServedVolumes {
             self.check_finished(&live)?;
             flush_encrypted(&self.look().units(&live))?;
         }
-        let volume = pool.clone_of(origin, &at.volume, wanted).map_err(|error| problem(&error))?;
+        let blocks = pool.volume(&origin.volume).map_err(|error| problem(&error))?.labels.remove_entry(BLOCK_BYTES);
+        let labels = blocks.into_iter().chain(wanted.labels.clone()).collect();
+        let wanted = Wanted { labels, ..wanted.clone() };
+        let volume = pool.clone_of(origin, &at.volume, &wanted).map_err(|error| problem(&error))?;
         let resized = match len_bytes {
             Some(wish) if wish < volume.len_bytes => {
                 Err(Problem::invalid(format!("the origin has {} bytes; a clone is not shorter", volume.len_bytes)))
@@ -125,7 +137,10 @@ impl ServedVolumes {
         let pool = self.pool(at.pool.as_str())?;
         let _leaving = self.leave(at)?;
         let _shut = self.look().shut(at)?;
-        pool.remove(&at.volume).map_err(|error| problem(&error))
+        let map = self.stop_takeover(&*pool, at)?;
+        pool.remove(&at.volume)
+            .and_then(|()| map.map_or(Ok(()), |map| pool.remove(&map)))
+            .map_err(|error| problem(&error))
     }
 
     pub(super) fn remove_snapshot_of(&self, at: &At, snapshot: &Name) -> Result<(), Problem> {

@@ -11,6 +11,7 @@ use lunette_pools::schedule::due;
 use lunette_pools::{Name, Pool, PoolError, PoolSpace, Snapshot};
 use time::OffsetDateTime;
 
+use super::shown::is_disk;
 use super::{At, ServedVolumes, lock};
 use crate::config::pools::PoolEntry;
 use crate::config::schedules::ScheduleEntry;
@@ -128,6 +129,7 @@ impl ServedVolumes {
         for schedule in &entry.schedules {
             self.run(entry, &pool, schedule, numbers);
         }
+        self.tend_takeovers(entry, &*pool).map_err(|error| error.to_string())?;
         if entry.low_space.is_some() {
             for unit in self.look().units_of_pool(&entry.name) {
                 unit.refresh_space();
@@ -258,7 +260,8 @@ fn remove_old(
 }
 
 fn read(pool: &dyn Pool, numbers: &mut PoolNumbers) -> Result<(), PoolError> {
-    let (volumes, _) = pool.volumes()?;
+    let (mut volumes, _) = pool.volumes()?;
+    volumes.retain(is_disk);
     numbers.space = pool.space()?;
     numbers.volumes = volumes.len() as u64;
     numbers.committed_bytes = volumes.iter().map(|volume| volume.len_bytes).fold(0, u64::saturating_add);

@@ -5,6 +5,7 @@ use std::time::UNIX_EPOCH;
 use lunette_pools::{Labels, Snapshot};
 
 use crate::disks::volume::FILLING;
+use crate::disks::volume::takeover::{BLOCK_BYTES, OWN_LABELS};
 use crate::text::digest16;
 
 /// The label of a snapshot that was received, with the identity of the one that was sent.
@@ -50,17 +51,24 @@ impl Mark {
     }
 }
 
-/// Labels without a mark.
+/// Labels without marks.
 pub(super) fn without(mut labels: Labels) -> Labels {
-    labels.remove(FILLING);
+    labels.retain(|key, _| !is_mark(key));
     labels
 }
 
-/// The labels that a user wants, with the mark that the volume has.
+/// The labels that a user wants, with the marks that the volume has, and the length of its blocks.
 pub(super) fn kept(now: &Labels, wanted: Labels) -> Labels {
+    let stays =
+        |(key, _): &(&String, &String)| is_mark(key) || *key == BLOCK_BYTES && !wanted.contains_key(BLOCK_BYTES);
+    let stay: Labels = now.iter().filter(stays).map(|(key, value)| (key.clone(), value.clone())).collect();
     let mut labels = without(wanted);
-    labels.extend(now.get_key_value(FILLING).map(|(key, mark)| (key.clone(), mark.clone())));
+    labels.extend(stay);
     labels
+}
+
+fn is_mark(key: &str) -> bool {
+    key == FILLING || OWN_LABELS.contains(&key)
 }
 
 /// The labels that go to another server: a schedule there would remove what has the labels of ours.

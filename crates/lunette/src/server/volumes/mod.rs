@@ -13,6 +13,7 @@ mod keeper;
 mod mark;
 mod shown;
 mod snapshot;
+mod takeover;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +51,8 @@ pub(crate) struct ServedVolumes {
     hold: Arc<Hold>,
     /// The volumes that are being removed, renamed or rolled back: they are not opened meanwhile.
     leaving: Arc<Mutex<BTreeSet<At>>>,
+    /// The volumes whose copies of other disks threads see to their end.
+    copying: Arc<Mutex<BTreeSet<At>>>,
     pauses: Arc<Pauses>,
     numbers: Arc<Numbers>,
 }
@@ -205,6 +208,7 @@ impl ServedVolumes {
             look: Arc::new(look),
             hold: Arc::new(hold),
             leaving: Arc::default(),
+            copying: Arc::default(),
             pauses: Arc::default(),
             numbers: Arc::default(),
         }

@@ -6,8 +6,10 @@ use lunette_api::Problem;
 use lunette_api::volumes::{Pool as ShownPool, Snapshot as ShownSnapshot, Volume as ShownVolume};
 use lunette_pools::{PoolError, PoolSpace, Snapshot, Volume};
 
+use super::takeover::taking_over;
 use super::{At, Look, ServedVolumes, mark, problem};
 use crate::config::pools::PoolEntry;
+use crate::disks::volume::takeover::map_of;
 use crate::disks::volume::{is_unfinished, open_pool};
 
 impl ServedVolumes {
@@ -29,7 +31,7 @@ impl ServedVolumes {
                     for error in unread {
                         tracing::warn!(pool = %entry.name, "a volume is left out: {error}");
                     }
-                    shown.extend(volumes.into_iter().map(|volume| look.shown(entry, volume)));
+                    shown.extend(volumes.into_iter().filter(is_disk).map(|volume| look.shown(entry, volume)));
                 }
                 Err(error) if pool.is_some() => return Err(problem(&error)),
                 // The list of pools tells why.
@@ -60,6 +62,7 @@ impl ServedVolumes {
 
 impl Look {
     fn shown(&self, entry: &PoolEntry, volume: Volume) -> ShownVolume {
+        let taking_over = taking_over(entry, &volume.name, &volume.labels);
         let at = At { pool: entry.name.clone(), volume: volume.name };
         ShownVolume {
             luns: self.luns(&at, None),
@@ -69,6 +72,7 @@ impl Look {
             serial: volume.serial,
             created: seconds(volume.created),
             filling: volume.is_filling || is_unfinished(&volume.labels),
+            taking_over,
             labels: mark::without(volume.labels),
             origin: volume.origin.map(|origin| origin.to_string()),
             own_bytes: None,
@@ -92,7 +96,8 @@ impl Look {
 fn shown_pool(entry: &PoolEntry) -> ShownPool {
     let read = || {
         let open = open_pool(&entry.place)?;
-        Ok((open.volumes()?.0, open.space()?))
+        let (volumes, _) = open.volumes()?;
+        Ok((volumes.into_iter().filter(is_disk).collect(), open.space()?))
     };
     let (volumes, space, trouble) = match read() {
         Ok((volumes, space)) => (volumes, space, None),
@@ -109,6 +114,11 @@ fn shown_pool(entry: &PoolEntry) -> ShownPool {
         used_bytes: space.used_bytes,
         free_bytes: space.free_bytes,
     }
+}
+
+/// Whether a volume is more than the map of another one.
+pub(super) fn is_disk(volume: &Volume) -> bool {
+    map_of(&volume.labels).is_none()
 }
 
 /// Seconds since 1970.

@@ -23,7 +23,7 @@ pub(in super::super) fn run(
         return Err(Failure::Usage("the content comes from a file or a pipe, and standard input is a terminal".into()));
     }
     let content = Content::open(from)?;
-    let NewVolume { size_bytes, full, serial, labels, clone_of: _ } = wanted;
+    let NewVolume { size_bytes, full, serial, labels, clone_of: _, source: _ } = wanted;
     let size_bytes = match (size_bytes, content.len_bytes()) {
         (None, None) => return Err(Failure::Usage("the length of a stream is unknown; write --size".into())),
         (None, Some(len)) => len.next_multiple_of(BLOCK_BYTES.into()),
