@@ -118,6 +118,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
             "; its file system is mounted read only: remount it, or choose another place"
         }
         io::ErrorKind::NotADirectory => "; a part of its path is no folder: correct the path",
+        io::ErrorKind::BrokenPipe => "; the program that reads it has ended: see why there",
         _ => "",
     }
 }

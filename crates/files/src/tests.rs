@@ -115,6 +115,7 @@ fn what_the_system_refuses_comes_with_the_remedy() {
         (io::ErrorKind::FileTooLarge, "ulimit -f"),
         (io::ErrorKind::ReadOnlyFilesystem, "mounted read only"),
         (io::ErrorKind::NotADirectory, "a part of its path is no folder"),
+        (io::ErrorKind::BrokenPipe, "the program that reads it has ended"),
         (io::ErrorKind::Other, ""),
     ] {
         assert!(remedy(&kind.into()).contains(expected), "{kind}");

@@ -13,7 +13,7 @@ pub enum PoolError {
     #[error("there is no volume {0}")]
     NoVolume(Name),
     /// The volume has no such snapshot.
-    #[error("volume {volume} has no snapshot {snapshot}")]
+    #[error("there is no snapshot {snapshot} of volume {volume}")]
     NoSnapshot {
         /// The volume.
         volume: Name,
@@ -32,7 +32,7 @@ pub enum PoolError {
         snapshot: Name,
     },
     /// A volume goes only without its snapshots.
-    #[error("volume {volume} has {count} snapshots; remove them first")]
+    #[error("volume {volume} has snapshots ({count}); remove them first")]
     HasSnapshots {
         /// The volume.
         volume: Name,

@@ -119,6 +119,9 @@ fn one_process_has_a_pool() {
     FolderPool::open(folder.path()).unwrap();
     let missing = FolderPool::open(&folder.path().join("missing")).unwrap_err().to_string();
     assert!(missing.contains("there is no such folder"), "{missing}");
+    fs::write(folder.path().join("file"), "").unwrap();
+    let below = FolderPool::open(&folder.path().join("file/pool")).unwrap_err().to_string();
+    assert!(below.contains("correct the path"), "{below}");
 }
 
 #[test]

@@ -130,7 +130,8 @@ fn snapshots_clones_and_roll_backs_have_their_bytes() {
         (&["resize", "tank/db", "8M"], "force"),
         (&["resize", "tank/db", "8M", "--force"], "luns/0"),
         (&["create", "tank/db", "--size", "1M"], "already"),
-        (&["rm", "tank/none"], "no volume none"),
+        (&["rm", "tank/none"], "not found: there is no volume none"),
+        (&["rollback", "tank/db@none"], "not found: there is no snapshot none of volume db"),
         (&["snapshot", "monday", "tank/db"], "already"),
     ] {
         let refused = running.refused(arguments);
@@ -330,6 +331,9 @@ fn an_ephemeral_clone_goes_with_its_initiator() {
     here.write(0, 0, filled(2)).good();
     let [clone] = &*clones(&running) else { panic!("one clone") };
     running.volume(&["snapshot", "mine", &format!("tank/{clone}")]);
+    // Its LUN is none that a user removes.
+    let refused = running.refused(&["rename", &format!("tank/{clone}"), "mine"]);
+    assert!(refused.contains("the clone of an initiator"), "{refused}");
     here.send_logout();
     here.wait_for_end();
     wait_until(LIMIT, || clones(&running).is_empty().then_some(())).expect("the end of the clone");

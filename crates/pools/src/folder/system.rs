@@ -49,7 +49,7 @@ impl System {
     /// Takes the folder of a pool for this process.
     pub(super) fn open(root: &Path) -> Result<Self, PoolError> {
         let unusable = |why: String| PoolError::Unusable { place: root.display().to_string(), why };
-        let failed = |error: io::Error| unusable(error.to_string());
+        let failed = |error: io::Error| unusable(format!("{error}{}", lunette_files::remedy(&error)));
         match fs::metadata(root) {
             Ok(metadata) if metadata.is_dir() => {}
             Ok(_) => return Err(unusable("this is no folder; name the folder of the pool".into())),

@@ -90,6 +90,9 @@ impl FromStr for VolumePath {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (pool, volume) = text.split_once('/').ok_or("write POOL/VOLUME")?;
+        if volume.contains('@') {
+            return Err("it names a snapshot; write POOL/VOLUME".into());
+        }
         Ok(Self { pool: name(pool)?, volume: name(volume)? })
     }
 }
@@ -142,6 +145,7 @@ mod tests {
         for wrong in ["db", "tank/", "/db", "tank/db@", "tank/a/b", "tank/db@a@b"] {
             assert!(wrong.parse::<SnapshotPath>().is_err(), "{wrong}");
         }
+        assert_eq!("tank/db@monday".parse::<VolumePath>().unwrap_err(), "it names a snapshot; write POOL/VOLUME");
         assert_eq!("a=b=c".parse::<Label>().unwrap(), Label("a".into(), "b=c".into()));
         assert!("=b".parse::<Label>().is_err() && "a".parse::<Label>().is_err());
     }

@@ -25,6 +25,7 @@ const VOLUMES: &[Column] = &[
     ("SIZE", |volume| size(&volume["size_bytes"])),
     ("ORIGIN", |volume| text(&volume["origin"])),
     ("LUNS", |volume| joined(&volume["luns"])),
+    ("STATE", |volume| if volume["filling"] == true { "filling".into() } else { "ok".into() }),
     ("CREATED", |volume| moment_of(&volume["created"])),
     ("LABELS", |volume| labels(&volume["labels"])),
 ];
@@ -93,6 +94,14 @@ mod tests {
         let lines: Vec<_> = shown.lines().collect();
         assert_eq!(lines[1], "a     /srv   1        2K         1K     0     1K    low");
         assert!(lines[2].ends_with("unusable") && lines[3] == "pool b: no such folder", "{shown}");
+    }
+
+    #[test]
+    fn a_volume_that_is_filled_says_so() {
+        let volume = |filling| json!({ "pool": "p", "name": "v", "size_bytes": 512, "luns": [], "filling": filling });
+        let shown = volumes(&json!([volume(false), volume(true)]));
+        let lines: Vec<_> = shown.lines().collect();
+        assert!(lines[1].contains(" ok ") && lines[2].contains(" filling "), "{shown}");
     }
 
     #[test]

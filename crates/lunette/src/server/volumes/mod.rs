@@ -133,6 +133,11 @@ impl Look {
 
     /// Keeps a volume and its snapshots from being opened, or tells which logical units use them.
     fn shut(&self, at: &At) -> Result<Shut, Problem> {
+        if self.disks(at).any(|(.., disk)| disk.entry.is_given) {
+            let why =
+                format!("volume {at} is the clone of an initiator; try again when that has been gone for a minute");
+            return Err(Problem::in_use(why));
+        }
         let luns: Vec<_> =
             self.disks(at).map(|(target, number, _)| format!("targets/{target}/luns/{number}")).collect();
         check_none(&at.to_string(), &luns)?;
