@@ -311,6 +311,8 @@ fn a_volume_is_created_from_a_file_a_stream_or_a_disk() {
         (&["--from", arguments(&file), "--size", "1M"], &[], 2),
         (&["--from", "/nowhere/image"], &[], 5),
         (&["--from", "-", "--size", "4M"], &bytes, 6),
+        // Zeroes count, too.
+        (&["--from", "-", "--size", "4M"], &bytes[..5 << 20], 6),
     ] {
         let output = running.feed(&[&["create", "tank/none"], arguments].concat(), input);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output));

@@ -340,9 +340,10 @@ impl From<CopyError> for Failure {
     fn from(error: CopyError) -> Self {
         match error {
             CopyError::Differs { .. } => Self::Mismatch(error.to_string()),
-            CopyError::Disk { .. } | CopyError::Flush { .. } | CopyError::Stream { .. } => {
-                Self::Transfer(error.to_string())
-            }
+            CopyError::Disk { .. }
+            | CopyError::Flush { .. }
+            | CopyError::LongStream { .. }
+            | CopyError::Stream { .. } => Self::Transfer(error.to_string()),
         }
     }
 }

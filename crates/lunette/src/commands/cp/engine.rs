@@ -29,6 +29,9 @@ pub(crate) enum CopyError {
     /// The destination returned other bytes than were written.
     #[error("{disk}: bytes {from} to {to} are not those of the source", from = .piece.offset, to = .piece.end())]
     Differs { disk: String, piece: Piece },
+    /// Standard input does not fit.
+    #[error("standard input has more than the {len} bytes of {disk}; make that longer")]
+    LongStream { disk: String, len: u64 },
     /// Standard input or output failed.
     #[error("cannot {action} byte {offset}: {error}{}", lunette_files::remedy(error))]
     Stream { action: &'static str, offset: u64, error: std::io::Error },

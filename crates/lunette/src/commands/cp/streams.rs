@@ -26,9 +26,18 @@ pub(crate) fn copy_in(input: &mut impl Read, engine: &mut Engine<'_>, block: u64
         let len = fill(input, &mut buffer).map_err(|error| CopyError::Stream { action: "read", offset, error })?;
         buffer.truncate(len);
         if len > 0 {
-            if let Some(file) = &disk.file {
-                let grown = file.set_len(offset + len as u64);
-                grown.map_err(|error| CopyError::Stream { action: "make room in the file for", offset, error })?;
+            let end = offset + len as u64;
+            match &disk.file {
+                Some(file) => file.set_len(end).map_err(|error| CopyError::Stream {
+                    action: "make room in the file for",
+                    offset,
+                    error,
+                })?,
+                // Zeroes beyond its end would be left out, and the rest refused by the store.
+                None if end > disk.len_bytes() => {
+                    return Err(CopyError::LongStream { disk: disk.name.clone(), len: disk.len_bytes() });
+                }
+                None => {}
             }
             engine.put(Piece { offset, len: len as u64, hole: false }, buffer);
         }
