@@ -204,13 +204,18 @@ fn changes_are_refused_by_a_volume_without_their_snapshot() {
 
 #[test]
 fn a_receive_that_was_cut_goes_on() {
-    let (from, to) = (Running::with_two_snapshots(), Running::start(""));
+    let (from, mut to) = (Running::with_two_snapshots(), Running::start(""));
     let since = ["tank/db@tuesday", "--since", "monday"];
     for arguments in [&["tank/db@monday"][..], &since] {
         let whole = from.send(arguments);
         let why = to.not_received(&["tank/copy", "--resume"], &whole[..whole.len() * 3 / 4], 6);
         let offset = why.split("--from ").nth(1).and_then(|rest| rest.split([',', ' ']).next()).expect("an offset");
         assert_ne!(offset, "0", "{why}");
+        // What has come outlives the server.
+        let Running { place, server, pool } = to;
+        server.stop();
+        let server = place.start(&fs::read_to_string(place.file("config")).unwrap(), 1);
+        to = Running { place, server, pool };
         // It is no volume to be used meanwhile.
         assert_eq!(to.volume(&["show", "tank/copy"])["filling"], true);
         for refused in [

@@ -71,7 +71,8 @@ impl ServedVolumes {
         let wanted = Wanted {
             len_bytes: order.size_bytes,
             is_full: order.full,
-            is_filling: true,
+            // An opening of the pool removes what is so: a receive that can go on must find what it has.
+            is_filling: !order.resume,
             serial,
             labels: mark.among(order.labels.clone()),
         };
