@@ -51,4 +51,5 @@ mod survival;
 mod takeover;
 mod tune;
 mod volumes;
+mod volumes_clients;
 mod volumes_moving;
