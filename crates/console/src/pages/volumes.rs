@@ -5,6 +5,7 @@ use lunette_api::volumes::{Labels, Pool, Snapshot, TakingOver, Volume, VolumePat
 use lunette_api::{Access, Problem};
 use maud::{Markup, html};
 use serde_json::json;
+use time::OffsetDateTime;
 
 use super::layout::page;
 use super::{Failed, Filtered, Pages, size};
@@ -47,15 +48,17 @@ fn show_pool(pool: &Pool) -> Markup {
     html! {
         section data-pool=(name) {
             h2 { "Pool " (name) }
-            p { code { (place) } ", " (volumes) " volumes of " (size(*committed_bytes)) " together" }
+            p { code { (place) } ", " (volumes) @if *volumes == 1 { " volume of " } @else { " volumes of " } (size(*committed_bytes)) @if *volumes != 1 { " together" } }
             @if let Some(why) = trouble { p.error role="alert" { (why) } }
             @else {
-                meter min="0" max=(total_bytes) value=(used_bytes) aria-label={ "Space of " (name) } {}
+                // Beyond both bounds, with the optimum below them, the bar has the colour of what is wrong.
+                @let bound = is_low.then_some(1);
+                meter min="0" low=[bound] high=[bound] optimum=[bound.map(|_| 0)] max=(total_bytes) value=(used_bytes) aria-label={ "Space of " (name) } {}
                 p { (size(*used_bytes)) " used, " (size(*free_bytes)) " free of " (size(*total_bytes)) }
                 @if *is_low { p.error role="alert" { "Less is free than " code { "low_space" } " wants." } }
                 @if committed_bytes > total_bytes { p.note { "The volumes are promised more than there is." } }
+                (create(name))
             }
-            (create(name))
         }
     }
 }
@@ -82,7 +85,7 @@ fn table(volumes: &[&Volume]) -> Markup {
                             td { a href=(link(&volume.pool, &volume.name)) { (volume.pool) "/" (volume.name) } }
                             td { (size(volume.size_bytes)) }
                             td { (origin(volume)) }
-                            td { (luns(&volume.luns)) }
+                            td { @if volume.filling { "being filled" } @else { (luns(&volume.luns)) } }
                             td { (words(&volume.labels)) }
                             td { code { (volume.serial) } }
                         }
@@ -133,9 +136,10 @@ fn one(access: Access, volume: &Volume, snapshots: &[Snapshot], all: &[Volume]) 
             ul.tree {
                 @for snapshot in snapshots {
                     li data-snapshot=(snapshot.name) {
-                        strong { (snapshot.name) } " " (size(snapshot.size_bytes)) " " (luns(&snapshot.luns)) " " (words(&snapshot.labels))
+                        strong { (snapshot.name) } " " time { (moment(snapshot.created)) }
+                        (size(snapshot.size_bytes)) ", " (luns(&snapshot.luns)) " " (words(&snapshot.labels))
                         (clone_list(&clones(Some(&snapshot.name))))
-                        (actions(volume, snapshot))
+                        div.actions { (actions(volume, snapshot)) }
                     }
                 }
             }
@@ -198,6 +202,13 @@ fn luns(luns: &[String]) -> Markup {
     html! {
         @if luns.is_empty() { "not served" } @else { "served by " code { (luns.join(", ")) } }
     }
+}
+
+/// A time in seconds since 1970, to the minute.
+fn moment(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    let text = |time: OffsetDateTime| format!("{} {:02}:{:02} UTC", time.date(), time.hour(), time.minute());
+    time.map_or_else(|| "-".into(), text)
 }
 
 fn words(labels: &Labels) -> String {

@@ -196,3 +196,13 @@ async fn a_client_of_some_targets_sees_these_alone() {
         assert!(send(&router, "GET", page, &[], "").await.text.contains(TARGET), "{page}");
     }
 }
+
+#[tokio::test]
+async fn volumes_show_the_state_of_pools_and_the_times_of_snapshots() {
+    let router = Fake::new().router(Access::Open);
+    let list = send(&router, "GET", "/console/volumes", &[], "").await.text;
+    assert!(list.contains("optimum=\"0\""), "the bar of a pool that is low is no good sign: {list}");
+    assert_eq!(list.matches("New volume").count(), 1, "a pool that is not usable takes none");
+    let one = send(&router, "GET", "/console/volumes/tank/golden", &[], "").await.text;
+    assert!(one.contains("2026-11-30 00:53 UTC"), "{one}");
+}
