@@ -48,6 +48,8 @@ impl fmt::Display for Role {
 pub struct Caller {
     /// The client's name in the audit log: that of its token, or its user at a Unix socket.
     pub name: String,
+    /// Whether the name is its own. The number of a line in the file of tokens may become that of another client.
+    pub is_named: bool,
     /// The client's rights.
     pub role: Role,
     /// The targets that it may see and change; `None` for all, and for what belongs to no target.
@@ -59,7 +61,7 @@ pub struct Caller {
 impl Caller {
     /// A client that may do everything.
     pub fn admin(name: impl Into<String>, from: impl Into<String>) -> Self {
-        Self { name: name.into(), role: Role::Admin, targets: None, from: from.into() }
+        Self { name: name.into(), is_named: true, role: Role::Admin, targets: None, from: from.into() }
     }
 
     /// Whether it may see a target; `None` for what belongs to no target.

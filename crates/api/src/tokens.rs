@@ -46,6 +46,8 @@ struct Watched {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Grant {
     name: String,
+    /// Whether the line has the name.
+    is_named: bool,
     role: Role,
     targets: Option<Vec<String>>,
 }
@@ -219,14 +221,15 @@ fn parse(number: usize, line: &str) -> Result<(&str, Grant), String> {
     if token.len() < MIN_TOKEN_BYTES {
         return Err(format!("the token is shorter than {MIN_TOKEN_BYTES} bytes"));
     }
-    let mut grant = Grant { name: format!("token of line {number}"), role: Role::Admin, targets: None };
+    let mut grant =
+        Grant { name: format!("token of line {number}"), is_named: false, role: Role::Admin, targets: None };
     let mut seen = Vec::new();
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or_default();
         match (key, value) {
             _ if seen.contains(&key) => return Err(format!("{key} is there twice; leave out one of them")),
             ("role", role) => grant.role = role.parse()?,
-            ("name", name) if !name.is_empty() => grant.name = name.into(),
+            ("name", name) if !name.is_empty() => (grant.name, grant.is_named) = (name.into(), true),
             ("targets", names) if !names.is_empty() => {
                 grant.targets = Some(names.split(',').map(target).collect::<Result<_, _>>()?);
             }
@@ -269,8 +272,8 @@ pub(crate) async fn require_token(State(guard): State<Guard>, mut request: Reque
                 return problem.into_response();
             }
             let from = connection.map_or_else(|| "the login".into(), |connection| connection.peer().to_owned());
-            let Grant { name, role, targets } = grant.clone();
-            request.extensions_mut().insert(Arc::new(Caller { name, role, targets, from }));
+            let Grant { name, is_named, role, targets } = grant.clone();
+            request.extensions_mut().insert(Arc::new(Caller { name, is_named, role, targets, from }));
             request.extensions_mut().insert(Proof { guard, token, grant });
             next.run(request).await
         }
@@ -354,7 +357,10 @@ mod tests {
         );
         let (_place, file) = open(&text);
         let file = file.unwrap();
-        let grant = |name: &str, role, targets| Grant { name: name.into(), role, targets };
+        let grant = |name: &str, role, targets| {
+            let is_named = !name.starts_with("token of");
+            Grant { name: name.into(), is_named, role, targets }
+        };
         let both = Some(vec!["iqn.a".into(), "iqn.b".into()]);
         for (end, expected) in [
             ("", grant("token of line 2", Role::Admin, None)),
