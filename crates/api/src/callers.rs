@@ -17,7 +17,8 @@ use crate::problem::Problem;
 pub enum Role {
     /// Look at everything but the audit log.
     Read,
-    /// End sessions, make disks longer, start and cancel jobs, and ask what a change would do.
+    /// End sessions, make disks longer, start and cancel jobs, ask what a change would do, and have volumes within a
+    /// quota.
     Operate,
     /// Change everything, and read the audit log.
     Admin,

@@ -24,6 +24,9 @@ impl Problem {
     /// The title of [`Problem::in_use`].
     pub const IN_USE: &str = "in use";
 
+    /// The title of [`Problem::over_quota`].
+    pub const OVER_QUOTA: &str = "over quota";
+
     fn new(status: StatusCode, title: &str, detail: impl Into<String>) -> Self {
         Self { status: status.as_u16(), title: title.into(), detail: detail.into() }
     }
@@ -46,6 +49,11 @@ impl Problem {
     /// The change would take away what sessions use.
     pub fn in_use(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, Self::IN_USE, detail)
+    }
+
+    /// The client would have more than it may have.
+    pub fn over_quota(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, Self::OVER_QUOTA, detail)
     }
 
     /// An object that does not exist.

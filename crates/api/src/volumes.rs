@@ -21,9 +21,12 @@ pub use moving::{BaseSnapshot, ChangedRange, Changes, FillOrder, Filling, Fillin
 pub type Labels = BTreeMap<String, String>;
 
 /// The pools of a server. All methods may wait for the medium.
+///
+/// A client that is no administrator changes the volumes that it owns alone, within the quota of their pool. The
+/// methods refuse anything else.
 pub trait Volumes: Send + Sync {
-    /// All pools, in the order of the configuration.
-    fn pools(&self) -> Vec<Pool>;
+    /// All pools, in the order of the configuration, with the quota of this client.
+    fn pools(&self, caller: &Caller) -> Vec<Pool>;
 
     /// All volumes of a pool, or of all pools that can be used.
     ///
@@ -51,35 +54,35 @@ pub trait Volumes: Send + Sync {
     /// # Errors
     ///
     /// Why it was not created.
-    fn create(&self, at: &VolumePath, new: NewVolume) -> Result<Volume, Problem>;
+    fn create(&self, at: &VolumePath, new: NewVolume, caller: &Caller) -> Result<Volume, Problem>;
 
     /// Changes a volume: all that is wanted, in the order of the fields, up to the first that fails.
     ///
     /// # Errors
     ///
     /// Why something was not changed.
-    fn change(&self, at: &VolumePath, change: VolumeChange) -> Result<Volume, Problem>;
+    fn change(&self, at: &VolumePath, change: VolumeChange, caller: &Caller) -> Result<Volume, Problem>;
 
     /// Removes a volume that no logical unit uses and that has no snapshots.
     ///
     /// # Errors
     ///
     /// Why it was not removed.
-    fn remove(&self, at: &VolumePath) -> Result<(), Problem>;
+    fn remove(&self, at: &VolumePath, caller: &Caller) -> Result<(), Problem>;
 
     /// Takes a snapshot of several volumes at one instant.
     ///
     /// # Errors
     ///
     /// Why none was taken.
-    fn snapshot(&self, order: SnapshotOrder) -> Result<Taken, Problem>;
+    fn snapshot(&self, order: SnapshotOrder, caller: &Caller) -> Result<Taken, Problem>;
 
     /// Removes a snapshot that no logical unit uses.
     ///
     /// # Errors
     ///
     /// Why it was not removed.
-    fn remove_snapshot(&self, at: &SnapshotPath) -> Result<(), Problem>;
+    fn remove_snapshot(&self, at: &SnapshotPath, caller: &Caller) -> Result<(), Problem>;
 
     /// Starts to give a volume the content of a snapshot. Its content of before becomes a snapshot, too.
     ///
@@ -107,28 +110,28 @@ pub trait Volumes: Send + Sync {
     /// # Errors
     ///
     /// Why it cannot be filled; then it is as it was.
-    fn fill(&self, at: &VolumePath, order: FillOrder) -> Result<Filling, Problem>;
+    fn fill(&self, at: &VolumePath, order: FillOrder, caller: &Caller) -> Result<Filling, Problem>;
 
     /// Keeps how far a filling is, from where another one may go on.
     ///
     /// # Errors
     ///
     /// When another client fills the volume, or none.
-    fn keep_filling(&self, at: &VolumePath, step: FillingStep) -> Result<(), Problem>;
+    fn keep_filling(&self, at: &VolumePath, step: FillingStep, caller: &Caller) -> Result<(), Problem>;
 
     /// Ends a filling: the volume has its content, and the snapshot of it.
     ///
     /// # Errors
     ///
     /// When another client fills the volume, or none, or the pool fails.
-    fn end_filling(&self, at: &VolumePath, end: FillingEnd) -> Result<Volume, Problem>;
+    fn end_filling(&self, at: &VolumePath, end: FillingEnd, caller: &Caller) -> Result<Volume, Problem>;
 
     /// Undoes a filling: a new volume is removed, and another one has the content of before.
     ///
     /// # Errors
     ///
     /// When another client fills the volume, or none, or the pool fails.
-    fn undo_filling(&self, at: &VolumePath, token: &str) -> Result<(), Problem>;
+    fn undo_filling(&self, at: &VolumePath, token: &str, caller: &Caller) -> Result<(), Problem>;
 }
 
 /// The names of a volume and its pool.
@@ -189,6 +192,10 @@ pub struct Pool {
     pub free_bytes: u64,
     /// Whether less is free than the configuration wants.
     pub is_low: bool,
+    /// The lengths that the volumes of this client may have together; null for a client without a quota.
+    pub quota_bytes: Option<u64>,
+    /// The lengths that its volumes have together; null for a client without a quota.
+    pub quota_used_bytes: Option<u64>,
 }
 
 /// A volume.

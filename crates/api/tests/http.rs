@@ -5,6 +5,8 @@
 
 #[path = "http/jobs.rs"]
 mod jobs;
+#[path = "http/volumes.rs"]
+mod volumes;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -108,6 +110,10 @@ impl Server for Fake {
             total_bytes: 100,
         };
         self.jobs.order(order, move |run| runs.lock().unwrap().push(run))
+    }
+
+    fn volumes(&self) -> Option<&dyn lunette_api::volumes::Volumes> {
+        Some(&volumes::Refusing)
     }
 
     fn jobs(&self) -> &Jobs {

@@ -75,11 +75,11 @@ fn started(job: &Arc<Job>) -> Started {
     (StatusCode::ACCEPTED, location, Answer(Job::clone(job)))
 }
 
-/// List the pools of volumes
+/// List the pools of volumes, with the quota of the client
 #[utoipa::path(get, path = "/v1/pools", tag = "volumes", responses((status = 200, body = Vec<Pool>)))]
-pub(crate) async fn list_pools(State(shared): State<Shared>) -> Result<Answer<Vec<Pool>>, Problem> {
-    let pools = shared.ask(|server| Ok(server.volumes().map(Volumes::pools).unwrap_or_default()));
-    pools.await.map(Answer)
+pub(crate) async fn list_pools(State(shared): State<Shared>, caller: Caller) -> Result<Answer<Vec<Pool>>, Problem> {
+    let pools = move |server: &dyn Server| Ok(server.volumes().map(|all| all.pools(&caller)).unwrap_or_default());
+    shared.ask(pools).await.map(Answer)
 }
 
 /// List the volumes
@@ -128,7 +128,7 @@ pub(crate) async fn get_volume(
     request_body = NewVolume,
     responses(
         (status = 201, body = Volume),
-        (status = 409, description = "There is one of the name, or no space",
+        (status = 409, description = "There is one of the name, no space, or the client would be over its quota",
             body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -139,7 +139,7 @@ pub(crate) async fn create_volume(
     Json(new): Json<NewVolume>,
 ) -> Result<(StatusCode, Answer<Volume>), Problem> {
     let action = format!("create {at}: {}", wish(&new));
-    let created = act(&shared, caller, action, move |volumes, _| volumes.create(&at, new)).await?;
+    let created = act(&shared, caller, action, move |volumes, caller| volumes.create(&at, new, caller)).await?;
     Ok((StatusCode::CREATED, Answer(created)))
 }
 
@@ -155,7 +155,7 @@ pub(crate) async fn create_volume(
     request_body = VolumeChange,
     responses(
         (status = 200, body = Volume),
-        (status = 409, description = "It is in use, or there is one of the name",
+        (status = 409, description = "It is in use, there is one of the name, or the client would be over its quota",
             body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -166,7 +166,7 @@ pub(crate) async fn change_volume(
     Json(change): Json<VolumeChange>,
 ) -> Result<Answer<Volume>, Problem> {
     let action = format!("change {at}: {}", wish(&change));
-    act(&shared, caller, action, move |volumes, _| volumes.change(&at, change)).await.map(Answer)
+    act(&shared, caller, action, move |volumes, caller| volumes.change(&at, change, caller)).await.map(Answer)
 }
 
 /// Remove a volume that no logical unit uses and that has no snapshots
@@ -187,7 +187,7 @@ pub(crate) async fn remove_volume(
     Path(at): Path<VolumePath>,
 ) -> Result<StatusCode, Problem> {
     let action = format!("remove {at}");
-    act(&shared, caller, action, move |volumes, _| volumes.remove(&at)).await?;
+    act(&shared, caller, action, move |volumes, caller| volumes.remove(&at, caller)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -197,7 +197,11 @@ pub(crate) async fn remove_volume(
     path = "/v1/volumes/{pool}/{volume}/actions/flatten",
     tag = "volumes",
     params(VolumePath),
-    responses((status = 202, body = Job, description = "The job was taken", headers(("Location" = String))))
+    responses(
+        (status = 202, body = Job, description = "The job was taken", headers(("Location" = String))),
+        (status = 409, description = "It is being changed already",
+            body = Problem, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn flatten_volume(
     State(shared): State<Shared>,
@@ -246,7 +250,7 @@ pub(crate) async fn take_snapshot(
     Json(order): Json<SnapshotOrder>,
 ) -> Result<(StatusCode, Answer<Taken>), Problem> {
     let action = format!("snapshot {} of {}", order.name, order.volumes.join(", "));
-    let taken = act(&shared, caller, action, move |volumes, _| volumes.snapshot(order)).await?;
+    let taken = act(&shared, caller, action, move |volumes, caller| volumes.snapshot(order, caller)).await?;
     Ok((StatusCode::CREATED, Answer(taken)))
 }
 
@@ -268,7 +272,7 @@ pub(crate) async fn remove_snapshot(
     Path(at): Path<SnapshotPath>,
 ) -> Result<StatusCode, Problem> {
     let action = format!("remove {at}");
-    act(&shared, caller, action, move |volumes, _| volumes.remove_snapshot(&at)).await?;
+    act(&shared, caller, action, move |volumes, caller| volumes.remove_snapshot(&at, caller)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -281,7 +285,11 @@ pub(crate) async fn remove_snapshot(
     path = "/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/actions/rollback",
     tag = "volumes",
     params(SnapshotPath),
-    responses((status = 202, body = Job, description = "The job was taken", headers(("Location" = String))))
+    responses(
+        (status = 202, body = Job, description = "The job was taken", headers(("Location" = String))),
+        (status = 409, description = "It is being changed already, or the client would be over its quota",
+            body = Problem, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn roll_back(
     State(shared): State<Shared>,

@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, Query};
 use lunette_api::volumes::{Labels, Pool, Snapshot, TakingOver, Volume, VolumePath};
-use lunette_api::{Access, Problem};
+use lunette_api::{Access, Caller, Problem};
 use maud::{Markup, html};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -11,10 +11,10 @@ use super::layout::page;
 use super::{Failed, Filtered, Pages, size};
 use crate::call::{As, Call, Field, Place, form, segment};
 
-pub(super) async fn list(pages: Pages, Query(filter): Filtered) -> Result<Markup, Failed> {
-    let read = |server: &dyn lunette_api::Server| -> Result<_, Problem> {
+pub(super) async fn list(pages: Pages, caller: Caller, Query(filter): Filtered) -> Result<Markup, Failed> {
+    let read = move |server: &dyn lunette_api::Server| -> Result<_, Problem> {
         let Some(all) = server.volumes() else { return Ok((Vec::new(), Vec::new())) };
-        Ok((all.pools(), all.volumes(None)?))
+        Ok((all.pools(&caller), all.volumes(None)?))
     };
     let (pools, volumes) = pages.ask(read).await?;
     let texts =
@@ -44,7 +44,7 @@ pub(super) async fn get(pages: Pages, Path(at): Path<VolumePath>) -> Result<Mark
 
 /// A pool, with a bar of its space.
 fn show_pool(pool: &Pool) -> Markup {
-    let Pool { name, place, trouble, volumes, committed_bytes, total_bytes, used_bytes, free_bytes, is_low } = pool;
+    let Pool { name, place, trouble, volumes, committed_bytes, total_bytes, used_bytes, free_bytes, is_low, .. } = pool;
     html! {
         section data-pool=(name) {
             h2 { "Pool " (name) }
@@ -57,6 +57,9 @@ fn show_pool(pool: &Pool) -> Markup {
                 p { (size(*used_bytes)) " used, " (size(*free_bytes)) " free of " (size(*total_bytes)) }
                 @if *is_low { p.error role="alert" { "Less is free than " code { "low_space" } " wants." } }
                 @if committed_bytes > total_bytes { p.note { "The volumes are promised more than there is." } }
+                @if let (Some(quota), Some(used)) = (pool.quota_bytes, pool.quota_used_bytes) {
+                    p { "Your volumes have " (size(used)) " of the " (size(quota)) " of your quota." }
+                }
                 (create(name))
             }
         }

@@ -324,7 +324,7 @@ impl Server for Fake {
 
 /// A pool with a volume that has two snapshots, and a clone of one.
 impl Volumes for Fake {
-    fn pools(&self) -> Vec<Pool> {
+    fn pools(&self, _: &Caller) -> Vec<Pool> {
         let pool = |name: &str, trouble: Option<&str>| Pool {
             name: name.into(),
             place: format!("/srv/{}", self.text),
@@ -335,6 +335,8 @@ impl Volumes for Fake {
             used_bytes: 24 << 30,
             free_bytes: 8 << 30,
             is_low: true,
+            quota_bytes: Some(48 << 30),
+            quota_used_bytes: Some(40 << 30),
         };
         vec![pool("tank", None), pool("other", Some(self.text))]
     }
@@ -361,27 +363,27 @@ impl Volumes for Fake {
         Ok(vec![snapshot("v1"), snapshot("v2")])
     }
 
-    fn create(&self, at: &VolumePath, _: NewVolume) -> Result<Volume, Problem> {
+    fn create(&self, at: &VolumePath, _: NewVolume, _: &Caller) -> Result<Volume, Problem> {
         self.call("create");
         Ok(self.volume_of(&at.volume, None))
     }
 
-    fn change(&self, at: &VolumePath, _: VolumeChange) -> Result<Volume, Problem> {
+    fn change(&self, at: &VolumePath, _: VolumeChange, _: &Caller) -> Result<Volume, Problem> {
         self.call("change");
         Ok(self.volume_of(&at.volume, None))
     }
 
-    fn remove(&self, _: &VolumePath) -> Result<(), Problem> {
+    fn remove(&self, _: &VolumePath, _: &Caller) -> Result<(), Problem> {
         self.call("remove");
         Ok(())
     }
 
-    fn snapshot(&self, _: SnapshotOrder) -> Result<Taken, Problem> {
+    fn snapshot(&self, _: SnapshotOrder, _: &Caller) -> Result<Taken, Problem> {
         self.call("snapshot");
         Ok(Taken { snapshots: Vec::new(), pause_us: 0 })
     }
 
-    fn remove_snapshot(&self, _: &SnapshotPath) -> Result<(), Problem> {
+    fn remove_snapshot(&self, _: &SnapshotPath, _: &Caller) -> Result<(), Problem> {
         self.call("remove");
         Ok(())
     }
@@ -400,19 +402,19 @@ impl Volumes for Fake {
         unreachable!("no page moves content")
     }
 
-    fn fill(&self, _: &VolumePath, _: FillOrder) -> Result<Filling, Problem> {
+    fn fill(&self, _: &VolumePath, _: FillOrder, _: &Caller) -> Result<Filling, Problem> {
         unreachable!("no page moves content")
     }
 
-    fn keep_filling(&self, _: &VolumePath, _: FillingStep) -> Result<(), Problem> {
+    fn keep_filling(&self, _: &VolumePath, _: FillingStep, _: &Caller) -> Result<(), Problem> {
         unreachable!("no page moves content")
     }
 
-    fn end_filling(&self, _: &VolumePath, _: FillingEnd) -> Result<Volume, Problem> {
+    fn end_filling(&self, _: &VolumePath, _: FillingEnd, _: &Caller) -> Result<Volume, Problem> {
         unreachable!("no page moves content")
     }
 
-    fn undo_filling(&self, _: &VolumePath, _: &str) -> Result<(), Problem> {
+    fn undo_filling(&self, _: &VolumePath, _: &str, _: &Caller) -> Result<(), Problem> {
         unreachable!("no page moves content")
     }
 }

@@ -101,6 +101,12 @@ async fn a_button_changes_only_what_the_page_shows() {
 }
 
 #[tokio::test]
+async fn a_pool_tells_the_quota_of_the_client() {
+    let shown = send(&Fake::new().router(Access::Open), "GET", "/console/volumes", &[], "").await;
+    assert!(shown.text.contains("Your volumes have 40 GiB of the 48 GiB of your quota."), "{}", shown.text);
+}
+
+#[tokio::test]
 async fn every_button_has_its_line_of_the_command() {
     let router = Fake::new().router(Access::Open);
     for page in pages() {

@@ -24,8 +24,17 @@ pub(crate) struct PoolEntry {
     pub(crate) place: Location,
     /// The free space below which the pool is low.
     pub(crate) low_space: Option<Size>,
+    pub(crate) quota: Option<QuotaEntry>,
     #[serde(default, rename = "schedule")]
     pub(crate) schedules: Vec<ScheduleEntry>,
+}
+
+/// The bounds of clients that have volumes of a pool and are no administrators.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuotaEntry {
+    /// The lengths that the volumes of each client with the role `operate` may have together.
+    pub(crate) operate: Size,
 }
 
 impl Config {

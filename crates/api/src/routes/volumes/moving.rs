@@ -64,7 +64,7 @@ pub(crate) async fn list_changes(
     request_body = FillOrder,
     responses(
         (status = 201, body = Filling),
-        (status = 409, description = "It is in use or filled already, was changed, or has not the snapshot",
+        (status = 409, description = "It is in use or filled already, was changed, has not the snapshot, or the client would be over its quota",
             body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -75,7 +75,7 @@ pub(crate) async fn fill(
     Json(order): Json<FillOrder>,
 ) -> Result<(StatusCode, Answer<Filling>), Problem> {
     let action = format!("fill {at}: {}", wish(&order));
-    let filling = act(&shared, caller, action, move |volumes, _| volumes.fill(&at, order)).await?;
+    let filling = act(&shared, caller, action, move |volumes, caller| volumes.fill(&at, order, caller)).await?;
     Ok((StatusCode::CREATED, Answer(filling)))
 }
 
@@ -90,10 +90,11 @@ pub(crate) async fn fill(
 )]
 pub(crate) async fn keep_filling(
     State(shared): State<Shared>,
+    caller: Caller,
     Path(at): Path<VolumePath>,
     Json(step): Json<FillingStep>,
 ) -> Result<StatusCode, Problem> {
-    ask(&shared, move |volumes| volumes.keep_filling(&at, step)).await?;
+    ask(&shared, move |volumes| volumes.keep_filling(&at, step, &caller)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -103,7 +104,11 @@ pub(crate) async fn keep_filling(
     path = "/v1/volumes/{pool}/{volume}/filling",
     tag = "volumes",
     params(VolumePath, OfClient),
-    responses((status = 204, description = "It is undone"))
+    responses(
+        (status = 204, description = "It is undone"),
+        (status = 409, description = "Another client fills it, or the client would be over its quota",
+            body = Problem, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn undo_filling(
     State(shared): State<Shared>,
@@ -112,7 +117,7 @@ pub(crate) async fn undo_filling(
     Query(OfClient { token }): Query<OfClient>,
 ) -> Result<StatusCode, Problem> {
     let action = format!("undo the filling of {at}");
-    act(&shared, caller, action, move |volumes, _| volumes.undo_filling(&at, &token)).await?;
+    act(&shared, caller, action, move |volumes, caller| volumes.undo_filling(&at, &token, caller)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -132,5 +137,5 @@ pub(crate) async fn end_filling(
     Json(end): Json<FillingEnd>,
 ) -> Result<Answer<Volume>, Problem> {
     let action = format!("end the filling of {at}");
-    act(&shared, caller, action, move |volumes, _| volumes.end_filling(&at, end)).await.map(Answer)
+    act(&shared, caller, action, move |volumes, caller| volumes.end_filling(&at, end, caller)).await.map(Answer)
 }

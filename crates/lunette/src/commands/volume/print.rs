@@ -40,11 +40,18 @@ const SNAPSHOTS: &[Column] = &[
     ("LABELS", |snapshot| labels(&snapshot["labels"])),
 ];
 
-/// The pools, and why some cannot be used.
+/// The pools, the quotas of the client, and why some pools cannot be used.
 pub(super) fn pools(value: &Value) -> String {
     let entries = list(value);
+    let quota = |pool: &Value| {
+        let [quota, used] = ["quota_bytes", "quota_used_bytes"].map(|key| &pool[key]);
+        quota.is_u64().then(|| {
+            format!("pool {}: {} of your quota of {} are used\n", text(&pool["name"]), size(used), size(quota))
+        })
+    };
     let trouble = |pool: &Value| Some(format!("pool {}: {}\n", text(&pool["name"]), pool["trouble"].as_str()?));
-    table(POOLS, entries) + &entries.iter().filter_map(trouble).collect::<String>()
+    let notes = entries.iter().filter_map(quota).chain(entries.iter().filter_map(trouble));
+    table(POOLS, entries) + &notes.collect::<String>()
 }
 
 pub(super) fn volumes(value: &Value) -> String {
@@ -102,6 +109,14 @@ mod tests {
         let shown = volumes(&json!([volume(false), volume(true)]));
         let lines: Vec<_> = shown.lines().collect();
         assert!(lines[1].contains(" ok ") && lines[2].contains(" filling "), "{shown}");
+    }
+
+    #[test]
+    fn a_pool_tells_the_quota_of_the_client() {
+        let pool = |name: &str, quota: Value, used: Value| json!({ "name": name, "quota_bytes": quota, "quota_used_bytes": used });
+        let shown = pools(&json!([pool("a", json!(2_u64 << 30), json!(0)), pool("b", Value::Null, Value::Null)]));
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[3..], ["pool a: 0 of your quota of 2G are used"], "{shown}");
     }
 
     #[test]

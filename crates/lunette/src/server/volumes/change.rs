@@ -154,7 +154,7 @@ impl ServedVolumes {
 }
 
 /// The source of a clone, as `VOLUME[@SNAPSHOT]`.
-fn origin(text: &str) -> Result<Origin, Problem> {
+pub(super) fn origin(text: &str) -> Result<Origin, Problem> {
     let (volume, snapshot) = match text.split_once('@') {
         Some((volume, snapshot)) => (volume, Some(snapshot)),
         None => (text, None),

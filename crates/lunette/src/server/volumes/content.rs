@@ -12,11 +12,18 @@ use lunette_pools::{Name, PoolError, Volume};
 use serde_json::{Value, json};
 
 use super::fill::refuse_writer;
-use super::{At, FREEZE_LIMIT, Leaving, ServedVolumes, mark, problem, units_of};
+use super::quota::Claim;
+use super::{At, FREEZE_LIMIT, ServedVolumes, mark, problem, units_of};
 use crate::disks::volume::is_unfinished;
 
 impl ServedVolumes {
-    pub(super) fn begin_rollback(&self, at: At, snapshot: Name, caller: &Caller) -> Result<Arc<Job>, Problem> {
+    pub(super) fn begin_rollback(
+        &self,
+        at: At,
+        snapshot: Name,
+        caller: &Caller,
+        claim: Option<Claim>,
+    ) -> Result<Arc<Job>, Problem> {
         let pool = self.pool(at.pool.as_str())?;
         // Before anything is begun: a name that is not there is the caller's mistake.
         let snapshots = pool.snapshots(&at.volume).map_err(|error| problem(&error))?;
@@ -24,8 +31,8 @@ impl ServedVolumes {
             return Err(problem(&PoolError::NoSnapshot { volume: at.volume, snapshot }));
         }
         let leaving = self.leave(&at)?;
-        let (volumes, object) = (self.clone(), format!("volumes/{at}"));
-        self.begin(JobKind::Rollback, object, caller, leaving, move |run| volumes.roll_back_now(&at, &snapshot, run))
+        let (volumes, object, held) = (self.clone(), format!("volumes/{at}"), (leaving, claim));
+        self.begin(JobKind::Rollback, object, caller, held, move |run| volumes.roll_back_now(&at, &snapshot, run))
     }
 
     pub(super) fn begin_flatten(&self, at: At, caller: &Caller) -> Result<Arc<Job>, Problem> {
@@ -39,13 +46,13 @@ impl ServedVolumes {
         })
     }
 
-    /// Takes a job whose work has a thread of its own.
+    /// Takes a job whose work has a thread of its own. `held` is dropped when the work has ended.
     fn begin(
         &self,
         kind: JobKind,
         object: String,
         caller: &Caller,
-        leaving: Leaving,
+        held: impl Send + 'static,
         work: impl FnOnce(&JobRun) -> Result<(String, Value), Ended> + Send + 'static,
     ) -> Result<Arc<Job>, Problem> {
         let order = JobOrder { kind, object, target: None, started_by: caller.name.clone(), total_bytes: 0 };
@@ -56,7 +63,7 @@ impl ServedVolumes {
                     Err(Ended::Stopped) => Outcome::Cancelled { result: Value::Null },
                     Err(Ended::Failed(message)) => Outcome::Failed { message, result: Value::Null },
                 };
-                drop(leaving);
+                drop(held);
                 run.end(outcome);
             };
             // Without a thread the run is dropped, which fails the job.

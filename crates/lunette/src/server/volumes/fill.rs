@@ -300,7 +300,7 @@ pub(super) fn check_is_no_base(pool: &dyn Pool, at: &At, snapshot: &Name) -> Res
 }
 
 /// The snapshot of this identity.
-fn find<'s>(volume: &Volume, snapshots: &'s [Snapshot], id: &str) -> Option<&'s Snapshot> {
+pub(super) fn find<'s>(volume: &Volume, snapshots: &'s [Snapshot], id: &str) -> Option<&'s Snapshot> {
     snapshots.iter().find(|snapshot| mark::identity(&volume.serial, snapshot) == id)
 }
 

@@ -51,6 +51,11 @@ impl Mark {
     }
 }
 
+/// Whether a label is of this server alone.
+pub(super) fn is_own(key: &str) -> bool {
+    key.starts_with(OWN)
+}
+
 /// Labels without marks.
 pub(super) fn without(mut labels: Labels) -> Labels {
     labels.retain(|key, _| !is_mark(key));
@@ -73,7 +78,7 @@ fn is_mark(key: &str) -> bool {
 
 /// The labels that go to another server: a schedule there would remove what has the labels of ours.
 pub(super) fn of_users(mut labels: Labels) -> Labels {
-    labels.retain(|key, _| !key.starts_with(OWN));
+    labels.retain(|key, _| !is_own(key));
     labels
 }
 

@@ -11,6 +11,7 @@ mod content;
 mod fill;
 mod keeper;
 mod mark;
+mod quota;
 mod shown;
 mod snapshot;
 mod takeover;
@@ -36,6 +37,7 @@ use crate::server::unit::Disk;
 pub(crate) use clones::CloneKey;
 use keeper::Numbers;
 pub(crate) use keeper::PoolNumbers;
+use quota::Claims;
 use snapshot::Pauses;
 pub(crate) use snapshot::{PAUSE_BOUNDS_US, PauseCounts};
 
@@ -53,6 +55,7 @@ pub(crate) struct ServedVolumes {
     leaving: Arc<Mutex<BTreeSet<At>>>,
     /// The volumes whose copies of other disks threads see to their end.
     copying: Arc<Mutex<BTreeSet<At>>>,
+    claims: Arc<Claims>,
     pauses: Arc<Pauses>,
     numbers: Arc<Numbers>,
 }
@@ -214,6 +217,7 @@ impl ServedVolumes {
             hold: Arc::new(hold),
             leaving: Arc::default(),
             copying: Arc::default(),
+            claims: Arc::default(),
             pauses: Arc::default(),
             numbers: Arc::default(),
         }
@@ -256,8 +260,8 @@ impl ServedVolumes {
 }
 
 impl Volumes for ServedVolumes {
-    fn pools(&self) -> Vec<ShownPool> {
-        self.shown_pools()
+    fn pools(&self, caller: &Caller) -> Vec<ShownPool> {
+        self.shown_pools(caller)
     }
 
     fn volumes(&self, pool: Option<&str>) -> Result<Vec<Volume>, Problem> {
@@ -272,37 +276,47 @@ impl Volumes for ServedVolumes {
         self.shown_snapshots(&At::of(at)?)
     }
 
-    fn create(&self, at: &VolumePath, new: NewVolume) -> Result<Volume, Problem> {
+    fn create(&self, at: &VolumePath, mut new: NewVolume, caller: &Caller) -> Result<Volume, Problem> {
         let at = At::of(at)?;
+        let _claim = self.claim_new(caller, &at, &mut new)?;
         self.create_volume(&at, new)?;
         self.shown_volume(&at)
     }
 
-    fn change(&self, at: &VolumePath, change: VolumeChange) -> Result<Volume, Problem> {
-        let at = self.change_volume(At::of(at)?, change)?;
+    fn change(&self, at: &VolumePath, mut change: VolumeChange, caller: &Caller) -> Result<Volume, Problem> {
+        let at = At::of(at)?;
+        let _claim = self.claim_change(caller, &at, &mut change)?;
+        let at = self.change_volume(at, change)?;
         self.shown_volume(&at)
     }
 
-    fn remove(&self, at: &VolumePath) -> Result<(), Problem> {
-        self.remove_volume(&At::of(at)?)
+    fn remove(&self, at: &VolumePath, caller: &Caller) -> Result<(), Problem> {
+        let at = At::of(at)?;
+        let _claim = self.claim(caller, &at)?;
+        self.remove_volume(&at)
     }
 
-    fn snapshot(&self, order: SnapshotOrder) -> Result<Taken, Problem> {
+    fn snapshot(&self, order: SnapshotOrder, caller: &Caller) -> Result<Taken, Problem> {
+        let _claims = self.claim_all(caller, &order)?;
         self.take_snapshot(&order)
     }
 
-    fn remove_snapshot(&self, at: &SnapshotPath) -> Result<(), Problem> {
+    fn remove_snapshot(&self, at: &SnapshotPath, caller: &Caller) -> Result<(), Problem> {
         let (at, snapshot) = of_snapshot(at)?;
+        let _claim = self.claim(caller, &at)?;
         self.remove_snapshot_of(&at, &snapshot)
     }
 
     fn roll_back(&self, at: &SnapshotPath, caller: &Caller) -> Result<Arc<Job>, Problem> {
         let (at, snapshot) = of_snapshot(at)?;
-        self.begin_rollback(at, snapshot, caller)
+        let claim = self.claim_rollback(caller, &at, &snapshot)?;
+        self.begin_rollback(at, snapshot, caller, claim)
     }
 
     fn flatten(&self, at: &VolumePath, caller: &Caller) -> Result<Arc<Job>, Problem> {
-        self.begin_flatten(At::of(at)?, caller)
+        let at = At::of(at)?;
+        let _claim = self.claim(caller, &at)?;
+        self.begin_flatten(at, caller)
     }
 
     fn changes(&self, at: &SnapshotPath, since: Option<&str>, from: u64) -> Result<Changes, Problem> {
@@ -310,22 +324,29 @@ impl Volumes for ServedVolumes {
         self.list_changes(&at, &snapshot, since.map(name).transpose()?.as_ref(), from)
     }
 
-    fn fill(&self, at: &VolumePath, order: FillOrder) -> Result<Filling, Problem> {
-        self.begin_filling(&At::of(at)?, &order)
-    }
-
-    fn keep_filling(&self, at: &VolumePath, step: FillingStep) -> Result<(), Problem> {
-        self.keep_step(&At::of(at)?, &step)
-    }
-
-    fn end_filling(&self, at: &VolumePath, end: FillingEnd) -> Result<Volume, Problem> {
+    fn fill(&self, at: &VolumePath, mut order: FillOrder, caller: &Caller) -> Result<Filling, Problem> {
         let at = At::of(at)?;
+        let _claim = self.claim_filling(caller, &at, &mut order)?;
+        self.begin_filling(&at, &order)
+    }
+
+    fn keep_filling(&self, at: &VolumePath, step: FillingStep, caller: &Caller) -> Result<(), Problem> {
+        let at = At::of(at)?;
+        let _claim = self.claim(caller, &at)?;
+        self.keep_step(&at, &step)
+    }
+
+    fn end_filling(&self, at: &VolumePath, end: FillingEnd, caller: &Caller) -> Result<Volume, Problem> {
+        let at = At::of(at)?;
+        let _claim = self.claim(caller, &at)?;
         self.finish(&at, &end)?;
         self.shown_volume(&at)
     }
 
-    fn undo_filling(&self, at: &VolumePath, token: &str) -> Result<(), Problem> {
-        self.give_up(&At::of(at)?, token)
+    fn undo_filling(&self, at: &VolumePath, token: &str, caller: &Caller) -> Result<(), Problem> {
+        let at = At::of(at)?;
+        let _claim = self.claim_undo(caller, &at)?;
+        self.give_up(&at, token)
     }
 }
 

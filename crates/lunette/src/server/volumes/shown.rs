@@ -1,11 +1,13 @@
 //! Pools, volumes and snapshots as documents.
 
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lunette_api::Problem;
 use lunette_api::volumes::{Pool as ShownPool, Snapshot as ShownSnapshot, Volume as ShownVolume};
+use lunette_api::{Caller, Problem};
 use lunette_pools::{PoolError, PoolSpace, Snapshot, Volume};
 
+use super::quota::Bound;
 use super::takeover::taking_over;
 use super::{At, Look, ServedVolumes, mark, problem};
 use crate::config::pools::PoolEntry;
@@ -13,8 +15,8 @@ use crate::disks::volume::takeover::map_of;
 use crate::disks::volume::{is_unfinished, open_pool};
 
 impl ServedVolumes {
-    pub(super) fn shown_pools(&self) -> Vec<ShownPool> {
-        self.look().pools.iter().map(shown_pool).collect()
+    pub(super) fn shown_pools(&self, caller: &Caller) -> Vec<ShownPool> {
+        self.look().pools.iter().map(|entry| shown_pool(entry, caller)).collect()
     }
 
     /// The volumes of a pool, or of all that can be used.
@@ -93,7 +95,7 @@ impl Look {
     }
 }
 
-fn shown_pool(entry: &PoolEntry) -> ShownPool {
+fn shown_pool(entry: &PoolEntry, caller: &Caller) -> ShownPool {
     let read = || {
         let open = open_pool(&entry.place)?;
         let (volumes, _) = open.volumes()?;
@@ -103,7 +105,10 @@ fn shown_pool(entry: &PoolEntry) -> ShownPool {
         Ok((volumes, space)) => (volumes, space, None),
         Err(error) => (Vec::new(), PoolSpace::default(), Some(PoolError::to_string(&error))),
     };
+    let bound = Bound::of(caller, entry).ok().flatten();
     ShownPool {
+        quota_bytes: bound.as_ref().map(|bound| bound.quota_bytes),
+        quota_used_bytes: bound.map(|bound| bound.used(&volumes, &BTreeMap::new())),
         name: entry.name.to_string(),
         place: entry.place.to_string(),
         is_low: trouble.is_none() && entry.low_space.is_some_and(|least| space.free_bytes < least.0),
