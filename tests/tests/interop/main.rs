@@ -53,3 +53,4 @@ mod tune;
 mod volumes;
 mod volumes_clients;
 mod volumes_moving;
+mod volumes_quota;
