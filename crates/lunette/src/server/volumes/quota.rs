@@ -182,7 +182,12 @@ impl ServedVolumes {
     /// Claims a volume that is created, and gives it its owner.
     pub(super) fn claim_new(&self, caller: &Caller, at: &At, new: &mut NewVolume) -> Result<Option<Claim>, Problem> {
         let Some((bound, pool)) = self.bound(caller, &at.pool)? else { return Ok(None) };
-        let NewVolume { size_bytes, clone_of, full: _, serial: _, labels } = new;
+        let NewVolume { size_bytes, clone_of, source, full: _, serial: _, labels } = new;
+        if source.is_some() {
+            let why =
+                format!("{} takes no disk over: only an administrator names the files of the server", bound.owner);
+            return Err(Problem::forbidden(format!("{why}; copy the disk with --from")));
+        }
         *labels = bound.labels(std::mem::take(labels))?;
         if let Some(text) = clone_of {
             let len_bytes = bound.len_of_origin(&*pool, &origin(text)?)?;
