@@ -91,7 +91,7 @@ fn a_volume_moves_from_a_folder_into_ceph_and_back() {
     let sent = volume(&["send", "ceph/taken@first"], &[]);
     volume(&["receive", "disk/taken"], &sent);
     assert!(image("taken/disk.img") == bytes);
-    let images = ceph.rbd(&["ls", &namespace.spec()]);
-    assert!(!images.contains("map-"), "{images}");
+    let images = namespace.rbd(&["ls"]);
+    assert!(!images.succeeded().contains("map-"), "{images:?}");
     server.stop();
 }
