@@ -92,6 +92,6 @@ fn a_volume_moves_from_a_folder_into_ceph_and_back() {
     volume(&["receive", "disk/taken"], &sent);
     assert!(image("taken/disk.img") == bytes);
     let images = namespace.rbd(&["ls"]);
-    assert!(!images.succeeded().contains("map-"), "{images:?}");
+    assert!(!images.succeeded().contains("map-"));
     server.stop();
 }
