@@ -4,7 +4,7 @@ use std::io;
 
 use lunette_store::StoreError;
 
-use crate::limits::MAX_LEN_BYTES;
+use crate::limits::{CHUNK_BYTES, MAX_LEN_BYTES};
 
 /// Says why a disk is not taken over.
 #[derive(Debug, thiserror::Error)]
@@ -36,8 +36,11 @@ pub enum OpenError {
         /// Bytes that are needed.
         needed: u64,
     },
-    /// The blocks of the source are longer than a chunk.
-    #[error("the source has blocks of {0} bytes, which are too long")]
+    /// The source is missing, and the map does not tell that all is copied.
+    #[error("the source is missing, and not all of it is copied")]
+    NoSource,
+    /// A chunk is no whole number of the source's blocks.
+    #[error("the source has blocks of {0} bytes, and only blocks that divide {CHUNK_BYTES} are copied so")]
     Blocks(u32),
     /// The map cannot be read.
     #[error("the map cannot be read: {0}")]

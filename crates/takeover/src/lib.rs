@@ -21,7 +21,7 @@
 //! let memory = |len| Arc::new(MemoryStore::new(len).expect("short enough"));
 //! let (source, target) = (memory(1 << 20), memory(1 << 20));
 //! source.write(4096, b"from there")?;
-//! let stores = Stores { source, target: target.clone(), map: memory(map_len(1 << 20)) };
+//! let stores = Stores { source: Some(source), target: target.clone(), map: memory(map_len(1 << 20)) };
 //! let disk = TakeOver::open(stores, 1 << 20)?;
 //!
 //! while !disk.status().is_whole {
@@ -61,8 +61,8 @@ use shared::{Pushed, Shared};
 
 /// The stores of a disk that is taken over.
 pub struct Stores {
-    /// The disk as it is elsewhere.
-    pub source: Arc<dyn Store>,
+    /// The disk as it is elsewhere; `None` when the map [is whole](is_whole).
+    pub source: Option<Arc<dyn Store>>,
     /// The disk as it will be. It may be longer.
     pub target: Arc<dyn Store>,
     /// [`map_len`] bytes at least: zeroes when the disk is begun to be taken over.
@@ -106,20 +106,16 @@ impl TakeOver {
 
     fn without_threads(stores: Stores, source_bytes: u64) -> Result<Self, OpenError> {
         let Stores { source, target, map } = stores;
-        let (from, to) = (source.geometry(), target.geometry());
-        if source_bytes > MAX_LEN_BYTES {
-            return Err(OpenError::TooLong(source_bytes));
-        }
-        if from.len_bytes != source_bytes {
-            return Err(OpenError::SourceLength { there: from.len_bytes, expected: source_bytes });
-        }
-        if to.len_bytes < source_bytes {
-            return Err(OpenError::TargetLength { there: to.len_bytes, needed: source_bytes });
-        }
-        if !CHUNK_BYTES.is_multiple_of(from.granularity_bytes.max(1).into()) {
-            return Err(OpenError::Blocks(from.granularity_bytes));
+        let there = target.geometry().len_bytes;
+        if there < source_bytes {
+            return Err(OpenError::TargetLength { there, needed: source_bytes });
         }
         let map = Map::read(map, source_bytes)?;
+        match &source {
+            Some(source) => check_source(source.geometry(), source_bytes)?,
+            None if map.is_whole() => {}
+            None => return Err(OpenError::NoSource),
+        }
         let pool = Pool::new(2 * WORKERS * MAX_RUN_BYTES as usize);
         Ok(Self(Arc::new(Shared::new(target, source, source_bytes, map, pool))))
     }
@@ -149,6 +145,25 @@ impl TakeOver {
     pub fn store(&self) -> Arc<dyn Store> {
         Arc::new(Disk(Arc::clone(&self.0)))
     }
+}
+
+/// Whether a map tells that all of a disk of this length is copied. The call waits for it.
+///
+/// # Errors
+///
+/// [`OpenError`] when the disk is too long, or the map cannot be read.
+pub fn is_whole(map: &Arc<dyn Store>, source_bytes: u64) -> Result<bool, OpenError> {
+    Ok(Map::read(Arc::clone(map), source_bytes)?.is_whole())
+}
+
+fn check_source(source: Geometry, expected: u64) -> Result<(), OpenError> {
+    if source.len_bytes != expected {
+        return Err(OpenError::SourceLength { there: source.len_bytes, expected });
+    }
+    if !CHUNK_BYTES.is_multiple_of(source.granularity_bytes.max(1).into()) {
+        return Err(OpenError::Blocks(source.granularity_bytes));
+    }
+    Ok(())
 }
 
 /// The disk for one user.

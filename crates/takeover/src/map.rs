@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_buffer::Pool;
 use lunette_store::{Op, Store, StoreError, execute};
 
 use crate::error::OpenError;
-use crate::limits::CHUNK_BYTES;
+use crate::limits::{CHUNK_BYTES, MAX_LEN_BYTES};
 
 /// Bytes of the map that are written at once.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -36,21 +36,32 @@ struct Medium {
     pool: Pool,
 }
 
+/// The chunks of which the medium does not tell yet.
+#[derive(Default)]
+struct Changed {
+    /// The pages that it has in an older state.
+    pages: BTreeSet<usize>,
+    /// Counts the flushes of the target that have failed.
+    epoch: u64,
+}
+
 pub(crate) struct Map {
     chunks: u64,
     local: Box<[AtomicU64]>,
     mapped: Box<[AtomicU64]>,
     local_chunks: AtomicU64,
     mapped_chunks: AtomicU64,
-    /// The pages that the medium has in an older state.
-    changed: Mutex<BTreeSet<usize>>,
-    /// Held while the map is written. Nothing when it tells of all chunks.
+    changed: Mutex<Changed>,
+    /// The medium, held while the map is written. Nothing when it tells of all chunks.
     writing: Mutex<Option<Medium>>,
 }
 
 impl Map {
     /// Reads the map of a disk of this length. One of zeroes says that nothing is copied.
     pub(crate) fn read(medium: Arc<dyn Store>, len_bytes: u64) -> Result<Self, OpenError> {
+        if len_bytes > MAX_LEN_BYTES {
+            return Err(OpenError::TooLong(len_bytes));
+        }
         let (needed, there) = (map_len(len_bytes), medium.geometry().len_bytes);
         if there < needed {
             return Err(OpenError::MapLength { there, needed });
@@ -125,27 +136,51 @@ impl Map {
         Some(at..end)
     }
 
-    /// Notes that chunks are local. The medium learns of it by [`write`](Self::write).
-    pub(crate) fn set_local(&self, chunks: Range<u64>) {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The number of flushes of the target that have failed.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.changed().epoch
+    }
+
+    /// Notes that chunks are local whose bytes were written since the target was in `epoch`: a flush that has failed
+    /// meanwhile may have lost them. The medium learns of it by [`write_all`](Self::write_all).
+    pub(crate) fn set_local(&self, chunks: Range<u64>, epoch: u64) {
+        let mut changed = self.changed();
+        if changed.epoch != epoch {
+            return;
+        }
         for (index, bits) in words(&chunks) {
             let before = self.local[index].fetch_or(bits, Ordering::AcqRel);
             self.local_chunks.fetch_add(u64::from((bits & !before).count_ones()), Ordering::AcqRel);
             if bits & !before != 0 {
-                changed.insert(index / PAGE_WORDS);
+                changed.pages.insert(index / PAGE_WORDS);
             }
         }
     }
 
     /// Brings the content of all local chunks to the medium, and then that they are. Nothing is done when the medium
-    /// tells of `chunks` already: another thread may have brought them there meanwhile.
-    pub(crate) fn write(&self, target: &dyn Store, chunks: &Range<u64>) -> Result<(), StoreError> {
+    /// tells of `chunks` already: another thread may have brought them there meanwhile. The call fails when the medium
+    /// does not tell of all of them afterwards.
+    ///
+    /// When a flush of the target fails, the system may have dropped what was copied. So chunks that are not mapped are
+    /// local no more. They have nothing that a client was told to be written.
+    pub(crate) fn write_for(&self, target: &dyn Store, chunks: &Range<u64>) -> Result<(), StoreError> {
+        self.write(target, Some(chunks))?;
+        if self.is_mapped(chunks) { Ok(()) } else { Err(StoreError::Io(std::io::ErrorKind::Interrupted.into())) }
+    }
+
+    /// Brings the content of all local chunks to the medium, and then that they are.
+    pub(crate) fn write_all(&self, target: &dyn Store) -> Result<(), StoreError> {
+        self.write(target, None)
+    }
+
+    fn write(&self, target: &dyn Store, chunks: Option<&Range<u64>>) -> Result<(), StoreError> {
         let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(medium) = writing.as_ref().filter(|_| !self.is_mapped(chunks)) else { return Ok(()) };
-        let pages = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_needless = chunks.is_some_and(|chunks| self.is_mapped(chunks));
+        let Some(medium) = writing.as_ref().filter(|_| !is_needless) else { return Ok(()) };
+        let pages = std::mem::take(&mut self.changed().pages);
         let written = self.write_pages(target, medium, &pages);
         if written.is_err() {
-            self.changed.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
+            self.changed().pages.extend(pages);
         }
         if self.is_whole() {
             *writing = None;
@@ -158,7 +193,7 @@ impl Map {
         let range = |page: &usize| page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
         let load = |page: &usize| self.local[range(page)].iter().map(|word| word.load(Ordering::Acquire)).collect();
         let states: Vec<Vec<u64>> = pages.iter().map(load).collect();
-        execute(target, Op::Flush).result?;
+        execute(target, Op::Flush).result.inspect_err(|_| self.take_back(pages))?;
         for (page, state) in pages.iter().zip(&states) {
             let mut from = medium.pool.take(PAGE_BYTES as usize).ok_or_else(no_memory)?;
             for (bytes, word) in from.as_chunks_mut().0.iter_mut().zip(state) {
@@ -174,6 +209,22 @@ impl Map {
             }
         }
         Ok(())
+    }
+
+    /// Takes back that chunks are local, where they are not mapped. `pages` have changed beside those that are noted.
+    fn take_back(&self, pages: &BTreeSet<usize>) {
+        let mut changed = self.changed();
+        changed.epoch += 1;
+        changed.pages.extend(pages);
+        for index in changed.pages.iter().flat_map(|page| page * PAGE_WORDS..(page + 1) * PAGE_WORDS) {
+            let mapped = self.mapped[index].load(Ordering::Acquire);
+            let before = self.local[index].fetch_and(mapped, Ordering::AcqRel);
+            self.local_chunks.fetch_sub(u64::from((before & !mapped).count_ones()), Ordering::AcqRel);
+        }
+    }
+
+    fn changed(&self) -> MutexGuard<'_, Changed> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,14 +274,14 @@ mod tests {
     fn runs_of_absent_chunks_are_found_between_local_ones() {
         let map = map(300);
         assert_eq!(map.absent(&(0..300), 4), Some(0..4));
-        map.set_local(0..130);
-        map.set_local(132..133);
+        map.set_local(0..130, 0);
+        map.set_local(132..133, 0);
         assert_eq!(map.absent(&(0..300), 4), Some(130..132));
         assert_eq!(map.absent(&(132..300), 400), Some(133..300));
         assert_eq!(map.absent(&(5..130), 4), None);
         assert!(map.is_local(&(64..130)) && !map.is_local(&(64..131)));
         assert_eq!((map.local_chunks(), map.unmapped_chunks()), (131, 131));
-        map.set_local(0..300);
+        map.set_local(0..300, 0);
         assert_eq!(map.absent(&(0..300), 4), None);
         assert_eq!(map.local_chunks(), 300);
     }
@@ -241,16 +292,16 @@ mod tests {
         let target = MemoryStore::new(512).unwrap();
         let len_bytes = 40_000 * CHUNK_BYTES;
         let map = Map::read(Arc::clone(&medium), len_bytes).unwrap();
-        map.set_local(3..4);
-        map.set_local(32_760..32_780);
+        map.set_local(3..4, 0);
+        map.set_local(32_760..32_780, 0);
         assert!(!map.is_mapped(&(3..4)));
-        map.write(&target, &(3..4)).unwrap();
+        map.write_for(&target, &(3..4)).unwrap();
         assert!(map.is_mapped(&(32_760..32_780)) && map.unmapped_chunks() == 0 && !map.is_whole());
         let again = Map::read(Arc::clone(&medium), len_bytes).unwrap();
         assert_eq!(again.local_chunks(), 21);
         assert!(again.is_mapped(&(32_760..32_780)) && again.is_mapped(&(3..4)));
-        again.set_local(0..40_000);
-        again.write(&target, &(0..40_000)).unwrap();
+        again.set_local(0..40_000, 0);
+        again.write_all(&target).unwrap();
         assert!(again.is_whole());
         let shorter = Map::read(medium, 100 * CHUNK_BYTES).unwrap();
         assert!(shorter.is_whole() && shorter.local_chunks() == 100);

@@ -36,7 +36,7 @@ pub(crate) struct Queue {
     claimed: Vec<Range<u64>>,
     copying: usize,
     is_mapping: bool,
-    /// All chunks before are local or claimed.
+    /// The chunk behind the last run. A run that was not copied is tried again when all behind it was.
     next: u64,
 }
 
@@ -74,9 +74,12 @@ impl Queue {
         Some(Work::Copy(run))
     }
 
-    /// The first run of chunks that are neither local nor claimed.
+    /// The next run of chunks that are neither local nor claimed.
     fn absent_run(&self, map: &Map) -> Option<Range<u64>> {
-        let mut from = self.next;
+        self.absent_from(map, self.next).or_else(|| self.absent_from(map, 0))
+    }
+
+    fn absent_from(&self, map: &Map, mut from: u64) -> Option<Range<u64>> {
         while let Some(run) = map.absent(&(from..map.chunks()), MAX_RUN_BYTES / CHUNK_BYTES) {
             let Some(claimed) = self.claimed.iter().find(|claimed| claimed.contains(&run.start)) else {
                 let end = self.claimed.iter().map(|claimed| claimed.start).filter(|start| *start > run.start).min();
@@ -85,11 +88,6 @@ impl Queue {
             from = claimed.end;
         }
         None
-    }
-
-    /// Frees the chunks of a request that was answered.
-    pub(crate) fn answered(&mut self, chunks: &Range<u64>) {
-        self.release(chunks);
     }
 
     /// Frees the chunks of a run that was copied, or not.
@@ -103,8 +101,8 @@ impl Queue {
         self.is_mapping = false;
     }
 
-    fn release(&mut self, chunks: &Range<u64>) {
-        self.next = self.next.min(chunks.start);
+    /// Frees the chunks of a request that was answered.
+    pub(crate) fn release(&mut self, chunks: &Range<u64>) {
         if let Some(index) = self.claimed.iter().position(|claimed| claimed == chunks) {
             self.claimed.swap_remove(index);
         }
@@ -162,7 +160,7 @@ mod tests {
         queue.copied(&(4..8));
         assert_eq!(answered(queue.take(&map, 0)), 3..5);
         assert!(queue.take(&map, 0).is_none());
-        queue.answered(&(8..9));
+        queue.release(&(8..9));
         queue.copied(&(9..13));
         assert_eq!(answered(queue.take(&map, 0)), 8..10);
         assert!(queue.is_empty());
@@ -176,7 +174,7 @@ mod tests {
         assert!(queue.take(&map, MAX_BACKGROUND).is_none());
         queue.copied(&run);
         assert_eq!(copied(queue.take(&map, MAX_BACKGROUND)), run);
-        map.set_local(0..6);
+        map.set_local(0..6, 0);
         queue.copied(&run);
         queue.copied(&(4..6));
         assert!(matches!(queue.take(&map, MAX_BACKGROUND), Some(Work::Map)));

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lunette_buffer::Pool;
-use lunette_store::{InlineIo, Op, OpKind, Outcome, Store, StoreError, execute};
+use lunette_buffer::{Buffer, Pool};
+use lunette_store::{Op, Outcome, Store, StoreError, execute};
 
 use crate::limits::{CHUNK_BYTES, MAX_BACKGROUND, MAX_RUN_BYTES};
 use crate::map::{Map, no_memory};
@@ -20,7 +20,7 @@ const CALM: Duration = Duration::from_millis(200);
 /// A disk that is taken over, as threads share it.
 pub(crate) struct Shared {
     pub(crate) target: Arc<dyn Store>,
-    /// Until the target has all of it.
+    /// The disk as it is elsewhere, until the target has all of it.
     source: Mutex<Option<Arc<dyn Store>>>,
     /// Bytes of the source.
     pub(crate) source_bytes: u64,
@@ -52,15 +52,23 @@ struct State {
     threads: usize,
     /// When the last request came that needed the source.
     last_demand: Option<Instant>,
-    /// Why the last copy in the background failed, and when it is tried again.
-    trouble: Option<(String, Instant)>,
+    trouble: Option<Trouble>,
+}
+
+/// A failure of the copy in the background.
+struct Trouble {
+    why: String,
+    /// When the copy goes on.
+    retry: Instant,
+    /// The chunk that could not be copied; `None` when the map could not be written.
+    chunk: Option<u64>,
 }
 
 impl State {
     /// How many threads may copy now, and for how long that holds.
     fn most_copies(&self) -> (usize, Duration) {
         let now = Instant::now();
-        let retry = self.trouble.as_ref().map(|(_, retry)| retry.saturating_duration_since(now));
+        let retry = self.trouble.as_ref().map(|trouble| trouble.retry.saturating_duration_since(now));
         let calm = self.last_demand.map(|last| (last + CALM).saturating_duration_since(now));
         match (retry, calm) {
             _ if self.is_closed => (0, RETRY),
@@ -72,8 +80,14 @@ impl State {
 }
 
 impl Shared {
-    pub(crate) fn new(target: Arc<dyn Store>, source: Arc<dyn Store>, source_bytes: u64, map: Map, pool: Pool) -> Self {
-        let source = Mutex::new(Some(source).filter(|_| !map.is_whole()));
+    pub(crate) fn new(
+        target: Arc<dyn Store>,
+        source: Option<Arc<dyn Store>>,
+        source_bytes: u64,
+        map: Map,
+        pool: Pool,
+    ) -> Self {
+        let source = Mutex::new(source.filter(|_| !map.is_whole()));
         Self { target, source, source_bytes, map, pool, state: Mutex::default(), changed: Condvar::new() }
     }
 
@@ -122,7 +136,7 @@ impl Shared {
     }
 
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.lock().trouble.as_ref().map(|(why, _)| why.clone())
+        self.lock().trouble.as_ref().map(|trouble| trouble.why.clone())
     }
 
     /// Waits until all is copied or the copy is stopped, at most for this time.
@@ -141,14 +155,17 @@ impl Shared {
         while let Some(work) = self.next() {
             self.see_to(work);
         }
-        // No request needs it any more.
-        drop(self.source.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.remove_thread();
     }
 
-    /// Counts a thread that has ended, or did not begin.
+    /// Counts a thread that has ended, or did not begin. The last one closes the source, which no request needs then.
     pub(crate) fn remove_thread(&self) {
-        self.lock().threads -= 1;
+        let mut state = self.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
+            drop(self.source.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -178,18 +195,28 @@ impl Shared {
             Work::Answer(demand) => self.answer(demand),
             Work::Copy(run) => {
                 let copied = self.copy(run.clone());
-                self.end_background(copied, |queue| queue.copied(&run));
+                self.end_background(copied, Some(&run), |queue| queue.copied(&run));
             }
-            Work::Map => {
-                let mapped = self.map.write(&*self.target, &(0..self.map.chunks()));
-                self.end_background(mapped, Queue::mapped);
-            }
+            Work::Map => self.end_background(self.map.write_all(&*self.target), None, Queue::mapped),
         }
     }
 
-    fn end_background(&self, result: Result<(), StoreError>, end: impl FnOnce(&mut Queue)) {
+    /// Ends a piece of work in the background. A trouble is over when what has failed succeeds.
+    fn end_background(&self, result: Result<(), StoreError>, run: Option<&Range<u64>>, end: impl FnOnce(&mut Queue)) {
         let mut state = self.lock();
-        state.trouble = result.err().map(|error| (error.to_string(), Instant::now() + RETRY));
+        let is_over = |trouble: &Trouble| match (trouble.chunk, run) {
+            (Some(chunk), _) => self.map.is_local(&(chunk..chunk + 1)),
+            (None, None) => true,
+            (None, Some(_)) => false,
+        };
+        match result {
+            Err(error) => {
+                let chunk = run.map(|run| self.map.absent(run, 1).map_or(run.start, |absent| absent.start));
+                state.trouble = Some(Trouble { why: error.to_string(), retry: Instant::now() + RETRY, chunk });
+            }
+            Ok(()) if state.trouble.as_ref().is_some_and(is_over) => state.trouble = None,
+            Ok(()) => {}
+        }
         end(&mut state.queue);
         drop(state);
         self.changed.notify_all();
@@ -198,20 +225,47 @@ impl Shared {
     /// Answers a request. It holds its chunks until they are local, or it has failed.
     fn answer(&self, Demand { op, done, chunks }: Demand) {
         let release = || {
-            self.lock().queue.answered(&chunks);
+            self.lock().queue.release(&chunks);
             self.changed.notify_all();
         };
-        if op.kind() == OpKind::Read {
-            let copied = self.copy(chunks.clone());
-            release();
-            return match copied {
-                Ok(()) => self.target.submit(op, &InlineIo, done),
-                Err(error) => done.complete(Outcome::of(op, Err(error.elsewhere()))),
-            };
-        }
-        let outcome = self.change(op, &chunks);
+        let outcome = match op {
+            Op::Read { offset, into } => self.read(offset, into, &chunks),
+            op => self.change(op, &chunks),
+        };
         release();
         done.complete(outcome);
+    }
+
+    /// Reads what is local from the target, and what cannot be copied from the source: a target that is full or fails
+    /// keeps no read from its bytes.
+    fn read(&self, offset: u64, mut into: Buffer, chunks: &Range<u64>) -> Outcome {
+        if self.copy(chunks.clone()).is_ok() {
+            return execute(&*self.target, Op::Read { offset, into });
+        }
+        let mut at = 0;
+        while at < into.len() {
+            let piece = match self.read_piece(offset + at as u64, into.len() - at) {
+                Ok(piece) => piece,
+                Err(error) => return Outcome::new(Err(error.elsewhere()), Some(into)),
+            };
+            into[at..at + piece.len()].copy_from_slice(&piece);
+            at += piece.len();
+        }
+        Outcome::new(Ok(()), Some(into))
+    }
+
+    /// Reads bytes of one chunk, at most this many.
+    fn read_piece(&self, offset: u64, most: usize) -> Result<Buffer, StoreError> {
+        let chunk = offset / CHUNK_BYTES;
+        let is_local = offset >= self.source_bytes || self.map.is_local(&(chunk..chunk + 1));
+        let end = if offset < self.source_bytes { self.source_bytes } else { u64::MAX };
+        let left = ((chunk + 1) * CHUNK_BYTES).min(end) - offset;
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(most);
+        let into = self.pool.take(len).ok_or_else(no_memory)?;
+        let store = if is_local { Arc::clone(&self.target) } else { self.source()? };
+        let read = execute(&*store, Op::Read { offset, into });
+        read.result?;
+        read.buffer.ok_or_else(no_memory)
     }
 
     /// Executes a request that changes the disk. When it has succeeded, a crash takes none of its chunks back.
@@ -222,10 +276,11 @@ impl Shared {
         if let Err(error) = ends.into_iter().try_for_each(|end| self.copy(end)) {
             return Outcome::of(op, Err(error.elsewhere()));
         }
+        let epoch = self.map.epoch();
         let mut outcome = execute(&*self.target, op);
         if outcome.result.is_ok() {
-            self.map.set_local(covered);
-            outcome.result = self.map.write(&*self.target, chunks);
+            self.map.set_local(covered, epoch);
+            outcome.result = self.map.write_for(&*self.target, chunks);
         }
         outcome
     }
@@ -245,8 +300,9 @@ impl Shared {
             } else {
                 Op::Write { offset, from, fua: false }
             };
+            let epoch = self.map.epoch();
             execute(&*self.target, op).result?;
-            self.map.set_local(run);
+            self.map.set_local(run, epoch);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use lunette_store::{
 };
 use proptest::prelude::*;
 
-use crate::{CHUNK_BYTES, MAX_LEN_BYTES, OpenError, Stores, TakeOver, map_len};
+use crate::{CHUNK_BYTES, MAX_LEN_BYTES, OpenError, Stores, TakeOver, is_whole, map_len};
 
 const SECTOR: u64 = 512;
 const SECTORS: u64 = 6 * CHUNK_BYTES / SECTOR;
@@ -198,7 +198,7 @@ fn read(disk: &TakeOver, at: u64, count: u64) -> Vec<u8> {
 
 fn open(medium: &Arc<Medium>, source: &Arc<MemoryStore>) -> TakeOver {
     let (target, map) = medium.parts();
-    let stores = Stores { source: Arc::clone(source) as _, target: Arc::new(target), map: Arc::new(map) };
+    let stores = Stores { source: Some(Arc::clone(source) as _), target: Arc::new(target), map: Arc::new(map) };
     TakeOver::without_threads(stores, SOURCE_SECTORS * SECTOR).unwrap()
 }
 
@@ -282,7 +282,7 @@ fn each_byte_of_the_source_is_read_once_however_many_ask() {
     let source = source();
     let trace = Arc::new(lunette_store::filters::Trace::new(Arc::clone(&source) as _));
     let len = SOURCE_SECTORS * SECTOR;
-    let stores = Stores { source: Arc::clone(&trace) as _, target: plain(len), map: plain(map_len(len)) };
+    let stores = Stores { source: Some(Arc::clone(&trace) as _), target: plain(len), map: plain(map_len(len)) };
     let disk = TakeOver::open(stores, len).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -309,7 +309,7 @@ fn after_the_end_of_the_copy_requests_that_need_the_source_fail() {
     let len = 4 * CHUNK_BYTES;
     let source = Arc::new(Fault::new(plain(len)));
     source.add(Rule::always(|| StoreError::Gone(std::io::ErrorKind::NotConnected.into())));
-    let stores = Stores { source: source as _, target: plain(len), map: plain(map_len(len)) };
+    let stores = Stores { source: Some(source as _), target: plain(len), map: plain(map_len(len)) };
     let disk = TakeOver::open(stores, len).unwrap();
     let store = disk.store();
     let write = |offset| Op::Write { offset, from: buffer(CHUNK_BYTES, 1), fua: false };
@@ -327,13 +327,13 @@ fn a_source_that_fails_is_tried_again_and_keeps_no_write_back() {
     let failing = Arc::new(Fault::new(source));
     failing.add(Rule::always(|| StoreError::Gone(std::io::ErrorKind::NotConnected.into())));
     let target = plain(len);
-    let stores = Stores { source: failing, target: Arc::clone(&target) as _, map: plain(map_len(len)) };
+    let stores = Stores { source: Some(failing), target: Arc::clone(&target) as _, map: plain(map_len(len)) };
     let disk = TakeOver::without_threads(stores, len).unwrap();
     assert!(disk.0.step(1));
     let status = disk.status();
     assert_eq!((status.done_bytes, status.trouble.is_some()), (0, true), "{status:?}");
-    let read = run(&disk, Op::Read { offset: 0, into: buffer(SECTOR, 0) });
-    assert!(read.result.is_err());
+    let failed = run(&disk, Op::Read { offset: 0, into: buffer(SECTOR, 0) });
+    assert!(failed.result.is_err());
     let part = Op::Write { offset: SECTOR, from: buffer(SECTOR, 1), fua: false };
     assert!(run(&disk, part).result.is_err(), "the rest of the chunk is not there");
     let whole = Op::Write { offset: CHUNK_BYTES, from: buffer(CHUNK_BYTES, 2), fua: false };
@@ -342,11 +342,97 @@ fn a_source_that_fails_is_tried_again_and_keeps_no_write_back() {
 }
 
 #[test]
+fn a_target_that_is_full_keeps_no_read_from_its_bytes() {
+    let (source, target) = (source(), Arc::new(Fault::new(plain(SECTORS * SECTOR))));
+    let map = plain(map_len(SOURCE_SECTORS * SECTOR));
+    let stores = Stores { source: Some(Arc::clone(&source) as _), target: Arc::clone(&target) as _, map };
+    let disk = TakeOver::without_threads(stores, SOURCE_SECTORS * SECTOR).unwrap();
+    let write = Op::Write { offset: CHUNK_BYTES, from: buffer(CHUNK_BYTES, 200), fua: false };
+    run(&disk, write).result.unwrap();
+    for kind in [OpKind::Write, OpKind::WriteZeroes] {
+        target.add(Rule { kind: Some(kind), ..Rule::always(|| StoreError::NoSpace) });
+    }
+    let sectors_of_chunk = CHUNK_BYTES / SECTOR;
+    let expected: Vec<u8> = (0..SECTORS)
+        .map(|sector| if sector / sectors_of_chunk == 1 { 200 } else { byte_of(&source, sector) })
+        .collect();
+    assert_eq!(read(&disk, 0, SECTORS), expected);
+    assert_eq!(read(&disk, 3, 1), expected[3..4]);
+    let refused = run(&disk, Op::Write { offset: 0, from: buffer(SECTOR, 1), fua: false });
+    assert!(matches!(refused.result, Err(StoreError::NoSpace)), "{:?}", refused.result);
+    target.clear();
+    while disk.0.step(1) {}
+    assert!(disk.status().is_whole);
+}
+
+#[test]
+fn what_a_failed_flush_has_lost_is_copied_again() {
+    let len = 4 * CHUNK_BYTES;
+    let source = plain(len);
+    source.write(0, &vec![1; usize::try_from(len).unwrap()]).unwrap();
+    let (medium, map) = (plain(len), plain(map_len(len)));
+    let target = Arc::new(Fault::new(Arc::clone(&medium) as _));
+    let stores = Stores { source: Some(source), target: Arc::clone(&target) as _, map };
+    let disk = TakeOver::without_threads(stores, len).unwrap();
+    assert!(disk.0.step(1));
+    assert_eq!(disk.status().done_bytes, len);
+    target.add(Rule { kind: Some(OpKind::Flush), times: 2, ..Rule::always(|| StoreError::NoSpace) });
+    assert!(disk.0.step(1), "the map is due");
+    medium.zero(0, len).unwrap();
+    assert!(disk.status().trouble.is_some() && disk.status().done_bytes == 0, "{:?}", disk.status());
+    let write = |byte| Op::Write { offset: 0, from: buffer(CHUNK_BYTES, byte), fua: false };
+    assert!(run(&disk, write(2)).result.is_err());
+    run(&disk, write(3)).result.unwrap();
+    while disk.0.step(1) {}
+    assert!(disk.status().is_whole, "{:?}", disk.status());
+    let mut bytes = vec![0; usize::try_from(len).unwrap()];
+    medium.read(0, &mut bytes).unwrap();
+    let (first, others) = bytes.split_at(usize::try_from(CHUNK_BYTES).unwrap());
+    assert!(first.iter().all(|byte| *byte == 3) && others.iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn a_bad_block_keeps_no_other_from_being_copied_and_is_told_until_it_is() {
+    let len = 16 * CHUNK_BYTES;
+    let source = Arc::new(Fault::new(plain(len)));
+    let bad = Some(5 * CHUNK_BYTES..5 * CHUNK_BYTES + SECTOR);
+    source.add(Rule { range: bad, ..Rule::always(|| StoreError::Io(std::io::ErrorKind::InvalidData.into())) });
+    let stores = Stores { source: Some(Arc::clone(&source) as _), target: plain(len), map: plain(map_len(len)) };
+    let disk = TakeOver::without_threads(stores, len).unwrap();
+    (0..8).for_each(|_| assert!(disk.0.step(1)));
+    let status = disk.status();
+    assert_eq!((status.done_bytes, status.trouble.is_some()), (12 * CHUNK_BYTES, true), "{status:?}");
+    let read = |sector: u64| run(&disk, Op::Read { offset: sector * SECTOR, into: buffer(SECTOR, 9) });
+    let first = 5 * CHUNK_BYTES / SECTOR;
+    assert!(read(first).result.is_err());
+    read(first + 1).result.unwrap();
+    source.clear();
+    while disk.0.step(1) {}
+    let status = disk.status();
+    assert!(status.is_whole && status.trouble.is_none(), "{status:?}");
+}
+
+#[test]
+fn a_disk_that_is_copied_needs_no_source() {
+    let len = CHUNK_BYTES;
+    let (target, map): (Arc<dyn Store>, Arc<dyn Store>) = (plain(len), plain(map_len(len)));
+    let open = |source| {
+        let stores = Stores { source, target: Arc::clone(&target), map: Arc::clone(&map) };
+        TakeOver::without_threads(stores, len)
+    };
+    assert!(matches!(open(None), Err(OpenError::NoSource)) && !is_whole(&map, len).unwrap());
+    let disk = open(Some(plain(len) as _)).unwrap();
+    while disk.0.step(1) {}
+    assert!(is_whole(&map, len).unwrap());
+    assert!(open(None).unwrap().status().is_whole);
+}
+
+#[test]
 fn holes_of_the_target_are_none_of_the_disk() {
     let len = 8 * CHUNK_BYTES;
     let source = plain(len);
     source.write(0, &[1; 512]).unwrap();
-    let stores = Stores { source, target: plain(len), map: plain(map_len(len)) };
+    let stores = Stores { source: Some(source), target: plain(len), map: plain(map_len(len)) };
     let disk = TakeOver::without_threads(stores, len).unwrap();
     let allocated = || {
         let found = Arc::new(AllocationMap::default());
@@ -378,7 +464,7 @@ impl Store for Long {
 #[test]
 fn a_disk_that_is_too_long_is_not_taken_over() {
     let open = |len| {
-        let stores = Stores { source: Arc::new(Long(len)), target: Arc::new(Long(len)), map: plain(4096) };
+        let stores = Stores { source: Some(Arc::new(Long(len))), target: Arc::new(Long(len)), map: plain(4096) };
         TakeOver::without_threads(stores, len).map(drop)
     };
     assert!(matches!(open(MAX_LEN_BYTES), Err(OpenError::MapLength { needed, .. }) if needed == 32 << 20));
@@ -388,7 +474,7 @@ fn a_disk_that_is_too_long_is_not_taken_over() {
 #[test]
 fn lengths_that_do_not_fit_are_refused() {
     let open = |source: u64, target: u64, map: u64, expected: u64| {
-        let stores = Stores { source: plain(source), target: plain(target), map: plain(map) };
+        let stores = Stores { source: Some(plain(source)), target: plain(target), map: plain(map) };
         TakeOver::without_threads(stores, expected).map(drop)
     };
     assert!(open(4096, 8192, 4096, 4096).is_ok());

@@ -82,7 +82,7 @@ fn plain_nbdkit(file: &Path, socket: &Path) -> Command {
 }
 
 /// A server of long blocks.
-pub(super) fn long_nbdkit(file: &Path, socket: &Path) -> Command {
+fn long_nbdkit(file: &Path, socket: &Path) -> Command {
     let mut command = nbdkit(file, socket, &["--filter=blocksize-policy"]);
     command.args(["blocksize-minimum=4096", "blocksize-maximum=128K", "blocksize-error-policy=error"]);
     command

@@ -7,10 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use lunette_testkit::ScriptedInitiator;
-use lunette_tests::{Server, attach, random_bytes, random_file, wait_until};
+use lunette_tests::{Configured, Server, attach, random_bytes, random_file, signal, wait_until};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::nbd_client::{Export, MEBIBYTES, able_nbdkit, long_nbdkit};
+use super::nbd_client::{Export, MEBIBYTES, able_nbdkit};
 use super::volumes::{Running, take_attentions};
 
 /// The longest that a copy takes.
@@ -164,11 +165,13 @@ fn a_volume_goes_while_it_takes_a_disk_over() {
 
 #[test]
 fn the_length_of_a_block_stays_that_of_the_disk_that_was_taken_over() {
-    let export = Export::new(long_nbdkit);
-    let source = export.start();
+    let text = "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:old\"\nallow = [\"*\"]\n\
+                lun = [{ number = 0, disk = \"mem:16M\", block_size = 4096 }]";
+    let (_place, old) = Configured::serve(text, 1);
     let running = Running::start("");
-    running.volume(&["create", "tank/db", "--take-over", &export.url(), "--wait"]);
-    drop(source);
+    running.volume(&["create", "tank/db", "--take-over", old.url(0), "--wait"]);
+    // The other server is not needed any more.
+    old.stop();
     running.volume(&["snapshot", "s", "tank/db"]);
     running.volume(&["clone", "tank/db@s", "tank/clone"]);
     for (lun, volume) in [(0, "tank/db"), (1, "tank/clone")] {
@@ -178,6 +181,33 @@ fn the_length_of_a_block_stays_that_of_the_disk_that_was_taken_over() {
         let capacity = initiator.command(lun, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], Vec::new(), 8).good();
         assert_eq!(capacity[4..], 4096_u32.to_be_bytes(), "{volume}");
     }
+    running.server.stop();
+}
+
+#[test]
+fn another_disk_in_the_place_of_the_source_is_not_copied() {
+    // Long enough that not all of it is copied at once.
+    let text = |port: u16, serial: &str| {
+        format!(
+            "listen = [\"127.0.0.1:{port}\"]\n[[target]]\nname = \"iqn.2026-11.org.example:old\"\nallow = [\"*\"]\n\
+             lun = [{{ number = 0, disk = \"mem:64G\", serial = {serial:?} }}]"
+        )
+    };
+    let (old_place, old) = Configured::serve(&text(0, "first"), 1);
+    let port = old.address().port();
+    let running = Running::start("");
+    running.volume(&["create", "tank/db", "--take-over", old.url(0)]);
+    signal(old.process(), Signal::STOP);
+    let Running { place, server, pool } = running;
+    server.kill();
+    old.kill();
+    let _other = old_place.start(&text(port, "other"), 1);
+    let server = place.start(&fs::read_to_string(place.file("config")).unwrap(), 1);
+    let running = Running { place, server, pool };
+    let why = || copy(&running)["trouble"].as_str().filter(|why| why.contains("another disk")).map(drop);
+    assert!(wait_until(LIMIT, why).is_some(), "{}", copy(&running));
+    running.volume(&["rm", "tank/db"]);
+    assert_eq!(folders(&running), [""; 0]);
     running.server.stop();
 }
 

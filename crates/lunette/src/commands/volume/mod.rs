@@ -78,10 +78,10 @@ enum Command {
         #[arg(long, value_name = "SRC")]
         from: Option<End>,
         /// Serve this disk at once, and copy it in the background: a file, a device, or a URL as of a LUN
-        #[arg(long, value_name = "DISK", conflicts_with = "from")]
+        #[arg(long, value_name = "DISK", conflicts_with_all = ["from", "full"])]
         take_over: Option<String>,
         /// Wait until all of that disk is copied
-        #[arg(long, requires = "take_over")]
+        #[arg(long, requires = "take_over", conflicts_with_all = ["from", "full"])]
         wait: bool,
         /// Take all of its space at once
         #[arg(long)]

@@ -6,7 +6,7 @@ use lunette_pools::{Location, Pool, PoolError};
 use lunette_store::OpenOptions;
 
 use super::super::kind::{Facts, Opened};
-use super::takeover::{self, TakeoverMark};
+use super::takeover::{self, TakeoverMark, Taking};
 use super::{VolumeName, check_finished, uses};
 use crate::failure::Failure;
 
@@ -53,14 +53,20 @@ pub(super) fn open(name: &VolumeName, options: &OpenOptions) -> Result<Opened, F
     let Some(opening) = uses::begin(&found.pool, &name.volume) else {
         return Err(Failure::disk(format!("{name}: it is being removed or renamed")));
     };
-    let volume = pool.volume(&name.volume).map_err(failed)?;
-    let opened = match (&name.snapshot, TakeoverMark::of(&volume.labels)) {
-        (None, Some(mark)) => takeover::serve(&*pool, &found.pool, &volume, &mark, options)?,
+    let mut volume = pool.volume(&name.volume).map_err(failed)?;
+    let mut taken = None;
+    if let (None, Some(mark), false) = (&name.snapshot, TakeoverMark::of(&volume.labels), volume.is_filling) {
+        let taking = Taking { pool: &*pool, location: &found.pool, volume: &name.volume, mark: &mark };
+        taken = taking.serve(options)?;
+        volume = pool.volume(&name.volume).map_err(failed)?;
+    }
+    let opened = match (taken, &name.snapshot) {
+        (Some(taken), _) => taken,
         (None, None) => {
             check_finished(&volume).map_err(failed)?;
             found.blocks.open(options)?
         }
-        (Some(_), _) => found.blocks.open(&OpenOptions { read_only: true, ..*options })?,
+        (None, Some(_)) => found.blocks.open(&OpenOptions { read_only: true, ..*options })?,
     };
     opening.end(&opened.store);
     let serial = Some(name.serial(&volume.serial));

@@ -6,22 +6,25 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use lunette_pools::{Labels, Location, Name, Pool, Volume};
+use lunette_pools::{Labels, Location, Name, Pool, PoolError};
 use lunette_store::filters::ReadOnly;
 use lunette_store::{OpenOptions, Store};
-use lunette_takeover::{Status, Stores, TakeOver};
+use lunette_takeover::{OpenError, Status, Stores, TakeOver};
 
+use super::super::iscsi::{self, RemoteDisk};
 use super::super::kind::Opened;
 use super::super::{DiskName, Place};
 use super::{blocks, uses};
 use crate::failure::Failure;
+use crate::text::digest16;
 
 /// The label of a volume with the disk that it takes over.
 const SOURCE: &str = "lunette.source";
 
-/// The label with the length of that disk, and the volume that has the map.
+/// The label with the length of that disk, the volume that has the map, and the identity of the disk.
 const COPYING: &str = "lunette.copying";
 
 /// The label of a volume that is the map of another one, with the name of that.
@@ -29,6 +32,9 @@ const MAP: &str = "lunette.map";
 
 /// The label of a volume with the bytes of the shortest block that its content is made for.
 pub(crate) const BLOCK_BYTES: &str = "block_bytes";
+
+/// The values of that label.
+const SECTOR_SIZES: [u32; 2] = [512, 4096];
 
 /// The labels that are the server's alone.
 pub(crate) const OWN_LABELS: [&str; 3] = [SOURCE, COPYING, MAP];
@@ -42,20 +48,24 @@ pub(crate) struct TakeoverMark {
     pub(crate) source_bytes: u64,
     /// The volume with the map.
     pub(crate) map: Name,
+    /// The identity of the disk.
+    pub(crate) identity: String,
 }
 
 impl TakeoverMark {
     /// The mark among labels.
     pub(crate) fn of(labels: &Labels) -> Option<Self> {
         let (source, copying) = (labels.get(SOURCE)?, labels.get(COPYING)?);
-        let (source_bytes, map) = copying.split_once(' ')?;
-        Some(Self { source: source.clone(), source_bytes: source_bytes.parse().ok()?, map: map.parse().ok()? })
+        let mut parts = copying.split(' ');
+        let (source_bytes, map) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let identity = parts.next().unwrap_or_default().to_owned();
+        Some(Self { source: source.clone(), source_bytes, map, identity })
     }
 
     /// The labels of a volume, with the mark.
     pub(crate) fn among(&self, mut labels: Labels) -> Labels {
         labels.insert(SOURCE.into(), self.source.clone());
-        labels.insert(COPYING.into(), format!("{} {}", self.source_bytes, self.map));
+        labels.insert(COPYING.into(), format!("{} {} {}", self.source_bytes, self.map, self.identity));
         labels
     }
 
@@ -83,10 +93,10 @@ pub(crate) fn map_of(labels: &Labels) -> Option<&str> {
 
 /// Bytes of the shortest block that the content of a volume is made for, if it says.
 pub(super) fn block_bytes(labels: &Labels) -> Option<u32> {
-    labels.get(BLOCK_BYTES)?.parse().ok()
+    labels.get(BLOCK_BYTES)?.parse().ok().filter(|bytes| SECTOR_SIZES.contains(bytes))
 }
 
-/// A disk that is taken over, or is to be.
+/// A disk that is taken over, or is to be. Locked while it is being opened, so it is opened once.
 type Slot = Arc<Mutex<State>>;
 
 #[derive(Default)]
@@ -97,11 +107,12 @@ struct State {
     trouble: Option<String>,
 }
 
-/// The disks that are taken over, until all is copied or the volume goes.
+/// The disks that are taken over, until all is copied or the volume goes. The name is that of the map: no other volume
+/// ever has it, whatever a volume is called later.
 static TAKEOVERS: Mutex<BTreeMap<(String, Name), Slot>> = Mutex::new(BTreeMap::new());
 
-fn key(location: &Location, volume: &Name) -> (String, Name) {
-    (location.to_string(), volume.clone())
+fn key(location: &Location, mark: &TakeoverMark) -> (String, Name) {
+    (location.to_string(), mark.map.clone())
 }
 
 /// The disk that a name stands for, which a volume is to take over.
@@ -126,93 +137,109 @@ pub(crate) fn source(text: &str) -> Result<Place, Failure> {
     name.lack().map_or(Ok(name.place), |why| Err(Failure::Usage(why)))
 }
 
-/// Opens a volume that takes a disk over, unless it is being removed. `source`: the other disk, if it is open already.
-pub(crate) fn keep_open(
-    pool: &dyn Pool,
-    location: &Location,
-    volume: &Name,
-    mark: &TakeoverMark,
-    source: Option<Opened>,
-) -> Result<Option<Arc<TakeOver>>, Failure> {
-    let known = lock(&TAKEOVERS).get(&key(location, volume)).cloned();
-    if let Some((_, taken)) = known.and_then(|slot| lock(&slot).open.clone()) {
-        return Ok(Some(taken));
+/// A volume that takes a disk over, where it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Taking<'a> {
+    pub(crate) pool: &'a dyn Pool,
+    pub(crate) location: &'a Location,
+    pub(crate) volume: &'a Name,
+    pub(crate) mark: &'a TakeoverMark,
+}
+
+impl Taking<'_> {
+    /// Opens the volume, unless it is open. `None` when it takes the disk over no more. `source`: the other disk, if it
+    /// is open already.
+    fn open(self, source: Option<Source>) -> Result<Option<(Opened, Arc<TakeOver>)>, Failure> {
+        let slot = Arc::clone(lock(&TAKEOVERS).entry(key(self.location, self.mark)).or_default());
+        let mut state = lock(&slot);
+        if let Some(open) = &state.open {
+            return Ok(Some(open.clone()));
+        }
+        let opened = self.open_stores(source);
+        state.trouble = opened.as_ref().err().map(ToString::to_string);
+        // It may be removed, or have got all of the disk, since the caller has read the mark.
+        let is_closed =
+            !lock(&TAKEOVERS).get(&key(self.location, self.mark)).is_some_and(|now| Arc::ptr_eq(now, &slot));
+        if is_closed || !self.is_current()? {
+            lock(&TAKEOVERS).remove(&key(self.location, self.mark));
+            return Ok(None);
+        }
+        let opened = opened?;
+        state.open = Some(opened.clone());
+        Ok(Some(opened))
     }
-    // It may not answer for long; a volume that is being removed does not wait for it.
-    let source = match source {
-        Some(source) => source,
-        None => open_source(&self::source(&mark.source)?).inspect_err(|failure| note(location, volume, failure))?,
-    };
-    let Some(_opening) = uses::begin(location, volume) else { return Ok(None) };
-    take_over(pool, location, volume, mark, Some(source)).map(|(_, taken)| Some(taken))
-}
 
-/// Notes why a disk cannot be opened.
-fn note(location: &Location, volume: &Name, failure: &Failure) {
-    let slot = Arc::clone(lock(&TAKEOVERS).entry(key(location, volume)).or_default());
-    lock(&slot).trouble = Some(failure.to_string());
-}
-
-/// Opens a volume that takes a disk over, if it is not open yet.
-fn take_over(
-    pool: &dyn Pool,
-    location: &Location,
-    volume: &Name,
-    mark: &TakeoverMark,
-    source: Option<Opened>,
-) -> Result<(Opened, Arc<TakeOver>), Failure> {
-    let slot = Arc::clone(lock(&TAKEOVERS).entry(key(location, volume)).or_default());
-    let mut state = lock(&slot);
-    if let Some(open) = &state.open {
-        return Ok(open.clone());
+    fn open_stores(self, source: Option<Source>) -> Result<(Opened, Arc<TakeOver>), Failure> {
+        let Self { pool, volume, mark, .. } = self;
+        let failed = |error: OpenError| Failure::disk(format!("{}: {error}", mark.source));
+        let place = |volume: &Name| blocks(pool.place(volume, None));
+        let map = place(&mark.map).open(&OpenOptions::default())?.store;
+        let source = match source {
+            _ if lunette_takeover::is_whole(&map, mark.source_bytes).map_err(failed)? => None,
+            Some(source) => Some(source),
+            None => Some(open_source(&self::source(&mark.source)?)?),
+        };
+        if let Some(source) = source.as_ref().filter(|source| source.identity != mark.identity) {
+            return Err(Failure::disk(format!(
+                "{}: it is another disk ({}) than when it was begun to be taken over ({})",
+                mark.source, source.identity, mark.identity
+            )));
+        }
+        let target = place(volume).open(&OpenOptions::default())?;
+        let stores = Stores { source: source.map(|source| source.store), target: Arc::clone(&target.store), map };
+        Ok((target, Arc::new(TakeOver::open(stores, mark.source_bytes).map_err(failed)?)))
     }
-    let opened = open(pool, volume, mark, source);
-    state.trouble = opened.as_ref().err().map(ToString::to_string);
-    state.open = opened.as_ref().ok().cloned();
-    opened
+
+    /// Whether the volume has the mark still.
+    fn is_current(self) -> Result<bool, Failure> {
+        match self.pool.volume(self.volume) {
+            Ok(volume) => Ok(TakeoverMark::of(&volume.labels).as_ref() == Some(self.mark)),
+            Err(PoolError::NoVolume(_)) => Ok(false),
+            Err(error) => Err(Failure::disk(error.to_string())),
+        }
+    }
+
+    /// Opens the volume for its copy. `None` when it takes the disk over no more.
+    ///
+    /// # Errors
+    ///
+    /// When a disk cannot be opened, or the volume is being removed.
+    pub(crate) fn keep_open(self, source: Option<Source>) -> Result<Option<Arc<TakeOver>>, Failure> {
+        if uses::begin(self.location, self.volume).is_none() {
+            return Err(Failure::disk(format!("volume {} is being removed", self.volume)));
+        }
+        Ok(self.open(source)?.map(|(_, taken)| taken))
+    }
+
+    /// Opens the volume for a LUN. `None` when it takes the disk over no more.
+    pub(super) fn serve(self, options: &OpenOptions) -> Result<Option<Opened>, Failure> {
+        let Some((target, taken)) = self.open(None)? else { return Ok(None) };
+        let store = taken.store();
+        let store: Arc<dyn Store> = if options.read_only { Arc::new(ReadOnly::new(store)) } else { store };
+        Ok(Some(Opened { store, ..target }))
+    }
 }
 
-fn open(
-    pool: &dyn Pool,
-    volume: &Name,
-    mark: &TakeoverMark,
-    source: Option<Opened>,
-) -> Result<(Opened, Arc<TakeOver>), Failure> {
-    let source = match source {
-        Some(source) => source,
-        None => open_source(&self::source(&mark.source)?)?,
-    };
-    let place = |volume: &Name| blocks(pool.place(volume, None));
-    let target = place(volume).open(&OpenOptions::default())?;
-    let map = place(&mark.map).open(&OpenOptions::default())?;
-    let stores = Stores { source: source.store, target: Arc::clone(&target.store), map: map.store };
-    let taken = TakeOver::open(stores, mark.source_bytes);
-    let taken = taken.map_err(|error| Failure::disk(format!("{}: {error}", mark.source)))?;
-    Ok((target, Arc::new(taken)))
+/// The disk that is taken over, open.
+pub(crate) struct Source {
+    pub(crate) store: Arc<dyn Store>,
+    /// The text that distinguishes it from others that may have its name later; empty where nothing does.
+    pub(crate) identity: String,
 }
 
 /// Opens the disk that is taken over.
-pub(crate) fn open_source(place: &Place) -> Result<Opened, Failure> {
-    place.open(&OpenOptions { read_only: true, any_length: true, ..OpenOptions::default() })
-}
-
-/// Opens the volume for a LUN.
-pub(super) fn serve(
-    pool: &dyn Pool,
-    location: &Location,
-    volume: &Volume,
-    mark: &TakeoverMark,
-    options: &OpenOptions,
-) -> Result<Opened, Failure> {
-    let (target, taken) = take_over(pool, location, &volume.name, mark, None)?;
-    let store = taken.store();
-    let store: Arc<dyn Store> = if options.read_only { Arc::new(ReadOnly::new(store)) } else { store };
-    Ok(Opened { store, ..target })
+pub(crate) fn open_source(place: &Place) -> Result<Source, Failure> {
+    if let Place::Iscsi(name) = place {
+        let RemoteDisk { store, identity } = iscsi::open(name.url())?;
+        return Ok(Source { store, identity: digest16(&identity) });
+    }
+    let options = OpenOptions { read_only: true, any_length: true, ..OpenOptions::default() };
+    Ok(Source { store: place.open(&options)?.store, identity: String::new() })
 }
 
 /// How far a volume is with its copy, or why it is not open.
-pub(crate) fn status(location: &Location, volume: &Name, mark: &TakeoverMark) -> Status {
-    let slot = lock(&TAKEOVERS).get(&key(location, volume)).cloned();
+pub(crate) fn status(location: &Location, mark: &TakeoverMark) -> Status {
+    let slot = lock(&TAKEOVERS).get(&key(location, mark)).cloned();
     let none = |trouble: Option<&str>| Status {
         done_bytes: 0,
         all_bytes: mark.source_bytes,
@@ -232,17 +259,34 @@ pub(crate) fn status(location: &Location, volume: &Name, mark: &TakeoverMark) ->
     }
 }
 
-/// Forgets a disk that was taken over, or whose volume goes. Whether it is closed within this time.
-pub(crate) fn forget(location: &Location, volume: &Name, most: Duration) -> bool {
-    let Some(slot) = lock(&TAKEOVERS).remove(&key(location, volume)) else { return true };
-    let open = lock(&slot).open.take();
-    open.is_none_or(|(_, taken)| taken.stop(most))
+/// Closes a disk that was taken over, or whose volume goes. Whether it is closed within this time.
+pub(crate) fn close(location: &Location, mark: &TakeoverMark, most: Duration) -> bool {
+    let until = Instant::now() + most;
+    let Some(slot) = lock(&TAKEOVERS).remove(&key(location, mark)) else { return true };
+    let open = match slot.try_lock() {
+        Ok(mut state) => state.open.take(),
+        Err(TryLockError::Poisoned(state)) => state.into_inner().open.take(),
+        // It is being opened, and closed as soon as it is.
+        Err(TryLockError::WouldBlock) => None,
+    };
+    let Some((_, taken)) = open else { return true };
+    let has_ended = taken.stop(most);
+    // The thread that waits for the copy has it, too.
+    while Arc::strong_count(&taken) > 1 && Instant::now() < until {
+        thread::sleep(POLL);
+    }
+    has_ended && Arc::strong_count(&taken) == 1
 }
+
+/// The interval at which a disk is looked at that is to be closed.
+const POLL: Duration = Duration::from_millis(5);
 
 /// Forgets the disks of all pools but these.
 pub(super) fn retain(locations: &[&Location]) {
     let kept: Vec<String> = locations.iter().map(ToString::to_string).collect();
-    lock(&TAKEOVERS).retain(|(location, _), _| kept.contains(location));
+    let gone: Vec<_> = lock(&TAKEOVERS).extract_if(.., |(location, _), _| !kept.contains(location)).collect();
+    // To close them takes a while, without the lock.
+    drop(gone);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -256,15 +300,14 @@ mod tests {
     #[test]
     fn a_mark_is_read_as_it_was_put_among_labels() {
         let labels: Labels = [("of".to_owned(), "us".to_owned())].into();
-        let mark = TakeoverMark {
-            source: "nbd://192.0.2.1/a b".into(),
-            source_bytes: 1 << 40,
-            map: "map-01".parse().unwrap(),
-        };
-        let marked = mark.among(labels.clone());
-        assert!(takes_over(&marked) && !takes_over(&labels));
-        assert_eq!(TakeoverMark::of(&marked), Some(mark));
-        assert_eq!(TakeoverMark::without(marked), labels);
+        for identity in ["", "0123456789abcdef"] {
+            let (source, map) = ("nbd://192.0.2.1/a b".to_owned(), "map-01".parse().unwrap());
+            let mark = TakeoverMark { source, source_bytes: 1 << 40, map, identity: identity.into() };
+            let marked = mark.among(labels.clone());
+            assert!(takes_over(&marked) && !takes_over(&labels));
+            assert_eq!(TakeoverMark::of(&marked), Some(mark));
+            assert_eq!(TakeoverMark::without(marked), labels);
+        }
         assert_eq!(TakeoverMark::of(&labels), None);
     }
 

@@ -77,6 +77,8 @@ impl ServedVolumes {
     pub(super) fn change_volume(&self, mut at: At, change: VolumeChange) -> Result<At, Problem> {
         let pool = self.pool(at.pool.as_str())?;
         if let Some(labels) = change.labels {
+            // The marks among them are not changed meanwhile.
+            let _leaving = self.leave(&at)?;
             let marked = pool.volume(&at.volume).map(|volume| mark::kept(&volume.labels, labels));
             marked.and_then(|labels| pool.set_labels(&at.volume, &labels)).map_err(|error| problem(&error))?;
         }

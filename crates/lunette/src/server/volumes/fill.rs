@@ -219,7 +219,7 @@ impl ServedVolumes {
         undo(&*pool, at, &mark)
     }
 
-    fn has_serial(&self, serial: &str) -> bool {
+    pub(super) fn has_serial(&self, serial: &str) -> bool {
         let look = self.look();
         let listed = look.pools.iter().filter_map(|entry| open_pool(&entry.place).and_then(|pool| pool.volumes()).ok());
         listed.flat_map(|(volumes, _)| volumes).any(|volume| volume.serial == serial)

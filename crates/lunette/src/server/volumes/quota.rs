@@ -182,7 +182,8 @@ impl ServedVolumes {
     /// Claims a volume that is created, and gives it its owner.
     pub(super) fn claim_new(&self, caller: &Caller, at: &At, new: &mut NewVolume) -> Result<Option<Claim>, Problem> {
         let Some((bound, pool)) = self.bound(caller, &at.pool)? else { return Ok(None) };
-        let NewVolume { size_bytes, clone_of, source, full: _, serial: _, labels } = new;
+        let NewVolume { size_bytes, clone_of, source, full: _, serial, labels } = new;
+        self.check_is_new(at, serial.as_deref())?;
         if source.is_some() {
             let why =
                 format!("{} takes no disk over: only an administrator names the files of the server", bound.owner);
@@ -243,7 +244,7 @@ impl ServedVolumes {
             size_bytes,
             labels,
             since,
-            serial: _,
+            serial,
             origin_serial: _,
             snapshot: _,
             force: _,
@@ -252,6 +253,7 @@ impl ServedVolumes {
         } = order;
         *labels = bound.labels(std::mem::take(labels))?;
         if present(&*pool, &at.volume)?.is_none() {
+            self.check_is_new(at, serial.as_deref())?;
             return self.claims.of_new(&bound, &*pool, &at.volume, *size_bytes).map(Some);
         }
         // It may be rolled back before it is filled, or when that is undone.
@@ -281,6 +283,21 @@ impl ServedVolumes {
         claimed.map(|(claim, _)| Some(claim))
     }
 
+    /// Refuses the name of a volume that a LUN waits for, and a serial number by which initiators know another volume.
+    fn check_is_new(&self, at: &At, serial: Option<&str>) -> Result<(), Problem> {
+        let luns = self.look().luns(at, None);
+        if !luns.is_empty() {
+            let why = format!("volume {at} is what {} waits for; choose another name", luns.join(", "));
+            return Err(Problem::forbidden(format!("{why}, or ask an administrator")));
+        }
+        match serial.filter(|serial| self.has_serial(serial)) {
+            Some(serial) => Err(Problem::forbidden(format!(
+                "another volume has the serial number {serial}; leave it out, or ask an administrator"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// The bound of a client in a pool, with the pool; `None` for an administrator.
     fn bound(&self, caller: &Caller, pool: &Name) -> Result<Option<InPool>, Problem> {
         match Bound::of(caller, self.look().pool(pool.as_str())?)? {
@@ -305,7 +322,8 @@ impl Claims {
             bound.check_owns(&volume)?;
             let len_bytes = wanted(&volume)?;
             if len_bytes <= volume.len_bytes {
-                return Ok((0, volume));
+                // A list of volumes that is read while this one is renamed may be without it.
+                return Ok((volume.len_bytes, volume));
             }
             let used = bound.used(&all(pool)?, claimed);
             bound.check_room(used, len_bytes - volume.len_bytes)?;

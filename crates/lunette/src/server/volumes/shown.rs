@@ -64,7 +64,7 @@ impl ServedVolumes {
 
 impl Look {
     fn shown(&self, entry: &PoolEntry, volume: Volume) -> ShownVolume {
-        let taking_over = taking_over(entry, &volume.name, &volume.labels);
+        let taking_over = taking_over(entry, &volume.labels);
         let at = At { pool: entry.name.clone(), volume: volume.name };
         ShownVolume {
             luns: self.luns(&at, None),

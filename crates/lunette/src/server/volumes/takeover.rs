@@ -1,18 +1,21 @@
 //! Volumes that take another disk over. A thread for each waits until all is copied, and makes it a volume like others.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use lunette_api::Problem;
 use lunette_api::volumes::{NewVolume, TakingOver};
 use lunette_pools::limits::BLOCK_BYTES;
-use lunette_pools::{Labels, Name, NewVolume as Wanted, Pool, PoolError, Volume};
+use lunette_pools::{Labels, Location, Name, NewVolume as Wanted, Pool, PoolError};
 use lunette_takeover::{MAX_LEN_BYTES, map_len};
 
 use super::change::drawn_serial;
 use super::{At, Look, ServedVolumes, lock, mark, problem};
 use crate::config::pools::PoolEntry;
-use crate::disks::volume::takeover::{self, TakeoverMark};
+use crate::disks::Place;
+use crate::disks::volume::takeover::{self, TakeoverMark, Taking};
 use crate::failure::Failure;
 
 /// The interval at which a copy is looked at, and after which a source that cannot be opened is tried again.
@@ -21,29 +24,51 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// The time that threads have to end a copy when its volume is removed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
+/// A volume whose copy a thread sees to its end, until it is dropped.
+struct Copying {
+    all: Arc<Mutex<BTreeSet<At>>>,
+    at: At,
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        lock(&self.all).remove(&self.at);
+    }
+}
+
 impl ServedVolumes {
     /// Creates a volume that takes over the disk `text`.
     pub(super) fn take_over(&self, at: &At, text: &str, new: &NewVolume) -> Result<(), Problem> {
         let refused = |failure: Failure| Problem::invalid(failure.to_string());
+        if new.full {
+            let why = "a volume that takes a disk over gets its space as it is copied; leave out full";
+            return Err(Problem::invalid(why));
+        }
         let place = takeover::source(text).map_err(refused)?;
         let pool = self.pool(at.pool.as_str())?;
         let _leaving = self.leave(at)?;
         self.look().check_is_free(text, place.plain_identity().as_deref())?;
         let source = takeover::open_source(&place).map_err(|failure| Problem::conflict(failure.to_string()))?;
         let geometry = source.store.geometry();
+        // The shortest block that an NBD server takes says nothing of the content.
+        let block_bytes = if let Place::Nbd(_) = place { BLOCK_BYTES } else { geometry.granularity_bytes };
         if geometry.len_bytes > MAX_LEN_BYTES {
             let why = format!("{text} has {} bytes, and {MAX_LEN_BYTES} at most are taken over", geometry.len_bytes);
             return Err(Problem::invalid(why));
         }
-        let wanted = wanted(new, geometry.len_bytes, geometry.granularity_bytes)?;
+        let wanted = wanted(new, geometry.len_bytes, block_bytes)?;
         let map: Name = format!("map-{}", drawn_serial()?).parse().expect("letters, digits and a dash");
-        let mark = TakeoverMark { source: text.to_owned(), source_bytes: geometry.len_bytes, map };
+        let identity = source.identity.clone();
+        let mark = TakeoverMark { source: text.to_owned(), source_bytes: geometry.len_bytes, map, identity };
         make(&*pool, at, &mark, wanted).map_err(|error| problem(&error))?;
         let location = &self.look().pool(at.pool.as_str())?.place.clone();
-        if let Err(failure) = takeover::keep_open(&*pool, location, &at.volume, &mark, Some(source)) {
-            let _ = takeover::forget(location, &at.volume, STOP_LIMIT);
-            let removed = pool.remove(&at.volume).and_then(|()| pool.remove(&mark.map));
-            removed.map_err(|error| problem(&error))?;
+        let taking = Taking { pool: &*pool, location, volume: &at.volume, mark: &mark };
+        if let Err(failure) = taking.keep_open(Some(source)) {
+            let _shut = self.look().shut(at)?;
+            if takeover::close(location, &mark, STOP_LIMIT) {
+                let removed = pool.remove(&at.volume).and_then(|()| pool.remove(&mark.map));
+                removed.map_err(|error| problem(&error))?;
+            }
             return Err(Problem::conflict(failure.to_string()));
         }
         self.keep_copying(at);
@@ -56,11 +81,29 @@ impl ServedVolumes {
         for volume in &volumes {
             if takeover::takes_over(&volume.labels) {
                 self.keep_copying(&At { pool: entry.name.clone(), volume: volume.name.clone() });
-            } else if is_orphan(volume, &volumes) {
-                pool.remove(&volume.name)?;
+            } else if let Some(of) = takeover::map_of(&volume.labels).and_then(|of| of.parse::<Name>().ok()) {
+                let of = At { pool: entry.name.clone(), volume: of };
+                if let Err(why) = self.remove_orphan(pool, &volume.name, &of) {
+                    tracing::debug!(map = %volume.name, volume = %of, "the map stays: {why}");
+                }
             }
         }
         Ok(())
+    }
+
+    /// Removes a map if the volume that it was made for needs it no more. A volume that cannot be read may need it.
+    fn remove_orphan(&self, pool: &dyn Pool, map: &Name, of: &At) -> Result<(), String> {
+        // No volume is being made for it.
+        let _leaving = self.leave(of).map_err(|problem| problem.detail)?;
+        let mark = match pool.volume(&of.volume) {
+            Ok(volume) => TakeoverMark::of(&volume.labels),
+            Err(PoolError::NoVolume(_)) => None,
+            Err(error) => return Err(error.to_string()),
+        };
+        match mark {
+            Some(mark) if mark.map == *map => Ok(()),
+            _ => pool.remove(map).map_err(|error| error.to_string()),
+        }
     }
 
     /// Lets a thread see a copy to its end, unless one does.
@@ -68,23 +111,20 @@ impl ServedVolumes {
         if !lock(&self.copying).insert(at.clone()) {
             return;
         }
-        let (volumes, copied) = (self.clone(), at.clone());
-        let run = move || {
-            volumes.copy(&copied);
-            lock(&volumes.copying).remove(&copied);
-        };
+        let copying = Copying { all: Arc::clone(&self.copying), at: at.clone() };
+        let volumes = self.clone();
+        let run = move || volumes.copy(&copying.at);
         if let Err(error) = thread::Builder::new().name("lunette-takeover".into()).spawn(run) {
             tracing::error!(volume = %at, %error, "no thread ends the copy");
-            lock(&self.copying).remove(at);
         }
     }
 
     /// Waits until a volume has all of the disk that it takes over, or is gone.
     fn copy(&self, at: &At) {
-        let mut last = None;
+        let (mut last, mut known) = (None, None);
         loop {
-            match self.copy_once(at) {
-                Ok(true) => return,
+            match self.copy_once(at, &mut known) {
+                Ok(true) => break,
                 Ok(false) => last = None,
                 Err(why) if last.as_ref() == Some(&why) => {}
                 Err(why) => {
@@ -96,10 +136,13 @@ impl ServedVolumes {
                 thread::sleep(INTERVAL);
             }
         }
+        if let Some((location, mark)) = known {
+            takeover::close(&location, &mark, STOP_LIMIT);
+        }
     }
 
-    /// Waits for a while. Whether there is nothing more to do.
-    fn copy_once(&self, at: &At) -> Result<bool, String> {
+    /// Waits for a while. Whether there is nothing more to do. `known` is what is open.
+    fn copy_once(&self, at: &At, known: &mut Option<(Location, TakeoverMark)>) -> Result<bool, String> {
         let look = self.look();
         let Ok(entry) = look.pool(at.pool.as_str()) else { return Ok(true) };
         let pool = self.pool(at.pool.as_str()).map_err(|problem| problem.detail)?;
@@ -107,9 +150,15 @@ impl ServedVolumes {
             Err(PoolError::NoVolume(_)) => return Ok(true),
             volume => volume.map_err(|error| error.to_string())?,
         };
-        let Some(mark) = TakeoverMark::of(&volume.labels) else { return Ok(true) };
-        let open = takeover::keep_open(&*pool, &entry.place, &at.volume, &mark, None);
-        let Some(taken) = open.map_err(|failure| failure.to_string())? else { return Ok(false) };
+        let mark = TakeoverMark::of(&volume.labels);
+        // It may be another volume of the name.
+        if known.as_ref().is_some_and(|(_, known)| Some(known) != mark.as_ref()) {
+            return Ok(true);
+        }
+        let Some(mark) = mark else { return Ok(true) };
+        *known = Some((entry.place.clone(), mark.clone()));
+        let taking = Taking { pool: &*pool, location: &entry.place, volume: &at.volume, mark: &mark };
+        let Some(taken) = taking.keep_open(None).map_err(|failure| failure.to_string())? else { return Ok(true) };
         taken.wait(INTERVAL);
         let status = taken.status();
         if !status.is_whole {
@@ -126,7 +175,7 @@ impl ServedVolumes {
         let labels = pool.volume(&at.volume).map_err(text)?.labels;
         pool.set_labels(&at.volume, &TakeoverMark::without(labels)).map_err(text)?;
         tracing::info!(volume = %at, source = mark.source, "it has all of the disk that it took over");
-        let _ = takeover::forget(&entry.place, &at.volume, STOP_LIMIT);
+        let _ = takeover::close(&entry.place, mark, STOP_LIMIT);
         // A map that cannot go now is an orphan, which goes later.
         pool.remove(&mark.map).or_else(|error| {
             tracing::debug!(volume = %at, %error, "its map stays for now");
@@ -144,7 +193,7 @@ impl ServedVolumes {
             }
         }
         let Some(mark) = TakeoverMark::of(&labels) else { return Ok(None) };
-        if !takeover::forget(&self.look().pool(at.pool.as_str())?.place, &at.volume, STOP_LIMIT) {
+        if !takeover::close(&self.look().pool(at.pool.as_str())?.place, &mark, STOP_LIMIT) {
             return Err(Problem::in_use(format!("a read of {} has not ended; try again in a moment", mark.source)));
         }
         Ok(Some(mark.map))
@@ -163,10 +212,10 @@ fn wanted(new: &NewVolume, source_bytes: u64, block_bytes: u32) -> Result<Wanted
         labels.entry(takeover::BLOCK_BYTES.into()).or_insert_with(|| block_bytes.to_string());
     }
     let serial = new.serial.clone().map_or_else(drawn_serial, Ok)?;
-    Ok(Wanted { len_bytes, is_full: new.full, is_filling: true, serial, labels })
+    Ok(Wanted { len_bytes, is_full: false, is_filling: true, serial, labels })
 }
 
-/// Makes the volume and its map. Neither is there after a crash, or both.
+/// Makes the volume and its map. A crash leaves both, or a map that goes when the pool is looked at.
 fn make(pool: &dyn Pool, at: &At, mark: &TakeoverMark, wanted: Wanted) -> Result<(), PoolError> {
     let map = Wanted {
         len_bytes: map_len(mark.source_bytes),
@@ -183,13 +232,6 @@ fn make(pool: &dyn Pool, at: &At, mark: &TakeoverMark, wanted: Wanted) -> Result
         filled.or_else(|error| pool.remove(&at.volume).and(Err(error)))
     });
     made.or_else(|error| pool.remove(&mark.map).and(Err(error)))
-}
-
-/// Whether a volume is the map of none that takes a disk over.
-fn is_orphan(map: &Volume, all: &[Volume]) -> bool {
-    let Some(of) = takeover::map_of(&map.labels) else { return false };
-    let uses = |volume: &Volume| TakeoverMark::of(&volume.labels).is_some_and(|mark| mark.map == map.name);
-    !map.is_filling && !all.iter().any(|volume| volume.name.as_str() == of && uses(volume))
 }
 
 impl Look {
@@ -209,9 +251,9 @@ impl Look {
 }
 
 /// How far a volume is with the disk that it takes over, if it does.
-pub(super) fn taking_over(entry: &PoolEntry, volume: &Name, labels: &Labels) -> Option<TakingOver> {
+pub(super) fn taking_over(entry: &PoolEntry, labels: &Labels) -> Option<TakingOver> {
     let mark = TakeoverMark::of(labels)?;
-    let status = takeover::status(&entry.place, volume, &mark);
+    let status = takeover::status(&entry.place, &mark);
     Some(TakingOver {
         source: mark.source,
         done_bytes: status.done_bytes,
