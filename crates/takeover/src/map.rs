@@ -41,8 +41,8 @@ struct Medium {
 struct Changed {
     /// The pages that it has in an older state.
     pages: BTreeSet<usize>,
-    /// Counts the flushes of the target that have failed.
-    epoch: u64,
+    /// The flushes of the target that have failed.
+    failed_flushes: u64,
 }
 
 pub(crate) struct Map {
@@ -137,15 +137,15 @@ impl Map {
     }
 
     /// The number of flushes of the target that have failed.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.changed().epoch
+    pub(crate) fn failed_flushes(&self) -> u64 {
+        self.changed().failed_flushes
     }
 
-    /// Notes that chunks are local whose bytes were written since the target was in `epoch`: a flush that has failed
-    /// meanwhile may have lost them. The medium learns of it by [`write_all`](Self::write_all).
-    pub(crate) fn set_local(&self, chunks: Range<u64>, epoch: u64) {
+    /// Notes that chunks are local whose bytes were written since this many flushes of the target had failed. One that
+    /// has failed meanwhile may have lost them. The medium learns of it by [`write_all`](Self::write_all).
+    pub(crate) fn set_local(&self, chunks: Range<u64>, failed_flushes: u64) {
         let mut changed = self.changed();
-        if changed.epoch != epoch {
+        if changed.failed_flushes != failed_flushes {
             return;
         }
         for (index, bits) in words(&chunks) {
@@ -214,7 +214,7 @@ impl Map {
     /// Takes back that chunks are local, where they are not mapped. `pages` have changed beside those that are noted.
     fn take_back(&self, pages: &BTreeSet<usize>) {
         let mut changed = self.changed();
-        changed.epoch += 1;
+        changed.failed_flushes += 1;
         changed.pages.extend(pages);
         for index in changed.pages.iter().flat_map(|page| page * PAGE_WORDS..(page + 1) * PAGE_WORDS) {
             let mapped = self.mapped[index].load(Ordering::Acquire);

@@ -276,10 +276,10 @@ impl Shared {
         if let Err(error) = ends.into_iter().try_for_each(|end| self.copy(end)) {
             return Outcome::of(op, Err(error.elsewhere()));
         }
-        let epoch = self.map.epoch();
+        let failed_flushes = self.map.failed_flushes();
         let mut outcome = execute(&*self.target, op);
         if outcome.result.is_ok() {
-            self.map.set_local(covered, epoch);
+            self.map.set_local(covered, failed_flushes);
             outcome.result = self.map.write_for(&*self.target, chunks);
         }
         outcome
@@ -300,9 +300,9 @@ impl Shared {
             } else {
                 Op::Write { offset, from, fua: false }
             };
-            let epoch = self.map.epoch();
+            let failed_flushes = self.map.failed_flushes();
             execute(&*self.target, op).result?;
-            self.map.set_local(run, epoch);
+            self.map.set_local(run, failed_flushes);
         }
         Ok(())
     }

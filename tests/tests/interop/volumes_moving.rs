@@ -289,6 +289,24 @@ fn a_receive_that_was_killed_is_never_taken_for_whole() {
 }
 
 #[test]
+fn a_filling_that_lacks_only_its_end_is_ended_by_the_next_server() {
+    let running = Running::start("");
+    running.volume(&["create", "tank/db", "--size", "1M"]);
+    running.volume(&["snapshot", "monday", "tank/db", "--label", "lunette.id=abc"]);
+    let Running { place, server, pool } = running;
+    server.stop();
+    // As a server leaves it that dies between the snapshot and the end.
+    let record = pool.path().join("db/volume.json");
+    let mut volume: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    volume["labels"]["lunette.filling"] = "t abc - 0".into();
+    fs::write(&record, volume.to_string()).unwrap();
+    let server = place.start(&fs::read_to_string(place.file("config")).unwrap(), 1);
+    let running = Running { place, server, pool };
+    let ended = || (running.volume(&["show", "tank/db"])["filling"] == false).then_some(());
+    assert!(wait_until(LIMIT, ended).is_some(), "{}", running.volume(&["show", "tank/db"]));
+}
+
+#[test]
 fn a_volume_is_created_from_a_file_a_stream_or_a_disk() {
     let running = Running::start("");
     let bytes = [random_bytes(1, 3 << 20), vec![0; 3 << 20], random_bytes(2, 1000)].concat();
@@ -334,6 +352,9 @@ fn a_copy_in_a_file_gets_what_was_changed() {
     let copied = running.volume(&["copy", "tank/db@monday", arguments(&file)]);
     assert_eq!(copied["bytes"], 16 << 20);
     assert!(fs::read(&file).unwrap() == running.image("db/snapshots/monday.img"));
+    let none = running.place.file("none");
+    let refused = running.run(&["volume", "copy", "tank/db@tuesday", arguments(&none), "--since", "monday"]);
+    assert!(refused.status.code() == Some(5) && text(&refused).contains("copy all first"), "{}", text(&refused));
     let changed = running.volume(&["copy", "tank/db@tuesday", arguments(&file), "--since", "monday"]);
     assert!(changed["data_bytes"].as_u64() < copied["data_bytes"].as_u64(), "{changed} and {copied}");
     assert!(fs::read(&file).unwrap() == running.image("db/snapshots/tuesday.img"));

@@ -17,6 +17,11 @@ impl Destination {
         if !changes_it {
             return endpoint::open(name, Role::Fresh(len), Volumes::Kept).map(Self);
         }
+        if endpoint::file_path(name).is_some_and(|path| !path.exists()) {
+            return Err(Failure::disk(format!(
+                "{name}: no such file; changes need a copy of before, so copy all first"
+            )));
+        }
         let disk = endpoint::open(name, Role::Resumed(0), Volumes::Kept)?;
         if let Some(file) = &disk.file {
             file.set_len(len).map_err(|error| {

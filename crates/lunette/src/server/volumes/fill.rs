@@ -43,7 +43,7 @@ impl ServedVolumes {
     }
 
     /// The volume, if there is one. A filling of it that lacks only its end is ended.
-    fn settled(pool: &dyn Pool, at: &At) -> Result<Option<Volume>, Problem> {
+    pub(super) fn settled(pool: &dyn Pool, at: &At) -> Result<Option<Volume>, Problem> {
         let read = || {
             let volume = match pool.volume(&at.volume) {
                 Err(PoolError::NoVolume(_)) => return Ok(None),

@@ -15,7 +15,7 @@ use super::shown::is_disk;
 use super::{At, ServedVolumes, lock};
 use crate::config::pools::PoolEntry;
 use crate::config::schedules::ScheduleEntry;
-use crate::disks::volume::check_finished;
+use crate::disks::volume::{check_finished, is_unfinished};
 
 /// The interval at which a keeper looks.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -130,12 +130,27 @@ impl ServedVolumes {
             self.run(entry, &pool, schedule, numbers);
         }
         self.tend_takeovers(entry, &*pool).map_err(|error| error.to_string())?;
+        self.settle_fillings(entry, &*pool).map_err(|error| error.to_string())?;
         if entry.low_space.is_some() {
             for unit in self.look().units_of_pool(&entry.name) {
                 unit.refresh_space();
             }
         }
         read(&*pool, numbers).map_err(|error| error.to_string())
+    }
+
+    /// Ends the fillings that a server has not ended because it died.
+    fn settle_fillings(&self, entry: &PoolEntry, pool: &dyn Pool) -> Result<(), PoolError> {
+        let (volumes, _) = pool.volumes()?;
+        for volume in volumes.into_iter().filter(|volume| is_unfinished(&volume.labels)) {
+            let at = At { pool: entry.name.clone(), volume: volume.name };
+            // One that is being changed now is settled by whoever does that, or the next time.
+            let settled = self.leave(&at).and_then(|_leaving| Self::settled(pool, &at));
+            if let Err(why) = settled {
+                tracing::debug!(volume = %at, "it stays unfinished: {why}");
+            }
+        }
+        Ok(())
     }
 
     /// Takes the snapshot of a schedule if one is due, and removes those that it does not keep.
