@@ -109,7 +109,9 @@ struct State {
 
 /// The disks that are taken over, until all is copied or the volume goes. The name is that of the map: no other volume
 /// ever has it, whatever a volume is called later.
-static TAKEOVERS: Mutex<BTreeMap<(String, Name), Slot>> = Mutex::new(BTreeMap::new());
+static TAKEOVERS: Mutex<Takeovers> = Mutex::new(BTreeMap::new());
+
+type Takeovers = BTreeMap<(String, Name), Slot>;
 
 fn key(location: &Location, mark: &TakeoverMark) -> (String, Name) {
     (location.to_string(), mark.map.clone())
@@ -158,11 +160,18 @@ impl Taking<'_> {
         let opened = self.open_stores(source);
         state.trouble = opened.as_ref().err().map(ToString::to_string);
         // It may be removed, or have got all of the disk, since the caller has read the mark.
-        let is_closed =
-            !lock(&TAKEOVERS).get(&key(self.location, self.mark)).is_some_and(|now| Arc::ptr_eq(now, &slot));
-        if is_closed || !self.is_current()? {
-            lock(&TAKEOVERS).remove(&key(self.location, self.mark));
+        let key = key(self.location, self.mark);
+        let is_known = |all: &Takeovers| all.get(&key).is_some_and(|known| Arc::ptr_eq(known, &slot));
+        if !self.is_current()? {
+            let mut all = lock(&TAKEOVERS);
+            // Another slot is that of another opening.
+            if is_known(&all) {
+                all.remove(&key);
+            }
             return Ok(None);
+        }
+        if !is_known(&lock(&TAKEOVERS)) {
+            return Err(Failure::disk(format!("volume {} was closed while it was being opened", self.volume)));
         }
         let opened = opened?;
         state.open = Some(opened.clone());

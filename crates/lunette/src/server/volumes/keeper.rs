@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lunette_api::volumes::Labels;
 use lunette_pools::schedule::due;
-use lunette_pools::{Name, Pool, PoolError, PoolSpace, Snapshot};
+use lunette_pools::{Name, Pool, PoolError, PoolSpace, Snapshot, Volume};
 use time::OffsetDateTime;
 
 use super::shown::is_disk;
@@ -129,28 +129,27 @@ impl ServedVolumes {
         for schedule in &entry.schedules {
             self.run(entry, &pool, schedule, numbers);
         }
-        self.tend_takeovers(entry, &*pool).map_err(|error| error.to_string())?;
-        self.settle_fillings(entry, &*pool).map_err(|error| error.to_string())?;
         if entry.low_space.is_some() {
             for unit in self.look().units_of_pool(&entry.name) {
                 unit.refresh_space();
             }
         }
-        read(&*pool, numbers).map_err(|error| error.to_string())
+        let (volumes, _) = pool.volumes().map_err(|error| error.to_string())?;
+        self.tend_takeovers(entry, &*pool, &volumes);
+        self.settle_fillings(entry, &*pool, &volumes);
+        read(&*pool, &volumes, numbers).map_err(|error| error.to_string())
     }
 
     /// Ends the fillings that a server has not ended because it died.
-    fn settle_fillings(&self, entry: &PoolEntry, pool: &dyn Pool) -> Result<(), PoolError> {
-        let (volumes, _) = pool.volumes()?;
-        for volume in volumes.into_iter().filter(|volume| is_unfinished(&volume.labels)) {
-            let at = At { pool: entry.name.clone(), volume: volume.name };
+    fn settle_fillings(&self, entry: &PoolEntry, pool: &dyn Pool, volumes: &[Volume]) {
+        for volume in volumes.iter().filter(|volume| is_unfinished(&volume.labels)) {
+            let at = At { pool: entry.name.clone(), volume: volume.name.clone() };
             // One that is being changed now is settled by whoever does that, or the next time.
             let settled = self.leave(&at).and_then(|_leaving| Self::settled(pool, &at));
             if let Err(why) = settled {
                 tracing::debug!(volume = %at, "it stays unfinished: {why}");
             }
         }
-        Ok(())
     }
 
     /// Takes the snapshot of a schedule if one is due, and removes those that it does not keep.
@@ -274,12 +273,11 @@ fn remove_old(
     outcome
 }
 
-fn read(pool: &dyn Pool, numbers: &mut PoolNumbers) -> Result<(), PoolError> {
-    let (mut volumes, _) = pool.volumes()?;
-    volumes.retain(is_disk);
+fn read(pool: &dyn Pool, volumes: &[Volume], numbers: &mut PoolNumbers) -> Result<(), PoolError> {
+    let lens = || volumes.iter().filter(|volume| is_disk(volume)).map(|volume| volume.len_bytes);
     numbers.space = pool.space()?;
-    numbers.volumes = volumes.len() as u64;
-    numbers.committed_bytes = volumes.iter().map(|volume| volume.len_bytes).fold(0, u64::saturating_add);
+    numbers.volumes = lens().count() as u64;
+    numbers.committed_bytes = lens().fold(0, u64::saturating_add);
     Ok(())
 }
 

@@ -84,13 +84,20 @@ struct At {
     volume: Name,
 }
 
-/// A volume that is being removed, renamed or rolled back, until it is dropped.
-struct Leaving {
+/// A volume in a list of which each volume is in once, until it is dropped.
+struct Listed {
     all: Arc<Mutex<BTreeSet<At>>>,
     at: At,
 }
 
-impl Drop for Leaving {
+impl Listed {
+    /// Lists a volume, unless it is.
+    fn new(all: &Arc<Mutex<BTreeSet<At>>>, at: &At) -> Option<Self> {
+        lock(all).insert(at.clone()).then(|| Self { all: Arc::clone(all), at: at.clone() })
+    }
+}
+
+impl Drop for Listed {
     fn drop(&mut self) {
         lock(&self.all).remove(&self.at);
     }
@@ -246,11 +253,9 @@ impl ServedVolumes {
     }
 
     /// Keeps a volume from being opened or changed otherwise.
-    fn leave(&self, at: &At) -> Result<Leaving, Problem> {
-        if lock(&self.leaving).insert(at.clone()) {
-            return Ok(Leaving { all: Arc::clone(&self.leaving), at: at.clone() });
-        }
-        Err(Problem::conflict(format!("volume {at} is being changed already; wait until that is done")))
+    fn leave(&self, at: &At) -> Result<Listed, Problem> {
+        let changed = || format!("volume {at} is being changed already; wait until that is done");
+        Listed::new(&self.leaving, at).ok_or_else(|| Problem::conflict(changed()))
     }
 
     /// The numbers of the pools, for metrics.

@@ -1,18 +1,16 @@
 //! Volumes that take another disk over. A thread for each waits until all is copied, and makes it a volume like others.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use lunette_api::Problem;
 use lunette_api::volumes::{NewVolume, TakingOver};
 use lunette_pools::limits::BLOCK_BYTES;
-use lunette_pools::{Labels, Location, Name, NewVolume as Wanted, Pool, PoolError};
+use lunette_pools::{Labels, Location, Name, NewVolume as Wanted, Pool, PoolError, Volume};
 use lunette_takeover::{MAX_LEN_BYTES, map_len};
 
 use super::change::drawn_serial;
-use super::{At, Look, ServedVolumes, lock, mark, problem};
+use super::{At, Listed, Look, ServedVolumes, mark, problem};
 use crate::config::pools::PoolEntry;
 use crate::disks::Place;
 use crate::disks::volume::takeover::{self, TakeoverMark, Taking};
@@ -23,18 +21,6 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time that threads have to end a copy when its volume is removed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-
-/// A volume whose copy a thread sees to its end, until it is dropped.
-struct Copying {
-    all: Arc<Mutex<BTreeSet<At>>>,
-    at: At,
-}
-
-impl Drop for Copying {
-    fn drop(&mut self) {
-        lock(&self.all).remove(&self.at);
-    }
-}
 
 impl ServedVolumes {
     /// Creates a volume that takes over the disk `text`.
@@ -76,9 +62,8 @@ impl ServedVolumes {
     }
 
     /// Goes on with the volumes of a pool that take disks over, and removes maps that none of them needs.
-    pub(super) fn tend_takeovers(&self, entry: &PoolEntry, pool: &dyn Pool) -> Result<(), PoolError> {
-        let (volumes, _) = pool.volumes()?;
-        for volume in &volumes {
+    pub(super) fn tend_takeovers(&self, entry: &PoolEntry, pool: &dyn Pool, volumes: &[Volume]) {
+        for volume in volumes {
             if takeover::takes_over(&volume.labels) {
                 self.keep_copying(&At { pool: entry.name.clone(), volume: volume.name.clone() });
             } else if let Some(of) = takeover::map_of(&volume.labels).and_then(|of| of.parse::<Name>().ok()) {
@@ -88,7 +73,6 @@ impl ServedVolumes {
                 }
             }
         }
-        Ok(())
     }
 
     /// Removes a map if the volume that it was made for needs it no more. A volume that cannot be read may need it.
@@ -108,10 +92,7 @@ impl ServedVolumes {
 
     /// Lets a thread see a copy to its end, unless one does.
     fn keep_copying(&self, at: &At) {
-        if !lock(&self.copying).insert(at.clone()) {
-            return;
-        }
-        let copying = Copying { all: Arc::clone(&self.copying), at: at.clone() };
+        let Some(copying) = Listed::new(&self.copying, at) else { return };
         let volumes = self.clone();
         let run = move || volumes.copy(&copying.at);
         if let Err(error) = thread::Builder::new().name("lunette-takeover".into()).spawn(run) {
