@@ -9,12 +9,14 @@ mod blocks;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::SystemTime;
 
 use lunette_pools::{
     Change, Labels, Name, NewVolume, Origin, Pool, PoolError, Snapshot, SnapshotOf, Volume, VolumeSpace, limits,
 };
+use lunette_store::filters::{ClosedGate, WriteGate};
 
 pub use blocks::Blocks;
 
@@ -281,28 +283,31 @@ fn a_snapshot_that_is_given_up_is_none(pool: &dyn Pool) {
     create(pool, &a, LEN);
     drop(pool.prepare(&[of(&a, &s)], &Labels::new()).unwrap());
     let mut prepared = pool.prepare(&[of(&a, &s)], &Labels::new()).unwrap();
-    prepared.take().unwrap();
+    prepared.take_whole().unwrap();
     drop(prepared);
     assert_eq!(pool.snapshots(&a).unwrap(), []);
     pool.remove(&a).unwrap();
 }
 
-/// A writer counts in one volume after the other. So no later volume may be ahead of an earlier one.
+/// A writer counts in one volume after the other. So no later volume may be ahead of an earlier one. It goes on while
+/// volumes are taken in parts, the last of which it writes to.
 fn a_group_has_one_instant(pool: &dyn Pool) {
     let volumes = ["c-a", "c-b", "c-c"].map(name);
     let snapshots = ["s1", "s2", "s3", "s4"].map(name);
     for volume in &volumes {
         create(pool, volume, LEN);
     }
-    let gate = std::sync::RwLock::new(());
+    let gates = [(); 3].map(|()| Arc::<WriteGate>::default());
+    let standstill = RwLock::new(());
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let blocks = volumes.each_ref().map(|volume| open(pool, volume));
+            let blocks: Vec<Blocks> =
+                volumes.iter().zip(&gates).map(|(volume, gate)| open(pool, volume).behind(gate)).collect();
             for count in 1_u64.. {
                 for blocks in &blocks {
-                    let _writing = gate.read().unwrap();
-                    blocks.write(0, &count.to_le_bytes().repeat(512 / 8));
+                    let _writing = standstill.read().unwrap();
+                    blocks.write(LEN - 512, &count.to_le_bytes().repeat(512 / 8));
                 }
                 if has_ended.load(Ordering::Relaxed) {
                     break;
@@ -313,16 +318,24 @@ fn a_group_has_one_instant(pool: &dyn Pool) {
         for snapshot in &snapshots {
             let group: Vec<SnapshotOf> = volumes.iter().map(|volume| of(volume, snapshot)).collect();
             let mut prepared = pool.prepare(&group, &Labels::new()).unwrap();
-            {
-                let _alone = gate.write().unwrap();
+            let is_in_parts = !prepared.parts().is_empty();
+            let closed: Vec<ClosedGate> = {
+                let _alone = (!is_in_parts).then(|| standstill.write().unwrap());
+                let closed = gates.iter().filter(|_| is_in_parts).map(|gate| gate.close(LEN).unwrap()).collect();
                 prepared.take().unwrap();
-            }
+                closed
+            };
+            thread::scope(|scope| {
+                for (gate, part) in closed.into_iter().zip(prepared.parts()) {
+                    scope.spawn(move || gate.see_to_all(|bytes| part.take(bytes)).unwrap());
+                }
+            });
             prepared.keep().unwrap();
         }
     });
     for snapshot in &snapshots {
         let counts = volumes.each_ref().map(|volume| {
-            let read = open_snapshot(pool, volume, snapshot).read(0, 8);
+            let read = open_snapshot(pool, volume, snapshot).read(LEN - 512, 8);
             u64::from_le_bytes(read.try_into().unwrap())
         });
         assert!(counts.is_sorted_by(|a, b| a >= b) && counts[0] - counts[2] <= 1, "{snapshot}: {counts:?}");
@@ -524,7 +537,7 @@ fn snapshot(pool: &dyn Pool, volumes: &[&Name], snapshot: &Name) -> Vec<Snapshot
 fn try_snapshot(pool: &dyn Pool, volumes: &[&Name], snapshot: &Name) -> Result<Vec<Snapshot>, PoolError> {
     let group: Vec<SnapshotOf> = volumes.iter().map(|volume| of(volume, snapshot)).collect();
     let mut prepared = pool.prepare(&group, &label("taken"))?;
-    prepared.take()?;
+    prepared.take_whole()?;
     prepared.keep()
 }
 

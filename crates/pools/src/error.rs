@@ -50,6 +50,9 @@ pub enum PoolError {
     /// The volume is being filled, and has no whole content yet.
     #[error("volume {0} is being filled; wait for the end, or remove it or roll it back")]
     Filling(Name),
+    /// A snapshot of the volume is being taken, which needs it as it is.
+    #[error("a snapshot of volume {0} is being taken; try again when that is done")]
+    BeingTaken(Name),
     /// Another user of the medium holds the volume.
     #[error("{0} is in use elsewhere: {1}")]
     Busy(Name, String),

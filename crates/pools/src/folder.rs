@@ -27,6 +27,7 @@ mod record;
 mod scratch;
 mod snapshots;
 mod system;
+mod taking;
 mod volumes;
 
 use std::io::{self, ErrorKind};
@@ -43,6 +44,7 @@ use crate::pool::{
 use files::Files;
 use journal::{Journal, Move};
 use system::System;
+use taking::Taking;
 
 /// A pool in a folder, which this process has for itself.
 ///
@@ -64,6 +66,8 @@ pub struct FolderPool<F = System> {
     next_scratch: AtomicU64,
     /// Held from the checks of a change to its end.
     changes: Mutex<State>,
+    /// The volumes whose snapshots are being taken.
+    taking: Taking,
     /// Held while names change, so that readers see all of a change or nothing.
     names: RwLock<()>,
 }

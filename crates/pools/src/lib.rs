@@ -12,10 +12,10 @@
 //! - A change happens as a whole or not at all, also when the process or the power fails within it. After a call has
 //!   succeeded, its change is on stable storage. The next opening of the pool ends or undoes what was interrupted.
 //! - A snapshot never changes. It has its length, its labels and the time of its instant.
-//! - A snapshot of several volumes is taken in three steps, so that requests to their disks wait as short as possible:
-//!   [`Pool::prepare`], [`Snapshots::take`] at the instant, and [`Snapshots::keep`].
-//! - The caller keeps writers away during `take` and [`Pool::roll_back`], and removes no volume that is in use. All
-//!   other methods may run while a volume is written to.
+//! - A snapshot of several volumes is taken in steps, so that requests to their disks wait as short as possible:
+//!   [`Pool::prepare`], [`Snapshots::take`] at the instant, each [`Part`] after it, and [`Snapshots::keep`].
+//! - The caller keeps writers away during `take` and [`Pool::roll_back`], and from what was not taken of a part. It
+//!   removes no volume that is in use. All other methods may run while a volume is written to.
 //! - A volume that is being filled has no snapshots and clones, and keeps its name and its length.
 //! - One process uses a pool at a time. Its methods may be called from several threads, and wait for the medium.
 //!
@@ -43,6 +43,6 @@ pub use folder::FolderPool;
 pub use location::{Location, LocationError};
 pub use name::{Name, NameError};
 pub use pool::{
-    Change, Labels, NewVolume, Origin, Place, Pool, PoolSpace, Progress, Snapshot, SnapshotOf, Snapshots, Volume,
+    Change, Labels, NewVolume, Origin, Part, Place, Pool, PoolSpace, Progress, Snapshot, SnapshotOf, Snapshots, Volume,
     VolumeSpace,
 };

@@ -86,12 +86,26 @@ pub trait Pool: Send + Sync + fmt::Debug {
 
 /// Snapshots of a group that are prepared. Dropped before [`keep`](Self::keep), there are none.
 pub trait Snapshots: Send {
-    /// Takes all of them. Between the call and its return nothing writes to the volumes.
+    /// The volumes that are taken in parts, after the instant. Without any, [`take`](Self::take) takes all.
+    fn parts(&self) -> Vec<Part<'_>>;
+
+    /// The instant of all of them. Between the call and its return nothing writes to the volumes. After it, nothing
+    /// writes to bytes of a [part](Self::parts) before they are taken.
     ///
     /// # Errors
     ///
     /// When one cannot be taken; then none is kept.
     fn take(&mut self) -> Result<(), PoolError>;
+
+    /// Takes all of them with all of their parts. Between the call and its return nothing writes to the volumes.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be taken; then none is kept.
+    fn take_whole(&mut self) -> Result<(), PoolError> {
+        self.take()?;
+        self.parts().iter().try_for_each(|part| part.take(0..part.len_bytes))
+    }
 
     /// Keeps what was taken, all or none, on stable storage.
     ///
@@ -99,6 +113,26 @@ pub trait Snapshots: Send {
     ///
     /// When it cannot be kept; then none is.
     fn keep(self: Box<Self>) -> Result<Vec<Snapshot>, PoolError>;
+}
+
+/// A volume that is taken in parts.
+pub struct Part<'s> {
+    /// The volume.
+    pub volume: &'s Name,
+    /// The length of the volume in bytes.
+    pub len_bytes: u64,
+    pub(crate) take: Box<dyn Fn(Range<u64>) -> Result<(), PoolError> + Send + Sync + 's>,
+}
+
+impl Part<'_> {
+    /// Takes a range of bytes, which is taken once. It begins and ends at whole megabytes, or where the volume does.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be taken; then none of the snapshots is kept.
+    pub fn take(&self, range: Range<u64>) -> Result<(), PoolError> {
+        (self.take)(range)
+    }
 }
 
 /// Where the blocks of a volume or snapshot are.

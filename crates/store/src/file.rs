@@ -12,6 +12,7 @@ mod made;
 mod op;
 mod open;
 mod open_error;
+mod sharing;
 
 use std::fs::File;
 use std::io;
@@ -28,13 +29,14 @@ use rustix::io::Errno;
 use crate::{Capabilities, Completion, Geometry, Op, OpKind, Outcome, Space, Store, whole_blocks};
 pub use copy_source::CopySource;
 use durability::DurabilityTracker;
-pub use extents::{Extent, Extents, share_if_equal};
+pub use extents::{Extent, Extents};
 pub use identity::FileIdentity;
 use made::Made;
 pub use op::{FileIo, FileOp, FileOpKind, InlineIo};
 pub use open::OpenOptions;
 use open::Opened;
 pub use open_error::OpenError;
+pub use sharing::{share_if_equal, share_range};
 
 /// A store over a regular file, which may be sparse, or over a block device.
 ///

@@ -59,7 +59,7 @@ use lunette_buffer::FileSlice;
 pub use allocation::{AllocationMap, Run};
 pub use file::{
     CopySource, Extent, Extents, FileIdentity, FileIo, FileOp, FileOpKind, FileStore, InlineIo, OpenError, OpenOptions,
-    share_if_equal,
+    share_if_equal, share_range,
 };
 pub use length::{LengthError, check_asked_len, whole_blocks};
 pub use memory::MemoryStore;

@@ -1,10 +1,12 @@
 //! The blocks of a volume or snapshot, where its pool says that they are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_pools::Place;
 use lunette_rbd::{Closer, RbdStore};
+use lunette_store::filters::{Gated, WriteGate};
 use lunette_store::{FileStore, Op, OpenOptions, Outcome, Store, execute};
 
 /// The most bytes of one request.
@@ -15,7 +17,7 @@ const CLOSE_LIMIT: Duration = Duration::from_mins(1);
 
 /// An open volume or snapshot. Its requests must succeed. It is closed when it is dropped.
 pub struct Blocks {
-    store: Box<dyn Store>,
+    store: Arc<dyn Store>,
     /// Closes an image, which a store only begins to do when it is dropped.
     closer: Option<Closer>,
 }
@@ -35,14 +37,21 @@ impl Blocks {
         match place {
             Place::File(path) => {
                 let options = OpenOptions { read_only, ..OpenOptions::default() };
-                let store = Box::new(FileStore::open(path, &options).expect("the file of a volume"));
+                let store = Arc::new(FileStore::open(path, &options).expect("the file of a volume"));
                 Self { store, closer: None }
             }
             Place::Image(url) => {
                 let store = RbdStore::open(url, read_only).expect("the image of a volume");
-                Self { closer: Some(store.closer()), store: Box::new(store) }
+                Self { closer: Some(store.closer()), store: Arc::new(store) }
             }
         }
+    }
+
+    /// Puts the blocks behind a gate.
+    #[must_use]
+    pub fn behind(mut self, gate: &Arc<WriteGate>) -> Self {
+        self.store = Arc::new(Gated::new(Arc::clone(&self.store), Arc::clone(gate)));
+        self
     }
 
     /// The length in bytes that the store serves.

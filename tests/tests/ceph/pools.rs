@@ -47,7 +47,7 @@ fn snapshot(pool: &CephPool, volumes: &[&Name], snapshot: &str) -> Vec<Snapshot>
     let of = |volume: &&Name| SnapshotOf { volume: (*volume).clone(), snapshot: name(snapshot) };
     let group: Vec<SnapshotOf> = volumes.iter().map(of).collect();
     let mut snapshots = pool.prepare(&group, &Labels::new()).unwrap();
-    snapshots.take().unwrap();
+    snapshots.take_whole().unwrap();
     snapshots.keep().unwrap()
 }
 

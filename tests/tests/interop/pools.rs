@@ -45,7 +45,7 @@ fn disk(pool: &dyn Pool, volume: &str) -> PathBuf {
 fn snapshot(pool: &dyn Pool, volume: &str, snapshot: &str) -> Result<(), PoolError> {
     let of = SnapshotOf { volume: name(volume), snapshot: name(snapshot) };
     let mut prepared = pool.prepare(&[of], &Labels::new())?;
-    prepared.take()?;
+    prepared.take_whole()?;
     prepared.keep().map(drop)
 }
 

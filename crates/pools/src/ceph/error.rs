@@ -49,6 +49,7 @@ pub(super) fn is_refusal(error: &PoolError) -> bool {
         | PoolError::Stopped
         | PoolError::Unfinished { .. }
         | PoolError::Unusable { .. }
+        | PoolError::BeingTaken(_)
         | PoolError::Io { .. } => false,
     }
 }

@@ -10,7 +10,7 @@ use super::{CephPool, parallel, record};
 use crate::error::PoolError;
 use crate::limits::{MAX_GROUP, MAX_SNAPSHOTS};
 use crate::name::Name;
-use crate::pool::{Labels, Snapshot, SnapshotOf, Snapshots};
+use crate::pool::{Labels, Part, Snapshot, SnapshotOf, Snapshots};
 
 /// Snapshots that are prepared, or taken. They are undone when it is dropped before they are kept.
 pub(super) struct Group<'a> {
@@ -94,6 +94,10 @@ impl<'a> Group<'a> {
 }
 
 impl Snapshots for Group<'_> {
+    fn parts(&self) -> Vec<Part<'_>> {
+        Vec::new()
+    }
+
     fn take(&mut self) -> Result<(), PoolError> {
         self.state = State::Taken;
         // As many threads as snapshots: the monitors number in one round what is asked of them at once.

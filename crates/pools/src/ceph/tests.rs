@@ -86,7 +86,7 @@ fn act(pool: &CephPool, model: &Model, act: &Act) -> Result<(), PoolError> {
         Act::Snapshot { ref volumes, snapshot: name, label, is_kept } => {
             let of = |number: &u8| SnapshotOf { volume: volume(*number), snapshot: snapshot(name) };
             let mut group = pool.prepare(&volumes.iter().map(of).collect::<Vec<_>>(), &labels(label))?;
-            group.take()?;
+            group.take_whole()?;
             if is_kept { group.keep().map(|_| ()) } else { Err(PoolError::Stopped) }
         }
         Act::RemoveSnapshot { volume: name, snapshot: taken } => pool.remove_snapshot(&volume(name), &snapshot(taken)),

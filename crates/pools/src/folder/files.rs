@@ -71,6 +71,10 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// the kind `Unsupported` where files cannot share blocks.
     fn clone_into(&self, from: &Self::Image, into: &Self::Image) -> io::Result<()>;
 
+    /// Lets a range of an image have the content of another one there, whose blocks it shares. Both are as long, and
+    /// the range ends at whole megabytes or where they do.
+    fn clone_range(&self, from: &Self::Image, into: &Self::Image, range: Range<u64>) -> io::Result<()>;
+
     /// Brings content and length of an image to stable storage.
     fn flush(&self, image: &Self::Image) -> io::Result<()>;
 

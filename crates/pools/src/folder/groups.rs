@@ -1,17 +1,20 @@
 //! Snapshots of several volumes at one instant.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use super::files::Files;
 use super::journal::Move;
 use super::record::{self, SnapshotRecord, VolumeRecord};
 use super::scratch::Scratch;
+use super::taking::Taken;
 use super::volumes::no_reflinks_or_failed;
 use super::{FolderPool, failed, layout};
 use crate::check;
 use crate::error::PoolError;
 use crate::limits::MAX_SNAPSHOTS;
-use crate::pool::{Labels, Snapshot, SnapshotOf, Snapshots};
+use crate::pool::{Labels, Part, Snapshot, SnapshotOf, Snapshots};
 
 /// Snapshots that are prepared: images without content, in a scratch.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ struct Group<'p, F: Files> {
     labels: Labels,
     /// The instant, once it was.
     taken: Option<SystemTime>,
+    _kept_in_place: Taken<'p>,
 }
 
 /// A volume of the group.
@@ -32,6 +36,9 @@ struct Member<F: Files> {
     record: VolumeRecord,
     volume: F::Image,
     snapshot: F::Image,
+    len_bytes: u64,
+    /// Bytes that were taken.
+    taken_bytes: AtomicU64,
 }
 
 impl<F: Files> FolderPool<F> {
@@ -43,6 +50,9 @@ impl<F: Files> FolderPool<F> {
         check::group(group)?;
         check::labels(labels)?;
         self.need_reflinks()?;
+        let kept_in_place = self.taking.add(group.iter().map(|of| of.volume.clone()).collect());
+        // A change that has not heard of that ends first.
+        drop(self.begin()?);
         let volumes = {
             let _reading = self.reading();
             group.iter().map(|of| self.open_for_snapshot(of)).collect::<Result<Vec<_>, _>>()?
@@ -53,11 +63,15 @@ impl<F: Files> FolderPool<F> {
         for (number, (of, (record, volume))) in group.iter().zip(volumes).enumerate() {
             let image = layout::image_in(scratch.path(), &number.to_string());
             let snapshot = self.files.make_image(&image, true).map_err(failed)?;
+            let len_bytes = self.files.len(&volume).map_err(failed)?;
+            self.files.set_len(&snapshot, len_bytes).map_err(failed)?;
             // What is flushed now need not be at the instant.
             self.files.flush(&volume).map_err(failed)?;
-            members.push(Member { of: of.clone(), record, volume, snapshot });
+            let taken_bytes = AtomicU64::new(0);
+            members.push(Member { of: of.clone(), record, volume, snapshot, len_bytes, taken_bytes });
         }
-        Ok(Box::new(Group { pool: self, scratch, members, labels: labels.clone(), taken: None }))
+        let labels = labels.clone();
+        Ok(Box::new(Group { pool: self, scratch, members, labels, taken: None, _kept_in_place: kept_in_place }))
     }
 
     fn open_for_snapshot(&self, of: &SnapshotOf) -> Result<(VolumeRecord, F::Image), PoolError> {
@@ -81,17 +95,19 @@ impl<F: Files> FolderPool<F> {
 }
 
 impl<F: Files> Snapshots for Group<'_, F> {
+    fn parts(&self) -> Vec<Part<'_>> {
+        self.members.iter().map(|member| member.part(&self.pool.files)).collect()
+    }
+
     fn take(&mut self) -> Result<(), PoolError> {
-        for Member { volume, snapshot, .. } in &self.members {
-            self.pool.files.clone_into(volume, snapshot).map_err(no_reflinks_or_failed)?;
-        }
         self.taken = Some(SystemTime::now());
         Ok(())
     }
 
     fn keep(mut self: Box<Self>) -> Result<Vec<Snapshot>, PoolError> {
-        let Some(created) = self.taken else {
-            return Err(PoolError::Value("a snapshot is kept after it was taken".into()));
+        let is_whole = |member: &Member<F>| member.taken_bytes.load(Ordering::Relaxed) == member.len_bytes;
+        let Some(created) = self.taken.filter(|_| self.members.iter().all(is_whole)) else {
+            return Err(PoolError::Value("a snapshot is kept after all of it was taken".into()));
         };
         let record = SnapshotRecord { created, labels: self.labels.clone() };
         let kept = self.flush(&record).map_err(failed)?;
@@ -108,6 +124,18 @@ impl<F: Files> Snapshots for Group<'_, F> {
             self.scratch.leave();
         }
         renamed.map(|()| kept)
+    }
+}
+
+impl<F: Files> Member<F> {
+    fn part<'s>(&'s self, files: &'s F) -> Part<'s> {
+        let take = |range: Range<u64>| {
+            let bytes = range.end.saturating_sub(range.start);
+            files.clone_range(&self.volume, &self.snapshot, range).map_err(no_reflinks_or_failed)?;
+            self.taken_bytes.fetch_add(bytes, Ordering::Relaxed);
+            Ok(())
+        };
+        Part { volume: &self.of.volume, len_bytes: self.len_bytes, take: Box::new(take) }
     }
 }
 

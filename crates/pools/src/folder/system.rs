@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use lunette_files::{Content, FileProblem};
-use lunette_store::{Extent, Extents, share_if_equal};
+use lunette_store::{Extent, Extents, share_if_equal, share_range};
 use rustix::fs::{
     CWD, FallocateFlags, FlockOperation, OFlags, RenameFlags, fallocate, flock, fstatvfs, ioctl_ficlone, renameat_with,
 };
@@ -218,10 +218,11 @@ impl Files for System {
     }
 
     fn clone_into(&self, from: &File, into: &File) -> io::Result<()> {
-        ioctl_ficlone(into, from).map_err(|error| match error {
-            Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::INVAL => ErrorKind::Unsupported.into(),
-            error => in_words("share the blocks of an image", error),
-        })
+        ioctl_ficlone(into, from).map_err(|error| unshareable(error.into()))
+    }
+
+    fn clone_range(&self, from: &File, into: &File, range: Range<u64>) -> io::Result<()> {
+        share_range(from, into, range).map_err(unshareable)
     }
 
     fn flush(&self, image: &File) -> io::Result<()> {
@@ -257,6 +258,14 @@ impl Files for System {
             used_bytes: bytes(system.f_blocks.saturating_sub(system.f_bfree)),
             free_bytes: bytes(system.f_bavail),
         })
+    }
+}
+
+/// The error of files that do not share blocks.
+fn unshareable(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::INVAL) => ErrorKind::Unsupported.into(),
+        _ => in_words("share the blocks of an image", error),
     }
 }
 

@@ -14,7 +14,7 @@ use proptest::sample::select;
 use super::*;
 use crate::limits::{MAX_SNAPSHOTS, MAX_VOLUMES};
 use model::{BLOCK, Model};
-use oracle::{Action, Content, Oracle, VolumeState, check_changes, labels, serial};
+use oracle::{Action, Content, Oracle, VolumeState, check_changes, labels, later, serial};
 
 /// The root of a modelled pool, which is no place.
 const ROOT: &str = "/pool";
@@ -65,11 +65,19 @@ fn act(pool: &FolderPool<Model>, action: &Action) -> Result<(), PoolError> {
                 pool.files.user_writes(&layout::disk(first), 0, *value, false);
             }
             prepared.take()?;
+            for (number, part) in prepared.parts().iter().enumerate() {
+                for start in (0..part.len_bytes).step_by(BLOCK as usize) {
+                    part.take(start..start + BLOCK)?;
+                    if (number, start) == (0, 0) {
+                        pool.files.user_writes(&layout::disk(part.volume), 0, later(*value), false);
+                    }
+                }
+            }
             let kept = prepared.keep()?;
             assert!(kept.iter().all(|kept| kept.name == *snapshot && kept.labels == labels(*value)));
             Ok(())
         }
-        Action::GiveUp { group, snapshot } => pool.prepare(&of(group, snapshot), &labels(0))?.take(),
+        Action::GiveUp { group, snapshot } => pool.prepare(&of(group, snapshot), &labels(0))?.take_whole(),
         Action::RemoveSnapshot { name, snapshot } => pool.remove_snapshot(name, snapshot),
         Action::RollBack { name, snapshot } => pool.roll_back(name, snapshot, &mut go_on),
         Action::Clone { origin, name } => pool.clone_of(origin, name, &wanted(name, 0)).map(drop),
@@ -306,7 +314,7 @@ proptest! {
     }
 }
 
-/// A pool with volume `a` of four blocks, of which it shares three with its snapshot `x`.
+/// A pool with volume `a` of four blocks, of which it shares two with its snapshot `x`.
 fn pool_with_snapshot() -> FolderPool<Model> {
     let pool = open(&Model::new()).unwrap();
     let actions = [
@@ -325,19 +333,22 @@ fn pool_with_snapshot() -> FolderPool<Model> {
 fn changes_are_no_more_than_what_has_changed() {
     let pool = pool_with_snapshot();
     let (a, x) = (name("a"), name("x"));
-    assert_eq!(pool.changes(&a, Some(&x), None).unwrap(), []);
     let change =
         |blocks: std::ops::Range<u64>, is_zero| Change { range: blocks.start * BLOCK..blocks.end * BLOCK, is_zero };
+    assert_eq!(pool.changes(&a, Some(&x), None).unwrap(), [change(0..1, false)]);
     assert_eq!(pool.changes(&a, None, Some(&x)).unwrap(), [change(0..3, false)]);
 
     pool.files.user_writes(&layout::disk(&a), 2, 9, false);
     pool.resize(&a, 6 * BLOCK).unwrap();
-    assert_eq!(pool.changes(&a, Some(&x), None).unwrap(), [change(2..3, false), change(4..6, true)]);
+    assert_eq!(
+        pool.changes(&a, Some(&x), None).unwrap(),
+        [change(0..1, false), change(2..3, false), change(4..6, true)]
+    );
     assert_eq!(pool.changes(&a, None, None).unwrap(), [change(0..3, false)]);
 
     pool.resize(&a, BLOCK).unwrap();
     pool.resize(&a, 4 * BLOCK).unwrap();
-    assert_eq!(pool.changes(&a, Some(&x), None).unwrap(), [change(1..3, true)]);
+    assert_eq!(pool.changes(&a, Some(&x), None).unwrap(), [change(0..1, false), change(1..3, true)]);
 }
 
 #[test]
@@ -411,11 +422,12 @@ fn a_roll_back_that_fails_takes_nothing_that_is_written_after_it() {
 #[test]
 fn a_snapshot_is_not_kept_under_another_volume_of_its_name() {
     let pool = pool_with_snapshot();
-    let (a, b) = (name("a"), name("b"));
+    let a = name("a");
     let of = [SnapshotOf { volume: a.clone(), snapshot: name("y") }];
     let mut prepared = pool.prepare(&of, &labels(0)).unwrap();
-    prepared.take().unwrap();
-    Pool::rename(&pool, &a, &b).unwrap();
+    prepared.take_whole().unwrap();
+    pool.remove_snapshot(&a, &name("x")).unwrap();
+    pool.remove(&a).unwrap();
     pool.create(&a, &wanted(&name("new"), 1)).unwrap();
     assert!(matches!(prepared.keep(), Err(PoolError::NoVolume(volume)) if volume == a));
     assert_eq!(pool.snapshots(&a).unwrap(), []);
@@ -426,9 +438,29 @@ fn a_snapshot_is_not_kept_under_another_volume_of_its_name() {
 fn snapshots_are_kept_only_after_they_were_taken() {
     let pool = pool_with_snapshot();
     let of = [SnapshotOf { volume: name("a"), snapshot: name("y") }];
-    let prepared = pool.prepare(&of, &labels(0)).unwrap();
-    assert!(matches!(prepared.keep(), Err(PoolError::Value(_))));
-    check_no_leftovers(&pool.files);
+    for (is_begun, taken_blocks) in [(false, 0), (false, 4), (true, 0), (true, 1)] {
+        let mut prepared = pool.prepare(&of, &labels(0)).unwrap();
+        if is_begun {
+            prepared.take().unwrap();
+        }
+        prepared.parts()[0].take(0..taken_blocks * BLOCK).unwrap();
+        assert!(matches!(prepared.keep(), Err(PoolError::Value(_))));
+        check_no_leftovers(&pool.files);
+    }
+}
+
+/// A user that has the volume open goes on writing to what was opened.
+#[test]
+fn a_volume_keeps_its_place_while_its_snapshot_is_taken() {
+    let pool = pool_with_snapshot();
+    let (a, x) = (name("a"), name("x"));
+    let prepared = pool.prepare(&[SnapshotOf { volume: a.clone(), snapshot: name("y") }], &labels(0)).unwrap();
+    let refused = |done: Result<(), PoolError>| assert!(matches!(done, Err(PoolError::BeingTaken(_))), "{done:?}");
+    refused(pool.resize(&a, 9 * BLOCK));
+    refused(Pool::rename(&pool, &a, &name("b")));
+    refused(pool.roll_back(&a, &x, &mut go_on));
+    drop(prepared);
+    pool.roll_back(&a, &x, &mut go_on).unwrap();
 }
 
 #[test]

@@ -115,6 +115,7 @@ impl<F: Files> FolderPool<F> {
     pub(super) fn resize_volume(&self, name: &Name, len_bytes: u64) -> Result<(), PoolError> {
         check::len(len_bytes)?;
         let _change = self.begin()?;
+        self.taking.check_has_not(name)?;
         let record = self.record_of_filled(name)?;
         let resized = || {
             let image = self.files.change_image(&layout::disk(name))?;
@@ -135,6 +136,7 @@ impl<F: Files> FolderPool<F> {
 
     pub(super) fn rename_volume(&self, from: &Name, to: &Name) -> Result<(), PoolError> {
         let _change = self.begin()?;
+        self.taking.check_has_not(from)?;
         self.record_of_filled(from)?;
         self.move_to(&layout::volume(from), &layout::volume(to)).map_err(|error| taken_or_failed(to, error))
     }

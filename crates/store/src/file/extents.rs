@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::vec;
 
 use rustix::io::Errno;
@@ -12,9 +11,6 @@ use rustix::ioctl::{Direction, Opcode, Updater, ioctl, opcode};
 
 /// `FS_IOC_FIEMAP` of linux/fs.h, whose size is that of a `struct fiemap` without extents.
 const FIEMAP: Opcode = opcode::from_components(Direction::ReadWrite, b'f', 11, 32);
-
-/// `FIDEDUPERANGE` of linux/fs.h, whose size is that of a `struct file_dedupe_range` without destinations.
-const FIDEDUPERANGE: Opcode = opcode::from_components(Direction::ReadWrite, 0x94, 54, 24);
 
 /// The extents of one call.
 const EXTENTS: usize = 128;
@@ -98,41 +94,6 @@ impl Iterator for Extents<'_> {
     }
 }
 
-/// Lets a range of `file` have the blocks that `other` has from an offset on, when both have the same bytes there. The
-/// system compares them while it keeps writers away. Returns whether they were the same.
-///
-/// # Errors
-///
-/// The system's. Its kind is `Unsupported` where files cannot share blocks.
-pub fn share_if_equal(other: &File, offset: u64, file: &File, range: Range<u64>) -> io::Result<bool> {
-    let mut done = 0;
-    let len = range.end.saturating_sub(range.start);
-    while done < len {
-        let mut request = Dedupe {
-            offset: offset + done,
-            len: len - done,
-            destinations: 1,
-            _reserved: [0; 3],
-            file: i64::from(file.as_raw_fd()),
-            file_offset: range.start + done,
-            done: 0,
-            status: 0,
-            _more: 0,
-        };
-        // SAFETY: the request reads and writes a `file_dedupe_range` with as many destinations as it says, whose layout
-        // is that of `Dedupe`, and any bytes are valid numbers. The descriptor in it is open as long as `file` is.
-        unsafe { ioctl(other, Updater::<FIDEDUPERANGE, Dedupe>::new(&mut request)) }?;
-        match request.status {
-            0 if request.done > 0 => done = done.saturating_add(request.done),
-            // FILE_DEDUPE_RANGE_DIFFERS
-            1 => return Ok(false),
-            0 => return Err(Errno::INVAL.into()),
-            error => return Err(io::Error::from_raw_os_error(error.saturating_neg())),
-        }
-    }
-    Ok(true)
-}
-
 /// `struct fiemap` of linux/fiemap.h, with room for extents.
 #[repr(C)]
 struct Map {
@@ -170,22 +131,7 @@ impl MapExtent {
     }
 }
 
-/// `struct file_dedupe_range` of linux/fs.h, with one `struct file_dedupe_range_info`.
-#[repr(C)]
-struct Dedupe {
-    offset: u64,
-    len: u64,
-    destinations: u16,
-    _reserved: [u16; 3],
-    file: i64,
-    file_offset: u64,
-    done: u64,
-    status: i32,
-    _more: u32,
-}
-
 const _: () = assert!(size_of::<MapExtent>() == 56 && size_of::<Map>() == 32 + EXTENTS * 56);
-const _: () = assert!(size_of::<Dedupe>() == 24 + 32);
 
 fn map(file: &File, start: u64, len: u64) -> Result<Map, Errno> {
     let none = MapExtent { logical: 0, physical: 0, len: 0, _reserved: [0; 2], flags: 0, _more: [0; 3] };

@@ -3,6 +3,7 @@
 //! A name says nothing of where the blocks are; a pool of the configuration does. So a name is parsed first, and finds
 //! its pool when the configuration is whole.
 
+mod gates;
 mod open;
 pub(crate) mod takeover;
 mod unfinished;
@@ -20,6 +21,7 @@ use super::file::FilePath;
 use super::kind::{Kind, Opened};
 use crate::failure::Failure;
 use crate::size::Size;
+pub(crate) use gates::gate;
 pub(crate) use open::{open_pool, retain_pools};
 pub(crate) use unfinished::{FILLING, check_finished, is_unfinished};
 pub(crate) use uses::{Shut, shut};

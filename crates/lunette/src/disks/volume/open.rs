@@ -6,6 +6,7 @@ use lunette_pools::{Location, Pool, PoolError};
 use lunette_store::OpenOptions;
 
 use super::super::kind::{Facts, Opened};
+use super::gates::behind_gate;
 use super::takeover::{self, TakeoverMark, Taking};
 use super::{VolumeName, check_finished, uses};
 use crate::failure::Failure;
@@ -64,7 +65,7 @@ pub(super) fn open(name: &VolumeName, options: &OpenOptions) -> Result<Opened, F
         (Some(taken), _) => taken,
         (None, None) => {
             check_finished(&volume).map_err(failed)?;
-            found.blocks.open(options)?
+            behind_gate(&found.pool, &name.volume, found.blocks.open(options)?)
         }
         (None, Some(_)) => found.blocks.open(&OpenOptions { read_only: true, ..*options })?,
     };

@@ -17,6 +17,7 @@ use lunette_takeover::{OpenError, Status, Stores, TakeOver};
 use super::super::iscsi::{self, RemoteDisk};
 use super::super::kind::Opened;
 use super::super::{DiskName, Place};
+use super::gates::behind_gate;
 use super::{blocks, uses};
 use crate::failure::Failure;
 use crate::text::digest16;
@@ -179,7 +180,7 @@ impl Taking<'_> {
     }
 
     fn open_stores(self, source: Option<Source>) -> Result<(Opened, Arc<TakeOver>), Failure> {
-        let Self { pool, volume, mark, .. } = self;
+        let Self { pool, location, volume, mark } = self;
         let failed = |error: OpenError| Failure::disk(format!("{}: {error}", mark.source));
         let place = |volume: &Name| blocks(pool.place(volume, None));
         let map = place(&mark.map).open(&OpenOptions::default())?.store;
@@ -194,7 +195,7 @@ impl Taking<'_> {
                 mark.source, source.identity, mark.identity
             )));
         }
-        let target = place(volume).open(&OpenOptions::default())?;
+        let target = behind_gate(location, volume, place(volume).open(&OpenOptions::default())?);
         let stores = Stores { source: source.map(|source| source.store), target: Arc::clone(&target.store), map };
         Ok((target, Arc::new(TakeOver::open(stores, mark.source_bytes).map_err(failed)?)))
     }

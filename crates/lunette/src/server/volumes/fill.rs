@@ -194,7 +194,7 @@ impl ServedVolumes {
             let of = SnapshotOf { volume: at.volume.clone(), snapshot: name(&snapshot.name)? };
             let take = || {
                 let mut prepared = pool.prepare(&[of], &labels)?;
-                prepared.take()?;
+                prepared.take_whole()?;
                 prepared.keep()
             };
             match take() {

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use lunette_api::Problem;
 use lunette_api::volumes::{Labels, SnapshotOrder, Taken};
-use lunette_pools::{Name, Snapshot, SnapshotOf, Snapshots};
+use lunette_pools::{Name, Part, PoolError, Snapshot, SnapshotOf, Snapshots};
+use lunette_store::filters::ClosedGate;
 use lunette_store::{Op, execute};
 
 use super::{At, FREEZE_LIMIT, ServedVolumes, lock, name, problem, units_of};
+use crate::disks::volume;
 use crate::server::unit::Disk;
 
 /// The upper bounds of the classes of pauses, in microseconds.
@@ -70,13 +75,16 @@ impl ServedVolumes {
         let opened = groups.iter().map(|(pool, group)| Ok((*pool, self.pool(pool.as_str())?, group)));
         let opened = opened.collect::<Result<Vec<_>, Problem>>()?;
         let mut prepared = Vec::new();
-        for (_, pool, group) in &opened {
-            prepared.push(pool.prepare(group, labels).map_err(|error| problem(&error))?);
+        for (name, pool, group) in &opened {
+            let snapshots = pool.prepare(group, labels).map_err(|error| problem(&error))?;
+            prepared.push(Prepared { pool: name, snapshots });
         }
-        let pause_us = self.at_one_instant(volumes, &mut prepared)?;
+        let begun = self.at_one_instant(volumes, &mut prepared)?;
+        let longest_wait = take_parts(begun.closed, &prepared)?;
+        let pause_us = begun.pause.map_or(0, |pause| self.count_pause(pause.max(longest_wait)));
         let mut kept: BTreeMap<(&Name, Name), Snapshot> = BTreeMap::new();
         for ((pool, _, group), snapshots) in opened.iter().zip(prepared) {
-            let snapshots = match snapshots.keep() {
+            let snapshots = match snapshots.snapshots.keep() {
                 Ok(snapshots) => snapshots,
                 Err(error) => {
                     // All or none: those of other pools go again.
@@ -95,23 +103,94 @@ impl ServedVolumes {
         Ok((taken.collect(), pause_us))
     }
 
-    /// Takes what is prepared while the disks of these volumes stand still. Gives the time that they did.
-    fn at_one_instant(&self, volumes: &[At], prepared: &mut [Box<dyn Snapshots + '_>]) -> Result<u64, Problem> {
-        let pause = self.held(|look| {
-            let disks: Vec<&Disk> = volumes.iter().flat_map(|at| look.units(at)).collect();
-            let frozen = self.control.freeze(&units_of(&disks), FREEZE_LIMIT);
+    /// The instant of what is prepared. Disks stand still for it that are taken as a whole, and those that keep
+    /// something above their files.
+    fn at_one_instant(&self, volumes: &[At], prepared: &mut [Prepared<'_>]) -> Result<Begun, Problem> {
+        self.held(|look| {
+            let is_in_parts = |at: &At| {
+                let of_pool = prepared.iter().filter(|prepared| *prepared.pool == at.pool);
+                of_pool.flat_map(|prepared| prepared.snapshots.parts()).any(|part| *part.volume == at.volume)
+            };
+            let disks: Vec<(bool, &Disk)> = volumes
+                .iter()
+                .flat_map(|at| look.units(at).into_iter().map(|disk| (is_in_parts(at), disk)).collect::<Vec<_>>())
+                .collect();
+            let stands_still = |(is_in_parts, disk): &(bool, &Disk)| !is_in_parts || disk.entry.disk.keys.is_some();
+            let still: Vec<&Disk> = disks.iter().filter(|disk| stands_still(disk)).map(|(_, disk)| *disk).collect();
+            let frozen = self.control.freeze(&units_of(&still), FREEZE_LIMIT);
             let frozen = frozen.map_err(|error| Problem::unavailable(error.to_string()))?;
-            flush_encrypted(&disks)?;
-            let taken = prepared.iter_mut().try_for_each(|snapshots| snapshots.take());
-            let pause = (!disks.is_empty()).then(|| frozen.began().elapsed());
-            taken.map_err(|error| problem(&error)).map(|()| pause)
-        })?;
-        // Without disks, nothing has waited.
-        let Some(pause) = pause else { return Ok(0) };
+            flush_encrypted(&still)?;
+            let mut closed = Vec::new();
+            for Prepared { pool, snapshots } in &*prepared {
+                let place = &look.pool(pool.as_str())?.place;
+                for part in snapshots.parts() {
+                    let gate = volume::gate(place, part.volume).close(part.len_bytes);
+                    closed.push(gate.ok_or_else(|| problem(&PoolError::BeingTaken(part.volume.clone())))?);
+                }
+            }
+            let taken = prepared.iter_mut().try_for_each(|prepared| prepared.snapshots.take());
+            taken.map_err(|error| problem(&error))?;
+            // Without disks, nothing waits.
+            let pause = if still.is_empty() { Duration::ZERO } else { frozen.began().elapsed() };
+            Ok(Begun { closed, pause: (!disks.is_empty()).then_some(pause) })
+        })
+    }
+
+    /// Counts the time that requests have waited for a snapshot. Gives it in microseconds.
+    fn count_pause(&self, pause: Duration) -> u64 {
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         self.pauses.count(pause_us);
-        Ok(pause_us)
+        pause_us
     }
+}
+
+/// Snapshots of volumes of one pool that are prepared.
+struct Prepared<'p> {
+    pool: &'p Name,
+    snapshots: Box<dyn Snapshots + 'p>,
+}
+
+/// Snapshots whose instant was.
+struct Begun {
+    /// The gates of the volumes that are taken in parts, in their order.
+    closed: Vec<ClosedGate>,
+    /// The time that disks stood still; `None` when no disk is one of the volumes.
+    pause: Option<Duration>,
+}
+
+/// Takes the parts that are behind these gates, in their order. Gives the longest time that a request has waited.
+fn take_parts(closed: Vec<ClosedGate>, prepared: &[Prepared<'_>]) -> Result<Duration, Problem> {
+    let has_failed = AtomicBool::new(false);
+    let take = |gate: ClosedGate, part: &Part<'_>| {
+        let taken = gate.see_to_all(|bytes| {
+            if has_failed.load(Ordering::Relaxed) { Err(PoolError::Stopped) } else { part.take(bytes) }
+        });
+        taken.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
+    };
+    let parts = prepared.iter().flat_map(|prepared| prepared.snapshots.parts());
+    let taken: Vec<Result<Duration, PoolError>> = thread::scope(|scope| {
+        let begun = closed.into_iter().zip(parts).map(|(gate, part)| {
+            // Each has a thread, so that a request to one disk does not wait for others.
+            let thread = thread::Builder::new().name("lunette-snapshot".into());
+            thread.spawn_scoped(scope, move || take(gate, &part))
+        });
+        let begun: Vec<_> = begun.collect();
+        let ended = begun.into_iter().map(|thread| {
+            let ended = thread.map(|thread| thread.join().unwrap_or(Err(PoolError::Stopped)));
+            ended.unwrap_or_else(|source| Err(PoolError::Io { what: "a thread for a snapshot".into(), source }))
+        });
+        ended.collect()
+    });
+    let mut longest = Duration::ZERO;
+    let mut failed = None;
+    for taken in taken {
+        match taken {
+            Ok(wait) => longest = longest.max(wait),
+            Err(error) if failed.is_none() || matches!(failed, Some(PoolError::Stopped)) => failed = Some(error),
+            Err(_) => {}
+        }
+    }
+    failed.map_or(Ok(longest), |error| Err(problem(&error)))
 }
 
 /// Brings to their files what encrypted disks keep above them.

@@ -459,6 +459,17 @@ impl Files for Model {
         Ok(())
     }
 
+    fn clone_range(&self, from: &Open, into: &Open, range: Range<u64>) -> io::Result<()> {
+        let mut machine = self.machine();
+        machine.step(true)?;
+        assert_eq!(machine.blocks(from.0).len(), machine.blocks(into.0).len());
+        for at in (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize {
+            let block = machine.blocks(from.0)[at];
+            machine.write(into.0, ContentChange::Block(at, block));
+        }
+        Ok(())
+    }
+
     fn flush(&self, image: &Open) -> io::Result<()> {
         let mut machine = self.machine();
         machine.step(false)?;

@@ -33,7 +33,8 @@ pub(super) enum Action {
     Remove {
         name: Name,
     },
-    /// Snapshots of a group. A user of the first volume writes between the preparation and the instant.
+    /// Snapshots of a group. A user of the first volume writes between the preparation and the instant, and
+    /// [another value](later) after it.
     Snapshot {
         group: BTreeSet<Name>,
         snapshot: Name,
@@ -123,6 +124,11 @@ pub(super) fn labels(value: u8) -> Labels {
     [("value".to_owned(), value.to_string())].into()
 }
 
+/// The value that a user writes over this one, when its block has been taken.
+pub(super) fn later(value: u8) -> u8 {
+    value ^ 0x80
+}
+
 /// The serial number of a volume that is created under this name.
 pub(super) fn serial(name: &Name) -> String {
     format!("serial of {name}")
@@ -157,8 +163,10 @@ impl Oracle {
             && self.has_block(first, 0)
         {
             let mut written = self.clone();
-            written.0.get_mut(first).expect("a volume with a block").content.write(0, *value, false);
-            possible.push(written);
+            for value in [*value, later(*value)] {
+                written.0.get_mut(first).expect("a volume with a block").content.write(0, value, false);
+                possible.push(written.clone());
+            }
         }
         possible
     }
@@ -200,6 +208,9 @@ impl Oracle {
                     }
                     let taken = (volume.content.blocks.clone(), labels(value));
                     volume.snapshots.insert(snapshot.clone(), taken);
+                    if number == 0 {
+                        volume.content.write(0, later(value), false);
+                    }
                 }
             }
             Action::GiveUp { group, snapshot } => self.check_group(&group, &snapshot)?,
