@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use lunette_pools::{
     Change, Labels, Name, NewVolume, Origin, Pool, PoolError, Snapshot, SnapshotOf, Volume, VolumeSpace, limits,
 };
-use lunette_store::filters::{ClosedGate, WriteGate};
+use lunette_store::filters::{ClosedGate, Turns, WriteGate};
 
 pub use blocks::Blocks;
 
@@ -325,9 +325,10 @@ fn a_group_has_one_instant(pool: &dyn Pool) {
                 prepared.take().unwrap();
                 closed
             };
+            let turns = &Turns::default();
             thread::scope(|scope| {
                 for (gate, part) in closed.into_iter().zip(prepared.parts()) {
-                    scope.spawn(move || gate.see_to_all(|bytes| part.take(bytes)).unwrap());
+                    scope.spawn(move || gate.see_to_all(turns, |bytes| part.take(bytes)).unwrap());
                 }
             });
             prepared.keep().unwrap();

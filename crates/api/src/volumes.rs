@@ -334,6 +334,6 @@ pub struct SnapshotOrder {
 pub struct Taken {
     /// The snapshots, in the order of the volumes.
     pub snapshots: Vec<Snapshot>,
-    /// How long requests to the disks waited, in microseconds.
+    /// The longest time that a request to the disks waited, in microseconds.
     pub pause_us: u64,
 }

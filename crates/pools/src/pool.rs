@@ -125,7 +125,8 @@ pub struct Part<'s> {
 }
 
 impl Part<'_> {
-    /// Takes a range of bytes, which is taken once. It begins and ends at whole megabytes, or where the volume does.
+    /// Takes a range of bytes, which is taken once. It begins and ends at multiples of 64 KiB, or where the volume
+    /// does.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ mod trace;
 
 pub use delay::Delay;
 pub use fault::{Fault, Rule};
-pub use gated::{ClosedGate, Gated, WriteGate};
+pub use gated::{ClosedGate, Gated, Turns, WriteGate};
 pub use power_loss::PowerLoss;
 pub use read_only::ReadOnly;
 pub use trace::{MAX_RECORDS, Record, Trace};

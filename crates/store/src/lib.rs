@@ -43,7 +43,7 @@
 //! # Ok::<(), lunette_store::StoreError>(())
 //! ```
 
-// Only `memory/slab.rs` and `memory/bypass.rs` have unsafe code: they map memory, and copy past the cache.
+// Few files have unsafe code. They map memory, copy past the cache, and ask the system for what no library does.
 #![deny(unsafe_code)]
 
 mod allocation;

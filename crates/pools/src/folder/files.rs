@@ -72,7 +72,7 @@ pub trait Files: Send + Sync + fmt::Debug {
     fn clone_into(&self, from: &Self::Image, into: &Self::Image) -> io::Result<()>;
 
     /// Lets a range of an image have the content of another one there, whose blocks it shares. Both are as long, and
-    /// the range ends at whole megabytes or where they do.
+    /// the range ends at a multiple of 64 KiB or where they do.
     fn clone_range(&self, from: &Self::Image, into: &Self::Image, range: Range<u64>) -> io::Result<()>;
 
     /// Brings content and length of an image to stable storage.

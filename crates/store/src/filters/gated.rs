@@ -4,6 +4,8 @@
 //! and a change waits for the pieces that it touches alone. The moment in which the gate is closed is the instant of
 //! the snapshot: a change that was acknowledged before is in it, and one that was submitted after is not.
 
+mod turns;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,20 +17,23 @@ use lunette_buffer::FileSlice;
 
 use crate::{Capabilities, Completion, CopySource, FileIo, Geometry, InlineIo, Op, OpKind, Space, Store};
 
+use turns::Place;
+pub use turns::Turns;
+
 /// Bytes of a piece, of a disk that has no more than [`MAX_PIECES`] of them.
-const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 128 << 10;
 
 /// Pieces of a disk. Those of a longer disk are longer.
-const MAX_PIECES: u64 = 1 << 16;
+const MAX_PIECES: u64 = 1 << 20;
 
 /// Bytes that are seen to at once, of a disk that has no longer pieces.
 const MAX_RUN_BYTES: u64 = 64 << 20;
 
 /// A run that took less is followed by a longer one.
-const QUICK: Duration = Duration::from_millis(1);
+const QUICK: Duration = Duration::from_micros(500);
 
 /// A run that took more is followed by a shorter one.
-const SLOW: Duration = Duration::from_millis(5);
+const SLOW: Duration = Duration::from_millis(2);
 
 /// A store whose changes pass a gate. Reads and flushes do not.
 pub struct Gated {
@@ -49,7 +54,7 @@ pub struct WriteGate {
     /// Whether there is a round. Changes look at it without the lock.
     is_closed: AtomicBool,
     state: Mutex<State>,
-    /// Told of changes that are free, and of the end of a round.
+    /// Told of changes that are held back or free, of the gate's turn, and of the end of a round.
     changed: Condvar,
 }
 
@@ -193,6 +198,8 @@ impl WriteGate {
             return Some((op, done));
         }
         round.held.push_back(Held { store: Arc::clone(store), op, done, pieces, since: Instant::now() });
+        drop(state);
+        self.changed.notify_all();
         None
     }
 
@@ -204,6 +211,13 @@ impl WriteGate {
         }
         self.is_closed.store(false, Ordering::Release);
         drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Hears that it is the gate's turn.
+    fn has_turn(&self) {
+        // Who has looked for it, and has not found it, waits by now.
+        drop(self.lock());
         self.changed.notify_all();
     }
 
@@ -240,13 +254,18 @@ impl WriteGate {
 pub struct ClosedGate(Arc<WriteGate>);
 
 impl ClosedGate {
-    /// Sees to all pieces, those first that changes wait for, and opens the gate. No piece that it is seeing to is
-    /// changed meanwhile. Gives the longest time for which a change has waited.
+    /// Sees to all pieces, and opens the gate: to those first that changes wait for, to the others when it is the
+    /// gate's turn. No piece that it is seeing to is changed meanwhile. Gives the longest time for which a change has
+    /// waited.
     ///
     /// # Errors
     ///
     /// The error that `see_to` gave. The gate is open then.
-    pub fn see_to_all<E>(self, mut see_to: impl FnMut(Range<u64>) -> Result<(), E>) -> Result<Duration, E> {
+    pub fn see_to_all<E>(
+        self,
+        turns: &Turns,
+        mut see_to: impl FnMut(Range<u64>) -> Result<(), E>,
+    ) -> Result<Duration, E> {
         let gate = Arc::clone(&self.0);
         thread::scope(|scope| {
             // The gate is open when the closure ends, however it does: the thread ends then.
@@ -254,7 +273,7 @@ impl ClosedGate {
             let submitter = thread::Builder::new().name("lunette-gate".into());
             // A flush within a change must not keep others from being seen to. Without the thread it does.
             let has_submitter = submitter.spawn_scoped(scope, || gate.submit_until_open()).is_ok();
-            gate.see_to_left(&mut see_to, has_submitter)
+            gate.see_to_left(&turns.enter(&gate), &mut see_to, has_submitter)
         })
     }
 }
@@ -269,13 +288,18 @@ impl Drop for ClosedGate {
 impl WriteGate {
     fn see_to_left<E>(
         &self,
+        place: &Place<'_>,
         see_to: &mut impl FnMut(Range<u64>) -> Result<(), E>,
         has_submitter: bool,
     ) -> Result<Duration, E> {
         let mut most = 1;
         loop {
             let (run, bytes, limit) = {
-                let state = self.lock();
+                let is_idle = |state: &mut State| {
+                    let is_calm = |round: &Round| round.held.is_empty() && round.next_run(1).is_some();
+                    state.round.as_ref().is_some_and(is_calm) && !place.is_first()
+                };
+                let state = self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
                 let Some(round) = &state.round else { return Ok(Duration::ZERO) };
                 let Some(run) = round.next_run(most) else { return Ok(round.longest_wait) };
                 let bytes = round.bytes(&run);
@@ -285,6 +309,7 @@ impl WriteGate {
             see_to(bytes)?;
             most = next_most(most, began.elapsed(), limit);
             self.seen(run);
+            place.pass();
             if !has_submitter {
                 self.submit_free();
             }
@@ -399,7 +424,7 @@ mod tests {
         assert!(execute(&store, Op::Flush).result.is_ok());
 
         let mut runs = Vec::new();
-        let seen = closed.see_to_all(|bytes| {
+        let seen = closed.see_to_all(&Turns::default(), |bytes| {
             runs.push(bytes.start / PIECE_BYTES);
             // Whatever waits for this piece has not been made.
             assert_eq!(byte(&memory, bytes.start), 1);
@@ -429,7 +454,7 @@ mod tests {
             store.submit(zeroes(0, 512), &InlineIo, Completion::call(move |outcome| tell.send(outcome).unwrap()));
             assert_eq!(byte(&memory, 0), 1);
             if is_tried {
-                assert_eq!(closed.see_to_all(|_| Err("full")), Err("full"));
+                assert_eq!(closed.see_to_all(&Turns::default(), |_| Err("full")), Err("full"));
             } else {
                 drop(closed);
             }
@@ -450,7 +475,7 @@ mod tests {
 
     #[test]
     fn long_disks_have_long_pieces() {
-        for (len_bytes, piece_bytes) in [(512, PIECE_BYTES), (1 << 40, 16 << 20), (u64::MAX >> 1, 1 << 47)] {
+        for (len_bytes, piece_bytes) in [(512, PIECE_BYTES), (1 << 40, 1 << 20), (u64::MAX >> 1, 1 << 43)] {
             let round = Round::new(len_bytes);
             assert_eq!(round.piece_bytes, piece_bytes);
             let pieces = round.left.len();
@@ -488,7 +513,7 @@ mod tests {
                     });
                 }
                 let mut piece = vec![0; 8 * PIECE];
-                let seen = closed.see_to_all(|bytes| {
+                let seen = closed.see_to_all(&Turns::default(), |bytes| {
                     let piece = &mut piece[..(bytes.end - bytes.start) as usize];
                     memory.read(bytes.start, piece).and_then(|()| copy.write(bytes.start, piece))
                 });

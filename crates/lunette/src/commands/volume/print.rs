@@ -65,7 +65,8 @@ pub(super) fn snapshots(value: &Value) -> String {
 /// Snapshots that were taken, and how long their disks stood still.
 pub(super) fn taken(value: &Value) -> String {
     let pause_us = value["pause_us"].as_u64().unwrap_or(0);
-    snapshots(&value["snapshots"]) + &format!("requests waited for {}.{:03} ms\n", pause_us / 1000, pause_us % 1000)
+    snapshots(&value["snapshots"])
+        + &format!("requests waited for {}.{:03} ms at most\n", pause_us / 1000, pause_us % 1000)
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -124,6 +125,6 @@ mod tests {
         let snapshot = json!({ "pool": "p", "volume": "v", "name": "s", "size_bytes": 512, "created": 0, "labels": { "a": "b" }, "luns": [] });
         let shown = taken(&json!({ "snapshots": [snapshot], "pause_us": 1234 }));
         assert!(shown.contains("p/v@s") && shown.contains("1970-01-01T00:00:00Z  a=b"), "{shown}");
-        assert!(shown.ends_with("requests waited for 1.234 ms\n"), "{shown}");
+        assert!(shown.ends_with("requests waited for 1.234 ms at most\n"), "{shown}");
     }
 }

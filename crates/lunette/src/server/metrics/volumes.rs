@@ -43,7 +43,7 @@ pub(super) fn volumes(text: &mut Text, VolumeCounts { pools, pauses }: &VolumeCo
 
 fn pause(text: &mut Text, PauseCounts { classes, total_us }: &PauseCounts) {
     let name = "lunette_snapshot_pause_seconds";
-    text.begin(name, Type::Histogram, "How long requests to disks waited for snapshots.");
+    text.begin(name, Type::Histogram, "The longest time that a request waited for each snapshot.");
     let mut count = 0;
     for (bound_us, more) in PAUSE_BOUNDS_US.iter().zip(classes) {
         count += more;

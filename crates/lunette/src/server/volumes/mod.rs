@@ -28,6 +28,7 @@ use lunette_api::volumes::{
 use lunette_api::{Caller, Problem};
 use lunette_device::LogicalUnit;
 use lunette_pools::{Name, Pool, PoolError};
+use lunette_store::filters::Turns;
 use lunette_target::Control;
 
 use crate::config::pools::{self, PoolEntry};
@@ -57,6 +58,8 @@ pub(crate) struct ServedVolumes {
     copying: Arc<Mutex<BTreeSet<At>>>,
     claims: Arc<Claims>,
     pauses: Arc<Pauses>,
+    /// The turns of the disks whose snapshots are taken in parts.
+    turns: Arc<Turns>,
     numbers: Arc<Numbers>,
 }
 
@@ -226,6 +229,7 @@ impl ServedVolumes {
             copying: Arc::default(),
             claims: Arc::default(),
             pauses: Arc::default(),
+            turns: Arc::default(),
             numbers: Arc::default(),
         }
     }

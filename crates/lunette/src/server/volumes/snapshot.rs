@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_api::Problem;
 use lunette_api::volumes::{Labels, SnapshotOrder, Taken};
 use lunette_pools::{Name, Part, PoolError, Snapshot, SnapshotOf, Snapshots};
-use lunette_store::filters::ClosedGate;
+use lunette_store::filters::{ClosedGate, Turns};
 use lunette_store::{Op, execute};
 
 use super::{At, FREEZE_LIMIT, ServedVolumes, lock, name, problem, units_of};
@@ -80,7 +80,7 @@ impl ServedVolumes {
             prepared.push(Prepared { pool: name, snapshots });
         }
         let begun = self.at_one_instant(volumes, &mut prepared)?;
-        let longest_wait = take_parts(begun.closed, &prepared)?;
+        let longest_wait = take_parts(begun.closed, &prepared, &self.turns)?;
         let pause_us = begun.pause.map_or(0, |pause| self.count_pause(pause.max(longest_wait)));
         let mut kept: BTreeMap<(&Name, Name), Snapshot> = BTreeMap::new();
         for ((pool, _, group), snapshots) in opened.iter().zip(prepared) {
@@ -159,10 +159,10 @@ struct Begun {
 }
 
 /// Takes the parts that are behind these gates, in their order. Gives the longest time that a request has waited.
-fn take_parts(closed: Vec<ClosedGate>, prepared: &[Prepared<'_>]) -> Result<Duration, Problem> {
+fn take_parts(closed: Vec<ClosedGate>, prepared: &[Prepared<'_>], turns: &Turns) -> Result<Duration, Problem> {
     let has_failed = AtomicBool::new(false);
     let take = |gate: ClosedGate, part: &Part<'_>| {
-        let taken = gate.see_to_all(|bytes| {
+        let taken = gate.see_to_all(turns, |bytes| {
             if has_failed.load(Ordering::Relaxed) { Err(PoolError::Stopped) } else { part.take(bytes) }
         });
         taken.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
