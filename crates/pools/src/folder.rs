@@ -20,6 +20,7 @@ mod blocks;
 mod difference;
 mod files;
 mod groups;
+mod in_place;
 mod journal;
 mod layout;
 mod open;
@@ -27,7 +28,6 @@ mod record;
 mod scratch;
 mod snapshots;
 mod system;
-mod taking;
 mod volumes;
 
 use std::io::{self, ErrorKind};
@@ -42,9 +42,9 @@ use crate::pool::{
     VolumeSpace,
 };
 use files::Files;
+use in_place::InPlace;
 use journal::{Journal, Move};
 use system::System;
-use taking::Taking;
 
 /// A pool in a folder, which this process has for itself.
 ///
@@ -67,7 +67,7 @@ pub struct FolderPool<F = System> {
     /// Held from the checks of a change to its end.
     changes: Mutex<State>,
     /// The volumes whose snapshots are being taken.
-    taking: Taking,
+    in_place: InPlace,
     /// Held while names change, so that readers see all of a change or nothing.
     names: RwLock<()>,
 }

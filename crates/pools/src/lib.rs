@@ -14,7 +14,7 @@
 //! - A snapshot never changes. It has its length, its labels and the time of its instant.
 //! - A snapshot of several volumes is taken in steps, so that requests to their disks wait as short as possible:
 //!   [`Pool::prepare`], [`Snapshots::take`] at the instant, each [`Part`] after it, and [`Snapshots::keep`].
-//! - The caller keeps writers away during `take` and [`Pool::roll_back`], and from what was not taken of a part. It
+//! - The caller lets no write begin during `take` and [`Pool::roll_back`], and to what was not taken of a part. It
 //!   removes no volume that is in use. All other methods may run while a volume is written to.
 //! - A volume that is being filled has no snapshots and clones, and keeps its name and its length.
 //! - One process uses a pool at a time. Its methods may be called from several threads, and wait for the medium.

@@ -1,5 +1,7 @@
 //! The bounds of what a pool keeps.
 
+use std::time::Duration;
+
 /// Bytes of a name of a volume or snapshot.
 pub const MAX_NAME_BYTES: usize = 64;
 
@@ -11,6 +13,12 @@ pub const MAX_SNAPSHOTS: usize = 1024;
 
 /// Volumes of one snapshot.
 pub const MAX_GROUP: usize = 256;
+
+/// The time for which a snapshot waits until another one of its volume is taken.
+pub const MAX_SNAPSHOT_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes of a block of the file system, of an image that is taken in parts.
+pub const MAX_PART_BLOCK_BYTES: u64 = 64 << 10;
 
 /// Labels of a volume or snapshot.
 pub const MAX_LABELS: usize = 64;

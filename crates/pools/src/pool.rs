@@ -89,8 +89,9 @@ pub trait Snapshots: Send {
     /// The volumes that are taken in parts, after the instant. Without any, [`take`](Self::take) takes all.
     fn parts(&self) -> Vec<Part<'_>>;
 
-    /// The instant of all of them. Between the call and its return nothing writes to the volumes. After it, nothing
-    /// writes to bytes of a [part](Self::parts) before they are taken.
+    /// The instant of all of them. From before the call on, no write begins to what is not taken yet: until the return
+    /// for volumes as a whole, and until they are taken for bytes of a [part](Self::parts). A write to a part that has
+    /// begun before is in the snapshot or not.
     ///
     /// # Errors
     ///
@@ -125,8 +126,8 @@ pub struct Part<'s> {
 }
 
 impl Part<'_> {
-    /// Takes a range of bytes, which is taken once. It begins and ends at multiples of 64 KiB, or where the volume
-    /// does.
+    /// Takes a range of bytes, which is taken once. It begins and ends at multiples of 64 KiB, or ends where
+    /// the volume does.
     ///
     /// # Errors
     ///

@@ -303,6 +303,10 @@ fn each_initiator_of_a_template_gets_a_clone_and_keeps_it() {
         serials.push(serial(&mut here, 0));
     }
     assert_eq!(clones(&running).len(), 2);
+    for removal in [&["rm", "tank/golden@v1"][..], &["rename", "tank/golden", "old"]] {
+        let refused = running.refused(removal);
+        assert!(refused.contains("hosts/web makes clones of tank/golden@v1"), "{refused}");
+    }
     let mut third = ScriptedInitiator::connect(running.server.address());
     let third_name = initiator(2);
     let keys = [("InitiatorName", &*third_name), ("SessionType", "Normal"), ("TargetName", TEMPLATE)];

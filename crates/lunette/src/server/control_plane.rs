@@ -34,7 +34,7 @@ use crate::server::opening::{Opening, Openings, retry_deadline};
 use crate::server::reload::{Effect, Reloader, Wanted, noticed};
 use crate::server::served::{Served, ServedTarget};
 use crate::server::this_machine::ThisMachine;
-use crate::server::volumes::{Look, ServedVolumes};
+use crate::server::volumes::{Look, ServedVolumes, Template};
 use passwords::{hidden, restored, told};
 use scrub::ScrubJob;
 pub(crate) use start::{Door, Places, audit, credentials, open, open_door, start};
@@ -62,6 +62,7 @@ struct Shown {
     catalog: Arc<Catalog>,
     targets: Arc<BTreeMap<String, ServedTarget>>,
     pools: Arc<[PoolEntry]>,
+    templates: Arc<[Template]>,
 }
 
 impl Shown {
@@ -70,6 +71,7 @@ impl Shown {
             catalog: Arc::new(hidden(reloader.catalog())),
             targets: Arc::new(reloader.served().targets.clone()),
             pools: reloader.config().pools.as_slice().into(),
+            templates: reloader.config().templates().map(Template::from).collect(),
         }
     }
 }
@@ -82,8 +84,9 @@ impl ControlPlane {
         let look = {
             let shown = Arc::clone(&shown);
             move || {
-                let Shown { targets, pools, .. } = shown.read().unwrap_or_else(PoisonError::into_inner).clone();
-                Look { pools, targets }
+                let shown = shown.read().unwrap_or_else(PoisonError::into_inner).clone();
+                let Shown { targets, pools, templates, catalog: _ } = shown;
+                Look { pools, targets, templates }
             }
         };
         let reloader = Arc::new(Mutex::new(reloader));

@@ -61,6 +61,9 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The length of an image in bytes.
     fn len(&self, image: &Self::Image) -> io::Result<u64>;
 
+    /// Bytes of a block of an image: blocks are shared as a whole.
+    fn block_bytes(&self, image: &Self::Image) -> io::Result<u64>;
+
     /// Gives an image another length. New bytes are zeroes.
     fn set_len(&self, image: &Self::Image, len_bytes: u64) -> io::Result<()>;
 
@@ -71,8 +74,8 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// the kind `Unsupported` where files cannot share blocks.
     fn clone_into(&self, from: &Self::Image, into: &Self::Image) -> io::Result<()>;
 
-    /// Lets a range of an image have the content of another one there, whose blocks it shares. Both are as long, and
-    /// the range ends at a multiple of 64 KiB or where they do.
+    /// Lets a range of an image have the content of another one there, whose blocks it shares. Both are as long. The
+    /// range begins and ends at a block, or ends where they do.
     fn clone_range(&self, from: &Self::Image, into: &Self::Image, range: Range<u64>) -> io::Result<()>;
 
     /// Brings content and length of an image to stable storage.

@@ -1,19 +1,20 @@
 //! Snapshots of several volumes at one instant.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use super::files::Files;
+use super::in_place::KeptInPlace;
 use super::journal::Move;
-use super::record::{self, SnapshotRecord, VolumeRecord};
+use super::record::{self, SnapshotRecord};
 use super::scratch::Scratch;
-use super::taking::Taken;
 use super::volumes::no_reflinks_or_failed;
 use super::{FolderPool, failed, layout};
 use crate::check;
 use crate::error::PoolError;
-use crate::limits::MAX_SNAPSHOTS;
+use crate::limits::{MAX_PART_BLOCK_BYTES, MAX_SNAPSHOT_WAIT, MAX_SNAPSHOTS};
 use crate::pool::{Labels, Part, Snapshot, SnapshotOf, Snapshots};
 
 /// Snapshots that are prepared: images without content, in a scratch.
@@ -25,18 +26,17 @@ struct Group<'p, F: Files> {
     labels: Labels,
     /// The instant, once it was.
     taken: Option<SystemTime>,
-    _kept_in_place: Taken<'p>,
+    _kept_in_place: KeptInPlace<'p>,
 }
 
 /// A volume of the group.
 #[derive(Debug)]
 struct Member<F: Files> {
     of: SnapshotOf,
-    /// The record at the time of the preparation, by which the volume is recognized.
-    record: VolumeRecord,
     volume: F::Image,
     snapshot: F::Image,
     len_bytes: u64,
+    is_in_parts: bool,
     /// Bytes that were taken.
     taken_bytes: AtomicU64,
 }
@@ -50,7 +50,8 @@ impl<F: Files> FolderPool<F> {
         check::group(group)?;
         check::labels(labels)?;
         self.need_reflinks()?;
-        let kept_in_place = self.taking.add(group.iter().map(|of| of.volume.clone()).collect());
+        let volumes = group.iter().map(|of| of.volume.clone()).collect();
+        let kept_in_place = self.in_place.keep(volumes, MAX_SNAPSHOT_WAIT)?;
         // A change that has not heard of that ends first.
         drop(self.begin()?);
         let volumes = {
@@ -60,24 +61,19 @@ impl<F: Files> FolderPool<F> {
         let scratch = self.scratch();
         self.files.make_folder(scratch.path()).map_err(failed)?;
         let mut members = Vec::with_capacity(group.len());
-        for (number, (of, (record, volume))) in group.iter().zip(volumes).enumerate() {
+        for (number, (of, volume)) in group.iter().zip(volumes).enumerate() {
             let image = layout::image_in(scratch.path(), &number.to_string());
             let snapshot = self.files.make_image(&image, true).map_err(failed)?;
-            let len_bytes = self.files.len(&volume).map_err(failed)?;
-            self.files.set_len(&snapshot, len_bytes).map_err(failed)?;
-            // What is flushed now need not be at the instant.
-            self.files.flush(&volume).map_err(failed)?;
-            let taken_bytes = AtomicU64::new(0);
-            members.push(Member { of: of.clone(), record, volume, snapshot, len_bytes, taken_bytes });
+            members.push(Member::prepare(&self.files, of, volume, snapshot).map_err(failed)?);
         }
         let labels = labels.clone();
         Ok(Box::new(Group { pool: self, scratch, members, labels, taken: None, _kept_in_place: kept_in_place }))
     }
 
-    fn open_for_snapshot(&self, of: &SnapshotOf) -> Result<(VolumeRecord, F::Image), PoolError> {
-        let record = self.record_of_filled(&of.volume)?;
+    fn open_for_snapshot(&self, of: &SnapshotOf) -> Result<F::Image, PoolError> {
+        self.record_of_filled(&of.volume)?;
         self.check_takes_snapshot(of)?;
-        Ok((record, self.image_of(&of.volume, None)?))
+        self.image_of(&of.volume, None)
     }
 
     /// Refuses a snapshot whose name is taken, or one too many.
@@ -96,10 +92,14 @@ impl<F: Files> FolderPool<F> {
 
 impl<F: Files> Snapshots for Group<'_, F> {
     fn parts(&self) -> Vec<Part<'_>> {
-        self.members.iter().map(|member| member.part(&self.pool.files)).collect()
+        let in_parts = self.members.iter().filter(|member| member.is_in_parts);
+        in_parts.map(|member| member.part(&self.pool.files)).collect()
     }
 
     fn take(&mut self) -> Result<(), PoolError> {
+        for member in self.members.iter().filter(|member| !member.is_in_parts) {
+            member.take_whole(&self.pool.files)?;
+        }
         self.taken = Some(SystemTime::now());
         Ok(())
     }
@@ -113,12 +113,6 @@ impl<F: Files> Snapshots for Group<'_, F> {
         let kept = self.flush(&record).map_err(failed)?;
 
         let mut state = self.pool.begin()?;
-        for Member { of, record, .. } in &self.members {
-            if !self.pool.record(&of.volume)?.is_same_volume(record) {
-                return Err(PoolError::NoVolume(of.volume.clone()));
-            }
-            self.pool.check_takes_snapshot(of)?;
-        }
         let renamed = self.pool.rename_all(&mut state, self.moves(), "a snapshot");
         if let Err(PoolError::Unfinished { .. }) = renamed {
             self.scratch.leave();
@@ -128,6 +122,25 @@ impl<F: Files> Snapshots for Group<'_, F> {
 }
 
 impl<F: Files> Member<F> {
+    fn prepare(files: &F, of: &SnapshotOf, volume: F::Image, snapshot: F::Image) -> io::Result<Self> {
+        let len_bytes = files.len(&volume)?;
+        let block_bytes = files.block_bytes(&volume)?;
+        // ZFS shares whole records of the image alone, whose length it chooses when the image is made.
+        let is_in_parts = block_bytes.is_power_of_two() && block_bytes <= MAX_PART_BLOCK_BYTES;
+        if is_in_parts {
+            files.set_len(&snapshot, len_bytes)?;
+        }
+        // What is flushed now need not be at the instant.
+        files.flush(&volume)?;
+        Ok(Self { of: of.clone(), volume, snapshot, len_bytes, is_in_parts, taken_bytes: AtomicU64::new(0) })
+    }
+
+    fn take_whole(&self, files: &F) -> Result<(), PoolError> {
+        files.clone_into(&self.volume, &self.snapshot).map_err(no_reflinks_or_failed)?;
+        self.taken_bytes.store(self.len_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn part<'s>(&'s self, files: &'s F) -> Part<'s> {
         let take = |range: Range<u64>| {
             let bytes = range.end.saturating_sub(range.start);
@@ -141,7 +154,7 @@ impl<F: Files> Member<F> {
 
 impl<F: Files> Group<'_, F> {
     /// Brings the scratch to stable storage, with the records of the snapshots.
-    fn flush(&self, record: &SnapshotRecord) -> std::io::Result<Vec<Snapshot>> {
+    fn flush(&self, record: &SnapshotRecord) -> io::Result<Vec<Snapshot>> {
         let (files, folder) = (&self.pool.files, self.scratch.path());
         let mut kept = Vec::with_capacity(self.members.len());
         for (number, Member { of, snapshot, .. }) in self.members.iter().enumerate() {

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, RwLock};
 
 use super::files::{Files, remove_all};
+use super::in_place::InPlace;
 use super::system::System;
-use super::taking::Taking;
 use super::{FolderPool, failed, layout};
 use crate::error::PoolError;
 use crate::name::Name;
@@ -35,7 +35,7 @@ impl<F: Files> FolderPool<F> {
             files,
             has_reflinks: false,
             next_scratch: AtomicU64::new(0),
-            taking: Taking::default(),
+            in_place: InPlace::default(),
             changes: Mutex::default(),
             names: RwLock::new(()),
         };

@@ -61,7 +61,7 @@ impl<F: Files> FolderPool<F> {
         progress: Progress<'_>,
     ) -> Result<(), PoolError> {
         let mut state = self.begin()?;
-        self.taking.check_has_not(volume)?;
+        self.in_place.check_has_not(volume)?;
         self.record_of_filled(volume)?;
         self.need_reflinks()?;
         let image = self.image_of(volume, Some(snapshot))?;

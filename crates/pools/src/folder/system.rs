@@ -208,6 +208,10 @@ impl Files for System {
         Ok(image.metadata()?.len())
     }
 
+    fn block_bytes(&self, image: &File) -> io::Result<u64> {
+        Ok(image.metadata()?.blksize())
+    }
+
     fn set_len(&self, image: &File, len_bytes: u64) -> io::Result<()> {
         image.set_len(len_bytes).map_err(|error| in_words("change the length of an image", error))
     }
@@ -218,11 +222,14 @@ impl Files for System {
     }
 
     fn clone_into(&self, from: &File, into: &File) -> io::Result<()> {
-        ioctl_ficlone(into, from).map_err(|error| unshareable(error.into()))
+        ioctl_ficlone(into, from).map_err(|error| match error {
+            Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::INVAL => ErrorKind::Unsupported.into(),
+            error => in_words("share the blocks of an image", error),
+        })
     }
 
     fn clone_range(&self, from: &File, into: &File, range: Range<u64>) -> io::Result<()> {
-        share_range(from, into, range).map_err(unshareable)
+        share_range(from, into, range).map_err(|error| in_words("share blocks of an image", error))
     }
 
     fn flush(&self, image: &File) -> io::Result<()> {
@@ -258,14 +265,6 @@ impl Files for System {
             used_bytes: bytes(system.f_blocks.saturating_sub(system.f_bfree)),
             free_bytes: bytes(system.f_bavail),
         })
-    }
-}
-
-/// The error of files that do not share blocks.
-fn unshareable(error: io::Error) -> io::Error {
-    match Errno::from_io_error(&error) {
-        Some(Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::INVAL) => ErrorKind::Unsupported.into(),
-        _ => in_words("share the blocks of an image", error),
     }
 }
 

@@ -115,7 +115,7 @@ impl<F: Files> FolderPool<F> {
     pub(super) fn resize_volume(&self, name: &Name, len_bytes: u64) -> Result<(), PoolError> {
         check::len(len_bytes)?;
         let _change = self.begin()?;
-        self.taking.check_has_not(name)?;
+        self.in_place.check_has_not(name)?;
         let record = self.record_of_filled(name)?;
         let resized = || {
             let image = self.files.change_image(&layout::disk(name))?;
@@ -136,7 +136,7 @@ impl<F: Files> FolderPool<F> {
 
     pub(super) fn rename_volume(&self, from: &Name, to: &Name) -> Result<(), PoolError> {
         let _change = self.begin()?;
-        self.taking.check_has_not(from)?;
+        self.in_place.check_has_not(from)?;
         self.record_of_filled(from)?;
         self.move_to(&layout::volume(from), &layout::volume(to)).map_err(|error| taken_or_failed(to, error))
     }
@@ -160,6 +160,7 @@ impl<F: Files> FolderPool<F> {
     pub(super) fn remove_volume(&self, name: &Name) -> Result<(), PoolError> {
         let scratch = self.scratch();
         let _change = self.begin()?;
+        self.in_place.check_has_not(name)?;
         self.record(name)?;
         let count = self.names_of_snapshots(name)?.len();
         if count > 0 {

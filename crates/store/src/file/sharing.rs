@@ -17,7 +17,7 @@ const FIDEDUPERANGE: Opcode = opcode::from_components(Direction::ReadWrite, 0x94
 
 /// Lets a range of `into` have the blocks that `from` has there. Both ends of the range are at the bounds of a block of
 /// the file system, or the end is that of both files. Bytes of the range that are not on the medium yet are brought
-/// there first. Nothing writes to either file meanwhile.
+/// there first. The system keeps writers of either file away.
 ///
 /// # Errors
 ///

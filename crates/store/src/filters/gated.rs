@@ -27,13 +27,16 @@ const PIECE_BYTES: u64 = 128 << 10;
 const MAX_PIECES: u64 = 1 << 20;
 
 /// Bytes that are seen to at once, of a disk that has no longer pieces.
-const MAX_RUN_BYTES: u64 = 64 << 20;
+const MAX_RUN_BYTES: u64 = 16 << 20;
 
 /// A run that took less is followed by a longer one.
 const QUICK: Duration = Duration::from_micros(500);
 
-/// A run that took more is followed by a shorter one.
+/// A run that took more is followed by a shorter one. A turn is over when its runs took as much.
 const SLOW: Duration = Duration::from_millis(2);
+
+/// Threads that submit what was held back: those of a flush within a change must not keep others waiting.
+const SUBMITTERS: usize = 4;
 
 /// A store whose changes pass a gate. Reads and flushes do not.
 pub struct Gated {
@@ -61,8 +64,12 @@ pub struct WriteGate {
 #[derive(Default)]
 struct State {
     round: Option<Round>,
+    /// The number of rounds that were begun.
+    rounds: u64,
     /// Changes that need not wait any more.
     free: VecDeque<Held>,
+    /// The longest time from which a change was held back to its end, in the last round.
+    longest_wait: Duration,
 }
 
 /// A change that is held back.
@@ -71,7 +78,6 @@ struct Held {
     op: Op,
     done: Completion,
     pieces: Range<usize>,
-    since: Instant,
 }
 
 impl Held {
@@ -89,21 +95,13 @@ struct Round {
     /// The piece behind the last run.
     next: usize,
     held: VecDeque<Held>,
-    longest_wait: Duration,
 }
 
 impl Round {
     fn new(len_bytes: u64) -> Self {
         let piece_bytes = PIECE_BYTES.max(len_bytes.div_ceil(MAX_PIECES).next_power_of_two());
         let pieces = len_bytes.div_ceil(piece_bytes);
-        Self {
-            len_bytes,
-            piece_bytes,
-            left: vec![true; pieces as usize],
-            next: 0,
-            held: VecDeque::new(),
-            longest_wait: Duration::ZERO,
-        }
+        Self { len_bytes, piece_bytes, left: vec![true; pieces as usize], next: 0, held: VecDeque::new() }
     }
 
     /// The pieces that a range of bytes touches.
@@ -143,8 +141,6 @@ impl Round {
         let is_waiting = |held: &Held| left[held.pieces.clone()].contains(&true);
         let (waiting, free): (VecDeque<Held>, VecDeque<Held>) = self.held.drain(..).partition(is_waiting);
         self.held = waiting;
-        let waits = free.iter().map(|held| held.since.elapsed());
-        self.longest_wait = waits.fold(self.longest_wait, Duration::max);
         free
     }
 
@@ -167,11 +163,12 @@ fn next_most(most: usize, took: Duration, limit: usize) -> usize {
 impl WriteGate {
     /// Closes the gate of a disk of this length: changes wait until their pieces are seen to. `None` when it is closed.
     pub fn close(self: &Arc<Self>, len_bytes: u64) -> Option<ClosedGate> {
+        let round = Round::new(len_bytes);
         let mut state = self.lock();
         if state.round.is_some() {
             return None;
         }
-        state.round = Some(Round::new(len_bytes));
+        *state = State { round: Some(round), rounds: state.rounds + 1, ..State::default() };
         self.is_closed.store(true, Ordering::Release);
         Some(ClosedGate(Arc::clone(self)))
     }
@@ -186,7 +183,7 @@ impl WriteGate {
     }
 
     /// Holds a change back, or gives it back to be made.
-    fn hold(&self, store: &Arc<dyn Store>, op: Op, done: Completion) -> Option<(Op, Completion)> {
+    fn hold(self: &Arc<Self>, store: &Arc<dyn Store>, op: Op, done: Completion) -> Option<(Op, Completion)> {
         if !self.is_closed.load(Ordering::Acquire) {
             return Some((op, done));
         }
@@ -197,7 +194,14 @@ impl WriteGate {
         if round.first_left(pieces.clone()).is_none() {
             return Some((op, done));
         }
-        round.held.push_back(Held { store: Arc::clone(store), op, done, pieces, since: Instant::now() });
+        let (gate, since) = (Arc::clone(self), Instant::now());
+        let done = Completion::call(move |outcome| {
+            let mut state = gate.lock();
+            state.longest_wait = state.longest_wait.max(since.elapsed());
+            drop(state);
+            done.complete(outcome);
+        });
+        round.held.push_back(Held { store: Arc::clone(store), op, done, pieces });
         drop(state);
         self.changed.notify_all();
         None
@@ -228,15 +232,16 @@ impl WriteGate {
         }
     }
 
-    /// Submits changes as soon as they are free, until the gate is open.
+    /// Submits changes of the present round as soon as they are free, until it ends.
     fn submit_until_open(&self) {
         let mut state = self.lock();
+        let rounds = state.rounds;
         loop {
             if let Some(held) = state.free.pop_front() {
                 drop(state);
                 held.submit();
                 state = self.lock();
-            } else if state.round.is_none() {
+            } else if state.round.is_none() || state.rounds != rounds {
                 return;
             } else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -255,8 +260,8 @@ pub struct ClosedGate(Arc<WriteGate>);
 
 impl ClosedGate {
     /// Sees to all pieces, and opens the gate: to those first that changes wait for, to the others when it is the
-    /// gate's turn. No piece that it is seeing to is changed meanwhile. Gives the longest time for which a change has
-    /// waited.
+    /// gate's turn. A change that is submitted meanwhile reaches no piece before it was seen to. Gives the longest time
+    /// from which a change was held back to its end.
     ///
     /// # Errors
     ///
@@ -267,14 +272,17 @@ impl ClosedGate {
         mut see_to: impl FnMut(Range<u64>) -> Result<(), E>,
     ) -> Result<Duration, E> {
         let gate = Arc::clone(&self.0);
-        thread::scope(|scope| {
-            // The gate is open when the closure ends, however it does: the thread ends then.
+        let seen = thread::scope(|scope| {
+            // The gate is open when the closure ends, however it does: the threads end then.
             let _closed = self;
-            let submitter = thread::Builder::new().name("lunette-gate".into());
-            // A flush within a change must not keep others from being seen to. Without the thread it does.
-            let has_submitter = submitter.spawn_scoped(scope, || gate.submit_until_open()).is_ok();
+            let submitters = (0..SUBMITTERS).map(|_| {
+                let submitter = thread::Builder::new().name("lunette-gate".into());
+                submitter.spawn_scoped(scope, || gate.submit_until_open()).is_ok()
+            });
+            let has_submitter = submitters.fold(false, |has_one, is_one| has_one | is_one);
             gate.see_to_left(&turns.enter(&gate), &mut see_to, has_submitter)
-        })
+        });
+        seen.map(|()| gate.lock().longest_wait)
     }
 }
 
@@ -291,8 +299,8 @@ impl WriteGate {
         place: &Place<'_>,
         see_to: &mut impl FnMut(Range<u64>) -> Result<(), E>,
         has_submitter: bool,
-    ) -> Result<Duration, E> {
-        let mut most = 1;
+    ) -> Result<(), E> {
+        let (mut most, mut turn) = (1, Duration::ZERO);
         loop {
             let (run, bytes, limit) = {
                 let is_idle = |state: &mut State| {
@@ -300,16 +308,21 @@ impl WriteGate {
                     state.round.as_ref().is_some_and(is_calm) && !place.is_first()
                 };
                 let state = self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
-                let Some(round) = &state.round else { return Ok(Duration::ZERO) };
-                let Some(run) = round.next_run(most) else { return Ok(round.longest_wait) };
+                let Some(round) = &state.round else { return Ok(()) };
+                let Some(run) = round.next_run(most) else { return Ok(()) };
                 let bytes = round.bytes(&run);
                 (run, bytes, round.most_pieces())
             };
             let began = Instant::now();
             see_to(bytes)?;
-            most = next_most(most, began.elapsed(), limit);
+            let took = began.elapsed();
+            most = next_most(most, took, limit);
             self.seen(run);
-            place.pass();
+            turn += took;
+            if turn >= SLOW {
+                place.pass();
+                turn = Duration::ZERO;
+            }
             if !has_submitter {
                 self.submit_free();
             }
@@ -438,7 +451,7 @@ mod tests {
             }
             Ok::<(), Infallible>(())
         });
-        assert!(seen.is_ok());
+        assert!(seen.is_ok_and(|longest_wait| longest_wait > Duration::ZERO));
         assert_eq!(runs[..2], [2, 1], "{runs:?}");
         assert!(store.write_at_once(0, &[3; 512], false), "the gate is open");
         assert!(gate.close(1).is_some());
@@ -462,6 +475,25 @@ mod tests {
             assert_eq!(byte(&memory, 0), 0);
             assert!(gate.close(1).is_some());
         }
+    }
+
+    #[test]
+    fn a_gate_is_closed_again_while_others_still_hear_of_its_opening() {
+        let (_, gate, store) = gated(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let Some(closed) = gate.close(2 * PIECE_BYTES) else { continue };
+                        let (tell, told) = channel();
+                        let done = Completion::call(move |outcome| tell.send(outcome.result.is_ok()).unwrap());
+                        store.submit(zeroes(0, 512), &InlineIo, done);
+                        assert!(closed.see_to_all(&Turns::default(), |_| Ok::<(), Infallible>(())).is_ok());
+                        assert_eq!(told.recv(), Ok(true));
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) fn snapshots(value: &Value) -> String {
     table(SNAPSHOTS, list(value))
 }
 
-/// Snapshots that were taken, and how long their disks stood still.
+/// Snapshots that were taken, and how long requests waited for them.
 pub(super) fn taken(value: &Value) -> String {
     let pause_us = value["pause_us"].as_u64().unwrap_or(0);
     snapshots(&value["snapshots"])

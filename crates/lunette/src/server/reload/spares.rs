@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use lunette_store::FileIdentity;
 
-use crate::config::LunEntry;
+use crate::config::{LunEntry, pools};
 use crate::disks::file::{identities_at, is_replaced};
 use crate::disks::{DiskName, Opened, WeakOpened, identities};
 use crate::failure::Failure;
@@ -76,7 +76,12 @@ impl Spares {
         let fits = |spare: &Spare| {
             let disk = spare.disk.upgrade()?;
             let is_same = match (disk.file(), now) {
-                (Some(file), Some(now)) => file.identity() == *now && spare.entry.disk.keys == wanted.disk.keys,
+                (Some(file), Some(now)) => {
+                    // A volume is behind a gate, which its file by another name is not.
+                    let volume = |entry: &LunEntry| pools::volume(entry).map(ToString::to_string);
+                    let are_one_volume = volume(&spare.entry) == volume(wanted);
+                    file.identity() == *now && spare.entry.disk.keys == wanted.disk.keys && are_one_volume
+                }
                 _ => spare.entry.disk == wanted.disk,
             };
             let is_here = spare.target == target && spare.entry.number == wanted.number;
@@ -118,6 +123,7 @@ impl Spares {
 mod tests {
     use super::*;
     use crate::config;
+    use crate::disks::Place;
 
     /// A disk as the configuration has it.
     fn disk(entry: &str) -> LunEntry {
@@ -158,6 +164,25 @@ mod tests {
         spares.put("iqn.a", &old);
         assert!(spares.take("iqn.a", &entry("")).is_none());
         assert!(spares.take("iqn.a", &entry(", read_only = true")).is_some());
+    }
+
+    #[test]
+    fn the_file_of_a_volume_does_not_serve_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db/disk.img");
+        std::fs::create_dir(folder.path().join("db")).unwrap();
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let old = open(disk(&format!("disk = {path:?}")));
+        let mut wanted = LunEntry { disk: "volume:tank/db".parse().unwrap(), ..old.entry.clone() };
+        let Place::Volume(name) = &mut wanted.disk.place else { panic!("a volume") };
+        name.find(Some((&folder.path().to_str().unwrap().parse().unwrap(), None)));
+        assert_eq!(wanted.disk.place.path(), Some(&*path));
+
+        let mut spares = Spares::default();
+        spares.put("iqn.a", &old);
+        spares.look_at([&old.entry, &wanted].into_iter());
+        assert!(spares.take("iqn.a", &wanted).is_none(), "no gate is in front of it");
+        assert!(spares.take("iqn.a", &old.entry).is_some());
     }
 
     #[test]

@@ -89,7 +89,9 @@ impl ServedVolumes {
             let to = name(&to)?;
             let _leaving = self.leave(&at)?;
             self.check_finished(&at)?;
-            let _shut = self.look().shut(&at)?;
+            let look = self.look();
+            look.check_is_no_origin(&at, None)?;
+            let _shut = look.shut(&at)?;
             pool.rename(&at.volume, &to).map_err(|error| problem(&error))?;
             at.volume = to;
         }
@@ -138,7 +140,9 @@ impl ServedVolumes {
     pub(super) fn remove_volume(&self, at: &At) -> Result<(), Problem> {
         let pool = self.pool(at.pool.as_str())?;
         let _leaving = self.leave(at)?;
-        let _shut = self.look().shut(at)?;
+        let look = self.look();
+        look.check_is_no_origin(at, None)?;
+        let _shut = look.shut(at)?;
         let map = self.stop_takeover(&*pool, at)?;
         pool.remove(&at.volume)
             .and_then(|()| map.map_or(Ok(()), |map| pool.remove(&map)))
@@ -150,6 +154,7 @@ impl ServedVolumes {
         let _leaving = self.leave(at)?;
         let look = self.look();
         check_none(&format!("{at}@{snapshot}"), &look.luns(at, Some(snapshot)))?;
+        look.check_is_no_origin(at, Some(snapshot))?;
         check_is_no_base(&*pool, at, snapshot)?;
         pool.remove_snapshot(&at.volume, snapshot).map_err(|error| problem(&error))
     }

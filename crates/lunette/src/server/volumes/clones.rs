@@ -7,8 +7,10 @@ use lunette_api::volumes::Labels;
 use lunette_pools::{Name, NewVolume};
 
 use super::change::drawn_serial;
-use super::{At, ServedVolumes, problem};
+use super::{At, Look, ServedVolumes, problem};
+use crate::config::Target;
 use crate::config::clones::CloneOf;
+use crate::config::hosts::HostEntry;
 use crate::text::digest16;
 
 /// The labels of a clone: the target, its host that is the template, and the initiator.
@@ -50,6 +52,31 @@ impl CloneKey {
         let digest = digest16(&format!("{} {} {}", self.target, self.template, self.initiator));
         let name = format!("{}-{}-{}", short(origin.as_str()), short(own), &digest[..8]);
         name.parse().expect("the beginning of a name, with plain characters")
+    }
+}
+
+/// A host that makes clones.
+pub(crate) struct Template {
+    /// The host, as a path of the API.
+    path: String,
+    of: CloneOf,
+}
+
+impl From<(&Target, &HostEntry, &CloneOf)> for Template {
+    fn from((target, host, of): (&Target, &HostEntry, &CloneOf)) -> Self {
+        Self { path: format!("targets/{}/hosts/{}", target.name, host.name), of: of.clone() }
+    }
+}
+
+impl Look {
+    /// Refuses what would leave a host without the origin of its clones: this snapshot, or this volume as such.
+    pub(super) fn check_is_no_origin(&self, at: &At, snapshot: Option<&Name>) -> Result<(), Problem> {
+        let is_made_of_it = |Template { of: CloneOf { pool, origin }, .. }: &&Template| {
+            let is_same_state = snapshot.is_none() || origin.snapshot.as_ref() == snapshot;
+            (pool, &origin.volume) == (&at.pool, &at.volume) && is_same_state
+        };
+        let Some(Template { path, of }) = self.templates.iter().find(is_made_of_it) else { return Ok(()) };
+        Err(Problem::in_use(format!("{path} makes clones of {of}; give it another clone, or remove it first")))
     }
 }
 

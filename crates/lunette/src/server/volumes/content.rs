@@ -88,7 +88,8 @@ impl ServedVolumes {
         } else {
             Some(self.take_before(at).map_err(failed)?)
         };
-        self.held(|look| {
+        let mut is_being_taken = false;
+        let rolled_back = self.held(|look| {
             let disks = look.units(at);
             let frozen = self.control.freeze(&units_of(&disks), FREEZE_LIMIT);
             let _frozen = frozen.map_err(|error| Ended::Failed(error.to_string()))?;
@@ -99,7 +100,10 @@ impl ServedVolumes {
                 Ok(()) => Readiness::Ready,
                 // The pool makes it again, and takes away what is written until then.
                 Err(PoolError::Unfinished { .. }) => Readiness::NotReady,
-                Err(_) => return rolled_back.map_err(Ended::of),
+                Err(error) => {
+                    is_being_taken = matches!(error, PoolError::BeingTaken(_));
+                    return rolled_back.map_err(Ended::of);
+                }
             };
             for disk in &disks {
                 disk.unit.set_readiness(readiness);
@@ -111,7 +115,12 @@ impl ServedVolumes {
                 pool.set_labels(&at.volume, &mark::without(labels)).map_err(Ended::of)?;
             }
             self.serve_len(&look, at, len_bytes).map_err(failed)
-        })?;
+        });
+        if let (true, Some(before)) = (is_being_taken, &before) {
+            // The content of before is that of now.
+            pool.remove_snapshot(&at.volume, before).map_err(Ended::of)?;
+        }
+        rolled_back?;
         let message = match &before {
             Some(before) => format!("{at} has the content of {snapshot}; its content of before is {before}"),
             None => format!("{at} has the content of {snapshot}; what was received since is gone"),

@@ -1,7 +1,7 @@
 //! The volumes of the server's pools, as the API sees them.
 //!
 //! A pool knows no logical units, and the device server knows no pools. This room joins them: a volume that is served
-//! is not removed, its disk stands still while it is snapshotted, and initiators learn of its new length or content.
+//! is not removed, its writes wait for its snapshots, and initiators learn of its new length or content.
 
 mod change;
 mod changes;
@@ -28,14 +28,13 @@ use lunette_api::volumes::{
 use lunette_api::{Caller, Problem};
 use lunette_device::LogicalUnit;
 use lunette_pools::{Name, Pool, PoolError};
-use lunette_store::filters::Turns;
 use lunette_target::Control;
 
 use crate::config::pools::{self, PoolEntry};
 use crate::disks::volume::{self, Shut, check_finished, open_pool};
 use crate::server::served::ServedTarget;
 use crate::server::unit::Disk;
-pub(crate) use clones::CloneKey;
+pub(crate) use clones::{CloneKey, Template};
 use keeper::Numbers;
 pub(crate) use keeper::PoolNumbers;
 use quota::Claims;
@@ -58,8 +57,6 @@ pub(crate) struct ServedVolumes {
     copying: Arc<Mutex<BTreeSet<At>>>,
     claims: Arc<Claims>,
     pauses: Arc<Pauses>,
-    /// The turns of the disks whose snapshots are taken in parts.
-    turns: Arc<Turns>,
     numbers: Arc<Numbers>,
 }
 
@@ -71,6 +68,7 @@ type Hold = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 pub(crate) struct Look {
     pub(crate) pools: Arc<[PoolEntry]>,
     pub(crate) targets: Arc<BTreeMap<String, ServedTarget>>,
+    pub(crate) templates: Arc<[Template]>,
 }
 
 /// The numbers of pools and snapshots.
@@ -229,7 +227,6 @@ impl ServedVolumes {
             copying: Arc::default(),
             claims: Arc::default(),
             pauses: Arc::default(),
-            turns: Arc::default(),
             numbers: Arc::default(),
         }
     }

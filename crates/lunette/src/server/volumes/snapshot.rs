@@ -80,8 +80,10 @@ impl ServedVolumes {
             prepared.push(Prepared { pool: name, snapshots });
         }
         let begun = self.at_one_instant(volumes, &mut prepared)?;
-        let longest_wait = take_parts(begun.closed, &prepared, &self.turns)?;
-        let pause_us = begun.pause.map_or(0, |pause| self.count_pause(pause.max(longest_wait)));
+        let longest_wait = take_parts(begun.closed, &prepared)?;
+        // One that is being filled now may have been written to past its gate.
+        volumes.iter().try_for_each(|at| self.check_finished(at))?;
+        let pause_us = begun.pause.map_or(0, |pause| self.count_pause(pause + longest_wait));
         let mut kept: BTreeMap<(&Name, Name), Snapshot> = BTreeMap::new();
         for ((pool, _, group), snapshots) in opened.iter().zip(prepared) {
             let snapshots = match snapshots.snapshots.keep() {
@@ -115,7 +117,11 @@ impl ServedVolumes {
                 .iter()
                 .flat_map(|at| look.units(at).into_iter().map(|disk| (is_in_parts(at), disk)).collect::<Vec<_>>())
                 .collect();
-            let stands_still = |(is_in_parts, disk): &(bool, &Disk)| !is_in_parts || disk.entry.disk.keys.is_some();
+            // A block that is no power of two lies in two pieces, and may not be cut.
+            let has_odd_blocks = |disk: &Disk| disk.entry.quantum.is_some();
+            let stands_still = |(is_in_parts, disk): &(bool, &Disk)| {
+                !is_in_parts || disk.entry.disk.keys.is_some() || has_odd_blocks(disk)
+            };
             let still: Vec<&Disk> = disks.iter().filter(|disk| stands_still(disk)).map(|(_, disk)| *disk).collect();
             let frozen = self.control.freeze(&units_of(&still), FREEZE_LIMIT);
             let frozen = frozen.map_err(|error| Problem::unavailable(error.to_string()))?;
@@ -158,39 +164,50 @@ struct Begun {
     pause: Option<Duration>,
 }
 
-/// Takes the parts that are behind these gates, in their order. Gives the longest time that a request has waited.
-fn take_parts(closed: Vec<ClosedGate>, prepared: &[Prepared<'_>], turns: &Turns) -> Result<Duration, Problem> {
+/// Takes the parts that are behind these gates, in their order. Those of one pool take turns. Gives the longest time
+/// that a request has waited.
+fn take_parts(closed: Vec<ClosedGate>, prepared: &[Prepared<'_>]) -> Result<Duration, Problem> {
     let has_failed = AtomicBool::new(false);
-    let take = |gate: ClosedGate, part: &Part<'_>| {
+    let fail = |error: PoolError| {
+        has_failed.store(true, Ordering::Relaxed);
+        error
+    };
+    let take = |gate: ClosedGate, part: &Part<'_>, turns: &Turns| {
         let taken = gate.see_to_all(turns, |bytes| {
             if has_failed.load(Ordering::Relaxed) { Err(PoolError::Stopped) } else { part.take(bytes) }
         });
-        taken.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
+        taken.map_err(fail)
     };
-    let parts = prepared.iter().flat_map(|prepared| prepared.snapshots.parts());
+    let turns: Vec<Turns> = prepared.iter().map(|_| Turns::default()).collect();
+    let of_pools = prepared.iter().zip(&turns);
+    let parts =
+        of_pools.flat_map(|(prepared, turns)| prepared.snapshots.parts().into_iter().map(move |part| (part, turns)));
     let taken: Vec<Result<Duration, PoolError>> = thread::scope(|scope| {
-        let begun = closed.into_iter().zip(parts).map(|(gate, part)| {
+        let begun = closed.into_iter().zip(parts).map(|(gate, (part, turns))| {
             // Each has a thread, so that a request to one disk does not wait for others.
             let thread = thread::Builder::new().name("lunette-snapshot".into());
-            thread.spawn_scoped(scope, move || take(gate, &part))
+            let begun = thread.spawn_scoped(scope, move || take(gate, &part, turns));
+            begun.map_err(|source| fail(PoolError::Io { what: "a thread for a snapshot".into(), source }))
         });
         let begun: Vec<_> = begun.collect();
-        let ended = begun.into_iter().map(|thread| {
-            let ended = thread.map(|thread| thread.join().unwrap_or(Err(PoolError::Stopped)));
-            ended.unwrap_or_else(|source| Err(PoolError::Io { what: "a thread for a snapshot".into(), source }))
-        });
+        let ended = begun.into_iter().map(|thread| thread?.join().unwrap_or_else(|_| Err(fail(PoolError::Stopped))));
         ended.collect()
     });
+    longest(taken).map_err(|error| problem(&error))
+}
+
+/// The longest wait, or the error that has stopped all others.
+fn longest(waits: Vec<Result<Duration, PoolError>>) -> Result<Duration, PoolError> {
     let mut longest = Duration::ZERO;
-    let mut failed = None;
-    for taken in taken {
-        match taken {
+    let mut is_stopped = false;
+    for wait in waits {
+        match wait {
             Ok(wait) => longest = longest.max(wait),
-            Err(error) if failed.is_none() || matches!(failed, Some(PoolError::Stopped)) => failed = Some(error),
-            Err(_) => {}
+            Err(PoolError::Stopped) => is_stopped = true,
+            Err(error) => return Err(error),
         }
     }
-    failed.map_or(Ok(longest), |error| Err(problem(&error)))
+    if is_stopped { Err(PoolError::Stopped) } else { Ok(longest) }
 }
 
 /// Brings to their files what encrypted disks keep above them.

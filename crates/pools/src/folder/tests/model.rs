@@ -39,6 +39,8 @@ struct Machine {
     durable: Names,
     log: Vec<NameChange>,
     next_place: u64,
+    /// Bytes of a block, as the file system says.
+    block_bytes: u64,
     /// Operations until the power is cut.
     power: usize,
     is_cut: bool,
@@ -113,11 +115,17 @@ impl Model {
             names,
             log: Vec::new(),
             next_place: 1,
+            block_bytes: BLOCK,
             power: usize::MAX,
             is_cut: false,
             until_full: None,
             until_failure: None,
         })))
+    }
+
+    /// Lets the file system say that blocks are longer than they are.
+    pub(super) fn have_blocks_of(&self, block_bytes: u64) {
+        self.machine().block_bytes = block_bytes;
     }
 
     /// Lets the power last for this many operations.
@@ -434,6 +442,12 @@ impl Files for Model {
         let machine = self.machine();
         machine.look()?;
         Ok(machine.blocks(image.0).len() as u64 * BLOCK)
+    }
+
+    fn block_bytes(&self, _: &Open) -> io::Result<u64> {
+        let machine = self.machine();
+        machine.look()?;
+        Ok(machine.block_bytes)
     }
 
     fn set_len(&self, image: &Open, len_bytes: u64) -> io::Result<()> {
