@@ -240,13 +240,13 @@ impl Exchange {
             return Err(ExchangeError::Twice(row.key.into()));
         }
         self.offered |= 1 << index;
-        match (&row.rule, row.full_feature) {
-            (Rule::Declared(range), true) if let Some(declared) = number_in(value, range) => {
-                self.declared.theirs = Some(declared);
-                Ok(())
-            }
-            _ => Ok(answer.push(row.key, "Reject")?),
+        if let (Rule::Declared(range), true) = (&row.rule, row.full_feature)
+            && let Some(declared) = number_in(value, range)
+        {
+            self.declared.theirs = Some(declared);
+            return Ok(());
         }
+        Ok(answer.push(row.key, "Reject")?)
     }
 }
 

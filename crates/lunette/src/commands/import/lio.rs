@@ -183,16 +183,17 @@ fn portals(saved: &SavedTarget, tpg: &Tpg, imported: &mut Imported) {
 }
 
 fn import_lun(number: u16, disk: &StorageObject, place: &str, imported: &mut Imported) -> Option<Lun> {
-    let path = match (disk.plugin.as_str(), &disk.dev) {
-        ("block" | "fileio", Some(dev)) => dev.clone(),
-        ("ramdisk", _) if !disk.nullio.0 => format!("mem:{}", disk.size.unwrap_or_default()),
-        ("user", _) if let Some(url) = disk.config.as_deref().and_then(image) => url,
-        ("user", _) => {
+    let of_handler = disk.config.as_deref().and_then(image);
+    let path = match (disk.plugin.as_str(), &disk.dev, of_handler) {
+        ("block" | "fileio", Some(dev), _) => dev.clone(),
+        ("ramdisk", ..) if !disk.nullio.0 => format!("mem:{}", disk.size.unwrap_or_default()),
+        ("user", _, Some(url)) => url,
+        ("user", ..) => {
             let handler = disk.config.as_deref().and_then(|config| config.split('/').next()).unwrap_or_default();
             imported.note(place, format!("{}: a backstore of the TCMU handler {handler}", disk.name));
             return None;
         }
-        (plugin, _) => {
+        (plugin, ..) => {
             imported.note(place, format!("{}: a backstore of the kind {plugin}", disk.name));
             return None;
         }
