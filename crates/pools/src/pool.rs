@@ -86,7 +86,7 @@ pub trait Pool: Send + Sync + fmt::Debug {
 
 /// Snapshots of a group that are prepared. Dropped before [`keep`](Self::keep), there are none.
 pub trait Snapshots: Send {
-    /// The volumes that are taken in parts, after the instant. Without any, [`take`](Self::take) takes all.
+    /// The volumes that are taken in parts, after the instant. [`take`](Self::take) takes all others.
     fn parts(&self) -> Vec<Part<'_>>;
 
     /// The instant of all of them. From before the call on, no write begins to what is not taken yet: until the return

@@ -66,8 +66,8 @@ fn stream_lines(to: &mut [Lines], from: &[[u8; LINES_LEN]]) {
         }
     }
     // Such stores have no order with others, not even with the one that releases the lock of the bytes, but by this.
-    // SAFETY: a fence reads and writes no memory. Newer compilers know, so the block is of use to older ones alone.
-    #[allow(unused_unsafe)]
+    #[allow(unused_unsafe, reason = "older compilers of our range call the fence unsafe")]
+    // SAFETY: a fence reads and writes no memory.
     unsafe {
         _mm_sfence();
     }
