@@ -133,11 +133,19 @@ fn two(image: &Image<'_>) -> (Gateway, Gateway) {
     first.await_owner(1);
     let mut second = Gateway::start(image, 2);
     second.await_owner(1);
+    await_list(image, "group 1: active\ngroup 2: standby\n");
     (first, second)
 }
 
 fn gateway(arguments: &[&str]) -> String {
     run_at_most(LIMIT, lunette().arg("gateway").args(arguments)).succeeded().to_owned()
+}
+
+/// Waits until exactly these gateways are members.
+fn await_list(image: &Image<'_>, expected: &str) {
+    let list = || gateway(&["list", &image.url()]);
+    let seen = wait_until(LIMIT, || Some(list()).filter(|seen| *seen == expected));
+    assert!(seen.is_some(), "{}", list());
 }
 
 #[test]
@@ -229,7 +237,8 @@ fn a_gateway_that_was_stopped_and_wakes_up_writes_nothing() {
     for lba in 0..8 {
         assert_eq!(second.read(lba), vec![2; 512], "block {lba}");
     }
-    // It is a gateway again.
+    // It is a gateway again. While it is not, it calls itself standby as well.
+    await_list(&image, "group 1: standby\ngroup 2: active\n");
     gateway(&["move", &image.url(), "--to", "1"]);
     assert_eq!(first.read(0), vec![2; 512]);
     first.server.stop();
@@ -260,7 +269,8 @@ fn a_gateway_that_loses_the_cluster_writes_nothing_late() {
     for lba in 0..8 {
         assert_eq!(second.read(lba), vec![2; 512], "block {lba}");
     }
-    // It is a gateway again.
+    // It is a gateway again. While it is not, it calls itself standby as well.
+    await_list(&image, "group 1: standby\ngroup 2: active\n");
     gateway(&["move", &image.url(), "--to", "1"]);
     assert_eq!(first.read(0), vec![2; 512]);
     first.server.stop();
