@@ -59,7 +59,7 @@ impl Programs {
 
     fn end_to_end_tests() -> Result<&'static Self> {
         static LISTED: OnceLock<Programs> = OnceLock::new();
-        Self::listed_once(&LISTED, &["--test", "interop", "--test", "ceph"])
+        Self::listed_once(&LISTED, &["--test", "interop", "--test", "ceph", "--test", "habits"])
     }
 
     fn listed_once(list: &'static OnceLock<Self>, arguments: &[&str]) -> Result<&'static Self> {

@@ -68,7 +68,7 @@ enum When {
 }
 
 /// The steps, in the order in which they run one by one.
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     Step { name: "format", when: When::First, what: "every file is as rustfmt writes it", run: format },
     Step {
         name: "prose",
@@ -155,6 +155,7 @@ const STEPS: [Step; 17] = [
         what: "lunette with the clients and targets that people use",
         run: interop,
     },
+    Step { name: "habits", when: When::Testing, what: "tools that people have already drive lunette", run: habits },
     Step {
         name: "lab",
         when: When::Last,
@@ -256,7 +257,7 @@ fn format() -> Result<()> {
 
 fn clippy() -> Result<()> {
     let all = ["--all-targets"];
-    let end_to_end = ["--test", "interop", "--test", "ceph"];
+    let end_to_end = ["--test", "interop", "--test", "ceph", "--test", "habits"];
     for targets in [&all[..], &end_to_end] {
         process::run(cargo(["clippy", "--locked", "--workspace"]).args(targets).args(["--", "-D", "warnings"]))?;
     }
@@ -299,7 +300,15 @@ fn count() -> Result<()> {
 }
 
 fn interop() -> Result<()> {
+    end_to_end("interop")
+}
+
+fn habits() -> Result<()> {
+    end_to_end("habits")
+}
+
+fn end_to_end(name: &str) -> Result<()> {
     packages::provide()?;
     programs::build()?;
-    Programs::end_to_end("interop")?.run(&[])
+    Programs::end_to_end(name)?.run(&[])
 }
