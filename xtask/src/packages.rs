@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 26] = [
+const NEEDED: [(&str, Option<&str>); 27] = [
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
@@ -29,6 +29,8 @@ const NEEDED: [(&str, Option<&str>); 26] = [
     ("qemu-utils", Some("qemu-img")),
     // A plug-in of qemu-img, which reports its absence.
     ("qemu-block-extra", None),
+    // Scripts outside PATH.
+    ("resource-agents", None),
     ("sg3-utils", Some("sg_vpd")),
     ("systemd", Some("systemd-analyze")),
     ("tgt", Some("tgtd")),

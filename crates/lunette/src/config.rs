@@ -1,5 +1,6 @@
 //! The configuration file. Its reference is `docs/configuration.md`.
 
+pub(crate) mod adapters;
 pub(crate) mod api;
 mod chap;
 pub(crate) mod check;
@@ -36,6 +37,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::failure::Failure;
+use adapters::Adapters;
 use api::Api;
 pub(crate) use chap::{Chap, Discovery, SHUT, authentication};
 use gateways::Gateways;
@@ -89,6 +91,9 @@ pub(crate) struct Config {
     pub(crate) discovery: Discovery,
     /// Where the API is served. Without it, it is not.
     pub(crate) api: Option<Api>,
+    /// Where tools of other targets manage this one.
+    #[serde(default)]
+    pub(crate) adapters: Adapters,
     /// Where the numbers are read without TLS. Without it, by the API alone.
     pub(crate) metrics: Option<Metrics>,
     /// The pools of volumes.

@@ -1,3 +1,5 @@
 //! Tools that people have already, with Lunette in the place of what they drive: one file for each adapter.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+mod tgt;

@@ -11,6 +11,7 @@ use lunette_device::TargetDevice;
 use lunette_target::{DatagramPortal, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
+use crate::config::adapters::Adapters;
 use crate::config::limits::Limits;
 use crate::config::mistakes;
 use crate::config::port_groups::Access;
@@ -25,6 +26,7 @@ use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 use crate::output;
 use crate::secret::ChapArgument;
+use crate::server::adapters;
 use crate::server::clones::{self, HostRequests};
 use crate::server::control_plane::{self, ControlPlane, Places};
 use crate::server::counts::{Counts, Format};
@@ -248,6 +250,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if !api.is_empty() {
             control_plane::start(api, control_plane.clone())?;
         }
+        adapters::start(&config, control_plane, &health)?;
         clones::follow(control_plane.clone(), host_requests)?;
         recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
     }
@@ -357,6 +360,7 @@ impl Arguments {
             limits: Limits::default(),
             discovery: Discovery::default(),
             api: None,
+            adapters: Adapters::default(),
             metrics: None,
             pools: Vec::new(),
             targets: vec![target],

@@ -131,6 +131,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
         limits,
         discovery,
         api,
+        adapters,
         metrics,
         pools,
         targets,
@@ -153,6 +154,9 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
     }
     if *api != new.api {
         found.refuse(None, "api cannot change while the server runs");
+    }
+    if *adapters != new.adapters {
+        found.refuse(None, "adapters cannot change while the server runs");
     }
     if *metrics != new.metrics {
         found.refuse(None, "metrics cannot change while the server runs");

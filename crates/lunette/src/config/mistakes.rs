@@ -50,6 +50,7 @@ pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
     } else if config.targets.is_empty() && is_whole {
         found.add(Vec::new(), Err("there is no [[target]]".into()));
     }
+    found.add(key("adapters"), config.adapters.check(config).map_err(|why| format!("adapters: {why}")));
     for (at, why) in pools::mistakes(config) {
         found.add(at, Err(why));
     }

@@ -1,5 +1,6 @@
 //! The running server: what it serves of a configuration, how that changes, and what it tells of it.
 
+pub(crate) mod adapters;
 pub(crate) mod attempts;
 pub(crate) mod clones;
 pub(crate) mod control_plane;
