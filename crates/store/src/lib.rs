@@ -1,7 +1,7 @@
 //! Stores of blocks: in memory, in files and on block devices, and filters over other stores.
 //!
-//! Layer 1: over buffer, files; under device, iscsi-initiator, iscsi-target, lunette, nbd, pools, rbd,
-//! takeover, volume.
+//! Layer 1: over buffer, files; under device, iscsi-initiator, iscsi-target, longhorn, lunette, nbd,
+//! pools, rbd, takeover, volume.
 //!
 //! A [`Store`] is a flat run of bytes with a declared [`Geometry`] and [`Capabilities`]. It knows nothing of SCSI, LUNs
 //! or sessions. The device server, the NBD server and the client tools build on it.

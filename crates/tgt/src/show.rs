@@ -92,6 +92,7 @@ impl Target<'_> {
         let (backing_type, path) = match (&known.backing_type, name.strip_prefix("rbd:")) {
             (Some(chosen), Some(image)) if chosen == "rbd" => (chosen.as_str(), image),
             (None, Some(image)) => ("rbd", image),
+            (Some(chosen), None) if chosen == "longhorn" => (chosen.as_str(), longhorn_socket(name)),
             (chosen, _) => (chosen.as_deref().unwrap_or("rdwr"), name),
         };
         Lun {
@@ -138,6 +139,12 @@ impl Lun<'_> {
             lines.iter().map(|(name, value)| format!("            {name}: {value}\n")).collect::<Vec<_>>().concat();
         format!("        LUN: {}\n{lines}", self.number)
     }
+}
+
+/// The socket in the name of a volume of Longhorn.
+fn longhorn_socket(name: &str) -> &str {
+    let socket = name.strip_prefix("longhorn:").unwrap_or(name);
+    socket.split_once('?').map_or(socket, |(socket, _)| socket)
 }
 
 /// A size as tgtd rounds it: to the nearest MB.

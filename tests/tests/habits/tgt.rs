@@ -2,12 +2,15 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lunette_tests::{Configured, Owned, Ran, Server, random_bytes, run_at_most, wait_until};
+use lunette_tests::{Configured, Owned, Ran, Server, lunette, random_bytes, run_at_most, wait_until};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -415,5 +418,66 @@ fn pacemaker_starts_monitors_and_stops_a_target_and_its_disk() {
         assert_eq!((unit("monitor").code, target("monitor").code), (NOT_RUNNING, NOT_RUNNING));
     }
     assert_eq!((ours.tgt.show(), ours.tgt.done("--op show --mode account")), (String::new(), String::new()));
+    ours.server.stop();
+}
+
+/// An engine of Longhorn at a socket, with a volume of this length, as `pkg/dataconn` of longhorn-engine serves one.
+/// It ends with its client.
+fn engine(socket: &Path, len: usize) -> JoinHandle<Vec<u8>> {
+    let listener = UnixListener::bind(socket).unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut volume, mut header) = (vec![0; len], [0; 26]);
+        while stream.read_exact(&mut header).is_ok() {
+            let field = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+            assert_eq!(header[..2], [0x01, 0x1b]);
+            let offset = usize::try_from(u64::from_le_bytes(header[10..18].try_into().unwrap())).unwrap();
+            let range = offset..offset + usize::try_from(field(18)).unwrap();
+            let data = match field(6) {
+                0 => volume[range].to_vec(),
+                1 => {
+                    stream.read_exact(&mut volume[range]).unwrap();
+                    Vec::new()
+                }
+                other => panic!("a request of type {other}"),
+            };
+            header[6..10].copy_from_slice(&2_u32.to_le_bytes());
+            header[22..].copy_from_slice(&u32::try_from(data.len()).unwrap().to_le_bytes());
+            stream.write_all(&header).and_then(|()| stream.write_all(&data)).unwrap();
+        }
+        volume
+    })
+}
+
+#[test]
+fn a_volume_of_longhorn_is_served_as_its_instance_manager_asks() {
+    const LEN: usize = 8 << 20;
+    let ours = Ours::start();
+    let said = |line: &str| ours.tgt.done(line);
+    let socket = ours.place.file("longhorn-vol.sock");
+    let engine = engine(&socket, LEN);
+    assert!(said("--op show --mode system").contains("\n    rdwr"), "its check that the server lives");
+    let new = format!("--op new --mode logicalunit --tid 1 --lun 1 -b {} --bstype longhorn", socket.display());
+    said(&format!("--op new --mode target --tid 1 -T {TARGET}"));
+    assert_eq!(ours.tgt.said(&format!("{new} --bsopts odd=1")).0, Some(22));
+    said(&format!("{new} --bsopts size={LEN};request_timeout=15"));
+    let update = "--op update --mode logicalunit --tid 1 --lun 1 --params";
+    said(&format!("{update} thin_provisioning=1"));
+    said(&format!("{update} mode_page=8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"));
+    said("--op bind --mode target --tid 1 -I ALL");
+    let shown = ours.tgt.show();
+    let store = format!("Backing store type: longhorn\n            Backing store path: {}\n", socket.display());
+    assert!(shown.contains(&store) && shown.contains("Size: 8 MB, Block size: 512\n"), "{shown}");
+    let (image, back) = (ours.place.file("image"), ours.place.file("back"));
+    let bytes = random_bytes(7, LEN);
+    fs::write(&image, &bytes).unwrap();
+    let url = format!("iscsi://{}/{TARGET}/1", ours.address());
+    run_at_most(LIMIT, lunette().arg("cp").arg(&image).arg(&url)).succeeded();
+    run_at_most(LIMIT, lunette().arg("cp").arg(&url).arg(&back)).succeeded();
+    assert!(fs::read(&back).unwrap() == bytes, "the bytes that come back");
+    said("--op unbind --mode target --tid 1 -I ALL");
+    said("--op delete --mode logicalunit --tid 1 --lun 1");
+    said("--op delete --mode target --tid 1");
+    assert!(engine.join().unwrap() == bytes, "the bytes of the engine");
     ours.server.stop();
 }

@@ -9,6 +9,7 @@
 //! | `iscsi://…`, `ecl://…`, `ecl+eth://…` | [`iscsi`] |
 //! | `rbd:POOL/IMAGE` | [`image`] |
 //! | `nbd://…`, `nbd+unix://…` | [`nbd`] |
+//! | `longhorn:SOCKET?size=BYTES` | [`longhorn`] |
 //! | `volume:POOL/VOLUME` | [`volume`], over one of the kinds before |
 //! | any but the first, with `?keys=…` behind it | [`encrypted`] over that kind |
 //!
@@ -20,6 +21,7 @@ pub(crate) mod file;
 pub(crate) mod image;
 pub(crate) mod iscsi;
 mod kind;
+mod longhorn;
 pub(crate) mod memory;
 mod name;
 pub(crate) mod nbd;
@@ -32,6 +34,7 @@ use std::sync::Arc;
 use lunette_api::{Health, Subject};
 use lunette_device::LogicalUnit;
 use lunette_initiator::Url;
+use lunette_longhorn::LonghornName;
 use lunette_nbd::client::NbdUrl;
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
@@ -55,6 +58,7 @@ pub(crate) enum Place {
     Iscsi(RemoteName),
     Image(RbdUrl),
     Nbd(NbdUrl),
+    Longhorn(LonghornName),
     Volume(VolumeName),
 }
 
@@ -67,6 +71,7 @@ impl Place {
             Self::Iscsi(name) => name,
             Self::Image(url) => url,
             Self::Nbd(url) => url,
+            Self::Longhorn(name) => name,
             Self::Volume(name) => name,
         }
     }

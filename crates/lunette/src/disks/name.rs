@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use lunette_initiator::{KeyParameters, Url, UrlError, is_url};
+use lunette_longhorn::LonghornName;
 use lunette_nbd::client::NbdUrl;
 use lunette_rbd::RbdUrl;
 use lunette_store::OpenOptions;
@@ -37,6 +38,8 @@ pub(crate) enum DiskNameError {
     Image(#[from] lunette_rbd::UrlError),
     #[error(transparent)]
     Nbd(#[from] lunette_nbd::client::UrlError),
+    #[error(transparent)]
+    Longhorn(#[from] lunette_longhorn::NameError),
     #[error(transparent)]
     Volume(#[from] VolumeNameError),
     /// Without the text, which may hold a password.
@@ -110,6 +113,10 @@ impl FromStr for DiskName {
         if NbdUrl::is_meant(text) {
             let (url, keys) = without_keys(text)?;
             return Ok(Self { place: Place::Nbd(url.parse()?), keys });
+        }
+        if LonghornName::is_meant(text) {
+            let (name, keys) = without_keys(text)?;
+            return Ok(Self { place: Place::Longhorn(name.parse()?), keys });
         }
         if has_scheme(text) {
             return Err(DiskNameError::Scheme);

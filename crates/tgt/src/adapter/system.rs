@@ -14,6 +14,7 @@ Backing stores:
     rdwr
     aio
     rbd
+    longhorn
 Device types:
     disk
 iSNS:

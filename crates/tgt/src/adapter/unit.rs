@@ -24,11 +24,20 @@ const FILE_TYPES: [&str; 2] = [DEFAULT_TYPE, "aio"];
 /// The backing store whose paths are images in Ceph.
 const RBD_TYPE: &str = "rbd";
 
+/// The backing store whose paths are sockets of Longhorn's engines. The length stands in the options.
+const LONGHORN_TYPE: &str = "longhorn";
+
+/// The options of that store: the length, and a time that initiators have of their own.
+const LONGHORN_OPTIONS: [&str; 2] = ["size", "request_timeout"];
+
 /// Names of disks that no path begins with. They are taken as the configuration takes them.
 const NAMED: [&str; 2] = ["volume:", "rbd:"];
 
 /// The caching mode page with a write cache, as tgt-admin writes it: bit 2 of byte 2 is WCE.
 const WRITE_CACHE_ON: &str = "8:0:18:0x14:";
+
+/// Caching without a write cache, in the same form.
+const WRITE_CACHE_OFF: &str = "8:0:18:0x10:";
 
 /// The effect of a parameter of a unit.
 enum Setting {
@@ -128,30 +137,52 @@ impl Adapter {
 fn unit(lun: u16, text: &str) -> Result<(Document, String), Fault> {
     let mut unit = Document::new();
     unit.insert("number".into(), lun.into());
-    let (mut path, mut backing_type) = (None, DEFAULT_TYPE.to_owned());
+    let (mut path, mut options, mut backing_type) = (None, String::new(), DEFAULT_TYPE.to_owned());
     for (parameter, value) in params::list(text)? {
         match (parameter, value.as_str()) {
             ("path", _) => path = Some(value),
             ("bstype", _) => backing_type = value,
             ("blocksize", "4096") => drop(unit.insert("block_size".into(), 4096.into())),
-            // Options and flags would ask for what these disks cannot do.
-            ("blocksize", "512") | ("bsopts" | "bsoflags", "") => {}
+            ("bsopts", _) => options = value,
+            // Flags would ask for what these disks cannot do.
+            ("blocksize", "512") | ("bsoflags", "") => {}
             _ => return Err(Fault::Invalid),
         }
     }
     let path = path.ok_or(Fault::Invalid)?;
-    unit.insert("disk".into(), disk(&path, &backing_type)?.into());
+    unit.insert("disk".into(), disk(&path, &backing_type, &options)?.into());
     Ok((unit, backing_type))
 }
 
 /// The disk of a path of tgtd.
-fn disk(path: &str, backing_type: &str) -> Result<String, Fault> {
+fn disk(path: &str, backing_type: &str, options: &str) -> Result<String, Fault> {
     let is_named = NAMED.iter().any(|prefix| path.starts_with(prefix));
     match backing_type {
+        LONGHORN_TYPE => Ok(format!("longhorn:{path}?size={}", longhorn_size(options)?)),
+        _ if !options.is_empty() => Err(Fault::Invalid),
         RBD_TYPE if !is_named => Ok(format!("rbd:{path}")),
         known if FILE_TYPES.contains(&known) && (is_named || path.starts_with('/')) => Ok(path.to_owned()),
         _ => Err(Fault::Invalid),
     }
+}
+
+/// The length among the options of Longhorn's store.
+fn longhorn_size(options: &str) -> Result<&str, Fault> {
+    let mut size = None;
+    for option in options.split(';') {
+        match option.split_once('=') {
+            Some(("size", value)) => size = Some(value),
+            Some((known, _)) if LONGHORN_OPTIONS.contains(&known) => {}
+            _ => return Err(Fault::Invalid),
+        }
+    }
+    size.ok_or(Fault::Invalid)
+}
+
+/// The socket of a disk that is a volume of Longhorn.
+fn longhorn_socket(unit: &Document) -> Option<&str> {
+    let (socket, _) = document::text(unit, "disk")?.strip_prefix("longhorn:")?.split_once('?')?;
+    Some(socket)
 }
 
 /// Sets a parameter of a unit.
@@ -159,6 +190,14 @@ fn set(unit: &mut Document, parameter: &str, value: &str) -> Result<(), Fault> {
     match parameter {
         "path" if document::text(unit, "disk") == Some(value) => return Ok(()),
         "mode_page" if value.starts_with(WRITE_CACHE_ON) => return Ok(()),
+        // The engine has no cache.
+        "mode_page" if value.starts_with(WRITE_CACHE_OFF) && longhorn_socket(unit).is_some() => return Ok(()),
+        "bsopts" => {
+            let socket = longhorn_socket(unit).ok_or(Fault::Invalid)?;
+            let disk = format!("longhorn:{socket}?size={}", longhorn_size(value)?);
+            unit.insert("disk".into(), disk.into());
+            return Ok(());
+        }
         "thin_provisioning" => {
             let is_thin = document::text(unit, "provisioning") != Some("full");
             return if params::flag(value)? == is_thin { Ok(()) } else { Err(Fault::Invalid) };

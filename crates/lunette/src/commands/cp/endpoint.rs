@@ -134,6 +134,9 @@ pub(crate) fn open(disk: &DiskName, role: Role, volumes: Volumes) -> Result<Disk
         (Place::Iscsi(name), keys) => open_url(name.url(), keys.as_ref(), role, volumes),
         (Place::Image(url), keys) => open_image(url, keys.as_ref(), role, volumes),
         (Place::Nbd(url), keys) => open_export(url, keys.as_ref(), role, volumes),
+        (Place::Longhorn(name), _) => {
+            Err(Failure::Usage(format!("{name}: a volume of Longhorn is copied over its target, by an iscsi:// URL")))
+        }
         (Place::Volume(name), _) => Err(Failure::Usage(format!(
             "{name}: a volume is copied over its target, by an iscsi:// URL; a clone of it is made by lunette volume"
         ))),
@@ -282,7 +285,13 @@ pub(crate) fn are_same(one: &DiskName, other: &DiskName) -> bool {
             one.plain_identity() == other.plain_identity()
         }
         (
-            Place::Memory(_) | Place::File(_) | Place::Image(_) | Place::Iscsi(_) | Place::Nbd(_) | Place::Volume(_),
+            Place::Memory(_)
+            | Place::File(_)
+            | Place::Image(_)
+            | Place::Iscsi(_)
+            | Place::Nbd(_)
+            | Place::Longhorn(_)
+            | Place::Volume(_),
             _,
         ) => false,
     }
