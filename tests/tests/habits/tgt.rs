@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -371,6 +372,26 @@ fn tgt_admin_makes_shows_updates_and_removes_a_target() {
     assert!(ours.tgt.show().contains(LUN_1));
     admin(&["--conf", &file, "--force", "--delete", TARGET]).succeeded();
     assert_eq!(ours.tgt.show(), "");
+    ours.server.stop();
+}
+
+#[test]
+fn tgt_setup_lun_shares_a_disk_with_one_initiator() {
+    let place = Configured::new();
+    place.write(MAIN);
+    // The script looks for a process of this name.
+    let mut command = lunette();
+    command.arg0("tgtd").args(["serve", "--config"]).arg(place.file("config"));
+    let server = Server::spawn(command, 0);
+    server.await_log("the adapter for tgtadm is open", 1);
+    let ours = Ours { tgt: Tgt { socket: place.file("tgt/socket") }, place, server };
+    let disk = ours.disk("disk");
+    let setup =
+        |disk: &str| run_at_most(LIMIT, ours.tgt.tool("tgt-setup-lun").args(["-n", TARGET, "-d", disk, "127.0.0.1"]));
+    setup(&disk).succeeded();
+    assert_eq!(ours.inquiry("iqn.a", TARGET).code, Some(0));
+    let shown = ours.tgt.show();
+    assert!(shown.contains(LUN_1) && shown.ends_with("ACL information:\n        127.0.0.1\n"), "{shown}");
     ours.server.stop();
 }
 
