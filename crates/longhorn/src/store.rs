@@ -7,11 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError};
 
-use crate::LonghornName;
-use crate::limits::{MAX_ERROR_BYTES, MAX_ZEROES_BYTES, SEND_LIMIT};
+use crate::limits::{LOOK_INTERVAL, MAX_ERROR_BYTES, MAX_UNMAP_BYTES, MAX_ZEROES_BYTES, REQUEST_LIMIT};
+use crate::name::LonghornName;
 use crate::wire::{Answer, HEADER_LEN, Kind, Request, request};
 
 /// Bytes of a logical block.
@@ -24,8 +25,9 @@ static ZEROES: [u8; MAX_ZEROES_BYTES as usize] = [0; MAX_ZEROES_BYTES as usize];
 
 /// A volume of an engine.
 ///
-/// One thread sends requests and another one takes the answers. When the connection ends, all requests fail as those
-/// of a device that is gone, until the store is opened again.
+/// One thread sends requests and another one takes the answers. When the connection ends, or the engine does not answer
+/// a request within [`REQUEST_LIMIT`], all requests fail as those of a device that is gone, until the store is opened
+/// again.
 ///
 /// # Durability
 ///
@@ -35,7 +37,9 @@ static ZEROES: [u8; MAX_ZEROES_BYTES as usize] = [0; MAX_ZEROES_BYTES as usize];
 pub struct LonghornStore {
     len_bytes: u64,
     read_only: bool,
+    unmap: bool,
     told: Sender<Told>,
+    connection: Arc<Connection>,
 }
 
 /// A message to the thread that sends requests.
@@ -46,13 +50,13 @@ enum Told {
     End,
 }
 
-/// A request with its completion. Zeroes are written piece by piece, of which some may be done.
+/// A request with its completion. Zeroes are written, and space is freed, piece by piece, of which some may be done.
 #[derive(Debug)]
 struct Task {
     op: Op,
     done: Completion,
-    /// Bytes of zeroes that have been written.
-    zeroed_bytes: u64,
+    /// Bytes of pieces that are done.
+    done_bytes: u64,
 }
 
 /// The message that is next for a task.
@@ -80,18 +84,39 @@ impl Task {
                 data: from,
             }),
             Op::WriteZeroes { offset, len, .. } => {
-                let left = len.saturating_sub(self.zeroed_bytes).min(MAX_ZEROES_BYTES.into());
-                let len_bytes = u32::try_from(left).ok()?;
-                let data = ZEROES.get(..usize::try_from(left).ok()?)?;
+                let len_bytes = self.piece(*len, MAX_ZEROES_BYTES)?;
+                let data = ZEROES.get(..usize::try_from(len_bytes).ok()?)?;
                 Some(Message {
                     request: Request::Write,
-                    offset: offset.saturating_add(self.zeroed_bytes),
+                    offset: offset.saturating_add(self.done_bytes),
                     len_bytes,
                     data,
                 })
             }
-            Op::Unmap { .. } | Op::Allocation { .. } | Op::Copy { .. } | Op::Flush => None,
+            Op::Unmap { offset, len } => Some(Message {
+                request: Request::Unmap,
+                offset: offset.saturating_add(self.done_bytes),
+                len_bytes: self.piece(*len, MAX_UNMAP_BYTES)?,
+                data: &[],
+            }),
+            Op::Allocation { .. } | Op::Copy { .. } | Op::Flush => None,
         }
+    }
+
+    /// The length of the next piece of `len` bytes.
+    fn piece(&self, len: u64, most: u32) -> Option<u32> {
+        u32::try_from(len.saturating_sub(self.done_bytes).min(most.into())).ok()
+    }
+
+    /// Notes that a piece is done. Whether another one follows.
+    fn has_more(&mut self) -> bool {
+        let (len, most) = match &self.op {
+            Op::WriteZeroes { len, .. } => (*len, MAX_ZEROES_BYTES),
+            Op::Unmap { len, .. } => (*len, MAX_UNMAP_BYTES),
+            Op::Read { .. } | Op::Write { .. } | Op::Allocation { .. } | Op::Copy { .. } | Op::Flush => return false,
+        };
+        self.done_bytes = self.done_bytes.saturating_add(most.into());
+        self.done_bytes < len
     }
 
     fn end(self, result: Result<(), StoreError>) {
@@ -102,7 +127,7 @@ impl Task {
 /// The requests that the engine has, by their sequence numbers.
 #[derive(Debug, Default)]
 struct Table {
-    waiting: HashMap<u32, Task>,
+    waiting: HashMap<u32, (Task, Instant)>,
     /// The request that is being sent.
     sending: Option<u32>,
     has_ended: bool,
@@ -111,6 +136,8 @@ struct Table {
 #[derive(Debug)]
 struct Connection {
     stream: UnixStream,
+    /// The time that the engine has for a request.
+    limit: Duration,
     table: Mutex<Table>,
     /// Told when a request has been sent.
     sent: Condvar,
@@ -123,12 +150,18 @@ impl LonghornStore {
     ///
     /// When no engine listens at the socket, or there is no thread left.
     pub fn open(name: &LonghornName, read_only: bool) -> io::Result<Self> {
+        Self::open_with(name, read_only, REQUEST_LIMIT)
+    }
+
+    fn open_with(name: &LonghornName, read_only: bool, limit: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(&name.socket)?;
-        let connection = Arc::new(Connection { stream, table: Mutex::default(), sent: Condvar::new() });
+        stream.set_write_timeout(Some(limit))?;
+        stream.set_read_timeout(Some(LOOK_INTERVAL.min(limit)))?;
+        let connection = Arc::new(Connection { stream, limit, table: Mutex::default(), sent: Condvar::new() });
         let (told, tasks) = channel();
-        let (taker, again) = (Arc::clone(&connection), told.clone());
-        thread::Builder::new().name("lunette-longhorn".into()).spawn(move || connection.send_requests(&tasks))?;
-        let store = Self { len_bytes: name.len_bytes, read_only, told };
+        let (sender, taker, again) = (Arc::clone(&connection), Arc::clone(&connection), told.clone());
+        thread::Builder::new().name("lunette-longhorn".into()).spawn(move || sender.send_requests(&tasks))?;
+        let store = Self { len_bytes: name.len_bytes, read_only, unmap: name.unmap, told, connection };
         // Without this thread, the end of the store ends the other one.
         thread::Builder::new().name("lunette-longhorn".into()).spawn(move || taker.take_answers(&again))?;
         Ok(store)
@@ -154,7 +187,7 @@ impl Store for LonghornStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { read_only: self.read_only, ..Capabilities::default() }
+        Capabilities { read_only: self.read_only, unmap: self.unmap, ..Capabilities::default() }
     }
 
     fn needs_file_io(&self) -> bool {
@@ -163,8 +196,13 @@ impl Store for LonghornStore {
 
     fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
         let checked = self.check(&op);
-        let is_void = op.range().1 == 0 || matches!(op, Op::Unmap { .. } | Op::Allocation { .. } | Op::Flush);
-        let task = Task { op, done, zeroed_bytes: 0 };
+        let needs_no_message = match op {
+            Op::Unmap { .. } => !self.unmap,
+            Op::Allocation { .. } | Op::Flush => true,
+            Op::Read { .. } | Op::Write { .. } | Op::WriteZeroes { .. } | Op::Copy { .. } => false,
+        };
+        let is_void = op.range().1 == 0 || needs_no_message;
+        let task = Task { op, done, done_bytes: 0 };
         if checked.is_err() || is_void {
             if let (Ok(()), Op::Allocation { len, found, .. }) = (&checked, &task.op) {
                 found.push(Run { len: *len, allocated: true });
@@ -181,8 +219,9 @@ impl Store for LonghornStore {
 
 impl Drop for LonghornStore {
     fn drop(&mut self) {
-        // A thread that has ended needs no end.
+        // A thread that has ended needs no end, and one that waits for the engine is woken.
         let _ = self.told.send(Told::End);
+        self.connection.end();
     }
 }
 
@@ -200,11 +239,11 @@ impl Connection {
             let sent = self.send(sequence, &task);
             let mut table = self.table();
             table.sending = None;
+            self.sent.notify_all();
             // A request that was overtaken by 2^32 others still has its number.
             let is_new = !table.waiting.contains_key(&sequence);
             if sent.is_ok() && !table.has_ended && is_new {
-                table.waiting.insert(sequence, task);
-                self.sent.notify_all();
+                table.waiting.insert(sequence, (task, Instant::now()));
                 continue;
             }
             drop(table);
@@ -230,27 +269,21 @@ impl Connection {
     /// Takes answers until the connection ends. What is left of a task goes back to the other thread by `again`.
     fn take_answers(&self, again: &Sender<Told>) {
         while let Ok((mut task, result)) = self.take_answer() {
-            if let (Op::WriteZeroes { len, .. }, Ok(())) = (&task.op, &result) {
-                task.zeroed_bytes = task.zeroed_bytes.saturating_add(MAX_ZEROES_BYTES.into());
-                if task.zeroed_bytes < *len {
-                    if let Err(unsent) = again.send(Told::Task(task))
-                        && let Told::Task(task) = unsent.0
-                    {
-                        task.end(Err(gone()));
-                    }
-                    continue;
-                }
+            if result.is_err() || !task.has_more() {
+                task.end(result);
+            } else if let Err(unsent) = again.send(Told::Task(task))
+                && let Told::Task(task) = unsent.0
+            {
+                task.end(Err(gone()));
             }
-            task.end(result);
         }
         self.end();
     }
 
     /// The next request that is answered, and how it ended.
     fn take_answer(&self) -> io::Result<(Task, Result<(), StoreError>)> {
-        let mut stream = &self.stream;
         let mut header = [0; HEADER_LEN];
-        stream.read_exact(&mut header)?;
+        self.read(&mut header)?;
         let answer = Answer::decode(&header).ok_or(io::ErrorKind::InvalidData)?;
         let mut task = self.take(answer.sequence).ok_or(io::ErrorKind::InvalidData)?;
         match self.take_data(answer, &mut task) {
@@ -264,16 +297,16 @@ impl Connection {
 
     /// Reads what stands behind the header of an answer, as far as a task allows.
     fn take_data(&self, answer: Answer, task: &mut Task) -> io::Result<Result<(), StoreError>> {
-        let mut stream = &self.stream;
         let len = usize::try_from(answer.data_bytes).unwrap_or(usize::MAX);
         match (answer.kind, &mut task.op) {
-            (Kind::Done, Op::Read { into, .. }) if into.len() == len => stream.read_exact(into).map(Ok),
+            (Kind::Done, Op::Read { into, .. }) if into.len() == len => self.read(into).map(Ok),
             // Engines repeat what was written, or do not.
             (Kind::Done, Op::Write { from, .. }) if len == 0 || len == from.len() => self.skip(len).map(Ok),
+            (Kind::Done, Op::Unmap { .. }) if len == 0 => Ok(Ok(())),
             (Kind::Done, Op::WriteZeroes { .. }) if answer.data_bytes <= MAX_ZEROES_BYTES => self.skip(len).map(Ok),
             (Kind::Failed, _) if answer.data_bytes <= MAX_ERROR_BYTES => {
                 let mut text = vec![0; len];
-                stream.read_exact(&mut text)?;
+                self.read(&mut text)?;
                 Ok(Err(io::Error::other(String::from_utf8_lossy(&text).into_owned()).into()))
             }
             (Kind::Beyond, Op::Read { into, .. }) if len <= into.len() => {
@@ -281,22 +314,47 @@ impl Connection {
                 Ok(Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
             }
             (Kind::Beyond, _) if len == 0 => Ok(Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())),
-            _ => Err(io::ErrorKind::InvalidData.into()),
+            (Kind::Done | Kind::Failed | Kind::Beyond, _) => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
+    /// Reads all of `into`, as long as no request has waited beyond the limit.
+    fn read(&self, into: &mut [u8]) -> io::Result<()> {
+        let (mut stream, mut filled) = (&self.stream, 0);
+        while let Some(rest @ [_, ..]) = into.get_mut(filled..) {
+            match stream.read(rest) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => filled += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.is_late() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a request has waited beyond the limit.
+    fn is_late(&self) -> bool {
+        self.table().waiting.values().any(|(_, since)| since.elapsed() > self.limit)
+    }
+
     fn skip(&self, len: usize) -> io::Result<()> {
-        let mut left = (&self.stream).take(len as u64);
-        io::copy(&mut left, &mut io::sink())
-            .and_then(|copied| if copied == len as u64 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) })
+        let mut piece = [0; 4096];
+        let mut left = len;
+        while left > 0 {
+            let next = left.min(piece.len());
+            self.read(piece.get_mut(..next).unwrap_or_default())?;
+            left -= next;
+        }
+        Ok(())
     }
 
     /// The request of a number. One that is being sent may have its answer before it is in the table.
     fn take(&self, sequence: u32) -> Option<Task> {
         let is_on_its_way = |table: &mut Table| table.sending == Some(sequence);
-        let waited = self.sent.wait_timeout_while(self.table(), SEND_LIMIT, is_on_its_way);
+        let waited = self.sent.wait_timeout_while(self.table(), self.limit, is_on_its_way);
         let (mut table, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        table.waiting.remove(&sequence)
+        table.waiting.remove(&sequence).map(|(task, _)| task)
     }
 
     /// Ends the connection, and all requests that the engine has.
@@ -307,7 +365,7 @@ impl Connection {
         drop(table);
         // The other thread notices. A socket that is closed already needs no end.
         let _ = self.stream.shutdown(Shutdown::Both);
-        for (_, task) in waiting {
+        for (task, _) in waiting.into_values() {
             task.end(Err(gone()));
         }
     }

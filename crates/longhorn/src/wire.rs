@@ -11,13 +11,15 @@ const MAGIC: u16 = 0x1b01;
 pub(crate) enum Request {
     Read,
     Write,
+    Unmap,
 }
 
-/// The header of a request. `len_bytes` is what is read or written.
+/// The header of a request for this many bytes.
 pub(crate) fn request(sequence: u32, request: Request, offset: u64, len_bytes: u32) -> [u8; HEADER_LEN] {
     let (kind, data_bytes): (u32, u32) = match request {
         Request::Read => (0, 0),
         Request::Write => (1, len_bytes),
+        Request::Unmap => (7, 0),
     };
     let mut bytes = [0; HEADER_LEN];
     bytes[..2].copy_from_slice(&MAGIC.to_le_bytes());

@@ -16,6 +16,7 @@ use lunette_api::edits::{self, Precondition};
 use lunette_api::{Caller, Catalog, Document, Key, Kind, Objects, Order, Problem, Server, Session};
 
 use crate::book::Book;
+use crate::limits::MAX_ENDED_SESSIONS;
 use crate::params;
 use crate::wire::{Fault, Mode, Op, Request};
 
@@ -30,11 +31,25 @@ pub(crate) struct Adapter {
     server: Arc<dyn Server>,
     book: Book,
     /// Sessions that a client has ended. Their initiators may take a moment to log out.
-    ended: BTreeSet<u16>,
+    ended: BTreeSet<Ended>,
     /// Sessions of targets that have lost a rule. They may be gone before a client ends them, as it would have to do
     /// with tgtd.
-    unbound: BTreeSet<u16>,
+    unbound: BTreeSet<Ended>,
     caller: Caller,
+}
+
+/// A session, known again among later ones that have its number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Ended {
+    target: String,
+    id: u16,
+    isid: String,
+}
+
+impl Ended {
+    fn new(target: &str, session: &Session) -> Self {
+        Self { target: target.to_owned(), id: session.id, isid: session.isid.clone() }
+    }
 }
 
 impl Adapter {
@@ -73,9 +88,9 @@ impl Adapter {
             (Mode::Account, Op::Bind) => done(self.bind_account(request, text)),
             (Mode::Account, Op::Unbind) => done(self.unbind_account(request, text)),
             (Mode::Account, Op::Show) => Ok(self.show_accounts()),
-            (_, Op::Stat) | (Mode::Account | Mode::LogicalUnit, _) => Err(Fault::Unsupported),
-            (Mode::System | Mode::Target | Mode::Portal | Mode::Driver | Mode::Session | Mode::Connection, _) => {
-                Err(Fault::Invalid)
+            (_, Op::Stat) => Err(Fault::Unsupported),
+            (mode, Op::New | Op::Delete | Op::Show | Op::Bind | Op::Unbind | Op::Update | Op::Start | Op::Stop) => {
+                Err(mode.fault())
             }
         }
     }
@@ -99,12 +114,30 @@ impl Adapter {
         self.targets()?.remove(&tid).ok_or(Fault::NoTarget)
     }
 
-    /// The sessions of a target, in the order of their numbers.
-    fn sessions_of(&self, target: &str) -> Result<Vec<Session>, Fault> {
+    /// The sessions of all targets, in the order of their numbers.
+    fn sessions(&mut self) -> Result<BTreeMap<String, Vec<Session>>, Fault> {
         let mut sessions = self.server.sessions().map_err(|problem| refused("sessions", &problem))?;
-        sessions.retain(|session| session.target.as_deref() == Some(target));
         sessions.sort_unstable_by_key(|session| session.id);
-        Ok(sessions)
+        let mut all: BTreeMap<String, Vec<Session>> = BTreeMap::new();
+        for session in sessions {
+            if let Some(target) = &session.target {
+                all.entry(target.clone()).or_default().push(session);
+            }
+        }
+        let is_there = |ended: &Ended| {
+            let of_target = all.get(&ended.target).into_iter().flatten();
+            of_target.into_iter().any(|session| session.id == ended.id && session.isid == ended.isid)
+        };
+        self.ended.retain(is_there);
+        if self.unbound.len() > MAX_ENDED_SESSIONS {
+            self.unbound.clear();
+        }
+        Ok(all)
+    }
+
+    /// The sessions of a target, in the order of their numbers.
+    fn sessions_of(&mut self, target: &str) -> Result<Vec<Session>, Fault> {
+        Ok(self.sessions()?.remove(target).unwrap_or_default())
     }
 
     /// Changes the document of a target. `edit` is tried before, for the fault that it finds.

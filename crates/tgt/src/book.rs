@@ -1,26 +1,22 @@
 //! The facts that tgtd has and the API has no place for: numbers of targets, accounts of no target, and names of units.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use lunette_api::limits::MAX_OBJECTS;
 use lunette_files::Content;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{MAX_ACCOUNT_BYTES, MAX_ACCOUNTS};
+use crate::limits::{KEPT_NUMBERS, MAX_ACCOUNT_BYTES, MAX_ACCOUNTS, MAX_BOOK_BYTES};
 use crate::wire::Fault;
 
 /// The name of the file in the folder.
 const FILE: &str = "tgt.json";
 
 /// The file, as far as it is read.
-const CONTENT: Content = Content { name: "the numbers of tgt's targets", max_bytes: 16 << 20 };
-
-/// Numbers that are kept, of targets that are there or not. Beyond it, those of targets that are not are forgotten.
-const KEPT_NUMBERS: usize = 2 * MAX_OBJECTS;
+const CONTENT: Content = Content { name: "the numbers of tgt's targets", max_bytes: MAX_BOOK_BYTES };
 
 /// The facts. They hold in the process, and over its end when they could be written.
 pub(crate) struct Book {
@@ -36,6 +32,8 @@ struct Facts {
     tids: BTreeMap<String, u32>,
     /// The users, each with the number of the file that has its password. Later ones have higher numbers.
     accounts: BTreeMap<String, u32>,
+    /// The highest number that a user has had. None comes twice: a target that is away may name its file.
+    newest_account: u32,
     /// The logical units of each target that have something to remember.
     units: BTreeMap<String, BTreeMap<u16, Unit>>,
 }
@@ -78,12 +76,11 @@ impl Book {
             facts.tids.retain(|name, _| targets.contains(name.as_str()));
             facts.units.retain(|name, _| targets.contains(name.as_str()));
         }
-        let mut taken: BTreeSet<u32> = facts.tids.values().copied().collect();
+        let taken: BTreeSet<u32> = facts.tids.values().copied().collect();
+        let mut free = (1..u32::MAX).filter(|tid| !taken.contains(tid));
         for name in targets {
             if !facts.tids.contains_key(*name) {
-                let tid = (1..u32::MAX).find(|tid| !taken.contains(tid)).ok_or(Fault::Unknown)?;
-                taken.insert(tid);
-                facts.tids.insert((*name).to_owned(), tid);
+                facts.tids.insert((*name).to_owned(), free.next().ok_or(Fault::Unknown)?);
             }
         }
         self.replace(facts)?;
@@ -96,6 +93,7 @@ impl Book {
         self.edit(|facts| {
             facts.tids.retain(|_, number| *number != tid);
             facts.tids.insert(name.to_owned(), tid);
+            facts.units.remove(name);
         })
     }
 
@@ -149,11 +147,11 @@ impl Book {
         if !is_fit(user) || !is_fit(password) || password.contains(['\n', '\r']) {
             return Err(Fault::Invalid);
         }
-        let newest = self.facts.accounts.values().max().copied().unwrap_or(0);
-        let number = newest.checked_add(1).ok_or(Fault::TooManyAccounts)?;
+        let number = self.facts.newest_account.checked_add(1).ok_or(Fault::TooManyAccounts)?;
         write(&self.secret_path(number), password.as_bytes())?;
         self.edit(|facts| {
             facts.accounts.insert(user.to_owned(), number);
+            facts.newest_account = number;
         })
     }
 
@@ -163,8 +161,9 @@ impl Book {
         self.edit(|facts| {
             facts.accounts.remove(user);
         })?;
-        // The next account overwrites it.
-        let _ = fs::remove_file(file);
+        if let Err(error) = fs::remove_file(&file) {
+            tracing::warn!(path = %file.display(), %error, "tgt: the password of an account stays behind");
+        }
         Ok(())
     }
 
@@ -185,6 +184,9 @@ impl Book {
         }
         // Maps with names as keys become JSON.
         let text = serde_json::to_vec_pretty(&facts).map_err(|_| Fault::Unknown)?;
+        if text.len() > MAX_BOOK_BYTES {
+            return Err(Fault::Invalid);
+        }
         write(&self.folder.join(FILE), &text)?;
         self.facts = facts;
         Ok(())
@@ -198,7 +200,9 @@ fn write(path: &Path, content: &[u8]) -> Result<(), Fault> {
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).and_then(|mut file| {
             file.write_all(content)?;
             file.sync_all()?;
-            fs::rename(&new, path)
+            fs::rename(&new, path)?;
+            // Without it a power cut may bring the old file back.
+            path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         });
     written.map_err(|error| {
         tracing::error!(path = %path.display(), %error, "tgt: a file cannot be written");
@@ -242,6 +246,8 @@ mod tests {
         book.forget_account("alice").unwrap();
         assert!(!file.exists());
         assert_eq!(book.forget_account("alice"), Err(Fault::NoAccount));
+        book.add_account("carol", "other").unwrap();
+        assert_ne!(book.secret_file("carol").unwrap(), file, "a document may still name it");
     }
 
     #[test]

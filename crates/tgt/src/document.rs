@@ -17,6 +17,9 @@ const NAMES: &str = "tgt-initiators";
 /// Every address, as tgtd calls it.
 const ALL: &str = "ALL";
 
+/// Every name, as the API writes it. tgtd takes it for a name.
+const ANY_NAME: &str = "*";
+
 /// Every address, as networks.
 const ALL_NETWORKS: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
@@ -35,6 +38,11 @@ impl Rule {
     /// The rule of an address as tgtadm takes it.
     pub(crate) fn of_address(text: &str) -> Self {
         if text == ALL { Self::All } else { Self::Address(text.to_owned()) }
+    }
+
+    /// The rule of a name.
+    pub(crate) fn of_name(text: &str) -> Result<Self, Fault> {
+        if text == ANY_NAME { Err(Fault::Invalid) } else { Ok(Self::Name(text.to_owned())) }
     }
 
     /// The rule as tgtd prints it.
@@ -74,11 +82,16 @@ pub(crate) fn rules(target: &Document) -> Vec<Rule> {
     let hosts = list(target, "host");
     let allowed = target.get("allow").and_then(Value::as_array);
     let mut rules = Vec::new();
-    if hosts.is_empty() && allowed.is_none_or(|names| names.iter().any(|name| name == "*")) {
+    if hosts.is_empty() && allowed.is_none_or(|names| names.iter().any(|name| name == ANY_NAME)) {
         rules.push(Rule::All);
     }
     for host in hosts {
         let networks = texts(host, "networks");
+        let names = texts(host, "initiators");
+        let is_any = |key: &str, texts: &[&str]| host.get(key).is_none() || texts.contains(&ANY_NAME);
+        if is_any("networks", &[]) && is_any("initiators", &names) {
+            rules.push(Rule::All);
+        }
         let has_all = ALL_NETWORKS.iter().all(|all| networks.contains(all));
         rules.extend(networks.into_iter().filter_map(|network| match ALL_NETWORKS {
             [first, _] if has_all && network == first => Some(Rule::All),
@@ -88,7 +101,7 @@ pub(crate) fn rules(target: &Document) -> Vec<Rule> {
     }
     let names = hosts.iter().flat_map(|host| texts(host, "initiators"));
     let names = names.chain(allowed.into_iter().flatten().filter_map(Value::as_str));
-    rules.extend(names.filter(|name| *name != "*").map(|name| Rule::Name(name.to_owned())));
+    rules.extend(names.filter(|name| *name != ANY_NAME).map(|name| Rule::Name(name.to_owned())));
     rules
 }
 
@@ -183,6 +196,30 @@ pub(crate) fn remove_user(target: &mut Document, user: &str, direction: Directio
     Ok(())
 }
 
+/// Removes the users whose password is in a file, in both directions.
+pub(crate) fn remove_users_of(target: &mut Document, file: &str) {
+    let has_it = |chap: &Value| chap.get("secret_file").is_some_and(|one| one == file);
+    if target.get("mutual_chap").is_some_and(has_it) {
+        target.remove("mutual_chap");
+    }
+    if let Some(Value::Array(users)) = target.get_mut("chap") {
+        users.retain(|chap| !has_it(chap));
+        if users.is_empty() {
+            target.remove("chap");
+        }
+    }
+}
+
+/// Whether a value names a file, wherever it does.
+pub(crate) fn names(value: &Value, file: &str) -> bool {
+    match value {
+        Value::String(text) => text == file,
+        Value::Array(all) => all.iter().any(|one| names(one, file)),
+        Value::Object(keys) => keys.values().any(|one| names(one, file)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 /// The logical units of a target, in the order of their numbers.
 pub(crate) fn units(target: &Document) -> Vec<(u16, &Document)> {
     let unit = |unit: &'_ Value| unit.get("number")?.as_u64().and_then(|number| u16::try_from(number).ok());
@@ -194,6 +231,16 @@ pub(crate) fn units(target: &Document) -> Vec<(u16, &Document)> {
 /// The text of a key of a logical unit.
 pub(crate) fn text<'a>(unit: &'a Document, key: &str) -> Option<&'a str> {
     unit.get(key).and_then(Value::as_str)
+}
+
+/// Whether a logical unit says that it frees space.
+pub(crate) fn is_thin(unit: &Document) -> bool {
+    let disk = text(unit, "disk").unwrap_or_default();
+    if disk.starts_with("longhorn:") {
+        disk.ends_with("&unmap=true")
+    } else {
+        text(unit, "provisioning") != Some("full")
+    }
 }
 
 /// Whether a key of a logical unit is set.
@@ -237,6 +284,8 @@ mod tests {
             (json!({}), vec!["ALL"]),
             (json!({ "allow": ["*"] }), vec!["ALL"]),
             (json!({ "allow": ["iqn.a"] }), vec!["iqn.a"]),
+            (json!({ "host": [{ "name": "x" }] }), vec!["ALL"]),
+            (json!({ "host": [{ "name": "x", "initiators": ["*"] }] }), vec!["ALL"]),
             (json!({ "host": [{ "name": "x", "networks": ["::1"], "initiators": ["iqn.a"] }] }), vec!["::1", "iqn.a"]),
         ] {
             let mut document = target(document);
@@ -246,6 +295,20 @@ mod tests {
             assert_eq!(unbind(&mut document, &rules(&before)[0]), Err(Fault::Invalid));
             assert_eq!(document, before);
         }
+    }
+
+    #[test]
+    fn users_go_with_their_file_and_their_namesakes_stay() {
+        let mut document = target(json!({
+            "chap": [{ "user": "a", "secret_file": "/other" }, { "user": "a", "secret_file": "/own" }],
+            "mutual_chap": { "user": "a", "secret_file": "/own" },
+            "host": [{ "chap": [{ "user": "a", "secret_file": "/own" }] }]
+        }));
+        remove_users_of(&mut document, "/own");
+        assert_eq!(users(&document), [("a", Direction::Incoming)]);
+        assert!(names(&Value::Object(document.clone()), "/own"), "a host has it");
+        document.remove("host");
+        assert!(!names(&Value::Object(document), "/own"));
     }
 
     #[test]

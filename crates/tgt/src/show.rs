@@ -21,6 +21,8 @@ pub(crate) struct Target<'a> {
     pub(crate) document: &'a Document,
     pub(crate) sessions: &'a [Session],
     pub(crate) disks: Vec<&'a Disk>,
+    /// The units whose disks are not open.
+    pub(crate) closed: &'a [u16],
 }
 
 /// A logical unit as it is printed.
@@ -102,10 +104,10 @@ impl Target<'_> {
             serial: disk.map(|disk| disk.serial.clone()).unwrap_or_default(),
             size_bytes: disk.map_or(0, |disk| disk.size_bytes),
             block_size: disk.map_or(512, |disk| disk.block_size),
-            is_online: disk.is_some(),
+            is_online: disk.is_some() && !self.closed.contains(&number),
             is_removable: is_set(unit, "removable"),
             is_read_only: is_set(unit, "read_only"),
-            is_thin: document::text(unit, "provisioning") != Some("full"),
+            is_thin: document::is_thin(unit),
             backing_type,
             path,
         }

@@ -1,15 +1,16 @@
 //! The socket, and the thread that serves it.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_api::Server;
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
@@ -21,6 +22,8 @@ use crate::wire::{Fault, REQUEST_LEN, Request, answer};
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
+    /// The file that tgtd locks, too, before it takes the socket away.
+    lock: File,
 }
 
 impl Socket {
@@ -30,13 +33,14 @@ impl Socket {
     ///
     /// When another process listens there, such as tgtd, or the file cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
-        remove_stale(path)?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
+        let lock = lock(path)?;
+        remove_stale(path)?;
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { listener, path: path.to_owned(), lock })
     }
 
     /// Serves the socket on a thread of its own. `folder` keeps what the API has no place for.
@@ -45,9 +49,10 @@ impl Socket {
     ///
     /// When the folder cannot be used, or there is no thread left.
     pub fn serve(self, server: Arc<dyn Server>, folder: &Path) -> io::Result<()> {
-        let Self { listener, path } = self;
+        let Self { listener, path, lock } = self;
         let mut adapter = Adapter::new(server, folder, &path.display().to_string())?;
         let serve = move || {
+            let _lock = lock;
             loop {
                 match listener.accept() {
                     Ok((stream, _)) => {
@@ -82,19 +87,57 @@ fn exchange(
     timeout: Duration,
     reply: impl FnOnce(&Request, &[u8]) -> Result<String, Fault>,
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
+    let end = Instant::now() + timeout;
     let mut header = [0; REQUEST_LEN];
-    stream.read_exact(&mut header)?;
+    read_until(&mut stream, &mut header, end)?;
     let outcome = match Request::decode(&header) {
         Ok(request) => {
             let mut parameters = vec![0; request.parameter_bytes];
-            stream.read_exact(&mut parameters)?;
+            read_until(&mut stream, &mut parameters, end)?;
             reply(&request, &parameters)
         }
         Err(fault) => Err(fault),
     };
-    stream.write_all(&answer(&outcome))
+    write_until(&mut stream, &answer(&outcome), Instant::now() + timeout)
+}
+
+/// Fills `into`, however slowly the bytes come, until an instant.
+fn read_until(stream: &mut UnixStream, into: &mut [u8], end: Instant) -> io::Result<()> {
+    let mut filled = 0;
+    while let Some(rest @ [_, ..]) = into.get_mut(filled..) {
+        stream.set_read_timeout(Some(left_until(end)?))?;
+        match stream.read(rest)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            len => filled += len,
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `from`, however slowly it is taken, until an instant.
+fn write_until(stream: &mut UnixStream, mut from: &[u8], end: Instant) -> io::Result<()> {
+    while !from.is_empty() {
+        stream.set_write_timeout(Some(left_until(end)?))?;
+        let len = stream.write(from)?;
+        from = from.get(len..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// The time until an instant.
+fn left_until(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Takes the lock that tgtd takes, in a file beside the socket. It holds until the file is closed.
+fn lock(path: &Path) -> io::Result<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name)?;
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| io::Error::new(ErrorKind::AddrInUse, "another process has the socket, such as tgtd; stop it"))?;
+    Ok(file)
 }
 
 /// Removes a socket that no process listens at: the last one was killed.
@@ -123,15 +166,23 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn a_client_that_sends_nothing_is_given_up() {
-        let (client, server) = UnixStream::pair().unwrap();
-        let mut asked = false;
-        let error = exchange(server, SHORT, |_, _| {
-            asked = true;
-            Ok(String::new())
-        });
-        assert_eq!((error.unwrap_err().kind(), asked), (ErrorKind::WouldBlock, false));
-        drop(client);
+    fn a_client_that_sends_nothing_or_byte_by_byte_is_given_up() {
+        for sends in [false, true] {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            // It ends when the other end does.
+            let sender = thread::spawn(move || while sends && client.write_all(&[0]).is_ok() {});
+            let mut asked = false;
+            // Nothing is left of the time, however fast the bytes come.
+            let limit = if sends { Duration::ZERO } else { SHORT };
+            let error = exchange(server, limit, |_, _| {
+                asked = true;
+                Ok(String::new())
+            });
+            let kind = error.unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::UnexpectedEof), "{kind}");
+            assert!(!asked);
+            sender.join().unwrap();
+        }
     }
 
     #[test]
@@ -142,6 +193,7 @@ mod tests {
         assert_eq!(Socket::open(&path).err().unwrap().kind(), ErrorKind::AlreadyExists);
         fs::remove_file(&path).unwrap();
         let first = Socket::open(&path).unwrap();
+        // The lock is that of the process.
         assert_eq!(Socket::open(&path).err().unwrap().kind(), ErrorKind::AddrInUse);
         drop(first);
         Socket::open(&path).unwrap();

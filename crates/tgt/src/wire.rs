@@ -3,17 +3,17 @@
 use crate::limits::MAX_PARAMETER_BYTES;
 
 /// The length of a request without its parameters.
-pub const REQUEST_LEN: usize = 120;
+pub(crate) const REQUEST_LEN: usize = 120;
 
 /// The length of an answer without its text.
-pub const ANSWER_LEN: usize = 8;
+pub(crate) const ANSWER_LEN: usize = 8;
 
 /// The only driver that is there.
 const DRIVER: &str = "iscsi";
 
 /// The thing that a request is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// All of it.
     System,
     /// A target.
@@ -45,9 +45,21 @@ impl Mode {
     ];
 }
 
+impl Mode {
+    /// The answer to an operation that it does not have.
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::LogicalUnit | Self::Account => Fault::Unsupported,
+            Self::System | Self::Target | Self::Portal | Self::Driver | Self::Session | Self::Connection => {
+                Fault::Invalid
+            }
+        }
+    }
+}
+
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
+pub(crate) enum Op {
     /// Create it.
     New,
     /// Remove it.
@@ -85,7 +97,7 @@ impl Op {
 /// Why a request fails. tgtadm prints a sentence for each, and people match on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u32)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The server has failed.
     #[error("unknown error")]
     Unknown = 1,
@@ -134,9 +146,6 @@ pub enum Fault {
     /// The target has sessions.
     #[error("this target is still active")]
     TargetActive = 19,
-    /// The logical unit has commands under way.
-    #[error("this logical unit is still active")]
-    UnitActive = 20,
     /// The driver has targets.
     #[error("this driver is busy")]
     DriverBusy = 21,
@@ -147,27 +156,27 @@ pub enum Fault {
 
 /// The fixed part of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub(crate) struct Request {
     /// The thing that it is about.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The operation on it.
-    pub op: Op,
+    pub(crate) op: Op,
     /// The number of the target; `None` when it says none.
-    pub tid: Option<u32>,
+    pub(crate) tid: Option<u32>,
     /// The session.
-    pub session: u64,
+    pub(crate) session: u64,
     /// The logical unit.
-    pub lun: u64,
+    pub(crate) lun: u64,
     /// The connection.
-    pub connection: u32,
+    pub(crate) connection: u32,
     /// The type of a device; 0 is a disk.
-    pub device_type: u32,
+    pub(crate) device_type: u32,
     /// Whether an account is the target's own.
-    pub is_outgoing: bool,
+    pub(crate) is_outgoing: bool,
     /// Whether to do it although something is in use.
-    pub force: bool,
+    pub(crate) force: bool,
     /// The bytes of parameters behind it.
-    pub parameter_bytes: usize,
+    pub(crate) parameter_bytes: usize,
 }
 
 impl Request {
@@ -176,7 +185,7 @@ impl Request {
     /// # Errors
     ///
     /// The answer to a request that is none.
-    pub fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, Fault> {
+    pub(crate) fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, Fault> {
         let number = |at: usize| {
             let field = bytes.get(at..).and_then(<[u8]>::first_chunk);
             field.map_or(0, |field| u32::from_ne_bytes(*field))
@@ -210,7 +219,7 @@ impl Request {
 }
 
 /// The bytes of an answer. A text ends with a zero, up to which tgtadm prints it.
-pub fn answer(outcome: &Result<String, Fault>) -> Vec<u8> {
+pub(crate) fn answer(outcome: &Result<String, Fault>) -> Vec<u8> {
     let (code, text) = match outcome {
         Ok(text) => (0, text.as_str()),
         Err(fault) => (*fault as u32, ""),

@@ -10,6 +10,9 @@ use super::*;
 
 const LEN: u64 = 1 << 20;
 
+/// The time that engines of some tests have for a request.
+const SHORT: Duration = Duration::from_millis(500);
+
 /// A request as the engine reads it.
 struct Asked {
     header: [u8; HEADER_LEN],
@@ -54,7 +57,11 @@ struct Engine {
 
 impl Engine {
     /// Answers requests by `answer` until it has nothing to say.
-    fn start(mut answer: impl FnMut(Asked) -> Option<Vec<u8>> + Send + 'static) -> Self {
+    fn start(answer: impl FnMut(Asked) -> Option<Vec<u8>> + Send + 'static) -> Self {
+        Self::start_within(REQUEST_LIMIT, answer)
+    }
+
+    fn start_within(limit: Duration, mut answer: impl FnMut(Asked) -> Option<Vec<u8>> + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("engine.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -66,7 +73,8 @@ impl Engine {
                 }
             }
         });
-        let store = LonghornStore::open(&LonghornName { socket, len_bytes: LEN }, false).unwrap();
+        let name = LonghornName { socket, len_bytes: LEN, unmap: true };
+        let store = LonghornStore::open_with(&name, false, limit).unwrap();
         Self { store, thread, _folder: folder }
     }
 
@@ -77,6 +85,10 @@ impl Engine {
             let range = asked.range();
             match asked.header[6] {
                 0 => Some(asked.answer(2, &volume[range])),
+                7 => {
+                    volume[range].fill(0);
+                    Some(asked.answer(2, &[]))
+                }
                 1 => {
                     volume[range].copy_from_slice(&asked.data);
                     Some(asked.answer(2, &[]))
@@ -102,7 +114,7 @@ impl Engine {
 }
 
 fn buffer(bytes: &[u8]) -> Buffer {
-    let mut buffer = Pool::new(1 << 20).take(bytes.len()).unwrap();
+    let mut buffer = Pool::new(4 << 20).take(bytes.len()).unwrap();
     buffer.copy_from_slice(bytes);
     buffer
 }
@@ -110,14 +122,15 @@ fn buffer(bytes: &[u8]) -> Buffer {
 #[test]
 fn what_is_written_is_read_and_zeroes_go_piece_by_piece() {
     let engine = Engine::honest();
-    engine.write(0, &[7; 4096]).unwrap();
-    engine.write(LEN - 512, &[8; 512]).unwrap();
-    assert_eq!(engine.read(0, 4608).unwrap(), [[7; 4096].as_slice(), &[0; 512]].concat());
-    assert_eq!(engine.read(LEN - 512, 512).unwrap(), [8; 512]);
+    let bytes = vec![7; LEN as usize];
+    engine.write(0, &bytes).unwrap();
+    assert!(engine.read(0, bytes.len()).unwrap() == bytes);
     execute(&engine.store, Op::Flush).result.unwrap();
-    let zeroes = Op::WriteZeroes { offset: 512, len: LEN - 512, may_unmap: false, fua: false };
+    let zeroes = Op::WriteZeroes { offset: 512, len: LEN - 1024, may_unmap: false, fua: false };
     execute(&engine.store, zeroes).result.unwrap();
-    assert_eq!(engine.read(0, 1024).unwrap(), [[7; 512], [0; 512]].concat());
+    let expected = [&[7; 512], vec![0; LEN as usize - 1024].as_slice(), &[7; 512]].concat();
+    assert!(engine.read(0, bytes.len()).unwrap() == expected);
+    execute(&engine.store, Op::Unmap { offset: LEN - 512, len: 512 }).result.unwrap();
     assert_eq!(engine.read(LEN - 512, 512).unwrap(), [0; 512]);
     let beyond = engine.read(LEN, 512).unwrap_err();
     assert!(matches!(beyond, StoreError::OutOfRange { .. }), "{beyond}");
@@ -158,6 +171,34 @@ fn an_engine_that_ends_or_lies_fails_all_requests() {
         }
         engine.end();
     }
+}
+
+#[test]
+fn an_engine_that_does_not_answer_is_given_up() {
+    let engine = Engine::start_within(SHORT, |_| Some(Vec::new()));
+    assert!(engine.read(0, 512).unwrap_err().concerns_all_bytes());
+    engine.end();
+}
+
+#[test]
+fn an_answer_to_a_request_that_is_still_being_sent_ends_the_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("engine.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let engine = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut header = [0; HEADER_LEN];
+        stream.read_exact(&mut header).unwrap();
+        header[6..10].copy_from_slice(&2_u32.to_le_bytes());
+        header[22..].fill(0);
+        stream.write_all(&header).unwrap();
+        // The data stay unread, so the request is not sent before the store gives up.
+        stream
+    });
+    let store = LonghornStore::open_with(&LonghornName { socket, len_bytes: LEN, unmap: false }, false, SHORT).unwrap();
+    let write = Op::Write { offset: 0, from: buffer(&vec![1; LEN as usize]), fua: false };
+    assert!(execute(&store, write).result.unwrap_err().concerns_all_bytes());
+    drop((store, engine.join().unwrap()));
 }
 
 #[test]

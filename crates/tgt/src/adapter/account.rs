@@ -1,6 +1,7 @@
 //! Users of CHAP.
 
 use lunette_api::{Document, Kind};
+use serde_json::Value;
 
 use super::Adapter;
 use crate::document::{self, Direction};
@@ -20,19 +21,19 @@ impl Adapter {
     pub(super) fn delete_account(&mut self, text: &str) -> Result<(), Fault> {
         let user = user(text)?;
         let file = self.book.secret_file(user).ok_or(Fault::NoAccount)?.display().to_string();
-        let gone = user.to_owned();
-        let has_it = self.server.catalog().objects.of(Kind::Target).any(|(_, target)| has(target, &file));
-        if has_it {
+        let catalog = self.server.catalog();
+        let has_it = |target: &Document| document::names(&Value::Object(target.clone()), &file);
+        if catalog.of(Kind::Target).any(|(_, target, _)| has_it(target)) {
+            let file = file.clone();
             self.change(user, false, move |catalog| {
                 let mut objects = catalog.objects.clone();
-                for target in objects.of_mut(Kind::Target).filter(|target| has(target, &file)) {
-                    for direction in [Direction::Outgoing, Direction::Incoming] {
-                        // A target may have it in one direction alone.
-                        let _ = document::remove_user(target, &gone, direction);
-                    }
-                }
+                objects.of_mut(Kind::Target).for_each(|target| document::remove_users_of(target, &file));
                 Ok(objects)
             })?;
+        }
+        if self.server.catalog().of(Kind::Target).any(|(_, target, _)| has_it(target)) {
+            tracing::warn!(user, "tgt: refused: a host, or a target of the main file, has this account");
+            return Err(Fault::Invalid);
         }
         self.book.forget_account(user)
     }
@@ -70,11 +71,4 @@ impl Adapter {
 fn user(text: &str) -> Result<&str, Fault> {
     let (name, user) = params::one(text)?;
     if name == USER { Ok(user) } else { Err(Fault::Invalid) }
-}
-
-/// Whether a target has the user whose password is in a file.
-fn has(target: &Document, file: &str) -> bool {
-    let of = |chap: &serde_json::Value| chap.get("secret_file").is_some_and(|one| one == file);
-    let incoming = target.get("chap").and_then(serde_json::Value::as_array).into_iter().flatten();
-    incoming.chain(target.get("mutual_chap")).any(of)
 }

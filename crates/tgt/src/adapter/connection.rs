@@ -1,6 +1,6 @@
 //! Sessions and their connections.
 
-use super::Adapter;
+use super::{Adapter, Ended};
 use crate::show;
 use crate::wire::{Fault, Request};
 
@@ -16,8 +16,8 @@ impl Adapter {
         let sessions = self.sessions_of(&name)?;
         let session = sessions.iter().find(|session| u64::from(session.id) == request.session);
         let Some(session) = session else {
-            let was_there = u16::try_from(request.session).is_ok_and(|id| self.unbound.remove(&id));
-            return if was_there { Ok(()) } else { Err(Fault::NoSession) };
+            let was_there = |gone: &Ended| gone.target == name && u64::from(gone.id) == request.session;
+            return if self.unbound.iter().any(was_there) { Ok(()) } else { Err(Fault::NoSession) };
         };
         let connection = usize::try_from(request.connection).unwrap_or(usize::MAX);
         if connection >= session.peers.len() {
@@ -27,7 +27,7 @@ impl Adapter {
         if !ended.map_err(|problem| super::refused("a session", &problem))? {
             return Err(Fault::NoSession);
         }
-        self.ended.insert(session.id);
+        self.ended.insert(Ended::new(&name, session));
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
 //! Targets and the rules for their initiators.
 
 use lunette_api::edits::{self, Precondition};
-use lunette_api::{Document, Key, Kind};
+use lunette_api::{Cause, Document, Key, Kind, Trouble};
 use serde_json::{Value, json};
 
-use super::Adapter;
+use super::{Adapter, Ended};
 use crate::document::{self, Rule};
 use crate::params;
 use crate::show;
@@ -101,20 +101,23 @@ impl Adapter {
         // No initiator may use it until a rule is bound, as with tgtd.
         let Value::Object(document) = json!({ "allow": [] }) else { return Err(Fault::Unknown) };
         let is_new = Precondition { matches: None, is_new: true };
-        self.change(name, false, move |catalog| edits::put(catalog, &key, document, &is_new))?;
-        self.book.add_target(name, tid)
+        self.book.add_target(name, tid)?;
+        let made = self.change(name, false, move |catalog| edits::put(catalog, &key, document, &is_new));
+        if made.is_err() {
+            self.book.forget_target(name)?;
+        }
+        made
     }
 
     pub(super) fn delete_target(&mut self, request: &Request) -> Result<(), Fault> {
         let (name, _) = self.target(request)?;
         let sessions = self.sessions_of(&name)?;
-        let all_ended = sessions.iter().all(|session| self.ended.contains(&session.id));
+        let all_ended = sessions.iter().all(|session| self.ended.contains(&Ended::new(&name, session)));
         if !request.force && !all_ended {
             return Err(Fault::TargetActive);
         }
         let key = Key::new(Kind::Target, &name).map_err(|_| Fault::Invalid)?;
         self.change(&name, true, move |catalog| edits::delete(catalog, &key, &super::there()))?;
-        self.ended.retain(|ended| sessions.iter().all(|session| session.id != *ended));
         self.book.forget_target(&name)
     }
 
@@ -127,13 +130,15 @@ impl Adapter {
                 .collect::<Vec<_>>()
                 .concat());
         }
-        let disks = self.server.disks();
-        let mut text = String::new();
+        let (disks, troubles) = (self.server.disks(), self.server.troubles());
+        let (mut text, mut sessions) = (String::new(), self.sessions()?);
         for (tid, (name, document)) in self.targets()? {
-            let sessions = self.sessions_of(&name)?;
+            let sessions = sessions.remove(&name).unwrap_or_default();
             let own = disks.iter().filter(|disk| disk.target == name).collect();
-            let shown = show::Target { tid, name: &name, document: &document, sessions: &sessions, disks: own };
-            text.push_str(&shown.text(|lun| self.book.unit(&name, lun)));
+            let closed: Vec<u16> = troubles.iter().filter_map(|trouble| closed_unit(trouble, &name)).collect();
+            let (name, document) = (&*name, &document);
+            let shown = show::Target { tid, name, document, sessions: &sessions, disks: own, closed: &closed };
+            text.push_str(&shown.text(|lun| self.book.unit(name, lun)));
         }
         Ok(text)
     }
@@ -151,7 +156,7 @@ impl Adapter {
         let rule = rule(text)?;
         let sessions = self.sessions_of(&name)?;
         self.change_target(&name, true, move |target| document::unbind(target, &rule))?;
-        self.unbound.extend(sessions.iter().map(|session| session.id));
+        self.unbound.extend(sessions.iter().map(|session| Ended::new(&name, session)));
         Ok(())
     }
 
@@ -186,11 +191,17 @@ impl Adapter {
     }
 }
 
+/// The unit of a target whose disk is not open, when that is the trouble.
+fn closed_unit(trouble: &Trouble, target: &str) -> Option<u16> {
+    let is_it = trouble.kind == "lun" && trouble.target.as_deref() == Some(target) && trouble.cause == Cause::NotOpened;
+    trouble.name.parse().ok().filter(|_| is_it)
+}
+
 /// The rule that a request names.
 fn rule(text: &str) -> Result<Rule, Fault> {
     match params::one(text)? {
         ("initiator-address", address) => Ok(Rule::of_address(address)),
-        ("initiator-name", name) => Ok(Rule::Name(name.to_owned())),
+        ("initiator-name", name) => Rule::of_name(name),
         _ => Err(Fault::Invalid),
     }
 }

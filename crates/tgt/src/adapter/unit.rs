@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::Adapter;
 use crate::book::Unit;
 use crate::document;
+use crate::limits::MAX_SCSI_ID_CHARS;
 use crate::params;
 use crate::wire::{Fault, Request};
 
@@ -29,6 +30,9 @@ const LONGHORN_TYPE: &str = "longhorn";
 
 /// The options of that store: the length, and a time that initiators have of their own.
 const LONGHORN_OPTIONS: [&str; 2] = ["size", "request_timeout"];
+
+/// The end of the name of such a disk that frees space.
+const LONGHORN_UNMAP: &str = "&unmap=true";
 
 /// Names of disks that no path begins with. They are taken as the configuration takes them.
 const NAMED: [&str; 2] = ["volume:", "rbd:"];
@@ -80,13 +84,9 @@ impl Adapter {
         self.book.set_unit(&name, lun, Unit { backing_type, scsi_id: None })
     }
 
-    /// Removes a unit, also of a target that has sessions, unless commands are under way.
+    /// Removes a unit, also while commands are under way: those that have begun end.
     pub(super) fn delete_unit(&mut self, request: &Request) -> Result<(), Fault> {
         let (name, lun) = self.unit(request)?;
-        let is_busy = self.sessions_of(&name)?.iter().any(|session| session.commands > 0);
-        if is_busy && !request.force {
-            return Err(Fault::UnitActive);
-        }
         self.change_target(&name, true, move |target| {
             let units = target.get_mut("lun").and_then(Value::as_array_mut).ok_or(Fault::NoUnit)?;
             units.retain(|unit| unit.get("number") != Some(&lun.into()));
@@ -117,6 +117,7 @@ impl Adapter {
         match id.into_iter().next_back() {
             Some((_, id)) => {
                 let known = self.book.unit(&name, lun);
+                let id = id.chars().take(MAX_SCSI_ID_CHARS).collect();
                 self.book.set_unit(&name, lun, Unit { scsi_id: Some(id), ..known })
             }
             None => Ok(()),
@@ -157,6 +158,10 @@ fn unit(lun: u16, text: &str) -> Result<(Document, String), Fault> {
 /// The disk of a path of tgtd.
 fn disk(path: &str, backing_type: &str, options: &str) -> Result<String, Fault> {
     let is_named = NAMED.iter().any(|prefix| path.starts_with(prefix));
+    // What follows would be parameters, and tgtd takes it for a part of the path.
+    if path.contains('?') && !is_named {
+        return Err(Fault::Invalid);
+    }
     match backing_type {
         LONGHORN_TYPE => Ok(format!("longhorn:{path}?size={}", longhorn_size(options)?)),
         _ if !options.is_empty() => Err(Fault::Invalid),
@@ -176,7 +181,22 @@ fn longhorn_size(options: &str) -> Result<&str, Fault> {
             _ => return Err(Fault::Invalid),
         }
     }
-    size.ok_or(Fault::Invalid)
+    size.filter(|size| size.bytes().all(|byte| byte.is_ascii_digit())).ok_or(Fault::Invalid)
+}
+
+/// Lets a disk free space or not. A volume of Longhorn does it when it is asked to; others are as they are.
+fn set_thin(unit: &mut Document, wanted: bool) -> Result<(), Fault> {
+    let is_thin = document::is_thin(unit);
+    if is_thin == wanted {
+        return Ok(());
+    }
+    let disk = document::text(unit, "disk").filter(|_| longhorn_socket(unit).is_some()).ok_or(Fault::Invalid)?;
+    let disk = match disk.strip_suffix(LONGHORN_UNMAP) {
+        Some(plain) => plain.to_owned(),
+        None => format!("{disk}{LONGHORN_UNMAP}"),
+    };
+    unit.insert("disk".into(), disk.into());
+    Ok(())
 }
 
 /// The socket of a disk that is a volume of Longhorn.
@@ -193,14 +213,15 @@ fn set(unit: &mut Document, parameter: &str, value: &str) -> Result<(), Fault> {
         // The engine has no cache.
         "mode_page" if value.starts_with(WRITE_CACHE_OFF) && longhorn_socket(unit).is_some() => return Ok(()),
         "bsopts" => {
-            let socket = longhorn_socket(unit).ok_or(Fault::Invalid)?;
-            let disk = format!("longhorn:{socket}?size={}", longhorn_size(value)?);
+            let name = document::text(unit, "disk").ok_or(Fault::Invalid)?;
+            let (socket, unmap) = (longhorn_socket(unit).ok_or(Fault::Invalid)?, name.ends_with(LONGHORN_UNMAP));
+            let unmap = if unmap { LONGHORN_UNMAP } else { "" };
+            let disk = format!("longhorn:{socket}?size={}{unmap}", longhorn_size(value)?);
             unit.insert("disk".into(), disk.into());
             return Ok(());
         }
         "thin_provisioning" => {
-            let is_thin = document::text(unit, "provisioning") != Some("full");
-            return if params::flag(value)? == is_thin { Ok(()) } else { Err(Fault::Invalid) };
+            return set_thin(unit, params::flag(value)?);
         }
         _ => {}
     }
