@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 27] = [
+const NEEDED: [(&str, Option<&str>); 31] = [
+    ("ansible-core", Some("ansible-playbook")),
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
@@ -17,12 +18,16 @@ const NEEDED: [(&str, Option<&str>); 27] = [
     ("fish", Some("fish")),
     ("iproute2", Some("ip")),
     ("istgt", Some("istgt")),
+    // Modules of Perl, which reports their absence.
+    ("libio-socket-ssl-perl", None),
     ("libiscsi-bin", Some("iscsi-ls")),
+    ("libjson-perl", None),
     ("libnbd-bin", Some("nbdcopy")),
     ("libnss3-tools", Some("certutil")),
     ("linux-perf", Some("perf")),
     ("nbdkit", Some("nbdkit")),
     ("openssl", Some("openssl")),
+    ("perl", Some("prove")),
     ("prometheus", Some("promtool")),
     ("python3-pykmip", Some("pykmip-server")),
     ("python3-rtslib-fb", Some("targetctl")),

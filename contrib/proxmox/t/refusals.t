@@ -25,14 +25,14 @@ my $file = sub {
     return "$folder/$name";
 };
 
-# A port that nobody listens at while this socket has it
+# A port without a listener while this socket has it
 my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Proto => 'tcp') or die "a socket: $!";
-my $nobody = 'https://127.0.0.1:' . $socket->sockport();
+my $silent = 'https://127.0.0.1:' . $socket->sockport();
 
 for (
-    ['an address without a server', qr/^the Lunette server at \Q$nobody\E does not answer: /, 'lunette-url' => $nobody],
+    ['an address without a server', qr/^the Lunette server at \Q$silent\E does not answer: /, 'lunette-url' => $silent],
     ['an address without TLS', qr/and not https:/, 'lunette-url' => 'http://127.0.0.1:1'],
-    ['a certificate that is not known', qr/certificate verify failed/i, 'lunette-ca' => undef],
+    ['a certificate that is not known', qr/certificate verify failed|CA bundle/i, 'lunette-ca' => undef],
     ['a token that the server does not know', qr/a token is needed/, 'lunette-token-file' => $file->('w', 'x' x 40)],
     ['a file without a token', qr/does not begin with a token/, 'lunette-token-file' => $file->('e', "\n")],
     ['a file that is not there', qr/cannot read the token/, 'lunette-token-file' => "$folder/none"],
@@ -48,7 +48,7 @@ for (
 {
     my $warned = '';
     local $SIG{__WARN__} = sub { $warned .= $_[0] };
-    is($P->check_connection($ID, $other->('lunette-url' => $nobody)), 0, 'a server that is away is no connection');
+    is($P->check_connection($ID, $other->('lunette-url' => $silent)), 0, 'a server that is away is no connection');
     like($warned, qr/^storage '$ID': the Lunette server at .* does not answer/, 'the reason is told');
 }
 
@@ -60,7 +60,7 @@ is_deeply([map { $_->{name} } @{ ask(GET => '/v1/volumes') }], [], 'its volume i
 
 # Jobs, by the answers of a server that is not there
 package Scripted {
-    our @ISA = ('PVE::Storage::Custom::LunettePlugin::Server');
+    our @ISA = ('PVE::Storage::LunetteServer');
 
     sub request {
         my ($self, $method, $path) = @_;
@@ -85,10 +85,10 @@ my $awaits = sub {
 is($awaits->(60, $job->('queued'), $job->('running'), $job->('succeeded'))->()->{state}, 'succeeded', 'a job is awaited');
 for (
     ['a job that has failed', qr/^job 3, rollback of volumes\/tank\/a: failed: why/, 60, $job->('queued'), $job->('failed')],
-    ['a job that somebody has cancelled', qr/cancelled: why/, 60, $job->('cancelled')],
+    ['a job that was cancelled', qr/cancelled: why/, 60, $job->('cancelled')],
     ['a job that takes too long', qr/has not ended after -1 s; it goes on/, -1, $job->('running')],
     ['a server that has forgotten its jobs', qr/was started again/, 60, $job->('running'), '404'],
-    ['a server that has numbered anew', qr/was started again/, 60, $job->('running'), $job->('running', created => 99)],
+    ['a server that numbers from 1 again', qr/was started again/, 60, $job->('running'), $job->('running', created => 99)],
     ['a server with another trouble', qr/^unavailable/, 60, $job->('running'), 'unavailable'],
 ) {
     my ($name, $like, @rest) = @$_;

@@ -85,6 +85,17 @@ is_deeply(
 dies_like(sub { $P->rename_volume($S, $ID, 'vm-7-data', 7, 'vm-7-disk-0') }, qr/already/, 'a name that is taken');
 holds(scalar($P->path($S, 'vm-7-data', $ID)), 0x11, 'it is served again as before');
 
+# Beside a guest that runs
+my ($input, $output) = guest(scalar($P->path($S, 'vm-7-data', $ID)));
+print {$input} "read -P 0x11 0 64k\n";
+my $other = $P->alloc_image($ID, $S, 101, 'raw', undef, 1024);
+is($P->free_image($ID, $S, $other, 0, 'raw'), undef, 'a disk of another guest comes and goes');
+print {$input} "read -P 0x11 0 64k\nwrite -P 0x12 0 64k\n";
+close($input);
+my $said = do { local $/; <$output> };
+is(scalar(() = $said =~ m/^(?:qemu-io> )?(?:read|wrote) 65536/mg), 3, 'the guest goes on') or diag($said);
+unlike($said, qr/verification failed|rror:/, 'it reads what it had');
+
 # The end
 for my $volname (qw(vm-7-data vm-7-disk-0 vm-8-disk-1 vm-100-disk-1 vm-100-cloudinit)) {
     is($P->free_image($ID, $S, $volname, 0, 'raw'), undef, "$volname is removed");

@@ -2,4 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+mod ansible;
+mod contrib;
+mod proxmox;
 mod tgt;

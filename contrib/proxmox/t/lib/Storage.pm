@@ -6,14 +6,19 @@ use strict;
 use warnings;
 
 use Exporter qw(import);
-use HTTP::Tiny;
-use JSON;
+use File::Temp;
+use IO::Handle;
 use Test::More;
 
 use PVE::Storage;
-require "./LunettePlugin.pm"; ## no critic
 
-our @EXPORT = qw($P $ID storage ask dies_like qemu_io holds luns);
+BEGIN {
+    $INC{'PVE/Storage/LunetteServer.pm'} = './LunetteServer.pm';
+}
+require './LunetteServer.pm';
+require './LunettePlugin.pm';
+
+our @EXPORT = qw($P $ID storage ask dies_like qemu_io guest holds luns);
 
 our $P = 'PVE::Storage::Custom::LunettePlugin';
 our $ID = 'lun';
@@ -47,7 +52,7 @@ sub storage {
 # Asks the server without the plugin.
 sub ask {
     my ($method, $path, $body) = @_;
-    my $server = PVE::Storage::Custom::LunettePlugin::Server->new(storage());
+    my $server = PVE::Storage::LunetteServer->new(storage());
     return $server->request($method, $path, $body);
 }
 
@@ -76,6 +81,20 @@ sub qemu_io {
     my $said = join('', <$pipe>);
     close($pipe);
     return $said . ($? ? "exit code " . ($? >> 8) : '');
+}
+
+# Starts qemu-io on a disk, and returns once it has a session: its input, and a file with its output.
+sub guest {
+    my ($path) = @_;
+    my $output = File::Temp->new();
+    open(my $input, '|-', "qemu-io -f raw $path >$output 2>&1") or die "qemu-io: $!";
+    $input->autoflush(1);
+    my $end = time() + 30;
+    until (@{ ask(GET => '/v1/sessions') }) {
+        die "qemu-io has no session\n" if time() > $end;
+        select(undef, undef, undef, 0.05);
+    }
+    return ($input, $output);
 }
 
 # Whether the first 64 KiB of a disk are this byte.

@@ -154,6 +154,13 @@ def connect(module):
     return Api(**{key: module.params[key] for key in ARGUMENTS})
 
 
+def refuse(module, refused):
+    """Refuses what another task may have made possible by then: in check mode that is a warning."""
+    if not module.check_mode:
+        raise refused
+    module.warn(str(refused))
+
+
 def run(module, work):
     """Does the work of a module with the API, and ends the module."""
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.lunette.target.plugins.module_utils.api import ARGUMENTS, EXCLUSIVE, Refused, run
+from ansible_collections.lunette.target.plugins.module_utils.api import ARGUMENTS, EXCLUSIVE, Refused, refuse, run
 
 OBJECT_ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -77,9 +77,11 @@ def foresee(api, module, request):
     try:
         plan = api.request(*request)[0]
     except Refused as refused:
-        if refused.status != 404:
+        # An object that goes has no mistake itself: the rest of its target still needs it.
+        is_of_others = refused.status == 404 or (refused.status == 422 and request[0] == "DELETE")
+        if not is_of_others:
             raise
-        module.warn(str(refused))
+        refuse(module, refused)
         return {"changes": []}
     for change in plan["changes"]:
         if change.get("obstacle"):

@@ -76,7 +76,7 @@ before:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.lunette.target.plugins.module_utils.api import ARGUMENTS, EXCLUSIVE, Refused, part, run
+from ansible_collections.lunette.target.plugins.module_utils.api import ARGUMENTS, EXCLUSIVE, Refused, part, refuse, run
 
 
 def path_of(volume):
@@ -100,11 +100,7 @@ class Settling:
         """The snapshot of a volume; None when it has none of the name, or is not there."""
         all_of_it = self.api.find(f"{self.paths[volume]}/snapshots")[0]
         if all_of_it is None and self.module.params["state"] != "absent":
-            missing = f"there is no volume {volume}"
-            if not self.module.check_mode:
-                raise Refused(404, "not found", missing)
-            # An earlier task may have created it by then.
-            self.module.warn(missing)
+            refuse(self.module, Refused(404, "not found", f"there is no volume {volume}"))
         return next((one for one in all_of_it or [] if one["name"] == self.name), None)
 
     def lacking(self):
@@ -134,7 +130,8 @@ class Settling:
         having = [volume for volume in self.volumes if self.before[volume] is not None]
         used = [lun for volume in having for lun in self.before[volume]["luns"]]
         if used:
-            raise Refused(409, "in use", f"the snapshot is served by {', '.join(used)}; remove these first")
+            why = f"the snapshot is served by {', '.join(used)}; remove these first"
+            refuse(self.module, Refused(409, "in use", why))
         if not self.module.check_mode:
             for volume in having:
                 self.api.patiently("DELETE", f"{self.paths[volume]}/snapshots/{part(self.name)}")
@@ -143,8 +140,8 @@ class Settling:
     def roll_back(self):
         """Gives each volume the content of its snapshot."""
         lacking = self.lacking()
-        if lacking and not self.module.check_mode:
-            raise Refused(404, "not found", f"{', '.join(lacking)} have no snapshot {self.name}")
+        if lacking:
+            refuse(self.module, Refused(404, "not found", f"{', '.join(lacking)} have no snapshot {self.name}"))
         before = []
         if not self.module.check_mode:
             for volume in self.volumes:

@@ -102,7 +102,7 @@ volume:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.lunette.target.plugins.module_utils.api import ARGUMENTS, EXCLUSIVE, Refused, part, run
+from ansible_collections.lunette.target.plugins.module_utils.api import ARGUMENTS, EXCLUSIVE, Refused, part, refuse, run
 
 UNITS = "KMGTP"
 
@@ -150,11 +150,13 @@ class Settling:
         if self.before is None:
             return None
         if self.before["luns"]:
-            raise Refused(409, "in use", f"the volume is served by {', '.join(self.before['luns'])}; remove these first")
+            luns = ", ".join(self.before["luns"])
+            refuse(self.module, Refused(409, "in use", f"the volume is served by {luns}; remove these first"))
         snapshots = self.api.request("GET", f"{self.path}/snapshots")[0]
         if snapshots and not self.wanted["remove_snapshots"]:
             names = ", ".join(snapshot["name"] for snapshot in snapshots)
-            raise Refused(409, "in use", f"the volume has the snapshots {names}; remove them, or set remove_snapshots")
+            why = f"the volume has the snapshots {names}; remove them, or set remove_snapshots"
+            refuse(self.module, Refused(409, "in use", why))
         for snapshot in snapshots:
             self.does("DELETE", f"{self.path}/snapshots/{part(snapshot['name'])}")
         self.does("DELETE", self.path)
