@@ -202,7 +202,7 @@ fn command(bytes: &[u8]) -> String {
 }
 
 /// The random sequences of a run; more of them with `LUNETTE_TGT_SEQUENCES`.
-const SEQUENCES: u64 = 12;
+const SEQUENCES: u64 = 8;
 
 /// The commands of one sequence.
 const COMMANDS: usize = 40;
@@ -431,8 +431,10 @@ fn pacemaker_starts_monitors_and_stops_a_target_and_its_disk() {
         assert_eq!(started.code, RUNNING, "{started}\n{}", ours.server.log());
         assert_eq!(unit("monitor").code, RUNNING);
         let url = format!("iscsi://alice%secret-of-alice@{}/{TARGET}/1", ours.address());
-        let seen = run_at_most(LIMIT, Command::new("iscsi-inq").arg(url));
+        let seen = run_at_most(LIMIT, Command::new("iscsi-inq").arg(&url));
         assert!(seen.succeeded().contains("Vendor:ACME"), "{seen}");
+        let serial = run_at_most(LIMIT, Command::new("iscsi-inq").args(["-e", "1", "-c", "128", &url]));
+        assert!(serial.succeeded().contains("serial-1"), "{serial}");
         for stopped in [unit("stop"), target("stop")] {
             assert_eq!(stopped.code, RUNNING, "{stopped}\n{}", ours.server.log());
         }
@@ -443,19 +445,29 @@ fn pacemaker_starts_monitors_and_stops_a_target_and_its_disk() {
 }
 
 /// An engine of Longhorn at a socket, with a volume of this length, as `pkg/dataconn` of longhorn-engine serves one.
-/// It ends with its client.
-fn engine(socket: &Path, len: usize) -> JoinHandle<Vec<u8>> {
+/// It serves one client after the other, and ends with the last one.
+fn engine(socket: &Path, len: usize, clients: usize) -> JoinHandle<Vec<u8>> {
     let listener = UnixListener::bind(socket).unwrap();
     thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
         let (mut volume, mut header) = (vec![0; len], [0; 26]);
-        while stream.read_exact(&mut header).is_ok() {
+        let mut streams = listener.incoming().take(clients).map(Result::unwrap);
+        let Some(mut stream) = streams.next() else { return volume };
+        loop {
+            if stream.read_exact(&mut header).is_err() {
+                let Some(next) = streams.next() else { return volume };
+                stream = next;
+                continue;
+            }
             let field = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
             assert_eq!(header[..2], [0x01, 0x1b]);
             let offset = usize::try_from(u64::from_le_bytes(header[10..18].try_into().unwrap())).unwrap();
             let range = offset..offset + usize::try_from(field(18)).unwrap();
             let data = match field(6) {
                 0 => volume[range].to_vec(),
+                7 => {
+                    volume[range].fill(0);
+                    Vec::new()
+                }
                 1 => {
                     stream.read_exact(&mut volume[range]).unwrap();
                     Vec::new()
@@ -466,7 +478,6 @@ fn engine(socket: &Path, len: usize) -> JoinHandle<Vec<u8>> {
             header[22..].copy_from_slice(&u32::try_from(data.len()).unwrap().to_le_bytes());
             stream.write_all(&header).and_then(|()| stream.write_all(&data)).unwrap();
         }
-        volume
     })
 }
 
@@ -476,7 +487,8 @@ fn a_volume_of_longhorn_is_served_as_its_instance_manager_asks() {
     let ours = Ours::start();
     let said = |line: &str| ours.tgt.done(line);
     let socket = ours.place.file("longhorn-vol.sock");
-    let engine = engine(&socket, LEN);
+    // A change of the unit is another connection.
+    let engine = engine(&socket, 2 * LEN, 3);
     assert!(said("--op show --mode system").contains("\n    rdwr"), "its check that the server lives");
     let new = format!("--op new --mode logicalunit --tid 1 --lun 1 -b {} --bstype longhorn", socket.display());
     said(&format!("--op new --mode target --tid 1 -T {TARGET}"));
@@ -486,11 +498,14 @@ fn a_volume_of_longhorn_is_served_as_its_instance_manager_asks() {
     said(&format!("{update} thin_provisioning=1"));
     said(&format!("{update} mode_page=8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0"));
     said("--op bind --mode target --tid 1 -I ALL");
+    let more = 2 * LEN;
+    said(&format!("{update} bsopts=size={more}"));
     let shown = ours.tgt.show();
     let store = format!("Backing store type: longhorn\n            Backing store path: {}\n", socket.display());
-    assert!(shown.contains(&store) && shown.contains("Size: 8 MB, Block size: 512\n"), "{shown}");
+    assert!(shown.contains(&store) && shown.contains("Size: 17 MB, Block size: 512\n"), "{shown}");
+    assert!(shown.contains("Thin-provisioning: Yes"), "{shown}");
     let (image, back) = (ours.place.file("image"), ours.place.file("back"));
-    let bytes = random_bytes(7, LEN);
+    let bytes = random_bytes(7, more);
     fs::write(&image, &bytes).unwrap();
     let url = format!("iscsi://{}/{TARGET}/1", ours.address());
     run_at_most(LIMIT, lunette().arg("cp").arg(&image).arg(&url)).succeeded();
