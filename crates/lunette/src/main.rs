@@ -1,7 +1,8 @@
 //! The `lunette` command.
 //!
 //! Layer 5: over api, buffer, console, crc32c, device, files, iscsi-initiator, iscsi-target, keys, longhorn, nbd, pdu,
-//! pools, quanta, rbd, reactor, scsi, session, state, store, takeover, tgt, tls, tuning, volume; under no other crate.
+//! pools, quanta, rbd, reactor, scsi, session, state, store, takeover, targetcli, tgt, tls, tuning, volume; under no
+//! other crate.
 //!
 //! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. It has
 //! rooms, each over those that follow it:
@@ -109,6 +110,9 @@ fn plain(text: &str) -> String {
 }
 
 fn main() {
+    if let Some(program) = lunette_targetcli::Program::of(std::env::args_os().next().as_deref()) {
+        std::process::exit(program.run());
+    }
     lunette_buffer::address_space::keep_small();
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
     log::start();

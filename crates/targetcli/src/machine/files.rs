@@ -1,0 +1,139 @@
+//! The files of this program: written as a whole, readable for those who need them.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::process::geteuid;
+
+/// The mode of files for their owner alone.
+const PRIVATE: u32 = 0o600;
+
+/// The beginning of the names of files with secrets that this program has made.
+const OWN: &str = "targetcli-";
+
+/// Waits until no other program works with a file, and keeps others away until the answer is dropped.
+pub(super) fn lock(path: &Path) -> io::Result<File> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    let file = OpenOptions::new().create(true).append(true).mode(PRIVATE).open(path.with_extension("lock"))?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+/// Writes a file as a whole or not at all, for its owner alone.
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}
+
+/// Files for new secrets, which are written together.
+pub(super) struct NewSecrets {
+    folder: PathBuf,
+    files: Vec<(PathBuf, String)>,
+}
+
+impl NewSecrets {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self { folder: folder.into(), files: Vec::new() }
+    }
+
+    /// Another file, with a name of its own: the server reads a file again when an object names another one.
+    pub(super) fn add(&mut self, secret: &str) -> String {
+        let path = self.folder.join(format!("{OWN}{}", random_uuid()));
+        let name = path.display().to_string();
+        self.files.push((path, secret.into()));
+        name
+    }
+
+    /// Writes all files. After a failure none of them is left.
+    pub(super) fn write(&self) -> io::Result<()> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.folder)?;
+        let written = self.files.iter().try_for_each(|(path, secret)| write_secret(path, &self.folder, secret));
+        if written.is_err() {
+            self.remove();
+        }
+        written
+    }
+
+    /// Removes the files.
+    pub(super) fn remove(&self) {
+        for (path, _) in &self.files {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Root writes for the user of the server: what it makes belongs to the owner and the group of the folder, and the group
+/// reads it where it reads the folder.
+fn write_secret(path: &Path, folder: &Path, secret: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
+    file.write_all(secret.as_bytes())?;
+    if geteuid().is_root() {
+        let around = fs::metadata(folder)?;
+        fchown(&file, Some(around.uid()), Some(around.gid()))?;
+        let is_for_group = around.gid() != 0 && around.mode() & 0o050 != 0 && around.mode() & 0o007 == 0;
+        if is_for_group {
+            file.set_permissions(Permissions::from_mode(PRIVATE | 0o040))?;
+        }
+    }
+    file.sync_all()
+}
+
+/// Removes files of secrets that this program has made, and no others.
+pub(super) fn remove_own(folder: &Path, files: impl Iterator<Item = String>) {
+    for file in files.map(PathBuf::from) {
+        let is_own = file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(OWN));
+        if is_own && file.parent() == Some(folder) {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// A random UUID, as LIO makes serial numbers.
+pub(super) fn random_uuid() -> String {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let at = |from: usize, to: usize| &digits[from..to];
+    format!("{}-{}-{}-{}-{}", at(0, 8), at(8, 12), at(12, 16), at(16, 20), at(20, 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_for_their_owner_and_leave_with_what_used_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut secrets = NewSecrets::new(folder.path());
+        let (one, two) = (secrets.add("first"), secrets.add("second"));
+        secrets.write().unwrap();
+        assert_eq!(fs::read_to_string(&one).unwrap(), "first");
+        assert_eq!(fs::metadata(&two).unwrap().mode() & 0o777, PRIVATE);
+        let foreign = folder.path().join("db-host");
+        fs::write(&foreign, "x").unwrap();
+        remove_own(folder.path(), [one.clone(), foreign.display().to_string()].into_iter());
+        assert!(!Path::new(&one).exists() && foreign.exists());
+        secrets.remove();
+        assert!(!Path::new(&two).exists());
+    }
+
+    #[test]
+    fn serial_numbers_are_uuids() {
+        let uuid = random_uuid();
+        let parts: Vec<usize> = uuid.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{uuid}");
+        assert_ne!(uuid, random_uuid());
+    }
+}
