@@ -1,4 +1,4 @@
-//! The attributes of LIO: what they may be set to here, and what they are when nobody has set them.
+//! The attributes of LIO: the values that they take here, and those that they have by default.
 //!
 //! A disk of Lunette has one way to behave where LIO has a switch. Such an attribute takes the value that is true, and
 //! refuses all others. An attribute that only tunes LIO takes any number, because nothing depends on it.
@@ -85,7 +85,6 @@ pub(crate) const OF_TPGS: &[Attribute] = &[
     one("generate_node_acls", 0, FLAG, "If set to 1, allow all initiators to login (i.e. demo mode)."),
     one("login_keys_workaround", 1, Takes::AnyNumber, "It has no effect."),
     one("login_timeout", 15, Takes::AnyNumber, "It has no effect: see login_timeout of the configuration file."),
-    one("netif_timeout", 2, Takes::AnyNumber, "It has no effect."),
     one("prod_mode_write_protect", 0, FLAG, "If set to 1, prevent writes to LUNs of initiators with an ACL."),
     one("t10_pi", 0, ZERO, "T10 Protection Information."),
     one("tpg_enabled_sendtargets", 1, ONE, "SendTargets advertises the TPG only if it is enabled."),

@@ -1,4 +1,4 @@
-//! The bounds of what is read from outside. `docs/limits.md` has a row for each.
+//! The bounds of what is read from outside. No peer of the server reaches them: they are for those who may change it.
 
 /// The longest line of a script, and the longest command of arguments.
 pub const MAX_LINE_BYTES: usize = 64 << 10;

@@ -30,7 +30,7 @@ fn draw(node: &Node, pipes: &mut Vec<bool>, depth: usize, columns: usize, model:
     let margin = format!("{indent}{margin}");
     let used = margin.len() + "o- ".len() + name.chars().count() + description.chars().count() + 3;
     let dots = ".".repeat((columns - 1).saturating_sub(used));
-    text.push_str(&format!("{margin}o- {name} {dots} [{description}]\n"));
+    text.extend([&margin, "o- ", &name, " ", &dots, " [", &description, "]\n"]);
     if depth == 0 {
         return;
     }

@@ -169,7 +169,7 @@ impl Access {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) access: Access,
-    /// As it was when the target was read: what has not changed is not written anew.
+    /// The access when the target was read. Without a change it is not written again.
     pub(crate) access_as_read: Access,
     pub(crate) luns: BTreeMap<u16, Lun>,
     /// Parameters without a meaning for Lunette.
@@ -239,7 +239,9 @@ impl Model {
         for target in self.targets.values_mut() {
             let numbers: Vec<u16> =
                 target.luns.iter().filter(|(_, lun)| lun.object == *name).map(|(number, _)| *number).collect();
-            numbers.into_iter().for_each(|number| target.remove_lun(number));
+            for number in numbers {
+                target.remove_lun(number);
+            }
         }
         Ok(())
     }
@@ -391,28 +393,29 @@ pub(crate) fn no_object(name: &str) -> Failure {
 
 /// A name of a target or of an initiator as rtslib has it.
 pub(crate) fn wwn(name: &str) -> Result<String, Failure> {
+    let wrong = || Failure::new("WWN not valid as: iqn, naa, eui");
     let name = name.trim().to_lowercase();
-    let (kind, rest) = name.split_once('.').unwrap_or(("naa", &name));
-    let is_hex = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_date = |text: &str| {
-        let bytes = text.as_bytes();
-        bytes.len() > 8
-            && bytes[..7]
-                .iter()
-                .enumerate()
-                .all(|(at, byte)| if at == 4 { *byte == b'-' } else { byte.is_ascii_digit() })
-            && bytes[7] == b'.'
-    };
-    let is_right = match kind {
-        "iqn" => is_date(rest) && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'_' && byte != b'/'),
-        "eui" => is_hex(rest),
-        "naa" => is_hex(&rest.replace(['-', ':'], "")) && rest.starts_with(['1', '2', '5']),
-        _ => false,
-    };
-    if !is_right {
-        return Err(Failure::new("WWN not valid as: iqn, naa, eui"));
+    if let Some(rest) = name.strip_prefix("iqn.") {
+        let is_plain = rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'_' && byte != b'/');
+        return if is_plain && has_date(rest) { Ok(name) } else { Err(wrong()) };
     }
-    Ok(if kind == "naa" { format!("naa.{}", rest.replace(['-', ':'], "")) } else { name })
+    let plain = name.strip_prefix("0x").unwrap_or(&name).replace(['-', ':'], "");
+    let (kind, digits) = plain.split_once('.').unwrap_or(("naa", &plain));
+    let is_known = kind == "eui" || kind == "naa" && digits.starts_with(['1', '2', '5']);
+    let is_number = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_known && is_number { Ok(format!("{kind}.{digits}")) } else { Err(wrong()) }
+}
+
+/// Whether a text begins with a year, a month and a domain of two parts, as `2003-01.org.example`.
+fn has_date(text: &str) -> bool {
+    let Some((date, domain)) = text.split_once('.') else { return false };
+    let is_date = date.len() == 7
+        && date.bytes().enumerate().all(|(at, byte)| match at {
+            4 => byte == b'-',
+            5 => byte == b'0' || byte == b'1',
+            _ => byte.is_ascii_digit(),
+        });
+    is_date && domain.contains('.')
 }
 
 #[cfg(test)]
@@ -429,7 +432,10 @@ mod tests {
             ("5001:4050:1234:5678", Some("naa.5001405012345678")),
             ("iqn.2003-01.org.example:a_b", None),
             ("iqn.example:a", None),
-            ("iqn.2003-01.org/x", None),
+            ("iqn.2003-01.org/x.y", None),
+            ("iqn.2003-01.org:x", None),
+            ("iqn.2003-21.org.example", None),
+            ("0x5001405012345678", Some("naa.5001405012345678")),
             ("", None),
         ] {
             assert_eq!(wwn(name).ok().as_deref(), expected, "{name}");

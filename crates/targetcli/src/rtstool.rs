@@ -119,7 +119,9 @@ fn run(machine: &Machine, command: &Command<'_>) -> Result<(), Failure> {
         }
         Command::GetTargets => {
             let names: Vec<String> = machine.change(|model, _| Ok(model.targets.keys().cloned().collect()))?;
-            names.iter().for_each(|name| print(&format!("{name}\n")));
+            for name in names {
+                print(&format!("{name}\n"));
+            }
             Ok(())
         }
         Command::Delete(iqn) => machine.change(|model, _| {
@@ -151,6 +153,8 @@ fn create(model: &mut Model, world: &dyn World, wanted: &Create<'_>) -> Result<(
         disk: device.into(),
         read_only,
         wwn: world.new_serial(),
+        // The names of Cinder's storage objects have the same beginning, so they make no products.
+        attributes: [("emulate_model_alias".into(), 0)].into(),
         is_kept: true,
         ..StorageObject::default()
     };
@@ -226,7 +230,9 @@ fn restore(model: &mut Model, world: &dyn World, file: Option<&str>) -> Result<(
     let text =
         text.ok_or_else(|| Failure::new(format!("Could not restore configuration file {file}: it is not there")))?;
     let errors = saved::restore(model, &text, Only::default(), &|| world.new_serial())?;
-    errors.iter().for_each(|error| complain(error));
+    for error in errors {
+        complain(&error);
+    }
     Ok(())
 }
 

@@ -122,7 +122,7 @@ fn write_auth(saved: &mut Map<String, Value>, auth: &Auth) {
     }
 }
 
-/// What is read of a file; anything else in it has no equivalent.
+/// The parts of a file that are read; anything else in it has no equivalent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Saved {
@@ -206,19 +206,23 @@ struct SavedMapped {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SavedAuth {
-    chap_userid: String,
-    chap_password: String,
-    chap_mutual_userid: String,
-    chap_mutual_password: String,
+    #[serde(rename = "chap_userid")]
+    userid: String,
+    #[serde(rename = "chap_password")]
+    password: String,
+    #[serde(rename = "chap_mutual_userid")]
+    mutual_userid: String,
+    #[serde(rename = "chap_mutual_password")]
+    mutual_password: String,
 }
 
 impl SavedAuth {
     fn auth(self) -> Auth {
         Auth {
-            userid: self.chap_userid,
-            password: Secret::new(&self.chap_password),
-            mutual_userid: self.chap_mutual_userid,
-            mutual_password: Secret::new(&self.chap_mutual_password),
+            userid: self.userid,
+            password: Secret::new(&self.password),
+            mutual_userid: self.mutual_userid,
+            mutual_password: Secret::new(&self.mutual_password),
         }
     }
 }
@@ -281,8 +285,12 @@ pub(crate) fn restore(
             errors.add("the users of discovery stand in the configuration file of Lunette");
         }
     }
-    objects.into_iter().for_each(|object| restore_object(model, object, serial, &mut errors));
-    targets.into_iter().for_each(|target| restore_target(model, target, &mut errors));
+    for object in objects {
+        restore_object(model, object, serial, &mut errors);
+    }
+    for target in targets {
+        restore_target(model, target, &mut errors);
+    }
     Ok(errors.0)
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Found {
 
 /// The machine and the server, as far as commands ask for them.
 pub(crate) trait World {
-    /// What is at a path.
+    /// Looks at a path.
     fn look_at(&self, path: &str) -> Found;
     /// A serial number that no other disk has.
     fn new_serial(&self) -> String;
@@ -47,7 +47,7 @@ pub(crate) struct Call<'a> {
     pub(crate) reply: Reply,
 }
 
-/// What a command answers.
+/// The answer of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reply {
     /// The lines that it prints.
@@ -65,22 +65,22 @@ impl Call<'_> {
         self.reply.lines.push(text.into());
     }
 
-    /// A parameter that is `true` or `false`.
-    pub(crate) fn is(&self, value: Option<&str>, default: bool) -> Result<bool, Failure> {
-        match value {
-            None => Ok(default),
-            Some(text) if text.eq_ignore_ascii_case("true") => Ok(true),
-            Some(text) if text.eq_ignore_ascii_case("false") => Ok(false),
-            Some(text) => Err(Failure::new(format!("Syntax error, '{text}' is not true|false."))),
-        }
-    }
-
     /// Goes to a new node, if the preferences say so.
     pub(crate) fn made(&mut self, node: Node) {
         if self.model.prefers("auto_cd_after_create") {
             self.say(format!("Entering new node {node}"));
             self.reply.go = Some(node);
         }
+    }
+}
+
+/// A parameter that is `true` or `false`.
+pub(crate) fn is(value: Option<&str>, default: bool) -> Result<bool, Failure> {
+    match value {
+        None => Ok(default),
+        Some(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Some(text) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Some(text) => Err(Failure::new(format!("Syntax error, '{text}' is not true|false."))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What LIO keeps and Lunette has no object for: storage objects without a LUN, and attributes without a meaning.
+//! Things that LIO keeps and Lunette has no object for: storage objects without a LUN, attributes without a meaning.
 //!
 //! It stands in a file of its own, in JSON. What the API says counts before it.
 
@@ -9,12 +9,20 @@ use serde::{Deserialize, Serialize};
 use crate::attributes::Numbers;
 use crate::model::{Auth, ObjectName, Plugin, Secret, StorageObject};
 
+/// Whether a value says nothing, so that it need not be written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// The content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct State {
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) objects: Vec<SavedObject>,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) targets: BTreeMap<String, SavedTarget>,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) preferences: BTreeMap<String, String>,
 }
 
@@ -23,13 +31,21 @@ pub(crate) struct State {
 #[serde(default)]
 pub(crate) struct SavedObject {
     pub(crate) plugin: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) name: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) disk: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) size: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) is_new_file: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) is_full: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) read_only: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) wwn: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) attributes: Numbers,
 }
 
@@ -37,9 +53,13 @@ pub(crate) struct SavedObject {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SavedTarget {
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) attributes: Numbers,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) parameters: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) auth: SavedAuth,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) acls: BTreeMap<String, SavedAcl>,
 }
 
@@ -47,7 +67,9 @@ pub(crate) struct SavedTarget {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SavedAcl {
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) attributes: Numbers,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) auth: SavedAuth,
 }
 
@@ -55,9 +77,13 @@ pub(crate) struct SavedAcl {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SavedAuth {
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) userid: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) password: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) mutual_userid: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) mutual_password: String,
 }
 

@@ -110,7 +110,9 @@ impl Session {
             reply.go = Some(reply.go.unwrap_or(current).still_there(model));
             Ok(reply)
         })?;
-        lines.iter().for_each(|line| print(&format!("{line}\n")));
+        for line in lines {
+            print(&format!("{line}\n"));
+        }
         self.current = go.unwrap_or(Node::Root);
         self.is_over |= is_exit;
         failure.map_or(Ok(()), Err)

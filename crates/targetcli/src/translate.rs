@@ -125,8 +125,10 @@ fn saved_target(target: &Target) -> SavedTarget {
     let acls = target.access.acls.iter().map(|(name, acl)| {
         (name.clone(), SavedAcl { attributes: acl.attributes.clone(), auth: pending(&acl.auth, true) })
     });
+    let mut attributes = target.access.attributes.clone();
+    attributes.retain(|name, _| !access::is_said_by_objects(&target.access, name));
     SavedTarget {
-        attributes: target.access.attributes.clone(),
+        attributes,
         parameters: target.parameters.clone(),
         auth: pending(&target.access.auth, target.access.is_set("generate_node_acls")),
         acls: acls.filter(|(_, saved)| *saved != SavedAcl::default()).collect(),

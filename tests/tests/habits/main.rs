@@ -5,4 +5,5 @@
 mod ansible;
 mod contrib;
 mod proxmox;
+mod targetcli;
 mod tgt;

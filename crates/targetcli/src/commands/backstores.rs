@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::listing::bytes;
 use crate::model::{Model, ObjectName, Plugin, StorageObject};
 use crate::node::Node;
-use crate::shell::{Call, Found, World};
+use crate::shell::{Call, Found, World, is};
 
 pub(crate) fn create(call: &mut Call<'_>, plugin: Plugin) -> Result<(), Failure> {
     match plugin {
@@ -18,7 +18,7 @@ pub(crate) fn create(call: &mut Call<'_>, plugin: Plugin) -> Result<(), Failure>
 pub(crate) fn delete(call: &mut Call<'_>, plugin: Plugin) -> Result<(), Failure> {
     let [name, save] = call.line.bind(["name", "save"], 1)?;
     // Each change is saved.
-    call.is(save, false)?;
+    is(save, false)?;
     let name = name.unwrap_or_default().to_owned();
     call.model.remove_object(&ObjectName { plugin, name: name.clone() })?;
     call.say(format!("Deleted storage object {name}."));
@@ -36,7 +36,7 @@ fn create_block(call: &mut Call<'_>) -> Result<(), Failure> {
         Found::Nothing => return Err(Failure::new(format!("Could not open {dev}"))),
         Found::Other => return Err(Failure::new(format!("Device {dev} is not a TYPE_DISK block device"))),
     };
-    let read_only = call.is(readonly, is_read_only_device)?;
+    let read_only = is(readonly, is_read_only_device)?;
     let object = StorageObject { disk: dev.clone(), read_only, wwn: serial(wwn, call.world), ..new() };
     add(call, Plugin::Block, &name, object)?;
     call.say(format!("Created block storage object {name} using {dev}."));
@@ -47,10 +47,10 @@ fn create_fileio(call: &mut Call<'_>) -> Result<(), Failure> {
     let names = ["name", "file_or_dev", "size", "write_back", "sparse", "wwn"];
     let [name, file, size, write_back, sparse, wwn] = call.line.bind(names, 2)?;
     let (name, file) = (name.unwrap_or_default().to_owned(), file.unwrap_or_default().to_owned());
-    if !call.is(write_back, true)? {
+    if !is(write_back, true)? {
         return Err(Failure::new("write_back=false: a file of Lunette has a write cache that initiators flush"));
     }
-    let is_full = !call.is(sparse, true)?;
+    let is_full = !is(sparse, true)?;
     let wwn = serial(wwn, call.world);
     let (size, is_new_file) = match call.world.look_at(&file) {
         Found::BlockDevice(_) => {
@@ -83,7 +83,7 @@ fn create_fileio(call: &mut Call<'_>) -> Result<(), Failure> {
 
 fn create_ramdisk(call: &mut Call<'_>) -> Result<(), Failure> {
     let [name, size, nullio, wwn] = call.line.bind(["name", "size", "nullio", "wwn"], 2)?;
-    if call.is(nullio, false)? {
+    if is(nullio, false)? {
         return Err(Failure::new("nullio: Lunette has no disk that forgets what is written"));
     }
     let (name, size) = (name.unwrap_or_default().to_owned(), size.unwrap_or_default().to_owned());

@@ -40,7 +40,7 @@ enum Kind {
     Flag,
     /// Always as by default.
     Always,
-    /// It concerns the look of LIO's shell. It is shown again, and has no effect.
+    /// A preference for the look of LIO's shell: it is shown again, and has no effect.
     Look,
 }
 

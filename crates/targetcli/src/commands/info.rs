@@ -10,7 +10,9 @@ pub(crate) fn info(call: &mut Call<'_>) -> Result<(), Failure> {
     call.line.bind([], 0)?;
     let mut facts = facts(call)?;
     facts.sort_unstable();
-    facts.into_iter().for_each(|(name, value)| call.say(format!("{name}: {value}")));
+    for (name, value) in facts {
+        call.say(format!("{name}: {value}"));
+    }
     if let Node::Acl(_, initiator) = call.node.clone() {
         call.say("wwns:");
         call.say(initiator);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::model::Model;
 use crate::saved::{self, Only};
-use crate::shell::Call;
+use crate::shell::{Call, is};
 use crate::targetcli::VERSION;
 
 pub(crate) fn saveconfig(call: &mut Call<'_>) -> Result<(), Failure> {
@@ -19,7 +19,7 @@ pub(crate) fn restoreconfig(call: &mut Call<'_>) -> Result<(), Failure> {
     let [file, clear, target, object] =
         call.line.bind(["savefile", "clear_existing", "target", "storage_object"], 0)?;
     // Older versions take the word alone.
-    let is_cleared = clear == Some("clear_existing") || call.is(clear, false)?;
+    let is_cleared = clear == Some("clear_existing") || is(clear, false)?;
     let file = file.map_or_else(|| call.world.saved_file(), str::to_owned);
     let Some(text) = call.world.read_saved(&file)? else {
         call.say(format!("Restore file {file} not found"));
@@ -42,7 +42,7 @@ pub(crate) fn restoreconfig(call: &mut Call<'_>) -> Result<(), Failure> {
 
 pub(crate) fn clearconfig(call: &mut Call<'_>) -> Result<(), Failure> {
     let [confirm] = call.line.bind(["confirm"], 0)?;
-    if !call.is(confirm, false)? {
+    if !is(confirm, false)? {
         return Err(Failure::new("As a precaution, confirm=True needs to be set"));
     }
     let Model { objects, targets, .. } = call.model;

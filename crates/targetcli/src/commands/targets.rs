@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::model::{Mapped, wwn};
 use crate::node::Node;
 use crate::portal::{self, DEFAULT_PORT};
-use crate::shell::Call;
+use crate::shell::{Call, is};
 
 /// The portal that LIO gives to each target.
 const DEFAULT_PORTAL: &str = "0.0.0.0:3260";
@@ -93,7 +93,7 @@ pub(crate) fn disable(call: &mut Call<'_>) -> Result<(), Failure> {
 
 pub(crate) fn create_lun(call: &mut Call<'_>, iqn: &str) -> Result<(), Failure> {
     let [object, lun, add] = call.line.bind(["storage_object", "lun", "add_mapped_luns"], 1)?;
-    let add_mapped_luns = call.is(add, call.model.prefers("auto_add_mapped_luns"))?;
+    let add_mapped_luns = is(add, call.model.prefers("auto_add_mapped_luns"))?;
     let wanted = lun.map(number_of_lun).transpose()?;
     let object = backstores::at(call, object.unwrap_or_default())?;
     let before = call.model.target(iqn)?.clone();
@@ -104,9 +104,8 @@ pub(crate) fn create_lun(call: &mut Call<'_>, iqn: &str) -> Result<(), Failure> 
         let all = before.mapped(acl);
         let target = call.model.target_mut(iqn)?;
         match (&acl.mapped, add_mapped_luns) {
-            (None, true) => {}
             (None, false) => target.acl_mut(initiator)?.mapped = Some(all),
-            (Some(_), false) => {}
+            (None, true) | (Some(_), false) => {}
             (Some(_), true) => {
                 let first = wanted.unwrap_or(0);
                 let free =
@@ -141,7 +140,7 @@ fn number_of_lun(text: &str) -> Result<u16, Failure> {
 pub(crate) fn create_acl(call: &mut Call<'_>, iqn: &str) -> Result<(), Failure> {
     let [name, add] = call.line.bind(["wwn", "add_mapped_luns"], 1)?;
     let initiator = wwn(name.unwrap_or_default())?;
-    let add_mapped_luns = call.is(add, call.model.prefers("auto_add_mapped_luns"))?;
+    let add_mapped_luns = is(add, call.model.prefers("auto_add_mapped_luns"))?;
     let target = call.model.target_mut(iqn)?;
     target.add_acl(&initiator)?;
     let mut lines = vec![format!("Created Node ACL for {initiator}")];
@@ -170,7 +169,7 @@ pub(crate) fn map(call: &mut Call<'_>, iqn: &str, initiator: &str) -> Result<(),
     let write_protect = match protect {
         Some("1") => true,
         Some("0") => false,
-        other => call.is(other, false)?,
+        other => is(other, false)?,
     };
     let lun = lun.unwrap_or_default();
     let lun = match number_of_lun(lun) {
@@ -244,7 +243,7 @@ fn number_of_port(text: &str) -> Result<u16, Failure> {
 
 pub(crate) fn enable_adapter(call: &mut Call<'_>) -> Result<(), Failure> {
     let [wanted] = call.line.bind(["boolean"], 1)?;
-    if call.is(wanted, false)? {
+    if is(wanted, false)? {
         return Err(Failure::new("Lunette has neither iSER nor offload"));
     }
     let what = call.line.command.trim_start_matches("enable_").replace("iser", "iSER");

@@ -11,6 +11,10 @@ use rustix::process::geteuid;
 /// The mode of files for their owner alone.
 const PRIVATE: u32 = 0o600;
 
+/// The bits of a mode for members of the group, and for all others.
+const BITS_OF_GROUP: u32 = 0o070;
+const BITS_OF_OTHERS: u32 = 0o007;
+
 /// The beginning of the names of files with secrets that this program has made.
 const OWN: &str = "targetcli-";
 
@@ -72,7 +76,7 @@ impl NewSecrets {
     }
 }
 
-/// Root writes for the user of the server: what it makes belongs to the owner and the group of the folder, and the group
+/// Writes a file for the user of the server. The file belongs to the owner and the group of its folder, and the group
 /// reads it where it reads the folder.
 fn write_secret(path: &Path, folder: &Path, secret: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
@@ -80,7 +84,8 @@ fn write_secret(path: &Path, folder: &Path, secret: &str) -> io::Result<()> {
     if geteuid().is_root() {
         let around = fs::metadata(folder)?;
         fchown(&file, Some(around.uid()), Some(around.gid()))?;
-        let is_for_group = around.gid() != 0 && around.mode() & 0o050 != 0 && around.mode() & 0o007 == 0;
+        let is_for_group =
+            around.gid() != 0 && around.mode() & BITS_OF_GROUP != 0 && around.mode() & BITS_OF_OTHERS == 0;
         if is_for_group {
             file.set_permissions(Permissions::from_mode(PRIVATE | 0o040))?;
         }
@@ -104,9 +109,10 @@ pub(super) fn random_uuid() -> String {
     getrandom::fill(&mut bytes).expect("the system has random numbers");
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let at = |from: usize, to: usize| &digits[from..to];
-    format!("{}-{}-{}-{}-{}", at(0, 8), at(8, 12), at(12, 16), at(16, 20), at(20, 32))
+    let number = u128::from_be_bytes(bytes);
+    let part = |shift: u32, bits: u32| number >> shift & ((1 << bits) - 1);
+    let (first, last) = (part(96, 32), part(0, 48));
+    format!("{first:08x}-{:04x}-{:04x}-{:04x}-{last:012x}", part(80, 16), part(64, 16), part(48, 16))
 }
 
 #[cfg(test)]

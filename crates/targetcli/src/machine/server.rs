@@ -21,7 +21,7 @@ const REMOTE: &str = "LUNETTE_SERVER";
 /// The status of an answer when an object has changed meanwhile.
 const CHANGED: u16 = 412;
 
-/// LIO asks nobody before it takes a disk away from a session.
+/// The query that takes disks away from sessions, as LIO does without a question.
 const FORCE: &str = "?force=true";
 
 pub(super) struct Server {

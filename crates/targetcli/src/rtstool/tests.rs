@@ -2,11 +2,11 @@ use super::*;
 
 #[test]
 fn arguments_are_those_of_cinder() {
+    const CREATE: [&str; 6] = ["create", "/dev/v", "iqn.2010-10.org.openstack:v", "u", "p", "False"];
     let created = |addresses: Vec<&'static str>, port, initiators: Vec<&'static str>| {
         let (device, name, user, password) = ("/dev/v", "iqn.2010-10.org.openstack:v", "u", "p");
         Some(Command::Create(Create { device, name, user, password, is_iser: false, initiators, addresses, port }))
     };
-    const CREATE: [&str; 6] = ["create", "/dev/v", "iqn.2010-10.org.openstack:v", "u", "p", "False"];
     for (more, expected) in [
         (&[][..], created(vec![], None, vec![])),
         (&["-p3261", "-a192.0.2.1,192.0.2.2"], created(vec!["192.0.2.1", "192.0.2.2"], Some(3261), vec![])),

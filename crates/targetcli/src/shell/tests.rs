@@ -52,7 +52,7 @@ impl Shell {
         Self { model: Model::default(), current: Node::Root }
     }
 
-    /// What a line prints, or why it is refused.
+    /// The lines that a line prints, or the reason why it is refused.
     fn run(&mut self, text: &str) -> Result<String, String> {
         let Some(line) = Line::parse(text).map_err(|error| error.to_string())? else { return Ok(String::new()) };
         let mut after = self.model.clone();
@@ -137,7 +137,7 @@ o- / ..................................................................... [...]
     let drawn = shell.script("ls");
     assert_eq!(shape(&drawn), shape(expected), "{drawn}");
     assert!(drawn.lines().all(|line| line.len() == 80), "{drawn}");
-    assert_eq!(shell.script("ls /iscsi 0").lines().count(), 9);
+    assert_eq!(shell.script("ls /iscsi 0").lines().count(), 10);
     assert_eq!(shell.script("ls /iscsi 1").lines().count(), 2);
     assert_eq!(shell.script("/iscsi status"), "Status for /iscsi: Targets: 1");
 }

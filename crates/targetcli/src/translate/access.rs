@@ -1,7 +1,7 @@
 //! Which initiators may log in: attributes and ACLs of a portal group, as `allow`, `chap` and hosts of a target.
 //!
-//! An initiator with an ACL is a host of its own. Demo mode is a host for all names, or a target without hosts. One that
-//! has to prove itself, and has nothing to do it with, is a host from nowhere.
+//! An initiator with an ACL is a host of its own. Demo mode is a host for all names, or a target without hosts. An
+//! initiator that has to prove itself, and has nothing to do it with, is a host from nowhere.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const MAX_HOST_NAME: usize = 64;
 /// The keys of a host that can be said with attributes and ACLs of LIO.
 const KNOWN_KEYS: [&str; 7] = ["name", "initiators", "networks", "chap", "mutual_chap", "read_only", "lun"];
 
-/// What a host is for LIO.
+/// The meaning of a host for LIO.
 enum Role {
     /// Demo mode.
     Others,
@@ -55,6 +55,18 @@ pub(super) fn read(document: &Document, saved: &SavedTarget, surroundings: &dyn 
     }
     found.settle(&mut access);
     access
+}
+
+/// Whether the objects of the API say the value of an attribute, and the state need not.
+pub(super) fn is_said_by_objects(access: &Access, name: &str) -> bool {
+    let (is_demo, has_acls) = (access.is_set("generate_node_acls"), !access.acls.is_empty());
+    match name {
+        "generate_node_acls" => true,
+        "demo_mode_write_protect" => is_demo,
+        "prod_mode_write_protect" => has_acls,
+        "authentication" => is_demo || has_acls,
+        _ => false,
+    }
 }
 
 /// Users of a document, or else those that were set before.
@@ -99,7 +111,7 @@ fn role(host: &Document) -> Role {
     }
 }
 
-/// What the hosts of a target tell about the attributes of its portal group.
+/// Facts that the hosts of a target tell about the attributes of its portal group.
 #[derive(Default)]
 struct Found {
     /// Demo mode, and whether it is read-only.

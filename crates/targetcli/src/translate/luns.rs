@@ -42,7 +42,8 @@ pub(super) fn read(
     luns
 }
 
-/// Whether a storage object is the disk of a logical unit. Disks in memory have no names, so their serial numbers count.
+/// Whether a storage object is the disk of a logical unit. Disks in memory have no names, so their serial numbers
+/// count.
 fn is_disk_of(object: &StorageObject, disk: &str, lun: &Document) -> bool {
     object.disk == disk && (!disk.starts_with("mem:") || text(lun, "serial") == Some(&object.wwn))
 }
