@@ -2,9 +2,9 @@
 //!
 //! Layer 2: over api, files; under lunette.
 //!
-//! A command is a function of a tree of values ([`model`]). The tree is a view of the objects of the API, and a changed
-//! tree is a change of them ([`translate`]). So there is one truth. What LIO has and Lunette has not stands in a small
-//! file ([`state`]): storage objects without a LUN, and attributes without a meaning. [`machine`] is the only module
+//! A command is a function of a tree of values (`model`). The tree is a view of the objects of the API, and a changed
+//! tree is a change of them (`translate`). So there is one truth. What LIO has and Lunette has not stands in a small
+//! file (`state`): storage objects without a LUN, and attributes without a meaning. `machine` is the only module
 //! that reads, writes or sends anything.
 
 #![forbid(unsafe_code)]
