@@ -221,9 +221,9 @@ impl Model {
             return Err(if known.disk == object.disk { Failure::done_already(text) } else { Failure::new(text) });
         }
         let is_memory = name.plugin == Plugin::Ramdisk;
-        if let Some((other, _)) = self.objects.iter().find(|(_, known)| !is_memory && known.disk == object.disk) {
+        if self.objects.values().any(|known| !is_memory && known.disk == object.disk) {
             return Err(Failure::new(format!(
-                "Cannot configure StorageObject because device {} is already in use by {other}",
+                "Cannot configure StorageObject because device {} is already in use",
                 object.disk
             )));
         }
@@ -380,7 +380,7 @@ impl Target {
 }
 
 fn no_target(iqn: &str) -> Failure {
-    Failure::done_already(format!("No such Target in configfs: {iqn}"))
+    Failure::done_already(format!("No such Target in configfs: {CONFIGFS}/{iqn}"))
 }
 
 fn no_acl(initiator: &str) -> Failure {
@@ -390,6 +390,9 @@ fn no_acl(initiator: &str) -> Failure {
 pub(crate) fn no_object(name: &str) -> Failure {
     Failure::done_already(format!("No storage object named {name}."))
 }
+
+/// The folder by which rtslib names what is not there.
+pub(crate) const CONFIGFS: &str = "/sys/kernel/config/target/iscsi";
 
 /// A name of a target or of an initiator as rtslib has it.
 pub(crate) fn wwn(name: &str) -> Result<String, Failure> {

@@ -441,3 +441,132 @@ fn programs_that_run_at_once_do_not_lose_each_others_changes() {
     assert!(lio.done("/iscsi status").contains("Targets: 9"));
     assert_eq!(lio.saved()["targets"].as_array().unwrap().len(), 9);
 }
+
+/// Calls of targetcli-fb 2.1.53 with Linux 6.1.0-50, and its answers: `$` a line, two blanks standard output, `!` standard error, `=` the exit code.
+/// `@d0` and `@d1` were loop devices, and `@f` began the names of files.
+const RECORDED: &str = "tests/habits/targetcli-2.1.53.txt";
+
+/// Lines with the exit codes of LIO whose answers differ, with ours.
+const DIFFERENT: &[(&str, i32, &str)] = &[
+    // The server has a portal already.
+    (
+        "/iscsi create iqn.2003-01.org.example:a",
+        0,
+        "  Created target iqn.2003-01.org.example:a.\n  Created TPG 1.\n  \
+         Default portal not created, the target has the portals of the server: 127.0.0.1:0.",
+    ),
+    // Disks have a write cache.
+    (
+        "/backstores/block/d1 info",
+        0,
+        "  dev: @d1\n  name: d1\n  plugin: block\n  readonly: False\n  write_back: True\n  wwn: 11111111-2222-4333-8444-555555555555",
+    ),
+    (
+        "/iscsi/iqn.2003-01.org.example:a/tpg1/acls/iqn.1994-05.com.example:h create 7 5 1",
+        1,
+        "! This MappedLUN already exists in configFS",
+    ),
+    (
+        "/iscsi/iqn.2003-01.org.example:a/tpg1 get",
+        0,
+        "  AVAILABLE CONFIGURATION GROUPS\n  ==============================\n  attribute auth global parameter",
+    ),
+    // The main file has another target, which no command removes.
+    ("/iscsi status", 0, "  Status for /iscsi: Targets: 2"),
+    (
+        "clearconfig confirm=True",
+        0,
+        "! target iqn.2026-11.org.example:main stands in config; change it there and send SIGHUP, or move its table to \
+         conf.d/target-iqn.2026-11.org.example:main.toml",
+    ),
+];
+
+/// Nodes that only the tree of LIO has, or that have other descriptions there.
+const OTHER_NODES: [&str; 10] = [
+    "alua",
+    "default_tg_pt_gp [ALUA",
+    "pscsi",
+    "loopback",
+    "vhost",
+    "xen-pvscsi",
+    "0.0.0.0:3260",
+    "iscsi [Targets",
+    "write-thru",
+    "ramdisk [Storage Objects",
+];
+
+/// The call of a line: what was printed, without regard to the order of lines, and the exit code.
+type Answer = (Vec<String>, Option<i32>);
+
+/// The calls of the recording.
+fn recorded() -> Vec<(String, Answer)> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(RECORDED)).unwrap();
+    let mut calls: Vec<(String, Answer)> = Vec::new();
+    for line in text.lines() {
+        let (mark, text) = line.split_at(line.len().min(2));
+        match mark.trim_end() {
+            "$" => calls.push((text.into(), (Vec::new(), None))),
+            "=" => calls.last_mut().unwrap().1.1 = Some(text.parse().unwrap()),
+            _ => calls.last_mut().unwrap().1.0.push(line.into()),
+        }
+    }
+    calls
+}
+
+/// Lines without what is another one each time, and with a tree that is as wide as any other.
+fn comparable(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    let plain = |line: String| {
+        line.split(' ').filter(|word| !word.starts_with("..")).collect::<Vec<_>>().join(" ").trim_end().to_owned()
+    };
+    let mut lines: Vec<String> =
+        lines.into_iter().map(plain).filter(|line| !line.starts_with("  alias: ") && !line.is_empty()).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// The nodes of a tree, without their places in it.
+fn nodes(lines: &[String]) -> Vec<String> {
+    lines.iter().filter_map(|line| Some(line.split_once("o- ")?.1.to_owned())).collect()
+}
+
+/// The answer of ours, if it is not the recorded one.
+fn difference(line: &str, expected: Vec<String>, code: Option<i32>, ours: &Answer) -> Option<String> {
+    let known = DIFFERENT.iter().find(|(known, lio, _)| *known == line && Some(*lio) == code);
+    let (expected, code) = match known {
+        Some((_, _, ours)) => (ours.lines().map(str::to_owned).collect(), Some(i32::from(ours.starts_with('!')))),
+        None => (expected, code),
+    };
+    let expected = comparable(expected);
+    let is_same = if line.split(' ').next() == Some("ls") && code == Some(0) {
+        let ours = nodes(&ours.0);
+        let is_common = |node: &&String| !OTHER_NODES.iter().any(|other| node.contains(other));
+        nodes(&expected).iter().filter(is_common).all(|node| ours.contains(node))
+    } else {
+        ours.0 == expected
+    };
+    (!is_same || ours.1 != code).then(|| format!("$ {line}\n{ours:#?}\ninstead of {expected:#?}"))
+}
+
+#[test]
+fn answers_are_those_that_targetcli_gave() {
+    let lio = Lio::new();
+    let (d0, d1, files) = (lio.device("d0"), lio.device("d1"), lio.place.file("f").display().to_string());
+    let folder = format!("{}/", lio.place.path().display());
+    let (mut found, mut count) = (Vec::new(), 0);
+    for (line, (expected, code)) in recorded() {
+        // Portals of fixed ports could be those of another test.
+        if line.contains("/portals") && !line.ends_with("3269") {
+            continue;
+        }
+        let ran = lio.targetcli(&line.replace("@d0", &d0).replace("@d1", &d1).replace("@f", &files));
+        let stdout = ran.stdout.lines().map(|line| format!("  {line}"));
+        let stderr = ran.stderr.lines().map(|line| format!("! {line}"));
+        let named =
+            |line: String| line.replace(&d0, "@d0").replace(&d1, "@d1").replace(&files, "@f").replace(&folder, "");
+        let ours = (comparable(stdout.chain(stderr).map(named)), ran.code);
+        found.extend(difference(&line, expected, code, &ours));
+        count += 1;
+    }
+    assert!(found.is_empty(), "{}", found.join("\n\n"));
+    assert!(count > 70, "{count} calls");
+}

@@ -50,6 +50,11 @@ fn create_fileio(call: &mut Call<'_>) -> Result<(), Failure> {
     if !is(write_back, true)? {
         return Err(Failure::new("write_back=false: a file of Lunette has a write cache that initiators flush"));
     }
+    if let Some((other, _)) = call.model.objects.iter().find(|(_, object)| object.disk == file) {
+        let text = format!("storage object for {file} already exists: {}", other.name);
+        let is_it = other.plugin == Plugin::Fileio && other.name == name;
+        return Err(if is_it { Failure::done_already(text) } else { Failure::new(text) });
+    }
     let is_full = !is(sparse, true)?;
     let wwn = serial(wwn, call.world);
     let (size, is_new_file) = match call.world.look_at(&file) {

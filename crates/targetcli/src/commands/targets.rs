@@ -2,7 +2,7 @@
 
 use super::backstores;
 use crate::failure::Failure;
-use crate::model::{Mapped, wwn};
+use crate::model::{CONFIGFS, Mapped, wwn};
 use crate::node::Node;
 use crate::portal::{self, DEFAULT_PORT};
 use crate::shell::{Call, is};
@@ -158,7 +158,11 @@ pub(crate) fn create_acl(call: &mut Call<'_>, iqn: &str) -> Result<(), Failure> 
 pub(crate) fn delete_acl(call: &mut Call<'_>, iqn: &str) -> Result<(), Failure> {
     let [name] = call.line.bind(["wwn"], 1)?;
     let initiator = name.unwrap_or_default().to_lowercase();
-    call.model.target_mut(iqn)?.remove_acl(&initiator)?;
+    let target = call.model.target_mut(iqn)?;
+    if target.remove_acl(&initiator).is_err() {
+        let path = format!("{CONFIGFS}/{iqn}/tpgt_1/acls/{initiator}");
+        return Err(Failure::done_already(format!("No such NodeACL in configfs: {path}")));
+    }
     call.say(format!("Deleted Node ACL {initiator}."));
     Ok(())
 }
@@ -224,7 +228,9 @@ pub(crate) fn delete_portal(call: &mut Call<'_>, iqn: &str) -> Result<(), Failur
     let (ip, port) = (ip.unwrap_or_default().to_owned(), number_of_port(port.unwrap_or_default())?);
     let address = portal::address(&ip, port)?;
     if !call.model.portals.contains_key(&address) {
-        return Err(Failure::done_already(format!("No such NetworkPortal in configfs: {address}")));
+        return Err(Failure::done_already(format!(
+            "No such NetworkPortal in configfs: {CONFIGFS}/{iqn}/tpgt_1/np/{address}"
+        )));
     }
     let others = call.model.targets.keys().filter(|name| *name != iqn).count();
     if others > 0 {

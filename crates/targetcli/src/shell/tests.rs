@@ -173,7 +173,7 @@ fn refusals_have_the_words_of_targetcli() {
         ("/backstores/block create d /dev/pool/vm-1", "Storage object block/d exists"),
         (
             "/backstores/block create e /dev/sdb",
-            "Cannot configure StorageObject because device /dev/sdb is already in use by block/d",
+            "Cannot configure StorageObject because device /dev/sdb is already in use",
         ),
         ("/backstores/block create e /dev/sdz", "Could not open /dev/sdz"),
         ("/backstores/block create e /dev/null", "Device /dev/null is not a TYPE_DISK block device"),
@@ -182,7 +182,10 @@ fn refusals_have_the_words_of_targetcli() {
         ("/backstores/fileio create f /srv/new.img 1X", "Cannot interpret size, wrong format: 1X"),
         ("/iscsi create iqn.2003-01.org.example:a", "This Target already exists in configFS"),
         ("/iscsi create disk", "WWN not valid as: iqn, naa, eui"),
-        ("/iscsi delete iqn.2003-01.org.example:b", "No such Target in configfs: iqn.2003-01.org.example:b"),
+        (
+            "/iscsi delete iqn.2003-01.org.example:b",
+            "No such Target in configfs: /sys/kernel/config/target/iscsi/iqn.2003-01.org.example:b",
+        ),
         ("/iscsi/iqn.2003-01.org.example:a/tpg1/luns create /backstores/block/e", "storage object or path not valid"),
         ("/iscsi/iqn.2003-01.org.example:a/tpg1/luns delete 4", "Invalid LUN"),
         (
