@@ -8,8 +8,9 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 31] = [
+const NEEDED: [(&str, Option<&str>); 32] = [
     ("ansible-core", Some("ansible-playbook")),
+const NEEDED: [(&str, Option<&str>); 32] = [
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),
@@ -31,6 +32,7 @@ const NEEDED: [(&str, Option<&str>); 31] = [
     ("prometheus", Some("promtool")),
     ("python3-pykmip", Some("pykmip-server")),
     ("python3-rtslib-fb", Some("targetctl")),
+    ("python3-venv", None),
     ("qemu-utils", Some("qemu-img")),
     // A plug-in of qemu-img, which reports its absence.
     ("qemu-block-extra", None),
