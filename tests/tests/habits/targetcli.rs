@@ -22,7 +22,7 @@ const INITIATOR: &str = "iqn.1994-05.com.example:compute";
 const RTSLIB_FACTS: &str = "tests/interop/import/rtslib_facts.py";
 
 /// The time of any command.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// The version of Cinder whose class is tested.
 const CINDER: &str = "cinder==21.3.2";
@@ -442,9 +442,10 @@ fn programs_that_run_at_once_do_not_lose_each_others_changes() {
     assert_eq!(lio.saved()["targets"].as_array().unwrap().len(), 9);
 }
 
-/// Calls of targetcli-fb 2.1.53 with Linux 6.1.0-50, and its answers. `$` is before a line, two blanks are before
-/// standard output, `!` before standard error, and `=` before the exit code. `@d0` and `@d1` were loop devices, and `@f`
-/// began the names of files.
+/// Calls of targetcli-fb 2.1.53 with Linux 6.1.0-50, and its answers.
+///
+/// `$` is before a line, two blanks are before standard output, `!` before standard error, `=` before the exit code.
+/// `@d0` and `@d1` were loop devices, and `@f` began the names of files.
 const RECORDED: &str = "tests/habits/targetcli-2.1.53.txt";
 
 /// Lines with the exit codes of LIO whose answers differ, with ours.
