@@ -10,7 +10,6 @@ use crate::process;
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
 const NEEDED: [(&str, Option<&str>); 32] = [
     ("ansible-core", Some("ansible-playbook")),
-const NEEDED: [(&str, Option<&str>); 32] = [
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),
     ("chromium-driver", Some("chromedriver")),

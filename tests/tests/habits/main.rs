@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod ansible;
+mod cinder;
 mod contrib;
 mod proxmox;
 mod targetcli;

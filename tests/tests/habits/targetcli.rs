@@ -24,9 +24,6 @@ const RTSLIB_FACTS: &str = "tests/interop/import/rtslib_facts.py";
 /// The time of any command.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The version of Cinder whose class is tested.
-const CINDER: &str = "cinder==21.3.2";
-
 /// A server, and programs under the names of those that they stand for.
 struct Lio {
     place: Configured,
@@ -243,29 +240,6 @@ create /backstores/block/csi-pvc-1
     assert!(missing.code == Some(1) && missing.stderr.contains("Could not open /dev/no-such-device"), "{missing}");
 }
 
-/// The folder with Cinder's package, without the packages that it needs: they take half a gigabyte and a minute.
-fn cinder() -> PathBuf {
-    let binary = PathBuf::from(lunette().get_program());
-    let folder = binary.ancestors().nth(2).unwrap().join("habits").join(CINDER);
-    if !folder.exists() {
-        let unfinished = tempfile::tempdir().unwrap();
-        let environment = unfinished.path().join("venv");
-        run("python3", ["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]).succeeded();
-        let mut pip = Command::new(environment.join("bin/pip"));
-        pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", CINDER, "--target"]);
-        run_at_most(LIMIT, pip.arg(unfinished.path().join("package"))).succeeded();
-        fs::create_dir_all(folder.parent().unwrap()).unwrap();
-        run(
-            "cp",
-            ["-r".as_ref(), unfinished.path().join("package").as_os_str(), folder.with_extension("new").as_os_str()],
-        )
-        .succeeded();
-        // Last, so that an installation that was interrupted begins again.
-        fs::rename(folder.with_extension("new"), &folder).unwrap();
-    }
-    folder
-}
-
 /// A port that is free now.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port()
@@ -276,42 +250,32 @@ fn the_class_of_cinder_exports_a_volume_and_lets_in_the_initiators_that_it_adds(
     const IQN: &str = "iqn.2010-10.org.openstack:volume-7f3a";
     let lio = Lio::new();
     let (device, port) = (lio.device("volume-7f3a"), free_port());
-    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/habits/cinder_lioadm.py");
-    let log = lio.place.file("cinder.log");
-    let mut command = lio.command("python3");
-    command.arg("-B").arg(driver).arg(cinder()).arg(&device).arg(port.to_string());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
-    let mut child = command.spawn().unwrap();
-    let (mut stdin, mut lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
-    let mut next = move || -> Value {
-        let line = lines.next().and_then(Result::ok).unwrap_or_else(|| panic!("{}", fs::read_to_string(&log).unwrap()));
-        serde_json::from_str(&line).unwrap()
-    };
+    let arguments = [&device, &port.to_string()].map(String::as_str);
+    let mut cinder = Driver::start(lio.command("python3"), "lioadm.py", &arguments, lio.place.file("cinder.log"));
     let inquiry = |credentials: &str| {
         run("iscsi-inq", ["-i", INITIATOR, &format!("iscsi://{credentials}127.0.0.1:{port}/{IQN}/0")])
     };
 
-    let exported = next();
+    let exported = cinder.told();
     assert_eq!(exported["exported"]["location"], format!("127.0.0.1:{port},{IQN} {IQN} 0"));
     assert_eq!(exported["again"], exported["exported"], "what is there is no failure");
     inquiry("cinder-user%cinder-password@").failed();
-    stdin.write_all(b"\n").unwrap();
+    cinder.go_on();
 
-    let connected = next();
+    let connected = cinder.told();
     assert_eq!(connected["connected"]["data"]["target_lun"], 0);
     inquiry("cinder-user%cinder-password@").succeeded();
     inquiry("cinder-user%other-password@").failed();
     inquiry("").failed();
     assert_eq!(lio.saved()["targets"][0]["tpgs"][0]["node_acls"][0]["node_wwn"], INITIATOR);
-    stdin.write_all(b"\n").unwrap();
+    cinder.go_on();
 
-    next();
+    cinder.told();
     inquiry("cinder-user%cinder-password@").failed();
-    stdin.write_all(b"\n").unwrap();
+    cinder.go_on();
 
-    assert_eq!(next()["failed"], "ISCSITargetCreateFailed");
-    stdin.write_all(b"\n").unwrap();
-    assert!(child.wait().unwrap().success());
+    assert_eq!(cinder.told()["failed"], "ISCSITargetCreateFailed");
+    cinder.end();
     let targets = run_at_most(LIMIT, lio.command(lio.place.file("bin/cinder-rtstool")).arg("get-targets"));
     assert_eq!(targets.succeeded(), "iqn.2026-11.org.example:main\n");
 }

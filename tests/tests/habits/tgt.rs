@@ -14,6 +14,8 @@ use std::time::Duration;
 use lunette_tests::{Configured, Owned, Ran, Server, lunette, random_bytes, run_at_most, wait_until};
 use tempfile::TempDir;
 
+use crate::cinder::Driver;
+
 const LIMIT: Duration = Duration::from_secs(20);
 
 const MAIN: &str = "listen = [\"127.0.0.1:0\"]\nstate = \"@/state\"\n[api]\nlisten = [\"unix:@/api.sock\"]\n\
@@ -340,6 +342,36 @@ fn cinder_file(ours: &Ours, disk: &str) -> String {
     );
     fs::write(&file, text).unwrap();
     file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_class_of_cinder_exports_a_volume_as_it_does_with_tgtd() {
+    const IQN: &str = "iqn.2010-10.org.openstack:volume-7f3a";
+    let ours = Ours::start();
+    let (disk, volumes) = (ours.disk("volume-7f3a"), ours.place.file("volumes"));
+    let configuration = ours.place.file("targets.conf");
+    fs::write(&configuration, format!("include {}/*\n", volumes.display())).unwrap();
+    // tgt-admin reads one file, in which an administrator includes Cinder's folder.
+    let mut python = ours.tgt.tool("unshare");
+    let there = "mount --bind \"$0\" /etc/tgt/targets.conf && exec python3 \"$@\"";
+    python.args(["--mount", "sh", "-c", there]).arg(configuration);
+    let address = ours.address();
+    let (_, port) = address.rsplit_once(':').unwrap();
+    let arguments = [&*disk, port, volumes.to_str().unwrap()];
+    let mut cinder = Driver::start(python, "tgtadm.py", &arguments, ours.place.file("cinder.log"));
+    let exported = cinder.told();
+    assert_eq!(exported["exported"]["location"], format!("127.0.0.1:{port},0 {IQN} 1"));
+    assert_eq!(exported["connected"]["data"]["target_lun"], 1);
+    let login = |user: &str| {
+        let url = format!("iscsi://{user}@{address}/{IQN}/1");
+        run_at_most(LIMIT, Command::new("iscsi-inq").arg(url)).code == Some(0)
+    };
+    assert_eq!(["cinder-user%cinder-password", "cinder-user%other-password"].map(login), [true, false]);
+    cinder.go_on();
+    assert_eq!(cinder.told()["failed"], "ISCSITargetCreateFailed");
+    cinder.end();
+    assert!(!ours.tgt.show().contains(IQN));
+    ours.server.stop();
 }
 
 #[test]
