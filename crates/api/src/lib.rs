@@ -13,12 +13,13 @@
 //!   own.
 //! - [`volumes`] has pools of volumes, for a server that has some.
 //! - [`callers`] says what a client may do, and [`audit`] what clients have done.
-//! - [`client`] is the other side, for the command line.
+//! - [`client`] is the other side, for the command line, and [`address`] says where it finds a server.
 //! - [`problem`] has the errors that clients see, [`limits`] the bounds of what they can ask for.
 
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod address;
 pub mod audit;
 pub mod callers;
 pub mod client;

@@ -1,23 +1,16 @@
 //! Where `lunette ctl` finds the server.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
+use lunette_api::address::{Url, read_token};
 use lunette_api::client::Endpoint;
-use lunette_files::Content;
-use zeroize::Zeroizing;
 
 use crate::config::api::Place;
 use crate::failure::Failure;
-
-/// The port of HTTPS.
-const HTTPS: u16 = 443;
-
-/// The file that `--token-file` names.
-const TOKEN: Content = Content { name: "a token", max_bytes: 4096 };
 
 /// The socket of a server that is installed as a service.
 const SOCKET: &str = "unix:/run/lunette/api.sock";
@@ -39,34 +32,6 @@ pub(in crate::commands) struct To {
     ca: Option<PathBuf>,
 }
 
-/// `https://HOST[:PORT]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Url {
-    host: String,
-    port: u16,
-}
-
-impl FromStr for Url {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // The text is not repeated here: it may hold a password.
-        let wrong = || "that is no address of a server; write https://HOST or https://HOST:PORT".to_owned();
-        let authority = text.strip_prefix("https://").ok_or_else(wrong)?.trim_end_matches('/');
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                (host, port.parse().map_err(|_| wrong())?)
-            }
-            _ => (authority, HTTPS),
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        if host.is_empty() || host.contains(['/', '@', '?', '#', '[', ']', ' ']) {
-            return Err(wrong());
-        }
-        Ok(Self { host: host.into(), port })
-    }
-}
-
 /// The value of a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -85,7 +50,7 @@ impl To {
             Named::Remote { url, token_file, ca } => (url, token_file, ca),
         };
         let trusted = Arc::new(lunette_tls::client(&ca, None).map_err(Failure::configuration)?);
-        let token = read_token(&token_file)?;
+        let token = read_token(&token_file).map_err(Failure::configuration)?;
         Ok(Endpoint::Tls { host: url.host, port: url.port, trusted, token, token_file })
     }
 
@@ -141,37 +106,9 @@ fn parsed<T: FromStr<Err = String>>(variable: Variable<'_>, name: &str) -> Resul
     value.to_str().ok_or_else(|| "it is no text".into()).and_then(str::parse).map(Some).map_err(wrong)
 }
 
-/// The first word of the first line that is no comment: a line of the server's file is a token, too.
-fn read_token(path: &Path) -> Result<Zeroizing<String>, Failure> {
-    let bytes = lunette_files::read_secret(path, TOKEN).map_err(Failure::configuration)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let mut lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-    let token = lines.find_map(|line| line.split_whitespace().next());
-    let none = || Failure::configuration(format!("{}: there is no token in it", path.display()));
-    token.map(|token| Zeroizing::new(token.to_owned())).ok_or_else(none)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn servers_are_hosts_with_or_without_a_port() {
-        for (text, host, port) in [
-            ("https://host", "host", 443),
-            ("https://host:8443/", "host", 8443),
-            ("https://192.0.2.1:8443", "192.0.2.1", 8443),
-            ("https://[2001:db8::1]:8443", "2001:db8::1", 8443),
-            ("https://[::1]", "::1", 443),
-        ] {
-            assert_eq!(text.parse(), Ok(Url { host: host.into(), port }), "{text}");
-        }
-        for text in
-            ["host:8443", "http://host", "https://", "https://host:x", "https://u@host", "https://h/v1", "https://:1"]
-        {
-            assert!(text.parse::<Url>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn an_option_counts_before_all_variables() {
@@ -207,17 +144,5 @@ mod tests {
         assert!(wrong.contains("LUNETTE_SERVER: "), "{wrong}");
         let files = To { ca: Some("/c".into()), ..options(Some("unix:/a"), None) };
         assert!(named(files, &[]).unwrap_err().contains("are for --server"));
-    }
-
-    #[test]
-    fn a_token_is_the_first_word_of_a_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("token");
-        for (content, token) in
-            [("abc\n", Some("abc")), ("# admin\n\n abc role=read\nx\n", Some("abc")), ("# none\n", None)]
-        {
-            std::fs::write(&path, content).unwrap();
-            assert_eq!(read_token(&path).ok().as_deref().map(String::as_str), token, "{content:?}");
-        }
     }
 }
