@@ -9,10 +9,12 @@ mod publish;
 mod snapshots;
 mod volumes;
 
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lunette_api::client::Endpoint;
 use tonic::{Code, Status};
 
 use crate::busy::Busy;
@@ -86,6 +88,15 @@ struct Inner {
 }
 
 impl Controller {
+    /// The controller of the server at an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no resources left.
+    pub fn at(endpoint: Endpoint, settings: Settings) -> io::Result<Self> {
+        Ok(Self::new(Arc::new(Lunette::new(endpoint)?), settings))
+    }
+
     pub(crate) fn new(lunette: Arc<Lunette>, settings: Settings) -> Self {
         Self(Arc::new(Inner { lunette, settings, busy: Busy::default() }))
     }

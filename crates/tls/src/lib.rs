@@ -1,6 +1,6 @@
 //! Certificates and keys in PEM files, as configurations of rustls.
 //!
-//! Layer 1: over files; under keys, lunette.
+//! Layer 1: over files; under csi, keys, lunette.
 //!
 //! All cryptography is that of AWS-LC, which also agrees on keys with X25519MLKEM768: what is recorded today must stay
 //! secret when quantum computers exist. Errors name the file and the reason.

@@ -5,6 +5,7 @@
 mod ansible;
 mod cinder;
 mod contrib;
+mod csi;
 mod proxmox;
 mod targetcli;
 mod tgt;
