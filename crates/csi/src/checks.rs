@@ -139,7 +139,9 @@ pub(crate) mod tests {
     fn texts_paths_and_maps_are_bounded() {
         let fits = |len: usize, max| text("name", &"x".repeat(len), max).is_ok();
         assert!(fits(1, 128) && fits(128, 128) && !fits(0, 128) && !fits(129, 128));
-        assert!(path("path", &"x".repeat(MAX_PATH_BYTES)).is_ok() && path("path", &"x".repeat(MAX_PATH_BYTES + 1)).is_err());
+        assert!(
+            path("path", &"x".repeat(MAX_PATH_BYTES)).is_ok() && path("path", &"x".repeat(MAX_PATH_BYTES + 1)).is_err()
+        );
         assert!(path("path", "a\0b").is_err());
         let of = |len: usize| HashMap::from([("k".to_owned(), "x".repeat(len - 1))]);
         assert!(map("parameters", &of(MAX_MAP_BYTES)).is_ok() && map("parameters", &of(MAX_MAP_BYTES + 1)).is_err());
