@@ -12,6 +12,7 @@
 //! - [`limits`] has the bounds, [`options`] the command line, [`serve`] the socket.
 
 #![forbid(unsafe_code)]
+#![allow(clippy::trivially_copy_pass_by_ref, reason = "all calls take their request so, and some are empty")]
 
 mod busy;
 mod capacity;

@@ -15,6 +15,7 @@ const CONFLICTS: [(&str, Code); 5] = [
 ];
 
 /// The status of a request that the server has refused, or that has not reached it.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn refused(error: ClientError) -> Status {
     let code = match &error {
         ClientError::Connect { .. } | ClientError::Lost(_) => Code::Unavailable,

@@ -129,14 +129,14 @@ fn check_members(group: &str, known: &[Snapshot], named: &[String], are_all: boo
 }
 
 fn digest(volumes: &BTreeSet<VolumeId>) -> String {
-    names::digest(&volumes.iter().map(|id| format!("{id}\n")).collect::<String>())
+    names::digest(&volumes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
 fn group_told(group: &str, snapshots: &[Snapshot]) -> VolumeGroupSnapshot {
     VolumeGroupSnapshot {
         group_snapshot_id: group.into(),
         snapshots: snapshots.iter().map(told).collect(),
-        creation_time: snapshots.iter().map(|snapshot| snapshot.created).min().and_then(time),
+        creation_time: snapshots.iter().map(|snapshot| snapshot.created).min().map(time),
         ready_to_use: true,
     }
 }
@@ -153,7 +153,7 @@ mod tests {
             name: "g".into(),
             size_bytes: 4096,
             created: 1,
-            labels: Default::default(),
+            labels: lunette_api::volumes::Labels::default(),
             luns: Vec::new(),
         };
         let check = |known: &[&str], named: &[&str], are_all| {

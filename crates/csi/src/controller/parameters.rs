@@ -45,14 +45,14 @@ impl Parameters {
         checks::map("parameters", given)?;
         let mut parameters = Self::default();
         let (mut chap, mut mutual) = (Pair::default(), Pair::default());
-        let mut told = String::new();
+        let mut told = Vec::new();
         for (key, value) in given.iter().collect::<BTreeMap<_, _>>() {
             if key.starts_with(OF_KUBERNETES) {
                 let label = METADATA.iter().find(|(known, _)| known == key);
                 parameters.labels.extend(label.map(|(_, label)| ((*label).to_owned(), value.clone())));
                 continue;
             }
-            told += &format!("{key:?}={value:?};");
+            told.push(format!("{key:?}={value:?}"));
             let own = || Some(value.clone());
             match key.as_str() {
                 "pool" if names::is_pool(value) => parameters.pool = own(),
@@ -81,7 +81,7 @@ impl Parameters {
         if parameters.mutual_chap.is_some() && parameters.chap.is_none() {
             return Err(Status::invalid_argument("mutualChapUser needs chapUser and chapSecretFile"));
         }
-        parameters.digest = names::digest(&told);
+        parameters.digest = names::digest(&told.join(";"));
         Ok(parameters)
     }
 }

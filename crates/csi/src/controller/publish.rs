@@ -66,8 +66,7 @@ impl Inner {
         let named = labels::value(&volume.labels, labels::TARGET);
         let name = if named.is_empty() { id.target(&self.settings.target_prefix) } else { named.to_owned() };
         let Some(target) = self.lunette.target(&name)? else { return done };
-        let is_meant =
-            |host: &&Host| request.node_id.is_empty() || host.initiators.iter().any(|one| *one == request.node_id);
+        let is_meant = |host: &&Host| request.node_id.is_empty() || host.initiators.contains(&request.node_id);
         let meant: Vec<&Host> = target.hosts.iter().filter(is_meant).collect();
         for host in &meant {
             with_patience(|| self.lunette.remove_host(&name, &host.name))?;

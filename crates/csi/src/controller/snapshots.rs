@@ -138,12 +138,12 @@ pub(super) fn told(snapshot: &Snapshot) -> Told {
         size_bytes: i64::try_from(snapshot.size_bytes).unwrap_or(i64::MAX),
         snapshot_id: id.to_string(),
         source_volume_id: id.of.to_string(),
-        creation_time: time(snapshot.created),
+        creation_time: Some(time(snapshot.created)),
         ready_to_use: true,
         group_snapshot_id: labels::value(&snapshot.labels, labels::GROUP).into(),
     }
 }
 
-pub(super) fn time(created: u64) -> Option<prost_types::Timestamp> {
-    Some(prost_types::Timestamp { seconds: i64::try_from(created).unwrap_or(i64::MAX), nanos: 0 })
+pub(super) fn time(created: u64) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: i64::try_from(created).unwrap_or(i64::MAX), nanos: 0 }
 }

@@ -125,8 +125,10 @@ impl System for Machine {
                 state.mounts.remove(place);
                 ended(0, "", "")
             }
-            ("resize2fs", [_]) | ("xfs_growfs", ["-d", _]) | ("multipathd", ["resize", "map", _]) => ended(0, "", ""),
-            ("multipath", ["-f", _]) => ended(0, "", ""),
+            ("resize2fs", [_])
+            | ("xfs_growfs", ["-d", _])
+            | ("multipathd", ["resize", "map", _])
+            | ("multipath", ["-f", _]) => ended(0, "", ""),
             _ => panic!("the model does not know {program} {arguments:?}"),
         })
     }
@@ -243,12 +245,11 @@ impl State {
 
     fn bind(&mut self, from: &Path, at: &Path) -> Ran {
         let of = self.mounts.iter().rev().find(|mount| mount.at == from);
-        let (device, root, fs_type) = match of {
-            Some(mount) => (mount.device.clone(), mount.root.clone(), mount.fs_type.clone()),
-            None => {
-                let name = from.strip_prefix("/dev").expect("a mount or a device");
-                ("udev".into(), format!("/{}", name.display()), "devtmpfs".into())
-            }
+        let (device, root, fs_type) = if let Some(mount) = of {
+            (mount.device.clone(), mount.root.clone(), mount.fs_type.clone())
+        } else {
+            let name = from.strip_prefix("/dev").expect("a mount or a device");
+            ("udev".into(), format!("/{}", name.display()), "devtmpfs".into())
         };
         self.mounts.push(Mount { device, root, at: at.into(), read_only: false, fs_type });
         ended(0, "", "")

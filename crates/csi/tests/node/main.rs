@@ -65,11 +65,11 @@ impl Trial {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    fn capability(&self) -> Option<VolumeCapability> {
+    fn capability(&self) -> VolumeCapability {
         let mount =
             |fs_type: &str| AccessType::Mount(MountVolume { fs_type: fs_type.into(), ..MountVolume::default() });
         let access_type = Some(self.fs_type.map_or(AccessType::Block(BlockVolume {}), mount));
-        Some(VolumeCapability { access_mode: Some(AccessMode { mode: self.mode.into() }), access_type })
+        VolumeCapability { access_mode: Some(AccessMode { mode: self.mode.into() }), access_type }
     }
 
     fn stage(&self) -> Result<(), Code> {
@@ -79,7 +79,7 @@ impl Trial {
         let request = NodeStageVolumeRequest {
             volume_id: VOLUME.into(),
             staging_target_path: self.path("staging"),
-            volume_capability: self.capability(),
+            volume_capability: Some(self.capability()),
             volume_context: context.collect(),
             secrets: self.secrets.clone(),
             ..NodeStageVolumeRequest::default()
@@ -93,7 +93,7 @@ impl Trial {
             volume_id: VOLUME.into(),
             staging_target_path: self.path("staging"),
             target_path: self.path(name),
-            volume_capability: self.capability(),
+            volume_capability: Some(self.capability()),
             readonly,
             ..NodePublishVolumeRequest::default()
         };
