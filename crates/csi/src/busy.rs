@@ -1,4 +1,4 @@
-//! What calls work on, so that no two of them change it at once.
+//! Names that calls work on, so that no two of them change it at once.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -116,7 +116,7 @@ impl Use {
         }
     }
 
-    /// Whether nobody writes.
+    /// Whether no node writes.
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
     }

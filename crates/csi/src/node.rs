@@ -1,8 +1,8 @@
 //! The node: sessions of open-iscsi, file systems and mounts.
 //!
-//! A volume is staged once for each node: its target is logged in to, its file system made if there is none, and mounted.
-//! Publishing it binds that to the folder of a container. A record of each staged volume is kept in a folder, because
-//! later calls name the volume alone.
+//! A volume is staged once for each node: its target is logged in to, its file system made if there is none, and
+//! mounted. Publishing it binds that to the folder of a container. A record of each staged volume is kept in a
+//! folder, because later calls name the volume alone.
 
 mod devices;
 mod filesystem;

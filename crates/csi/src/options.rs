@@ -84,7 +84,7 @@ pub enum Mode {
     Controller,
     /// Sessions and mounts, on each node
     Node,
-    /// Both
+    /// Controller and node
     All,
 }
 

@@ -1,7 +1,7 @@
 //! Lists in pages.
 //!
-//! A token names the last entry of its page, not a number of entries. So entries that come and go between two pages make
-//! no other entry missing, or come twice, and a token is good for ever.
+//! A token names the last entry of its page, not a number of entries. So entries that come and go between two pages
+//! make no other entry missing, or come twice, and a token is good for ever.
 
 use tonic::Status;
 

@@ -112,7 +112,7 @@ pub fn serve(endpoint: &Socket, driver: Driver) -> Result<(), DriverError> {
     })
 }
 
-/// A socket at a path, in the place of one that nobody serves any more.
+/// A socket at a path, in the place of one that is not served any more.
 fn listen(path: &Path) -> Result<UnixListener, DriverError> {
     let failed = |remedy| move |source| DriverError::Socket { path: path.into(), remedy, source };
     if let Ok(found) = fs::symlink_metadata(path) {

@@ -4,8 +4,8 @@ use lunette_api::Problem;
 use lunette_api::client::ClientError;
 use tonic::{Code, Status};
 
-/// What the message of a conflict has, and its code. The first row that fits decides. A conflict without a row is a
-/// condition that somebody has to end.
+/// Parts of the messages of conflicts, and their codes. The first row that fits decides. A conflict without a row is a
+/// condition that has to be ended first.
 const CONFLICTS: [(&str, Code); 5] = [
     ("the pool is full", Code::ResourceExhausted),
     ("takes no more", Code::ResourceExhausted),

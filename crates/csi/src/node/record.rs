@@ -1,4 +1,4 @@
-//! What is kept of a staged volume, in a file each.
+//! Records of staged volumes, in a file each.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ const NO_OBJECTS_FOUND: i32 = 21;
 const FAILURES: [(i32, Code); 4] = [
     // The login was refused: CHAP.
     (24, Code::Unauthenticated),
-    // No connection, a timeout, a name that nobody knows.
+    // No connection, a timeout, a name that is not known.
     (4, Code::Unavailable),
     (8, Code::Unavailable),
     (20, Code::Unavailable),
