@@ -1,6 +1,6 @@
 //! The CSI driver of Lunette: volumes of its pools for Kubernetes, over iSCSI.
 //!
-//! Layer 2: over api, files, tls.
+//! Layer 2: over api, files, tls; under no other crate.
 //!
 //! The driver translates. The controller asks the API of a server for volumes, targets and hosts, and keeps nothing of
 //! its own: what it has to know again stands in labels of the volumes. The node drives open-iscsi and mount(8) through

@@ -98,12 +98,7 @@ impl Inner {
 
     /// The volumes of a call, each once and in order.
     fn volumes_of(&self, ids: &[String]) -> Result<BTreeSet<VolumeId>, Status> {
-        if ids.is_empty() || ids.len() > MAX_GROUP {
-            return Err(Status::invalid_argument(format!(
-                "source_volume_ids has {} volumes; a group has 1 to {MAX_GROUP}",
-                ids.len()
-            )));
-        }
+        check_count(ids.len())?;
         ids.iter().map(|id| self.known(id).map(|(id, _)| id)).collect()
     }
 
@@ -112,6 +107,13 @@ impl Inner {
         all.retain(|snapshot| labels::value(&snapshot.labels, labels::GROUP) == group);
         Ok(all)
     }
+}
+
+fn check_count(volumes: usize) -> Result<(), Status> {
+    if (1..=MAX_GROUP).contains(&volumes) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!("source_volume_ids has {volumes} volumes; a group has 1 to {MAX_GROUP}")))
 }
 
 /// Checks that a caller means the snapshots that a group has. Some may be gone, after a call that was cut short.
@@ -144,6 +146,12 @@ fn group_told(group: &str, snapshots: &[Snapshot]) -> VolumeGroupSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_volumes_of_a_group_are_bounded() {
+        assert!(check_count(1).is_ok() && check_count(MAX_GROUP).is_ok());
+        assert!(check_count(0).is_err() && check_count(MAX_GROUP + 1).is_err());
+    }
 
     #[test]
     fn a_caller_that_names_other_snapshots_than_the_group_has_is_refused() {

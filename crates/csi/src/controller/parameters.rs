@@ -177,6 +177,12 @@ mod tests {
     }
 
     #[test]
+    fn the_portals_of_a_volume_are_bounded() {
+        let of = |count| vec!["192.0.2.1:3260"; count].join(",");
+        assert!(portals(&of(MAX_PORTALS)).is_ok() && portals(&of(MAX_PORTALS + 1)).is_err());
+    }
+
+    #[test]
     fn the_digest_is_of_what_makes_another_volume() {
         let digest = |pairs| given(pairs).unwrap().digest;
         let tank = digest(&[("pool", "tank")]);

@@ -189,6 +189,12 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_says_beyond_the_limit_is_dropped() {
+        let ran = Programs::default().run("head", &["-c", "2000000", "/dev/zero"]).unwrap();
+        assert_eq!((ran.code, ran.stdout.len() as u64), (Some(0), MAX_OUTPUT_BYTES));
+    }
+
+    #[test]
     fn the_host_has_its_own_iscsiadm() {
         let programs = Programs::new(Some("/host".into()));
         let shown = |program| format!("{:?}", programs.command(program, &["-V"]));
