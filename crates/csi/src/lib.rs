@@ -9,7 +9,7 @@
 //! - `identity`, `controller` and `node` are the services of the specification, in methods that wait.
 //! - `lunette` has the requests to the API, `status` their errors as those of gRPC.
 //! - `names`, `capacity` and `paging` are pure.
-//! - [`limits`] has the bounds, [`options`] the command line, [`serve`] the socket.
+//! - [`limits`] has the bounds, [`options`] the command line, [`mod@serve`] the socket.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::trivially_copy_pass_by_ref, reason = "all calls take their request so, and some are empty")]
