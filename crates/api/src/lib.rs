@@ -1,6 +1,6 @@
 //! The control plane of a target: its objects, their files, and the HTTP API over them.
 //!
-//! Layer 1: over files; under console, csi, lunette, targetcli.
+//! Layer 1: over files; under console, csi, lunette, targetcli, tgt.
 //!
 //! The server behind the API is a trait, so this crate knows no target.
 //!

@@ -2,7 +2,6 @@
 //! Cinder's own class. libiscsi is the initiator that sees the disks.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,8 @@ use std::time::Duration;
 
 use lunette_tests::{Configured, Owned, Ran, Server, keys, lunette, run, run_at_most, wait_at_most};
 use serde_json::{Value, json};
+
+use crate::cinder::Driver;
 
 /// A server with an API, and a target in the main file that tells its port.
 const MAIN: &str = "listen = [\"127.0.0.1:0\"]\n[api]\nlisten = [\"unix:@/api.sock\"]\n\
@@ -250,8 +251,8 @@ fn the_class_of_cinder_exports_a_volume_and_lets_in_the_initiators_that_it_adds(
     const IQN: &str = "iqn.2010-10.org.openstack:volume-7f3a";
     let lio = Lio::new();
     let (device, port) = (lio.device("volume-7f3a"), free_port());
-    let arguments = [&device, &port.to_string()].map(String::as_str);
-    let mut cinder = Driver::start(lio.command("python3"), "lioadm.py", &arguments, lio.place.file("cinder.log"));
+    let (python, log) = (lio.command("python3"), lio.place.file("cinder.log"));
+    let mut cinder = Driver::start(python, "lioadm.py", &[&device, &port.to_string()], log);
     let inquiry = |credentials: &str| {
         run("iscsi-inq", ["-i", INITIATOR, &format!("iscsi://{credentials}127.0.0.1:{port}/{IQN}/0")])
     };

@@ -360,7 +360,7 @@ fn the_class_of_cinder_exports_a_volume_as_it_does_with_tgtd() {
     let arguments = [&*disk, port, volumes.to_str().unwrap()];
     let mut cinder = Driver::start(python, "tgtadm.py", &arguments, ours.place.file("cinder.log"));
     let exported = cinder.told();
-    assert_eq!(exported["exported"]["location"], format!("127.0.0.1:{port},0 {IQN} 1"));
+    assert_eq!(exported["exported"]["location"], format!("127.0.0.1:{port},1 {IQN} 1"));
     assert_eq!(exported["connected"]["data"]["target_lun"], 1);
     let login = |user: &str| {
         let url = format!("iscsi://{user}@{address}/{IQN}/1");
