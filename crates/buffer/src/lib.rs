@@ -1,7 +1,7 @@
 //! Page-aligned byte buffers from a pool with a budget.
 //!
-//! Layer 0: over no other crate; under device, ecl, iscsi-initiator, iscsi-target, lunette, nbd, rbd, reactor, session,
-//! store, takeover, volume.
+//! Layer 0: over no other crate; under device, ecl, iscsi-initiator, iscsi-target, longhorn, lunette, nbd, rbd,
+//! reactor, session, store, takeover, volume.
 //!
 //! Sessions, devices, stores and the reactor hand these buffers on instead of copying data.
 //!
