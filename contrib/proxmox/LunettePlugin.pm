@@ -193,6 +193,16 @@ my sub withdraw {
     return $number;
 }
 
+# The volume of a disk. Another storage, perhaps of another cluster, may have disks of the same names in the pool.
+my sub own_volume {
+    my ($server, $scfg, $name) = @_;
+    my $volume = $server->get(volume_path($scfg, $name));
+    my $target = $volume->{labels}->{ TARGET_LABEL() } // '';
+    die "volume '$name' of pool '$scfg->{pool}' is of target '$target', and not of this storage\n"
+        if $target ne $scfg->{target};
+    return $volume;
+}
+
 my sub labels {
     my ($scfg, $vmid, $base) = @_;
     my $labels = { TARGET_LABEL() => "$scfg->{target}", GUEST_LABEL() => "$vmid" };
@@ -295,7 +305,7 @@ sub activate_volume {
     my (undef, $name, undef, undef, undef, $is_base) = $class->parse_volname($volname);
     my $server = server($scfg);
     # The server refuses nothing here: it would show a disk that is missing as not ready.
-    $server->get(volume_path($scfg, $name));
+    own_volume($server, $scfg, $name);
     if (defined($snapname)) {
         $class->volume_rollback_is_possible($scfg, $storeid, $volname, $snapname);
         serve($server, $scfg, $name, snap => $snapname);
@@ -351,7 +361,7 @@ sub find_free_diskname {
 sub volume_size_info {
     my ($class, $scfg, $storeid, $volname, $timeout) = @_;
     my $server = server($scfg, $timeout ? (timeout => $timeout) : ());
-    my $volume = $server->get(volume_path($scfg, name_of($class, $volname)));
+    my $volume = own_volume($server, $scfg, name_of($class, $volname));
     my ($size, $used, $ctime) =
         map { ($_ // 0) =~ m/^([0-9]+)$/ ? int($1) : 0 } @$volume{qw(size_bytes own_bytes created)};
     return wantarray ? ($size, 'raw', $used, undef, $ctime) : $size;
@@ -371,6 +381,7 @@ sub free_image {
     my ($class, $storeid, $scfg, $volname, $is_base, $format) = @_;
     my (undef, $name, undef, undef, undef, $is_template) = $class->parse_volname($volname);
     my $server = server($scfg);
+    own_volume($server, $scfg, $name);
     my $snapshots = $server->get(volume_path($scfg, $name) . '/snapshots');
     my %origins = map { ($_->{origin} // '') => 1 } @{ $server->get("/v1/volumes?pool=$scfg->{pool}") };
     my @names = map { snapshot_name($_->{name}) } @$snapshots;
@@ -391,7 +402,9 @@ sub free_image {
 
 sub volume_resize {
     my ($class, $scfg, $storeid, $volname, $size, $running) = @_;
-    server($scfg)->patch(volume_path($scfg, name_of($class, $volname)), { size_bytes => int($size) });
+    my ($server, $name) = (server($scfg), name_of($class, $volname));
+    own_volume($server, $scfg, $name);
+    $server->patch(volume_path($scfg, $name), { size_bytes => int($size) });
     return 1;
 }
 
@@ -471,7 +484,9 @@ sub volume_rollback_is_possible {
 
 sub volume_snapshot_rollback {
     my ($class, $scfg, $storeid, $volname, $snap) = @_;
-    my ($server, $snapshots) = (server($scfg), volume_path($scfg, name_of($class, $volname)) . '/snapshots');
+    my ($server, $name) = (server($scfg), name_of($class, $volname));
+    own_volume($server, $scfg, $name);
+    my $snapshots = volume_path($scfg, $name) . '/snapshots';
     my $job = $server->post("$snapshots/" . snapshot_name($snap) . '/actions/rollback');
     $job = $server->await_job($job, $scfg->{'lunette-job-timeout'} // 600);
     # Proxmox VE has asked the user, and does not know this snapshot: it would keep its space for good.
@@ -485,6 +500,7 @@ sub volume_snapshot_rollback {
 sub volume_snapshot_delete {
     my ($class, $scfg, $storeid, $volname, $snap, $running) = @_;
     my ($server, $name) = (server($scfg), name_of($class, $volname));
+    own_volume($server, $scfg, $name);
     withdraw($server, $scfg, $name, $snap);
     $server->remove(volume_path($scfg, $name) . '/snapshots/' . snapshot_name($snap));
     return undef;

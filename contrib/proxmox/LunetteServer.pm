@@ -56,6 +56,7 @@ sub request {
     }
     my $answer = $self->{http}->request($method, "$self->{url}$path", $options);
     # HTTP::Tiny's own status for what has kept it from an answer.
+    ($self->{status}, $self->{title}) = (0, '');
     if ($answer->{status} == 599) {
         my ($why) = $answer->{content} =~ m/^\s*(\S[^\n]*)/;
         die "the Lunette server at $self->{url} does not answer: " . ($why // 'no reason given') . "\n";

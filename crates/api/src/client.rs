@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -58,6 +59,7 @@ pub enum Endpoint {
 pub struct Client {
     server: Endpoint,
     runtime: Runtime,
+    limit: Option<Duration>,
 }
 
 /// A condition on an object that must hold before it is changed.
@@ -100,6 +102,9 @@ pub enum ClientError {
     /// The connection has ended in the middle.
     #[error("the connection to the server has ended: {0}")]
     Lost(#[from] hyper::Error),
+    /// The server has not answered in time. It may do what was asked for all the same.
+    #[error("the server has not answered within {} s", .0.as_secs())]
+    Late(Duration),
     /// The server has refused the request.
     #[error(transparent)]
     Refused(Problem),
@@ -124,7 +129,13 @@ impl Client {
     /// When the system has no resources left.
     pub fn new(server: Endpoint) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { server, runtime })
+        Ok(Self { server, runtime, limit: None })
+    }
+
+    /// The client, with a limit for the time of each request and its answer.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 
     /// Sends a request and waits for the whole answer. `path` begins with a slash; what is no part of its structure is
@@ -140,7 +151,7 @@ impl Client {
         body: Option<&Value>,
         when: Condition<'_>,
     ) -> Result<Answer, ClientError> {
-        self.runtime.block_on(async {
+        let exchange = async {
             let response = self.send(method, path, body, when).await?;
             let (head, body) = response.into_parts();
             let bytes = body.collect().await?.to_bytes();
@@ -152,6 +163,12 @@ impl Client {
             }
             let etag = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
             Ok(Answer { status: head.status.as_u16(), etag, value })
+        };
+        self.runtime.block_on(async {
+            match self.limit {
+                Some(limit) => timeout(limit, exchange).await.unwrap_or(Err(ClientError::Late(limit))),
+                None => exchange.await,
+            }
         })
     }
 

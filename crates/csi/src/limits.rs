@@ -71,3 +71,9 @@ pub const MAX_SYSTEM_FILE_BYTES: u64 = 16 << 20;
 
 /// The time that a thread waits for the output of a program that has ended.
 pub const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The bytes at each end of a device that have to be zero before a file system is made on it.
+pub const BLANK_BYTES: u64 = 4 << 20;
+
+/// The time that the server has for a request: longer than a snapshot of a large group takes.
+pub const API_TIMEOUT: Duration = Duration::from_mins(3);

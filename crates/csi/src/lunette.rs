@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tonic::Status;
 
+use crate::limits::API_TIMEOUT;
 use crate::names::{SnapshotId, VolumeId};
 use crate::status::{has_changed, is_missing, refused};
 
@@ -62,7 +63,7 @@ struct Entry<T> {
 impl Lunette {
     /// The server at an endpoint.
     pub(crate) fn new(endpoint: Endpoint) -> io::Result<Self> {
-        Client::new(endpoint).map(Self)
+        Client::new(endpoint).map(|client| Self(client.with_limit(API_TIMEOUT)))
     }
 
     /// Whether the API answers.

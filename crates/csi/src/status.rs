@@ -18,7 +18,7 @@ const CONFLICTS: [(&str, Code); 5] = [
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn refused(error: ClientError) -> Status {
     let code = match &error {
-        ClientError::Connect { .. } | ClientError::Lost(_) => Code::Unavailable,
+        ClientError::Connect { .. } | ClientError::Lost(_) | ClientError::Late(_) => Code::Unavailable,
         ClientError::Token { .. } => Code::Unauthenticated,
         ClientError::Refused(problem) => code(problem),
         _ => Code::Internal,

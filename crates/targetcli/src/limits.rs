@@ -1,5 +1,7 @@
 //! The bounds of what is read from outside. No peer of the server reaches them: they are for those who may change it.
 
+use std::time::Duration;
+
 /// The longest line of a script, and the longest command of arguments.
 pub const MAX_LINE_BYTES: usize = 64 << 10;
 
@@ -26,3 +28,6 @@ pub const MAX_NAME_BYTES: usize = 200;
 
 /// How often a command is repeated because another client has changed the same objects meanwhile.
 pub const MAX_ATTEMPTS: usize = 8;
+
+/// The time that the server has for a request.
+pub const API_TIMEOUT: Duration = Duration::from_mins(3);

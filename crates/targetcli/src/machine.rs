@@ -83,9 +83,18 @@ impl Machine {
         if !changes.is_empty() {
             secrets.write().map_err(file_failure(&self.secrets))?;
             let sent = self.server.send(served, &changes);
-            if !matches!(sent, Ok(Sent::Done)) {
-                secrets.remove();
-                return sent;
+            match sent {
+                Ok(Sent::Done) => {}
+                Ok(Sent::Changed) | Err(_) => {
+                    secrets.remove();
+                    return sent;
+                }
+                // An object may name the new secrets by now.
+                Ok(Sent::Unknown) => {
+                    return Err(Failure::new(
+                        "the server has not answered, and may have made the change; look, and repeat it",
+                    ));
+                }
             }
             let used: BTreeSet<String> =
                 changes.iter().filter_map(|change| change.document.as_ref()).flat_map(secret_files).collect();

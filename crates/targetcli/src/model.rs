@@ -218,7 +218,8 @@ impl Model {
         }
         if let Some(known) = self.objects.get(&name) {
             let text = format!("Storage object {name} exists");
-            return Err(if known.disk == object.disk { Failure::done_already(text) } else { Failure::new(text) });
+            let is_it = known.disk == object.disk && known.read_only == object.read_only;
+            return Err(if is_it { Failure::done_already(text) } else { Failure::new(text) });
         }
         let is_memory = name.plugin == Plugin::Ramdisk;
         if self.objects.values().any(|known| !is_memory && known.disk == object.disk) {
@@ -338,8 +339,9 @@ impl Target {
             return Err(Failure::new(format!("LUN {} does not exist in this TPG", mapped.lun)));
         }
         let mut all = self.mapped(self.acl(initiator)?);
-        if all.contains_key(&number) {
-            return Err(Failure::done_already("This MappedLUN already exists in configFS"));
+        if let Some(known) = all.get(&number) {
+            let text = "This MappedLUN already exists in configFS";
+            return Err(if *known == mapped { Failure::done_already(text) } else { Failure::new(text) });
         }
         all.insert(number, mapped);
         self.acl_mut(initiator)?.mapped = Some(all);

@@ -210,7 +210,8 @@ fn add_initiator(
 /// Whether the initiator had an ACL.
 fn delete_initiator(model: &mut Model, target: &str, initiator: &str) -> Result<bool, Failure> {
     let target = find(model, target)?;
-    Ok(target.remove_acl(&initiator.to_lowercase()).is_ok())
+    let initiator = initiator.to_lowercase();
+    Ok(target.remove_acl(&wwn(&initiator).unwrap_or(initiator)).is_ok())
 }
 
 fn find<'a>(model: &'a mut Model, target: &str) -> Result<&'a mut crate::model::Target, Failure> {

@@ -55,6 +55,9 @@ fn write_object(name: &ObjectName, object: &StorageObject) -> Value {
     Value::Object(saved)
 }
 
+/// The attribute of groups and ACLs that asks for a proof.
+const AUTHENTICATION: &str = "authentication";
+
 /// The attributes that can be set.
 fn numbers(table: &'static [Attribute], numbers: &Numbers) -> Value {
     let settable = table.iter().filter(|attribute| attribute.takes != Takes::Nothing);
@@ -409,7 +412,11 @@ fn restore_target(model: &mut Model, saved: SavedTarget, errors: &mut Errors) {
         }
     }
     if let Ok(target) = model.target_mut(&iqn) {
+        let asks_for_proof = asks_for_proof(&tpg.attributes, &tpg.parameters, &tpg.node_acls);
         target.access.attributes = errors.numbers(&iqn, OF_TPGS, tpg.attributes);
+        if asks_for_proof {
+            target.access.attributes.insert(AUTHENTICATION.into(), 1);
+        }
         for (name, value) in tpg.parameters {
             if parameter(target, &name).is_none_or(|is| is != value) {
                 let set = set_parameter(target, &name, &value);
@@ -419,6 +426,22 @@ fn restore_target(model: &mut Model, saved: SavedTarget, errors: &mut Errors) {
         target.access.auth = tpg.auth.auth();
         tpg.node_acls.into_iter().for_each(|acl| restore_acl(target, &iqn, acl, errors));
     }
+}
+
+/// Whether a saved target asks some initiator for a proof. Then it is asked for from all of them here. The kernel asks
+/// for one unless the file says otherwise.
+fn asks_for_proof(
+    attributes: &BTreeMap<String, Value>,
+    parameters: &BTreeMap<String, String>,
+    acls: &[SavedAcl],
+) -> bool {
+    let is_off = |value: &Value| *value == json!(0) || *value == json!("0") || *value == json!(false);
+    let as_the_target = |value: &Value| *value == json!(-1) || *value == json!("-1") || is_off(value);
+    let of_acl = |acl: &SavedAcl| acl.attributes.get(AUTHENTICATION).is_some_and(|value| !as_the_target(value));
+    let methods = parameters.get("AuthMethod");
+    !attributes.get(AUTHENTICATION).is_some_and(is_off)
+        || acls.iter().any(of_acl)
+        || methods.is_some_and(|methods| !methods.split(',').any(|method| method.trim() == "None"))
 }
 
 fn restore_acl(target: &mut Target, iqn: &str, saved: SavedAcl, errors: &mut Errors) {

@@ -353,6 +353,9 @@ impl System for Looped {
     fn kind(&self, path: &Path) -> io::Result<Option<Kind>> {
         self.own.kind(path)
     }
+    fn is_blank(&self, device: &Path) -> io::Result<bool> {
+        self.own.is_blank(device)
+    }
     fn make_folder(&self, path: &Path) -> io::Result<()> {
         self.own.make_folder(path)
     }

@@ -44,11 +44,13 @@ impl Inner {
                 with_patience(|| self.lunette.create_host(&target, &names::host_name(node), &host))?;
             }
         }
-        let current = if self.settings.portals.is_empty() {
+        let mut current = if self.settings.portals.is_empty() {
             HashMap::new()
         } else {
             portal_context(&self.portals(&Parameters::default())?)
         };
+        // The attributes of a static volume are those of an administrator, and may name another target.
+        current.extend([("iqn".to_owned(), target), ("lun".to_owned(), "0".to_owned())]);
         Ok(ControllerPublishVolumeResponse { publish_context: current })
     }
 
@@ -58,30 +60,30 @@ impl Inner {
     ) -> Result<ControllerUnpublishVolumeResponse, Status> {
         Self::check_id("volume_id", &request.volume_id)?;
         let done = Ok(ControllerUnpublishVolumeResponse {});
-        let (id, volume) = match self.known(&request.volume_id) {
+        let (id, _) = match self.known(&request.volume_id) {
             Err(status) if status.code() == tonic::Code::NotFound => return done,
             known => known?,
         };
         let _hold = self.busy.hold(id.to_string())?;
-        let named = labels::value(&volume.labels, labels::TARGET);
-        let name = if named.is_empty() { id.target(&self.settings.target_prefix) } else { named.to_owned() };
-        let Some(target) = self.lunette.target(&name)? else { return done };
-        let is_meant = |host: &&Host| request.node_id.is_empty() || host.initiators.contains(&request.node_id);
-        let meant: Vec<&Host> = target.hosts.iter().filter(is_meant).collect();
-        for host in &meant {
-            with_patience(|| self.lunette.remove_host(&name, &host.name))?;
+        let node = Some(request.node_id.as_str()).filter(|node| !node.is_empty());
+        // Found by their disk: labels may have been changed, or copied with the volume.
+        for target in self.lunette.targets()?.iter().filter(|target| target.serves(&id)) {
+            let is_meant = |host: &&Host| node.is_none_or(|node| host.initiators.iter().any(|one| one == node));
+            for host in target.hosts.iter().filter(is_meant) {
+                with_patience(|| self.lunette.remove_host(&target.name, &host.name))?;
+            }
+            // Also when the host was removed by an earlier call: its session may be there still.
+            self.end_sessions(&target.name, node)?;
         }
-        let initiators: Vec<&String> = meant.iter().flat_map(|host| &host.initiators).collect();
-        self.end_sessions(&name, &initiators)?;
         done
     }
 
-    /// Waits until initiators that were shut out have no session left. Then no command of theirs is under way, so
-    /// another node may use the volume.
-    fn end_sessions(&self, target: &str, initiators: &[&String]) -> Result<(), Status> {
+    /// Waits until a node that was shut out, or all of them, have no session left. Then no command of theirs is under
+    /// way, so another node may use the volume.
+    fn end_sessions(&self, target: &str, node: Option<&str>) -> Result<(), Status> {
         let is_one = |session: &Session| {
             session.target.as_deref() == Some(target)
-                && initiators.iter().any(|initiator| initiator.eq_ignore_ascii_case(&session.initiator))
+                && node.is_none_or(|node| node.eq_ignore_ascii_case(&session.initiator))
         };
         let end = Instant::now() + SESSIONS_END;
         loop {

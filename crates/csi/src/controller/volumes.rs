@@ -341,7 +341,7 @@ pub(super) fn portal_context(portals: &[String]) -> HashMap<String, String> {
 
 /// The driver's volume behind a target, if it serves it.
 impl crate::lunette::Target {
-    fn serves(&self, id: &VolumeId) -> bool {
+    pub(super) fn serves(&self, id: &VolumeId) -> bool {
         self.luns.iter().any(|lun| lun.number == 0 && lun.disk == disk(id))
     }
 

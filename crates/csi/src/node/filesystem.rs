@@ -8,7 +8,7 @@ use super::system::Ran;
 use super::{Inner, failed};
 use crate::checks::Mounting;
 
-/// The exit code of blkid for a device without anything that it knows (blkid(8)).
+/// The exit code of blkid for a device without anything that it knows, and for one that it cannot read (blkid(8)).
 const BLANK: i32 = 2;
 
 /// How to make each file system, without the device.
@@ -105,9 +105,24 @@ impl Inner {
         match (ran.code, value("TYPE="), value("PTTYPE=")) {
             (Some(0), Some(kind), _) => Ok(Some(kind.into())),
             (Some(0), None, Some(table)) => Ok(Some(format!("a partition table ({table})"))),
-            (Some(BLANK), _, _) => Ok(None),
-            // Nothing is made on a device that cannot be read, or that has two file systems.
+            (Some(BLANK), _, _) => self.check_blank(device).map(|()| None),
+            // Nothing is made on a device that has two file systems.
             _ => Err(refused("blkid", &arguments, &ran)),
+        }
+    }
+
+    /// Refuses a device that is not blank. blkid ends alike when it finds nothing and when it cannot read.
+    fn check_blank(&self, device: &Path) -> Result<(), Status> {
+        match self.system.is_blank(device) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Status::failed_precondition(format!(
+                "{} has data that are no known file system; nothing is made on it: erase the volume, or use it as a block device",
+                device.display()
+            ))),
+            Err(error) => Err(Status::unavailable(format!(
+                "{}: {error}; nothing is made on a device that cannot be read",
+                device.display()
+            ))),
         }
     }
 

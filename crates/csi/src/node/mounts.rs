@@ -25,10 +25,13 @@ pub(super) struct Mount {
     pub(super) is_fs_read_only: bool,
 }
 
+/// The file system of `/dev`, whose devices are mounted one by one.
+pub(super) const DEVICES: &str = "devtmpfs";
+
 impl Mount {
-    /// Whether both show one file system, or one device.
+    /// Whether both show one file system, or one device. Folders of a file system may be mounted alone.
     pub(super) fn is_of_same(&self, other: &Self) -> bool {
-        (&self.device, &self.root) == (&other.device, &other.root)
+        self.device == other.device && (self.fs_type != DEVICES || self.root == other.root)
     }
 }
 

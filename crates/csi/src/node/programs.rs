@@ -1,7 +1,7 @@
 //! The system of a node as it is: programs that run, and files.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::statvfs;
 
 use super::system::{Kind, Ran, Space, System};
-use crate::limits::{LOOK_AGAIN, MAX_OUTPUT_BYTES, MAX_SYSTEM_FILE_BYTES, OUTPUT_TIMEOUT, PROGRAM_TIMEOUT};
+use crate::limits::{
+    BLANK_BYTES, LOOK_AGAIN, MAX_OUTPUT_BYTES, MAX_SYSTEM_FILE_BYTES, OUTPUT_TIMEOUT, PROGRAM_TIMEOUT,
+};
 
 /// Programs that talk to daemons of the host, and so have to be those of the host.
 const OF_HOST: [&str; 3] = ["iscsiadm", "multipath", "multipathd"];
@@ -105,6 +107,30 @@ impl System for Programs {
                 Ok(Some(kind))
             }
         }
+    }
+
+    fn is_blank(&self, device: &Path) -> io::Result<bool> {
+        let mut file = File::open(device)?;
+        let len_bytes = file.seek(SeekFrom::End(0))?;
+        if len_bytes == 0 {
+            return Err(io::Error::other("the device has no length"));
+        }
+        let is_zero = |from: u64, file: &mut File| -> io::Result<bool> {
+            file.seek(SeekFrom::Start(from))?;
+            let mut left = BLANK_BYTES.min(len_bytes - from);
+            let mut piece = [0; 4096];
+            while left > 0 {
+                let len = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+                let next = piece.get_mut(..len).unwrap_or_default();
+                file.read_exact(next)?;
+                if next.iter().any(|byte| *byte != 0) {
+                    return Ok(false);
+                }
+                left -= len as u64;
+            }
+            Ok(true)
+        };
+        Ok(is_zero(0, &mut file)? && is_zero(len_bytes.saturating_sub(BLANK_BYTES), &mut file)?)
     }
 
     fn make_folder(&self, path: &Path) -> io::Result<()> {

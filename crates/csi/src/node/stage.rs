@@ -57,6 +57,9 @@ impl Inner {
         }
         self.unmount(staging)?;
         let Some(record) = record else { return Ok(NodeUnstageVolumeResponse {}) };
+        if record.is_mount {
+            self.unmount(&record.staging)?;
+        }
         if let Some(map) = self.device(&record.target)?.and_then(|device| device.map) {
             self.done("multipath", &["-f", &map])?;
         }

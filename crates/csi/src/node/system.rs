@@ -92,6 +92,13 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn kind(&self, path: &Path) -> io::Result<Option<Kind>>;
 
+    /// Whether the first and the last bytes of a device are zero, and it has a length.
+    ///
+    /// # Errors
+    ///
+    /// When one of these bytes cannot be read.
+    fn is_blank(&self, device: &Path) -> io::Result<bool>;
+
     /// Makes a folder with those above it, or does nothing when it is there.
     ///
     /// # Errors

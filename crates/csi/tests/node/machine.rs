@@ -36,6 +36,10 @@ pub(crate) struct State {
     sessions: BTreeMap<(String, String), Session>,
     /// The file systems on the disks of targets, which outlive their sessions.
     pub(crate) file_systems: BTreeMap<String, String>,
+    /// The targets whose disks have data without a file system.
+    pub(crate) raw: BTreeSet<String>,
+    /// Whether no disk can be read.
+    pub(crate) unreadable: bool,
     /// The lengths of the disks of targets, where they have grown.
     pub(crate) lengths: BTreeMap<String, u64>,
     /// The lengths that the kernel knows.
@@ -158,6 +162,15 @@ impl System for Machine {
     fn kind(&self, path: &Path) -> io::Result<Option<Kind>> {
         let is_device = self.state().mounts.iter().any(|mount| mount.at == path && mount.fs_type == "devtmpfs");
         if is_device { Ok(Some(Kind::Device)) } else { Programs::default().kind(path) }
+    }
+
+    fn is_blank(&self, device: &Path) -> io::Result<bool> {
+        let state = self.state();
+        let target = state.target_of(&device.display().to_string()).ok_or(io::ErrorKind::NotFound)?;
+        if state.unreadable {
+            return Err(io::Error::other("Input/output error"));
+        }
+        Ok(!state.raw.contains(&target))
     }
 
     fn make_folder(&self, path: &Path) -> io::Result<()> {

@@ -192,6 +192,13 @@ fn a_disk_with_something_else_is_never_made_blank() {
     }
     let trial = Trial { mode: Mode::SingleNodeReaderOnly, ..Trial::new(Some("ext4")) };
     assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "a blank disk that may only be read");
+    let trial = Trial::new(Some("ext4"));
+    trial.machine.state().unreadable = true;
+    assert_eq!(trial.stage(), Err(Code::Unavailable), "blkid ends as for a blank disk");
+    trial.machine.state().unreadable = false;
+    trial.machine.state().raw.insert(IQN.into());
+    assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "data that blkid does not know");
+    assert!(!trial.machine.take_ran().iter().any(|ran| ran.starts_with("mkfs")));
 }
 
 #[test]

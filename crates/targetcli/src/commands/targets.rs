@@ -158,6 +158,7 @@ pub(crate) fn create_acl(call: &mut Call<'_>, iqn: &str) -> Result<(), Failure> 
 pub(crate) fn delete_acl(call: &mut Call<'_>, iqn: &str) -> Result<(), Failure> {
     let [name] = call.line.bind(["wwn"], 1)?;
     let initiator = name.unwrap_or_default().to_lowercase();
+    let initiator = wwn(&initiator).unwrap_or(initiator);
     let target = call.model.target_mut(iqn)?;
     if target.remove_acl(&initiator).is_err() {
         let path = format!("{CONFIGFS}/{iqn}/tpgt_1/acls/{initiator}");

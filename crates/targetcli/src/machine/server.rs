@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::limits::API_TIMEOUT;
 use crate::translate::{Change, Objects};
 
 /// The socket of a server that is installed as a service.
@@ -49,6 +50,8 @@ pub(super) enum Sent {
     Done,
     /// Another client has changed an object meanwhile, and nothing was done.
     Changed,
+    /// The connection has ended before the answer, and it may have been done.
+    Unknown,
 }
 
 /// An entry of a list of the API.
@@ -85,7 +88,7 @@ impl Server {
             }
         };
         let client = Client::new(Endpoint::Unix(socket.into())).map_err(|error| Failure::new(error.to_string()))?;
-        Ok(Self { client })
+        Ok(Self { client: client.with_limit(API_TIMEOUT) })
     }
 
     pub(super) fn read(&self) -> Result<Served, Failure> {
@@ -179,6 +182,7 @@ fn outcome(answer: Result<(), ClientError>) -> Result<Sent, Failure> {
     match answer {
         Ok(()) => Ok(Sent::Done),
         Err(ClientError::Refused(problem)) if problem.status == CHANGED => Ok(Sent::Changed),
+        Err(ClientError::Lost(_) | ClientError::Late(_)) => Ok(Sent::Unknown),
         Err(error) => Err(refused(error)),
     }
 }

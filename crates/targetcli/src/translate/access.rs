@@ -15,6 +15,9 @@ use crate::state::{SavedAcl, SavedAuth, SavedTarget};
 /// The name of the host for all initiators.
 const OTHERS: &str = "others";
 
+/// The attribute by which initiators with an ACL may only read.
+const PROTECTED: &str = "prod_mode_write_protect";
+
 /// The longest name of a host.
 const MAX_HOST_NAME: usize = 64;
 
@@ -97,8 +100,9 @@ fn saved_acl(saved: &SavedTarget, name: &str) -> Acl {
 
 fn role(host: &Document) -> Role {
     let networks = texts(host, "networks");
-    let is_plain =
-        host.keys().all(|key| KNOWN_KEYS.contains(&key.as_str())) && networks.is_none_or(|all| all.is_empty());
+    let is_plain = host.keys().all(|key| KNOWN_KEYS.contains(&key.as_str()))
+        && networks.is_none_or(|all| all.is_empty())
+        && tables(host, "chap").count() <= 1;
     match texts(host, "initiators") {
         _ if !is_plain => Role::Unknown,
         None if host.contains_key("lun") => Role::Unknown,
@@ -225,7 +229,13 @@ pub(super) fn write(document: &mut Document, target: &Target, secrets: &mut dyn 
         let name = old.and_then(|host| text(host, "name").map(Into::into));
         let name = name.unwrap_or_else(|| host_name(initiator, &names));
         names.push(name.clone());
-        hosts.push(acl_host(name, initiator, acl, access, secrets));
+        let mut host = acl_host(name, initiator, acl, access, secrets);
+        // Of hosts of which some may only read, LIO knows no attribute. They stay as they are.
+        let is_kept = access.is_set(PROTECTED) == target.access_as_read.is_set(PROTECTED);
+        if is_kept && old.is_some_and(|old| flag(old, "read_only")) {
+            host.insert("read_only".into(), true.into());
+        }
+        hosts.push(host);
     }
     if demo && hosts.is_empty() && !is_read_only && !is_closed {
         if !was_open {
@@ -278,7 +288,7 @@ fn acl_host(name: String, initiator: &str, acl: &Acl, access: &Access, secrets: 
     if access.is_set("authentication") && auth.is_none() {
         host.insert("networks".into(), json!([]));
     }
-    if access.is_set("prod_mode_write_protect") {
+    if access.is_set(PROTECTED) {
         host.insert("read_only".into(), true.into());
     }
     write_auth(&mut host, auth, secrets);

@@ -137,6 +137,45 @@ fn attributes_say_which_initiators_may_log_in() {
 }
 
 #[test]
+fn a_host_that_may_only_read_stays_so_beside_others_that_may_write() {
+    let name = "iqn.1994-05.com.example:reader";
+    let hosts = json!({ "host": [
+        { "name": "reader", "initiators": [name], "read_only": true },
+        { "name": "writer", "initiators": ["iqn.1994-05.com.example:writer"] },
+    ] });
+    let is_protected = |document: Option<Value>| {
+        let document = document.expect("a change");
+        let hosts = document["host"].as_array().unwrap().clone();
+        let reader = hosts.iter().find(|host| host["name"] == "reader").unwrap().clone();
+        reader["read_only"] == json!(true)
+    };
+    let (document, _) = changed(hosts.clone(), &State::default(), |target| target.add_acl(INITIATOR).unwrap());
+    assert!(is_protected(document), "another ACL says nothing of it");
+}
+
+#[test]
+fn a_saved_target_that_asks_for_a_proof_is_not_open() {
+    let restored = |tpg: Value| {
+        let mut saved = json!({ "tag": 1, "enable": true, "node_acls": [] });
+        for (key, value) in tpg.as_object().unwrap() {
+            saved[key] = value.clone();
+        }
+        let text = json!({ "storage_objects": [], "targets": [{ "fabric": "iscsi", "wwn": TARGET, "tpgs": [saved] }] });
+        let mut model = Model::default();
+        saved::restore(&mut model, &text.to_string(), Only::default(), &|| "serial".into()).unwrap();
+        model.targets[TARGET].access.is_set("authentication")
+    };
+    let acl = |value: i64| json!([{ "node_wwn": INITIATOR, "attributes": { "authentication": value } }]);
+    let off = json!({ "authentication": 0 });
+    assert!(restored(json!({})), "the kernel asks for one unless it is told otherwise");
+    assert!(restored(json!({ "attributes": { "authentication": 1 } })));
+    assert!(!restored(json!({ "attributes": off, "node_acls": acl(-1) })));
+    assert!(restored(json!({ "attributes": off, "node_acls": acl(1) })));
+    assert!(restored(json!({ "attributes": off, "parameters": { "AuthMethod": "CHAP" } })));
+    assert!(!restored(json!({ "attributes": off, "parameters": { "AuthMethod": "CHAP,None" } })));
+}
+
+#[test]
 fn users_wait_in_the_state_until_they_count() {
     let (document, state) = changed(json!({ "allow": [] }), &State::default(), set_users);
     assert_eq!(document, None);
