@@ -5,6 +5,7 @@ targets.conf includes.
 """
 
 import sys
+import types
 
 from parts import CinderException, Configuration, answer
 from cinder.volume.targets.tgt import TgtAdm
@@ -13,6 +14,8 @@ _, _, DEVICE, PORT, FOLDER = sys.argv
 driver = TgtAdm(configuration=Configuration(PORT, volumes_dir=FOLDER))
 volume = {"id": "7f3a", "name": "volume-7f3a", "provider_location": None, "provider_auth": None}
 
+# Of the database, the class asks for the user of the volume.
+driver.db = types.SimpleNamespace(volume_get=lambda *_: volume)
 exported = driver.create_export(None, volume, DEVICE)
 volume.update(provider_location=exported["location"], provider_auth=exported["auth"])
 driver.ensure_export(None, volume, DEVICE)
