@@ -40,7 +40,7 @@ pub mod volumes;
 pub use audit::AuditLog;
 pub use callers::{Caller, Role};
 pub use health::{Cause, Health, Subject, Trouble};
-pub use listen::{Access, Listener, Place, Site, serve, serve_with};
+pub use listen::{Access, Listener, Place, Site, remove_stale_socket, serve, serve_with};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;
 pub use routes::{read_body, router};

@@ -42,6 +42,7 @@ use crate::tokens::{Guard, TokenFile, require_token};
 pub(crate) use shares::Connection;
 use shares::Shares;
 use stream::Bounded;
+pub use unix::remove_stale_socket;
 
 /// A place where the API is served.
 pub enum Place {

@@ -24,7 +24,7 @@ pub(super) struct Listening {
 
 impl Socket {
     pub(super) fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
-        remove_stale(path)?;
+        remove_stale_socket(path)?;
         let listener = StdListener::bind(path)?;
         if let Some(group) = group {
             chown(path, None, Some(Gid::from_raw(group)))?;
@@ -61,8 +61,12 @@ impl Listening {
     }
 }
 
-/// Removes a socket that no process listens at: the last one was killed.
-fn remove_stale(path: &Path) -> io::Result<()> {
+/// Removes the file of a socket that no process listens at: the last one was killed.
+///
+/// # Errors
+///
+/// When a process listens there, or the file is no socket.
+pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         found => found?,
