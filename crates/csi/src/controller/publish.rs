@@ -32,8 +32,13 @@ impl Inner {
         names::check_initiator(node).map_err(|why| Status::not_found(format!("there is no node {node:?}: {why}")))?;
         let _hold = self.busy.hold(id.to_string())?;
         let named = labels::value(&volume.labels, labels::TARGET);
-        // A volume that an administrator has made has no label.
-        let target = if named.is_empty() { id.target(&self.settings.target_prefix) } else { named.to_owned() };
+        // A volume that an administrator has made has no label, and a label may have been changed.
+        let serving = self.lunette.targets()?.into_iter().find(|target| target.serves(&id));
+        let target = match serving {
+            Some(target) => target.name,
+            None if named.is_empty() => id.target(&self.settings.target_prefix),
+            None => named.to_owned(),
+        };
         self.serve(&id, &target)?;
         let hosts = self.lunette.target(&target)?.unwrap_or_default().hosts;
         let read_only = request.readonly || usage.is_read_only();

@@ -54,10 +54,15 @@ impl Inner {
                 DEVICE_TIMEOUT.as_secs()
             )));
         };
-        if disks.len() > 1
-            && let Some(device) = self.until(MULTIPATH_TIMEOUT, || self.multipath_of(&disks))?
-        {
-            return Ok(device);
+        if disks.len() > 1 {
+            // Two of them used at once would be two caches over one disk.
+            return self.until(MULTIPATH_TIMEOUT, || self.multipath_of(&disks))?.ok_or_else(|| {
+                Status::failed_precondition(format!(
+                    "{} has {} paths on this node, and multipathd has made no map of them; start it, or name one portal",
+                    target.iqn,
+                    disks.len()
+                ))
+            });
         }
         // multipathd claims single paths, too, if it is told so.
         Ok(self.multipath_of(&disks)?.unwrap_or(Device { name: first, map: None }))

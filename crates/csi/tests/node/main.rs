@@ -222,6 +222,10 @@ fn one_of_several_portals_is_enough_and_a_lost_path_is_told() {
     trial.unstage().unwrap();
     trial.machine.state().dead_portals.insert("192.0.2.1:3260".into());
     assert_eq!(trial.stage(), Err(Code::Unavailable), "no portal answers");
+
+    let trial = Trial { portals: "[\"192.0.2.2:3260\"]", ..Trial::new(Some("ext4")) };
+    assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "several paths, and no map of them");
+    trial.unstage().unwrap();
 }
 
 #[test]
