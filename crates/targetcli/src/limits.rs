@@ -1,4 +1,4 @@
-//! The bounds of what is read from outside. No peer of the server reaches them: they are for those who may change it.
+//! The bounds of what is read from outside. Administrators alone reach them, and no peer of the server.
 
 use std::time::Duration;
 
@@ -31,3 +31,6 @@ pub const MAX_ATTEMPTS: usize = 8;
 
 /// The time that the server has for a request.
 pub const API_TIMEOUT: Duration = Duration::from_mins(3);
+
+/// The time for which another program is waited for. It may wait for the server itself.
+pub const LOCK_TIMEOUT: Duration = Duration::from_mins(5);

@@ -1,6 +1,6 @@
 //! `saveconfig.json`, as rtslib writes and reads it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -24,6 +24,13 @@ pub(crate) fn write(model: &Model) -> Value {
     json!({ "fabric_modules": [], "storage_objects": objects, "targets": targets, MARK: true })
 }
 
+/// Says that an object may only be read, where LIO has no word for it.
+fn add_protection(add: &mut impl FnMut(&str, Value), object: &StorageObject) {
+    if object.read_only {
+        add("readonly", true.into());
+    }
+}
+
 fn write_object(name: &ObjectName, object: &StorageObject) -> Value {
     let mut saved = Map::from_iter([
         ("name".to_owned(), Value::from(name.name.as_str())),
@@ -45,11 +52,13 @@ fn write_object(name: &ObjectName, object: &StorageObject) -> Value {
             add("size", size());
             add("write_back", true.into());
             add("aio", false.into());
+            add_protection(&mut add, object);
         }
         Plugin::Ramdisk => add("size", size()),
         Plugin::User => {
             add("config", format!("lunette/{}", object.disk).into());
             add("size", size());
+            add_protection(&mut add, object);
         }
     }
     Value::Object(saved)
@@ -247,9 +256,23 @@ impl Only<'_> {
     }
 }
 
-/// Removes what a file would replace.
-pub(crate) fn clear(model: &mut Model, only: Only<'_>) {
+/// The keys of a logical unit that a file of LIO can say.
+const SAID_KEYS: [&str; 8] =
+    ["number", "disk", "create", "block_size", "read_only", "serial", "product", "provisioning"];
+
+/// Removes what a file would replace. Units with keys that no file can say are left as they are: served without them,
+/// the bytes of a disk would mean something else.
+pub(crate) fn clear(model: &mut Model, only: Only<'_>) -> Result<(), Failure> {
     let targets: Vec<String> = model.targets.keys().filter(|name| only.has_target(name)).cloned().collect();
+    for name in &targets {
+        for (number, lun) in &model.target(name)?.luns {
+            if let Some(key) = lun.document.keys().find(|key| !SAID_KEYS.contains(&key.as_str())) {
+                return Err(Failure::new(format!(
+                    "LUN {number} of {name} has {key}, which no saved configuration says; remove the LUN first"
+                )));
+            }
+        }
+    }
     let objects: Vec<ObjectName> = model.objects.keys().filter(|name| only.has_object(&name.name)).cloned().collect();
     for name in targets {
         let _ = model.remove_target(&name);
@@ -257,6 +280,7 @@ pub(crate) fn clear(model: &mut Model, only: Only<'_>) {
     for name in objects {
         let _ = model.remove_object(&name);
     }
+    Ok(())
 }
 
 /// Adds what a file holds to a tree. What cannot be added is told, as rtslib tells it.
@@ -273,6 +297,11 @@ pub(crate) fn restore(
     let targets: Vec<SavedTarget> = errors.readable(saved.targets, "target");
     let objects: Vec<SavedObject> = objects.into_iter().filter(|object| only.has_object(&object.name)).collect();
     let targets: Vec<SavedTarget> = targets.into_iter().filter(|target| only.has_target(&target.wwn)).collect();
+    for (wanted, is_missing) in [(only.object, objects.is_empty()), (only.target, targets.is_empty())] {
+        if let Some(name) = wanted.filter(|_| is_missing) {
+            return Err(Failure::new(format!("the file has no {name}; nothing is changed")));
+        }
+    }
     for object in &objects {
         let is_there = |name: &&ObjectName| name.plugin.name() == object.plugin && name.name == object.name;
         if model.objects.keys().any(|name| is_there(&name)) {
@@ -291,6 +320,7 @@ pub(crate) fn restore(
     for object in objects {
         restore_object(model, object, serial, &mut errors);
     }
+    errors.note_portals(&targets);
     for target in targets {
         restore_target(model, target, &mut errors);
     }
@@ -302,6 +332,18 @@ struct Errors(Vec<String>);
 impl Errors {
     fn add(&mut self, what: impl std::fmt::Display) {
         self.0.push(format!("{what}, skipped"));
+    }
+
+    /// Tells of portals that lead to some of the targets alone. Here each leads to all of them.
+    fn note_portals(&mut self, targets: &[SavedTarget]) {
+        let portals = |target: &SavedTarget| -> BTreeSet<(String, Option<u16>)> {
+            let all = target.tpgs.iter().flat_map(|tpg| &tpg.portals);
+            all.map(|portal| (portal.ip_address.clone(), portal.port)).collect()
+        };
+        let sets: BTreeSet<_> = targets.iter().map(portals).collect();
+        if sets.len() > 1 {
+            self.0.push("the targets have different portals, and here each portal leads to all targets".into());
+        }
     }
 
     fn take<T>(&mut self, place: &str, result: Result<T, Failure>) -> Option<T> {

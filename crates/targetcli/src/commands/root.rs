@@ -27,7 +27,7 @@ pub(crate) fn restoreconfig(call: &mut Call<'_>) -> Result<(), Failure> {
     };
     let only = Only { target, object };
     if is_cleared {
-        saved::clear(call.model, only);
+        saved::clear(call.model, only)?;
     }
     let errors = saved::restore(call.model, &text, only, &|| call.world.new_serial())?;
     if errors.is_empty() {

@@ -4,9 +4,17 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use rustix::process::geteuid;
+
+use crate::limits::LOCK_TIMEOUT;
+
+/// The time between two looks at a lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The mode of files for their owner alone.
 const PRIVATE: u32 = 0o600;
@@ -18,12 +26,21 @@ const BITS_OF_OTHERS: u32 = 0o007;
 /// The beginning of the names of files with secrets that this program has made.
 const OWN: &str = "targetcli-";
 
-/// Waits until no other program works with a file, and keeps others away until the answer is dropped.
+/// Waits until no other program works with a file, up to a limit, and keeps others away until the answer is dropped.
 pub(super) fn lock(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     let file = OpenOptions::new().create(true).append(true).mode(PRIVATE).open(path.with_extension("lock"))?;
-    rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-    Ok(file)
+    let end = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(LOOK_AGAIN),
+            Err(Errno::WOULDBLOCK) => {
+                let text = format!("another program has held {} for {} s", path.display(), LOCK_TIMEOUT.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            locked => return locked.map(|()| file).map_err(Into::into),
+        }
+    }
 }
 
 /// Writes a file as a whole or not at all, for its owner alone.

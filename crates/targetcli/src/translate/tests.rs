@@ -176,6 +176,53 @@ fn a_saved_target_that_asks_for_a_proof_is_not_open() {
 }
 
 #[test]
+fn portals_that_part_targets_are_told_when_they_are_restored() {
+    let restored = |portals: [&[&str]; 2]| {
+        let target = |(number, addresses): (usize, &&[&str])| {
+            let portals: Vec<Value> =
+                addresses.iter().map(|address| json!({ "ip_address": address, "port": 3260 })).collect();
+            let tpg = json!({ "tag": 1, "portals": portals });
+            json!({ "fabric": "iscsi", "wwn": format!("{TARGET}{number}"), "tpgs": [tpg] })
+        };
+        let targets: Vec<Value> = portals.iter().enumerate().map(target).collect();
+        let text = json!({ "storage_objects": [], "targets": targets }).to_string();
+        saved::restore(&mut Model::default(), &text, Only::default(), &|| "serial".into()).unwrap()
+    };
+    assert_eq!(restored([&["192.0.2.1"], &["192.0.2.1"]]), Vec::<String>::new());
+    assert!(restored([&["192.0.2.1"], &["198.51.100.1"]]).concat().contains("each portal leads to all targets"));
+    assert!(restored([&["192.0.2.1"], &[]]).concat().contains("each portal leads to all targets"));
+}
+
+#[test]
+fn what_may_only_be_read_is_so_when_it_is_restored() {
+    for (plugin, name) in [(Plugin::Fileio, "f"), (Plugin::User, "u"), (Plugin::Block, "b")] {
+        let mut model = Model::default();
+        let object =
+            StorageObject { disk: "/srv/x".into(), read_only: true, wwn: "w".into(), ..StorageObject::default() };
+        model.add_object(ObjectName { plugin, name: name.into() }, object).unwrap();
+        let text = saved::write(&model).to_string();
+        let mut again = Model::default();
+        saved::restore(&mut again, &text, Only::default(), &|| "serial".into()).unwrap();
+        assert!(again.objects.values().all(|object| object.read_only) && again.objects.len() == 1, "{text}");
+    }
+}
+
+#[test]
+fn what_no_file_can_say_is_not_cleared() {
+    let only = |target| Only { target: Some(target), object: None };
+    let mut model = Model::default();
+    let lun = json!({ "number": 0, "disk": "/srv/q", "quantum": 4096 });
+    let mut objects = Objects::default();
+    objects.targets.insert(TARGET.into(), document(json!({ "name": TARGET, "lun": [lun] })));
+    let served = read(&objects, &State::default(), &Fake);
+    let refused = saved::clear(&mut served.clone(), Only::default()).unwrap_err();
+    assert!(refused.to_string().contains("has quantum"), "{refused}");
+    let text = json!({ "storage_objects": [], "targets": [] }).to_string();
+    let missing = saved::restore(&mut model, &text, only("iqn.none"), &|| "serial".into()).unwrap_err();
+    assert!(missing.to_string().contains("the file has no iqn.none"), "{missing}");
+}
+
+#[test]
 fn users_wait_in_the_state_until_they_count() {
     let (document, state) = changed(json!({ "allow": [] }), &State::default(), set_users);
     assert_eq!(document, None);
