@@ -187,9 +187,14 @@ my sub serve {
 # this disk: Proxmox VE has seen to it that none does. Returns the number that the disk had.
 my sub withdraw {
     my ($server, $scfg, $name, $snap, %how) = @_;
-    my $number = luns($server, $scfg)->{ disk_of($scfg, $name, $snap) };
+    my $disk = disk_of($scfg, $name, $snap);
+    my $number = luns($server, $scfg)->{$disk};
     return undef if !defined($number);
-    $server->remove(lun_path($scfg, $number) . ($how{unless_used} ? '' : '?force=true'));
+    # By now another node may have given the number to another disk.
+    my $lun = $server->find(lun_path($scfg, $number));
+    return undef if !$lun || $lun->{disk} ne $disk;
+    my $path = lun_path($scfg, $number) . ($how{unless_used} ? '' : '?force=true');
+    $server->remove($path, 'If-Match' => $server->etag);
     return $number;
 }
 
@@ -414,7 +419,7 @@ sub rename_volume {
     die "a template keeps its name\n" if $is_base;
     $target_volname = $class->find_free_diskname($storeid, $scfg, $target_vmid, $format) if !$target_volname;
     my ($server, $new) = (server($scfg), name_of($class, $target_volname));
-    my $labels = { %{ $server->get(volume_path($scfg, $name))->{labels} }, %{ labels($scfg, $target_vmid, $base) } };
+    my $labels = { %{ own_volume($server, $scfg, $name)->{labels} }, %{ labels($scfg, $target_vmid, $base) } };
     unserved($server, $scfg, $name, $new, 0, sub { $server->patch(volume_path($scfg, $name), { name => $new }) });
     $server->patch(volume_path($scfg, $new), { labels => $labels });
     return "$storeid:" . volname_of($new, $labels);
@@ -427,6 +432,7 @@ sub create_base {
     my (undef, $name, $vmid, $base, undef, $is_base) = $class->parse_volname($volname);
     die "create_base not possible with base image\n" if $is_base;
     my $server = server($scfg);
+    own_volume($server, $scfg, $name);
     my $new = $name =~ s/^vm-/base-/r;
     my $rename = sub {
         my $snapshot = { volumes => ["$scfg->{pool}/$name"], name => BASE_SNAPSHOT };
@@ -449,7 +455,9 @@ sub clone_image {
     my $name = $class->find_free_diskname($storeid, $scfg, $vmid, 'raw');
     my $labels = labels($scfg, $vmid, defined($snap) ? undef : $origin);
     my $of = $origin . '@' . snapshot_name($snap // BASE_SNAPSHOT);
-    create(server($scfg), $scfg, $name, { clone_of => $of, labels => $labels });
+    my $server = server($scfg);
+    own_volume($server, $scfg, $origin);
+    create($server, $scfg, $name, { clone_of => $of, labels => $labels });
     return volname_of($name, $labels);
 }
 
@@ -457,14 +465,17 @@ sub clone_image {
 
 sub volume_snapshot {
     my ($class, $scfg, $storeid, $volname, $snap) = @_;
-    my $volume = "$scfg->{pool}/" . name_of($class, $volname);
-    server($scfg)->post('/v1/snapshots', { volumes => [$volume], name => snapshot_name($snap) });
+    my ($server, $name) = (server($scfg), name_of($class, $volname));
+    own_volume($server, $scfg, $name);
+    $server->post('/v1/snapshots', { volumes => ["$scfg->{pool}/$name"], name => snapshot_name($snap) });
     return undef;
 }
 
 sub volume_snapshot_info {
     my ($class, $scfg, $storeid, $volname) = @_;
-    my $snapshots = server($scfg)->get(volume_path($scfg, name_of($class, $volname)) . '/snapshots');
+    my ($server, $name) = (server($scfg), name_of($class, $volname));
+    own_volume($server, $scfg, $name);
+    my $snapshots = $server->get(volume_path($scfg, $name) . '/snapshots');
     my $info = {};
     for my $snapshot (@$snapshots) {
         my ($created) = $snapshot->{created} =~ m/^([0-9]+)$/;

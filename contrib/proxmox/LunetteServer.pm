@@ -56,7 +56,7 @@ sub request {
     }
     my $answer = $self->{http}->request($method, "$self->{url}$path", $options);
     # HTTP::Tiny's own status for what has kept it from an answer.
-    ($self->{status}, $self->{title}) = (0, '');
+    ($self->{status}, $self->{title}, $self->{etag}) = (0, '', undef);
     if ($answer->{status} == 599) {
         my ($why) = $answer->{content} =~ m/^\s*(\S[^\n]*)/;
         die "the Lunette server at $self->{url} does not answer: " . ($why // 'no reason given') . "\n";
@@ -64,6 +64,7 @@ sub request {
     my $is_json = ($answer->{headers}->{'content-type'} // '') =~ m!^application/(?:problem\+)?json!;
     my $value = $is_json ? eval { $self->{json}->decode($answer->{content}) } : $answer->{content};
     ($self->{status}, $self->{title}) = ($answer->{status}, ref($value) eq 'HASH' ? $value->{title} // '' : '');
+    $self->{etag} = $answer->{headers}->{etag};
     return $value if $answer->{success};
     my $problem = ref($value) eq 'HASH' ? "$value->{title}: $value->{detail}" : "$answer->{status} $answer->{reason}";
     my ($text) = $problem =~ m/^([^\n]*)/;
@@ -78,6 +79,20 @@ sub was_in_use {
 sub get {
     my ($self, $path) = @_;
     return $self->request('GET', $path);
+}
+
+# Reads something that may not be there.
+sub find {
+    my ($self, $path) = @_;
+    my $value = eval { $self->request('GET', $path) };
+    die $@ if $@ && $self->{status} != 404;
+    return $value;
+}
+
+# The ETag of the last answer.
+sub etag {
+    my ($self) = @_;
+    return $self->{etag} // die "the Lunette server at $self->{url} gives no ETag\n";
 }
 
 # Requests that change a volume. One that is being opened or closed is changed a moment later.
@@ -104,8 +119,8 @@ sub patch {
 
 # Removes something. That it is not there is no error.
 sub remove {
-    my ($self, $path) = @_;
-    eval { $self->patiently('DELETE', $path) };
+    my ($self, $path, %headers) = @_;
+    eval { $self->patiently('DELETE', $path, undef, %headers) };
     die $@ if $@ && ($self->{status} // 0) != 404;
     return;
 }
