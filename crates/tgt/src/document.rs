@@ -30,7 +30,7 @@ pub(crate) enum Rule {
     All,
     /// The initiators that come from an address or a network.
     Address(String),
-    /// The one that has a name.
+    /// An initiator, by its name.
     Name(String),
 }
 
