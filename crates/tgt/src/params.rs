@@ -16,18 +16,19 @@ pub(crate) fn account(text: &str) -> Result<(&str, &str), Fault> {
     user.split_once(",password=").ok_or(Fault::Invalid)
 }
 
-/// All parameters of a list. A piece without `=` belongs to the value before: a path may have commas.
+/// All parameters of a list. A piece without `=` belongs to the value before: a path may have commas. Behind other
+/// values an empty piece says nothing.
 pub(crate) fn list(text: &str) -> Result<Vec<(&str, String)>, Fault> {
     let text = PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
     let mut all: Vec<(&str, String)> = Vec::new();
     for piece in text.strip_suffix(',').unwrap_or(text).split(',') {
         match (piece.split_once('='), all.last_mut()) {
             (Some((name, value)), _) => all.push((name, value.to_owned())),
+            (None, last) if piece.is_empty() && last.as_ref().is_none_or(|(name, _)| *name != "path") => {}
             (None, Some((_, value))) => {
                 value.push(',');
                 value.push_str(piece);
             }
-            (None, None) if piece.is_empty() => {}
             (None, None) => return Err(Fault::Invalid),
         }
     }
@@ -62,7 +63,9 @@ mod tests {
         assert_eq!(read("path=/a,bstype=aio,bsopts=x=y"), ["path:/a", "bstype:aio", "bsopts:x=y"]);
         assert_eq!(read("targetOps vendor_id=A,product_id=B,"), ["vendor_id:A", "product_id:B"]);
         assert_eq!(read("portalOps portal=192.0.2.1:3260,"), ["portal:192.0.2.1:3260"]);
-        assert_eq!(read("path=/a,b"), ["path:/a,b"]);
+        assert_eq!(read("path=/a,,b"), ["path:/a,,b"]);
+        // Pacemaker's agent writes it so.
+        assert_eq!(read("vendor_id=A,,scsi_sn=s"), ["vendor_id:A", "scsi_sn:s"]);
         assert!(read("").is_empty());
         assert_eq!(list("path"), Err(Fault::Invalid));
     }
