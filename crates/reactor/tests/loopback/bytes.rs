@@ -44,7 +44,7 @@ fn bytes_batches_and_calls_are_counted() {
             stream.write_all(&pattern(1000)).unwrap();
             stream.read_exact(&mut [0; 2000]).unwrap();
         });
-        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
     });
     let counts = counts.counts();
     assert_eq!((counts.received_bytes, counts.direct_bytes, counts.sent_bytes), (1000, 0, 2000));

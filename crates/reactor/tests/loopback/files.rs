@@ -37,7 +37,7 @@ fn run_all(calls: Vec<(&Arc<File>, FileCall)>) -> Option<Vec<(FileRequest, io::R
         }
     };
     reactor.waker().wake();
-    reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+    reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
     Some(done)
 }
 
@@ -134,7 +134,7 @@ fn many_at_once_end_once_each() {
             cx.stop();
         }
     };
-    reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+    reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
     assert_eq!(Arc::strong_count(&file), 1, "nothing is under way any more");
 }
 
@@ -150,7 +150,7 @@ fn what_never_ends_keeps_its_buffer_and_not_the_reactor() {
         _ => cx.stop(),
     };
     // The first batch hands it in, the second comes behind that.
-    let mut toy = Toy { state: State { timeout: Some(Instant::now()), ..State::default() }, on };
+    let mut toy = Toy { state: State { timeout: Some(Instant::now()), ..State::default() }, on: Box::new(on) };
     reactor.run(&mut toy).unwrap();
     drop(reactor);
     // The system may still fill it.

@@ -32,7 +32,7 @@ fn listening() -> (Reactor, SocketAddr) {
 }
 
 fn run(mut reactor: Reactor) {
-    reactor.run(&mut Toy { state: State::default(), on: echo }).unwrap();
+    reactor.run(&mut Toy { state: State::default(), on: Box::new(echo) }).unwrap();
 }
 
 fn round_trip(stream: &mut TcpStream, word: &[u8], answer_len: usize) {

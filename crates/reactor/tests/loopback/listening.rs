@@ -26,7 +26,7 @@ fn a_closed_listener_refuses_and_its_connections_stay() {
             stream.read_exact(&mut [0]).unwrap();
             assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         });
-        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
     });
 }
 

@@ -57,13 +57,16 @@ impl State {
     }
 }
 
-/// A handler whose behaviour is one closure.
-struct Toy<F> {
+type Behaviour<'a> = dyn FnMut(&mut State, &mut Context<'_>, Event<'_>) + 'a;
+
+/// A handler whose behaviour is one closure. Behind a pointer, because each type of a handler has a reactor compiled for
+/// it.
+struct Toy<'a> {
     state: State,
-    on: F,
+    on: Box<Behaviour<'a>>,
 }
 
-impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
+impl Handler for Toy<'_> {
     fn accepted(&mut self, cx: &mut Context<'_>, _: ListenerId, id: ConnectionId, peer: SocketAddr, local: SocketAddr) {
         assert!(peer.ip().is_loopback() && local.ip().is_loopback() && peer != local);
         (self.on)(&mut self.state, cx, Event::Accepted(id));
@@ -145,7 +148,7 @@ fn run<T: Send>(
     let waker = reactor.waker();
     thread::scope(|scope| {
         let peer = scope.spawn(move || peer(address, waker));
-        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
         // Lingering sockets are reset now, so a test that reads to the end stops the reactor afterwards.
         drop(reactor);
         peer.join().unwrap()

@@ -31,7 +31,7 @@ fn a_released_connection_lives_on_in_another_reactor() {
             _ => {}
         };
         reactor.waker().wake();
-        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
         let mut answer = [0; 5];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"moved");
@@ -83,7 +83,7 @@ fn receive_on_two(first_len: usize, pauses: bool, peer: impl FnOnce(TcpStream) +
                 Event::Closed(_, why) => panic!("{why:?}"),
                 _ => {}
             };
-            reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+            reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
             after
         })
     });
@@ -155,7 +155,7 @@ fn what_a_released_connection_did_not_send_is_left_to_the_next() {
                 Event::Closed(_, why) => panic!("{why:?}"),
                 _ => {}
             };
-            reactor.run(&mut Toy { state, on }).unwrap();
+            reactor.run(&mut Toy { state, on: Box::new(on) }).unwrap();
         });
     });
 }

@@ -53,7 +53,7 @@ fn a_wait_that_is_interrupted_is_begun_again() {
                 assert_eq!(echo, [byte]);
             }
         });
-        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
     });
 }
 
@@ -85,7 +85,7 @@ fn bytes_are_neither_lost_nor_doubled_by_signals() {
             stream.read_exact(&mut echoed).unwrap();
             assert!(echoed == pattern(len));
         });
-        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        reactor.run(&mut Toy { state: State::default(), on: Box::new(on) }).unwrap();
         done.store(true, Ordering::Relaxed);
     });
 }

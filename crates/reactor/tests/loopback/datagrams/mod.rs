@@ -55,14 +55,16 @@ impl State {
     }
 }
 
+type Behaviour<'a> = dyn FnMut(&mut State, &mut Context<'_>, Event) + 'a;
+
 /// A handler whose behaviour is one closure.
-struct Toy<F> {
+struct Toy<'a> {
     state: State,
-    on: F,
+    on: Box<Behaviour<'a>>,
     ends: Instant,
 }
 
-impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Toy<F> {
+impl Toy<'_> {
     fn tell(&mut self, cx: &mut Context<'_>, event: Event) {
         if self.state.last.len() == LAST_EVENTS {
             self.state.last.pop_front();
@@ -79,7 +81,7 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Toy<F> {
     }
 }
 
-impl<F: FnMut(&mut State, &mut Context<'_>, Event)> Handler for Toy<F> {
+impl Handler for Toy<'_> {
     fn accepted(&mut self, _: &mut Context<'_>, _: ListenerId, _: ConnectionId, _: SocketAddr, _: SocketAddr) {}
 
     fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, bytes: &[u8]) -> usize {
@@ -143,7 +145,7 @@ fn run(
     begin: impl FnOnce(&mut State, &mut Context<'_>),
     on: impl FnMut(&mut State, &mut Context<'_>, Event),
 ) -> Counts {
-    let mut toy = Toy { state: State::default(), on, ends: Instant::now() + PATIENCE };
+    let mut toy = Toy { state: State::default(), on: Box::new(on), ends: Instant::now() + PATIENCE };
     let before = reactor.counts().counts();
     begin(&mut toy.state, &mut reactor.context());
     reactor.run(&mut toy).unwrap();
