@@ -54,12 +54,13 @@ pub(super) fn under_callgrind(cell: &Cell) -> Result<()> {
     cell.digest.put_in_force()?;
     let walk = Walk::new();
     for _ in 0..WAVES {
-        let ((mut bench, mut jobs), (mut other, mut others)) = (wave(cell)?, wave(cell)?);
-        for (job, before) in jobs.iter_mut().zip(&mut others) {
-            if cell.caches != Caches::Warm {
+        let (mut bench, mut jobs) = wave(cell)?;
+        let mut others = if cell.caches == Caches::Warm { None } else { Some(wave(cell)?) };
+        for (number, job) in jobs.iter_mut().enumerate() {
+            if let Some((other, before)) = &mut others {
                 walk.empty_caches();
-                let outcome = other.do_job(before);
-                before.check(outcome, cell.len)?;
+                let outcome = other.do_job(&mut before[number]);
+                before[number].check(outcome, cell.len)?;
             }
             warm_data(cell.caches, job);
             let outcome = bench.counted(job);

@@ -30,7 +30,9 @@ mod report;
 mod spec;
 
 use std::env;
+use std::num::NonZero;
 use std::process::{Command, ExitCode};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -82,29 +84,42 @@ fn campaign(study: &Study) -> Result<ExitCode> {
     study.publish("sandbox", &Report::new(&paper, study.size(), &results))
 }
 
-/// Makes all measurements, in rounds over all of them, so that what changes on the machine meanwhile meets all. Counts
-/// are made once.
+/// Makes all measurements in cycles, in rounds over all of them, so that what changes on the machine meanwhile meets
+/// all. Then makes the counts, once, on all cores: other load does not change them.
 fn measure_all(results: &mut Results, size: Size, runs: usize) -> Result<()> {
-    let all = spec::runs(size);
-    let wanted = |run: &Run| if matches!(run, Run::Counts(_)) { 1 } else { runs };
-    let missing: usize = all.iter().map(|run| wanted(run).saturating_sub(results.runs(run).len())).sum();
-    let progress = campaign::progress(missing as u64);
+    let (timed, counted): (Vec<Run>, Vec<Run>) =
+        spec::runs(size).into_iter().partition(|run| matches!(run, Run::Cycles(_)));
+    let missing = |run: &Run, wanted: usize| wanted.saturating_sub(results.runs(run).len());
+    let uncounted: Vec<&Run> = counted.iter().filter(|run| missing(run, 1) > 0).collect();
+    let all = timed.iter().map(|run| missing(run, runs)).sum::<usize>() + uncounted.len();
+    let progress = campaign::progress(all as u64);
     for round in 1..=runs {
-        for run in all.iter().filter(|run| wanted(run) >= round) {
-            if results.runs(run).len() >= round {
-                continue;
+        for run in &timed {
+            if results.runs(run).len() < round {
+                progress.set_message(run.to_string());
+                results.record(run, in_own_process(run.cell())?)?;
+                progress.inc(1);
             }
-            progress.set_message(run.to_string());
-            let figures = match run {
-                Run::Cycles(cell) => in_own_process(cell)?,
-                Run::Counts(cell) => count::counts(cell)?,
-            };
-            results.record(run, figures)?;
+        }
+    }
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    for some in uncounted.chunks(cores) {
+        for (run, figures) in some.iter().zip(counts_of(some)) {
+            results.record(run, figures?)?;
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
     Ok(())
+}
+
+/// Counts these cells, all at once.
+fn counts_of(runs: &[&Run]) -> Vec<Result<Figures>> {
+    thread::scope(|scope| {
+        let counting: Vec<_> = runs.iter().map(|run| scope.spawn(|| count::counts(run.cell()))).collect();
+        let ended = |of: thread::ScopedJoinHandle<'_, _>| of.join().unwrap_or_else(|_| bail!("a count has panicked"));
+        counting.into_iter().map(ended).collect()
+    })
 }
 
 /// Measures a cell in a process of its own, so that no measurement finds the heap as another has left it.

@@ -20,6 +20,15 @@ pub(super) enum Run {
     Counts(Cell),
 }
 
+impl Run {
+    /// The cell that it measures.
+    pub(super) fn cell(&self) -> &Cell {
+        match self {
+            Self::Cycles(cell) | Self::Counts(cell) => cell,
+        }
+    }
+}
+
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
