@@ -10,7 +10,7 @@ use crate::process::{self, file_stems, root};
 use crate::programs;
 
 /// Random inputs per target that a replay adds to the corpus.
-const RANDOM_INPUTS: &str = "20000";
+const RANDOM_INPUTS: &str = "4000";
 
 /// Coverage-guided fuzzing.
 #[derive(clap::Args)]
