@@ -40,6 +40,7 @@ use crate::proto::v1::{
 use crate::rpcs::rpcs;
 pub(crate) use parameters::portals as parse_portals;
 pub(crate) use pools::segment;
+pub(crate) use publish::PUBLICATION;
 pub(crate) use volumes::IQN;
 
 /// The abilities of the controller.

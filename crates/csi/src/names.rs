@@ -79,9 +79,10 @@ pub fn snapshot_name(name: &str) -> String {
     fitted(name, MAX_SNAPSHOT_NAME_BYTES)
 }
 
-/// The name of the host that a target has for an initiator.
-pub fn host_name(initiator: &str) -> String {
-    fitted(initiator, MAX_HOST_NAME_BYTES)
+/// The name of the host that a target has for an initiator since a time, in nanoseconds.
+pub fn host_name(initiator: &str, since: u64) -> String {
+    let since = format!("-{since:016x}");
+    fitted(initiator, MAX_HOST_NAME_BYTES - since.len()) + &since
 }
 
 /// Whether a pool of this name can be used, which leaves room for volumes and snapshots in identifiers.
@@ -179,7 +180,7 @@ mod tests {
         }
         assert_ne!(volume("a/b"), volume("a-b"));
         assert_ne!(volume(&longest), volume(&longest[1..]));
-        assert_eq!(host_name(&"y".repeat(MAX_ISCSI_NAME_BYTES)).len(), MAX_HOST_NAME_BYTES);
+        assert_eq!(host_name(&"y".repeat(MAX_ISCSI_NAME_BYTES), u64::MAX).len(), MAX_HOST_NAME_BYTES);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod devices;
 mod filesystem;
+mod making;
 mod mounts;
 mod programs;
 mod publish;

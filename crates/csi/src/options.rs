@@ -149,7 +149,11 @@ impl FromStr for Portals {
 
 impl Options {
     /// The server of the controller.
-    pub(crate) fn server(&self) -> Result<Endpoint, DriverError> {
+    ///
+    /// # Errors
+    ///
+    /// When the options contradict each other, or a file that they name cannot be read.
+    pub fn server(&self) -> Result<Endpoint, DriverError> {
         let url = match &self.api {
             Api::Unix(path) if self.token_file.is_none() && self.ca.is_none() => {
                 return Ok(Endpoint::Unix(path.clone()));
@@ -170,7 +174,8 @@ impl Options {
         Ok(Endpoint::Tls { host: url.host.clone(), port: url.port, trusted, token, token_file })
     }
 
-    pub(crate) fn controller(&self) -> Settings {
+    /// The settings of the controller.
+    pub fn controller(&self) -> Settings {
         Settings {
             driver_name: self.driver_name.clone(),
             target_prefix: self.target_prefix.clone(),
@@ -180,7 +185,8 @@ impl Options {
         }
     }
 
-    pub(crate) fn node(&self) -> NodeSettings {
+    /// The settings of the node.
+    pub fn node(&self) -> NodeSettings {
         let beside = || self.endpoint.0.with_file_name("staged");
         NodeSettings {
             driver_name: self.driver_name.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tonic::Status;
@@ -42,20 +42,22 @@ impl Inner {
         self.serve(&id, &target)?;
         let hosts = self.lunette.target(&target)?.unwrap_or_default().hosts;
         let read_only = request.readonly || usage.is_read_only();
-        match plan(&hosts, node, read_only, usage.is_of_one_node())? {
-            Plan::Done => {}
+        let publication = match plan(&hosts, node, read_only, usage.is_of_one_node())? {
+            Plan::Done(name) => name,
             Plan::Add => {
-                let host = host(node, read_only, labels::chap(&volume.labels));
-                with_patience(|| self.lunette.create_host(&target, &names::host_name(node), &host))?;
+                let (name, host) = (publication(node), host(node, read_only, labels::chap(&volume.labels)));
+                with_patience(|| self.lunette.create_host(&target, &name, &host))?;
+                name
             }
-        }
+        };
         let mut current = if self.settings.portals.is_empty() {
             HashMap::new()
         } else {
             portal_context(&self.portals(&Parameters::default())?)
         };
         // The attributes of a static volume are those of an administrator, and may name another target.
-        current.extend([("iqn".to_owned(), target), ("lun".to_owned(), "0".to_owned())]);
+        let own = [("iqn", target), ("lun", "0".to_owned()), (PUBLICATION, publication)];
+        current.extend(own.map(|(key, value)| (key.to_owned(), value)));
         Ok(ControllerPublishVolumeResponse { publish_context: current })
     }
 
@@ -105,10 +107,20 @@ impl Inner {
     }
 }
 
+/// The key of the context of a publication that names it. A later one to the same node has another name.
+pub(crate) const PUBLICATION: &str = "publication";
+
+/// A new name for the host of a node.
+fn publication(node: &str) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    names::host_name(node, u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// The change that gives a node its access.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
-    Done,
+    /// The node has this host.
+    Done(String),
     Add,
 }
 
@@ -116,7 +128,7 @@ fn plan(hosts: &[Host], node: &str, read_only: bool, is_of_one_node: bool) -> Re
     let is_of_node = |host: &&Host| host.initiators.iter().any(|initiator| initiator == node);
     if let Some(host) = hosts.iter().find(is_of_node) {
         if host.read_only == read_only {
-            return Ok(Plan::Done);
+            return Ok(Plan::Done(host.name.clone()));
         }
         let word = |read_only| if read_only { "to read" } else { "to write" };
         return Err(Status::already_exists(format!(
@@ -153,7 +165,7 @@ mod tests {
     use super::*;
 
     fn published(node: &str, read_only: bool) -> Host {
-        Host { name: names::host_name(node), initiators: vec![node.into()], read_only }
+        Host { name: format!("host-of-{node}"), initiators: vec![node.into()], read_only }
     }
 
     #[test]
@@ -162,7 +174,7 @@ mod tests {
             |hosts: &[Host], node, read_only, one| plan(hosts, node, read_only, one).map_err(|status| status.code());
         let (a, b) = ("iqn.2026-11.org.example:a", "iqn.2026-11.org.example:b");
         assert_eq!(plan(&[], a, false, true), Ok(Plan::Add));
-        assert_eq!(plan(&[published(a, false)], a, false, true), Ok(Plan::Done));
+        assert_eq!(plan(&[published(a, false)], a, false, true), Ok(Plan::Done(format!("host-of-{a}"))));
         assert_eq!(plan(&[published(a, false)], a, true, true), Err(Code::AlreadyExists));
         assert_eq!(plan(&[published(a, false)], b, false, true), Err(Code::FailedPrecondition));
         assert_eq!(plan(&[published(a, false)], b, false, false), Ok(Plan::Add));

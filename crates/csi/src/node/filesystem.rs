@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tonic::Status;
 
+use super::making::Making;
 use super::system::Ran;
 use super::{Inner, failed};
 use crate::checks::Mounting;
@@ -15,16 +16,22 @@ const BLANK: i32 = 2;
 const MAKERS: [(&str, &str, &[&str]); 2] =
     [("ext4", "mkfs.ext4", &["-q", "-F", "-m", "0"]), ("xfs", "mkfs.xfs", &["-q"])];
 
+/// The option of `mkfs.xfs` over what an interrupted one has left.
+const OVER: &str = "-f";
+
 impl Inner {
-    /// Makes a file system on a device that is blank, and mounts it. A device with anything else is left as it is.
+    /// Makes a file system on a device that is blank, and mounts it. A device with anything else is left as it is,
+    /// unless this driver was interrupted when it made a file system there.
     pub(super) fn mount_device(
         &self,
         device: &Path,
         at: &Path,
         wanted: &Mounting,
         read_only: bool,
+        making: &Making,
     ) -> Result<(), Status> {
-        let found = self.file_system_of(device)?;
+        let is_begun = self.is_begun(making)?;
+        let found = if is_begun { None } else { self.file_system_of(device)? };
         match found.as_deref() {
             Some(found) if found == wanted.fs_type => {}
             Some(found) => {
@@ -40,7 +47,11 @@ impl Inner {
                     device.display()
                 )));
             }
-            None => self.make_file_system(device, &wanted.fs_type)?,
+            None => {
+                self.begin(making)?;
+                self.make_file_system(device, &wanted.fs_type, is_begun)?;
+                self.end(making)?;
+            }
         }
         self.system.make_folder(at).map_err(failed(at.display()))?;
         let mut options: Vec<&str> = wanted.flags.iter().map(String::as_str).collect();
@@ -126,11 +137,12 @@ impl Inner {
         }
     }
 
-    fn make_file_system(&self, device: &Path, fs_type: &str) -> Result<(), Status> {
+    fn make_file_system(&self, device: &Path, fs_type: &str, is_begun: bool) -> Result<(), Status> {
         let maker = MAKERS.iter().find(|(known, ..)| *known == fs_type);
         let (_, program, arguments) =
             maker.ok_or_else(|| Status::invalid_argument(format!("no file system {fs_type:?} is made here")))?;
-        self.done(program, &[arguments, &[text(device)?][..]].concat())
+        let over: &[&str] = if is_begun && fs_type == "xfs" { &[OVER] } else { &[] };
+        self.done(program, &[arguments, over, &[text(device)?]].concat())
     }
 
     fn program(&self, program: &str, arguments: &[&str]) -> Result<Ran, Status> {

@@ -31,6 +31,10 @@ impl Programs {
         Self { host_root }
     }
 
+    fn of_host(&self, path: &Path) -> PathBuf {
+        self.host_root.as_ref().map_or_else(|| path.into(), |root| root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = match &self.host_root {
             Some(root) if OF_HOST.contains(&program) => {
@@ -65,10 +69,11 @@ impl System for Programs {
     }
 
     fn read_of_host(&self, path: &Path) -> io::Result<String> {
-        match &self.host_root {
-            Some(root) => self.read(&root.join(path.strip_prefix("/").unwrap_or(path))),
-            None => self.read(path),
-        }
+        self.read(&self.of_host(path))
+    }
+
+    fn rewrite_of_host(&self, path: &Path, text: &str) -> io::Result<()> {
+        File::options().write(true).truncate(true).open(self.of_host(path))?.write_all(text.as_bytes())
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {

@@ -4,12 +4,13 @@
 //! does not reach.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use tonic::{Code, Status};
 
-use super::Inner;
 use super::record::Target;
 use super::system::Ran;
+use super::{Inner, failed};
 
 /// Exit codes of iscsiadm (iscsiadm(8), "EXIT STATUS").
 const SESSION_EXISTS: i32 = 15;
@@ -33,6 +34,12 @@ const SECRETS: [&str; 4] = [
     "node.session.auth.password_in",
 ];
 
+/// Where open-iscsi keeps its records of nodes: `TARGET/HOST,PORT` for those made by hand.
+const RECORDS: [&str; 2] = ["/etc/iscsi/nodes", "/var/lib/iscsi/nodes"];
+
+/// The last line of a record.
+const RECORD_END: &str = "# END RECORD";
+
 /// The paths that a login has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LoggedIn {
@@ -44,11 +51,11 @@ pub(super) struct LoggedIn {
 impl Inner {
     /// Logs in to all portals of a target, of which one has to answer.
     pub(super) fn log_in(&self, target: &Target, secrets: &HashMap<String, String>) -> Result<LoggedIn, Status> {
-        let settings = node_settings(target, secrets)?;
+        let users = users(target, secrets)?;
         let mut logged_in = LoggedIn { portals: 0, was_there: false };
         let mut failed = None;
         for portal in &target.portals {
-            match self.log_in_to(target, portal, &settings) {
+            match self.log_in_to(target, portal, &users) {
                 Ok(was_there) => {
                     logged_in.portals += 1;
                     logged_in.was_there |= was_there;
@@ -82,19 +89,23 @@ impl Inner {
         if ran.code == Some(0) { Ok(()) } else { Err(refused("the rescan of", &target.iqn, &ran)) }
     }
 
-    fn log_in_to(&self, target: &Target, portal: &str, settings: &[(&str, &str)]) -> Result<bool, Status> {
+    fn log_in_to(&self, target: &Target, portal: &str, users: &[(&str, &str)]) -> Result<bool, Status> {
         let node = ["-m", "node", "-T", &target.iqn, "-p", portal, "-I", &target.interface];
         let what = |step: &str| format!("{step} {portal} of");
         let made = self.iscsiadm(&[&node[..], &["-o", "new"]].concat())?;
         if made.code != Some(0) {
             return Err(refused(&what("the record of portal"), &target.iqn, &made));
         }
-        for (name, value) in settings {
+        let method = if users.is_empty() { "None" } else { "CHAP" };
+        // After a restart of the node, the caller stages the volume again.
+        for (name, value) in [("node.startup", "manual"), ("node.session.auth.authmethod", method)] {
             let set = self.iscsiadm(&[&node[..], &["-o", "update", "-n", name, "-v", value]].concat())?;
             if set.code != Some(0) {
-                // The output is not told: it could repeat a secret.
-                return Err(Status::internal(format!("iscsiadm does not take {name} for {}", target.iqn)));
+                return Err(refused(&what(name), &target.iqn, &set));
             }
+        }
+        if !users.is_empty() {
+            self.tell_users(target, portal, users)?;
         }
         let ran = self.iscsiadm(&[&node[..], &["-l"]].concat())?;
         match ran.code {
@@ -102,6 +113,28 @@ impl Inner {
             Some(SESSION_EXISTS) => Ok(true),
             _ => Err(refused(&what("the login to portal"), &target.iqn, &ran)),
         }
+    }
+
+    /// Writes users and secrets into the record of a portal. As arguments of iscsiadm, every user of the machine could
+    /// see them.
+    fn tell_users(&self, target: &Target, portal: &str, users: &[(&str, &str)]) -> Result<(), Status> {
+        let (host, port) = portal.rsplit_once(':').unwrap_or((portal, "3260"));
+        let name = format!("{},{port}", host.trim_matches(['[', ']']));
+        for folder in RECORDS {
+            let path = Path::new(folder).join(&target.iqn).join(&name);
+            let before = match self.system.read_of_host(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                text => text.map_err(failed(path.display()))?,
+            };
+            let after = record_with(&before, users)
+                .ok_or_else(|| Status::internal(format!("{} is no record of open-iscsi", path.display())))?;
+            return self.system.rewrite_of_host(&path, &after).map_err(failed(path.display()));
+        }
+        Err(Status::internal(format!(
+            "iscsiadm has made a record of {portal} of {}, and {name} is neither in {}",
+            target.iqn,
+            RECORDS.join(" nor in ")
+        )))
     }
 
     fn iscsiadm(&self, arguments: &[&str]) -> Result<Ran, Status> {
@@ -113,32 +146,49 @@ impl Inner {
     }
 }
 
-/// The settings of the records of a target.
-fn node_settings<'a>(target: &Target, secrets: &'a HashMap<String, String>) -> Result<Vec<(&'a str, &'a str)>, Status> {
-    // After a restart of the node, the caller stages the volume again.
-    let mut settings = vec![("node.startup", "manual")];
+/// The users and secrets for the records of a target; none when it asks for no proof.
+fn users<'a>(target: &Target, secrets: &'a HashMap<String, String>) -> Result<Vec<(&'a str, &'a str)>, Status> {
     if !target.has_chap {
-        settings.push(("node.session.auth.authmethod", "None"));
-        return Ok(settings);
+        return Ok(Vec::new());
     }
-    settings.push(("node.session.auth.authmethod", "CHAP"));
     let [user, password, user_in, password_in] =
         SECRETS.map(|name| secrets.get_key_value(name).map(|(name, value)| (name.as_str(), value.as_str())));
-    match (user, password) {
-        (Some(user), Some(password)) => settings.extend([user, password]),
+    let mut users = match (user, password) {
+        (Some(user), Some(password)) => vec![user, password],
         _ => {
             return Err(Status::invalid_argument(format!(
                 "the target asks for a user, and the secrets have no {} or {}; name a Secret with csi.storage.k8s.io/node-stage-secret-name",
                 SECRETS[0], SECRETS[1]
             )));
         }
-    }
+    };
     match (user_in, password_in) {
-        (Some(user), Some(password)) => settings.extend([user, password]),
+        (Some(user), Some(password)) => users.extend([user, password]),
         (None, None) => {}
         _ => return Err(Status::invalid_argument(format!("{} and {} go together", SECRETS[2], SECRETS[3]))),
     }
-    Ok(settings)
+    // A record has a line for each, without the blanks around it.
+    match users.iter().find(|(_, value)| value.is_empty() || value.trim() != *value || value.contains(char::is_control))
+    {
+        Some((name, _)) => Err(Status::invalid_argument(format!(
+            "{name} is empty, begins or ends with a blank, or has more than one line; open-iscsi takes no such text"
+        ))),
+        None => Ok(users),
+    }
+}
+
+/// A record with further settings; `None` when the text is no record.
+fn record_with(record: &str, settings: &[(&str, &str)]) -> Option<String> {
+    let is_other = |line: &&str| !settings.iter().any(|(name, _)| line.split(" = ").next() == Some(name));
+    let kept = record.lines().filter(is_other).take_while(|line| *line != RECORD_END);
+    let mut text: String = kept.flat_map(|line| [line, "\n"]).collect();
+    if !record.lines().any(|line| line == RECORD_END) {
+        return None;
+    }
+    for (name, value) in settings {
+        text += &format!("{name} = {value}\n");
+    }
+    Some(text + RECORD_END + "\n")
 }
 
 fn refused(what: &str, iqn: &str, ran: &Ran) -> Status {
@@ -162,14 +212,30 @@ mod tests {
     fn secrets_go_to_targets_that_ask_for_them_alone() {
         let secrets = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), format!("x{name}"))).collect();
         let names = |has_chap, secrets: &HashMap<String, String>| {
-            let settings = node_settings(&target(has_chap), secrets).map_err(|status| status.code());
-            settings.map(|settings| settings.into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
+            let users = users(&target(has_chap), secrets).map_err(|status| status.code());
+            users.map(|users| users.into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
         };
-        let plain = vec!["node.startup".to_owned(), "node.session.auth.authmethod".into()];
-        assert_eq!(names(false, &secrets(&SECRETS)), Ok(plain.clone()));
-        assert_eq!(names(true, &secrets(&SECRETS)).unwrap(), [plain, SECRETS.map(str::to_owned).to_vec()].concat());
+        assert_eq!(names(false, &secrets(&SECRETS)), Ok(Vec::new()));
+        assert_eq!(names(true, &secrets(&SECRETS)).unwrap(), SECRETS);
+        assert_eq!(names(true, &secrets(&SECRETS[..2])).unwrap(), SECRETS[..2]);
         for some in [&SECRETS[..0], &SECRETS[..1], &SECRETS[..3]] {
             assert_eq!(names(true, &secrets(some)), Err(Code::InvalidArgument), "{some:?}");
         }
+        for secret in ["", " x", "x\t", "x\nnode.startup = automatic"] {
+            let secrets = [(SECRETS[0], "nodes"), (SECRETS[1], secret)].map(|(k, v)| (k.to_owned(), v.to_owned()));
+            assert_eq!(names(true, &secrets.into()), Err(Code::InvalidArgument), "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_has_each_setting_once_and_keeps_the_others() {
+        let record = "# BEGIN RECORD 2.1.8\nnode.name = x\nnode.session.auth.username = old\n# END RECORD\n";
+        let settings = [("node.session.auth.username", "nodes"), ("node.session.auth.password", "a = \"b\" #c")];
+        assert_eq!(
+            record_with(record, &settings).unwrap(),
+            "# BEGIN RECORD 2.1.8\nnode.name = x\nnode.session.auth.username = nodes\n\
+             node.session.auth.password = a = \"b\" #c\n# END RECORD\n"
+        );
+        assert_eq!(record_with("something else\n", &settings), None);
     }
 }

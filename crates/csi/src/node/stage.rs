@@ -7,6 +7,7 @@ use tonic::Status;
 use super::record::{Record, Target};
 use super::{Inner, failed};
 use crate::checks::{self, Use};
+use crate::controller::PUBLICATION;
 use crate::limits::MAX_TEXT_BYTES;
 use crate::proto::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
@@ -36,10 +37,11 @@ impl Inner {
         self.keep(&record)?;
         let logged_in = self.log_in(&record.target, &request.secrets)?;
         let device = self.await_device(&record.target, logged_in)?;
-        if let Some(wanted) = &usage.mount
-            && self.mount_at(staging)?.is_none()
-        {
-            self.mount_device(&device.path(), staging, wanted, record.read_only)?;
+        let making = self.making(volume_id, request.publish_context.get(PUBLICATION));
+        match &usage.mount {
+            Some(_) if self.mount_at(staging)?.is_some() => {}
+            Some(wanted) => self.mount_device(&device.path(), staging, wanted, record.read_only, &making)?,
+            None => self.end(&making)?,
         }
         Ok(NodeStageVolumeResponse {})
     }

@@ -64,6 +64,13 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn read_of_host(&self, path: &Path) -> io::Result<String>;
 
+    /// Replaces the text of a file of the host in place, so that its owner and rights stay. The file is there.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn rewrite_of_host(&self, path: &Path, text: &str) -> io::Result<()>;
+
     /// Replaces a file as a whole, and makes its folder.
     ///
     /// # Errors

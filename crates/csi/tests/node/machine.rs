@@ -13,6 +13,9 @@ use lunette_csi::{Kind, Programs, Ran, Space, System};
 /// The name of the initiator of the model.
 pub(crate) const INITIATOR: &str = "iqn.1993-08.org.debian:01:model";
 
+/// The folder of the records of nodes.
+const RECORDS: &str = "/etc/iscsi/nodes";
+
 /// Bytes of each disk until it grows.
 const DISK_BYTES: u64 = 10 << 30;
 
@@ -40,6 +43,8 @@ pub(crate) struct State {
     pub(crate) raw: BTreeSet<String>,
     /// Whether no disk can be read.
     pub(crate) unreadable: bool,
+    /// Whether `mkfs` is ended before it is done.
+    pub(crate) interrupts_makers: bool,
     /// The lengths of the disks of targets, where they have grown.
     pub(crate) lengths: BTreeMap<String, u64>,
     /// The lengths that the kernel knows.
@@ -91,6 +96,12 @@ fn is_virtual(path: &Path) -> bool {
     path.starts_with("/sys") || path.starts_with("/proc")
 }
 
+/// The file of a record below its folder, as iscsiadm 2.1.8 names it.
+fn record_of((iqn, portal): &(String, String)) -> PathBuf {
+    let (host, port) = portal.rsplit_once(':').expect("a portal");
+    Path::new(iqn).join(format!("{},{port}", host.trim_matches(['[', ']'])))
+}
+
 fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
@@ -107,6 +118,14 @@ impl System for Machine {
             },
             ("mkfs.ext4" | "mkfs.xfs", [.., device]) => {
                 let iqn = state.target_of(device).expect("a disk");
+                if state.interrupts_makers {
+                    state.raw.insert(iqn);
+                    return Ok(Ran::default());
+                }
+                // What mkfs.xfs finds has to be told with -f to be of no use.
+                let is_refused = program == "mkfs.xfs" && !arguments.contains(&"-f") && state.raw.contains(&iqn);
+                assert!(!is_refused, "{device} was not blank");
+                state.raw.remove(&iqn);
                 let kind = program.trim_start_matches("mkfs.");
                 assert!(state.file_systems.insert(iqn, kind.into()).is_none(), "{device} had a file system");
                 ended(0, "", "")
@@ -142,8 +161,23 @@ impl System for Machine {
     }
 
     fn read_of_host(&self, path: &Path) -> io::Result<String> {
+        if let Ok(record) = path.strip_prefix(RECORDS) {
+            let state = self.state();
+            let (_, settings) = state.records.iter().find(|(key, _)| record_of(key) == record).ok_or_else(missing)?;
+            let lines = settings.iter().map(|(name, value)| format!("{name} = {value}\n"));
+            return Ok(format!("# BEGIN RECORD 2.1.8\n{}# END RECORD\n", lines.collect::<String>()));
+        }
         assert_eq!(path, Path::new("/etc/iscsi/initiatorname.iscsi"));
         Ok(format!("## the model\nInitiatorName={INITIATOR}\n"))
+    }
+
+    fn rewrite_of_host(&self, path: &Path, text: &str) -> io::Result<()> {
+        let record = path.strip_prefix(RECORDS).expect("a record");
+        let mut state = self.state();
+        let (_, settings) = state.records.iter_mut().find(|(key, _)| record_of(key) == record).ok_or_else(missing)?;
+        let pairs = text.lines().filter_map(|line| line.split_once(" = "));
+        *settings = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Ok(())
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {

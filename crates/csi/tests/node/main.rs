@@ -33,6 +33,7 @@ struct Trial {
     portals: &'static str,
     secrets: HashMap<String, String>,
     has_chap: bool,
+    publication: Option<&'static str>,
 }
 
 impl Trial {
@@ -46,6 +47,7 @@ impl Trial {
             portals: "[]",
             secrets: HashMap::new(),
             has_chap: false,
+            publication: None,
         }
     }
 
@@ -81,6 +83,7 @@ impl Trial {
             staging_target_path: self.path("staging"),
             volume_capability: Some(self.capability()),
             volume_context: context.collect(),
+            publish_context: self.publication.map(|name| ("publication".into(), name.into())).into_iter().collect(),
             secrets: self.secrets.clone(),
             ..NodeStageVolumeRequest::default()
         };
@@ -202,6 +205,43 @@ fn a_disk_with_something_else_is_never_made_blank() {
 }
 
 #[test]
+fn an_interrupted_file_system_is_made_again_in_the_same_publication_alone() {
+    for fs_type in ["ext4", "xfs"] {
+        let interrupted = || {
+            let trial = Trial { publication: Some("first"), ..Trial::new(Some(fs_type)) };
+            trial.machine.state().interrupts_makers = true;
+            assert_eq!(trial.stage(), Err(Code::Internal));
+            trial.machine.state().interrupts_makers = false;
+            trial
+        };
+        // Whether the volume is taken from the node or not, no other one has had it.
+        for is_unstaged in [false, true] {
+            let trial = interrupted();
+            if is_unstaged {
+                trial.unstage().unwrap();
+            }
+            trial.stage().unwrap();
+            trial.unstage().unwrap();
+            // Once it is made, it stays: data that are no file system are those of others.
+            trial.machine.state().file_systems.clear();
+            trial.machine.state().raw.insert(IQN.into());
+            assert_eq!(trial.stage(), Err(Code::FailedPrecondition));
+        }
+        for publication in [Some("second"), None] {
+            let trial = Trial { publication, ..interrupted() };
+            assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "another node may have written meanwhile");
+        }
+        let trial = interrupted();
+        trial.unstage().unwrap();
+        let trial = Trial { fs_type: None, ..trial };
+        trial.stage().unwrap();
+        trial.unstage().unwrap();
+        let trial = Trial { fs_type: Some(fs_type), ..trial };
+        assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "the node may have written to the device");
+    }
+}
+
+#[test]
 fn one_of_several_portals_is_enough_and_a_lost_path_is_told() {
     let trial = Trial { portals: "[\"192.0.2.2:3260\"]", ..Trial::new(Some("ext4")) };
     trial.machine.state().has_multipath = true;
@@ -234,7 +274,8 @@ fn a_user_is_needed_where_the_target_asks_for_one() {
         let pairs = [("node.session.auth.username", "nodes"), ("node.session.auth.password", password)];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     };
-    let mut trial = Trial { has_chap: true, ..Trial::new(Some("ext4")) };
+    let mut trial = Trial { has_chap: true, portals: "[\"[2001:db8::1]:3260\"]", ..Trial::new(Some("ext4")) };
+    trial.machine.state().has_multipath = true;
     trial.machine.state().chap = Some(("nodes".into(), "right-secret".into()));
     assert_eq!(trial.stage(), Err(Code::InvalidArgument));
     trial.secrets = secrets("wrong-secret");
@@ -243,6 +284,9 @@ fn a_user_is_needed_where_the_target_asks_for_one() {
     trial.stage().unwrap();
     let record = std::fs::read_dir(trial.path("staged")).unwrap().next().unwrap().unwrap().path();
     assert!(!std::fs::read_to_string(record).unwrap().contains("right-secret"));
+    // All users of a machine see the arguments of its programs.
+    let ran = trial.machine.take_ran();
+    assert!(ran.iter().any(|ran| ran.ends_with("authmethod -v CHAP")) && !ran.iter().any(|ran| ran.contains("secret")));
 }
 
 #[test]
