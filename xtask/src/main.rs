@@ -1,12 +1,13 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`, `cargo
 //! xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo
 //! xtask disks`, `cargo xtask volumes`, `cargo xtask soak`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask
-//! api`, `cargo xtask linux`, `cargo xtask oldest`, `cargo xtask miri`, `cargo xtask package`.
+//! api`, `cargo xtask chart`, `cargo xtask linux`, `cargo xtask oldest`, `cargo xtask miri`, `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
 mod api;
 mod ceph;
+mod chart;
 mod compare;
 mod count;
 mod encryption;
@@ -87,6 +88,8 @@ enum Chore {
     Package(package::Arguments),
     /// The API of a running server against its own description.
     Api(api::Arguments),
+    /// The Helm chart and the manifests of the driver for Kubernetes, against the schemas of Kubernetes.
+    Chart(chart::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
     #[command(hide = true)]
     Ceiling(compare::ceiling::Arguments),
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Chore::Miri => toolchains::miri(),
         Chore::Package(arguments) => package::run(&arguments),
         Chore::Api(arguments) => api::run(&arguments),
+        Chore::Chart(arguments) => chart::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {

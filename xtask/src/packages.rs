@@ -74,6 +74,9 @@ const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("uti
 const API: [(&str, Option<&str>); 3] =
     [("bubblewrap", Some("bwrap")), ("openssl", Some("openssl")), ("python3-venv", None)];
 
+/// The packages for `cargo xtask chart`, in the same form: a module of Python, which reports its absence.
+const CHART: [(&str, Option<&str>); 1] = [("python3-yaml", None)];
+
 /// The packages for tests with a Ceph cluster, in the same form.
 const CEPH: [(&str, Option<&str>); 4] =
     [("ceph-common", Some("rbd")), ("ceph-mon", Some("ceph-mon")), ("ceph-osd", Some("ceph-osd")), ("librbd1", None)];
@@ -90,9 +93,10 @@ const PACKAGING: [(&str, Option<&str>); 4] = [
 ];
 
 /// The packages for `cargo xtask linux`, in the same form.
-const BOOTED: [(&str, Option<&str>); 3] = [
+const BOOTED: [(&str, Option<&str>); 4] = [
     ("debootstrap", Some("debootstrap")),
     ("e2fsprogs", Some("mkfs.ext4")),
+    ("openssl", Some("openssl")),
     ("qemu-system-x86", Some("qemu-system-x86_64")),
 ];
 
@@ -124,6 +128,11 @@ pub(crate) fn provide_for_emulation() -> Result<()> {
 /// Installs what runs schemathesis, and confines the server that it attacks.
 pub(crate) fn provide_for_api() -> Result<()> {
     provide_all("tests of the API need", &API)
+}
+
+/// Installs what reads the schemas of Kubernetes.
+pub(crate) fn provide_for_chart() -> Result<()> {
+    provide_all("the check of the chart needs", &CHART)
 }
 
 /// Installs the daemons and tools of Ceph.
