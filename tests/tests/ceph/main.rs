@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+mod csi;
 mod gateways;
 mod images;
 mod pools;

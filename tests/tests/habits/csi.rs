@@ -1,18 +1,13 @@
 //! The driver for Kubernetes: csi-sanity, a volume from its creation to its end, and file systems on a real device.
 
-#[path = "../../../crates/csi/tests/node/machine.rs"]
-#[allow(dead_code, reason = "the tests of the crate use the rest")]
-mod machine;
-
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
 use lunette_api::client::Endpoint;
+use lunette_csi::options::{Mode as Services, Options};
 use lunette_csi::proto::v1::controller_server::Controller as _;
 use lunette_csi::proto::v1::group_controller_server::GroupController as _;
 use lunette_csi::proto::v1::node_server::Node as _;
@@ -26,20 +21,12 @@ use lunette_csi::proto::v1::{
     NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
     NodeUnstageVolumeRequest, Volume, VolumeCapability, VolumeContentSource,
 };
-use lunette_csi::{
-    Controller, Driver, Kind, Node, NodeSettings, Options, Programs, Ran, Settings, Space, System, serve,
-};
+use lunette_csi::{Controller, Kind, Node, NodeSettings, Programs, Ran, Settings, Space, System};
 use lunette_testkit::ScriptedInitiator;
-use lunette_tests::{Configured, Mount, NAME, Owned, Server, login_request, run, run_at_most, wait_until};
-use machine::Machine;
+use lunette_tests::sanity::{Sanity, check_sanity};
+use lunette_tests::{Configured, Mount, NAME, Server, login_request, run};
 use tokio::runtime::Runtime;
 use tonic::{Code, Request};
-
-/// The version of csi-sanity. Go fetches a newer toolchain by itself if it has to.
-const SANITY: (&str, &str) = ("github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity", "v5.6.0");
-
-/// The longest time for its build and for one run of it.
-const LIMIT: Duration = Duration::from_mins(5);
 
 const MIB: i64 = 1 << 20;
 
@@ -66,79 +53,25 @@ impl Running {
         );
         Self { place, server, _pool: pool }
     }
-
-    fn options(&self, mode: &str, more: &[&str]) -> Vec<String> {
-        let socket = self.place.file(&format!("{mode}.sock"));
-        let own = [
-            format!("--endpoint=unix://{}", socket.display()),
-            format!("--api=unix:{}", self.place.file("api.sock").display()),
-            format!("--portals={}", self.server.address()),
-            format!("--mode={mode}"),
-            "--topology".into(),
-        ];
-        own.into_iter().chain(more.iter().map(|option| (*option).to_owned())).collect()
-    }
-}
-
-/// csi-sanity, built once below the folder of all builds.
-fn csi_sanity() -> PathBuf {
-    let (package, version) = SANITY;
-    let this = std::env::current_exe().unwrap();
-    let folder = this.ancestors().nth(3).expect("target/debug/deps").join(format!("csi-sanity-{version}"));
-    let program = folder.join("csi-sanity");
-    if !program.exists() {
-        let new = folder.join("new");
-        let mut go = Command::new("go");
-        go.args(["install", "-ldflags=-s -w", &format!("{package}@{version}")])
-            .env("GOBIN", &new)
-            .env("CGO_ENABLED", "0");
-        run_at_most(LIMIT, &mut go).succeeded();
-        // As a whole or not at all.
-        fs::rename(new.join("csi-sanity"), &program).unwrap();
-    }
-    program
 }
 
 #[test]
 fn csi_sanity_passes() {
     let running = Running::start();
-    let driver = Path::new(&std::env::current_exe().unwrap()).ancestors().nth(2).unwrap().join("lunette-csi");
-    let mut controller = Command::new(&driver);
-    controller.args(running.options("controller", &[])).stdin(Stdio::null());
-    let _controller = Owned::start(controller);
-    // The node is of this process, because its system is a model.
-    let machine = Machine::default();
-    let node = running.options("node", &["--reachable-pools=tank"]);
-    let options = Options::try_parse_from(std::iter::once("lunette-csi".to_owned()).chain(node)).unwrap();
-    let served = machine.clone();
-    thread::spawn(move || serve(&options.endpoint, Driver::new(&options, served).unwrap()).unwrap());
-    let sockets = ["node", "controller"].map(|mode| running.place.file(&format!("{mode}.sock")));
-    for socket in &sockets {
-        wait_until(Duration::from_secs(20), || std::os::unix::net::UnixStream::connect(socket).ok()).expect("a driver");
-    }
-    // All of it with file systems, and what differs with block devices.
-    for (access, focus, passed) in [("mount", "", 83), ("block", "Node Service", 24)] {
-        let mut sanity = Command::new(csi_sanity());
-        sanity.args([
-            format!("--csi.endpoint=unix://{}", sockets[0].display()),
-            format!("--csi.controllerendpoint=unix://{}", sockets[1].display()),
-            format!("--csi.mountdir={}", running.place.file("mount").display()),
-            format!("--csi.stagingdir={}", running.place.file("stage").display()),
-            format!("--csi.testvolumesize={}", 16 * MIB),
-            format!("--csi.testvolumeexpandsize={}", 32 * MIB),
-            format!("--csi.testvolumeaccesstype={access}"),
-            format!("--ginkgo.focus={focus}"),
-            "--ginkgo.no-color".into(),
-        ]);
-        let ran = run_at_most(LIMIT, &mut sanity);
-        let report = ran.succeeded();
-        let summary = report.lines().find(|line| line.contains(" Passed | ")).unwrap_or_default();
-        println!("{access}: {summary}");
-        assert!(summary.contains("-- ") && summary.contains("| 0 Failed"), "{report}");
-        let count: usize = summary.split(' ').nth(2).unwrap().parse().unwrap();
-        assert!(count >= passed, "fewer specifications ran than there are for this driver: {report}");
-        assert!(machine.mounted().is_empty(), "{access}: {:?}", machine.mounted());
-    }
+    check_sanity(&running.place, running.server.address(), &[Sanity::ALL, Sanity::OF_BLOCK_NODES]);
+}
+
+#[test]
+fn the_driver_takes_the_arguments_of_its_manifest() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../contrib/kubernetes/lunette-csi.yaml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let containers = manifest.split("- name: driver\n").skip(1);
+    let modes = containers.map(|container| {
+        let arguments = container.lines().skip_while(|line| line.trim() != "args:").skip(1);
+        let arguments = arguments.map_while(|line| line.trim().strip_prefix("- "));
+        Options::try_parse_from(["lunette-csi"].into_iter().chain(arguments)).unwrap().mode
+    });
+    assert_eq!(modes.collect::<Vec<_>>(), [Services::Node, Services::Controller]);
 }
 
 /// A service, with the calls as functions that wait.
@@ -343,6 +276,9 @@ impl System for Looped {
 
     fn read_of_host(&self, path: &Path) -> io::Result<String> {
         self.own.read_of_host(path)
+    }
+    fn rewrite_of_host(&self, path: &Path, text: &str) -> io::Result<()> {
+        self.own.rewrite_of_host(path, text)
     }
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         self.own.write(path, text)
