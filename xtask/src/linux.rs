@@ -1,8 +1,10 @@
 //! `cargo xtask linux`: Debian's kernel with open-iscsi and multipath-tools as a client, in a virtual machine.
 //!
 //! The machine reaches the server through QEMU's own network, so nothing on this system changes. What it does is a
-//! script (`linux/guest.sh`) that prints a line for each case, and asks for events at the server.
+//! script (`linux/guest.sh`) that prints a line for each case, and asks for events at the server. With `--csi` it is
+//! another script (`linux/csi.sh`), over the driver for Kubernetes.
 
+mod csi;
 mod guest;
 mod image;
 mod server;
@@ -24,6 +26,9 @@ pub(crate) struct Arguments {
     /// Run on this CPU instead of an emulated one. Inside of another virtual machine that may not work.
     #[arg(long)]
     kvm: bool,
+    /// Try the driver for Kubernetes, over volumes of a pool.
+    #[arg(long)]
+    csi: bool,
 }
 
 /// Boots the system and follows it to its end.
@@ -33,9 +38,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = target_dir().join("linux");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let image = image::provide(&folder)?;
-    let mut server = Server::new(&lunette, &folder)?;
+    let api = if arguments.csi { Some(csi::Api::new(&folder)?) } else { None };
+    let mut server = Server::new(&lunette, &folder, api.as_ref().map_or("", csi::Api::configuration))?;
     server.start()?;
-    let mut guest = Guest::boot(&image, &server.addresses(), &folder, arguments.kvm)?;
+    let (script, disk) = match &api {
+        Some(api) => (api.script(), Some(api.disk()?)),
+        None => (guest::CASES.to_owned(), None),
+    };
+    let mut guest = Guest::boot(&image, &server.addresses(), &folder, &script, disk.as_deref(), arguments.kvm)?;
     let mut tally = Tally::default();
     while let Some(line) = guest.next_line()? {
         match line {

@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
 }
 
 /// The chores with their arguments. Together they take about four hours on two cores.
-const CAMPAIGNS: [(&str, &[&str]); 9] = [
+const CAMPAIGNS: [(&str, &[&str]); 10] = [
     ("sim", &["sim", "--seeds", "2000"]),
     ("gateways", &["sim", "--gateways", "--seeds", "5000"]),
     ("hostile", &["hostile", "--seeds", "10000"]),
@@ -25,6 +25,7 @@ const CAMPAIGNS: [(&str, &[&str]); 9] = [
     ("fuzz", &["fuzz", "--time", "120"]),
     ("api", &["api", "--examples", "300"]),
     ("linux", &["linux"]),
+    ("csi", &["linux", "--csi"]),
     ("failover", &["failover", "--rounds", "100"]),
 ];
 

@@ -57,8 +57,8 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The time that a disk has to appear after its login.
 pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that dm-multipath has to claim a disk with several paths.
-pub const MULTIPATH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time that dm-multipath has to claim a disk with several paths. Its map comes after events of udev.
+pub const MULTIPATH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time that a program on the node has. `mkfs` and the growth of a file system on a slow disk take longest.
 pub const PROGRAM_TIMEOUT: Duration = Duration::from_mins(5);

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
@@ -244,6 +246,8 @@ fn volumes_are_served_to_their_node_alone_and_their_snapshots_are_of_one_instant
 struct Looped {
     own: Programs,
     device: String,
+    /// Whether the next `mkfs` is interrupted.
+    is_interrupted: Arc<AtomicBool>,
 }
 
 impl System for Looped {
@@ -251,6 +255,12 @@ impl System for Looped {
         match (program, arguments) {
             ("iscsiadm", [.., "-R"]) => self.own.run("losetup", &["-c", &format!("/dev/{}", self.device)]),
             ("iscsiadm", _) => Ok(Ran { code: Some(0), ..Ran::default() }),
+            ("mkfs.ext4" | "mkfs.xfs", [.., device]) if self.is_interrupted.swap(false, Ordering::Relaxed) => {
+                // The superblock comes last.
+                self.own.run(program, arguments)?;
+                self.own.run("dd", &["if=/dev/zero", &format!("of={device}"), "bs=4k", "count=1", "conv=notrunc"])?;
+                Ok(Ran::default())
+            }
             _ => self.own.run(program, arguments),
         }
     }
@@ -318,7 +328,11 @@ fn file_systems_are_made_mounted_bound_and_grown_on_a_real_device() {
             |len: i64| fs::File::options().append(true).create(true).open(&image).unwrap().set_len(len.cast_unsigned());
         lengthen(512 * MIB).unwrap();
         let device = run("losetup", ["--show", "-f", image.to_str().unwrap()]).succeeded().trim().to_owned();
-        let system = Looped { own: Programs::new(None), device: device.trim_start_matches("/dev/").into() };
+        let system = Looped {
+            own: Programs::new(None),
+            device: device.trim_start_matches("/dev/").into(),
+            is_interrupted: Arc::new(true.into()),
+        };
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let settings = NodeSettings {
             driver_name: "csi.example.org".into(),
@@ -337,6 +351,7 @@ fn file_systems_are_made_mounted_bound_and_grown_on_a_real_device() {
             staging_target_path: path("stage"),
             volume_capability: Some(capability(Some(fs_type), mode)),
             volume_context: context.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            publish_context: [("publication".to_owned(), "first".to_owned())].into(),
             ..NodeStageVolumeRequest::default()
         };
         let publish = NodePublishVolumeRequest {
@@ -348,6 +363,14 @@ fn file_systems_are_made_mounted_bound_and_grown_on_a_real_device() {
         };
         let unpublish = NodeUnpublishVolumeRequest { volume_id: "tank/a".into(), target_path: path("pod") };
         let unstage = NodeUnstageVolumeRequest { volume_id: "tank/a".into(), staging_target_path: path("stage") };
+        assert_eq!(
+            call!(calls, node_stage_volume, stage.clone()).unwrap_err().0,
+            Code::Internal,
+            "mkfs is interrupted"
+        );
+        let later = [("publication".to_owned(), "second".to_owned())].into();
+        let later = NodeStageVolumeRequest { publish_context: later, ..stage.clone() };
+        assert_eq!(call!(calls, node_stage_volume, later).unwrap_err().0, Code::FailedPrecondition);
         for _ in 0..2 {
             call!(calls, node_stage_volume, stage.clone()).unwrap();
             call!(calls, node_publish_volume, publish.clone()).unwrap();

@@ -11,7 +11,11 @@ use anyhow::{Context, Result};
 use super::image::Image;
 use super::server::{OTHER_SECRET, SECRET, TARGET};
 
-const SCRIPT: &str = include_str!("guest.sh");
+/// What each script begins with.
+const START: &str = include_str!("start.sh");
+
+/// The cases without the driver for Kubernetes.
+pub(super) const CASES: &str = include_str!("guest.sh");
 
 /// The unit of a disk of QEMU.
 const SECTOR: usize = 512;
@@ -40,10 +44,18 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Boots `image`; changes to it are lost. Each portal is behind a network of its own.
-    pub(super) fn boot(image: &Image, portals: &[SocketAddr; 2], folder: &Path, has_kvm: bool) -> Result<Self> {
+    /// Boots `image`; changes to it are lost. Each portal is behind a network of its own. The cases may need a third
+    /// disk.
+    pub(super) fn boot(
+        image: &Image,
+        portals: &[SocketAddr; 2],
+        folder: &Path,
+        cases: &str,
+        third: Option<&Path>,
+        has_kvm: bool,
+    ) -> Result<Self> {
         let script = folder.join("guest.sh");
-        fs::write(&script, on_sectors(&script_for(portals)))?;
+        fs::write(&script, on_sectors(&script_for(portals, cases)))?;
         let log_path = folder.join("console.log");
         let mut command = Command::new("timeout");
         command.args([LIMIT_SECONDS, "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot"]);
@@ -52,7 +64,7 @@ impl Guest {
         command.args(accelerator);
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);
         command.args(["-append", "console=ttyS0 root=/dev/vda rw quiet net.ifnames=0 panic=-1 init=/lunette-init"]);
-        for disk in [&image.disk, &script] {
+        for disk in [image.disk.as_path(), &script].into_iter().chain(third) {
             command.args(["-drive", &format!("file={},format=raw,if=virtio", disk.display())]);
         }
         for network in [2, 3] {
@@ -93,9 +105,11 @@ impl Drop for Guest {
     }
 }
 
-fn script_for(portals: &[SocketAddr; 2]) -> String {
+fn script_for(portals: &[SocketAddr; 2], cases: &str) -> String {
     let [first, second] = portals.map(|portal| portal.port());
-    format!("T={TARGET} P1=10.0.2.2:{first} P2=10.0.3.2:{second} SECRET={SECRET} OTHER_SECRET={OTHER_SECRET}\n{SCRIPT}")
+    format!(
+        "T={TARGET} P1=10.0.2.2:{first} P2=10.0.3.2:{second} SECRET={SECRET} OTHER_SECRET={OTHER_SECRET}\n{START}\n{cases}"
+    )
 }
 
 /// The script as the bytes of a disk.

@@ -36,8 +36,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Writes the configuration and makes the disks.
-    pub(super) fn new(program: &Path, folder: &Path) -> Result<Self> {
+    /// Writes the configuration, with this at its end, and makes the disks.
+    pub(super) fn new(program: &Path, folder: &Path, more: &str) -> Result<Self> {
         // Held together, so that they differ; free again when this returns.
         let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
         let portals = [listeners[0].local_addr()?, listeners[1].local_addr()?];
@@ -50,7 +50,7 @@ impl Server {
             fs::write(&path, secret)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         }
-        fs::write(server.folder.join("lunette.toml"), server.configuration())?;
+        fs::write(server.folder.join("lunette.toml"), server.configuration() + more)?;
         Ok(server)
     }
 

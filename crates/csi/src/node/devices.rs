@@ -55,8 +55,10 @@ impl Inner {
             )));
         };
         if disks.len() > 1 {
-            // Two of them used at once would be two caches over one disk.
-            return self.until(MULTIPATH_TIMEOUT, || self.multipath_of(&disks))?.ok_or_else(|| {
+            // Two of them used at once would be two caches over one disk. multipathd takes them one after the other, and
+            // a map without a path of it is better than none.
+            let whole = self.until(MULTIPATH_TIMEOUT, || self.whole_multipath_of(&disks))?;
+            return whole.map_or_else(|| self.multipath_of(&disks), |map| Ok(Some(map)))?.ok_or_else(|| {
                 Status::failed_precondition(format!(
                     "{} has {} paths on this node, and multipathd has made no map of them; start it, or name one portal",
                     target.iqn,
@@ -139,6 +141,19 @@ impl Inner {
             }
         }
         Ok(None)
+    }
+
+    /// The map of dm-multipath over all of these disks.
+    fn whole_multipath_of(&self, disks: &[String]) -> Result<Option<Device>, Status> {
+        let mut whole = None;
+        for disk in disks {
+            let map = self.multipath_of(std::slice::from_ref(disk))?;
+            if map.is_none() || whole.as_ref().is_some_and(|whole| Some(whole) != map.as_ref()) {
+                return Ok(None);
+            }
+            whole = map;
+        }
+        Ok(whole)
     }
 
     /// The map of dm-multipath over one of these disks.

@@ -17,9 +17,11 @@ const SESSION_EXISTS: i32 = 15;
 const NO_OBJECTS_FOUND: i32 = 21;
 
 /// The codes of failures that the caller can tell apart.
-const FAILURES: [(i32, Code); 4] = [
+const FAILURES: [(i32, Code); 5] = [
     // The login was refused: CHAP.
     (24, Code::Unauthenticated),
+    // The login cannot succeed: the target has not proved who it is, or has refused what was negotiated.
+    (19, Code::FailedPrecondition),
     // No connection, a timeout, a name that is not known.
     (4, Code::Unavailable),
     (8, Code::Unavailable),

@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) dead_portals: BTreeSet<String>,
     /// Whether multipathd runs.
     pub(crate) has_multipath: bool,
+    /// How often somebody has to wait until multipathd has taken more than the first path.
+    pub(crate) waits_for_paths: u32,
     /// The user and the secret that targets ask for.
     pub(crate) chap: Option<(String, String)>,
     /// The settings of the records of nodes, by target and portal.
@@ -223,7 +225,10 @@ impl System for Machine {
         Programs::default().space(path)
     }
 
-    fn wait(&self, _: Duration) {}
+    fn wait(&self, _: Duration) {
+        let mut state = self.state();
+        state.waits_for_paths = state.waits_for_paths.saturating_sub(1);
+    }
 }
 
 impl State {
@@ -366,7 +371,10 @@ impl State {
                 session(name).map(|session| session.disk.clone()).into_iter().collect()
             }
             ["sys", "block", disk, "holders"] if self.has_multipath => {
-                let of = self.sessions.values().find(|session| session.disk == disk);
+                let is_taken = |session: &&Session| {
+                    self.waits_for_paths == 0 || self.map_of(session) == format!("dm-{}", session.number)
+                };
+                let of = self.sessions.values().find(|session| session.disk == disk).filter(is_taken);
                 of.map(|session| self.map_of(session)).into_iter().collect()
             }
             _ => Vec::new(),

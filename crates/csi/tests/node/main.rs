@@ -244,8 +244,12 @@ fn an_interrupted_file_system_is_made_again_in_the_same_publication_alone() {
 #[test]
 fn one_of_several_portals_is_enough_and_a_lost_path_is_told() {
     let trial = Trial { portals: "[\"192.0.2.2:3260\"]", ..Trial::new(Some("ext4")) };
-    trial.machine.state().has_multipath = true;
+    {
+        let mut state = trial.machine.state();
+        (state.has_multipath, state.waits_for_paths) = (true, 3);
+    }
     trial.stage().unwrap();
+    assert_eq!(trial.machine.state().waits_for_paths, 0, "all paths of the map are waited for");
     trial.publish("pod", false).unwrap();
     assert!(trial.machine.take_ran().iter().any(|ran| ran.starts_with("mkfs.ext4") && ran.ends_with("/dev/dm-1")));
     assert!(!trial.stats("pod").unwrap().volume_condition.unwrap().abnormal);
