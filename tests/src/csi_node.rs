@@ -43,10 +43,10 @@ pub struct Arguments {
     /// The API of the server.
     #[arg(long)]
     api: Api,
-    /// The file with its token.
+    /// The file with a token of the server.
     #[arg(long)]
     token_file: PathBuf,
-    /// Its certificate.
+    /// The certificate of the server.
     #[arg(long)]
     ca: PathBuf,
     /// Two portals.
@@ -172,7 +172,7 @@ impl Place {
         }
         self.check_nothing_left(&used);
 
-        // The file system is found again, and not made anew.
+        // The file system is found again, and not made again.
         self.stage(&used).expect("it is staged again");
         self.publish(&used).expect("it is published again");
         assert!(fs::read(pod.join("file")).expect("the file") == bytes, "the file has changed");

@@ -1,7 +1,7 @@
 //! `cargo xtask chart`: the Helm chart of the driver for Kubernetes, rendered by Helm and validated by kubeconform.
 //!
-//! The manifest for those without Helm is what Helm prints for the chart's own values. The schemas come from the OpenAPI
-//! document of Kubernetes and the CRDs of external-snapshotter. Both are in modules of Go, and so are the tools.
+//! The manifest for those without Helm is what Helm prints for the chart's own values. The schemas come from the
+//! OpenAPI document of Kubernetes and the CRDs of external-snapshotter. Modules of Go have both, and the tools as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ const MISTAKES: [(&str, &str); 3] = [
 /// The chart and the manifests of the driver for Kubernetes.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Write the manifest anew from the chart.
+    /// Write the manifest from the chart.
     #[arg(long)]
     update: bool,
 }
@@ -116,7 +116,7 @@ impl Chart {
         self.folder.join("schemas")
     }
 
-    /// Writes a schema for each kind of object, anew.
+    /// Writes a schema for each kind of object, in the place of earlier ones.
     fn write_schemas(&self) -> Result<()> {
         let (kubernetes, snapshotter) = (module(&self.folder, KUBERNETES)?, module(&self.folder, SNAPSHOTTER)?);
         let schemas = self.schemas();

@@ -39,7 +39,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let image = image::provide(&folder)?;
     let api = if arguments.csi { Some(csi::Api::new(&folder)?) } else { None };
-    let mut server = Server::new(&lunette, &folder, api.as_ref().map_or("", csi::Api::configuration))?;
+    let (place, more) = api.as_ref().map_or((folder.as_path(), ""), |api| (api.folder(), api.configuration()));
+    let mut server = Server::new(&lunette, place, more)?;
     server.start()?;
     let (script, disk) = match &api {
         Some(api) => (api.script(), Some(api.disk()?)),

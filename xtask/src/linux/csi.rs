@@ -58,18 +58,23 @@ impl Api {
         Ok(Self { folder, address, configuration })
     }
 
+    /// The folder of the server, which had nothing in it.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The end of the server's configuration.
     pub(super) fn configuration(&self) -> &str {
         &self.configuration
     }
 
     pub(super) fn script(&self) -> String {
-        let beside = |name: &str| self.folder.with_file_name(name).display().to_string();
+        let at = |name: &str| self.folder.join(name).display().to_string();
         format!(
             "API=10.0.2.2:{} SECRET_FILE={} OTHER_SECRET_FILE={}\n{CASES}",
             self.address.port(),
-            beside("secret"),
-            beside("other-secret")
+            at("secret"),
+            at("other-secret")
         )
     }
 

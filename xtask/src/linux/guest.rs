@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::image::Image;
 use super::server::{OTHER_SECRET, SECRET, TARGET};
 
-/// What each script begins with.
+/// The beginning of each script.
 const START: &str = include_str!("start.sh");
 
 /// The cases without the driver for Kubernetes.

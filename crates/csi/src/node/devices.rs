@@ -55,8 +55,8 @@ impl Inner {
             )));
         };
         if disks.len() > 1 {
-            // Two of them used at once would be two caches over one disk. multipathd takes them one after the other, and
-            // a map without a path of it is better than none.
+            // Two of them used at once would be two caches over one disk. multipathd takes them one after the other,
+            // and a map of some paths is better than none.
             let whole = self.until(MULTIPATH_TIMEOUT, || self.whole_multipath_of(&disks))?;
             return whole.map_or_else(|| self.multipath_of(&disks), |map| Ok(Some(map)))?.ok_or_else(|| {
                 Status::failed_precondition(format!(

@@ -1,4 +1,6 @@
-//! Marks of file systems that are being made: an interrupted `mkfs` leaves a disk that is neither blank nor a file system.
+//! Marks of file systems that are being made.
+//!
+//! An interrupted `mkfs` leaves a disk that is neither blank nor a file system.
 //!
 //! The mark names the publication of the volume to this node. A later publication has another name, because other nodes
 //! may have written in between. So has a volume that this node was given as a block device: there is no mark any more.

@@ -182,15 +182,11 @@ fn users<'a>(target: &Target, secrets: &'a HashMap<String, String>) -> Result<Ve
 /// A record with further settings; `None` when the text is no record.
 fn record_with(record: &str, settings: &[(&str, &str)]) -> Option<String> {
     let is_other = |line: &&str| !settings.iter().any(|(name, _)| line.split(" = ").next() == Some(name));
-    let kept = record.lines().filter(is_other).take_while(|line| *line != RECORD_END);
-    let mut text: String = kept.flat_map(|line| [line, "\n"]).collect();
-    if !record.lines().any(|line| line == RECORD_END) {
-        return None;
-    }
-    for (name, value) in settings {
-        text += &format!("{name} = {value}\n");
-    }
-    Some(text + RECORD_END + "\n")
+    let kept = record.trim_end().strip_suffix(RECORD_END)?;
+    let kept = kept.lines().filter(is_other).map(str::to_owned);
+    let new = settings.iter().map(|(name, value)| format!("{name} = {value}"));
+    let lines: Vec<String> = kept.chain(new).chain([RECORD_END.to_owned()]).collect();
+    Some(lines.join("\n") + "\n")
 }
 
 fn refused(what: &str, iqn: &str, ran: &Ran) -> Status {

@@ -31,7 +31,7 @@ pub(crate) struct State {
     pub(crate) dead_portals: BTreeSet<String>,
     /// Whether multipathd runs.
     pub(crate) has_multipath: bool,
-    /// How often somebody has to wait until multipathd has taken more than the first path.
+    /// How often the node has to wait until multipathd has taken more than the first path.
     pub(crate) waits_for_paths: u32,
     /// The user and the secret that targets ask for.
     pub(crate) chap: Option<(String, String)>,

@@ -85,7 +85,6 @@ impl Trial {
             volume_context: context.collect(),
             publish_context: self.publication.map(|name| ("publication".into(), name.into())).into_iter().collect(),
             secrets: self.secrets.clone(),
-            ..NodeStageVolumeRequest::default()
         };
         let done = self.runtime.block_on(self.node().node_stage_volume(Request::new(request)));
         done.map(drop).map_err(|status| status.code())
