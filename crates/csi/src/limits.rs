@@ -57,7 +57,7 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The time that a disk has to appear after its login.
 pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that dm-multipath has to claim a disk with several paths. Its map comes after events of udev.
+/// The time that dm-multipath has to claim a disk with several paths, and to give it back. Events of udev come first.
 pub const MULTIPATH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time that a program on the node has. `mkfs` and the growth of a file system on a slow disk take longest.

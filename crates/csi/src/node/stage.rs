@@ -8,7 +8,7 @@ use super::record::{Record, Target};
 use super::{Inner, failed};
 use crate::checks::{self, Use};
 use crate::controller::PUBLICATION;
-use crate::limits::MAX_TEXT_BYTES;
+use crate::limits::{MAX_TEXT_BYTES, MULTIPATH_TIMEOUT};
 use crate::proto::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
@@ -63,11 +63,21 @@ impl Inner {
             self.unmount(&record.staging)?;
         }
         if let Some(map) = self.device(&record.target)?.and_then(|device| device.map) {
-            self.done("multipath", &["-f", &map])?;
+            self.flush(&map)?;
         }
         self.log_out(&record.target)?;
         self.forget(volume_id)?;
         Ok(NodeUnstageVolumeResponse {})
+    }
+
+    /// Removes a map of dm-multipath. udev looks at a disk after each use, and keeps the map in use for a moment.
+    fn flush(&self, map: &str) -> Result<(), Status> {
+        let mut refused = Ok(());
+        self.until(MULTIPATH_TIMEOUT, || {
+            refused = self.done("multipath", &["-f", map]);
+            Ok(refused.is_ok().then_some(()))
+        })?;
+        refused
     }
 
     /// Refuses to take away a disk that is still published.

@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) has_multipath: bool,
     /// How often the node has to wait until multipathd has taken more than the first path.
     pub(crate) waits_for_paths: u32,
+    /// How often the node has to wait until udev does not use maps any more.
+    pub(crate) waits_for_maps: u32,
     /// The user and the secret that targets ask for.
     pub(crate) chap: Option<(String, String)>,
     /// The settings of the records of nodes, by target and portal.
@@ -150,6 +152,7 @@ impl System for Machine {
                 state.mounts.remove(place);
                 ended(0, "", "")
             }
+            ("multipath", ["-f", map]) if state.waits_for_maps > 0 => ended(1, "", &format!("{map}: map in use")),
             ("resize2fs", [_])
             | ("xfs_growfs", ["-d", _])
             | ("multipathd", ["resize", "map", _])
@@ -228,6 +231,7 @@ impl System for Machine {
     fn wait(&self, _: Duration) {
         let mut state = self.state();
         state.waits_for_paths = state.waits_for_paths.saturating_sub(1);
+        state.waits_for_maps = state.waits_for_maps.saturating_sub(1);
     }
 }
 

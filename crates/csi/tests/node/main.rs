@@ -256,6 +256,7 @@ fn one_of_several_portals_is_enough_and_a_lost_path_is_told() {
     let condition = trial.stats("pod").unwrap().volume_condition.unwrap();
     assert!(condition.abnormal && condition.message.contains("1 of 2 paths"), "{condition:?}");
     trial.unpublish("pod");
+    trial.machine.state().waits_for_maps = 2;
     trial.unstage().unwrap();
     let ran = trial.machine.take_ran();
     let place = |start: &str| ran.iter().position(|ran| ran.starts_with(start)).unwrap();
