@@ -210,6 +210,8 @@ fn collect(pipe: impl Read + Send + 'static) -> Receiver<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -231,6 +233,19 @@ mod tests {
         let shown = |program| format!("{:?}", programs.command(program, &["-V"]));
         assert!(shown("iscsiadm").contains("\"chroot\" \"/host\" \"/usr/bin/env\""), "{}", shown("iscsiadm"));
         assert!(!shown("mkfs.ext4").contains("chroot"));
+    }
+
+    #[test]
+    fn a_file_of_the_host_is_rewritten_in_place() {
+        let host = tempfile::tempdir().unwrap();
+        let programs = Programs::new(Some(host.path().into()));
+        let (inside, outside) = (host.path().join("record"), Path::new("/record"));
+        assert_eq!(programs.rewrite_of_host(outside, "x").unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::write(&inside, "a longer text").unwrap();
+        fs::set_permissions(&inside, fs::Permissions::from_mode(0o640)).unwrap();
+        programs.rewrite_of_host(outside, "short").unwrap();
+        assert_eq!(programs.read_of_host(outside).unwrap(), "short");
+        assert_eq!(fs::metadata(&inside).unwrap().permissions().mode() & 0o777, 0o640);
     }
 
     #[test]
