@@ -77,8 +77,8 @@ impl TargetDevice {
     /// Nothing changes then.
     pub fn set_access_state(&self, lun: Option<Lun>, group: u16, state: AccessState) -> Result<(), PortGroupsError> {
         let mut inventory = self.inventory();
-        let luns: Vec<Lun> =
-            inventory.units.keys().copied().filter(|known| lun.is_none_or(|lun| lun == *known)).collect();
+        // A unit may come after its state: whoever decides on the state may begin before the unit is there.
+        let luns = lun.map_or_else(|| inventory.units.keys().copied().collect(), |lun| vec![lun]);
         inventory.change_access(None, |groups| groups.set(&luns, group, state)).0
     }
 

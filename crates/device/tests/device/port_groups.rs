@@ -249,6 +249,20 @@ fn the_change_is_that_of_one_unit() {
 }
 
 #[test]
+fn the_access_state_of_a_unit_may_come_before_the_unit() {
+    let paths = Paths::new(config(Management::Implicit, AccessState::Standby));
+    let lun = Lun::decode(LUN_1);
+    paths.device.set_access_state(Some(lun), 2, AccessState::ActiveOptimized).unwrap();
+    assert_eq!(paths.attentions(&paths.second), [], "of the other unit nothing has changed");
+    paths.device.add(lun, Arc::clone(&paths.fixture.unit)).unwrap();
+    let ready = |lun| paths.fixture.run_on(&paths.second, lun, [0; 16], &[]);
+    assert_eq!(sense(&ready(LUN_1)).code, AdditionalSense::POWER_ON_OR_RESET);
+    assert_eq!(ready(LUN_1).status, Status::GOOD);
+    paths.attentions(&paths.second);
+    assert_eq!(sense(&ready([0; 8])).code, AdditionalSense::PORT_IN_STANDBY_STATE);
+}
+
+#[test]
 fn bad_lists_have_their_sense_codes() {
     let paths = Paths::new(config(Management::Both, AccessState::Standby));
     let with_len = |len: u32, list: &[u8]| {

@@ -239,8 +239,11 @@ impl Found {
             port_groups,
             absent: _,
         } = old;
-        if *gateways != new.gateways || gateways.is_some() && *luns != new.luns {
-            let why = format!("target {name}: gateways and their disks cannot change while the server runs");
+        let stays = |lun: &LunEntry| new.luns.iter().all(|other| other.number != lun.number || other == lun);
+        if *gateways != new.gateways || gateways.is_some() && !luns.iter().all(stays) {
+            let why = format!(
+                "target {name}: gateways, and the keys of their disks, cannot change while the server runs; disks may come and go"
+            );
             self.refuse(Some(Subject::Target(name.clone())), why);
         }
         if *alias != new.alias {

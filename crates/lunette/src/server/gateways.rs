@@ -39,6 +39,12 @@ pub(crate) fn start(
             unit.capacity_changed();
         }
     });
+    // An earlier disk of this LUN may have left its states.
+    for group in &config.groups {
+        if let Err(error) = device.set_access_state(Some(lun), *group, AccessState::Standby) {
+            return Err(Failure::disk(format!("{}: {error}", store.url())));
+        }
+    }
     let (device, shared, config, url) =
         (Arc::downgrade(device), Arc::downgrade(unit), config.clone(), store.url().clone());
     let gateway =

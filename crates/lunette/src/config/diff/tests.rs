@@ -160,3 +160,29 @@ fn a_portal_that_is_listed_twice_counts_twice() {
     assert!(matches!(between(&twice, &once).unwrap()[..], [Change::PortalRemoved(_)]));
     assert_eq!(between(&twice, &twice).unwrap(), []);
 }
+
+#[test]
+fn disks_of_several_gateways_come_and_go_and_do_not_change() {
+    let text = |groups: &str, luns: &str| {
+        let text = format!(
+            "portal = [{{ address = \"::1\", group = 1 }}]\n[[target]]\nname = \"iqn.a\"\n\
+             gateways = {{ group = 1, groups = [{groups}] }}\nlun = [{luns}]\n"
+        );
+        parse(&text).unwrap()
+    };
+    let (one, two) = ("{ number = 0, disk = \"rbd:p/a\" }", "{ number = 1, disk = \"rbd:p/b\" }");
+    let both = text("1, 2", &format!("{one}, {two}"));
+    for (old, new, expected) in [
+        (&text("1, 2", one), &both, "target iqn.a: LUN 1 added"),
+        (&both, &text("1, 2", two), "target iqn.a: LUN 0 removed"),
+    ] {
+        let changes: Vec<_> = between(old, new).unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(changes, [expected]);
+    }
+    let other = "{ number = 0, disk = \"rbd:p/c\" }";
+    let serial = "{ number = 0, disk = \"rbd:p/a\", serial = \"s\" }";
+    for new in [text("1, 2", other), text("1, 2", serial), text("1, 3", one)] {
+        let refused = between(&text("1, 2", one), &new).unwrap_err();
+        assert!(refused[0].to_string().contains("disks may come and go"), "{}", refused[0]);
+    }
+}
