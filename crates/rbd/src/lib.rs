@@ -32,7 +32,8 @@
 //! While the cluster does not answer, requests wait. No call to the store does, except those that say so.
 //!
 
-//! [`Gateway`] drives the machine of `lunette-gateway`, by which several processes offer one image.
+//! [`Gateway`] drives the machine of `lunette-gateway`, by which several processes offer one image. [`Register`] is a
+//! value that several processes share.
 
 // Only `librbd` has unsafe code: it calls C.
 #![deny(unsafe_code)]
@@ -46,6 +47,7 @@ mod latch;
 mod length;
 mod librbd;
 pub mod limits;
+mod register;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -58,5 +60,6 @@ pub use librbd::images::{ImageName, ImageSnapshot, Images, ManagedImage, Relativ
 pub use librbd::{LibraryError, exit, exit_now};
 pub use lunette_gateway::limits::MAX_MEMBERS as MAX_GATEWAYS;
 pub use lunette_gateway::{Access, Answer, Publication, Request};
+pub use register::Register;
 pub use store::{Closer, NotClosed, RbdStore};
 pub use url::{PoolUrl, RbdUrl, UrlError};

@@ -45,3 +45,6 @@ pub const MAX_LIST: usize = 1 << 20;
 /// The time that an operation of the management has. librbd makes several for one call. An operation that ends by the
 /// limit may still be carried out later.
 pub const MANAGE_LIMIT: Duration = Duration::from_secs(30);
+
+/// The bytes of a value that servers share in a [`Register`](crate::Register).
+pub const MAX_REGISTER_BYTES: usize = 4 << 20;

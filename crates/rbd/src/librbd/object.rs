@@ -12,7 +12,7 @@ use super::check;
 use super::connection::Pool;
 use super::table::{NotifyAck, ObjectTable, Table};
 use crate::limits::BLOCKLIST_S;
-use crate::{OpenError, RbdUrl};
+use crate::{OpenError, PoolUrl, RbdUrl};
 
 /// `MAX_ERRNO`: a comparison that finds a difference gives a number beyond all errors.
 const MAX_ERRNO: c_int = 4095;
@@ -46,7 +46,12 @@ unsafe impl Send for ObjectWatch {}
 impl SharedObject {
     /// Connects to the cluster of an image. Waits for it.
     pub(crate) fn open(url: &RbdUrl, name: &str) -> Result<Self, OpenError> {
-        let pool = Pool::connect(Table::get()?, &url.pool_url(), None)?;
+        Self::open_in(&url.pool_url(), name, None)
+    }
+
+    /// Connects to the cluster of a pool, with a limit for the time of each operation. Waits for it.
+    pub(crate) fn open_in(pool: &PoolUrl, name: &str, limit: Option<Duration>) -> Result<Self, OpenError> {
+        let pool = Pool::connect(Table::get()?, pool, limit)?;
         Ok(Self { watch: Mutex::new(None), name: super::text(name)?, table: ObjectTable::get()?, pool })
     }
 

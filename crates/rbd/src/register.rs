@@ -1,0 +1,143 @@
+//! A value that several servers share in one object of a pool, and questions that all of them answer.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::librbd::{SharedObject, Watcher};
+use crate::limits::{MANAGE_LIMIT, MAX_REGISTER_BYTES};
+use crate::{OpenError, PoolUrl};
+
+/// The bytes of the version in front of the value.
+const VERSION_LEN: usize = 8;
+
+/// The time between two attempts to watch the object.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// A value in an object of a pool. Each server that has it open answers questions of the others.
+pub struct Register {
+    object: Arc<SharedObject>,
+    told: Sender<Told>,
+}
+
+enum Told {
+    Asked { id: u64, cookie: u64, question: Vec<u8> },
+    Lost,
+    End,
+}
+
+/// The watch of the object, which passes its news on: its calls may not wait.
+struct Post(Sender<Told>);
+
+impl Watcher for Post {
+    fn notified(&self, id: u64, cookie: u64, payload: &[u8]) {
+        // A register that is gone answers nothing.
+        let _ = self.0.send(Told::Asked { id, cookie, question: payload.to_vec() });
+    }
+
+    fn lost(&self) {
+        let _ = self.0.send(Told::Lost);
+    }
+}
+
+impl Register {
+    /// Opens the object `name` of a pool, which need not be there. Waits for the cluster. `answer` answers questions,
+    /// on a thread of its own and one after the other. It is called without one when the server hears questions for
+    /// the first time, and after a time in which it may have missed some.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] says what is missing and what to do.
+    pub fn open(
+        pool: &PoolUrl,
+        name: &str,
+        answer: impl Fn(Option<&[u8]>) -> Vec<u8> + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let object = Arc::new(SharedObject::open_in(pool, name, Some(MANAGE_LIMIT))?);
+        let (told, news) = channel();
+        object.watch(Box::new(Post(told.clone()))).map_err(OpenError::Image)?;
+        let (watched, post) = (Arc::clone(&object), told.clone());
+        let run = move || {
+            answer(None);
+            serve(&watched, &news, &post, answer);
+        };
+        thread::Builder::new().name("lunette-register".into()).spawn(run).map_err(OpenError::Thread)?;
+        Ok(Self { object, told })
+    }
+
+    /// The value and its version; an empty one with version 0 before the first.
+    ///
+    /// # Errors
+    ///
+    /// When the cluster does not answer, or the object is no such value.
+    pub fn read(&self) -> io::Result<(u64, Vec<u8>)> {
+        // One byte more than there may be shows that there are too many.
+        let bytes = self.object.read(VERSION_LEN + MAX_REGISTER_BYTES + 1)?;
+        if bytes.is_empty() {
+            return Ok((0, bytes));
+        }
+        match bytes.split_first_chunk::<VERSION_LEN>() {
+            Some((version, value)) if value.len() <= MAX_REGISTER_BYTES => {
+                Ok((u64::from_be_bytes(*version), value.to_vec()))
+            }
+            _ => Err(io::Error::other("the object is not one of Lunette")),
+        }
+    }
+
+    /// Replaces the value of this version by the next one. Whether it still had that version.
+    ///
+    /// # Errors
+    ///
+    /// When the value is too long, or the cluster does not answer. Then the value may be replaced later.
+    pub fn replace(&self, version: u64, value: &[u8]) -> io::Result<bool> {
+        if value.len() > MAX_REGISTER_BYTES {
+            return Err(io::Error::other(format!("it has more than {MAX_REGISTER_BYTES} bytes")));
+        }
+        let next = version.checked_add(1).ok_or_else(|| io::Error::other("there are no versions left"))?;
+        // An object without a value is empty, which compares like zeroes.
+        self.object.replace(&version.to_be_bytes(), &[&next.to_be_bytes(), value].concat())
+    }
+
+    /// Asks all servers, this one among them. The answers that came within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// When the cluster does not answer.
+    pub fn ask(&self, question: &[u8], limit: Duration) -> io::Result<Vec<Vec<u8>>> {
+        self.object.notify(question, limit)
+    }
+}
+
+impl Drop for Register {
+    fn drop(&mut self) {
+        // A thread that has ended needs no end.
+        let _ = self.told.send(Told::End);
+    }
+}
+
+/// Answers questions until the register is dropped, and watches the object again when the watch is lost.
+fn serve(object: &SharedObject, news: &Receiver<Told>, post: &Sender<Told>, answer: impl Fn(Option<&[u8]>) -> Vec<u8>) {
+    let mut is_lost = false;
+    loop {
+        let told = if is_lost { news.recv_timeout(WATCH_PAUSE) } else { news.recv().map_err(Into::into) };
+        match told {
+            Ok(Told::Asked { id, cookie, question }) => {
+                let answered = object.acknowledge(id, cookie, &answer(Some(&question)));
+                if let Err(error) = answered {
+                    tracing::debug!(%error, "an answer to another server was not sent");
+                }
+            }
+            Ok(Told::Lost) => is_lost = true,
+            Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => return object.unwatch(),
+            Err(RecvTimeoutError::Timeout) => match object.watch(Box::new(Post(post.clone()))) {
+                Ok(()) => {
+                    is_lost = false;
+                    answer(None);
+                }
+                Err(error) => tracing::debug!(%error, "the object that servers share is not watched yet"),
+            },
+        }
+    }
+}
