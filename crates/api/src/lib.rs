@@ -1,6 +1,6 @@
 //! The control plane of a target: its objects, their files, and the HTTP API over them.
 //!
-//! Layer 1: over files; under console, csi, lunette, targetcli, tgt.
+//! Layer 1: over files; under console, csi, dashboard, lunette, targetcli, tgt.
 //!
 //! The server behind the API is a trait, so this crate knows no target.
 //!
@@ -40,7 +40,7 @@ pub mod volumes;
 pub use audit::AuditLog;
 pub use callers::{Caller, Role};
 pub use health::{Cause, Health, Subject, Trouble};
-pub use listen::{Access, Listener, Place, Site, remove_stale_socket, serve, serve_with};
+pub use listen::{Access, Account, Listener, Place, Site, remove_stale_socket, serve, serve_apart, serve_with};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;
 pub use routes::{read_body, router};

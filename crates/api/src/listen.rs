@@ -1,5 +1,6 @@
 //! Where the API is served: sockets, the thread behind them, and what connections may cost.
 
+mod apart;
 mod shares;
 mod stream;
 mod unix;
@@ -39,6 +40,7 @@ use crate::limits::{
 use crate::routes;
 use crate::server::Server;
 use crate::tokens::{Guard, TokenFile, require_token};
+pub use apart::{Account, serve_apart};
 pub(crate) use shares::Connection;
 use shares::Shares;
 use stream::Bounded;

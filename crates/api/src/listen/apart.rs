@@ -1,0 +1,158 @@
+//! A port for other routes than those of the API, whose clients have one account (Basic authentication, RFC 7617).
+//!
+//! What connections may cost is bounded as for the API.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use rustls::ServerConfig;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio_rustls::TlsAcceptor;
+
+use super::shares::{Connection, Shares};
+use super::{Outage, accept, answer, in_its_place, shake_hands};
+use crate::callers::Caller;
+use crate::limits::{MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_STRANGER_BYTES};
+use crate::problem::Problem;
+
+/// The scheme of the header that proves a client.
+const SCHEME: &str = "Basic ";
+
+/// The account of all clients of a port.
+#[derive(Clone)]
+pub struct Account {
+    /// The name of clients in the audit log.
+    name: Arc<str>,
+    /// The digest of what the header has behind its scheme.
+    proof: [u8; 32],
+    refuse: fn(Problem) -> Response,
+}
+
+impl Account {
+    /// The account of a user. `name` is what the audit log calls clients, and `refuse` writes what those get that send
+    /// no proof.
+    pub fn new(name: &str, user: &str, password: &str, refuse: fn(Problem) -> Response) -> Self {
+        let proof = Sha256::digest(base64(format!("{user}:{password}").as_bytes())).into();
+        Self { name: name.into(), proof, refuse }
+    }
+
+    /// Whether a header is the proof. Takes the same time for each wrong one.
+    fn has_sent(&self, header: Option<&HeaderValue>) -> bool {
+        let sent = header.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let digest: [u8; 32] = Sha256::digest(sent.strip_prefix(SCHEME).unwrap_or_default()).into();
+        digest.ct_eq(&self.proof).into()
+    }
+}
+
+/// A text in base64 (RFC 4648 section 4).
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let of_chunk = |chunk: &[u8]| {
+        let word = [0, 1, 2].map(|at| chunk.get(at).copied().unwrap_or_default());
+        let word = u32::from_be_bytes([0, word[0], word[1], word[2]]);
+        let digit = move |at: usize| {
+            if at <= chunk.len() { char::from(ALPHABET[(word >> (18 - 6 * at) & 63) as usize]) } else { '=' }
+        };
+        [0, 1, 2, 3].map(digit)
+    };
+    bytes.chunks(3).flat_map(of_chunk).collect()
+}
+
+/// Serves routes at a port, on a thread of their own, until the process ends. Each request needs the proof of the
+/// account, and has its client as a [`Caller`] and an extension. Without `tls` the password is sent as a clear text.
+///
+/// # Errors
+///
+/// When the thread cannot be had.
+pub fn serve_apart(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    account: Account,
+    routes: Router,
+) -> io::Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(MAX_BUSY_REQUESTS + MAX_BUSY_CHANGES).build()?;
+    let name = format!("lunette-{}", account.name);
+    let router = routes.layer(from_fn_with_state(account, require_account));
+    listener.set_nonblocking(true)?;
+    let context = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    drop(context);
+    let run = move || runtime.block_on(accept_all(listener, tls.map(Into::into), router));
+    thread::Builder::new().name(name).spawn(run).map(drop)
+}
+
+async fn accept_all(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, router: Router) {
+    let (shares, mut outage) = (Shares::default(), Outage::default());
+    loop {
+        let (stream, peer) = accept(&listener, &mut outage).await;
+        let router = router.clone();
+        match tls.clone() {
+            None => {
+                let serve = move |connection| answer(stream, router, connection, MAX_STRANGER_BYTES);
+                admit(&shares, peer, serve);
+            }
+            Some(tls) => admit(&shares, peer, async move |connection| match shake_hands(&tls, stream).await {
+                Ok(stream) => answer(stream, router, connection, MAX_STRANGER_BYTES).await,
+                Err(error) => tracing::warn!(%peer, %error, "a TLS handshake has failed"),
+            }),
+        }
+    }
+}
+
+fn admit<F: Future<Output = ()> + Send + 'static>(
+    shares: &Shares,
+    peer: SocketAddr,
+    serve: impl FnOnce(Arc<Connection>) -> F + Send + 'static,
+) {
+    tokio::spawn(in_its_place(shares.clone(), peer, serve));
+}
+
+/// Lets requests pass that have the proof of the account.
+async fn require_account(State(account): State<Account>, mut request: Request, next: Next) -> Response {
+    if !account.has_sent(request.headers().get(header::AUTHORIZATION)) {
+        let mut refused = (account.refuse)(Problem::unauthorized("send the user and the password of this place"));
+        refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"lunette\""));
+        return refused;
+    }
+    let connection = request.extensions().get::<Arc<Connection>>();
+    if let Some(Err(problem)) = connection.map(|connection| connection.prove()) {
+        return (account.refuse)(problem).into_response();
+    }
+    let from = connection.map(|connection| connection.peer().to_owned()).unwrap_or_default();
+    request.extensions_mut().insert(Arc::new(Caller::admin(&*account.name, from)));
+    next.run(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proof_is_that_of_rfc_7617() {
+        let account = Account::new("test", "Aladdin", "open sesame", IntoResponse::into_response);
+        let header = |text: &'static str| HeaderValue::from_static(text);
+        assert!(account.has_sent(Some(&header("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="))));
+        for wrong in ["", "Basic", "Basic ", "Bearer QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ"]
+        {
+            assert!(!account.has_sent(Some(&header(wrong))), "{wrong}");
+        }
+        assert!(!account.has_sent(None));
+    }
+
+    #[test]
+    fn base64_pads_what_is_no_multiple_of_three() {
+        for (text, expected) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(text.as_bytes()), expected);
+        }
+    }
+}
