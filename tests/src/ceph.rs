@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -57,6 +58,18 @@ impl Ceph {
         let namespace = Namespace { ceph: self, name: new_name() };
         self.rbd(&["namespace", "create", &format!("rbd/{}", namespace.name)]).succeeded();
         namespace
+    }
+
+    /// The URL of the pool `rbd`.
+    pub fn pool_url(&self) -> String {
+        format!("rbd:rbd?conf={}", self.conf.display())
+    }
+
+    /// A program of Ceph, told where the cluster is.
+    pub fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        command.arg("--conf").arg(&self.conf);
+        command
     }
 
     /// Runs `rbd`, in the pool `rbd`.

@@ -78,8 +78,14 @@ const API: [(&str, Option<&str>); 3] =
 const CHART: [(&str, Option<&str>); 1] = [("python3-yaml", None)];
 
 /// The packages for tests with a Ceph cluster, in the same form.
-const CEPH: [(&str, Option<&str>); 4] =
-    [("ceph-common", Some("rbd")), ("ceph-mon", Some("ceph-mon")), ("ceph-osd", Some("ceph-osd")), ("librbd1", None)];
+const CEPH: [(&str, Option<&str>); 6] = [
+    ("ceph-common", Some("rbd")),
+    ("ceph-mgr", Some("ceph-mgr")),
+    ("ceph-mgr-dashboard", None),
+    ("ceph-mon", Some("ceph-mon")),
+    ("ceph-osd", Some("ceph-osd")),
+    ("librbd1", None),
+];
 
 /// The packages for tests of kernels for ARM, in the same form.
 const EMULATED: [(&str, Option<&str>); 1] = [("qemu-user-static", Some("qemu-aarch64-static"))];

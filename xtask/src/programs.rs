@@ -76,13 +76,18 @@ impl Programs {
 
     /// Runs all of them, one after the other, and names each that fails.
     pub(crate) fn run(&self, variables: &[(&str, &str)]) -> Result<()> {
+        self.run_some(&[], variables)
+    }
+
+    /// Runs the tests of all of them that these arguments choose.
+    pub(crate) fn run_some(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<()> {
         if self.0.is_empty() {
             bail!("there is no such test program");
         }
         let mut failed = Vec::new();
         for program in &self.0 {
             let mut command = Command::new(&program.path);
-            command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+            command.args(arguments).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
             if let Err(error) = process::run(command.envs(variables.iter().copied())) {
                 eprintln!("{error:#}");
                 failed.push(format!("{} of {}", program.name, program.folder.display()));

@@ -1,7 +1,7 @@
 //! Reads files that are named from outside: by an argument, a configuration or a request.
 //!
-//! Layer 0: over no other crate; under api, csi, iscsi-initiator, keys, lunette, pools, state, store, targetcli, tgt,
-//! tls, volume.
+//! Layer 0: over no other crate; under api, csi, dashboard, iscsi-initiator, keys, lunette, pools, state, store,
+//! targetcli, tgt, tls, volume.
 //!
 //! A name from outside may lead to a FIFO without a writer, to `/dev/zero`, or to a file that grows while it is read.
 //! So a file is checked before it is opened, opened without waiting, must be regular, and is read up to a limit. Errors

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod csi;
+mod dashboard;
 mod gateways;
 mod images;
 mod pools;

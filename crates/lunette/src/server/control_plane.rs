@@ -37,7 +37,7 @@ use crate::server::this_machine::ThisMachine;
 use crate::server::volumes::{Look, ServedVolumes, Template};
 use passwords::{hidden, restored, told};
 use scrub::ScrubJob;
-pub(crate) use start::{Door, Places, audit, credentials, open, open_door, start};
+pub(crate) use start::{Door, Places, audit, credentials, open, open_door, server_config, start};
 
 /// The served objects, and the ways to change them: SIGHUP and the API.
 #[derive(Clone)]

@@ -54,6 +54,10 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
     for (index, address) in config.metrics.iter().flat_map(|metrics| metrics.listen.iter().enumerate()) {
         found.check(&[Step::Key("metrics"), Step::Key("listen"), Step::Index(index)], machine.listen(*address));
     }
+    if let Some(dashboard) = &config.adapters.dashboard {
+        let at = [Step::Key("adapters"), Step::Key("dashboard"), Step::Key("listen")];
+        found.check(&at, machine.listen(dashboard.listen));
+    }
     if let Some(state) = &config.state {
         let refused = |(_, why)| (Severity::Error, why);
         found.check(&key("state"), machine.folder_of(state).map_err(refused));

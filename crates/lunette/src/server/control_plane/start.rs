@@ -123,7 +123,8 @@ fn found(path: &Path) -> Result<PathBuf, Failure> {
     credentials_of_systemd::found(path).map_err(Failure::Configuration)
 }
 
-fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, Failure> {
+/// The identity of a port.
+pub(crate) fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, Failure> {
     let (certificates, key) = (found(&tls.certificates)?, found(&tls.key)?);
     let own = Identity { certificates: &certificates, key: &key };
     let mut config = lunette_tls::server(own, None).map_err(Failure::configuration)?;
