@@ -1,6 +1,6 @@
 //! csi-sanity, the tests of the Container Storage Interface, over the controller that ships and a model of a node.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,10 @@ mod machine;
 /// The version of csi-sanity. Go fetches a newer toolchain by itself if it has to.
 const SANITY: (&str, &str) = ("github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity", "v5.6.0");
 
-/// The longest time for its build and for one run of it.
+/// The longest time for its build, with what has to be fetched for it.
+const BUILD_LIMIT: Duration = Duration::from_mins(10);
+
+/// The longest time for one run of it.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// The longest time from the start of a driver to its socket.
@@ -109,14 +112,17 @@ pub fn csi_sanity() -> PathBuf {
     let (package, version) = SANITY;
     let folder = built().parent().map(Path::to_owned).expect("target").join(format!("csi-sanity-{version}"));
     let program = folder.join("csi-sanity");
+    fs::create_dir_all(&folder).expect("a folder of our own");
+    // Another test program may need it at the same time.
+    let lock = File::create(folder.join("lock")).expect("a folder of our own");
+    lock.lock().expect("a lock");
     if !program.exists() {
-        // Another test program may build it, too.
-        let new = folder.join(format!("new-{}", std::process::id()));
+        let new = folder.join("new");
         let mut go = Command::new("go");
         go.args(["install", "-ldflags=-s -w", &format!("{package}@{version}")])
             .env("GOBIN", &new)
             .env("CGO_ENABLED", "0");
-        run_at_most(LIMIT, &mut go).succeeded();
+        run_at_most(BUILD_LIMIT, &mut go).succeeded();
         // As a whole or not at all.
         fs::rename(new.join("csi-sanity"), &program).expect("a folder of our own");
     }

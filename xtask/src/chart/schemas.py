@@ -24,7 +24,9 @@ def strict(schema):
     if schema.get("format") == "int-or-string" or schema.get("x-kubernetes-int-or-string"):
         return NUMBER_OR_TEXT
     made = {key: strict(value) for key, value in schema.items() if key not in ("default", "example", "format")}
-    if "properties" in made and isinstance(made["properties"], dict) and made.get("type", "object") == "object":
+    if isinstance(schema.get("properties"), dict) and made.get("type", "object") == "object":
+        # Here the keys are names of fields.
+        made["properties"] = {name: strict(field) for name, field in schema["properties"].items()}
         made.setdefault("additionalProperties", False)
     return made
 

@@ -1,6 +1,7 @@
 //! The disks of a target, as sysfs has them: no name of udev has to be there, or to be known.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use tonic::Status;
 
@@ -102,18 +103,19 @@ impl Inner {
         Ok(sectors.saturating_mul(512))
     }
 
-    /// Looks again and again, up to a limit of time.
+    /// Looks again and again, up to a limit of time, in which the looks count.
     pub(super) fn until<T>(
         &self,
         limit: std::time::Duration,
         mut look: impl FnMut() -> Result<Option<T>, Status>,
     ) -> Result<Option<T>, Status> {
+        let end = Instant::now() + limit;
         let mut left = limit;
         loop {
             if let Some(found) = look()? {
                 return Ok(Some(found));
             }
-            if left.is_zero() {
+            if left.is_zero() || Instant::now() >= end {
                 return Ok(None);
             }
             let pause = LOOK_AGAIN.min(left);

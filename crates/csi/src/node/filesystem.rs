@@ -20,8 +20,8 @@ const MAKERS: [(&str, &str, &[&str]); 2] =
 const OVER: &str = "-f";
 
 impl Inner {
-    /// Makes a file system on a device that is blank, and mounts it. A device with anything else is left as it is,
-    /// unless this driver was interrupted when it made a file system there.
+    /// Makes a file system on a device that is blank, and mounts it. A device with anything else is left as it is. Where
+    /// this driver was interrupted when it made one, that which blkid does not know is what was left.
     pub(super) fn mount_device(
         &self,
         device: &Path,
@@ -31,9 +31,12 @@ impl Inner {
         making: &Making,
     ) -> Result<(), Status> {
         let is_begun = self.is_begun(making)?;
-        let found = if is_begun { None } else { self.file_system_of(device)? };
+        let found = self.file_system_of(device)?;
+        if found.is_none() && !is_begun {
+            self.check_blank(device)?;
+        }
         match found.as_deref() {
-            Some(found) if found == wanted.fs_type => {}
+            Some(found) if found == wanted.fs_type => self.end(making)?,
             Some(found) => {
                 return Err(Status::failed_precondition(format!(
                     "{} has {found}, and {} is asked for; nothing is changed: set fsType, or erase the volume",
@@ -108,7 +111,7 @@ impl Inner {
         if ran.code == Some(0) { Ok(()) } else { Err(refused(program, arguments, &ran)) }
     }
 
-    /// The file system of a device, `None` for a blank one. A partition table counts as one.
+    /// The file system of a device, `None` when blkid knows nothing on it. A partition table counts as one.
     fn file_system_of(&self, device: &Path) -> Result<Option<String>, Status> {
         let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", text(device)?];
         let ran = self.program("blkid", &arguments)?;
@@ -116,7 +119,7 @@ impl Inner {
         match (ran.code, value("TYPE="), value("PTTYPE=")) {
             (Some(0), Some(kind), _) => Ok(Some(kind.into())),
             (Some(0), None, Some(table)) => Ok(Some(format!("a partition table ({table})"))),
-            (Some(BLANK), _, _) => self.check_blank(device).map(|()| None),
+            (Some(BLANK), _, _) => Ok(None),
             // Nothing is made on a device that has two file systems.
             _ => Err(refused("blkid", &arguments, &ran)),
         }

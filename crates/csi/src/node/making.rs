@@ -3,7 +3,7 @@
 //! An interrupted `mkfs` leaves a disk that is neither blank nor a file system.
 //!
 //! The mark names the publication of the volume to this node. A later publication has another name, because other nodes
-//! may have written in between. So has a volume that this node was given as a block device: there is no mark any more.
+//! may have written in between, so it removes the mark. Staging as a block device removes it, too.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,11 +27,13 @@ impl Inner {
         Making { mark, publication: publication.cloned() }
     }
 
-    /// Whether this node has begun to make the file system in this publication, and has not ended.
+    /// Whether this node has begun to make the file system in this publication, and has not ended. The mark of another
+    /// publication goes.
     pub(super) fn is_begun(&self, making: &Making) -> Result<bool, Status> {
         match self.system.read(&making.mark) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Ok(mark) => Ok(making.publication.as_ref() == Some(&mark)),
+            Ok(mark) if making.publication.as_ref() == Some(&mark) => Ok(true),
+            Ok(_) => self.end(making).map(|()| false),
             Err(error) => Err(failed(making.mark.display())(error)),
         }
     }
@@ -44,7 +46,7 @@ impl Inner {
         }
     }
 
-    /// Removes the mark, before anything else can be written to the disk.
+    /// Removes the mark for good, before anything else can be written to the disk.
     pub(super) fn end(&self, making: &Making) -> Result<(), Status> {
         self.system.remove(&making.mark).map_err(failed(making.mark.display()))
     }

@@ -1,8 +1,8 @@
 //! The system of a node as it is: programs that run, and files.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -73,7 +73,11 @@ impl System for Programs {
     }
 
     fn rewrite_of_host(&self, path: &Path, text: &str) -> io::Result<()> {
-        File::options().write(true).truncate(true).open(self.of_host(path))?.write_all(text.as_bytes())
+        let mut file = File::options().write(true).open(self.of_host(path))?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        // Not cut before: a reader, or an interruption, would find an empty file.
+        file.write_all(text.as_bytes())?;
+        file.set_len(text.len() as u64)
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
@@ -154,8 +158,13 @@ impl System for Programs {
             None => Ok(()),
         };
         match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+        match File::open(path.parent().unwrap_or(Path::new("/"))) {
+            // Nothing was ever there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
+            folder => folder?.sync_all(),
         }
     }
 
@@ -245,7 +254,7 @@ mod tests {
         fs::set_permissions(&inside, fs::Permissions::from_mode(0o640)).unwrap();
         programs.rewrite_of_host(outside, "short").unwrap();
         assert_eq!(programs.read_of_host(outside).unwrap(), "short");
-        assert_eq!(fs::metadata(&inside).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::metadata(&inside).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -36,6 +36,10 @@ const SECRETS: [&str; 4] = [
     "node.session.auth.password_in",
 ];
 
+/// How often the login to a portal that is silent is tried again. open-iscsi tries 8 times, for 15 s each: kubelet, which
+/// waits for 2 minutes, would not see that another portal has answered.
+const LOGIN_RETRIES: &str = "2";
+
 /// Where open-iscsi keeps its records of nodes: `TARGET/HOST,PORT` for those made by hand.
 const RECORDS: [&str; 2] = ["/etc/iscsi/nodes", "/var/lib/iscsi/nodes"];
 
@@ -99,8 +103,13 @@ impl Inner {
             return Err(refused(&what("the record of portal"), &target.iqn, &made));
         }
         let method = if users.is_empty() { "None" } else { "CHAP" };
-        // After a restart of the node, the caller stages the volume again.
-        for (name, value) in [("node.startup", "manual"), ("node.session.auth.authmethod", method)] {
+        let settings = [
+            // After a restart of the node, the caller stages the volume again.
+            ("node.startup", "manual"),
+            ("node.session.initial_login_retry_max", LOGIN_RETRIES),
+            ("node.session.auth.authmethod", method),
+        ];
+        for (name, value) in settings {
             let set = self.iscsiadm(&[&node[..], &["-o", "update", "-n", name, "-v", value]].concat())?;
             if set.code != Some(0) {
                 return Err(refused(&what(name), &target.iqn, &set));

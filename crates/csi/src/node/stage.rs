@@ -62,19 +62,19 @@ impl Inner {
         if record.is_mount {
             self.unmount(&record.staging)?;
         }
-        if let Some(map) = self.device(&record.target)?.and_then(|device| device.map) {
-            self.flush(&map)?;
-        }
+        self.flush(&record.target)?;
         self.log_out(&record.target)?;
         self.forget(volume_id)?;
         Ok(NodeUnstageVolumeResponse {})
     }
 
-    /// Removes a map of dm-multipath. udev looks at a disk after each use, and keeps the map in use for a moment.
-    fn flush(&self, map: &str) -> Result<(), Status> {
+    /// Removes the map of dm-multipath over a disk. udev looks at a disk after each use, and keeps the map in use for a
+    /// moment.
+    fn flush(&self, target: &Target) -> Result<(), Status> {
         let mut refused = Ok(());
         self.until(MULTIPATH_TIMEOUT, || {
-            refused = self.done("multipath", &["-f", map]);
+            let map = self.device(target)?.and_then(|device| device.map);
+            refused = map.map_or(Ok(()), |map| self.done("multipath", &["-f", &map]));
             Ok(refused.is_ok().then_some(()))
         })?;
         refused

@@ -64,7 +64,8 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn read_of_host(&self, path: &Path) -> io::Result<String>;
 
-    /// Replaces the text of a file of the host in place, so that its owner and rights stay. The file is there.
+    /// Replaces the text of a file of the host in place, so that its owner stays. The file is there, and its owner alone
+    /// may read it then.
     ///
     /// # Errors
     ///
@@ -120,7 +121,7 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn make_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a file or an empty folder, or does nothing when it is not there.
+    /// Removes a file or an empty folder, or does nothing when it is not there. It stays removed after a power cut.
     ///
     /// # Errors
     ///

@@ -151,6 +151,7 @@ fn a_volume_goes_from_a_login_to_a_logout_and_leaves_nothing() {
         [
             format!("{node} -o new"),
             format!("{node} -o update -n node.startup -v manual"),
+            format!("{node} -o update -n node.session.initial_login_retry_max -v 2"),
             format!("{node} -o update -n node.session.auth.authmethod -v None"),
             format!("{node} -l"),
             "blkid -p -s TYPE -s PTTYPE -o export /dev/sdb".into(),
@@ -229,6 +230,17 @@ fn an_interrupted_file_system_is_made_again_in_the_same_publication_alone() {
         for publication in [Some("second"), None] {
             let trial = Trial { publication, ..interrupted() };
             assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "another node may have written meanwhile");
+            let trial = Trial { publication: Some("first"), ..trial };
+            assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "a late call for the publication before");
+        }
+        // What blkid knows was made by others, or is whole.
+        for (found, outcome) in [(fs_type, Ok(())), ("LVM2_member", Err(Code::FailedPrecondition))] {
+            let trial = interrupted();
+            trial.machine.state().raw.clear();
+            trial.machine.state().file_systems.insert(IQN.into(), found.into());
+            trial.machine.take_ran();
+            assert_eq!(trial.stage(), outcome, "{found}");
+            assert!(!trial.machine.take_ran().iter().any(|ran| ran.starts_with("mkfs")));
         }
         let trial = interrupted();
         trial.unstage().unwrap();
