@@ -59,8 +59,8 @@ impl State {
 
 type Behaviour<'a> = dyn FnMut(&mut State, &mut Context<'_>, Event<'_>) + 'a;
 
-/// A handler whose behaviour is one closure. Behind a pointer, because each type of a handler has a reactor compiled for
-/// it.
+/// A handler whose behaviour is one closure. It stands behind a pointer, because each type of a handler has a reactor
+/// compiled for it.
 struct Toy<'a> {
     state: State,
     on: Box<Behaviour<'a>>,
