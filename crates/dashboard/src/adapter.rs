@@ -1,9 +1,12 @@
 //! The calls: each reads the configuration, or changes it and has all gateways follow.
 
+mod change;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use lunette_api::Server;
@@ -11,9 +14,8 @@ use serde_json::{Value, json};
 
 use crate::book::Book;
 use crate::cluster::{Answered, Cluster};
-use crate::document::Document;
 use crate::follow::{Follower, Question, Reply, by_name};
-use crate::limits::{FOLLOW_LIMIT, MAX_ATTEMPTS, MAX_DOCUMENT_BYTES, STATE_LIMIT};
+use crate::limits::STATE_LIMIT;
 use crate::refusal::Refusal;
 
 /// The identity of a gateway.
@@ -50,7 +52,16 @@ impl Adapter {
         let mut instance = [0; 8];
         getrandom::fill(&mut instance).map_err(io::Error::other)?;
         let instance = u64::from_be_bytes(instance);
-        let me = Arc::new(Follower { server, name, addresses, instance, cluster: OnceLock::new(), book });
+        let me = Arc::new(Follower {
+            server,
+            name,
+            addresses,
+            instance,
+            cluster: OnceLock::new(),
+            book,
+            is_changing: AtomicBool::new(false),
+            behind: Mutex::default(),
+        });
         Ok(Self { me, changing: Arc::default() })
     }
 
@@ -62,8 +73,19 @@ impl Adapter {
 
     /// Connects the gateway to the cluster, once and for all, and makes the objects of its configuration.
     pub fn connect(&self, cluster: Arc<dyn Cluster>) {
-        if self.me.cluster.set(cluster).is_ok() {
-            // The log has what is wrong.
+        if self.me.cluster.set(cluster).is_err() {
+            return;
+        }
+        // The log has what is wrong.
+        self.me.answer(None);
+        if let Err(Refusal { message, .. }) = self.settle_leftover() {
+            tracing::warn!("dashboard: a change whose gateway has ended is not taken back: {message}");
+        }
+    }
+
+    /// Follows the configuration again, if that has failed. To be called every now and then.
+    pub fn keep(&self) {
+        if self.me.is_behind() {
             self.me.answer(None);
         }
     }
@@ -87,13 +109,14 @@ impl Adapter {
 
     /// `GET config`.
     pub(crate) fn config(&self) -> Answer {
-        let (version, document) = self.me.read()?;
-        Ok(document.shown(version))
+        let (version, stored) = self.me.read()?;
+        Ok(stored.in_force().shown(version))
     }
 
     /// `GET gatewayinfo`: the sessions of this gateway.
     pub(crate) fn gateway_info(&self) -> Answer {
-        let (name, (_, document)) = (self.name(), self.me.read()?);
+        let (name, (_, stored)) = (self.name(), self.me.read()?);
+        let document = stored.in_force();
         if !document.gateways.contains_key(name) {
             return Err(Refusal::missing(format!("Gateway {name} does not exist in configuration")));
         }
@@ -122,14 +145,14 @@ impl Adapter {
 
     /// The replies of the gateways of a target about its sessions.
     fn sessions(&self, target: &str, client: Option<&str>) -> Result<BTreeMap<String, Reply>, Refusal> {
-        let (_, document) = self.me.read()?;
-        let found = document.target(target)?;
+        let (_, stored) = self.me.read()?;
+        let found = stored.in_force().target(target)?;
         if let Some(name) = client.filter(|name| !found.clients.contains_key(*name)) {
             return Err(Refusal::missing(format!("Client {name} does not exist")));
         }
         let (target, client) = (target.to_owned(), client.map(str::to_owned));
         let mut replies = self.ask(&Question::Sessions { target, client }, STATE_LIMIT)?;
-        let gateways: BTreeSet<&String> = found.portals.keys().collect();
+        let gateways: BTreeSet<String> = found.portals.keys().cloned().collect();
         check_there(&gateways, &replies)?;
         replies.retain(|name, _| gateways.contains(name));
         match replies.values_mut().find_map(|reply| reply.refusal.take()) {
@@ -142,7 +165,7 @@ impl Adapter {
     pub(crate) fn state_of(&self, gateway: &str) -> Result<Reply, Refusal> {
         let name = gateway.to_owned();
         let mut replies = self.ask(&Question::State, STATE_LIMIT)?;
-        check_there(&BTreeSet::from([&name]), &replies)?;
+        check_there(&BTreeSet::from([name]), &replies)?;
         replies.remove(gateway).ok_or_else(|| Refusal::missing(format!("Gateway {gateway} does not exist")))
     }
 
@@ -152,62 +175,7 @@ impl Adapter {
         self.me.cluster()?.has_image(pool, image).map_err(failed)
     }
 
-    /// Changes the configuration, and has all its gateways follow. When one of them does not, all go back.
-    pub(crate) fn change(&self, edit: impl Fn(&mut Document) -> Result<&'static str, Refusal>) -> Answer {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in 0..MAX_ATTEMPTS {
-            let (version, old) = self.me.read()?;
-            let mut new = old.clone();
-            let done = json!({ "message": edit(&mut new)? });
-            if new == old {
-                return Ok(done);
-            }
-            let gateways: BTreeSet<&String> = old.gateways.keys().chain(new.gateways.keys()).collect();
-            check_there(&gateways, &self.ask(&Question::State, STATE_LIMIT)?)?;
-            if !self.replace(version, &new)? {
-                // Another gateway was first.
-                continue;
-            }
-            let Err(refusal) = self.have_followed(&gateways, version + 1) else { return Ok(done) };
-            self.go_back(&gateways, version + 1, &old);
-            return Err(refusal);
-        }
-        Err(Refusal::unavailable("other gateways change the configuration all the time; try again"))
-    }
-
-    fn go_back(&self, gateways: &BTreeSet<&String>, version: u64, old: &Document) {
-        let back = self.replace(version, old).and_then(|is_replaced| {
-            // After another gateway's change, it is not ours to go back from.
-            if is_replaced { self.have_followed(gateways, version + 1) } else { Ok(()) }
-        });
-        if let Err(Refusal { message, .. }) = back {
-            tracing::error!("dashboard: a change that has failed is not undone everywhere: {message}");
-        }
-    }
-
-    fn replace(&self, version: u64, document: &Document) -> Result<bool, Refusal> {
-        let value = document.encode()?;
-        if value.len() > MAX_DOCUMENT_BYTES {
-            return Err(Refusal::bad(format!("the configuration would have more than {MAX_DOCUMENT_BYTES} bytes")));
-        }
-        let failed =
-            |error| Refusal::unavailable(format!("the configuration in the cluster cannot be replaced: {error}"));
-        self.me.cluster()?.replace(version, &value).map_err(failed)
-    }
-
-    /// Has gateways follow, and checks that each of them has.
-    fn have_followed(&self, gateways: &BTreeSet<&String>, version: u64) -> Result<(), Refusal> {
-        let mut replies = self.ask(&Question::Follow { version }, FOLLOW_LIMIT)?;
-        check_there(gateways, &replies)?;
-        let refused = gateways.iter().find_map(|name| Some((name, replies.get_mut(*name)?.refusal.take()?)));
-        match refused {
-            Some((name, Refusal { status, message })) => {
-                Err(Refusal { status, message: format!("failed on {name}. {message}") })
-            }
-            None => Ok(()),
-        }
-    }
-
+    /// Asks all gateways.
     fn ask(&self, question: &Question, limit: Duration) -> Result<BTreeMap<String, Reply>, Refusal> {
         let failed = |error: io::Error| Refusal::unavailable(format!("the other gateways cannot be asked: {error}"));
         // A structure of texts and numbers becomes JSON.
@@ -217,10 +185,10 @@ impl Adapter {
 }
 
 /// Checks that these gateways have answered.
-fn check_there(gateways: &BTreeSet<&String>, replies: &BTreeMap<String, Reply>) -> Result<(), Refusal> {
+fn check_there(gateways: &BTreeSet<String>, replies: &BTreeMap<String, Reply>) -> Result<(), Refusal> {
     let absent: Vec<String> = gateways
         .iter()
-        .filter(|name| !replies.contains_key(**name))
+        .filter(|name| !replies.contains_key(*name))
         .map(|name| format!("{name}(iscsi Unknown, API down)"))
         .collect();
     if absent.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The answer of a server to a question of another one. It is called without a question when the server hears
 /// questions again.
-pub type Answered = Box<dyn Fn(Option<&[u8]>) -> Vec<u8> + Send>;
+pub type Answered = Box<dyn Fn(Option<&[u8]>) -> Vec<u8> + Send + Sync>;
 
 /// The place of the configuration that all servers share, and the way to ask them. All methods may wait.
 pub trait Cluster: Send + Sync + 'static {

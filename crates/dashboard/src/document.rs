@@ -127,19 +127,10 @@ impl Auth {
 }
 
 impl Document {
-    /// The configuration of a value of the cluster.
-    pub(crate) fn decode(value: &[u8]) -> Result<Self, Refusal> {
-        if value.is_empty() {
-            return Ok(Self::default());
-        }
-        serde_json::from_slice(value)
-            .map_err(|error| Refusal::failed(format!("the configuration in the cluster cannot be read: {error}")))
-    }
-
-    /// The value for the cluster.
-    pub(crate) fn encode(&self) -> Result<Vec<u8>, Refusal> {
+    /// The length of its text.
+    pub(crate) fn len_bytes(&self) -> Result<usize, Refusal> {
         // Maps with texts as keys become JSON.
-        serde_json::to_vec(self).map_err(|error| Refusal::failed(error.to_string()))
+        serde_json::to_vec(self).map(|text| text.len()).map_err(|error| Refusal::failed(error.to_string()))
     }
 
     /// The answer to `GET config`.

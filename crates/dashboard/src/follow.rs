@@ -2,27 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Instant;
 
 use lunette_api::{Caller, Catalog, Key, Kind, Objects, Order, Problem, Server, Session};
 use serde::{Deserialize, Serialize};
 
 use crate::book::Book;
 use crate::cluster::Cluster;
-use crate::document::Document;
 use crate::http::NAME;
+use crate::limits::{REMAKE_LIMIT, REMAKE_PAUSE};
 use crate::refusal::Refusal;
+use crate::stored::Stored;
 use crate::wanted::{self, Means, Wanted};
 
 /// A question to all gateways.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Question {
-    /// How are you?
+    /// Asks how the gateway is.
     State,
-    /// Make your objects for the configuration of this version, or a later one.
+    /// Has the gateway make its objects for the configuration of this version, or of a later one.
     Follow { version: u64 },
-    /// Which sessions has a target, of one initiator or of all?
+    /// Asks for the sessions of a target, of one initiator or of all.
     Sessions { target: String, client: Option<String> },
 }
 
@@ -36,6 +40,8 @@ pub(crate) struct Reply {
     pub(crate) instance: u64,
     /// The addresses that portals may have.
     pub(crate) addresses: Vec<String>,
+    /// Whether it changes the configuration.
+    pub(crate) is_changing: bool,
     /// Why it has not followed.
     pub(crate) refusal: Option<Refusal>,
     /// The number of sessions that were asked for.
@@ -53,6 +59,10 @@ pub(crate) struct Follower {
     pub(crate) cluster: OnceLock<Arc<dyn Cluster>>,
     /// Locked while the objects are made.
     pub(crate) book: Mutex<Book>,
+    /// Whether a call changes the configuration.
+    pub(crate) is_changing: AtomicBool,
+    /// Why the objects are not those of the configuration.
+    pub(crate) behind: Mutex<Option<String>>,
 }
 
 impl Follower {
@@ -62,12 +72,12 @@ impl Follower {
         self.cluster.get().ok_or_else(absent)
     }
 
-    /// The version of the configuration, and what it says.
-    pub(crate) fn read(&self) -> Result<(u64, Document), Refusal> {
+    /// The version of the configuration, and what the cluster has of it.
+    pub(crate) fn read(&self) -> Result<(u64, Stored), Refusal> {
         let unreadable =
             |error| Refusal::unavailable(format!("the configuration in the cluster cannot be read: {error}"));
         let (version, value) = self.cluster()?.read().map_err(unreadable)?;
-        Ok((version, Document::decode(&value)?))
+        Ok((version, Stored::decode(&value)?))
     }
 
     /// Answers a question of a gateway, which may be this one. Without a question, some may have been missed.
@@ -83,15 +93,14 @@ impl Follower {
             name: self.name.clone(),
             instance: self.instance,
             addresses: self.addresses.clone(),
+            is_changing: self.is_changing.load(Ordering::SeqCst),
             ..Reply::default()
         };
         match question {
             Question::State => {}
             Question::Follow { version } => {
                 reply.refusal = self.follow(version).err();
-                if let Some(Refusal { message, .. }) = &reply.refusal {
-                    tracing::warn!("dashboard: the configuration is not followed: {message}");
-                }
+                self.note_behind(reply.refusal.as_ref());
             }
             Question::Sessions { target, client } => match self.sessions(&target, client.as_deref()) {
                 Ok(sessions) => {
@@ -119,7 +128,11 @@ impl Follower {
     /// Makes the objects of the configuration that the cluster has, of this version at least.
     pub(crate) fn follow(&self, version: u64) -> Result<(), Refusal> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, document) = self.read()?;
+        let (found, Stored { document, .. }) = self.read()?;
+        if (found, version) == (0, 0) {
+            // A value that was lost is no reason to take all disks away.
+            return Ok(());
+        }
         if found < version {
             return Err(Refusal::failed(format!(
                 "the cluster has version {found} of the configuration, not {version}"
@@ -150,10 +163,33 @@ impl Follower {
             let first = wanted.iter().filter(|(key, _)| !remade.contains(key));
             self.make(first.map(|(key, object)| (key.clone(), object.clone())).collect(), &made)?;
         }
-        self.make(wanted.clone(), &made)?;
+        let begun = Instant::now();
+        while let Err(refusal) = self.make(wanted.clone(), &made) {
+            // The gateways of a target that was taken away need a moment to let go of its images.
+            if remade.is_empty() || begun.elapsed() >= REMAKE_LIMIT {
+                return Err(refusal);
+            }
+            thread::sleep(REMAKE_PAUSE);
+        }
         book.note(wanted.keys()).map_err(unwritten)?;
         book.forget_others(&secrets);
         Ok(())
+    }
+
+    /// Whether the objects are not those of the configuration.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Notes why the configuration was not followed, and tells the log once.
+    fn note_behind(&self, refusal: Option<&Refusal>) {
+        let why = refusal.map(|refusal| refusal.message.clone());
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        if *behind != why {
+            let what = why.as_ref().map_or("is followed again".into(), |why| format!("is not followed: {why}"));
+            tracing::warn!("dashboard: the configuration {what}");
+        }
+        *behind = why;
     }
 
     /// Has the server serve these objects, and not the others of `made`.
@@ -179,7 +215,7 @@ fn objects(catalog: &Catalog, wanted: &Wanted, made: &[Key]) -> Result<Objects, 
         if catalog.main.get(key).is_some() {
             return Err(Problem::conflict(format!("{key} stands in {}; remove it there", catalog.main_file)));
         }
-        if catalog.objects.get(key).is_some_and(|there| there != object) && !made.contains(key) {
+        if catalog.objects.get(key).is_some() && !made.contains(key) {
             return Err(Problem::conflict(format!(
                 "{key} is there, and was not made by the dashboard; remove it first"
             )));

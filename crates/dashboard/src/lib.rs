@@ -28,6 +28,7 @@ mod model;
 mod names;
 mod refusal;
 mod settings;
+mod stored;
 mod wanted;
 
 pub use adapter::{Adapter, Options};

@@ -8,14 +8,26 @@ pub const MAX_FORM_BYTES: usize = 256 << 10;
 /// The fields of a form.
 pub const MAX_FIELDS: usize = 32;
 
-/// The longest configuration of all gateways.
-pub const MAX_DOCUMENT_BYTES: usize = 2 << 20;
+/// The longest configuration of all gateways. The cluster has two of them while one is changed.
+pub const MAX_DOCUMENT_BYTES: usize = 3 << 19;
 
 /// The time in which all gateways say how they are.
 pub const STATE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The time in which all gateways have made a change. The dashboard gives up a call after 45 s.
 pub const FOLLOW_LIMIT: Duration = Duration::from_secs(25);
+
+/// The time in which they have gone back from it. Those that are later try again by themselves.
+pub const BACK_LIMIT: Duration = Duration::from_secs(10);
+
+/// The time in which the gateways of a target let go of its images.
+pub const REMAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The time between two attempts to make a target again.
+pub const REMAKE_PAUSE: Duration = Duration::from_millis(500);
+
+/// The time between two looks at the change of another gateway.
+pub const CHANGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a change is made again because another gateway was first.
 pub const MAX_ATTEMPTS: usize = 8;

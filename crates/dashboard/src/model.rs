@@ -12,6 +12,7 @@ use utoipa::openapi::{RefOr, Schema};
 
 use crate::cluster::{Answered, Cluster};
 use crate::document::Document;
+use crate::stored::Stored;
 
 /// A server that keeps objects and serves nothing.
 #[derive(Default)]
@@ -92,6 +93,8 @@ pub(crate) struct Memory {
     pub(crate) hearing: Mutex<BTreeMap<String, Answered>>,
     /// The configuration that another gateway writes before the next change.
     pub(crate) rival: Mutex<Option<Document>>,
+    /// Whether the answer to the next replacement is lost, though it is made.
+    pub(crate) loses_an_answer: AtomicBool,
 }
 
 impl Cluster for Memory {
@@ -102,11 +105,14 @@ impl Cluster for Memory {
     fn replace(&self, version: u64, value: &[u8]) -> io::Result<bool> {
         let mut now = self.value.lock().unwrap();
         if let Some(rival) = self.rival.lock().unwrap().take() {
-            *now = (now.0 + 1, rival.encode().unwrap());
+            *now = (now.0 + 1, Stored::settled(rival).encode().unwrap());
         }
         let fits = now.0 == version;
         if fits {
             *now = (version + 1, value.to_vec());
+        }
+        if self.loses_an_answer.swap(false, Ordering::Relaxed) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(fits)
     }

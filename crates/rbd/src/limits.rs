@@ -46,5 +46,8 @@ pub const MAX_LIST: usize = 1 << 20;
 /// limit may still be carried out later.
 pub const MANAGE_LIMIT: Duration = Duration::from_secs(30);
 
+/// The questions of other servers that a [`Register`](crate::Register) answers at once.
+pub const MAX_QUESTIONS: usize = 16;
+
 /// The bytes of a value that servers share in a [`Register`](crate::Register).
 pub const MAX_REGISTER_BYTES: usize = 4 << 20;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::librbd::{SharedObject, Watcher};
-use crate::limits::{MANAGE_LIMIT, MAX_REGISTER_BYTES};
+use crate::limits::{MANAGE_LIMIT, MAX_QUESTIONS, MAX_REGISTER_BYTES};
 use crate::{OpenError, PoolUrl};
 
 /// The bytes of the version in front of the value.
@@ -22,10 +22,18 @@ pub struct Register {
     told: Sender<Told>,
 }
 
+type Answer = dyn Fn(Option<&[u8]>) -> Vec<u8> + Send + Sync;
+
 enum Told {
-    Asked { id: u64, cookie: u64, question: Vec<u8> },
+    Asked(Asked),
     Lost,
     End,
+}
+
+struct Asked {
+    id: u64,
+    cookie: u64,
+    question: Vec<u8>,
 }
 
 /// The watch of the object, which passes its news on: its calls may not wait.
@@ -34,7 +42,7 @@ struct Post(Sender<Told>);
 impl Watcher for Post {
     fn notified(&self, id: u64, cookie: u64, payload: &[u8]) {
         // A register that is gone answers nothing.
-        let _ = self.0.send(Told::Asked { id, cookie, question: payload.to_vec() });
+        let _ = self.0.send(Told::Asked(Asked { id, cookie, question: payload.to_vec() }));
     }
 
     fn lost(&self) {
@@ -44,8 +52,8 @@ impl Watcher for Post {
 
 impl Register {
     /// Opens the object `name` of a pool, which need not be there. Waits for the cluster. `answer` answers questions,
-    /// on a thread of its own and one after the other. It is called without one when the server hears questions for
-    /// the first time, and after a time in which it may have missed some.
+    /// each on a thread of its own, up to [`MAX_QUESTIONS`] at once. It is called without one when the server hears
+    /// questions for the first time, and after a time in which it may have missed some.
     ///
     /// # Errors
     ///
@@ -53,15 +61,16 @@ impl Register {
     pub fn open(
         pool: &PoolUrl,
         name: &str,
-        answer: impl Fn(Option<&[u8]>) -> Vec<u8> + Send + 'static,
+        answer: impl Fn(Option<&[u8]>) -> Vec<u8> + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {
         let object = Arc::new(SharedObject::open_in(pool, name, Some(MANAGE_LIMIT))?);
         let (told, news) = channel();
         object.watch(Box::new(Post(told.clone()))).map_err(OpenError::Image)?;
         let (watched, post) = (Arc::clone(&object), told.clone());
+        let answer: Arc<Answer> = Arc::new(answer);
         let run = move || {
-            answer(None);
-            serve(&watched, &news, &post, answer);
+            respond(&watched, &answer, None);
+            serve(&watched, &news, &post, &answer);
         };
         thread::Builder::new().name("lunette-register".into()).spawn(run).map_err(OpenError::Thread)?;
         Ok(Self { object, told })
@@ -118,26 +127,40 @@ impl Drop for Register {
 }
 
 /// Answers questions until the register is dropped, and watches the object again when the watch is lost.
-fn serve(object: &SharedObject, news: &Receiver<Told>, post: &Sender<Told>, answer: impl Fn(Option<&[u8]>) -> Vec<u8>) {
+fn serve(object: &Arc<SharedObject>, news: &Receiver<Told>, post: &Sender<Told>, answer: &Arc<Answer>) {
     let mut is_lost = false;
     loop {
         let told = if is_lost { news.recv_timeout(WATCH_PAUSE) } else { news.recv().map_err(Into::into) };
         match told {
-            Ok(Told::Asked { id, cookie, question }) => {
-                let answered = object.acknowledge(id, cookie, &answer(Some(&question)));
-                if let Err(error) = answered {
-                    tracing::debug!(%error, "an answer to another server was not sent");
-                }
-            }
+            Ok(Told::Asked(asked)) => respond(object, answer, Some(asked)),
             Ok(Told::Lost) => is_lost = true,
             Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => return object.unwatch(),
             Err(RecvTimeoutError::Timeout) => match object.watch(Box::new(Post(post.clone()))) {
                 Ok(()) => {
                     is_lost = false;
-                    answer(None);
+                    respond(object, answer, None);
                 }
                 Err(error) => tracing::debug!(%error, "the object that servers share is not watched yet"),
             },
         }
+    }
+}
+
+/// Has a thread answer a question, so that one that takes long keeps no other one waiting.
+fn respond(object: &Arc<SharedObject>, answer: &Arc<Answer>, asked: Option<Asked>) {
+    // Each thread has it, and so has the thread that calls this.
+    if Arc::strong_count(answer) > MAX_QUESTIONS {
+        return tracing::debug!("a question of another server is not answered: there are too many");
+    }
+    let (object, answer) = (Arc::clone(object), Arc::clone(answer));
+    let run = move || {
+        let said = answer(asked.as_ref().map(|asked| &*asked.question));
+        let Some(Asked { id, cookie, .. }) = asked else { return };
+        if let Err(error) = object.acknowledge(id, cookie, &said) {
+            tracing::debug!(%error, "an answer to another server was not sent");
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("lunette-answer".into()).spawn(run) {
+        tracing::warn!(%error, "a question of another server is not answered");
     }
 }

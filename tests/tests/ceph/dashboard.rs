@@ -350,6 +350,15 @@ fn the_dashboard_manages_two_gateways() {
     wait_until(LIMIT, is_left).expect("the sessions end with their connections");
     copy(&ceph, dashboard.folder.path(), &[&b, &a], 5, &two.name);
 
+    // A gateway less, and again: the other one lets go of the disks and takes them.
+    let mut alone = target.clone();
+    alone["portals"].as_array_mut().unwrap().remove(1);
+    for (wanted, gateways) in [(&alone, [&a, &a]), (&target, [&b, &a])] {
+        dashboard.edit(wanted).unwrap();
+        assert_eq!(dashboard.target(), shown(wanted));
+        copy(&ceph, dashboard.folder.path(), &gateways, 3, &one.name);
+    }
+
     // What is refused says why, and changes nothing.
     let discovery = "/api/iscsi/discoveryauth?user=discoverer&password=secretsecret&mutual_user=&mutual_password=";
     let (status, answer) = dashboard.ask("PUT", discovery, Some(&json!({})));

@@ -9,8 +9,10 @@ use serde_json::json;
 
 use super::*;
 use crate::calls;
+use crate::document::Document;
 use crate::form::Form;
 use crate::model::{Memory, Model};
+use crate::stored::{Pending, Stored};
 
 const TARGET: &str = "iqn.2026-11.org.example:a";
 
@@ -62,6 +64,10 @@ fn names_of(objects: &Objects, kind: Kind) -> Vec<String> {
 
 fn form(text: &str) -> Form {
     Form::parse(text.as_bytes()).unwrap()
+}
+
+fn document(value: &[u8]) -> Document {
+    Stored::decode(value).unwrap().document
 }
 
 /// Two gateways of one target.
@@ -117,10 +123,7 @@ fn a_gateway_that_refuses_takes_the_change_back_from_all() {
     assert_eq!((refusal.status, &*refusal.message), (400, "failed on b. the disk cannot be opened"));
     assert_eq!((a.server.catalog(), b.server.catalog()), before);
     let (now, later) = cluster.read().unwrap();
-    assert_eq!(
-        (now, Document::decode(&later).unwrap().targets),
-        (version + 3, Document::decode(&value).unwrap().targets)
-    );
+    assert_eq!((now, document(&later).targets), (version + 4, document(&value).targets));
 }
 
 #[test]
@@ -135,10 +138,10 @@ fn without_one_of_the_gateways_nothing_changes() {
     assert_eq!(a.adapter.target_info(TARGET).unwrap_err().status, 503);
     assert_eq!(cluster.read().unwrap().0, version);
     // What it has missed it does when it hears again.
-    let mut document = Document::decode(&cluster.read().unwrap().1).unwrap();
+    let mut document = self::document(&cluster.read().unwrap().1);
     calls::delete_target(&mut document, TARGET).unwrap();
     document.number_gateways();
-    assert!(cluster.replace(version, &document.encode().unwrap()).unwrap());
+    assert!(cluster.replace(version, &Stored::settled(document).encode().unwrap()).unwrap());
     gone(None);
     assert!(b.names().is_empty() && !a.names().is_empty());
 }
@@ -146,7 +149,7 @@ fn without_one_of_the_gateways_nothing_changes() {
 #[test]
 fn a_change_is_made_again_when_another_gateway_was_first() {
     let (cluster, [a, _]) = two();
-    let mut rival = Document::decode(&cluster.read().unwrap().1).unwrap();
+    let mut rival = document(&cluster.read().unwrap().1);
     calls::new_disk(&mut rival, "rbd", "other", &form(""), "wwn-other").unwrap();
     *cluster.rival.lock().unwrap() = Some(rival);
     a.add_disk("i").unwrap();
@@ -155,11 +158,78 @@ fn a_change_is_made_again_when_another_gateway_was_first() {
 }
 
 #[test]
+fn a_change_whose_gateway_has_ended_is_taken_back() {
+    for ends in [true, false] {
+        let (cluster, [a, b]) = two();
+        let before = cluster.read().unwrap();
+        // As another gateway leaves it that ends before it has asked anyone.
+        let mut half = document(&before.1);
+        calls::delete_target(&mut half, TARGET).unwrap();
+        half.number_gateways();
+        let pending = Some(Pending { by: 7, before: document(&before.1) });
+        let value = Stored { document: half, pending }.encode().unwrap();
+        assert!(cluster.replace(before.0, &value).unwrap());
+        assert_eq!(a.adapter.config().unwrap()["targets"], json!(document(&before.1).targets), "it does not count");
+        if ends {
+            // One that starts settles it.
+            Gateway::start(&cluster, "c", "192.0.2.3");
+        } else {
+            a.add_disk("i").unwrap();
+        }
+        let (_, now) = cluster.read().unwrap();
+        assert_eq!((Stored::decode(&now).unwrap().pending, document(&now).targets.len()), (None, 1));
+        assert_eq!((a.names().len(), b.names().len()), (2, 2));
+    }
+}
+
+#[test]
+fn a_change_whose_answer_was_lost_is_a_change() {
+    let (cluster, [a, b]) = two();
+    cluster.loses_an_answer.store(true, Ordering::Relaxed);
+    a.add_disk("i").unwrap();
+    let (_, now) = cluster.read().unwrap();
+    assert_eq!(Stored::decode(&now).unwrap().pending, None);
+    assert_eq!(a.adapter.config().unwrap(), b.adapter.config().unwrap());
+    assert!(document(&now).targets[TARGET].disks.contains_key("rbd/i"));
+}
+
+#[test]
+fn a_gateway_that_could_not_go_back_does_so_later() {
+    let (cluster, [a, b]) = two();
+    let before = a.server.catalog();
+    a.change(|document| calls::new_disk(document, "rbd", "i", &form(""), "wwn")).unwrap();
+    // As a session would keep it from.
+    let (version, value) = cluster.read().unwrap();
+    let mut other = document(&value);
+    calls::add_lun(&mut other, TARGET, &form("disk=rbd/i")).unwrap();
+    assert!(cluster.replace(version, &Stored::settled(other).encode().unwrap()).unwrap());
+    a.server.refuses.store(true, Ordering::Relaxed);
+    b.change(|document| calls::put_target(document, "iqn.2026-11.org.example:b", &form(""))).unwrap_err();
+    assert_eq!(a.server.catalog(), before);
+    a.adapter.keep();
+    assert_eq!(a.server.catalog(), before, "it is still refused");
+    a.server.refuses.store(false, Ordering::Relaxed);
+    a.adapter.keep();
+    let catalog = a.server.catalog();
+    assert_eq!(catalog.objects.of(Kind::Target).next().unwrap().1["lun"][0]["disk"], "rbd:rbd/i?user=lunette");
+}
+
+#[test]
+fn a_value_that_was_lost_takes_nothing_away() {
+    let (cluster, [a, _]) = two();
+    *cluster.value.lock().unwrap() = (0, Vec::new());
+    a.adapter.answered()(None);
+    assert_eq!(a.names().len(), 2);
+}
+
+#[test]
 fn the_configuration_is_bounded() {
     let (cluster, [a, _]) = two();
     let before = cluster.read().unwrap();
     let long = |document: &mut Document| {
-        document.targets.insert("iqn.x".repeat(MAX_DOCUMENT_BYTES / 4), crate::document::Target::default());
+        document
+            .targets
+            .insert("iqn.x".repeat(crate::limits::MAX_DOCUMENT_BYTES / 4), crate::document::Target::default());
         Ok("done")
     };
     assert_eq!(a.change(long).unwrap_err().status, 400);

@@ -22,7 +22,7 @@ use crate::systemd::credentials;
 /// The object with the configuration of all gateways.
 const OBJECT: &str = "lunette_dashboard";
 
-/// The time between two attempts to reach the cluster.
+/// The time between two attempts to reach the cluster, or to follow the configuration there.
 const PAUSE: Duration = Duration::from_secs(5);
 
 const PASSWORD: Content = Content { name: "the password of the dashboard", max_bytes: 1024 };
@@ -52,14 +52,15 @@ pub(super) fn start(config: &Dashboard, server: Arc<dyn Server>, folder: PathBuf
     Ok(address)
 }
 
-/// Connects an adapter to the cluster, as soon as that answers.
-fn reach(pool: &PoolUrl, adapter: &Adapter) {
+/// Connects an adapter to the cluster, as soon as that answers, and keeps it with the configuration there.
+fn reach(pool: &PoolUrl, adapter: &Adapter) -> ! {
     let mut is_told = false;
     loop {
         match Register::open(pool, OBJECT, adapter.answered()) {
             Ok(register) => {
+                adapter.connect(Arc::new(Shared { register, pool: pool.clone() }));
                 tracing::info!(%pool, "the adapter for Ceph's dashboard has reached the cluster");
-                return adapter.connect(Arc::new(Shared { register, pool: pool.clone() }));
+                break;
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
@@ -68,6 +69,10 @@ fn reach(pool: &PoolUrl, adapter: &Adapter) {
                 thread::sleep(PAUSE);
             }
         }
+    }
+    loop {
+        thread::sleep(PAUSE);
+        adapter.keep();
     }
 }
 
