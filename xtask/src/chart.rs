@@ -19,7 +19,8 @@ const FOLDER: &str = "contrib/kubernetes";
 const HELM: (&str, &str) = ("helm.sh/helm/v3/cmd/helm@v3.19.0", "helm");
 const KUBECONFORM: (&str, &str) = ("github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0", "kubeconform");
 
-/// The modules that have the schemas. The CRDs are those of the version of the snapshotter in the chart's `values.yaml`, but for its last number.
+/// The modules that have the schemas. The CRDs are those of the snapshotter in the chart's `values.yaml`, but for the
+/// last number of its version.
 const KUBERNETES: &str = "k8s.io/kubernetes@v1.34.0";
 const SNAPSHOTTER: &str = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.2.0";
 

@@ -20,8 +20,8 @@ const MAKERS: [(&str, &str, &[&str]); 2] =
 const OVER: &str = "-f";
 
 impl Inner {
-    /// Makes a file system on a device that is blank, and mounts it. A device with anything else is left as it is. Where
-    /// this driver was interrupted when it made one, that which blkid does not know is what was left.
+    /// Makes a file system on a device that is blank, and mounts it. A device with anything else is left as it is.
+    /// Where this driver was interrupted when it made one, what blkid does not know was left by that.
     pub(super) fn mount_device(
         &self,
         device: &Path,

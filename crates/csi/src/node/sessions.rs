@@ -36,8 +36,8 @@ const SECRETS: [&str; 4] = [
     "node.session.auth.password_in",
 ];
 
-/// How often the login to a portal that is silent is tried again. open-iscsi tries 8 times, for 15 s each: kubelet, which
-/// waits for 2 minutes, would not see that another portal has answered.
+/// How often the login to a portal that is silent is tried again. open-iscsi tries 8 times, for 15 s each: kubelet,
+/// which waits for 2 minutes, would not see that another portal has answered.
 const LOGIN_RETRIES: &str = "2";
 
 /// Where open-iscsi keeps its records of nodes: `TARGET/HOST,PORT` for those made by hand.

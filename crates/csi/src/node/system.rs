@@ -64,8 +64,8 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn read_of_host(&self, path: &Path) -> io::Result<String>;
 
-    /// Replaces the text of a file of the host in place, so that its owner stays. The file is there, and its owner alone
-    /// may read it then.
+    /// Replaces the text of a file of the host in place, so that its owner stays. The file is there. Then its owner
+    /// alone may read it.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use crate::stored::{Pending, Stored};
 /// The end of an attempt to take a change of others back.
 enum Settled {
     Back,
-    /// Its gateway is at work.
+    /// A gateway is at work on it.
     UnderWay,
 }
 
