@@ -37,6 +37,6 @@ pub trait Cluster: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When it cannot be opened for another reason.
+    /// When it cannot be opened for another reason, or several servers could not share it.
     fn has_image(&self, pool: &str, image: &str) -> io::Result<bool>;
 }

@@ -55,8 +55,8 @@ pub enum OpenError {
         option: String,
     },
     /// Nothing would keep two gateways from writing at the same time.
-    #[error("an image of several gateways needs a feature: rbd feature enable IMAGE exclusive-lock")]
-    Unlockable,
+    #[error("an image of several gateways needs a feature: rbd feature enable {0} exclusive-lock")]
+    Unlockable(String),
     /// Another error of librbd.
     #[error("{0}")]
     Image(#[source] io::Error),
@@ -66,6 +66,12 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The refusal of an image without the feature of an exclusive lock.
+    pub(crate) fn unlockable(url: &RbdUrl) -> Self {
+        let parts = [Some(&url.pool), url.namespace.as_ref(), Some(&url.image)];
+        Self::Unlockable(parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("/"))
+    }
+
     pub(crate) fn connect(error: &io::Error) -> Self {
         Self::Connect(match error.raw_os_error() {
             Some(libc::ETIMEDOUT) => {

@@ -174,6 +174,11 @@ impl RbdStore {
         &self.facts.id
     }
 
+    /// Whether the image has the feature of an exclusive lock.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.facts.has_lock
+    }
+
     /// The length of the image in bytes, as far as it is known. It may differ from what the store
     /// [serves](Self::serve_len).
     pub fn current_len(&self) -> u64 {

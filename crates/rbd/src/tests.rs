@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::librbd::fake::{OBJECT_LEN, World};
 use crate::limits::{MAX_REQUEST_BYTES, MAX_REQUESTS, MAX_ZERO_BYTES};
-use crate::{OpenError, RbdStore};
+use crate::{GatewayStore, OpenError, RbdStore};
 
 const LEN: usize = 64 << 10;
 
@@ -399,4 +399,14 @@ fn step(store: &dyn Store, (what, first, sectors, fill): Drawn) -> (bool, Option
     let outcome = execute(store, op);
     let ok = outcome.result.is_ok();
     (ok, outcome.buffer.filter(|_| ok && reads).map(|bytes| bytes.to_vec()))
+}
+
+#[test]
+fn gateways_have_no_image_without_the_feature_of_a_lock() {
+    let world = World::new("lacks lock", LEN);
+    let look = || GatewayStore::of(World::open("lacks lock").unwrap(), false);
+    assert!(look().is_ok());
+    world.state().lacks_lock = true;
+    let refused = look().err().unwrap().to_string();
+    assert!(refused.ends_with("rbd feature enable pool/image exclusive-lock"), "{refused}");
 }

@@ -26,9 +26,17 @@ impl GatewayStore {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] says what is missing and what to do.
+    /// [`OpenError`] says what is missing and what to do. An image without the feature `exclusive-lock` is refused: no
+    /// gateway could ever have it.
     pub fn open(url: &RbdUrl, exact: bool) -> Result<Self, OpenError> {
-        let image = RbdStore::open(url, true)?;
+        Self::of(RbdStore::open(url, true)?, exact)
+    }
+
+    /// The store of an image that was opened to look at it.
+    pub(crate) fn of(image: RbdStore, exact: bool) -> Result<Self, OpenError> {
+        if !image.has_lock() {
+            return Err(OpenError::unlockable(image.url()));
+        }
         let image = if exact { image.exact() } else { image };
         let capabilities = Capabilities {
             read_only: false,
@@ -39,7 +47,7 @@ impl GatewayStore {
         };
         let geometry = image.geometry();
         let len_bytes = AtomicU64::new(geometry.len_bytes);
-        let url = url.clone();
+        let url = image.url().clone();
         Ok(Self { url, image: RwLock::new(None), geometry, capabilities, len_bytes, on_resize: OnceLock::new() })
     }
 

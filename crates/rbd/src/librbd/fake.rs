@@ -37,6 +37,8 @@ pub(crate) struct State {
     /// The options of the client, with what the configuration file says of them.
     pub(crate) options: HashMap<String, String>,
     pub(crate) has_journal: bool,
+    /// Whether the image lacks the feature of an exclusive lock.
+    pub(crate) lacks_lock: bool,
     /// Whether the image's configuration has a cache.
     pub(crate) cache: bool,
     pub(crate) most_at_once: usize,
@@ -327,8 +329,10 @@ unsafe extern "C" fn rbd_get_size(image: Handle, place: *mut u64) -> c_int {
 }
 
 unsafe extern "C" fn rbd_get_features(image: Handle, place: *mut u64) -> c_int {
-    let journaling = if world(image).state().has_journal { JOURNALING } else { 0 };
-    put(place, EXCLUSIVE_LOCK | FAST_DIFF | journaling);
+    let state = world(image).state();
+    let journaling = if state.has_journal { JOURNALING } else { 0 };
+    let lock = if state.lacks_lock { 0 } else { EXCLUSIVE_LOCK };
+    put(place, lock | FAST_DIFF | journaling);
     0
 }
 

@@ -103,6 +103,8 @@ pub(crate) struct Facts {
     pub(crate) len_bytes: u64,
     /// Whether the allocation is known without asking for each object.
     pub(crate) fast_diff: bool,
+    /// Whether the image has the feature of an exclusive lock.
+    pub(crate) has_lock: bool,
 }
 
 impl OpenImage {
@@ -197,8 +199,10 @@ impl OpenImage {
         let mut flags = 0;
         // SAFETY: the image is open, and `flags` is a place for the result.
         check(unsafe { (self.table().rbd_get_flags)(self.handle, &raw mut flags) })?;
-        let fast_diff = self.features()? & FAST_DIFF != 0 && flags & FAST_DIFF_INVALID == 0;
-        Ok(Facts { id: self.id()?, len_bytes: self.len_bytes()?, fast_diff })
+        let features = self.features()?;
+        let fast_diff = features & FAST_DIFF != 0 && flags & FAST_DIFF_INVALID == 0;
+        let has_lock = features & EXCLUSIVE_LOCK != 0;
+        Ok(Facts { id: self.id()?, len_bytes: self.len_bytes()?, fast_diff, has_lock })
     }
 
     fn id(&self) -> io::Result<String> {
@@ -289,7 +293,7 @@ impl Image {
     /// lock, librbd need not put it there once more.
     pub(crate) fn take_over(&self, url: &RbdUrl, fenced: Option<&str>) -> Result<(), OpenError> {
         if !self.image().has_lock().map_err(OpenError::Image)? {
-            return Err(OpenError::Unlockable);
+            return Err(OpenError::unlockable(url));
         }
         if let Some(fenced) = fenced
             && let Err(error) = self.image().break_lock_of(fenced)

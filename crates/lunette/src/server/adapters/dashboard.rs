@@ -11,8 +11,7 @@ use std::time::Duration;
 use lunette_api::{Server, serve_apart};
 use lunette_dashboard::{Adapter, Cluster, Options, account, routes};
 use lunette_files::{Content, read_secret};
-use lunette_rbd::limits::CLOSE_LIMIT;
-use lunette_rbd::{OpenError, PoolUrl, RbdStore, Register};
+use lunette_rbd::{GatewayStore, OpenError, PoolUrl, Register};
 
 use crate::config::adapters::Dashboard;
 use crate::failure::Failure;
@@ -107,13 +106,9 @@ impl Cluster for Shared {
     }
 
     fn has_image(&self, pool: &str, image: &str) -> io::Result<bool> {
-        match RbdStore::open(&self.pool(pool).image(image, None), true) {
-            Ok(image) => {
-                if let Err(error) = image.close(CLOSE_LIMIT) {
-                    tracing::warn!(%error, "an image goes on closing in the background");
-                }
-                Ok(true)
-            }
+        // As two or more gateways open it: sooner or later the target may have another one.
+        match GatewayStore::open(&self.pool(pool).image(image, None), false) {
+            Ok(_) => Ok(true),
             Err(OpenError::NoImage(_)) => Ok(false),
             Err(error) => Err(io::Error::other(error)),
         }
