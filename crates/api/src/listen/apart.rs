@@ -20,7 +20,6 @@ use tokio_rustls::TlsAcceptor;
 
 use super::shares::{Connection, Shares};
 use super::{Outage, accept, answer, in_its_place, shake_hands};
-use crate::callers::Caller;
 use crate::limits::{MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_STRANGER_BYTES};
 use crate::problem::Problem;
 
@@ -30,7 +29,7 @@ const SCHEME: &str = "Basic ";
 /// The account of all clients of a port.
 #[derive(Clone)]
 pub struct Account {
-    /// The name of clients in the audit log.
+    /// The name of the place in the log.
     name: Arc<str>,
     /// The digest of what the header has behind its scheme.
     proof: [u8; 32],
@@ -38,8 +37,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account of a user. `name` is what the audit log calls clients, and `refuse` writes what those get that send
-    /// no proof.
+    /// The account of a user. `name` is what the log calls the place, and `refuse` writes what those clients get that
+    /// send no proof.
     pub fn new(name: &str, user: &str, password: &str, refuse: fn(Problem) -> Response) -> Self {
         let proof = Sha256::digest(base64(format!("{user}:{password}").as_bytes())).into();
         Self { name: name.into(), proof, refuse }
@@ -68,7 +67,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// Serves routes at a port, on a thread of their own, until the process ends. Each request needs the proof of the
-/// account, and has its client as a [`Caller`] and an extension. Without `tls` the password is sent as a clear text.
+/// account. Without `tls` the password is sent as a clear text.
 ///
 /// # Errors
 ///
@@ -118,24 +117,52 @@ fn admit<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// Lets requests pass that have the proof of the account.
-async fn require_account(State(account): State<Account>, mut request: Request, next: Next) -> Response {
+async fn require_account(State(account): State<Account>, request: Request, next: Next) -> Response {
+    let connection = request.extensions().get::<Arc<Connection>>();
     if !account.has_sent(request.headers().get(header::AUTHORIZATION)) {
+        // The log has a bound for lines of peers.
+        let peer = connection.map_or("", |connection| connection.peer());
+        tracing::warn!(peer, "{}: a request without the right user and password is refused", account.name);
         let mut refused = (account.refuse)(Problem::unauthorized("send the user and the password of this place"));
         refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"lunette\""));
         return refused;
     }
-    let connection = request.extensions().get::<Arc<Connection>>();
     if let Some(Err(problem)) = connection.map(|connection| connection.prove()) {
         return (account.refuse)(problem).into_response();
     }
-    let from = connection.map(|connection| connection.peer().to_owned()).unwrap_or_default();
-    request.extensions_mut().insert(Arc::new(Caller::admin(&*account.name, from)));
     next.run(request).await
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::*;
+
+    #[test]
+    fn requests_without_the_account_are_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let account = Account::new("test", "Aladdin", "open sesame", IntoResponse::into_response);
+        serve_apart(listener, None, account, Router::new().fallback(async || "let in")).unwrap();
+        let ask = |method: &str, proof: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(stream, "{method} /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{proof}\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer.to_ascii_lowercase()
+        };
+        for method in ["GET", "PUT"] {
+            for wrong in ["", "Authorization: Basic QWxhZGRpbjpjbG9zZSBzZXNhbWU=\r\n"] {
+                let answer = ask(method, wrong);
+                assert!(answer.starts_with("http/1.1 401 "), "{method} {wrong:?}: {answer}");
+                assert!(answer.contains("www-authenticate: basic realm=") && !answer.contains("let in"), "{answer}");
+            }
+            let answer = ask(method, "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n");
+            assert!(answer.starts_with("http/1.1 200 ") && answer.ends_with("let in"), "{method}: {answer}");
+        }
+    }
 
     #[test]
     fn the_proof_is_that_of_rfc_7617() {
