@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use lunette_api::{Key, Kind};
@@ -17,6 +17,9 @@ use crate::limits::{MAX_BOOK_BYTES, MAX_SECRETS};
 const FILE: &str = "dashboard.json";
 
 const BOOK: Content = Content { name: "what the dashboard has made", max_bytes: MAX_BOOK_BYTES };
+
+/// The extension of a file that is not written to its end.
+const NEW: &str = "new";
 
 /// A file with a secret: its name begins with this, and ends with a number.
 const SECRET: &str = "secret-";
@@ -40,9 +43,9 @@ struct Made {
 }
 
 impl Book {
-    /// Opens a folder, which is made when it is missing.
+    /// Opens a folder, which is made when it is missing, for its owner alone.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).create(folder)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let path = folder.join(FILE);
         let made = match lunette_files::read_secret(&path, BOOK) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| named(&path, &error.into()))?,
@@ -54,6 +57,11 @@ impl Book {
         let mut secrets = BTreeMap::new();
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == NEW) {
+                // An earlier process has ended while it wrote, perhaps a secret.
+                fs::remove_file(&path)?;
+                continue;
+            }
             let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix(SECRET)?.parse().ok());
             if let Some(number) = number {
                 let bytes = lunette_files::read_secret(&path, SECRETS).map_err(FileProblem::into_io)?;
@@ -126,7 +134,7 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 
 /// Replaces a file as a whole. Only its owner can read it.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
+    let new = path.with_extension(NEW);
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -163,6 +171,16 @@ mod tests {
         book.forget_others(&BTreeSet::from([two.clone()]));
         assert!(!one.exists() && two.exists());
         assert_ne!(book.secret("another-secret").unwrap(), two);
+    }
+
+    #[test]
+    fn secrets_that_were_not_written_to_their_end_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, left) = (folder.path().join("dashboard"), folder.path().join("dashboard/secret-1.new"));
+        Book::open(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(&left, "half-a-sec").unwrap();
+        assert!(Book::open(&own).unwrap().secrets.is_empty() && !left.exists());
     }
 
     #[test]

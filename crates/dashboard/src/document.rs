@@ -107,7 +107,7 @@ pub(crate) struct Auth {
     pub(crate) mutual_password_encryption_enabled: bool,
 }
 
-/// Without the passwords.
+/// Leaves out the passwords.
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Auth({:?}, {:?})", self.username, self.mutual_username)

@@ -1,17 +1,22 @@
 //! The routes of the calls.
 
 use std::any::Any;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use lunette_api::limits::{MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS};
 use lunette_api::{Account, Problem, read_body};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::adapter::{Adapter, Answer};
+use crate::document::Document;
 use crate::form::Form;
 use crate::limits::MAX_FORM_BYTES;
 use crate::refusal::Refusal;
@@ -20,8 +25,21 @@ use crate::{calls, names, settings};
 /// The name of the adapter in the audit log.
 pub const NAME: &str = "dashboard";
 
-/// Where all calls begin.
+/// The root of all calls.
 const ROOT: &str = "/api/";
+
+/// The calls whose paths have the name of a target, and of an initiator behind it.
+const OF_TARGETS: [&str; 6] = ["gateway", "hostgroup", "target", "targetauth", "targetinfo", "targetlun"];
+const OF_CLIENTS: [&str; 4] = ["client", "clientauth", "clientinfo", "clientlun"];
+
+/// The adapter, and the places of calls that wait for it. Changes have places of their own, so that they hold up
+/// nothing else.
+#[derive(Clone)]
+struct Calls {
+    adapter: Adapter,
+    reading: Arc<Semaphore>,
+    changing: Arc<Semaphore>,
+}
 
 /// The account of the dashboard.
 pub fn account(user: &str, password: &str) -> Account {
@@ -30,21 +48,27 @@ pub fn account(user: &str, password: &str) -> Account {
 
 /// The routes, without the check of the account.
 pub fn routes(adapter: Adapter) -> Router {
-    Router::new().fallback(answer).layer(CatchPanicLayer::custom(panicked)).with_state(adapter)
+    let places = |number| Arc::new(Semaphore::new(number));
+    let calls = Calls { adapter, reading: places(MAX_BUSY_REQUESTS), changing: places(MAX_BUSY_CHANGES) };
+    Router::new().fallback(answer).layer(CatchPanicLayer::custom(panicked)).with_state(calls)
 }
 
 fn panicked(_: Box<dyn Any + Send>) -> Response {
     Refusal::failed("Unhandled exception: this gateway has failed; its log says where").into_response()
 }
 
-/// Answers a request on a thread that may wait.
-async fn answer(State(adapter): State<Adapter>, request: Request) -> Response {
+/// Answers a request on a thread that may wait. A client that goes away before there is a place gives up its call.
+async fn answer(State(calls): State<Calls>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = match read_body(body, MAX_FORM_BYTES).await {
         Ok(body) => body,
         Err(problem) => return Refusal::from(problem).into_response(),
     };
+    let Calls { adapter, reading, changing } = calls;
+    let places = if head.method == Method::GET { reading } else { changing };
+    let place = places.acquire_owned().await;
     let call = move || {
+        let _place = place;
         let path = path(head.uri.path())?;
         let parts: Vec<&str> = path.iter().map(String::as_str).collect();
         call(&adapter, &head.method, &parts, &Form::parse(&body)?)
@@ -56,11 +80,20 @@ async fn answer(State(adapter): State<Adapter>, request: Request) -> Response {
     }
 }
 
-/// The parts of a path behind the root.
+/// The parts of a path behind the root. iSCSI names are in lower case there.
 fn path(path: &str) -> Result<Vec<String>, Refusal> {
     let rest = path.strip_prefix(ROOT).ok_or_else(unknown)?;
-    let decode = |part: &str| percent_decode_str(part).decode_utf8().map(std::borrow::Cow::into_owned);
-    rest.split('/').map(|part| decode(part).map_err(|_| unknown())).collect()
+    let decode = |part: &str| percent_decode_str(part).decode_utf8().map(Cow::into_owned);
+    let mut parts: Vec<_> =
+        rest.split('/').map(|part| decode(part).map_err(|_| unknown())).collect::<Result<_, _>>()?;
+    let (call, names) = parts.split_first_mut().ok_or_else(unknown)?;
+    let iscsi_names = match call.as_str() {
+        call if OF_TARGETS.contains(&call) => 1,
+        call if OF_CLIENTS.contains(&call) => 2,
+        _ => 0,
+    };
+    names.iter_mut().take(iscsi_names).for_each(|name| name.make_ascii_lowercase());
+    Ok(parts)
 }
 
 fn unknown() -> Refusal {
@@ -91,7 +124,7 @@ fn call(adapter: &Adapter, method: &Method, path: &[&str], form: &Form) -> Answe
 }
 
 /// Makes a change that needs the configuration alone.
-fn change(document: &mut crate::document::Document, method: &str, path: &[&str], form: &Form) -> calls::Done {
+fn change(document: &mut Document, method: &str, path: &[&str], form: &Form) -> calls::Done {
     match (method, path) {
         ("PUT", ["target", target]) => calls::put_target(document, target, form),
         ("DELETE", ["target", target]) => calls::delete_target(document, target),
@@ -151,14 +184,23 @@ fn random_uuid() -> Result<String, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::{Body, to_bytes};
+    use serde_json::Value;
+    use tempfile::TempDir;
     use tower::ServiceExt;
 
     use super::*;
+    use crate::Options;
+    use crate::model::{Memory, Model};
 
     #[test]
     fn parts_of_a_path_are_decoded() {
         assert_eq!(path("/api/client/iqn.a%3Ab/iqn.c").unwrap(), ["client", "iqn.a:b", "iqn.c"]);
         assert_eq!(path("/api/disk/rbd/a%2Fb").unwrap(), ["disk", "rbd", "a/b"], "which is no name");
+        let mixed =
+            ["/api/clientlun/iqn.A/iqn.B", "/api/hostgroup/iqn.A/Hosts", "/api/disk/Rbd/I"].map(|it| path(it).unwrap());
+        assert_eq!(mixed[0], ["clientlun", "iqn.a", "iqn.b"], "iSCSI names are in lower case");
+        assert_eq!((&*mixed[1][1], &*mixed[1][2], &*mixed[2][1]), ("iqn.a", "Hosts", "Rbd"));
         assert!(path("/v1/targets").is_err() && path("/api/disk/%ff").is_err());
     }
 
@@ -170,18 +212,78 @@ mod tests {
         assert!(parts[2].starts_with('4') && parts[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
     }
 
-    /// The status and the message of the answer of a gateway that has not reached the cluster.
-    async fn answer_to(method: &str, path: &str, body: Vec<u8>) -> (u16, String) {
+    /// A gateway that has not reached the cluster, and its folder.
+    fn gateway() -> (Adapter, TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let options =
-            crate::Options { name: "a".into(), addresses: vec!["192.0.2.1".into()], folder: folder.path().to_owned() };
-        let adapter = Adapter::new(std::sync::Arc::new(crate::model::Model::default()), options).unwrap();
-        let request = Request::builder().method(method).uri(path).body(axum::body::Body::from(body)).unwrap();
-        let answer = routes(adapter).oneshot(request).await.unwrap();
+            Options { name: "a".into(), addresses: vec!["192.0.2.1".into()], folder: folder.path().to_owned() };
+        (Adapter::new(Arc::new(Model::default()), options).unwrap(), folder)
+    }
+
+    /// A gateway that has reached a cluster.
+    fn connected() -> (Arc<Memory>, Router, TempDir) {
+        let (cluster, (adapter, folder)) = (Arc::new(Memory::default()), gateway());
+        cluster.hearing.lock().unwrap().insert("a".into(), adapter.answered());
+        adapter.connect(Arc::clone(&cluster) as _);
+        (cluster, routes(adapter), folder)
+    }
+
+    /// The status and the message of an answer.
+    async fn ask(routes: &Router, method: &str, path: &str, body: Vec<u8>) -> (u16, String) {
+        let request = Request::builder().method(method).uri(path).body(Body::from(body)).unwrap();
+        let answer = routes.clone().oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
-        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
-        let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let value: Value = serde_json::from_slice(&body).unwrap();
         (status, value.get("message").unwrap_or(&value).to_string())
+    }
+
+    /// The answer of a gateway that has not reached the cluster.
+    async fn answer_to(method: &str, path: &str, body: Vec<u8>) -> (u16, String) {
+        let (adapter, _folder) = gateway();
+        ask(&routes(adapter), method, path, body).await
+    }
+
+    #[tokio::test]
+    async fn images_that_gateways_cannot_share_are_refused() {
+        let (_, routes, _folder) = connected();
+        let put =
+            async |image: &str| ask(&routes, "PUT", &format!("/api/disk/rbd/{image}"), b"mode=create".into()).await;
+        let (status, message) = put("unlockable").await;
+        assert!(status == 400 && message.contains("rbd feature enable rbd/unlockable"), "{status} {message}");
+        assert_eq!(put("i").await.0, 200);
+    }
+
+    #[test]
+    fn changes_that_wait_hold_up_no_other_call() {
+        let (cluster, routes, _folder) = connected();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().max_blocking_threads(MAX_BUSY_REQUESTS + MAX_BUSY_CHANGES).build().unwrap();
+        // A gateway that does not answer.
+        let silence = cluster.hearing.lock().unwrap();
+        let mut changes: Vec<_> = (0..8)
+            .map(|number| {
+                let (routes, path) = (routes.clone(), format!("/api/target/iqn.{number}"));
+                runtime.spawn(async move { ask(&routes, "PUT", &path, Vec::new()).await.0 })
+            })
+            .collect();
+        runtime.block_on(async {
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(ask(&routes, "GET", "/api/config", Vec::new()).await.0, 200);
+            for waiting in changes.drain(MAX_BUSY_CHANGES..) {
+                waiting.abort();
+                assert!(waiting.await.unwrap_err().is_cancelled());
+            }
+        });
+        drop(silence);
+        for change in changes {
+            assert_eq!(runtime.block_on(change).unwrap(), 200);
+        }
+        let (_, value) = cluster.value.lock().unwrap().clone();
+        let targets: Vec<String> = Document::decode(&value).unwrap().targets.into_keys().collect();
+        assert_eq!(targets, ["iqn.0", "iqn.1"], "those that were given up are not made");
     }
 
     #[tokio::test]

@@ -29,7 +29,7 @@ pub const REMAKE_PAUSE: Duration = Duration::from_millis(500);
 /// The time between two looks at the change of another gateway.
 pub const CHANGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a change is made again because another gateway was first.
+/// The attempts of a change that other gateways are faster with.
 pub const MAX_ATTEMPTS: usize = 8;
 
 /// The LUNs of a target.

@@ -19,7 +19,7 @@ use crate::stored::Stored;
 pub(crate) struct Model {
     pub(crate) catalog: Mutex<Arc<Catalog>>,
     pub(crate) sessions: Mutex<Vec<Session>>,
-    /// How often it was changed.
+    /// The number of its changes.
     pub(crate) changes: Mutex<usize>,
     pub(crate) refuses: AtomicBool,
     jobs: Jobs,
@@ -126,6 +126,9 @@ impl Cluster for Memory {
     }
 
     fn has_image(&self, _: &str, image: &str) -> io::Result<bool> {
-        Ok(image != "missing")
+        match image {
+            "unlockable" => Err(io::Error::other("rbd feature enable rbd/unlockable exclusive-lock")),
+            _ => Ok(image != "missing"),
+        }
     }
 }

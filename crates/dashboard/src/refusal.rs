@@ -7,7 +7,7 @@ use lunette_api::Problem;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Why a call is not carried out.
+/// The reason why a call is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,

@@ -9,7 +9,7 @@ use lunette_api::{Document as Object, Key, Kind};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::document::{Auth, Client, Document, Target};
+use crate::document::{Auth, Client, Document, Place, Target};
 use crate::refusal::Refusal;
 use crate::settings;
 
@@ -62,7 +62,7 @@ fn put(wanted: &mut Wanted, kind: Kind, name: &str, object: Value) -> Result<(),
 fn object_of(document: &Document, target: &Target, group: u16, means: &mut Means<'_>) -> Result<Value, Refusal> {
     let mut luns: Vec<_> = target.disks.iter().collect();
     luns.sort_by_key(|(_, place)| place.lun_id);
-    let lun = |(id, place): (&String, &crate::document::Place)| {
+    let lun = |(id, place): (&String, &Place)| {
         let disk = document.disks.get(id).ok_or_else(|| Refusal::failed(format!("Disk {id} is not defined")))?;
         Ok(json!({ "number": place.lun_id, "disk": (means.disk)(&disk.pool, &disk.image), "serial": disk.wwn }))
     };

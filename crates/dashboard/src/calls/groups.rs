@@ -1,6 +1,6 @@
 //! Groups of initiators that see the same disks. Lunette has no object for them: each member has the disks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Map;
 
@@ -15,18 +15,18 @@ pub(crate) fn change_group(document: &mut Document, target: &str, group: &str, f
     let name = names::plain(group)?;
     let target = document.target_mut(target)?;
     let old = target.groups.get(&name).cloned().unwrap_or_default();
-    let (members, disks) = (form.list("members"), form.list("disks"));
+    let members: BTreeSet<String> = form.list("members").into_iter().map(str::to_ascii_lowercase).collect();
+    let disks = form.list("disks");
     let mut new = old.clone();
     match form.get("action").unwrap_or("add").to_ascii_lowercase().as_str() {
         "add" => {
-            let added: BTreeSet<&str> =
-                members.into_iter().filter(|one| !old.members.iter().any(|old| old == one)).collect();
+            let added: Vec<String> = members.into_iter().filter(|one| !old.members.contains(one)).collect();
             check_members(target, &added)?;
-            new.members.extend(added.into_iter().map(str::to_owned));
+            new.members.extend(added);
             new.disks.extend(disks.into_iter().map(|disk| (disk.to_owned(), Map::new())));
         }
         "remove" => {
-            new.members.retain(|one| !members.contains(&one.as_str()));
+            new.members.retain(|one| !members.contains(one));
             new.disks.retain(|disk, _| !disks.contains(&disk.as_str()));
         }
         _ => return Err(Refusal { status: 405, message: "Invalid hostgroup action specified".into() }),
@@ -53,9 +53,9 @@ pub(crate) fn delete_group(document: &mut Document, target: &str, group: &str) -
 }
 
 /// Checks that clients can become members.
-fn check_members(target: &Target, added: &BTreeSet<&str>) -> Result<(), Refusal> {
+fn check_members(target: &Target, added: &[String]) -> Result<(), Refusal> {
     for name in added {
-        let client = target.clients.get(*name);
+        let client = target.clients.get(name);
         let client = client.ok_or_else(|| Refusal::bad(format!("Group member ({name}) doesn't exist")))?;
         if !client.group_name.is_empty() {
             return Err(Refusal::bad(format!(
@@ -83,7 +83,7 @@ fn leave<'a>(target: &mut Target, members: impl Iterator<Item = &'a String>) {
 /// Gives members the disks of their group.
 fn join(target: &mut Target, name: &str, group: &Group) {
     let places = group.disks.keys().filter_map(|disk| Some((disk.clone(), *target.disks.get(disk)?)));
-    let luns: std::collections::BTreeMap<_, _> = places.collect();
+    let luns: BTreeMap<_, _> = places.collect();
     for member in &group.members {
         if let Some(client) = target.clients.get_mut(member) {
             name.clone_into(&mut client.group_name);

@@ -43,10 +43,11 @@ pub(crate) fn new_gateway(document: &mut Document, target: &str, gateway: &str, 
     }
     let wanted = form.list("ip_address");
     let address = |text: &&str| {
-        let is_known = text.parse::<IpAddr>().is_ok() && known.iter().any(|known| known == text);
+        let wanted = text.parse::<IpAddr>().ok();
+        let found = known.iter().find(|known| wanted.is_some() && known.parse().ok() == wanted);
         let there =
             || format!("IP address of {text} is not available on {gateway}. Valid IPs are :{}", known.join(","));
-        if is_known { Ok((*text).to_owned()) } else { Err(Refusal::bad(there())) }
+        found.cloned().ok_or_else(|| Refusal::bad(there()))
     };
     let addresses: Vec<String> = wanted.iter().map(address).collect::<Result<_, _>>()?;
     if addresses.is_empty() {

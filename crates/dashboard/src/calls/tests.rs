@@ -152,3 +152,18 @@ fn the_configuration_has_the_keys_that_the_dashboard_reads() {
     assert_eq!(target["clients"][ONE]["auth"]["mutual_username"], "");
     assert_eq!(shown["disks"]["rbd/a"]["backstore"], "user:rbd");
 }
+
+#[test]
+fn names_and_addresses_have_many_spellings() {
+    let mut document = whole();
+    let known = ["2001:db8::1".to_owned()];
+    new_gateway(&mut document, TARGET, "gw-b", &form("ip_address=2001:DB8:0::1"), &known).unwrap();
+    assert_eq!(target(&document).portals["gw-b"].portal_ip_addresses, known, "as the gateway writes it");
+    let wrong = new_gateway(&mut document, TARGET, "gw-c", &form("ip_address=gateway"), &["gateway".into()]);
+    assert_eq!(wrong.unwrap_err().status, 400);
+    let upper = ONE.to_ascii_uppercase();
+    change_group(&mut document, TARGET, "hosts", &form(&format!("members={upper}"))).unwrap();
+    assert_eq!(target(&document).groups["hosts"].members, [ONE]);
+    change_group(&mut document, TARGET, "hosts", &form(&format!("action=remove&members={upper}"))).unwrap();
+    assert!(target(&document).groups["hosts"].members.is_empty());
+}
