@@ -1,11 +1,11 @@
 //! The gateways of this process, each to a disk that other gateways offer, too.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_device::{LogicalUnit, TargetDevice, system_entropy};
+use lunette_device::{LogicalUnit, PortGroupsError, TargetDevice, system_entropy};
 use lunette_rbd::{Access, Gateway, GatewayStore};
 use lunette_scsi::Lun;
 use lunette_scsi::port_groups::AccessState;
@@ -45,24 +45,22 @@ pub(crate) fn start(
             return Err(Failure::disk(format!("{}: {error}", store.url())));
         }
     }
-    let (device, shared, config, url) =
-        (Arc::downgrade(device), Arc::downgrade(unit), config.clone(), store.url().clone());
+    let shown = Arc::new(Shown::new(device, lun, unit));
+    let (ends, shared, config, url) = (Arc::clone(&shown), Arc::downgrade(unit), config.clone(), store.url().clone());
     let gateway =
         Gateway::start(store, config.group, u64::from_be_bytes(incarnation), move |publication, published| {
-            let (Some(device), Some(unit)) = (device.upgrade(), shared.upgrade()) else { return };
+            let Some(unit) = shared.upgrade() else { return };
             let is_active = publication.access == Access::Active;
             let of = |group| if group == config.group { publication.access } else { publication.value.access(group) };
             let states: Vec<_> = config.groups.iter().map(|group| (*group, of(*group))).collect();
-            let (changed, url) = (Arc::clone(&unit), url.clone());
+            let (changed, shown, url) = (Arc::clone(&unit), Arc::clone(&shown), url.clone());
             // Reservations first: this gateway may be about to have the disk.
             let show_access = move || {
                 if is_active {
                     changed.changed_elsewhere();
                 }
-                for (group, access) in states {
-                    if let Err(error) = device.set_access_state(Some(lun), group, state(access)) {
-                        tracing::error!(image = %url, %error, "an access state cannot be set");
-                    }
+                if let Err(error) = shown.show(states) {
+                    tracing::error!(image = %url, %error, "an access state cannot be set");
                 }
                 published();
             };
@@ -71,7 +69,57 @@ pub(crate) fn start(
     let gateway = gateway.map_err(|error| Failure::disk(format!("{}: {error}", store.url())))?;
     let asker = gateway.asker();
     unit.set_gateway(Box::new(move |request, answered| asker.ask(request, answered)));
-    Ok(RunningGateway::new(image, move |limit| gateway.leave(limit)))
+    let mut running = RunningGateway::new(image, move |limit| gateway.leave(limit));
+    running.shown = Some(ends);
+    Ok(running)
+}
+
+/// The access states of a gateway, as initiators see them.
+struct Shown {
+    device: Weak<TargetDevice>,
+    lun: Lun,
+    unit: Weak<LogicalUnit>,
+    stage: Mutex<Stage>,
+}
+
+/// The relation of a gateway to the states of its LUN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Sets them already, while the disk has not got its place yet.
+    Comes,
+    /// Sets them: the disk has its place.
+    Serves,
+    /// Leaves them to another disk.
+    Over,
+}
+
+impl Shown {
+    fn new(device: &Arc<TargetDevice>, lun: Lun, unit: &Arc<LogicalUnit>) -> Self {
+        let (device, unit) = (Arc::downgrade(device), Arc::downgrade(unit));
+        Self { device, lun, unit, stage: Mutex::new(Stage::Comes) }
+    }
+
+    /// Shows new states, unless the LUN has passed to another disk.
+    fn show(&self, states: Vec<(u16, Access)>) -> Result<(), PortGroupsError> {
+        let mut stage = lock(&self.stage);
+        let Some(device) = self.device.upgrade() else { return Ok(()) };
+        let has_place =
+            device.units().iter().any(|(lun, unit)| *lun == self.lun && self.unit.as_ptr() == Arc::as_ptr(unit));
+        *stage = match *stage {
+            Stage::Comes | Stage::Serves if has_place => Stage::Serves,
+            // A stand-in or an earlier disk has the place, or none has.
+            Stage::Comes => Stage::Comes,
+            Stage::Serves | Stage::Over => return Ok(()),
+        };
+        let set = |(group, access)| device.set_access_state(Some(self.lun), group, state(access));
+        // All are set, also after one that is refused.
+        states.into_iter().map(set).fold(Ok(()), Result::and)
+    }
+
+    /// Shows nothing from now on, whatever the gateway does until it ends.
+    fn end(&self) {
+        *lock(&self.stage) = Stage::Over;
+    }
 }
 
 /// Waits for gateways of this process that leave the image.
@@ -94,7 +142,10 @@ fn await_others(image: &str) -> Result<(), Failure> {
 
 /// A gateway to a disk. Dropping it gives up the image, so it runs as long as a disk that has it: that of a change that
 /// is refused ends with the change, and that of a target that is removed with the target.
-pub(crate) struct RunningGateway(Arc<Entry>);
+pub(crate) struct RunningGateway {
+    entry: Arc<Entry>,
+    shown: Option<Arc<Shown>>,
+}
 
 struct Entry {
     /// The identity of the image.
@@ -111,18 +162,21 @@ impl RunningGateway {
         let entry = Entry { image, is_over: AtomicBool::new(false), leave: Mutex::new(Some(Box::new(leave))) };
         let entry = Arc::new(entry);
         lock(&RUNNING).push(Arc::clone(&entry));
-        Self(entry)
+        Self { entry, shown: None }
     }
 }
 
 impl Drop for RunningGateway {
     fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Release);
-        let entry = Arc::clone(&self.0);
+        self.entry.is_over.store(true, Ordering::Release);
+        if let Some(shown) = &self.shown {
+            shown.end();
+        }
+        let entry = Arc::clone(&self.entry);
         // Leaving waits for the cluster, and a change has a lock.
         let leave = thread::Builder::new().name("lunette-leave".into()).spawn(move || entry.end(LEAVE_LIMIT));
         if leave.is_err() {
-            self.0.end(LEAVE_LIMIT);
+            self.entry.end(LEAVE_LIMIT);
         }
     }
 }
@@ -156,5 +210,49 @@ pub(crate) fn leave() {
     let deadline = Instant::now() + LEAVE_LIMIT;
     for gateway in gateways {
         gateway.end(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_device::{GroupAccess, LogicalUnitConfig, PortGroup, PortGroupsConfig};
+    use lunette_scsi::port_groups::Management;
+    use lunette_store::MemoryStore;
+
+    use super::*;
+
+    fn unit() -> Arc<LogicalUnit> {
+        let store = Arc::new(MemoryStore::new(1 << 20).unwrap());
+        Arc::new(LogicalUnit::new(LogicalUnitConfig::new(store, "s")).unwrap())
+    }
+
+    #[test]
+    fn a_gateway_that_ends_late_leaves_the_states_of_the_next_disk() {
+        let groups = vec![PortGroup {
+            id: 1,
+            ports: vec![1],
+            access: GroupAccess { state: AccessState::Standby, preferred: false },
+            units: [].into(),
+            offline: false,
+        }];
+        let config = PortGroupsConfig { management: Management::Implicit, transition_time_s: 0, groups, state: None };
+        let device = Arc::new(TargetDevice::with_port_groups("iqn.2026-11.test:a", config).unwrap());
+        device.set_ports([("a,t,0x1", 1)]);
+        let access = || device.access_states(Lun::ZERO)[0].1;
+        let [stand_in, old, new] = [unit(), unit(), unit()];
+        let [of_old, of_new] = [&old, &new].map(|unit| Shown::new(&device, Lun::ZERO, unit));
+        device.assign(Lun::ZERO, Some(stand_in));
+        of_old.show(vec![(1, Access::Active)]).unwrap();
+        assert_eq!(access(), AccessState::ActiveOptimized, "before the disk has its place");
+        device.assign(Lun::ZERO, Some(Arc::clone(&old)));
+        of_old.show(vec![(1, Access::Transitioning)]).unwrap();
+        assert_eq!(access(), AccessState::Transitioning);
+        device.assign(Lun::ZERO, Some(Arc::clone(&new)));
+        of_new.show(vec![(1, Access::Active)]).unwrap();
+        of_old.show(vec![(1, Access::Standby)]).unwrap();
+        assert_eq!(access(), AccessState::ActiveOptimized, "the place is another disk's");
+        of_new.end();
+        of_new.show(vec![(1, Access::Standby)]).unwrap();
+        assert_eq!(access(), AccessState::ActiveOptimized, "the gateway is over");
     }
 }
