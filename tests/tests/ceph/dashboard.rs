@@ -32,6 +32,9 @@ const USER: (&str, &str) = ("initiator-one", "secretsecret");
 const USER_OF_API: &str = "gateways";
 const PASSWORD_OF_API: &str = "a-password-of-gateways";
 
+/// The ports that a ceph-mgr tries: another process may take one before ceph-mgr has opened it.
+const PORTS: usize = 5;
+
 /// The version of the dashboard's REST API.
 const ACCEPT: &str = "Accept: application/vnd.ceph.api.v1.0+json";
 
@@ -132,9 +135,20 @@ struct Dashboard<'a> {
 
 impl<'a> Dashboard<'a> {
     fn start(ceph: &'a Ceph) -> Self {
+        ceph.ceph(&["osd", "pool", "set", "rbd", "pg_autoscale_mode", "off"]).succeeded();
+        let mut dashboard = (0..PORTS).find_map(|_| Self::try_start(ceph)).expect("a port that stays free");
+        dashboard.command(&["ac-user-create", "admin", "administrator"], "Secret-password-1");
+        let login = json!({ "username": "admin", "password": "Secret-password-1" });
+        let (status, answer) = dashboard.ask("POST", "/api/auth", Some(&login));
+        assert_eq!(status, 201, "{answer}");
+        answer["token"].as_str().unwrap().clone_into(&mut dashboard.token);
+        dashboard
+    }
+
+    /// Starts it at a port that is free; `None` when another process has that port by the time ceph-mgr opens it.
+    fn try_start(ceph: &'a Ceph) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-        ceph.ceph(&["osd", "pool", "set", "rbd", "pg_autoscale_mode", "off"]).succeeded();
         // No ceph-mgr has told the monitor yet which modules and options there are.
         for (option, value) in [("ssl", "false"), ("server_addr", "127.0.0.1"), ("server_port", &port)] {
             ceph.ceph(&["config", "set", "mgr", &format!("mgr/dashboard/{option}"), value, "--force"]).succeeded();
@@ -146,21 +160,21 @@ impl<'a> Dashboard<'a> {
         // With them, the dashboard would check certificates all the same.
         manager.env_remove("REQUESTS_CA_BUNDLE").env_remove("CURL_CA_BUNDLE");
         let manager = Owned::start(manager.stdout(Stdio::null()).stderr(Stdio::null()));
+        let log = || fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        // Of cherrypy and of the system.
+        let tells = |line: &str| line.contains("not free") || line.contains("already in use");
+        let is_taken = || log().lines().any(|line| line.contains(&port) && tells(line));
         let services = || {
+            if is_taken() {
+                return Some(None);
+            }
             let services: Value = serde_json::from_str(ceph.ceph(&["mgr", "services"]).succeeded()).ok()?;
             let url = services["dashboard"].as_str()?.trim_end_matches('/');
             // An earlier ceph-mgr may have left its own.
-            url.ends_with(&port).then(|| url.to_owned())
+            url.ends_with(&port).then(|| Some(url.to_owned()))
         };
-        let log = || fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-        let url = wait_until(LIMIT, services).unwrap_or_else(|| panic!("no dashboard:\n{}", log()));
-        let mut dashboard = Self { ceph, url, token: String::new(), folder, _process: manager };
-        dashboard.command(&["ac-user-create", "admin", "administrator"], "Secret-password-1");
-        let login = json!({ "username": "admin", "password": "Secret-password-1" });
-        let (status, answer) = dashboard.ask("POST", "/api/auth", Some(&login));
-        assert_eq!(status, 201, "{answer}");
-        answer["token"].as_str().unwrap().clone_into(&mut dashboard.token);
-        dashboard
+        let url = wait_until(LIMIT, services).unwrap_or_else(|| panic!("no dashboard:\n{}", log()))?;
+        Some(Self { ceph, url, token: String::new(), folder, _process: manager })
     }
 
     /// `ceph dashboard ...`, with a file as input.
