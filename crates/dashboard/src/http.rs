@@ -192,6 +192,7 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::model::{Memory, Model};
+    use crate::stored::Stored;
 
     #[test]
     fn parts_of_a_path_are_decoded() {
@@ -282,7 +283,7 @@ mod tests {
             assert_eq!(runtime.block_on(change).unwrap(), 200);
         }
         let (_, value) = cluster.value.lock().unwrap().clone();
-        let targets: Vec<String> = Document::decode(&value).unwrap().targets.into_keys().collect();
+        let targets: Vec<String> = Stored::decode(&value).unwrap().document.targets.into_keys().collect();
         assert_eq!(targets, ["iqn.0", "iqn.1"], "those that were given up are not made");
     }
 
