@@ -21,8 +21,11 @@ use crate::systemd::credentials;
 /// The object with the configuration of all gateways.
 const OBJECT: &str = "lunette_dashboard";
 
-/// The time between two attempts to reach the cluster, or to follow the configuration there.
+/// The time between two attempts to reach the cluster.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// The time between two attempts to follow the configuration there. Each one that fails is an entry of the audit log.
+const KEEP_PAUSE: Duration = Duration::from_mins(1);
 
 const PASSWORD: Content = Content { name: "the password of the dashboard", max_bytes: 1024 };
 
@@ -70,7 +73,7 @@ fn reach(pool: &PoolUrl, adapter: &Adapter) -> ! {
         }
     }
     loop {
-        thread::sleep(PAUSE);
+        thread::sleep(KEEP_PAUSE);
         adapter.keep();
     }
 }
