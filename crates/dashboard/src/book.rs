@@ -1,13 +1,13 @@
 //! The files that a gateway keeps beside its state: secrets, and which objects it has made for the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use lunette_api::{Key, Kind};
-use lunette_files::{Content, FileProblem};
+use lunette_files::{Content, FileProblem, UNFINISHED};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -17,9 +17,6 @@ use crate::limits::{MAX_BOOK_BYTES, MAX_SECRETS};
 const FILE: &str = "dashboard.json";
 
 const BOOK: Content = Content { name: "what the dashboard has made", max_bytes: MAX_BOOK_BYTES };
-
-/// The extension of a file that is not written to its end.
-const NEW: &str = "new";
 
 /// A file with a secret: its name begins with this, and ends with a number.
 const SECRET: &str = "secret-";
@@ -57,7 +54,7 @@ impl Book {
         let mut secrets = BTreeMap::new();
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == NEW) {
+            if path.to_string_lossy().ends_with(UNFINISHED) {
                 // An earlier process has ended while it wrote, perhaps a secret.
                 fs::remove_file(&path)?;
                 continue;
@@ -89,7 +86,7 @@ impl Book {
             names.insert(key.name.clone());
         }
         if made != self.made {
-            write(&self.folder.join(FILE), &serde_json::to_vec_pretty(&made)?)?;
+            lunette_files::replace(&self.folder.join(FILE), &serde_json::to_vec_pretty(&made)?)?;
             self.made = made;
         }
         Ok(())
@@ -105,7 +102,7 @@ impl Book {
         }
         let last = self.secrets.last_key_value().map_or(0, |(number, _)| *number);
         let number = last.checked_add(1).ok_or_else(|| io::Error::other("there are no numbers left"))?;
-        write(&self.path(number), secret.as_bytes())?;
+        lunette_files::replace(&self.path(number), secret.as_bytes())?;
         self.secrets.insert(number, Zeroizing::new(secret.to_owned()));
         Ok(self.path(number))
     }
@@ -130,17 +127,6 @@ impl Book {
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-/// Replaces a file as a whole. Only its owner can read it.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_extension(NEW);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    // Without it a power cut may bring the old file back.
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all()).map_err(|error| named(path, &error))
 }
 
 #[cfg(test)]

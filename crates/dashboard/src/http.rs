@@ -14,6 +14,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
+use uuid::Uuid;
 
 use crate::adapter::{Adapter, Answer};
 use crate::document::Document;
@@ -150,7 +151,8 @@ fn put_disk(adapter: &Adapter, pool: &str, image: &str, form: &Form) -> Answer {
     let id = format!("{pool}/{image}");
     match form.text("mode") {
         "create" if adapter.has_image(&pool, &image)? => {
-            let wwn = random_uuid()?;
+            // As LIO gives a disk one.
+            let wwn = Uuid::new_v4().to_string();
             adapter.change(|document| calls::new_disk(document, &pool, &image, form, &wwn))
         }
         "create" => Err(Refusal::bad(format!("Image {id} does not exist; make it first: rbd create {id} --size SIZE"))),
@@ -167,19 +169,10 @@ fn auth_discovery(form: &Form) -> Answer {
     let auth = names::auth(form)?;
     if auth.has_user() || auth.has_mutual_user() {
         return Err(Refusal::bad(
-            "discovery auth failed: the table [discovery] of each gateway's configuration file says who may ask",
+            "discovery auth failed: write users of discovery into the table [discovery] of each gateway's configuration file",
         ));
     }
     Ok(json!({ "message": "discovery auth successful" }))
-}
-
-/// A random UUID (RFC 9562 section 5.4), as LIO gives a disk one.
-fn random_uuid() -> Result<String, Refusal> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Refusal::failed(format!("no random numbers: {error}")))?;
-    let number = u128::from_be_bytes(bytes) & !(0xf << 76) & !(0b11 << 62) | 4 << 76 | 0b10 << 62;
-    let hex = format!("{number:032x}");
-    Ok([0..8, 8..12, 12..16, 16..20, 20..32].map(|part| hex[part].to_owned()).join("-"))
 }
 
 #[cfg(test)]
@@ -203,14 +196,6 @@ mod tests {
         assert_eq!(mixed[0], ["clientlun", "iqn.a", "iqn.b"], "iSCSI names are in lower case");
         assert_eq!((&*mixed[1][1], &*mixed[1][2], &*mixed[2][1]), ("iqn.a", "Hosts", "Rbd"));
         assert!(path("/v1/targets").is_err() && path("/api/disk/%ff").is_err());
-    }
-
-    #[test]
-    fn random_uuids_have_the_version_of_random_ones() {
-        let uuid = random_uuid().unwrap();
-        let parts: Vec<&str> = uuid.split('-').collect();
-        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
-        assert!(parts[2].starts_with('4') && parts[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
     }
 
     /// A gateway that has not reached the cluster, and its folder.

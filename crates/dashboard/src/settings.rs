@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::document::Controls;
 use crate::refusal::Refusal;
 
-/// The one backstore: librbd in the process of the target.
+/// The name of the one backstore, which is librbd in the process of the target.
 pub(crate) const BACKSTORE: &str = "user:rbd";
 
 /// The fewest gateways of a target.

@@ -1,4 +1,5 @@
-//! Reads files that are named from outside: by an argument, a configuration or a request.
+//! Reads files that are named from outside: by an argument, a configuration or a request. Replaces files of a program's
+//! own.
 //!
 //! Layer 0: over no other crate; under api, csi, dashboard, iscsi-initiator, keys, lunette, pools, state, store,
 //! targetcli, tgt, tls, volume.
@@ -24,6 +25,7 @@
 
 mod problem;
 mod public;
+mod replace;
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -35,6 +37,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 pub use problem::{FileProblem, Reason, remedy, remedy_to_start};
 pub use public::warn_if_public;
+pub use replace::{UNFINISHED, replace};
 
 /// The expected content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

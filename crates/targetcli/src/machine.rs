@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use lunette_api::objects::Document;
 use lunette_files::Content;
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::failure::Failure;
 use crate::limits::{MAX_ATTEMPTS, MAX_SAVED_BYTES, MAX_SECRET_BYTES, MAX_STATE_BYTES};
@@ -104,7 +105,7 @@ impl Machine {
         }
         if wanted != *state {
             let text = serde_json::to_string_pretty(&wanted).map_err(|error| Failure::new(error.to_string()))?;
-            files::write(&self.state, &text).map_err(file_failure(&self.state))?;
+            lunette_files::replace(&self.state, text.as_bytes()).map_err(file_failure(&self.state))?;
         }
         self.save_by_default(after)?;
         Ok(Sent::Done)
@@ -151,7 +152,7 @@ impl World for Machine {
     }
 
     fn new_serial(&self) -> String {
-        files::random_uuid()
+        Uuid::new_v4().to_string()
     }
 
     fn sessions(&self) -> Result<Vec<Value>, Failure> {
@@ -230,10 +231,10 @@ fn save(file: &Path, model: &Model) -> Result<(), Failure> {
         let is_ours = serde_json::from_str::<Value>(&old).is_ok_and(|old| old.get(MARK).is_some());
         let kept = file.with_extension("json.of-lio");
         if !is_ours && !old.trim().is_empty() && !kept.exists() {
-            files::write(&kept, &old).map_err(failed)?;
+            lunette_files::replace(&kept, old.as_bytes()).map_err(failed)?;
         }
     }
-    files::write(file, &text).map_err(failed)
+    lunette_files::replace(file, text.as_bytes()).map_err(failed)
 }
 
 /// The files of secrets that a target names.

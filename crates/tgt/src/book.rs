@@ -1,9 +1,9 @@
 //! The facts that tgtd has and the API has no place for: numbers of targets, accounts of no target, and names of units.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use lunette_files::Content;
@@ -193,19 +193,10 @@ impl Book {
     }
 }
 
-/// Replaces a file as a whole. Only its owner can read it.
+/// Replaces a file as a whole.
 fn write(path: &Path, content: &[u8]) -> Result<(), Fault> {
-    let new = path.with_extension("new");
-    let written =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).and_then(|mut file| {
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&new, path)?;
-            // Without it a power cut may bring the old file back.
-            path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-        });
-    written.map_err(|error| {
-        tracing::error!(path = %path.display(), %error, "tgt: a file cannot be written");
+    lunette_files::replace(path, content).map_err(|error| {
+        tracing::error!("tgt: a file cannot be written: {error}");
         Fault::Unknown
     })
 }

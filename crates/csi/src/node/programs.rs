@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -83,12 +83,7 @@ impl System for Programs {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(folder)?;
-        let new = path.with_extension("new");
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        File::open(folder)?.sync_all()
+        lunette_files::replace(path, text.as_bytes())
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {

@@ -1,4 +1,4 @@
-//! Targets, their gateways, and who may use them.
+//! Targets, their gateways, and their users.
 
 use std::net::IpAddr;
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use uuid::Uuid;
 
 use crate::limits::LOCK_TIMEOUT;
 
@@ -43,16 +44,6 @@ pub(super) fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Writes a file as a whole or not at all, for its owner alone.
-pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()
-}
-
 /// Files for new secrets, which are written together.
 pub(super) struct NewSecrets {
     folder: PathBuf,
@@ -66,7 +57,7 @@ impl NewSecrets {
 
     /// Another file, with a name of its own: the server reads a file again when an object names another one.
     pub(super) fn add(&mut self, secret: &str) -> String {
-        let path = self.folder.join(format!("{OWN}{}", random_uuid()));
+        let path = self.folder.join(format!("{OWN}{}", Uuid::new_v4()));
         let name = path.display().to_string();
         self.files.push((path, secret.into()));
         name
@@ -120,18 +111,6 @@ pub(super) fn remove_own(folder: &Path, files: impl Iterator<Item = String>) {
     }
 }
 
-/// A random UUID, as LIO makes serial numbers.
-pub(super) fn random_uuid() -> String {
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).expect("the system has random numbers");
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let number = u128::from_be_bytes(bytes);
-    let part = |shift: u32, bits: u32| number >> shift & ((1 << bits) - 1);
-    let (first, last) = (part(96, 32), part(0, 48));
-    format!("{first:08x}-{:04x}-{:04x}-{:04x}-{last:012x}", part(80, 16), part(64, 16), part(48, 16))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,13 +129,5 @@ mod tests {
         assert!(!Path::new(&one).exists() && foreign.exists());
         secrets.remove();
         assert!(!Path::new(&two).exists());
-    }
-
-    #[test]
-    fn serial_numbers_are_uuids() {
-        let uuid = random_uuid();
-        let parts: Vec<usize> = uuid.split('-').map(str::len).collect();
-        assert_eq!(parts, [8, 4, 4, 4, 12], "{uuid}");
-        assert_ne!(uuid, random_uuid());
     }
 }
