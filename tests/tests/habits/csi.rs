@@ -256,9 +256,13 @@ impl System for Looped {
             ("iscsiadm", [.., "-R"]) => self.own.run("losetup", &["-c", &format!("/dev/{}", self.device)]),
             ("iscsiadm", _) => Ok(Ran { code: Some(0), ..Ran::default() }),
             ("mkfs.ext4" | "mkfs.xfs", [.., device]) if self.is_interrupted.swap(false, Ordering::Relaxed) => {
-                // The superblock comes last.
                 self.own.run(program, arguments)?;
-                self.own.run("dd", &["if=/dev/zero", &format!("of={device}"), "bs=4k", "count=1", "conv=notrunc"])?;
+                // The superblock of ext4 comes last. XFS has one early, which says until the end that it is half.
+                let half = match program {
+                    "mkfs.xfs" => format!("printf '\\1' | dd of={device} bs=1 seek=126 conv=notrunc"),
+                    _ => format!("dd if=/dev/zero of={device} bs=4k count=1 conv=notrunc"),
+                };
+                assert_eq!(self.own.run("sh", &["-c", &half])?.code, Some(0));
                 Ok(Ran::default())
             }
             _ => self.own.run(program, arguments),

@@ -20,6 +20,9 @@ use crate::proto::v1::{
     ControllerUnpublishVolumeResponse,
 };
 
+/// The key of the context of a publication that names it. A later one to the same node has another name.
+pub(crate) const PUBLICATION: &str = "publication";
+
 impl Inner {
     pub(super) fn controller_publish_volume(
         &self,
@@ -106,9 +109,6 @@ impl Inner {
         }
     }
 }
-
-/// The key of the context of a publication that names it. A later one to the same node has another name.
-pub(crate) const PUBLICATION: &str = "publication";
 
 /// A new name for the host of a node.
 fn publication(node: &str) -> String {

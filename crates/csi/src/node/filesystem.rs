@@ -32,11 +32,17 @@ impl Inner {
     ) -> Result<(), Status> {
         let is_begun = self.is_begun(making)?;
         let found = self.file_system_of(device)?;
-        if found.is_none() && !is_begun {
-            self.check_blank(device)?;
-        }
         match found.as_deref() {
-            Some(found) if found == wanted.fs_type => self.end(making)?,
+            Some(found) if found == wanted.fs_type => {
+                let mounted = self.mount_as(device, at, wanted, read_only);
+                // An interrupted maker may have left the first block alone. It was not in use since.
+                if mounted.is_err() && is_begun && !read_only {
+                    self.make_file_system(device, &wanted.fs_type, true)?;
+                    self.mount_as(device, at, wanted, read_only)?;
+                } else {
+                    mounted?;
+                }
+            }
             Some(found) => {
                 return Err(Status::failed_precondition(format!(
                     "{} has {found}, and {} is asked for; nothing is changed: set fsType, or erase the volume",
@@ -51,11 +57,21 @@ impl Inner {
                 )));
             }
             None => {
+                if !is_begun {
+                    self.check_blank(device)?;
+                }
                 self.begin(making)?;
-                self.make_file_system(device, &wanted.fs_type, is_begun)?;
-                self.end(making)?;
+                self.make_file_system(device, &wanted.fs_type, false)?;
+                self.mount_as(device, at, wanted, read_only)?;
             }
         }
+        // Before anything can be written to it.
+        self.end(making)?;
+        // A clone may be longer than its origin.
+        if read_only { Ok(()) } else { self.grow_file_system(device, at, &wanted.fs_type) }
+    }
+
+    fn mount_as(&self, device: &Path, at: &Path, wanted: &Mounting, read_only: bool) -> Result<(), Status> {
         self.system.make_folder(at).map_err(failed(at.display()))?;
         let mut options: Vec<&str> = wanted.flags.iter().map(String::as_str).collect();
         if read_only {
@@ -66,9 +82,7 @@ impl Inner {
             options.push("nouuid");
         }
         let options = if options.is_empty() { "defaults".into() } else { options.join(",") };
-        self.done("mount", &["-t", &wanted.fs_type, "-o", &options, text(device)?, text(at)?])?;
-        // A clone may be longer than its origin.
-        if read_only { Ok(()) } else { self.grow_file_system(device, at, &wanted.fs_type) }
+        self.done("mount", &["-t", &wanted.fs_type, "-o", &options, text(device)?, text(at)?])
     }
 
     /// Has a mounted file system take all of its device.
@@ -140,11 +154,11 @@ impl Inner {
         }
     }
 
-    fn make_file_system(&self, device: &Path, fs_type: &str, is_begun: bool) -> Result<(), Status> {
+    fn make_file_system(&self, device: &Path, fs_type: &str, is_over: bool) -> Result<(), Status> {
         let maker = MAKERS.iter().find(|(known, ..)| *known == fs_type);
         let (_, program, arguments) =
             maker.ok_or_else(|| Status::invalid_argument(format!("no file system {fs_type:?} is made here")))?;
-        let over: &[&str] = if is_begun && fs_type == "xfs" { &[OVER] } else { &[] };
+        let over: &[&str] = if is_over && fs_type == "xfs" { &[OVER] } else { &[] };
         self.done(program, &[arguments, over, &[text(device)?]].concat())
     }
 

@@ -46,7 +46,7 @@ impl Inner {
         }
     }
 
-    /// Removes the mark for good, before anything else can be written to the disk.
+    /// Removes the mark for good. The caller does so before anything can be written to the disk.
     pub(super) fn end(&self, making: &Making) -> Result<(), Status> {
         self.system.remove(&making.mark).map_err(failed(making.mark.display()))
     }

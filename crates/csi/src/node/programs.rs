@@ -77,7 +77,8 @@ impl System for Programs {
         file.set_permissions(Permissions::from_mode(0o600))?;
         // Not cut before: a reader, or an interruption, would find an empty file.
         file.write_all(text.as_bytes())?;
-        file.set_len(text.len() as u64)
+        file.set_len(text.len() as u64)?;
+        file.sync_all()
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {

@@ -137,12 +137,17 @@ impl Inner {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 text => text.map_err(failed(path.display()))?,
             };
-            let after = record_with(&before, users)
-                .ok_or_else(|| Status::internal(format!("{} is no record of open-iscsi", path.display())))?;
+            let after = record_with(&before, users).ok_or_else(|| {
+                Status::internal(format!(
+                    "{} is no record of open-iscsi as this driver knows it; see which version the host has",
+                    path.display()
+                ))
+            })?;
             return self.system.rewrite_of_host(&path, &after).map_err(failed(path.display()));
         }
         Err(Status::internal(format!(
-            "iscsiadm has made a record of {portal} of {}, and {name} is neither in {}",
+            "iscsiadm has made a record of {portal} of {}, and {name} is neither in {}; if open-iscsi keeps its records \
+             elsewhere, link one of these folders there",
             target.iqn,
             RECORDS.join(" nor in ")
         )))

@@ -21,6 +21,11 @@ impl Inner {
         let volume_id = checks::text("volume_id", &request.volume_id, MAX_TEXT_BYTES)?;
         let staging = Path::new(checks::path("staging_target_path", &request.staging_target_path)?);
         let usage = Use::of_call(request.volume_capability.as_ref())?;
+        for (name, map) in [("volume_context", &request.volume_context), ("publish_context", &request.publish_context)]
+        {
+            checks::map(name, map)?;
+        }
+        checks::map("secrets", &request.secrets)?;
         let target = Target::new(&request.volume_context, &request.publish_context)?;
         let _hold = self.busy.hold(volume_id)?;
         let record = Record {
@@ -39,7 +44,7 @@ impl Inner {
         let device = self.await_device(&record.target, logged_in)?;
         let making = self.making(volume_id, request.publish_context.get(PUBLICATION));
         match &usage.mount {
-            Some(_) if self.mount_at(staging)?.is_some() => {}
+            Some(_) if self.mount_at(staging)?.is_some() => self.end(&making)?,
             Some(wanted) => self.mount_device(&device.path(), staging, wanted, record.read_only, &making)?,
             None => self.end(&making)?,
         }

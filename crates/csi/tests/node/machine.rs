@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) unreadable: bool,
     /// Whether `mkfs` is ended before it is done.
     pub(crate) interrupts_makers: bool,
+    /// The targets on whose disks a file system was begun, which blkid takes for a whole one.
+    pub(crate) halves: BTreeSet<String>,
     /// The lengths of the disks of targets, where they have grown.
     pub(crate) lengths: BTreeMap<String, u64>,
     /// The lengths that the kernel knows.
@@ -126,16 +128,21 @@ impl System for Machine {
                     state.raw.insert(iqn);
                     return Ok(Ran::default());
                 }
-                // What mkfs.xfs finds has to be told with -f to be of no use.
-                let is_refused = program == "mkfs.xfs" && !arguments.contains(&"-f") && state.raw.contains(&iqn);
+                // What mkfs.xfs knows has to be told with -f to be of no use.
+                let is_known = state.file_systems.contains_key(&iqn);
+                assert!(!is_known || state.halves.contains(&iqn), "{device} had a file system");
+                let is_refused = program == "mkfs.xfs" && !arguments.contains(&"-f") && is_known;
                 assert!(!is_refused, "{device} was not blank");
                 state.raw.remove(&iqn);
-                let kind = program.trim_start_matches("mkfs.");
-                assert!(state.file_systems.insert(iqn, kind.into()).is_none(), "{device} had a file system");
+                state.halves.remove(&iqn);
+                state.file_systems.insert(iqn, program.trim_start_matches("mkfs.").into());
                 ended(0, "", "")
             }
             ("mount", ["-t", kind, "-o", options, device, at]) => {
                 let read_only = options.split(',').any(|option| option == "ro");
+                if state.target_of(device).is_some_and(|iqn| state.halves.contains(&iqn)) {
+                    return Ok(ended(32, "", "mount: wrong fs type, bad option, bad superblock"));
+                }
                 let name = device.trim_start_matches("/dev/").to_owned();
                 let mount = Mount { device: name, root: "/".into(), at: at.into(), read_only, fs_type: (*kind).into() };
                 state.mounts.push(mount);

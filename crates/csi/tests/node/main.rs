@@ -233,6 +233,17 @@ fn an_interrupted_file_system_is_made_again_in_the_same_publication_alone() {
             let trial = Trial { publication: Some("first"), ..trial };
             assert_eq!(trial.stage(), Err(Code::FailedPrecondition), "a late call for the publication before");
         }
+        // What blkid takes for a file system may be half of one, in the same publication alone.
+        for (publication, outcome) in [("first", Ok(())), ("second", Err(Code::Internal))] {
+            let trial = Trial { publication: Some(publication), ..interrupted() };
+            {
+                let mut state = trial.machine.state();
+                state.raw.clear();
+                state.halves.insert(IQN.into());
+                state.file_systems.insert(IQN.into(), fs_type.into());
+            }
+            assert_eq!(trial.stage(), outcome, "{publication}");
+        }
         // What blkid knows was made by others, or is whole.
         for (found, outcome) in [(fs_type, Ok(())), ("LVM2_member", Err(Code::FailedPrecondition))] {
             let trial = interrupted();
