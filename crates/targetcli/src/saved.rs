@@ -264,9 +264,11 @@ const SAID_KEYS: [&str; 8] =
 /// the bytes of a disk would mean something else.
 pub(crate) fn clear(model: &mut Model, only: Only<'_>) -> Result<(), Failure> {
     let targets: Vec<String> = model.targets.keys().filter(|name| only.has_target(name)).cloned().collect();
-    for name in &targets {
-        for (number, lun) in &model.target(name)?.luns {
-            if let Some(key) = lun.document.keys().find(|key| !SAID_KEYS.contains(&key.as_str())) {
+    for (name, target) in &model.targets {
+        for (number, lun) in &target.luns {
+            let goes = targets.contains(name) || only.has_object(&lun.object.name);
+            let unsaid = || lun.document.keys().find(|key| !SAID_KEYS.contains(&key.as_str()));
+            if let Some(key) = goes.then(unsaid).flatten() {
                 return Err(Failure::new(format!(
                     "LUN {number} of {name} has {key}, which no saved configuration says; remove the LUN first"
                 )));

@@ -36,7 +36,11 @@ pub(super) fn lock(path: &Path) -> io::Result<File> {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(LOOK_AGAIN),
             Err(Errno::WOULDBLOCK) => {
-                let text = format!("another program has held {} for {} s", path.display(), LOCK_TIMEOUT.as_secs());
+                let text = format!(
+                    "another targetcli has held {} for {} s; end it, or wait",
+                    path.display(),
+                    LOCK_TIMEOUT.as_secs()
+                );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             locked => return locked.map(|()| file).map_err(Into::into),

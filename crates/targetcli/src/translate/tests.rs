@@ -215,8 +215,12 @@ fn what_no_file_can_say_is_not_cleared() {
     let mut objects = Objects::default();
     objects.targets.insert(TARGET.into(), document(json!({ "name": TARGET, "lun": [lun] })));
     let served = read(&objects, &State::default(), &Fake);
-    let refused = saved::clear(&mut served.clone(), Only::default()).unwrap_err();
-    assert!(refused.to_string().contains("has quantum"), "{refused}");
+    let object = served.objects.keys().next().unwrap().name.clone();
+    for only in [Only::default(), only(TARGET), Only { target: None, object: Some(&object) }] {
+        let refused = saved::clear(&mut served.clone(), only).unwrap_err();
+        assert!(refused.to_string().contains("has quantum"), "{refused}");
+    }
+    saved::clear(&mut served.clone(), only("iqn.other")).unwrap();
     let text = json!({ "storage_objects": [], "targets": [] }).to_string();
     let missing = saved::restore(&mut model, &text, only("iqn.none"), &|| "serial".into()).unwrap_err();
     assert!(missing.to_string().contains("the file has no iqn.none"), "{missing}");
