@@ -5,7 +5,7 @@ mod change;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ impl Adapter {
             cluster: OnceLock::new(),
             book,
             is_changing: AtomicBool::new(false),
+            followed: AtomicU64::new(0),
             behind: Mutex::default(),
         });
         Ok(Self { me, changing: Arc::default() })
@@ -76,18 +77,17 @@ impl Adapter {
         if self.me.cluster.set(cluster).is_err() {
             return;
         }
-        // The log has what is wrong.
-        self.me.answer(None);
+        self.keep();
+    }
+
+    /// Takes a change back whose gateway has ended, and follows the configuration, if that is left to do. Called every
+    /// now and then.
+    pub fn keep(&self) {
         if let Err(Refusal { message, .. }) = self.settle_leftover() {
             tracing::warn!("dashboard: a change whose gateway has ended is not taken back: {message}");
         }
-    }
-
-    /// Follows the configuration again, if that has failed. To be called every now and then.
-    pub fn keep(&self) {
-        if self.me.is_behind() {
-            self.me.answer(None);
-        }
+        // The log has what is wrong.
+        self.me.answer(None);
     }
 
     /// The name of the gateway.

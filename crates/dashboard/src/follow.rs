@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::book::Book;
 use crate::cluster::Cluster;
+use crate::document::Document;
 use crate::http::NAME;
 use crate::limits::{REMAKE_LIMIT, REMAKE_PAUSE};
 use crate::refusal::Refusal;
@@ -24,7 +25,7 @@ use crate::wanted::{self, Means, Wanted};
 pub(crate) enum Question {
     /// Asks how the gateway is.
     State,
-    /// Has the gateway make its objects for the configuration of this version, or of a later one.
+    /// Has the gateway make its objects for the configuration of this version.
     Follow { version: u64 },
     /// Asks for the sessions of a target, of one initiator or of all.
     Sessions { target: String, client: Option<String> },
@@ -63,6 +64,8 @@ pub(crate) struct Follower {
     pub(crate) is_changing: AtomicBool,
     /// Why the objects are not those of the configuration.
     pub(crate) behind: Mutex<Option<String>>,
+    /// The version of the configuration that was followed last.
+    pub(crate) followed: AtomicU64,
 }
 
 impl Follower {
@@ -86,7 +89,12 @@ impl Follower {
             Some(Ok(question)) => question,
             // A later version of this software may ask something else.
             Some(Err(_)) => Question::State,
-            None if self.cluster.get().is_some() => Question::Follow { version: 0 },
+            // A gateway that is not connected has nothing to follow yet.
+            None if self.cluster.get().is_some() => {
+                // The log has what is wrong.
+                let _ = self.follow(None);
+                return Vec::new();
+            }
             None => return Vec::new(),
         };
         let mut reply = Reply {
@@ -99,8 +107,7 @@ impl Follower {
         match question {
             Question::State => {}
             Question::Follow { version } => {
-                reply.refusal = self.follow(version).err();
-                self.note_behind(reply.refusal.as_ref());
+                reply.refusal = self.follow(Some(version)).err();
             }
             Question::Sessions { target, client } => match self.sessions(&target, client.as_deref()) {
                 Ok(sessions) => {
@@ -125,23 +132,38 @@ impl Follower {
         Ok(sessions)
     }
 
-    /// Makes the objects of the configuration that the cluster has, of this version at least.
-    pub(crate) fn follow(&self, version: u64) -> Result<(), Refusal> {
+    /// Makes the objects of this version of the configuration, or of a later one that counts. Without a version, it is
+    /// the one that counts now.
+    fn follow(&self, version: Option<u64>) -> Result<(), Refusal> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, Stored { document, .. }) = self.read()?;
-        if (found, version) == (0, 0) {
+        let (found, stored) = self.read()?;
+        if version.is_some_and(|version| found < version) {
+            return Err(Refusal::failed("the cluster has an older configuration than the one to follow; try again"));
+        }
+        if (found, version) == (0, None) {
             // A value that was lost is no reason to take all disks away.
             return Ok(());
         }
-        if found < version {
-            return Err(Refusal::failed(format!(
-                "the cluster has version {found} of the configuration, not {version}"
-            )));
+        let is_asked = version == Some(found);
+        if stored.pending.is_some() && !is_asked && self.followed.load(Ordering::SeqCst) == found {
+            // Its own gateway says when it goes back.
+            return Ok(());
         }
+        let document = if is_asked { &stored.document } else { stored.in_force() };
+        let made = self.make_all(&mut book, document);
+        if made.is_ok() {
+            self.followed.store(found, Ordering::SeqCst);
+        }
+        self.note_behind(made.as_ref().err());
+        made
+    }
+
+    /// Makes all objects of a configuration.
+    fn make_all(&self, book: &mut Book, document: &Document) -> Result<(), Refusal> {
         let cluster = self.cluster()?;
         let mut secrets = BTreeSet::new();
         let wanted = wanted::of(
-            &document,
+            document,
             &mut Means {
                 gateway: &self.name,
                 disk: &|pool, image| cluster.disk(pool, image),
@@ -174,11 +196,6 @@ impl Follower {
         book.note(wanted.keys()).map_err(unwritten)?;
         book.forget_others(&secrets);
         Ok(())
-    }
-
-    /// Whether the objects are not those of the configuration.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Notes why the configuration was not followed, and tells the log once.
@@ -228,8 +245,9 @@ fn objects(catalog: &Catalog, wanted: &Wanted, made: &[Key]) -> Result<Objects, 
 /// The targets whose gateways change. These have to go before they come.
 fn remade(catalog: &Catalog, wanted: &Wanted, made: &[Key]) -> BTreeSet<Key> {
     let differs = |(key, object): &(&Key, &lunette_api::Document)| {
-        let there = catalog.objects.get(key).filter(|_| key.kind == Kind::Target && made.contains(key));
-        there.is_some_and(|there| there.get("gateways") != object.get("gateways"))
+        // One that was made and is not there was taken away before, and could not be made again yet.
+        let is_other = |there: &lunette_api::Document| there.get("gateways") != object.get("gateways");
+        key.kind == Kind::Target && made.contains(key) && catalog.objects.get(key).is_none_or(is_other)
     };
     wanted.iter().filter(differs).map(|(key, _)| key.clone()).collect()
 }

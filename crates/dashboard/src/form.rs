@@ -1,4 +1,4 @@
-//! The fields of a request, from its body or its query.
+//! The fields of a request, from its body.
 
 use std::collections::BTreeMap;
 

@@ -24,13 +24,19 @@ pub const BACK_LIMIT: Duration = Duration::from_secs(10);
 pub const REMAKE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The time between two attempts to make a target again.
-pub const REMAKE_PAUSE: Duration = Duration::from_millis(500);
+pub const REMAKE_PAUSE: Duration = Duration::from_secs(2);
+
+/// The time that a change waits for those of other gateways.
+pub const CHANGE_WAIT: Duration = Duration::from_secs(30);
 
 /// The time between two looks at the change of another gateway.
 pub const CHANGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The attempts of a change that other gateways are faster with.
 pub const MAX_ATTEMPTS: usize = 8;
+
+/// The longest serial number that a client may give a disk.
+pub const MAX_SERIAL_BYTES: usize = 64;
 
 /// The LUNs of a target.
 pub const MAX_LUNS: u16 = 256;

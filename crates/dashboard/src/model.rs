@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -95,6 +95,8 @@ pub(crate) struct Memory {
     pub(crate) rival: Mutex<Option<Document>>,
     /// Whether the answer to the next replacement is lost, though it is made.
     pub(crate) loses_an_answer: AtomicBool,
+    /// The number of replacements before which another gateway writes.
+    pub(crate) rivals: AtomicUsize,
 }
 
 impl Cluster for Memory {
@@ -106,6 +108,10 @@ impl Cluster for Memory {
         let mut now = self.value.lock().unwrap();
         if let Some(rival) = self.rival.lock().unwrap().take() {
             *now = (now.0 + 1, Stored::settled(rival).encode().unwrap());
+        }
+        if self.rivals.load(Ordering::Relaxed) > 0 {
+            self.rivals.fetch_sub(1, Ordering::Relaxed);
+            now.0 += 1;
         }
         let fits = now.0 == version;
         if fits {

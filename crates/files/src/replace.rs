@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// The end of the name of a file that is not whole yet.
 pub const UNFINISHED: &str = ".new";
 
-/// Replaces a file, or creates it, for its owner alone. After a power cut it has the old content or the new one. Callers
-/// write a path one after the other.
+/// Replaces a file, or creates it, for its owner alone. After a power cut it has the old content or the new one. Two
+/// callers must not write one path at once.
 ///
 /// # Errors
 ///

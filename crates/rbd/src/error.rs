@@ -67,7 +67,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// The refusal of an image without the feature of an exclusive lock.
-    pub(crate) fn unlockable(url: &RbdUrl) -> Self {
+    pub fn unlockable(url: &RbdUrl) -> Self {
         let parts = [Some(&url.pool), url.namespace.as_ref(), Some(&url.image)];
         Self::Unlockable(parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("/"))
     }

@@ -46,6 +46,9 @@ pub const MAX_LIST: usize = 1 << 20;
 /// limit may still be carried out later.
 pub const MANAGE_LIMIT: Duration = Duration::from_secs(30);
 
+/// The bytes of a question of another server, and of an answer.
+pub const MAX_QUESTION_BYTES: usize = 256 << 10;
+
 /// The questions of other servers that a [`Register`](crate::Register) answers at once.
 pub const MAX_QUESTIONS: usize = 16;
 

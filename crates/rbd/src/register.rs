@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::librbd::{SharedObject, Watcher};
-use crate::limits::{MANAGE_LIMIT, MAX_QUESTIONS, MAX_REGISTER_BYTES};
+use crate::limits::{MANAGE_LIMIT, MAX_QUESTION_BYTES, MAX_QUESTIONS, MAX_REGISTER_BYTES};
 use crate::{OpenError, PoolUrl};
 
 /// The bytes of the version in front of the value.
@@ -41,6 +41,9 @@ struct Post(Sender<Told>);
 
 impl Watcher for Post {
     fn notified(&self, id: u64, cookie: u64, payload: &[u8]) {
+        if payload.len() > MAX_QUESTION_BYTES {
+            return;
+        }
         // A register that is gone answers nothing.
         let _ = self.0.send(Told::Asked(Asked { id, cookie, question: payload.to_vec() }));
     }
@@ -109,13 +112,16 @@ impl Register {
         self.object.replace(&version.to_be_bytes(), &[&next.to_be_bytes(), value].concat())
     }
 
-    /// Asks all servers, this one among them. The answers that came within `limit`.
+    /// Asks all servers, this one among them. The answers that came within `limit`, but for those that are longer than
+    /// [`MAX_QUESTION_BYTES`].
     ///
     /// # Errors
     ///
     /// When the cluster does not answer.
     pub fn ask(&self, question: &[u8], limit: Duration) -> io::Result<Vec<Vec<u8>>> {
-        self.object.notify(question, limit)
+        let mut answers = self.object.notify(question, limit)?;
+        answers.retain(|answer| answer.len() <= MAX_QUESTION_BYTES);
+        Ok(answers)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::limits::{MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_STRANGER_BYTES};
 use crate::problem::Problem;
 
 /// The scheme of the header that proves a client.
-const SCHEME: &str = "Basic ";
+const SCHEME: &str = "Basic";
 
 /// The account of all clients of a port.
 #[derive(Clone)]
@@ -49,7 +49,10 @@ impl Account {
     /// Whether a header is the proof. Takes the same time for each wrong one.
     fn has_sent(&self, header: Option<&HeaderValue>) -> bool {
         let sent = header.and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let digest: [u8; 32] = Sha256::digest(sent.strip_prefix(SCHEME).unwrap_or_default()).into();
+        // Schemes have no case (RFC 9110 section 11.1).
+        let is_basic = |scheme: &str| scheme.eq_ignore_ascii_case(SCHEME);
+        let proof = sent.split_once(' ').filter(|(scheme, _)| is_basic(scheme)).map_or("", |(_, proof)| proof);
+        let digest: [u8; 32] = Sha256::digest(proof).into();
         digest.ct_eq(&self.proof).into()
     }
 }
@@ -156,7 +159,9 @@ mod tests {
     fn the_proof_is_that_of_rfc_7617() {
         let account = Account::new("test", "Aladdin", "open sesame", IntoResponse::into_response);
         let header = |text: &'static str| HeaderValue::from_static(text);
-        assert!(account.has_sent(Some(&header("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="))));
+        for right in ["Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="] {
+            assert!(account.has_sent(Some(&header(right))), "{right}");
+        }
         for wrong in ["", "Basic", "Basic ", "Bearer QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ"]
         {
             assert!(!account.has_sent(Some(&header(wrong))), "{wrong}");

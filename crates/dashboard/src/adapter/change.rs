@@ -6,16 +6,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::{Adapter, Answer, check_there};
 use crate::document::Document;
 use crate::follow::Question;
-use crate::limits::{BACK_LIMIT, CHANGE_PAUSE, FOLLOW_LIMIT, MAX_ATTEMPTS, MAX_DOCUMENT_BYTES, STATE_LIMIT};
+use crate::limits::{
+    BACK_LIMIT, CHANGE_PAUSE, CHANGE_WAIT, FOLLOW_LIMIT, MAX_ATTEMPTS, MAX_DOCUMENT_BYTES, STATE_LIMIT,
+};
 use crate::refusal::Refusal;
 use crate::stored::{Pending, Stored};
 
@@ -30,10 +32,8 @@ impl Adapter {
     /// Changes the configuration, and has all its gateways follow. When one of them does not, all go back.
     pub(crate) fn change(&self, edit: impl Fn(&mut Document) -> Result<&'static str, Refusal>) -> Answer {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.me.is_changing.store(true, Ordering::SeqCst);
-        let answer = self.try_change(edit);
-        self.me.is_changing.store(false, Ordering::SeqCst);
-        answer
+        let _at_work = AtWork::new(&self.me.is_changing);
+        self.try_change(edit)
     }
 
     /// Takes a change back whose gateway has ended.
@@ -47,7 +47,8 @@ impl Adapter {
     }
 
     fn try_change(&self, edit: impl Fn(&mut Document) -> Result<&'static str, Refusal>) -> Answer {
-        for _ in 0..MAX_ATTEMPTS {
+        let (begun, mut attempts) = (Instant::now(), 0);
+        while attempts < MAX_ATTEMPTS && begun.elapsed() < CHANGE_WAIT {
             let (version, stored) = self.me.read()?;
             if stored.pending.is_some() {
                 match self.settle(version, &stored)? {
@@ -56,6 +57,7 @@ impl Adapter {
                 }
                 continue;
             }
+            attempts += 1;
             let before = stored.document;
             let mut document = before.clone();
             let done = json!({ "message": edit(&mut document)? });
@@ -64,8 +66,7 @@ impl Adapter {
             }
             let gateways = gateways_of(&before, &document);
             check_there(&gateways, &self.ask(&Question::State, STATE_LIMIT)?)?;
-            let pending = Some(Pending { by: self.me.instance, before: before.clone() });
-            if !self.replace(version, &Stored { document: document.clone(), pending })? {
+            if !self.replace(version, &Stored::pending(document.clone(), self.me.instance, before.clone()))? {
                 // Another gateway was first.
                 continue;
             }
@@ -120,7 +121,9 @@ impl Adapter {
         self.me.cluster()?.replace(version, &stored.encode()?).or_else(|error| match self.me.read() {
             // Without an answer, it may have been replaced all the same.
             Ok((found, now)) if found == version + 1 && now == *stored => Ok(true),
-            _ => Err(Refusal::unavailable(format!("the configuration in the cluster cannot be replaced: {error}"))),
+            _ => Err(Refusal::unavailable(format!(
+                "whether the configuration in the cluster was replaced is not known: {error}; look at it, and try again"
+            ))),
         })
     }
 
@@ -135,6 +138,22 @@ impl Adapter {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// The sign for other gateways that a change is at work here.
+struct AtWork<'a>(&'a AtomicBool);
+
+impl<'a> AtWork<'a> {
+    fn new(sign: &'a AtomicBool) -> Self {
+        sign.store(true, Ordering::SeqCst);
+        Self(sign)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 

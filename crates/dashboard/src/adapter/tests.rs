@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lunette_api::{Catalog, Kind, Objects, Server, Session};
 use serde_json::json;
@@ -11,8 +11,9 @@ use super::*;
 use crate::calls;
 use crate::document::Document;
 use crate::form::Form;
+use crate::limits::MAX_ATTEMPTS;
 use crate::model::{Memory, Model};
-use crate::stored::{Pending, Stored};
+use crate::stored::Stored;
 
 const TARGET: &str = "iqn.2026-11.org.example:a";
 
@@ -158,23 +159,78 @@ fn a_change_is_made_again_when_another_gateway_was_first() {
 }
 
 #[test]
+fn a_change_waits_for_that_of_another_gateway() {
+    let (cluster, [a, _]) = two();
+    let (version, value) = cluster.read().unwrap();
+    let now = document(&value);
+    assert!(cluster.replace(version, &Stored::pending(now.clone(), 7, now).encode().unwrap()).unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (asks, done) = (Arc::clone(&asked), Arc::clone(&cluster));
+    let other = move |_: Option<&[u8]>| {
+        let is_changing = asks.fetch_add(1, Ordering::Relaxed) == 0;
+        if !is_changing {
+            // It has ended its change before this question.
+            let (version, value) = done.read().unwrap();
+            let stored = Stored::decode(&value).unwrap();
+            if stored.pending.as_ref().is_some_and(|pending| pending.by == 7) {
+                done.replace(version, &Stored::settled(stored.document).encode().unwrap()).unwrap();
+            }
+        }
+        json!({ "name": "c", "instance": 7, "is_changing": is_changing }).to_string().into_bytes()
+    };
+    cluster.hearing.lock().unwrap().insert("c".into(), Box::new(other));
+    a.add_disk("i").unwrap();
+    let (now, value) = cluster.read().unwrap();
+    assert_eq!((now, document(&value).disks.len()), (version + 6, 1), "nothing was taken back");
+}
+
+#[test]
+fn a_change_is_given_up_when_others_are_always_faster() {
+    let (cluster, [a, _]) = two();
+    for (rivals, outcome) in [(MAX_ATTEMPTS - 1, Ok(())), (MAX_ATTEMPTS, Err(503))] {
+        cluster.rivals.store(rivals, Ordering::Relaxed);
+        let name = format!("iqn.{rivals}");
+        let made = a.change(|document| calls::put_target(document, &name, &form("")));
+        assert_eq!(made.map(drop).map_err(|refusal| refusal.status), outcome);
+    }
+}
+
+#[test]
+fn a_value_of_another_version_is_not_followed() {
+    let (cluster, [a, _]) = two();
+    for value in [r"{}", r#"{"targets":{}}"#, r#"{"format":2,"document":{},"pending":null}"#] {
+        *cluster.value.lock().unwrap() = (90, value.into());
+        a.adapter.keep();
+        assert_eq!(a.names().len(), 2, "{value}");
+        assert!(a.adapter.config().unwrap_err().message.contains("one version of Lunette"), "{value}");
+    }
+}
+
+/// The event after which a change that was left half made is settled.
+enum Settles {
+    Start,
+    Change,
+    Time,
+}
+
+#[test]
 fn a_change_whose_gateway_has_ended_is_taken_back() {
-    for ends in [true, false] {
+    for settles in [Settles::Start, Settles::Change, Settles::Time] {
         let (cluster, [a, b]) = two();
         let before = cluster.read().unwrap();
         // As another gateway leaves it that ends before it has asked anyone.
         let mut half = document(&before.1);
         calls::delete_target(&mut half, TARGET).unwrap();
         half.number_gateways();
-        let pending = Some(Pending { by: 7, before: document(&before.1) });
-        let value = Stored { document: half, pending }.encode().unwrap();
+        let value = Stored::pending(half, 7, document(&before.1)).encode().unwrap();
         assert!(cluster.replace(before.0, &value).unwrap());
+        a.adapter.answered()(None);
+        assert_eq!(a.names().len(), 2, "it is not followed unless its gateway asks");
         assert_eq!(a.adapter.config().unwrap()["targets"], json!(document(&before.1).targets), "it does not count");
-        if ends {
-            // One that starts settles it.
-            Gateway::start(&cluster, "c", "192.0.2.3");
-        } else {
-            a.add_disk("i").unwrap();
+        match settles {
+            Settles::Start => drop(Gateway::start(&cluster, "c", "192.0.2.3")),
+            Settles::Change => drop(a.add_disk("i").unwrap()),
+            Settles::Time => a.adapter.keep(),
         }
         let (_, now) = cluster.read().unwrap();
         assert_eq!((Stored::decode(&now).unwrap().pending, document(&now).targets.len()), (None, 1));

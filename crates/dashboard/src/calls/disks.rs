@@ -3,12 +3,9 @@
 use super::Done;
 use crate::document::{Controls, Disk, Document, Place};
 use crate::form::Form;
-use crate::limits::MAX_LUNS;
+use crate::limits::{MAX_LUNS, MAX_SERIAL_BYTES};
 use crate::refusal::Refusal;
 use crate::settings::{self, BACKSTORE};
-
-/// The longest serial number that a client may give a disk.
-const MAX_WWN: usize = 64;
 
 /// `PUT disk/{pool}/{image}` with `mode=create`: an image that is there may get a place in a target. `wwn` is for a
 /// disk without one of the client's.
@@ -26,8 +23,8 @@ pub(crate) fn new_disk(document: &mut Document, pool: &str, image: &str, form: &
     }
     settings::control_disk(form.get("controls"))?;
     let wwn = form.get("wwn").filter(|wwn| !wwn.is_empty()).unwrap_or(wwn).to_owned();
-    if wwn.len() > MAX_WWN || !wwn.chars().all(|c| c.is_ascii_graphic()) {
-        return Err(Refusal::bad(format!("wwn has at most {MAX_WWN} letters and digits")));
+    if wwn.len() > MAX_SERIAL_BYTES || !wwn.chars().all(|c| c.is_ascii_graphic()) {
+        return Err(Refusal::bad(format!("wwn has at most {MAX_SERIAL_BYTES} letters and digits")));
     }
     if let Some((other, _)) = document.disks.iter().find(|(_, disk)| disk.wwn == wwn) {
         return Err(Refusal::bad(format!("Disk {other} has the wwn {wwn} already")));

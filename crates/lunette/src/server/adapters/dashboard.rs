@@ -11,11 +11,13 @@ use std::time::Duration;
 use lunette_api::{Server, serve_apart};
 use lunette_dashboard::{Adapter, Cluster, Options, account, routes};
 use lunette_files::{Content, read_secret};
-use lunette_rbd::{GatewayStore, OpenError, PoolUrl, Register};
+use lunette_rbd::limits::MANAGE_LIMIT;
+use lunette_rbd::{Images, OpenError, PoolUrl, Register};
 
 use crate::config::adapters::Dashboard;
 use crate::failure::Failure;
 use crate::server::control_plane::server_config;
+use crate::system::listen_failure;
 use crate::systemd::credentials;
 
 /// The object with the configuration of all gateways.
@@ -43,7 +45,7 @@ pub(super) fn start(config: &Dashboard, server: Arc<dyn Server>, folder: PathBuf
         return Err(wrong(&"it is empty; write the password that the dashboard has"));
     }
     let tls = config.tls.as_ref().map(server_config).transpose()?;
-    let listener = TcpListener::bind(config.listen).map_err(|error| Failure::Address(error.to_string()))?;
+    let listener = TcpListener::bind(config.listen).map_err(|error| listen_failure(config.listen, &error))?;
     let address = listener.local_addr().map_err(Failure::other)?;
     let addresses = config.addresses.iter().map(IpAddr::to_string).collect();
     let adapter = Adapter::new(server, Options { name, addresses, folder }).map_err(Failure::other)?;
@@ -109,11 +111,14 @@ impl Cluster for Shared {
     }
 
     fn has_image(&self, pool: &str, image: &str) -> io::Result<bool> {
-        // As two or more gateways open it: sooner or later the target may have another one.
-        match GatewayStore::open(&self.pool(pool).image(image, None), false) {
-            Ok(_) => Ok(true),
-            Err(OpenError::NoImage(_)) => Ok(false),
-            Err(error) => Err(io::Error::other(error)),
+        let pool = self.pool(pool);
+        let images = Images::connect(&pool, MANAGE_LIMIT).map_err(io::Error::other)?;
+        match images.open(image, None).and_then(|image| image.has_lock()) {
+            Ok(true) => Ok(true),
+            // Sooner or later the target may have another gateway.
+            Ok(false) => Err(io::Error::other(OpenError::unlockable(&pool.image(image, None)))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

@@ -73,6 +73,15 @@ impl ManagedImage {
         self.image.facts().map(|facts| facts.fast_diff)
     }
 
+    /// Whether the image has the feature of an exclusive lock.
+    ///
+    /// # Errors
+    ///
+    /// An error of the cluster.
+    pub fn has_lock(&self) -> io::Result<bool> {
+        self.image.facts().map(|facts| facts.has_lock)
+    }
+
     /// Gives the image another length. What is beyond a shorter one is lost. Whatever has it open learns of that.
     ///
     /// # Errors
