@@ -31,6 +31,8 @@ fn package() -> PathBuf {
         run_at_most(LIMIT, pip.arg(unfinished.path().join("package"))).succeeded();
         let new = folder.with_extension("new");
         fs::create_dir_all(folder.parent().unwrap()).unwrap();
+        // What an interrupted installation has left.
+        let _ = fs::remove_dir_all(&new);
         run("cp", ["-r".as_ref(), unfinished.path().join("package").as_os_str(), new.as_os_str()]).succeeded();
         // Last, so that an installation that was interrupted begins again.
         fs::rename(new, &folder).unwrap();
