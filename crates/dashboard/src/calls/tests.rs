@@ -141,6 +141,18 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
+fn serial_numbers_are_bounded() {
+    let mut document = whole();
+    let mut create = |image: &str, wwn: &str| {
+        new_disk(&mut document, "rbd", image, &form(&format!("wwn={wwn}")), "w").map_err(|refusal| refusal.status)
+    };
+    let longest = "w".repeat(crate::limits::MAX_SERIAL_BYTES);
+    assert_eq!(create("c", &format!("{longest}w")), Err(400));
+    assert_eq!(create("c", "two%20words"), Err(400));
+    assert!(create("c", &longest).is_ok());
+}
+
+#[test]
 fn the_configuration_has_the_keys_that_the_dashboard_reads() {
     let shown = whole().shown(9);
     assert_eq!((&shown["version"], &shown["epoch"]), (&11.into(), &9.into()));
