@@ -1,11 +1,23 @@
-//! Certificates and keys in PEM files, as configurations of rustls.
+//! TLS: certificates and keys in PEM files as configurations, and connections without a socket.
 //!
 //! Layer 1: over files; under csi, keys, lunette.
 //!
 //! All cryptography is that of AWS-LC, which also agrees on keys with X25519MLKEM768: what is recorded today must stay
 //! secret when quantum computers exist. Errors name the file and the reason.
+//!
+//! rustls speaks the handshake ([`Handshake`]). The records behind it are sealed and opened here ([`Outgoing`],
+//! [`Incoming`]): a piece of data is read once when it is sealed, and can be opened where it belongs. The two directions
+//! may be on different threads.
 
 #![forbid(unsafe_code)]
+
+mod channel;
+mod fingerprint;
+mod handshake;
+pub mod limits;
+mod record;
+mod sealed;
+mod streams;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -17,6 +29,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+pub use channel::{ChannelError, Incoming, Opened, Outgoing};
+pub use fingerprint::{Fingerprint, NoFingerprint};
+pub use handshake::{Established, Handshake};
+pub use sealed::Sealed;
+pub use streams::{ISCSI, Servers, stream_client, stream_server};
 
 /// The files, with the longest that is read.
 const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };
@@ -56,6 +74,9 @@ pub enum TlsError {
         /// The mistake.
         reason: String,
     },
+    /// The cryptography of this program.
+    #[error("TLS cannot be configured: {0}")]
+    Provider(rustls::Error),
 }
 
 impl TlsError {

@@ -1,0 +1,194 @@
+//! A handshake of TLS 1.3, without a socket: bytes in and bytes out.
+
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{ClientConfig, HandshakeKind, ServerConfig};
+
+use crate::channel::{self, ChannelError, Incoming, Outgoing, Secrets};
+use crate::limits::MAX_HANDSHAKE_BYTES;
+use crate::sealed::Sealed;
+
+/// A handshake that has not ended.
+pub struct Handshake {
+    side: Side,
+    /// Bytes of the peer that were not dealt with yet.
+    received: Vec<u8>,
+    /// Content that came right behind the handshake.
+    content: Vec<u8>,
+    is_done: bool,
+}
+
+enum Side {
+    Client(Box<UnbufferedClientConnection>),
+    Server(Box<UnbufferedServerConnection>),
+}
+
+/// A connection whose handshake has ended well.
+pub struct Established {
+    /// The direction from the peer.
+    pub incoming: Incoming,
+    /// The direction to the peer.
+    pub outgoing: Outgoing,
+    /// Content that came right behind the handshake. It comes before what `received` leads to.
+    pub content: Vec<u8>,
+    /// Further bytes from the socket.
+    pub received: Vec<u8>,
+    /// The certificate by which the peer has proven itself.
+    pub certificate: Option<CertificateDer<'static>>,
+    /// The peer has shown that it was here before, which costs no signatures.
+    pub is_resumed: bool,
+}
+
+/// The step that follows.
+enum Next {
+    GoOn,
+    Wait,
+    Done,
+}
+
+impl Handshake {
+    /// The handshake of a server.
+    ///
+    /// # Errors
+    ///
+    /// When `config` does not let its keys out, or contradicts itself.
+    pub fn server(config: &Arc<ServerConfig>) -> Result<Self, ChannelError> {
+        Ok(Self::of(Side::Server(Box::new(UnbufferedServerConnection::new(Arc::clone(config))?))))
+    }
+
+    /// The handshake of a client with the server of that name. Its first bytes are due at once: [`receive`] without
+    /// any gives them.
+    ///
+    /// # Errors
+    ///
+    /// When `config` does not let its keys out, or contradicts itself.
+    ///
+    /// [`receive`]: Self::receive
+    pub fn client(config: &Arc<ClientConfig>, server: ServerName<'static>) -> Result<Self, ChannelError> {
+        Ok(Self::of(Side::Client(Box::new(UnbufferedClientConnection::new(Arc::clone(config), server)?))))
+    }
+
+    fn of(side: Side) -> Self {
+        Self { side, received: Vec::new(), content: Vec::new(), is_done: false }
+    }
+
+    /// Takes bytes of the peer, and appends the answer to `out`. After an error the peer gets what is in `out`, which
+    /// tells it why.
+    ///
+    /// # Errors
+    ///
+    /// When the peer breaks the protocol, or cannot be trusted.
+    pub fn receive(&mut self, bytes: &[u8], out: &mut Sealed) -> Result<(), ChannelError> {
+        if self.received.len() + bytes.len() > MAX_HANDSHAKE_BYTES {
+            // What comes behind the handshake is for others.
+            if !self.is_done {
+                return Err(ChannelError::LongHandshake(MAX_HANDSHAKE_BYTES));
+            }
+        }
+        self.received.extend_from_slice(bytes);
+        while !self.is_done {
+            let (discard, next) = match &mut self.side {
+                Side::Client(client) => step(client.process_tls_records(&mut self.received), &mut self.content, out),
+                Side::Server(server) => step(server.process_tls_records(&mut self.received), &mut self.content, out),
+            };
+            self.received.drain(..discard);
+            match next {
+                Ok(Next::GoOn) => {}
+                Ok(Next::Wait) => return Ok(()),
+                Ok(Next::Done) => self.is_done = true,
+                Err(error) => {
+                    self.write_alert(out);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it has ended well: [`finish`](Self::finish) gives the connection.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Tells the peer why the handshake has failed, if there is anything to tell.
+    fn write_alert(&mut self, out: &mut Sealed) {
+        let told = match &mut self.side {
+            Side::Client(client) => step(client.process_tls_records(&mut []), &mut Vec::new(), out),
+            Side::Server(server) => step(server.process_tls_records(&mut []), &mut Vec::new(), out),
+        };
+        // There may be no alert, and the first error is the one that counts.
+        drop(told);
+    }
+
+    /// The connection, once it [is done](Self::is_done).
+    ///
+    /// # Errors
+    ///
+    /// When it is not.
+    pub fn finish(self) -> Result<Established, ChannelError> {
+        let Self { side, received, content, .. } = self;
+        let (certificate, kind, keys, secrets) = match side {
+            Side::Client(client) => {
+                let (certificate, kind) = (first(client.peer_certificates()), client.handshake_kind());
+                let (keys, secrets) = client.dangerous_into_kernel_connection()?;
+                (certificate, kind, keys, Secrets::Client(secrets))
+            }
+            Side::Server(server) => {
+                let (certificate, kind) = (first(server.peer_certificates()), server.handshake_kind());
+                let (keys, secrets) = server.dangerous_into_kernel_connection()?;
+                (certificate, kind, keys, Secrets::Server(secrets))
+            }
+        };
+        let (incoming, outgoing) = channel::open(keys, secrets)?;
+        let is_resumed = kind == Some(HandshakeKind::Resumed);
+        Ok(Established { incoming, outgoing, content, received, certificate, is_resumed })
+    }
+}
+
+fn first(certificates: Option<&[CertificateDer<'static>]>) -> Option<CertificateDer<'static>> {
+    certificates?.first().cloned()
+}
+
+/// One step; gives the bytes of the peer that were dealt with.
+fn step<Data>(
+    UnbufferedStatus { discard, state }: UnbufferedStatus<'_, '_, Data>,
+    content: &mut Vec<u8>,
+    out: &mut Sealed,
+) -> (usize, Result<Next, ChannelError>) {
+    let next = match state {
+        Err(error) => Err(error.into()),
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            // Nothing fits into nothing, so the error tells the length.
+            let len = match data.encode(&mut []) {
+                Ok(len) => len,
+                Err(EncodeError::InsufficientSize(size)) => size.required_size,
+                Err(EncodeError::AlreadyEncoded) => 0,
+            };
+            let written = data.encode(out.room(len));
+            written.map(|_| Next::GoOn).map_err(|_| ChannelError::Cipher)
+        }
+        Ok(ConnectionState::TransmitTlsData(data)) => {
+            data.done();
+            Ok(Next::GoOn)
+        }
+        Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+            let mut taken = Ok(());
+            while let Some(record) = traffic.next_record() {
+                taken = taken.and(record.map(|record| content.extend_from_slice(record.payload)));
+            }
+            taken.map(|()| Next::GoOn).map_err(Into::into)
+        }
+        Ok(ConnectionState::WriteTraffic(_)) => Ok(Next::Done),
+        Ok(ConnectionState::BlockedHandshake) => Ok(Next::Wait),
+        Ok(ConnectionState::ReadEarlyData(_)) => Err(ChannelError::Unexpected("early data")),
+        Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+            Err(ChannelError::Unexpected("the peer ends the connection"))
+        }
+        Ok(_) => Err(ChannelError::Unexpected("a state that is not known")),
+    };
+    (discard, next)
+}

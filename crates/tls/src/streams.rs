@@ -1,0 +1,137 @@
+//! Configurations for connections whose records this crate seals: TLS 1.3 alone, without early data.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, ConfigSide, DigitallySignedStruct, Error, ServerConfig,
+    SignatureScheme, WantsVerifier, WantsVersions,
+};
+
+use crate::{Clients, Fingerprint, Identity, TlsError, provider, read_revoked, roots};
+
+/// The protocol of iSCSI in the negotiation of the protocol (ALPN, RFC 7301).
+pub const ISCSI: &[u8] = b"iscsi";
+
+/// The servers that a client trusts.
+#[derive(Debug, Clone, Copy)]
+pub enum Servers<'a> {
+    /// Servers whose certificate names them, and was signed by an authority in this file.
+    SignedBy(&'a Path),
+    /// The one server with this certificate, whatever its name is.
+    Pinned(Fingerprint),
+}
+
+/// The configuration of a server for `protocol`. With `clients` each client is asked for a certificate, and need not
+/// have one: rules above this layer say who may do what.
+///
+/// # Errors
+///
+/// When a file cannot be read, or the files do not fit together.
+pub fn stream_server(
+    own: Identity<'_>,
+    clients: Option<Clients<'_>>,
+    protocol: &[u8],
+) -> Result<ServerConfig, TlsError> {
+    let builder = tls13(ServerConfig::builder_with_provider(provider())).map_err(|error| own.unusable(&error))?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(Clients { authorities, revoked }) => {
+            let trusted = Arc::new(roots(authorities)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(trusted, provider());
+            let verifier = verifier.with_crls(read_revoked(revoked)?).allow_unauthenticated().build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| TlsError::at(authorities, error))?)
+        }
+    };
+    let (chain, key) = own.read()?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| own.unusable(&error))?;
+    config.enable_secret_extraction = true;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(config)
+}
+
+/// The configuration of a client for `protocol`, which proves itself with `own`. Connections that share it, and go to
+/// one name, resume each other's sessions.
+///
+/// # Errors
+///
+/// When a file cannot be read, or the files do not fit together.
+pub fn stream_client(
+    servers: Servers<'_>,
+    own: Option<Identity<'_>>,
+    protocol: &[u8],
+) -> Result<ClientConfig, TlsError> {
+    let builder = tls13(ClientConfig::builder_with_provider(provider())).map_err(TlsError::Provider)?;
+    let builder = match servers {
+        Servers::SignedBy(authorities) => builder.with_root_certificates(roots(authorities)?),
+        Servers::Pinned(fingerprint) => {
+            let verifier = Arc::new(Pinned { fingerprint, provider: provider() });
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+    };
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => {
+            let (chain, key) = own.read()?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| own.unusable(&error))?
+        }
+    };
+    config.enable_secret_extraction = true;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(config)
+}
+
+fn tls13<S: ConfigSide>(builder: ConfigBuilder<S, WantsVersions>) -> Result<ConfigBuilder<S, WantsVerifier>, Error> {
+    builder.with_protocol_versions(&[&TLS13])
+}
+
+/// Trusts one certificate.
+#[derive(Debug)]
+struct Pinned {
+    fingerprint: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if Fingerprint::of(end_entity) == self.fingerprint {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("TLS 1.2 is not spoken here".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
