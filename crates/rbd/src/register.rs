@@ -179,8 +179,8 @@ mod tests {
     fn questions_that_are_too_long_are_not_heard() {
         let (told, news) = channel();
         let post = Post(told);
-        post.notified(1, 2, &[0; MAX_QUESTION_BYTES + 1]);
-        post.notified(3, 4, &[0; MAX_QUESTION_BYTES]);
+        post.notified(1, 2, &vec![0; MAX_QUESTION_BYTES + 1]);
+        post.notified(3, 4, &vec![0; MAX_QUESTION_BYTES]);
         let Ok(Told::Asked(asked)) = news.try_recv() else { panic!("a question that may be asked is lost") };
         assert_eq!((asked.id, asked.cookie, asked.question.len()), (3, 4, MAX_QUESTION_BYTES));
         assert!(news.try_recv().is_err());

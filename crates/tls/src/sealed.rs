@@ -30,6 +30,7 @@ impl Sealed {
     }
 
     /// Takes the memory out, for another connection to use.
+    #[must_use = "it would be freed"]
     pub fn take_memory(&mut self) -> Self {
         (self.start, self.end) = (0, 0);
         mem::take(self)
