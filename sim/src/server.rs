@@ -361,7 +361,7 @@ fn grown(unit: &Arc<LogicalUnit>) -> Growth {
 
 fn portal() -> PortalConfig {
     // The system opens it, and nothing connects to it.
-    PortalConfig { address: ([127, 0, 0, 1], 0).into(), group: 1 }
+    PortalConfig::new(([127, 0, 0, 1], 0).into(), 1)
 }
 
 fn datagram_portals(scenario: &Scenario) -> Vec<DatagramPortalConfig> {

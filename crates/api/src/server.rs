@@ -252,6 +252,8 @@ pub struct Session {
     pub host: Option<String>,
     /// The CHAP user, when the target asked for a proof.
     pub user: Option<String>,
+    /// The identity that the certificate of its first connection has proven: a URI, a DNS name or a fingerprint.
+    pub certificate: Option<String>,
     /// The tag of its portal group.
     pub portal_group: u16,
     /// Where its connections come from.

@@ -1,14 +1,14 @@
 //! The endpoint as the reactor's handler: streams are handed on, datagrams are taken apart.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use lunette_ecl::association::Received;
 use lunette_ecl::{Entropy, header};
 use lunette_reactor::{
     Closed, ConnectionId, Context, Datagram, DatagramFailure, DatagramList, DatagramSocketId, Datagrams, Ecn,
-    FileRequest, Gather, Handler, ListenerId,
+    FileRequest, Gather, Handler, ListenerId, Stream,
 };
 use lunette_session::Time;
 
@@ -63,7 +63,7 @@ impl<H: Upper> Handler for Endpoint<H> {
         self.upper.file_done(cx, tag, request, result);
     }
 
-    fn released(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+    fn released(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: Stream) {
         self.upper.released(cx, id, stream);
     }
 

@@ -79,6 +79,7 @@ mod session;
 mod session_event;
 pub mod stepped;
 mod task_management;
+mod tls;
 mod url;
 
 pub use lunette_scsi as scsi;
@@ -115,6 +116,7 @@ pub use secret::{SecretError, read_secret};
 pub use session::{Initiator, Pending, Session};
 pub use session_event::{Observation, SessionEvent};
 pub use task_management::PendingEvent;
+pub use tls::ClientTls;
 pub use url::{KeyParameters, Paths, REDACTED, Url, UrlError, is_url, redacted, redacted_url};
 
 /// Compiles the examples of the README.

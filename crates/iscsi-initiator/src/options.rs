@@ -12,6 +12,7 @@ use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::{Choices, Offer};
 
 use crate::session_event::SessionEvent;
+use crate::tls::ClientTls;
 
 /// The transport of a session's PDUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -72,6 +73,8 @@ pub struct Options {
     pub timers: Timers,
     /// How it is carried over datagrams. A target that wants all payloads encrypted drops others.
     pub datagrams: DatagramOptions,
+    /// TLS around TCP connections.
+    pub tls: Option<ClientTls>,
     /// The options of TCP connections. They cannot be made when the system refuses it.
     pub tcp: TcpOptions,
     /// The time limit for making a TCP connection, for each address of the host.
@@ -107,6 +110,7 @@ impl Options {
             offer: Offer::initiator(),
             timers: Timers::default(),
             datagrams: DatagramOptions::default(),
+            tls: None,
             tcp: TcpOptions::default(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),

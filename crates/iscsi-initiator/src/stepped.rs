@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::engine::host::{Dialer, Host, RandomBytes, Report, Wire};
 use crate::engine::queue::Queue;
 use crate::session::Running;
+use crate::tls::ClientTls;
 use crate::{Error, Initiator, Options, Portal};
 
 /// An event loop that runs when it is told to. Its sessions are opened and used by an [`Initiator`], whose futures must
@@ -28,13 +29,19 @@ pub struct SteppedLoop {
 pub struct Dial {
     /// The portal to dial.
     pub portal: Portal,
+    tls: Option<ClientTls>,
     report: Report,
 }
 
 impl Dial {
     /// Ends the attempt. The stream need not be TCP: one end of a socket pair will do.
     pub fn end(self, result: io::Result<TcpStream>) {
-        (self.report)(result.map(Wire::Tcp));
+        let tls = self.tls.clone();
+        let stream = result.and_then(|socket| match tls {
+            Some(tls) => tls.around(socket, &self.portal),
+            None => Ok(socket.into()),
+        });
+        (self.report)(stream.map(Wire::Tcp));
     }
 
     /// Ends the attempt of a session over the Effective Cross Layer: an association is to be begun with `address`.
@@ -47,8 +54,8 @@ impl Dial {
 struct CallDialer<F>(F);
 
 impl<F: Fn(Dial) + Send + Sync> Dialer for CallDialer<F> {
-    fn dial(&self, portal: Portal, _: &Options, report: Report) {
-        (self.0)(Dial { portal, report });
+    fn dial(&self, portal: Portal, options: &Options, report: Report) {
+        (self.0)(Dial { portal, tls: options.tls.clone(), report });
     }
 }
 

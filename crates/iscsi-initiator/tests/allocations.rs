@@ -130,7 +130,7 @@ fn serve(io: IoBackend, folder: &Path) -> Portal {
         let unit = LogicalUnit::new(LogicalUnitConfig::new(store, format!("serial-{lun}"))).unwrap();
         device.add(Lun::new(lun).unwrap(), Arc::new(unit)).unwrap();
     }
-    let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
+    let portal = PortalConfig::new("127.0.0.1:0".parse().unwrap(), 1);
     let mut config = ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]);
     config.event_loop = io.into();
     let (bound, ready) = channel();

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let unit = LogicalUnitConfig::new(Arc::new(Ram(Mutex::new(vec![0; 64 << 20]))), "ram-1");
     let device = TargetDevice::new("iqn.2026-11.org.example:ram");
     device.add(Lun::ZERO, Arc::new(LogicalUnit::new(unit)?))?;
-    let portal = PortalConfig { address: args().nth(1).ok_or("usage: serve_store ADDRESS:PORT")?.parse()?, group: 1 };
+    let portal = PortalConfig::new(args().nth(1).ok_or("usage: serve_store ADDRESS:PORT")?.parse()?, 1);
     let server = Server::bind(ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]))?;
     println!("iscsi://{}/iqn.2026-11.org.example:ram/0", server.portals()[0]);
     // Until `server.stopper().stop()` is called on another thread, or the process ends.

@@ -1,5 +1,6 @@
 //! The configuration of a server.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use lunette_device::{LunMap, LunMaps, TargetDevice};
 use lunette_ecl_endpoint::Config as DatagramConfig;
-use lunette_reactor::LoopConfig;
+use lunette_reactor::{LoopConfig, TlsSource};
 use lunette_session::iscsi_target::{Host, Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, SharedSecret, check_secrets, folded_name, is_same_name};
@@ -16,13 +17,46 @@ use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COM
 use crate::sessions::{HostMaker, SessionObserver};
 
 /// One address to listen on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortalConfig {
     /// Address and port; port 0 lets the system choose.
     pub address: SocketAddr,
-    /// Target portal group tag.
+    /// Target portal group tag. Portals with TLS and portals without it are of different groups.
     pub group: u16,
+    /// The TLS that all connections speak; `None`: they do not.
+    pub tls: Option<PortalTls>,
 }
+
+impl PortalConfig {
+    /// A portal without TLS.
+    pub fn new(address: SocketAddr, group: u16) -> Self {
+        Self { address, group, tls: None }
+    }
+}
+
+/// The TLS of a portal. Two are equal by their names.
+#[derive(Clone)]
+pub struct PortalTls {
+    /// Tells it from others: the place of its certificates.
+    pub name: Arc<str>,
+    /// The configuration, as [`lunette_tls::stream_server`] makes it; or why there is none. Such a portal cannot be
+    /// opened; one that is open goes on with what it has.
+    pub source: Result<TlsSource, String>,
+}
+
+impl fmt::Debug for PortalTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PortalTls").field(&self.name).finish()
+    }
+}
+
+impl PartialEq for PortalTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for PortalTls {}
 
 /// A place at which associations of the Effective Cross Layer begin.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,7 +25,7 @@
 //! let store = Arc::new(MemoryStore::new(64 << 20).ok_or("too long")?);
 //! let device = TargetDevice::new("iqn.2026-11.org.example:disk");
 //! device.add(Lun::ZERO, Arc::new(LogicalUnit::new(LogicalUnitConfig::new(store, "serial-1"))?))?;
-//! let portal = PortalConfig { address: "127.0.0.1:3260".parse()?, group: 1 };
+//! let portal = PortalConfig::new("127.0.0.1:3260".parse()?, 1);
 //! Server::bind(ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]))?.run()?;
 //! # Ok(())
 //! # }
@@ -72,12 +72,12 @@ pub use lunette_device::{
 };
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_scsi::Lun;
-pub use lunette_session::iscsi_target::{Host, Moved, SessionInfo, host_of};
+pub use lunette_session::iscsi_target::{Host, Moved, Origin, SessionInfo, host_of};
 pub use lunette_session::keys::{Choices, Digest, Offer, Parameters};
 pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 
 pub use config::{
-    BindError, DatagramPlace, DatagramPortalConfig, HostConfig, PortalConfig, ServerConfig, TargetConfig,
+    BindError, DatagramPlace, DatagramPortalConfig, HostConfig, PortalConfig, PortalTls, ServerConfig, TargetConfig,
 };
 pub use control::{
     Control, FreezeError, Frozen, Growth, Listening, PendingFreeze, PendingUpdate, UnitChange, Update, UpdateError,

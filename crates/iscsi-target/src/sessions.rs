@@ -22,6 +22,8 @@ pub struct SessionStatus {
     pub host: Option<String>,
     /// The CHAP user that its first login proved to be.
     pub user: Option<String>,
+    /// The identities that its certificate has: URIs and DNS names, then the fingerprint.
+    pub identities: Arc<[String]>,
     /// The portal group that the session uses.
     pub portal_group: u16,
     /// Where its connections come from.

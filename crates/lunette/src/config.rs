@@ -32,7 +32,7 @@ use lunette_files::Content;
 use lunette_initiator::Url;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
-use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfig};
+use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfig, PortalTls};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -54,7 +54,7 @@ use session::SessionKeys;
 const DEFAULT_PORT: u16 = 3260;
 
 /// The portal group tag of portals that specify none.
-const DEFAULT_PORTAL_GROUP: u16 = 1;
+pub(crate) const DEFAULT_PORTAL_GROUP: u16 = 1;
 
 /// The longest address of a redirection: a DNS name with a port and a portal group.
 const MAX_ADDRESS_CHARACTERS: usize = 255 + 12;
@@ -112,6 +112,9 @@ pub(crate) struct Portal {
     #[serde(default = "default_portal_group")]
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) group: u16,
+    /// The folder with the certificates of a portal that speaks TLS and nothing else.
+    #[schema(value_type = Option<String>, example = "/etc/lunette/tls")]
+    pub(crate) tls: Option<PathBuf>,
 }
 
 /// A target node.
@@ -275,16 +278,26 @@ fn yes() -> bool {
     true
 }
 
+/// The TLS of a portal, whose files are read when it is served.
+fn tls_of(folder: &Path) -> PortalTls {
+    let source = Err("its certificates were not read".into());
+    PortalTls { name: folder.to_string_lossy().into(), source }
+}
+
 impl Config {
     /// The portals of `listen`, then those with their own table; without either, the default one.
     pub(crate) fn portals(&self) -> Vec<PortalConfig> {
-        let of_group = |group: u16| move |address: &SocketAddr| PortalConfig { address: *address, group };
+        let of_group = |group: u16| move |address: &SocketAddr| PortalConfig::new(*address, group);
         if self.listen.is_none() && self.portals.is_empty() {
             return vec![of_group(DEFAULT_PORTAL_GROUP)(&SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))];
         }
         let listen = self.listen.iter().flatten().flat_map(|listen| &listen.addresses);
         let simple = listen.map(of_group(DEFAULT_PORTAL_GROUP));
-        let others = self.portals.iter().flat_map(|portal| portal.address.addresses.iter().map(of_group(portal.group)));
+        let others = self.portals.iter().flat_map(|portal| {
+            let tls = portal.tls.as_deref().map(tls_of);
+            let of_portal = of_group(portal.group);
+            portal.address.addresses.iter().map(move |address| PortalConfig { tls: tls.clone(), ..of_portal(address) })
+        });
         simple.chain(others).collect()
     }
 

@@ -1,12 +1,16 @@
 //! The calls of a handler to its reactor.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Instant;
+
+use rustls::pki_types::CertificateDer;
 
 use crate::datagram::{Address, DatagramConfig, DatagramSocketId, EthernetAddress, SocketBuffers, ethernet};
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
+use crate::stream::{Stream, TlsSource};
 use crate::tcp::TcpInfo;
 use crate::virtual_connections::VirtualRequest;
 
@@ -46,6 +50,17 @@ impl<'a> Context<'a> {
         self.sockets.adopt_listener(listener)
     }
 
+    /// Has connections that come at `listener` from now on speak TLS, or not any more. A handler sees nothing of the
+    /// handshake: bytes come when it has passed, and leave then. Time limits for it are the handler's.
+    pub fn set_listener_tls(&mut self, listener: ListenerId, tls: Option<TlsSource>) {
+        self.sockets.set_listener_tls(listener, tls);
+    }
+
+    /// The certificate by which the peer of `connection` has proven itself. There is none before the first bytes come.
+    pub fn peer_certificate(&self, connection: ConnectionId) -> Option<&Arc<CertificateDer<'static>>> {
+        self.sockets.peer_certificate(connection)
+    }
+
     /// Stops listening. Connections that were accepted stay.
     pub fn close_listener(&mut self, listener: ListenerId) {
         self.sockets.close_listener(listener);
@@ -56,8 +71,8 @@ impl<'a> Context<'a> {
     /// # Errors
     ///
     /// When the system cannot watch the socket.
-    pub fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
-        self.sockets.adopt(stream)
+    pub fn adopt(&mut self, stream: impl Into<Stream>) -> io::Result<ConnectionId> {
+        self.sockets.adopt(stream.into())
     }
 
     /// Gives up a connection without closing it, so that another reactor can adopt it. Nothing more is received, and

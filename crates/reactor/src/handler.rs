@@ -1,11 +1,12 @@
 //! The trait for a user of the reactor.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::{
     ConnectionId, Context, DatagramFailure, DatagramList, DatagramSocketId, Datagrams, FileRequest, Gather, ListenerId,
+    Stream,
 };
 
 /// Receives the events of a [`Reactor`](crate::Reactor), and says which bytes go where.
@@ -61,7 +62,7 @@ pub trait Handler {
 
     /// The connection that was given up by [`Context::release`] is the reactor's no longer, and its id is dead. What
     /// was gathered and not reported by [`sent`](Self::sent) has not left. The socket does not block.
-    fn released(&mut self, cx: &mut Context<'_>, connection: ConnectionId, stream: TcpStream) {
+    fn released(&mut self, cx: &mut Context<'_>, connection: ConnectionId, stream: Stream) {
         let _ = (cx, connection, stream);
     }
 

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lunette_tls::Sealed;
+
 use crate::backend::{Backend, Buffers, Event};
 use crate::counters::{Counters, CountsView};
 use crate::datagram::{Carried, DatagramMemory};
@@ -13,7 +15,7 @@ use crate::lists::Lists;
 use crate::slab::Key;
 use crate::sockets::{ConnectionId, ListenerId, Phase, Sockets};
 use crate::sys::{self, Accepted};
-use crate::{Context, IoBackend, Waker};
+use crate::{Context, IoBackend, Stream, Waker};
 
 /// Length of the one buffer that all connections of a reactor receive into.
 pub const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
@@ -32,6 +34,8 @@ pub struct Reactor {
     /// Connections whose sends are done, and of which the system is told before the next wait.
     pub(crate) flushed: Vec<Key>,
     pub(crate) lists: Lists,
+    /// Memory for records of connections with TLS.
+    pub(crate) spare_sealed: Vec<Sealed>,
     pub(crate) datagram_memory: DatagramMemory,
     /// Datagrams that the caller carries; `None`: the system does.
     pub(crate) carried: Option<Box<Carried>>,
@@ -106,6 +110,7 @@ impl Reactor {
             buffers,
             flushed: Vec::new(),
             lists: Lists::new(),
+            spare_sealed: Vec::new(),
             datagram_memory: DatagramMemory::default(),
             carried: None,
             busy_poll,
@@ -147,8 +152,8 @@ impl Reactor {
     /// # Errors
     ///
     /// The errors of [`Context::adopt`].
-    pub fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
-        self.sockets.adopt(stream)
+    pub fn adopt(&mut self, stream: impl Into<Stream>) -> io::Result<ConnectionId> {
+        self.sockets.adopt(stream.into())
     }
 
     /// Runs until the handler calls [`Context::stop`]. Sockets stay open, and it may be run again, on the same thread:
@@ -308,7 +313,7 @@ impl Reactor {
             return false;
         }
         match accepted {
-            Accepted::Connection { stream, peer, local } => match self.sockets.adopt(stream) {
+            Accepted::Connection { stream, peer, local } => match self.adopt_accepted(key, stream) {
                 Ok(id) => handler.accepted(&mut self.context(), ListenerId(key), id, peer, local),
                 Err(error) => tracing::warn!(%peer, %error, "cannot take on a connection"),
             },
@@ -323,6 +328,11 @@ impl Reactor {
             }
         }
         true
+    }
+
+    fn adopt_accepted(&mut self, listener: Key, stream: TcpStream) -> io::Result<ConnectionId> {
+        let stream = self.sockets.accepted(listener, stream)?;
+        self.sockets.adopt(stream)
     }
 
     fn writable(&mut self, key: Key) {

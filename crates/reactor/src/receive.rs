@@ -29,6 +29,7 @@ impl Reactor {
             return Ok(());
         }
         match connection.phase {
+            Phase::Open if connection.protected.is_some() => self.receive_protected(key, handler),
             Phase::Open => {
                 self.hand_on_stash(key, handler)?;
                 // Not ours meanwhile: sends in between need all of the reactor.
@@ -89,8 +90,50 @@ impl Reactor {
         Ok(())
     }
 
+    /// Receives once on a connection with TLS. What could not be opened before comes first.
+    fn receive_protected(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+        let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
+        let stash = std::mem::take(&mut connection.stash);
+        let mut buffer = std::mem::take(&mut self.receive_buffer);
+        let result = self.receive_behind(key, &stash, &mut buffer, handler);
+        self.receive_buffer = buffer;
+        result
+    }
+
+    fn receive_behind(
+        &mut self,
+        key: Key,
+        stash: &[u8],
+        buffer: &mut [u8],
+        handler: &mut impl Handler,
+    ) -> io::Result<()> {
+        let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
+        let Some((front, room)) = buffer.split_at_mut_checked(stash.len()).filter(|(_, room)| !room.is_empty()) else {
+            // What came while the connection was paused is looked at first.
+            return self.hand_on_protected(key, &mut stash.to_vec(), handler);
+        };
+        let moved = sys::receive(&connection.stream, &mut [], room);
+        if matches!(moved, Moved::WouldBlock) {
+            connection.stash = stash.to_vec();
+        }
+        self.sockets.counters.system_calls.add(1);
+        match moved {
+            Moved::Bytes(len @ 1..) => {
+                self.sockets.counters.received_bytes.add(len as u64);
+                front.copy_from_slice(stash);
+                self.hand_on_protected(key, &mut buffer[..stash.len() + len], handler)
+            }
+            Moved::Bytes(_) => self.peer_closed(key, handler),
+            Moved::WouldBlock => Ok(()),
+            Moved::Failed(error) => {
+                self.end(key, Closed::Error(error), handler);
+                Ok(())
+            }
+        }
+    }
+
     /// Hands on what was received. Sends where the handler wants it, and then hands on the rest.
-    fn hand_on(&mut self, id: ConnectionId, mut bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
+    pub(crate) fn hand_on(&mut self, id: ConnectionId, mut bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
         // Closed by what came before, perhaps.
         while !bytes.is_empty() && self.sockets.is_handled(id) {
             let taken = handler.received(&mut self.context(), id, bytes);
@@ -132,7 +175,7 @@ impl Reactor {
 
     /// Ends a connection whose peer has closed its side. What its last bytes have led to leaves first, as far as there
     /// is room: it may have closed one side alone, and they may have come together with the end.
-    fn end_of_input(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+    pub(crate) fn end_of_input(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         handler.batch_end(&mut self.context());
         self.flush(handler)?;
         self.end(key, Closed::PeerClosed, handler);
@@ -182,7 +225,7 @@ impl Reactor {
         self.sockets.counters.received_bytes.add(bytes.len() as u64);
         let connection = self.sockets.connection(key).filter(|connection| connection.phase == Phase::Open);
         let Some(connection) = connection else { return Ok(()) };
-        if connection.paused || !connection.stash.is_empty() {
+        if connection.protected.is_some() || connection.paused || !connection.stash.is_empty() {
             connection.stash.extend_from_slice(bytes);
             return Ok(());
         }
@@ -203,7 +246,11 @@ impl Reactor {
         if connection.phase != Phase::Open || (connection.paused && !connection.leaving) {
             return Ok(());
         }
-        let stash = std::mem::take(&mut connection.stash);
+        let is_protected = connection.protected.is_some();
+        let mut stash = std::mem::take(&mut connection.stash);
+        if is_protected {
+            return self.hand_on_protected(key, &mut stash, handler);
+        }
         self.hand_on(ConnectionId(key), &stash, handler)
     }
 }

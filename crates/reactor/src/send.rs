@@ -30,6 +30,7 @@ impl Reactor {
     fn send(&mut self, keys: &[Key], handler: &mut impl Handler) -> io::Result<()> {
         let mut sent_bytes = [0; MAX_SENDS];
         loop {
+            self.seal(keys, handler);
             let (asked, results) = self.send_once(keys, &sent_bytes, handler)?;
             if asked == [0; MAX_SENDS] {
                 return Ok(());
@@ -62,7 +63,10 @@ impl Reactor {
             if sent_bytes[index] >= MAX_SENT_BYTES {
                 continue;
             }
-            handler.gather(ConnectionId(*key), list);
+            match &connection.protected {
+                Some(protected) => drop(list.push(protected.sealed.unsent())),
+                None => handler.gather(ConnectionId(*key), list),
+            }
             asked[index] = list.len_bytes();
             done[index] = list.is_empty();
             if !done[index] {
@@ -83,7 +87,12 @@ impl Reactor {
         match moved {
             Moved::Bytes(len) => {
                 connection.blocked = len < asked;
+                let is_protected = connection.protected.is_some();
                 self.sockets.counters.sent_bytes.add(len as u64);
+                if is_protected {
+                    self.protected_sent(key, len);
+                    return len;
+                }
                 handler.sent(&mut self.context(), ConnectionId(key), len);
                 return len;
             }
@@ -95,8 +104,13 @@ impl Reactor {
 
     fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {
         let Some(connection) = self.sockets.connection(key) else { return };
+        let is_draining = connection.phase == Phase::Draining;
+        if is_draining && self.ends_protected(key) {
+            return self.sockets.touch(key);
+        }
+        let Some(connection) = self.sockets.connection(key) else { return };
         connection.wants_send = false;
-        if connection.phase == Phase::Draining {
+        if is_draining {
             self.sockets.linger(key);
             handler.closed(&mut self.context(), ConnectionId(key), Closed::AllSent);
         }

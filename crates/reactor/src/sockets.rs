@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
+use rustls::pki_types::CertificateDer;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
 use crate::counters::Counters;
 use crate::datagram::DatagramSockets;
+use crate::protected::Protected;
 use crate::slab::{Key, Slab};
+use crate::stream::{Stream, TlsSource};
 use crate::sys;
 use crate::tcp::TcpInfo;
 use crate::virtual_connections::VirtualConnections;
@@ -74,6 +77,8 @@ pub(crate) enum Phase {
 
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
+    /// TLS around the handler's bytes.
+    pub(crate) protected: Option<Box<Protected>>,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
     /// Large data segments come in, one after the other.
@@ -97,18 +102,20 @@ pub(crate) struct Connection {
     /// Receives to go until a ring may receive by itself again; see [`is_direct`](Self::is_direct).
     direct_left: u8,
     /// The bytes that a ring received after the handler had paused the connection. A ring is asked to stop at the end
-    /// of a batch, so this is at most what one batch brought.
+    /// of a batch, so this is at most what one batch brought. With TLS also what cannot be opened yet.
     pub(crate) stash: Vec<u8>,
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> Self {
+    fn new(Stream { socket, protected, received }: Stream) -> Self {
         Self {
-            stream,
+            // The handshake may have something to say.
+            wants_send: protected.is_some(),
+            stream: socket,
+            protected,
             phase: Phase::Open,
             paused: false,
             bulk: false,
-            wants_send: false,
             blocked: false,
             peer_closed: false,
             leaving: false,
@@ -117,7 +124,7 @@ impl Connection {
             interest: EventFlags::empty(),
             armed: Armed::default(),
             direct_left: 0,
-            stash: Vec::new(),
+            stash: received,
         }
     }
 
@@ -160,6 +167,8 @@ impl Connection {
 
 struct Listener {
     socket: TcpListener,
+    /// The TLS that its connections speak.
+    tls: Option<TlsSource>,
     /// Others hold the socket, too.
     shared: bool,
     /// A ring accepts on it.
@@ -262,9 +271,24 @@ impl Sockets {
     fn add_listener(&mut self, socket: TcpListener, shared: bool) -> io::Result<ListenerId> {
         let key = self.listeners.next_key();
         self.backend.add_listener(key, &socket, self.accept_again.is_none())?;
-        self.listeners.insert(Listener { socket, shared, armed: false });
+        self.listeners.insert(Listener { socket, tls: None, shared, armed: false });
         self.listeners_changed = true;
         Ok(ListenerId(key))
+    }
+
+    /// Connections that come from now on speak TLS, or do not.
+    pub(crate) fn set_listener_tls(&mut self, id: ListenerId, tls: Option<TlsSource>) {
+        if let Some(listener) = self.listeners.get_mut(id.0) {
+            listener.tls = tls;
+        }
+    }
+
+    /// The stream of a connection that has come in.
+    pub(crate) fn accepted(&mut self, key: Key, socket: TcpStream) -> io::Result<Stream> {
+        match self.listeners.get_mut(key).and_then(|listener| listener.tls.as_ref()) {
+            Some(tls) => Stream::server(socket, &tls()),
+            None => Ok(socket.into()),
+        }
     }
 
     pub(crate) fn listener(&mut self, key: Key) -> Option<&TcpListener> {
@@ -337,15 +361,16 @@ impl Sockets {
 
     // Connections.
 
-    pub(crate) fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
+    pub(crate) fn adopt(&mut self, stream: Stream) -> io::Result<ConnectionId> {
         // Each call says itself that it does not wait; a ring would take this for a wish to be told so, too.
-        stream.set_nonblocking(matches!(self.backend, Backend::Epoll(_)))?;
-        sys::set_no_delay(&stream)?;
+        stream.socket.set_nonblocking(matches!(self.backend, Backend::Epoll(_)))?;
+        sys::set_no_delay(&stream.socket)?;
         let key = self.connections.next_key();
         let mut connection = Connection::new(stream);
         self.backend.add_connection(key, &mut connection)?;
         self.connections.insert(connection);
-        if matches!(self.backend, Backend::Ring(_)) {
+        let is_protected = self.connections.get(key).is_some_and(|connection| connection.protected.is_some());
+        if is_protected || matches!(self.backend, Backend::Ring(_)) {
             self.touch(key);
         }
         Ok(ConnectionId(key))
@@ -381,9 +406,9 @@ impl Sockets {
     }
 
     /// Takes such a connection out, if it is still to be released.
-    pub(crate) fn take_out(&mut self, key: Key) -> Option<TcpStream> {
+    pub(crate) fn take_out(&mut self, key: Key) -> Option<Stream> {
         self.connections.get(key).filter(|connection| connection.leaving)?;
-        let connection = self.remove(key)?;
+        let mut connection = self.remove(key)?;
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
@@ -392,7 +417,8 @@ impl Sockets {
         if let Err(error) = connection.stream.set_nonblocking(true) {
             tracing::warn!(%error, "a socket that is released may block");
         }
-        Some(connection.stream)
+        let (protected, received) = (connection.protected.take(), std::mem::take(&mut connection.stash));
+        Some(Stream { socket: connection.stream, protected, received })
     }
 
     pub(crate) fn send(&mut self, id: ConnectionId) {
@@ -419,6 +445,10 @@ impl Sockets {
             tracing::debug!(%error, "cannot set a low water mark");
         }
         self.counters.system_calls.add(1);
+    }
+
+    pub(crate) fn peer_certificate(&self, id: ConnectionId) -> Option<&Arc<CertificateDer<'static>>> {
+        self.connections.get(id.0)?.protected.as_ref()?.certificate.as_ref()
     }
 
     pub(crate) fn tcp_info(&self, id: ConnectionId) -> Option<TcpInfo> {

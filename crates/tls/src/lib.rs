@@ -15,6 +15,7 @@ mod channel;
 mod fingerprint;
 mod handshake;
 pub mod limits;
+mod peer;
 mod record;
 mod sealed;
 mod streams;
@@ -33,6 +34,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 pub use channel::{ChannelError, Incoming, Opened, Outgoing};
 pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use handshake::{Established, Handshake};
+pub use peer::Peer;
 pub use sealed::Sealed;
 pub use streams::{ISCSI, Servers, stream_client, stream_server};
 

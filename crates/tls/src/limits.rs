@@ -11,3 +11,15 @@ pub const MAX_IDLE_KEY_UPDATES: u32 = 32;
 
 /// Records that one key seals. AES-GCM is good for 2^24.5 of full length (RFC 8446 section 5.5).
 pub const MAX_RECORDS_OF_A_KEY: u64 = 1 << 23;
+
+/// The longest common name in bytes.
+pub const MAX_COMMON_NAME_BYTES: usize = 128;
+
+/// The most names of each kind in a certificate.
+pub const MAX_NAMES: usize = 16;
+
+/// The longest DNS name in bytes (RFC 1035, section 2.3.4, as text).
+pub const MAX_DNS_NAME_BYTES: usize = 253;
+
+/// The longest URI in bytes, which is the longest iSCSI name (RFC 7143, section 4.2.7.1).
+pub const MAX_URI_BYTES: usize = 223;

@@ -163,7 +163,7 @@ fn server() -> (SteppedServer, Instant) {
 
 fn portal() -> PortalConfig {
     // The system chooses its port and opens it; nothing connects to it.
-    PortalConfig { address: PORTAL.get(), group: 1 }
+    PortalConfig::new(PORTAL.get(), 1)
 }
 
 fn entropy() -> Entropy {

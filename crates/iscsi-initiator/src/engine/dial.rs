@@ -47,10 +47,13 @@ impl Dialer for ThreadDialer {
         };
         let of_thread = Arc::clone(&report);
         let (timeout, tcp) = (options.connect_timeout, options.tcp.clone());
-        let transport = options.transport;
+        let (transport, tls) = (options.transport, options.tls.clone());
         let work = move || {
             let result = match transport {
-                Transport::Tcp => connect_to(&portal, timeout, &tcp).map(Wire::Tcp),
+                Transport::Tcp => connect_to(&portal, timeout, &tcp).and_then(|socket| match tls {
+                    Some(tls) => tls.around(socket, &portal).map(Wire::Tcp),
+                    None => Ok(Wire::Tcp(socket.into())),
+                }),
                 Transport::Ecl => first_address(&portal).map(Wire::Ecl),
             };
             tell(&of_thread, result);

@@ -1,10 +1,9 @@
 //! The outside of an event loop: connections to portals, and random numbers.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::Arc;
 
-use lunette_reactor::Address;
+use lunette_reactor::{Address, Stream};
 
 use crate::options::Options;
 use crate::portal::Portal;
@@ -30,7 +29,7 @@ pub(crate) type Report = Box<dyn FnOnce(io::Result<Wire>) + Send>;
 /// The result of an attempt.
 pub(crate) enum Wire {
     /// A connection.
-    Tcp(TcpStream),
+    Tcp(Stream),
     /// Where an association is to be begun.
     Ecl(Address),
 }

@@ -41,6 +41,26 @@ fn unknown<T>(name: &str) -> Result<T, UrlError> {
 /// The values that were read so far, in the order of [`NAMES`].
 pub(super) type Values = [Option<String>; NAMES.len()];
 
+/// The place of `tls` among them, which `iscsis://` has without keys, too.
+const FOLDER: usize = 3;
+
+const _: () = assert!(matches!(NAMES[FOLDER].as_bytes(), b"tls"));
+
+/// The folder of certificates.
+pub(super) fn folder(values: &Values) -> Option<&str> {
+    values[FOLDER].as_deref()
+}
+
+/// Whether keys are named.
+pub(super) fn has_keys(values: &Values) -> bool {
+    values[0].is_some()
+}
+
+/// The folder belongs to the session alone.
+pub(super) fn forget_folder(values: &mut Values) {
+    values[FOLDER] = None;
+}
+
 impl KeyParameters {
     /// Reads `NAME=VALUE&NAME=VALUE…`, as it stands behind the name of a disk that is no URL.
     ///

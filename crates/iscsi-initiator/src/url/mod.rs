@@ -1,6 +1,6 @@
 //! iSCSI URLs: the portal, target and logical unit, the credentials, and the parameters of the session.
 //!
-//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`; `ecl://` for the Effective Cross Layer,
+//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`; `iscsis://` for TLS; `ecl://` for the Effective Cross Layer,
 //! and below IP `ecl+eth://[USER[%PASSWORD]@]INTERFACE/MAC[/TARGET[/LUN]][?PARAMETER=VALUE&…]`.
 //!
 //! The form is libiscsi's, with more parameters: every key of RFC 7143 that is negotiated, in lower snake case
@@ -13,6 +13,7 @@ mod parameters;
 mod redacted;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use crate::options::{Options, Transport};
 use crate::portal::{DEFAULT_PORT, Portal, check_bracketed};
 use crate::secret::read_secret;
 use crate::session::{Initiator, Session};
+use crate::tls::ClientTls;
 pub use error::UrlError;
 use error::wrong;
 pub use keys::KeyParameters;
@@ -69,6 +71,8 @@ pub struct Url {
     pub tcp: TcpOptions,
     /// The iSCSI name to log in with, if the URL gives one.
     pub initiator_name: Option<String>,
+    /// TLS of `iscsis://`: the options [`Options::tls`].
+    pub tls: Option<ClientTls>,
     /// Where the keys are, if the disk is encrypted. With keys, [`connect`](Self::connect) refuses, because what it
     /// gives would be ciphertext.
     pub keys: Option<KeyParameters>,
@@ -99,6 +103,9 @@ struct Login {
 /// The scheme of URLs with a station on an Ethernet.
 const ETHERNET: &str = "ecl+eth";
 
+/// The scheme of URLs whose connections speak TLS.
+const TLS: &str = "iscsis";
+
 /// Bytes of an interface's name (`IFNAMSIZ` of Linux, less its end).
 const MAX_INTERFACE_LEN: usize = 15;
 
@@ -110,8 +117,9 @@ const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
 
 /// Whether `text` is meant to be an iSCSI URL, rather than a path.
 pub fn is_url(text: &str) -> bool {
-    text.split_once("://")
-        .is_some_and(|(scheme, _)| ["iscsi", "ecl", ETHERNET, "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
+    text.split_once("://").is_some_and(|(scheme, _)| {
+        ["iscsi", TLS, "ecl", ETHERNET, "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s))
+    })
 }
 
 impl Url {
@@ -147,10 +155,11 @@ impl Url {
         }
         let (transport, portal_of, rest): (_, PortalReader, _) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("iscsi") => (Transport::Tcp, host_of, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case(TLS) => (Transport::Tcp, host_of, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ecl") => (Transport::Ecl, host_of, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case(ETHERNET) => (Transport::Ecl, station_of, rest),
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("iser") => return wrong(NO_ISER),
-            _ => return wrong("an iSCSI URL starts with iscsi://, ecl:// or ecl+eth://"),
+            _ => return wrong("an iSCSI URL starts with iscsi://, iscsis://, ecl:// or ecl+eth://"),
         };
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
@@ -169,10 +178,12 @@ impl Url {
             datagrams: DatagramOptions::default(),
             tcp: TcpOptions::default(),
             initiator_name: None,
+            tls: None,
             keys: None,
             login: Login::default(),
         };
-        parameters::read(&mut url, query.unwrap_or(""))?;
+        let speaks_tls = text.get(..TLS.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(TLS));
+        parameters::read(&mut url, speaks_tls, query.unwrap_or(""))?;
         if let Some(user) = user {
             let (name, password) = user_of(user, url.login.secret_file.is_some())?;
             (url.login.user, url.login.password) = (Some(name), password);
@@ -218,6 +229,7 @@ impl Url {
             offer: self.offer.clone(),
             coalesce: self.coalesce,
             datagrams: self.datagrams,
+            tls: self.tls.clone(),
             tcp: self.tcp.clone(),
             ..Options::new(self.initiator_name.as_deref().unwrap_or(INITIATOR_NAME))
         })
@@ -314,6 +326,7 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let portal = self.portal();
         let scheme = match self.transport {
+            Transport::Tcp if self.tls.is_some() => TLS,
             Transport::Tcp => "iscsi",
             Transport::Ecl if portal.station().is_some() => ETHERNET,
             Transport::Ecl => "ecl",

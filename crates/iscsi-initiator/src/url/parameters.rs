@@ -16,6 +16,7 @@ use crate::portal::Portal;
 
 use super::error::{UrlError, wrong};
 use super::redacted::TARGET_PASSWORD;
+use super::tls;
 use super::{NO_ISER, Paths, Url, decode, decode_bytes};
 
 /// If absent, a session that recovers connections offers the default of RFC 7143 section 13.16.
@@ -81,9 +82,11 @@ const OTHERS: [&str; 15] = [
 ];
 
 /// Reads `NAME=VALUE&NAME=VALUE…` into `url`.
-pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
+/// `speaks_tls`: it is one of `iscsis://`.
+pub(super) fn read(url: &mut Url, speaks_tls: bool, query: &str) -> Result<(), UrlError> {
     let mut seen: Vec<String> = Vec::new();
     let mut keys = key_parameters::Values::default();
+    let mut tls = tls::Values::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let name = if name == CONNECTIONS { "max_connections" } else { name };
@@ -93,9 +96,18 @@ pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
         // Unknown ones end here, so this list is no longer than that of all parameters.
         match key_parameters::NAMES.iter().position(|known| *known == name) {
             Some(at) if !value.is_empty() => keys[at] = Some(decode(value)?),
-            _ => one(url, name, value)?,
+            _ if !tls::NAMES.contains(&name) => one(url, name, value)?,
+            _ if !speaks_tls => return wrong(format!("{name} is for iscsis://")),
+            _ if name == tls::NAMES[0] => tls.pin = Some(tls::pin(&decode(value)?)?),
+            _ => tls.name = Some(decode(value)?),
         }
         seen.push(name.into());
+    }
+    if speaks_tls {
+        url.tls = Some(tls.finish(key_parameters::folder(&keys))?);
+        if !key_parameters::has_keys(&keys) {
+            key_parameters::forget_folder(&mut keys);
+        }
     }
     url.keys = KeyParameters::of(keys)?;
     let offer = &mut url.offer;
@@ -109,6 +121,7 @@ pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
 pub(super) fn is_parameter(name: &str) -> bool {
     OTHERS.contains(&name)
         || key_parameters::NAMES.contains(&name)
+        || tls::NAMES.contains(&name)
         || KEY_PARAMETERS.iter().any(|parameter| parameter.name == name)
 }
 
@@ -122,6 +135,7 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
             .map(|parameter| parameter.name)
             .chain(OTHERS.into_iter().filter(|n| *n != "iser"))
             .chain(key_parameters::NAMES)
+            .chain(tls::NAMES)
             .collect();
         return wrong(format!("there is no parameter {name:?}; those that there are: {}", all.join(", ")));
     }

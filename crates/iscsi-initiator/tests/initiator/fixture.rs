@@ -39,7 +39,7 @@ impl Target {
         let device = TargetDevice::new(TARGET);
         let unit = LogicalUnit::new(LogicalUnitConfig::new(store, "serial-1")).unwrap();
         device.add(Lun::ZERO, Arc::new(unit)).unwrap();
-        let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
+        let portal = PortalConfig::new("127.0.0.1:0".parse().unwrap(), 1);
         let mut config = ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]);
         config.event_loop = io().into();
         change(&mut config);

@@ -163,6 +163,7 @@ fn log_login(peer: SocketAddr, session: &SessionInfo, took: Duration) {
         target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
         host = session.host.as_deref(),
         chap_user = session.chap_user,
+        certificate = session.identity,
         tsih = session.tsih.0,
         header_digest = keys.header_digest.value(),
         data_digest = keys.data_digest.value(),

@@ -1,13 +1,15 @@
 //! The calls of the reactor to a core.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use lunette_ecl::protection::Binding;
 use lunette_ecl_endpoint::{SocketChange, Upper};
 use lunette_pdu::BHS_LEN;
-use lunette_reactor::{Closed, ConnectionId, Context, DatagramSocketId, FileRequest, Gather, Handler, ListenerId};
+use lunette_reactor::{
+    Closed, ConnectionId, Context, DatagramSocketId, FileRequest, Gather, Handler, ListenerId, Stream,
+};
 use lunette_session::iscsi_target::Placement;
 use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged, folded_name};
 
@@ -37,6 +39,7 @@ impl Handler for Core {
     }
 
     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
+        self.introduce(cx, id);
         bytes.len() - self.pump(cx, id, bytes).left
     }
 
@@ -61,7 +64,7 @@ impl Handler for Core {
         self.tasks.file_done(tag, request, result);
     }
 
-    fn released(&mut self, _: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+    fn released(&mut self, _: &mut Context<'_>, id: ConnectionId, stream: Stream) {
         self.departed(id, stream);
     }
 

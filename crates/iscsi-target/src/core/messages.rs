@@ -1,9 +1,7 @@
 //! The work of a core on messages of others, and its own messages.
 
-use std::net::TcpStream;
-
 use lunette_device::PendingEvent;
-use lunette_reactor::{ConnectionId, Context};
+use lunette_reactor::{ConnectionId, Context, Stream};
 
 use super::Core;
 use super::connections::{Conn, Departure};
@@ -62,7 +60,7 @@ impl Core {
     }
 
     /// Nothing of the connection is under way here any more.
-    pub(super) fn departed(&mut self, id: ConnectionId, stream: TcpStream) {
+    pub(super) fn departed(&mut self, id: ConnectionId, stream: Stream) {
         let Some(Conn { departure, login, peer, came, permit, .. }) = self.connections.remove(id) else { return };
         // Others were told to stop already; a connection would come too late.
         let Some(Departure { home, request }) = departure.filter(|_| !self.lifecycle.is_stopping()) else { return };
@@ -85,6 +83,7 @@ impl Core {
         let mut conn = Conn::new(login, peer, came, permit);
         conn.home = Some(home);
         self.connections.insert(id, conn);
+        self.introduce(cx, id);
         self.admit_here(cx, id, *request);
     }
 

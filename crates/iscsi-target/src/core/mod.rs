@@ -13,6 +13,7 @@ mod events;
 mod freezes;
 mod handler;
 mod host_requests;
+mod identity;
 mod lifecycle;
 mod mesh;
 mod messages;

@@ -185,7 +185,7 @@ impl Conn {
 
     /// Whether the target still lets it in, as the same host.
     fn belongs_to(&self, target: &TargetNode) -> bool {
-        let host = target.host_of(self.initiator(), self.peer.ip()).map(|host| &host.name);
+        let host = target.host_of(self.initiator(), &self.origin()).map(|host| &host.name);
         host.is_some() && host == self.session.as_ref().and_then(|session| session.host.as_ref())
     }
 }

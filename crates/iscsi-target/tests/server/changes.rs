@@ -41,7 +41,7 @@ impl Served {
     /// The update that serves the present targets.
     fn same(&self) -> Update {
         Update {
-            portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }],
+            portals: vec![PortalConfig::new("127.0.0.1:0".parse().unwrap(), 1)],
             datagram_portals: Vec::new(),
             leaves_closed: false,
             required_portals: Vec::new(),

@@ -296,7 +296,7 @@ fn a_unit_that_goes_is_flushed_when_no_core_works_with_it() {
 
 fn update(devices: &[Arc<lunette_device::TargetDevice>], units: Vec<UnitChange>) -> Update {
     Update {
-        portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }],
+        portals: vec![PortalConfig::new("127.0.0.1:0".parse().unwrap(), 1)],
         datagram_portals: Vec::new(),
         leaves_closed: false,
         required_portals: Vec::new(),

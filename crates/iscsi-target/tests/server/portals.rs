@@ -52,7 +52,7 @@ impl Served {
 }
 
 fn portal(address: &str) -> PortalConfig {
-    PortalConfig { address: address.parse().unwrap(), group: 1 }
+    PortalConfig::new(address.parse().unwrap(), 1)
 }
 
 /// The portal of [`Target::of`].
@@ -96,7 +96,7 @@ fn a_portal_may_take_over_the_port_of_one_that_goes() {
     let port = served.target.address.port();
     let mut here = Initiator::attach(&served.target, Port::A);
     let everywhere = portal(&format!("0.0.0.0:{port}"));
-    served.listen(&[everywhere]).unwrap();
+    served.listen(&[everywhere.clone()]).unwrap();
     attach(SocketAddr::from(([127, 0, 0, 9], port)));
     here.is_undisturbed();
     let other_group = PortalConfig { group: 2, ..everywhere };
@@ -110,13 +110,13 @@ fn a_portal_that_cannot_be_opened_is_left_closed_until_it_can() {
     let mut here = Initiator::attach(&served.target, Port::A);
     let (busy, busy_udp) = (TcpListener::bind("127.0.0.3:0").unwrap(), UdpSocket::bind("127.0.0.3:0").unwrap());
     let (address, udp) = (busy.local_addr().unwrap(), busy_udp.local_addr().unwrap());
-    let wanted = [PortalConfig { address, group: 1 }, portal("127.0.0.2:0"), first()];
+    let wanted = [PortalConfig::new(address, 1), portal("127.0.0.2:0"), first()];
     let datagrams = [
         DatagramPortalConfig { place: DatagramPlace::Udp(udp), group: 2 },
         DatagramPortalConfig { place: DatagramPlace::Ethernet("lunette-absent".into()), group: 2 },
     ];
     let update = || served.update(&wanted, &datagrams, true).unwrap();
-    let required = [PortalConfig { address, group: 1 }];
+    let required = [PortalConfig::new(address, 1)];
     let refused = served.target.control.apply(Update { required_portals: required.into(), ..served.of(&wanted) });
     assert!(matches!(refused, Err(UpdateError::Refused(BindError::Listen { .. }))), "{refused:?}");
     let Listening { portals, closed } = update();
@@ -141,7 +141,7 @@ fn an_address_in_use_changes_nothing() {
     let busy = other.local_addr().unwrap();
     let port = served.target.address.port();
     // The first needs the place of the old portal, which has to come back when the second fails.
-    let wanted = [portal(&format!("0.0.0.0:{port}")), portal("127.0.0.2:0"), PortalConfig { address: busy, group: 1 }];
+    let wanted = [portal(&format!("0.0.0.0:{port}")), portal("127.0.0.2:0"), PortalConfig::new(busy, 1)];
     let Err(UpdateError::Refused(BindError::Listen { address, .. })) = served.listen(&wanted) else {
         panic!("{busy} is in use")
     };

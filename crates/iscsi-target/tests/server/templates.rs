@@ -58,7 +58,7 @@ impl Served {
     fn apply(&self, hosts: Vec<HostConfig>) {
         let target = TargetConfig { hosts, ..TargetConfig::open(Arc::clone(&self.device)) };
         let update = Update {
-            portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }],
+            portals: vec![PortalConfig::new("127.0.0.1:0".parse().unwrap(), 1)],
             datagram_portals: Vec::new(),
             leaves_closed: false,
             required_portals: Vec::new(),

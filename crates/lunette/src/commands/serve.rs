@@ -17,7 +17,7 @@ use crate::config::mistakes;
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
 use crate::config::sources::Files;
-use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Provisioning, Target};
+use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Portal, Provisioning, Target};
 use crate::config::{api, ecl};
 use crate::disks::encrypted::volumes;
 use crate::disks::file::Reopening;
@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::secret::ChapArgument;
 use crate::server::adapters;
+use crate::server::certificates;
 use crate::server::clones::{self, HostRequests};
 use crate::server::control_plane::{self, ControlPlane, Places};
 use crate::server::counts::{Counts, Format};
@@ -77,6 +78,10 @@ pub(crate) struct Arguments {
     /// Where to listen; port 0 picks one (repeatable; default: 127.0.0.1:3260)
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<Listen>,
+    /// Speak TLS and nothing else, by the certificates in this folder: server-cert.pem, server-key.pem, and ca-cert.pem
+    /// when clients may have certificates, too
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
     /// Where to speak the Effective Cross Layer, too: at a UDP port, or below IP at an interface (repeatable)
     #[arg(long, value_name = "ADDR:PORT|eth:INTERFACE")]
     ecl: Vec<ecl::Place>,
@@ -152,7 +157,7 @@ pub(crate) struct Arguments {
     prometheus: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "tls", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -196,9 +201,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     system::raise_descriptor_limit();
     let mut sockets = Sockets::passed()?;
-    let portals = config.portals();
+    let portals = certificates::portals(&config);
     let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();
     let listeners = sockets.take_portals(&addresses);
+    let speaks_tls = portals.first().is_some_and(|portal| portal.tls.is_some());
     let has_api = config.api.is_some();
     let Places { open: api, closed: closed_doors } = control_plane::open(&config, &mut sockets)?;
     sockets.warn_of_unused();
@@ -240,6 +246,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     .map_err(Failure::no_thread)?;
     let reopening = if files.is_some() { Reopening::OnHangup } else { Reopening::AtStart };
     disks::follow(&server.control(), health.clone(), reopening)?;
+    certificates::follow()?;
     let control = server.control();
     let audit = control_plane::audit(&config);
     let control_plane = files.zip(read).map(|(files, read)| {
@@ -255,6 +262,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
     }
     let reload = move || {
+        certificates::read_again();
         let has_volumes = volumes::refresh();
         if let Some(control_plane) = &control_plane {
             control_plane.reload();
@@ -268,7 +276,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let mut counts = Counts::new(server.monitor(), health.clone(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::no_thread)?;
-    let portals = first_portals(&server);
+    let portals = first_portals(&server, speaks_tls);
     output::announce("the URLs of the disks", urls(&portals, &devices))?;
     systemd::accompany(&server, health).map_err(Failure::no_thread)?;
     server.run().map_err(Failure::other)?;
@@ -294,6 +302,14 @@ impl Arguments {
             return Err(Failure::Usage("--zero-copy: none of the disks is a file; leave it out".into()));
         }
         Ok(())
+    }
+
+    /// The portals, when they speak TLS.
+    fn tls_portals(&self) -> Vec<Portal> {
+        let Some(tls) = &self.tls else { return Vec::new() };
+        let listen = if self.listen.is_empty() { vec![Listen::standard()] } else { self.listen.clone() };
+        let portal = |address| Portal { address, group: config::DEFAULT_PORTAL_GROUP, tls: Some(tls.clone()) };
+        listen.into_iter().map(portal).collect()
     }
 
     fn to_config(&self) -> Result<Config, Failure> {
@@ -349,8 +365,8 @@ impl Arguments {
         let config = Config {
             // What stands on the command line is seen at once by its author.
             strict: true,
-            listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
-            portals: Vec::new(),
+            listen: (!self.listen.is_empty() && self.tls.is_none()).then(|| self.listen.clone()),
+            portals: self.tls_portals(),
             ecl: self.ecl.clone(),
             ecl_offloads: self.ecl_offloads,
             ecl_protect: self.ecl_protect,
@@ -375,9 +391,10 @@ impl Arguments {
     }
 }
 
-/// The first portal of each kind, as URLs begin with it.
-fn first_portals(server: &Server) -> Vec<String> {
-    let of_tcp = server.portals().first().map(|address| format!("iscsi://{}", reachable(*address)));
+/// The first portal of each kind, as URLs begin with it. `speaks_tls`: whether the first one of all does.
+fn first_portals(server: &Server, speaks_tls: bool) -> Vec<String> {
+    let scheme = if speaks_tls { "iscsis" } else { "iscsi" };
+    let of_tcp = server.portals().first().map(|address| format!("{scheme}://{}", reachable(*address)));
     let first = |of: fn(&DatagramPortal) -> Option<String>| server.datagram_portals().iter().find_map(of);
     let of_udp = first(|portal| match portal {
         DatagramPortal::Udp(address) => Some(format!("ecl://{}", reachable(*address))),

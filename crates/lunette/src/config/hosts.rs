@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use lunette_scsi::Lun;
 use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
+use lunette_tls::Fingerprint;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
@@ -22,6 +23,9 @@ use crate::text;
 /// The longest name of a host.
 pub(crate) const MAX_HOST_NAME_CHARACTERS: usize = 64;
 
+/// The longest identity of a certificate: a DNS name.
+const MAX_IDENTITY_BYTES: usize = 253;
+
 /// Initiators with rules of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +36,9 @@ pub(crate) struct HostEntry {
     pub(crate) initiators: Option<Vec<String>>,
     #[schema(value_type = Option<Vec<String>>, example = json!(["192.0.2.0/24"]))]
     pub(crate) networks: Option<Vec<Network>>,
+    /// The identities of which a certificate proves one.
+    #[schema(example = json!(["db1.example.org"]))]
+    pub(crate) certificates: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) chap: Vec<Chap>,
     pub(crate) mutual_chap: Option<Chap>,
@@ -69,15 +76,16 @@ struct Selectors {
     name: String,
     initiators: Option<Vec<String>>,
     networks: Option<Vec<Network>>,
+    certificates: Option<Vec<String>>,
 }
 
 impl HostEntry {
     /// The host of a text with a mistake. `None` when not even its name can be read.
     pub(super) fn shut_of(value: &serde_json::Value) -> Option<Self> {
         let name = value.get("name")?.as_str()?.to_owned();
-        let all = Selectors { name, initiators: None, networks: None };
-        let Selectors { name, initiators, networks } = Selectors::deserialize(value).unwrap_or(all);
-        let mut host = Self { name, initiators, networks, ..Self::default() };
+        let all = Selectors { name, initiators: None, networks: None, certificates: None };
+        let Selectors { name, initiators, networks, certificates } = Selectors::deserialize(value).unwrap_or(all);
+        let mut host = Self { name, initiators, networks, certificates, ..Self::default() };
         host.shut();
         Some(host)
     }
@@ -172,6 +180,10 @@ pub(super) fn mistakes(host: &HostEntry, target: &Target, is_whole: bool) -> Vec
         let at = || vec![Step::Key("initiators"), Step::Index(index)];
         found.extend(check_initiator_name(name).err().map(|why| (at(), why)));
     }
+    for (index, name) in host.certificates.iter().flatten().enumerate() {
+        let at = || vec![Step::Key("certificates"), Step::Index(index)];
+        found.extend(check_identity(name).err().map(|why| (at(), why)));
+    }
     if host.mutual_chap.is_some() && host.chap.is_empty() {
         found.push((vec![Step::Key("mutual_chap")], "mutual_chap needs a chap user too".into()));
     }
@@ -183,6 +195,21 @@ pub(super) fn mistakes(host: &HostEntry, target: &Target, is_whole: bool) -> Vec
     found.extend(super::clones::mistakes(host, target, is_whole));
     found.extend(lun_map(host, target).err().map(|why| (vec![Step::Key("lun")], why)));
     found
+}
+
+/// Checks an identity of a certificate: an iSCSI name or another URI, a DNS name, or a fingerprint.
+fn check_identity(name: &str) -> Result<(), String> {
+    if let Some(digits) = name.strip_prefix("sha256:") {
+        let lower = digits.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+        return name.parse::<Fingerprint>().map(drop).map_err(|error| error.to_string()).and_then(|()| {
+            if lower { Ok(()) } else { Err(format!("{name}: write a fingerprint in lower case, without colons")) }
+        });
+    }
+    let is_plain = |c: char| c.is_ascii_graphic();
+    if name.is_empty() || name.len() > MAX_IDENTITY_BYTES || !name.chars().all(is_plain) {
+        return Err(format!("{name:?} is no identity: write a URI, a DNS name or sha256:DIGITS"));
+    }
+    Ok(())
 }
 
 fn lun_map(host: &HostEntry, target: &Target) -> Result<LunMap, String> {
@@ -261,6 +288,7 @@ fn host(entry: &HostEntry) -> Host {
         name: entry.name.as_str().into(),
         initiators: named(entry.initiators.as_ref()),
         networks: entry.networks.as_ref().map(|networks| networks.iter().map(|Network(network)| *network).collect()),
+        certificates: entry.certificates.clone(),
         authentication: None,
         is_template: entry.clone.is_some(),
     }

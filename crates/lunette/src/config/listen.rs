@@ -19,6 +19,12 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
+    /// The standard port at the loopback address.
+    pub(crate) fn standard() -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT));
+        Self { text: address.to_string(), addresses: vec![address], unknown: None }
+    }
+
     /// Why it means no address, if so.
     pub(crate) fn unknown(&self) -> Option<&str> {
         self.unknown.as_deref()

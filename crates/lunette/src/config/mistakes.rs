@@ -204,6 +204,15 @@ fn portals(config: &Config, found: &mut Mistakes) {
             found.at(&at, "group", Err(text));
         }
     }
+    let all = config.portals();
+    for (index, portal) in config.portals.iter().enumerate().filter(|(_, portal)| portal.tls.is_some()) {
+        // Initiators are told of the portals of their group, and none speaks both.
+        if all.iter().any(|other| other.group == portal.group && other.tls.is_none()) {
+            let text =
+                format!("portal {}: group {} has portals without TLS; choose another", portal.address, portal.group);
+            found.at(&[Step::Key("portal"), Step::Index(index)], "group", Err(text));
+        }
+    }
 }
 
 fn of_target(target: &Target, at: &[Step], is_whole: bool, found: &mut Mistakes) {

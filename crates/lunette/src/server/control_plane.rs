@@ -448,6 +448,7 @@ fn session(InitiatorBytes { read_bytes, written_bytes }: InitiatorBytes, status:
         isid: status.isid,
         host: status.host,
         user: status.user,
+        certificate: status.identities.first().cloned(),
         portal_group: status.portal_group,
         peers: status.peers.iter().map(ToString::to_string).collect(),
         portals: status.portals.iter().map(ToString::to_string).collect(),

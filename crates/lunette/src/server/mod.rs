@@ -2,6 +2,7 @@
 
 pub(crate) mod adapters;
 pub(crate) mod attempts;
+pub(crate) mod certificates;
 pub(crate) mod clones;
 pub(crate) mod control_plane;
 pub(crate) mod counts;

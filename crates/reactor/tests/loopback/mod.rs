@@ -13,6 +13,7 @@ mod pausing;
 mod release;
 mod short_sends;
 mod signals;
+mod tls;
 mod wakes;
 
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_reactor::{
-    Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Waker,
+    Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Stream, TlsSource,
+    Waker,
 };
 
 /// The calls to the handler under test.
@@ -32,7 +34,7 @@ enum Event<'a> {
     Direct(ConnectionId),
     Sent(ConnectionId),
     Closed(ConnectionId, Closed),
-    Released(ConnectionId, TcpStream),
+    Released(ConnectionId, Stream),
     FileDone(u64, FileRequest, io::Result<usize>),
     Woken,
     Timeout,
@@ -105,7 +107,7 @@ impl Handler for Toy<'_> {
         (self.on)(&mut self.state, cx, Event::Closed(id, why));
     }
 
-    fn released(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+    fn released(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: Stream) {
         (self.on)(&mut self.state, cx, Event::Released(id, stream));
     }
 
@@ -143,8 +145,18 @@ fn run<T: Send>(
     on: impl FnMut(&mut State, &mut Context<'_>, Event<'_>),
     peer: impl FnOnce(SocketAddr, Waker) -> T + Send,
 ) -> T {
+    run_with(None, on, peer)
+}
+
+/// The same with connections that speak TLS.
+fn run_with<T: Send>(
+    tls: Option<TlsSource>,
+    on: impl FnMut(&mut State, &mut Context<'_>, Event<'_>),
+    peer: impl FnOnce(SocketAddr, Waker) -> T + Send,
+) -> T {
     let mut reactor = reactor();
-    let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (listener, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    reactor.context().set_listener_tls(listener, tls);
     let waker = reactor.waker();
     thread::scope(|scope| {
         let peer = scope.spawn(move || peer(address, waker));

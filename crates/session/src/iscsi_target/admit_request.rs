@@ -1,12 +1,12 @@
 //! A login that asks to be admitted.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 
 use super::directory::{Admission, Directory, TargetNode};
 use super::hosts::Host;
+use super::origin::Origin;
 use crate::ProvenSecrets;
 use crate::keys::Parameters;
 
@@ -27,8 +27,8 @@ pub struct AdmitRequest {
     pub cid: Cid,
     /// The target, and the host as which it lets the initiator in; `None` in a discovery session.
     pub admission: Option<Admission>,
-    /// The initiator's address.
-    pub peer: IpAddr,
+    /// The place that the initiator comes from.
+    pub origin: Origin,
     /// The portal group of the portal that the connection came through.
     pub portal_group: u16,
     /// The first command number of a new session.
@@ -70,7 +70,8 @@ impl Directory {
             None => self.discovery.same_as(&older.discovery),
             Some(admission) => {
                 let now = self.find(&admission.target.name).ok_or(LoginStatus::NOT_FOUND)?;
-                let now = now.admit(&request.initiator_name, request.peer).ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+                let now = now.admit(&request.initiator_name, &request.origin);
+                let now = now.ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
                 if now.target.moved.is_some() && request.tsih == Tsih::NEW {
                     return Err(LoginStatus::SERVICE_UNAVAILABLE);
                 }

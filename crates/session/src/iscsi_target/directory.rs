@@ -1,13 +1,14 @@
 //! The knowledge of a connection about the targets behind its portal. A snapshot: a changed configuration makes a new
 //! one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_pdu::LoginStatus;
 use lunette_pdu::text::{TextError, TextWriter};
 
 use super::hosts::{Host, host_of};
+use super::origin::Origin;
 use crate::chap::{Authentication, Secret};
 use crate::keys::Offer;
 use crate::limits::MAX_MOVED_ADDRESSES;
@@ -69,6 +70,9 @@ pub enum Transport {
     /// A stream of bytes, which is TCP.
     #[default]
     Stream,
+    /// A stream within TLS: initiators that know plain streams alone are not told of such portals, and the other way
+    /// round.
+    Tls,
     /// Datagrams: initiators that know streams alone are not told of such portals, and the other way round.
     Datagrams,
     /// Frames of an Ethernet. Such portals have no address that a TargetAddress can say, so initiators are not told of
@@ -101,13 +105,13 @@ impl TargetNode {
     }
 
     /// The host that an initiator belongs to; `None`: it may neither see nor use this target.
-    pub fn host_of(&self, initiator: &str, peer: IpAddr) -> Option<&Arc<Host>> {
-        host_of(&self.hosts, initiator, peer)
+    pub fn host_of(&self, initiator: &str, origin: &Origin) -> Option<&Arc<Host>> {
+        host_of(&self.hosts, initiator, origin)
     }
 
     /// The admission to a target, with the target.
-    pub fn admit(self: &Arc<Self>, initiator: &str, peer: IpAddr) -> Option<Admission> {
-        let host = Arc::clone(self.host_of(initiator, peer)?);
+    pub fn admit(self: &Arc<Self>, initiator: &str, origin: &Origin) -> Option<Admission> {
+        let host = Arc::clone(self.host_of(initiator, origin)?);
         Some(Admission { target: Arc::clone(self), host })
     }
 

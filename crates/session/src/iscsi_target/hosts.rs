@@ -1,10 +1,10 @@
 //! Hosts: the initiators that a target admits, and how they prove themselves.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::origin::Origin;
 use crate::chap::Authentication;
 use crate::name::is_same_name;
 
@@ -19,6 +19,9 @@ pub struct Host {
     pub initiators: Option<Vec<String>>,
     /// The networks that its connections come from; `None`: any.
     pub networks: Option<Vec<IpNet>>,
+    /// The identities of which one is proven by a certificate: as [`Origin::identities`] has them; `None`: no
+    /// certificate is asked for.
+    pub certificates: Option<Vec<String>>,
     /// How its initiators prove themselves; `None`: as the target says.
     pub authentication: Option<Authentication>,
     /// Whether it is a template: each of its initiators gets a host of its own, for which its first login waits.
@@ -33,15 +36,23 @@ impl Host {
 
     /// The host of these initiators, wherever they are.
     pub fn of_initiators(initiators: Option<Vec<String>>) -> Self {
-        Self { name: "".into(), initiators, networks: None, authentication: None, is_template: false }
+        Self {
+            name: "".into(),
+            initiators,
+            networks: None,
+            certificates: None,
+            authentication: None,
+            is_template: false,
+        }
     }
 
-    /// Whether an initiator of this name, on a connection from this address, belongs to the host. Names are compared
+    /// Whether an initiator of this name, on a connection of this origin, belongs to the host. Names are compared
     /// without regard to case, as their preparation (RFC 3722) folds it. An IPv4 address within an IPv6 one counts as
     /// IPv4.
-    fn fits(&self, initiator: &str, peer: IpAddr) -> bool {
-        let peer = peer.to_canonical();
+    fn fits(&self, initiator: &str, origin: &Origin) -> bool {
+        let peer = origin.peer.to_canonical();
         (self.initiators.is_none() || self.names(initiator))
+            && self.certificates.as_ref().is_none_or(|names| names.iter().any(|name| origin.is(name)))
             && self.networks.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&peer)))
     }
 
@@ -50,16 +61,26 @@ impl Host {
     }
 }
 
-/// The host that an initiator of this name, on a connection from this address, belongs to: the first that fits. A name
+/// The host that an initiator of this name, on a connection of this origin, belongs to: the first that fits. A name
 /// that a host lists belongs to such hosts alone, so a host of all names takes in none that pretends to be of another.
-pub fn host_of<'a>(hosts: &'a [Arc<Host>], initiator: &str, peer: IpAddr) -> Option<&'a Arc<Host>> {
+/// A certificate that names iSCSI nodes speaks for these alone.
+pub fn host_of<'a>(hosts: &'a [Arc<Host>], initiator: &str, origin: &Origin) -> Option<&'a Arc<Host>> {
+    if !origin.may_be(initiator) {
+        return None;
+    }
     let is_listed = hosts.iter().any(|host| host.names(initiator));
-    hosts.iter().find(|host| host.fits(initiator, peer) && (host.names(initiator) || !is_listed))
+    hosts.iter().find(|host| host.fits(initiator, origin) && (host.names(initiator) || !is_listed))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
+
+    fn from(peer: &str) -> Origin {
+        peer.parse::<IpAddr>().unwrap().into()
+    }
 
     fn host(initiators: Option<&[&str]>, networks: Option<&[&str]>) -> Host {
         Host {
@@ -77,12 +98,12 @@ mod tests {
             named("db", host(Some(&["iqn.db"]), Some(&["198.51.100.0/24"]))),
             named("rest", host(None, None)),
         ];
-        let found = |initiator, peer: &str| host_of(&hosts, initiator, peer.parse().unwrap()).map(|host| &*host.name);
+        let found = |initiator, peer: &str| host_of(&hosts, initiator, &from(peer)).map(|host| &*host.name);
         assert_eq!(found("iqn.a", "192.0.2.1"), Some("lab"));
         assert_eq!(found("iqn.a", "203.0.113.1"), Some("rest"));
         assert_eq!(found("iqn.db", "198.51.100.1"), Some("db"));
         assert_eq!(found("IQN.DB", "192.0.2.1"), None);
-        assert_eq!(host_of(&[], "iqn.a", "192.0.2.1".parse().unwrap()).map(|host| &*host.name), None);
+        assert_eq!(host_of(&[], "iqn.a", &from("192.0.2.1")).map(|host| &*host.name), None);
     }
 
     #[test]
@@ -106,7 +127,28 @@ mod tests {
             (host(Some(&["iqn.a"]), Some(&["192.0.2.77/32"])), "iqn.b", near, false),
             (host(Some(&["iqn.a"]), Some(&["192.0.2.76/32"])), "iqn.a", near, false),
         ] {
-            assert_eq!(host.fits(initiator, peer), fits, "{host:?}, {initiator} from {peer}");
+            assert_eq!(host.fits(initiator, &peer.into()), fits, "{host:?}, {initiator} from {peer}");
+        }
+    }
+    #[test]
+    fn a_host_may_ask_for_a_certificate_which_speaks_for_the_nodes_that_it_names() {
+        let certificates = Some(vec!["db.example".to_owned(), "sha256:ab".to_owned()]);
+        let hosts = [
+            Arc::new(Host { name: "db".into(), certificates, ..Host::everyone() }),
+            Arc::new(Host { name: "rest".into(), ..Host::everyone() }),
+        ];
+        for (identities, initiator, expected) in [
+            (&[][..], "iqn.a", Some("rest")),
+            (&["DB.example"], "iqn.a", Some("db")),
+            (&["web.example", "sha256:ab"], "iqn.a", Some("db")),
+            (&["web.example"], "iqn.a", Some("rest")),
+            (&["iqn.a", "db.example"], "IQN.A", Some("db")),
+            (&["iqn.b", "db.example"], "iqn.a", None),
+        ] {
+            let identities = identities.iter().map(|name| (*name).to_owned()).collect();
+            let origin = Origin { identities, ..from("192.0.2.1") };
+            let found = host_of(&hosts, initiator, &origin).map(|host| &*host.name);
+            assert_eq!(found, expected, "{initiator} as {origin:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ mod identity;
 mod security;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_pdu::text::{self, TextAssembler, TextWriter};
@@ -18,6 +18,7 @@ use self::security::Security;
 use super::admit_request::AdmitRequest;
 use super::connection_config::ConnectionConfig;
 use super::directory::Directory;
+use super::origin::Origin;
 use crate::Entropy;
 use crate::keys::{Answer, Negotiation, Parameters, first_duplicate};
 use crate::limits::{
@@ -76,7 +77,7 @@ pub struct LoginClaims {
 pub(crate) struct Login {
     directory: Arc<Directory>,
     local: SocketAddr,
-    peer: IpAddr,
+    origin: Origin,
     portal_group: u16,
     entropy: Entropy,
     requests: u32,
@@ -102,7 +103,7 @@ impl Login {
         Self {
             directory: config.directory,
             local: config.local,
-            peer: config.peer,
+            origin: config.peer.into(),
             portal_group: config.portal_group,
             entropy: config.entropy,
             requests: 0,
@@ -134,8 +135,13 @@ impl Login {
         self.local
     }
 
-    pub(crate) fn peer(&self) -> IpAddr {
-        self.peer
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The transport has proven that the peer has these identities.
+    pub(crate) fn set_identities(&mut self, identities: Arc<[String]>) {
+        self.origin.identities = identities;
     }
 
     /// Takes a request with its data segment.
@@ -280,7 +286,7 @@ impl Login {
             tsih: request.tsih,
             cid: request.cid,
             admission: identity.admission.clone(),
-            peer: self.peer,
+            origin: self.origin.clone(),
             portal_group: self.portal_group,
             cmd_sn: request.cmd_sn,
             exp_stat_sn: self.exp_stat_sn,

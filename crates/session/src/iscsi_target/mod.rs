@@ -9,6 +9,7 @@ mod expect;
 mod full_feature;
 mod hosts;
 mod login;
+mod origin;
 mod session;
 mod session_info;
 mod sessions;
@@ -31,6 +32,7 @@ pub use event::{
 };
 pub use hosts::{Host, host_of};
 pub use login::LoginClaims;
+pub use origin::Origin;
 pub use session::Session;
 pub use session_info::SessionInfo;
 pub use sessions::{Admitted, LoginTicket, SessionKey, Sessions};

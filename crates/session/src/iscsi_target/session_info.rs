@@ -17,6 +17,9 @@ pub struct SessionInfo {
     /// The CHAP user that its first login proved to be; `None` when no proof was asked for. All of the session's
     /// connections belong to that user.
     pub chap_user: Option<String>,
+    /// The identity that the certificate of its first connection has proven; `None` without one. All of the session's
+    /// connections are of it.
+    pub identity: Option<String>,
     /// The secrets that both sides have proven in that login.
     pub secrets: ProvenSecrets,
     /// The initiator's part of the session's name.

@@ -93,7 +93,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
     /// connection of a session that exists.
     ///
-    /// A session belongs to the CHAP user and the host that began it. The login of another neither joins nor replaces
+    /// A session belongs to the CHAP user, the certificate and the host that began it. The login of another neither joins nor replaces
     /// it, so a name and a TSIH that were overheard give no access to its commands. A user or host that the target does
     /// not let in any more keeps nothing: its session may be replaced.
     ///
@@ -141,7 +141,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
         let key = self.find(request.tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         let may_join = |session: &&mut Session<H>| {
             let info = session.info();
-            same_name(info, request) && info.chap_user == request.chap_user && info.host == request.host()
+            same_name(info, request) && is_of_same(info, request) && info.host == request.host()
         };
         let session = self.get_mut(key).filter(may_join).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         let replaced = session.join(request, connection, now)?;
@@ -246,8 +246,13 @@ fn may_replace(session: &SessionInfo, request: &AdmitRequest) -> bool {
     let owner_is_known = |target: &Arc<TargetNode>| target.lets_in(session.chap_user.as_deref());
     let host_is_known =
         |target: &Arc<TargetNode>| target.hosts.iter().any(|host| Some(&host.name) == session.host.as_ref());
-    (session.chap_user == request.chap_user || !request.target().is_some_and(owner_is_known))
+    (is_of_same(session, request) || !request.target().is_some_and(owner_is_known))
         && (session.host == request.host() || !request.target().is_some_and(host_is_known))
+}
+
+/// Whether user and certificate are those of the session.
+fn is_of_same(session: &SessionInfo, request: &AdmitRequest) -> bool {
+    session.chap_user == request.chap_user && session.identity.as_deref() == request.origin.identity()
 }
 
 fn same_name(session: &SessionInfo, request: &AdmitRequest) -> bool {
@@ -287,7 +292,7 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn admission(node: TargetNode) -> Admission {
-        Arc::new(node).admit("iqn.any", PEER).unwrap()
+        Arc::new(node).admit("iqn.any", &PEER.into()).unwrap()
     }
 
     fn request(initiator: &str, isid: u8, tsih: Tsih, cid: u16) -> AdmitRequest {
@@ -308,7 +313,7 @@ mod tests {
             tsih,
             cid: Cid(cid),
             admission: Some(admission(node)),
-            peer: PEER,
+            origin: PEER.into(),
             portal_group: 1,
             cmd_sn: SerialNumber(1),
             exp_stat_sn: SerialNumber(0),

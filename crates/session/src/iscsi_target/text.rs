@@ -1,13 +1,14 @@
 //! Text requests of the full feature phase: SendTargets, and what may be negotiated again (RFC 7143 sections 11.10 and
 //! appendix C).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_pdu::text::{self, TextAssembler, TextError, TextWriter};
 use lunette_pdu::{InitiatorTaskTag, TargetTransferTag, TextRequest};
 
 use super::directory::{Directory, TargetNode};
+use super::origin::Origin;
 use super::session_info::SessionInfo;
 use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Row, Rule, first_duplicate, number_in, row};
 use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES, MAX_TEXT_SEGMENT_BYTES};
@@ -21,7 +22,7 @@ pub(crate) struct Asker<'a> {
     pub(crate) directory: &'a Arc<Directory>,
     pub(crate) session: &'a SessionInfo,
     pub(crate) local: SocketAddr,
-    pub(crate) peer: IpAddr,
+    pub(crate) origin: &'a Origin,
 }
 
 /// Why a request gets no answer. The exchange is over, and has changed nothing (RFC 7143 section 6.4).
@@ -221,7 +222,7 @@ impl Exchange {
             initiator: asker.session.initiator_name.clone(),
             group: asker.session.portal_group,
             local: asker.local,
-            peer: asker.peer,
+            origin: asker.origin.clone(),
             name: name.map(Into::into),
             next: 0,
         });
@@ -257,7 +258,7 @@ struct TargetList {
     initiator: String,
     group: u16,
     local: SocketAddr,
-    peer: IpAddr,
+    origin: Origin,
     /// `None`: all that the initiator may see.
     name: Option<String>,
     /// The place in the directory to go on from.
@@ -267,9 +268,9 @@ struct TargetList {
 impl TargetList {
     /// The keys of the next target; `None` at the end.
     fn next(&mut self) -> Result<Option<TextWriter>, TextError> {
-        let Self { initiator, name, peer, .. } = self;
+        let Self { initiator, name, origin, .. } = self;
         let is_asked_for = |target: &TargetNode| {
-            target.host_of(initiator, *peer).is_some()
+            target.host_of(initiator, origin).is_some()
                 && name.as_ref().is_none_or(|name| is_same_name(&target.name, name))
         };
         let mut rest = self.directory.targets.iter().enumerate().skip(self.next);

@@ -51,7 +51,7 @@ fn serve(store: Arc<dyn Store>) -> SocketAddr {
     let device = TargetDevice::new(TARGET);
     let unit = LogicalUnit::new(LogicalUnitConfig::new(store, "serial")).expect("a usable store");
     device.add(Lun::new(0).expect("a LUN"), Arc::new(unit)).expect("a free LUN");
-    let portal = PortalConfig { address: SocketAddr::from(([127, 0, 0, 1], 0)), group: 1 };
+    let portal = PortalConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)), 1);
     let mut config = ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]);
     config.timers = timers();
     config.event_loop = IoBackend::Epoll.into();

@@ -9,7 +9,7 @@ use lunette_device::{Nexus, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, CloseReason, Connection, ConnectionMut, LoginClaims, LoginConnection, SessionInfo, SessionKey,
+    AdmitRequest, CloseReason, Connection, ConnectionMut, LoginClaims, LoginConnection, Origin, SessionInfo, SessionKey,
 };
 
 use super::pace::UnderWay;
@@ -26,6 +26,8 @@ pub(in crate::core) struct Conn {
     /// The session that it is in, or has a place in.
     pub(in crate::core) key: Option<SessionKey>,
     pub(in crate::core) peer: SocketAddr,
+    /// The identities of its certificate, as [`Origin::identities`] has them.
+    pub(in crate::core) identities: Arc<[String]>,
     pub(in crate::core) came: Came,
     /// The facts about that session, until the connection is over.
     pub(in crate::core) session: Option<Arc<SessionInfo>>,
@@ -69,6 +71,7 @@ impl Conn {
             login: Some(login),
             key: None,
             peer,
+            identities: Arc::default(),
             came,
             session: None,
             device: None,
@@ -86,6 +89,11 @@ impl Conn {
             departure: None,
             paused: false,
         }
+    }
+
+    /// The place that it comes from.
+    pub(in crate::core) fn origin(&self) -> Origin {
+        Origin { peer: self.peer.ip(), identities: Arc::clone(&self.identities) }
     }
 
     /// Counts what it holds for this account from now on.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lunette_device::TargetDevice;
-use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId};
+use lunette_reactor::{Context, DatagramConfig, DatagramSocketId, ListenerId, TlsSource};
 use lunette_session::folded_name;
 use lunette_session::iscsi_target::{Portal, Transport};
 
 use super::datagram_portals::{DatagramPortal, DatagramPortals};
-use crate::config::{BindError, DatagramPortalConfig, PortalConfig};
+use crate::config::{BindError, DatagramPortalConfig, PortalConfig, PortalTls};
 
 /// The portals that are open, in the order of the configuration.
 #[derive(Default)]
@@ -35,18 +35,22 @@ impl Given {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct OpenPortal {
     listener: ListenerId,
     config: PortalConfig,
     /// With the port that the system chose, where it was to.
     address: SocketAddr,
+    /// The TLS that it speaks, if any.
+    tls: Option<TlsSource>,
 }
 
 impl OpenPortal {
     fn open(cx: &mut Context<'_>, given: &Given, config: PortalConfig) -> io::Result<Self> {
+        let tls = tls_of(&config)?;
         let (listener, address) = given.listen(cx, config.address)?;
-        Ok(Self { listener, config, address })
+        cx.set_listener_tls(listener, tls.clone());
+        Ok(Self { listener, config, address, tls })
     }
 
     /// Whether the system lets only one of both listen.
@@ -56,6 +60,12 @@ impl OpenPortal {
             && self.address.is_ipv4() == other.is_ipv4()
             && (ours == theirs || ours.is_unspecified() || theirs.is_unspecified())
     }
+}
+
+/// The TLS of a portal, if its connections speak it.
+fn tls_of(config: &PortalConfig) -> io::Result<Option<TlsSource>> {
+    let source = |tls: &PortalTls| tls.source.clone().map_err(io::Error::other);
+    config.tls.as_ref().map(source).transpose()
 }
 
 impl Portals {
@@ -118,7 +128,7 @@ impl Portals {
         let mut change = Change { given: &self.given, gone, closed: Vec::new(), new: Vec::new() };
         let mut open = Vec::new();
         for (config, kept) in wanted.iter().zip(kept) {
-            match kept.map_or_else(|| change.open(cx, *config), Ok) {
+            match kept.map_or_else(|| change.open(cx, config.clone()), Ok) {
                 Ok(portal) => open.push(portal),
                 Err(source) => {
                     let error = BindError::Listen { address: config.address, source };
@@ -192,7 +202,7 @@ impl Portals {
         let portal = |portal: &OpenPortal| Portal {
             address: portal.address,
             group: portal.config.group,
-            transport: Transport::Stream,
+            transport: if portal.config.tls.is_some() { Transport::Tls } else { Transport::Stream },
         };
         self.open.iter().map(portal).collect()
     }
@@ -212,7 +222,7 @@ impl Change<'_> {
     /// Opens one more portal. When a portal that goes is in its way, as the loopback address is in that of "any
     /// address", that one is closed first.
     fn open(&mut self, cx: &mut Context<'_>, config: PortalConfig) -> io::Result<OpenPortal> {
-        let mut opened = OpenPortal::open(cx, self.given, config);
+        let mut opened = OpenPortal::open(cx, self.given, config.clone());
         if matches!(&opened, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {
             let in_its_way = self.gone.extract_if(.., |portal| portal.keeps_out(config.address));
             for portal in in_its_way {
@@ -222,7 +232,7 @@ impl Change<'_> {
             opened = OpenPortal::open(cx, self.given, config);
         }
         let portal = opened?;
-        self.new.push(portal);
+        self.new.push(portal.clone());
         Ok(portal)
     }
 
@@ -234,7 +244,10 @@ impl Change<'_> {
         let mut back = Vec::new();
         for portal in self.closed {
             match self.given.listen(cx, portal.address) {
-                Ok((listener, _)) => back.push((portal.listener, listener)),
+                Ok((listener, _)) => {
+                    cx.set_listener_tls(listener, portal.tls);
+                    back.push((portal.listener, listener));
+                }
                 Err(error) => tracing::error!(address = %portal.address, %error, "a portal is lost"),
             }
         }

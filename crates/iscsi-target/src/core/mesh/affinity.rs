@@ -174,9 +174,11 @@ impl Drop for Home {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use lunette_pdu::{Cid, SerialNumber};
     use lunette_session::Authentication;
-    use lunette_session::iscsi_target::{Host, TargetNode};
+    use lunette_session::iscsi_target::{Host, Origin, TargetNode};
     use lunette_session::keys::{Offer, Parameters};
 
     use super::*;
@@ -191,7 +193,7 @@ mod tests {
             offer: Offer::default(),
             moved: None,
         };
-        let peer = [192, 0, 2, 1].into();
+        let origin = Origin::from(IpAddr::from([192, 0, 2, 1]));
         AdmitRequest {
             initiator_name: initiator.into(),
             chap_user: None,
@@ -199,8 +201,8 @@ mod tests {
             isid: Isid([0, 0, 0, 0, 0, isid]),
             tsih: Tsih(tsih),
             cid: Cid(0),
-            admission: Arc::new(target).admit(initiator, peer),
-            peer,
+            admission: Arc::new(target).admit(initiator, &origin),
+            origin,
             portal_group: 1,
             cmd_sn: SerialNumber(1),
             exp_stat_sn: SerialNumber(0),

@@ -1,10 +1,11 @@
 //! The messages between cores.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use lunette_device::{LogicalUnit, NexusId, TargetDevice};
+use lunette_reactor::Stream;
 use lunette_session::iscsi_target::{AdmitRequest, LoginConnection};
 
 use super::affinity::Home;
@@ -67,6 +68,6 @@ pub(crate) struct Arrival {
     pub(in crate::core) came: Came,
     pub(in crate::core) permit: Permit,
     pub(in crate::core) home: Home,
-    pub(in crate::core) stream: TcpStream,
+    pub(in crate::core) stream: Stream,
     pub(in crate::core) request: Box<AdmitRequest>,
 }

@@ -73,7 +73,7 @@ impl Target {
     }
 
     pub(crate) fn of(devices: Vec<Arc<TargetDevice>>, change: impl FnOnce(&mut ServerConfig)) -> Self {
-        let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
+        let portal = PortalConfig::new("127.0.0.1:0".parse().unwrap(), 1);
         let mut config = ServerConfig::new(vec![portal], devices.into_iter().map(TargetConfig::open).collect());
         // No timer comes to the help of a lost wake-up.
         let never = 20 * LIMIT;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lunette_target::{Host, SessionStatus, host_of};
+use lunette_target::{Host, Origin, SessionStatus, host_of};
 
 use crate::config::diff::{Change, HostChange, LunChange};
 use crate::config::hosts::MappedLun;
@@ -110,7 +110,10 @@ fn is_at(portal: SocketAddr, local: SocketAddr) -> bool {
 /// Whether one of its connections belongs to another host of the target than before, or to none.
 fn loses_its_host(target: &Target, session: &SessionStatus) -> bool {
     let hosts = hosts::without_secrets(target);
-    let host = |peer: &SocketAddr| host_of(&hosts, &session.initiator, peer.ip()).map(|host: &Arc<Host>| &*host.name);
+    let host = |peer: &SocketAddr| {
+        let origin = Origin { peer: peer.ip(), identities: Arc::clone(&session.identities) };
+        host_of(&hosts, &session.initiator, &origin).map(|host: &Arc<Host>| &*host.name)
+    };
     session.peers.iter().any(|peer| host(peer).is_none() || host(peer) != session.host.as_deref())
 }
 

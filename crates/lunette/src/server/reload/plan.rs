@@ -16,6 +16,7 @@ use crate::config::{Config, LunEntry, Target, hosts};
 use crate::disks::file::{lengths, replaced, warn_of_partial_block};
 use crate::failure::Failure;
 use crate::secret::SecretFiles;
+use crate::server::certificates;
 use crate::server::opening::{Settled, change_deadline};
 use crate::server::served::{self, OnTrouble, Secrets, Served, ServedTarget, lun};
 use crate::server::unit::{Absence, Disk, DiskStore};
@@ -355,7 +356,7 @@ impl Plan {
             growth.push(Growth { unit, grow: Box::new(move || store.serve_len(len)) });
         }
         Ok(Update {
-            portals: config.portals(),
+            portals: certificates::portals(config),
             datagram_portals: config.datagram_portals(),
             leaves_closed: !config.strict,
             required_portals: self.refusal.portals(),

@@ -50,7 +50,8 @@ impl Refusal {
 
     /// For changes that a client has asked for.
     pub(super) fn of_client(wanted: &Wanted, scope: &Scope) -> Self {
-        let added = |change: &Change| if let Change::PortalAdded(portal) = change { Some(*portal) } else { None };
+        let added =
+            |change: &Change| if let Change::PortalAdded(portal) = change { Some(portal.clone()) } else { None };
         match scope {
             Scope::Targets(targets) if !wanted.config.strict => {
                 let portals = wanted.changes.iter().filter_map(added).collect();

@@ -74,6 +74,14 @@ impl LoginConnection {
         }
     }
 
+    /// The certificate of the peer has these identities, as [`Origin::identities`](super::super::Origin::identities)
+    /// has them. Said before the first bytes come.
+    pub fn set_identities(&mut self, identities: Arc<[String]>) {
+        if let Some(login) = &mut self.login {
+            login.set_identities(identities);
+        }
+    }
+
     /// Consumes bytes from the front of `input` up to the next event. `None`: everything is consumed, or the connection
     /// waits for its driver; [`hold`](Self::hold) what is left then.
     pub fn next_event(&mut self, input: &mut &[u8]) -> Option<LoginEvent> {

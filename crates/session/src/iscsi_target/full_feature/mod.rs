@@ -17,7 +17,7 @@ mod task_management;
 mod terminated;
 mod text;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_pdu::{Bhs, Cid, DataOut, InitiatorPdu, LogoutReason, PduError, RejectReason, SerialNumber};
@@ -30,6 +30,7 @@ use super::directory::Directory;
 use super::event::{CloseReason, TaskTag};
 use super::expect::Expect;
 use super::login::Login;
+use super::origin::Origin;
 use super::session_info::SessionInfo;
 use super::tasks::task::{Task, TaskTable};
 use super::text::TextExchanges;
@@ -42,7 +43,7 @@ pub(crate) struct FullFeature {
     parameters: Parameters,
     directory: Arc<Directory>,
     local: SocketAddr,
-    peer: IpAddr,
+    origin: Origin,
     cid: Cid,
     tasks: TaskTable,
     immediate_tasks: u32,
@@ -67,7 +68,7 @@ impl FullFeature {
             parameters: parameters.within(&session.parameters),
             directory: Arc::clone(login.directory()),
             local: login.local(),
-            peer: login.peer(),
+            origin: login.origin().clone(),
             cid,
             session: Arc::clone(session),
             tasks: TaskTable::default(),

@@ -17,7 +17,8 @@ impl FullFeature {
         data: &[u8],
         cx: &mut TurnContext<'_>,
     ) -> Result<(), Violation> {
-        let asker = Asker { directory: &self.directory, session: &self.session, local: self.local, peer: self.peer };
+        let (directory, session, origin) = (&self.directory, &self.session, &self.origin);
+        let asker = Asker { directory, session, local: self.local, origin };
         let Part { text, continue_, declared } = self
             .text
             .request(request, data, &asker, self.parameters.send_data_segment_len)

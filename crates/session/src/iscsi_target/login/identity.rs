@@ -87,8 +87,9 @@ impl Login {
         let Some(target) = self.directory.find(name).filter(here) else {
             return refuse(LoginStatus::NOT_FOUND, format!("no target {name} here"));
         };
-        let Some(admission) = target.admit(initiator, self.peer) else {
-            let why = format!("{initiator} from {} may not use {name}", self.peer);
+        let Some(admission) = target.admit(initiator, &self.origin) else {
+            let from = self.origin.identity().map_or_else(String::new, |identity| format!(" as {identity}"));
+            let why = format!("{initiator} from {}{from} may not use {name}", self.origin.peer);
             return refuse(LoginStatus::AUTHORIZATION_FAILURE, why);
         };
         // A session that is here goes on, also with further connections.

@@ -1,0 +1,119 @@
+//! TLS to a target: whom the client trusts, and how it proves itself.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lunette_reactor::Stream;
+use lunette_tls::{Fingerprint, ISCSI, Identity, Servers, TlsError, stream_client};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+use crate::portal::Portal;
+
+/// The files of a folder, under the names that QEMU and libvirt use.
+const FILES: [&str; 3] = ["ca-cert.pem", "client-cert.pem", "client-key.pem"];
+
+/// How a session speaks TLS. All of its connections resume what the first has agreed on.
+///
+/// Clones share what was read. Files that have changed are read again for the next connection.
+#[derive(Clone)]
+pub struct ClientTls {
+    /// The folder with `ca-cert.pem`, and with `client-cert.pem` and `client-key.pem` for a client with a certificate.
+    folder: Option<PathBuf>,
+    /// The certificate of the server, in the place of authorities.
+    pin: Option<Fingerprint>,
+    /// The name in the server's certificate; else the host of the portal.
+    name: Option<String>,
+    read: Arc<Mutex<Option<(Stamps, Arc<ClientConfig>)>>>,
+}
+
+/// The state of each file: device, inode, length and time of its last change; `None` when it is missing.
+type Stamps = [Option<(u64, u64, u64, i64, i64)>; FILES.len()];
+
+impl ClientTls {
+    /// TLS with the certificates of a folder: `ca-cert.pem` names the authorities of servers. The client has a
+    /// certificate when there is `client-cert.pem`, with its key in `client-key.pem`.
+    pub fn of_folder(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Some(folder.into()), pin: None, name: None, read: Arc::default() }
+    }
+
+    /// TLS with the one server that has this certificate, whatever its name is.
+    pub fn pinned(fingerprint: Fingerprint) -> Self {
+        Self { folder: None, pin: Some(fingerprint), name: None, read: Arc::default() }
+    }
+
+    /// Trusts the server with this certificate alone, and still proves itself with the certificate of the folder.
+    #[must_use]
+    pub fn with_pin(self, fingerprint: Fingerprint) -> Self {
+        Self { pin: Some(fingerprint), ..self }
+    }
+
+    /// Expects this name in the server's certificate, rather than the host of the portal.
+    #[must_use]
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// Reads the files, so that a mistake in them is told at once.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, or the files do not fit together.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.config().map(drop)
+    }
+
+    /// The client's end of a connection.
+    pub(crate) fn around(&self, socket: TcpStream, portal: &Portal) -> io::Result<Stream> {
+        let config = self.config().map_err(io::Error::other)?;
+        // A zone is of this machine, and stands in no certificate.
+        let host = portal.host.split('%').next().unwrap_or_default();
+        let name = self.name.as_deref().unwrap_or(host);
+        let server = ServerName::try_from(name.to_owned())
+            .map_err(|_| io::Error::other(format!("{name:?} can be no name in a certificate; write tls_name=NAME")))?;
+        Stream::client(socket, &config, server)
+    }
+
+    fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps = self.stamps();
+        match &*read {
+            Some((known, config)) if *known == stamps => Ok(Arc::clone(config)),
+            _ => {
+                let config = Arc::new(self.read_files(stamps[1].is_some())?);
+                *read = Some((stamps, Arc::clone(&config)));
+                Ok(config)
+            }
+        }
+    }
+
+    fn stamps(&self) -> Stamps {
+        FILES.map(|name| {
+            let found = fs::metadata(self.folder.as_ref()?.join(name)).ok()?;
+            Some((found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+        })
+    }
+
+    fn read_files(&self, has_certificate: bool) -> Result<ClientConfig, TlsError> {
+        let folder = self.folder.clone().unwrap_or_default();
+        let [authorities, certificates, key] = FILES.map(|name| folder.join(name));
+        let own = has_certificate.then_some(Identity { certificates: &certificates, key: &key });
+        let servers = match self.pin {
+            Some(fingerprint) => Servers::Pinned(fingerprint),
+            None => Servers::SignedBy(&authorities),
+        };
+        stream_client(servers, own, ISCSI)
+    }
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { folder, pin, name, read: _ } = self;
+        f.debug_struct("ClientTls").field("folder", folder).field("pin", pin).field("name", name).finish()
+    }
+}

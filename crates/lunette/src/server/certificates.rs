@@ -1,0 +1,167 @@
+//! The certificates of portals that speak TLS. They are read at the start, and again when their files have changed:
+//! sessions go on, and further connections meet the new ones.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use lunette_reactor::TlsSource;
+use lunette_target::{PortalConfig, PortalTls};
+use lunette_tls::{Clients, ISCSI, Identity, TlsError, stream_server};
+use rustls::ServerConfig;
+
+use crate::config::Config;
+use crate::failure::Failure;
+
+/// The time between two looks at the files.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The files of a folder, under the names that QEMU and libvirt use: the server's certificate and key, the authorities
+/// of clients, and the list of what they have revoked.
+const FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
+
+/// The folders of all portals, as long as the process lives: a portal that goes may come back.
+static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
+
+/// A folder whose files can be used.
+struct Folder {
+    path: PathBuf,
+    now: RwLock<Arc<ServerConfig>>,
+    /// The files that `now` is of, or that could not be used in its place.
+    seen: Mutex<Stamps>,
+}
+
+/// The state of each file: device, inode, length and time of its last change; `None` when it is missing.
+type Stamps = [Option<(u64, u64, u64, i64, i64)>; FILES.len()];
+
+/// The portals of a configuration with the certificates that they have now.
+pub(crate) fn portals(config: &Config) -> Vec<PortalConfig> {
+    let read = |tls: PortalTls| PortalTls { source: source(Path::new(&*tls.name)), ..tls };
+    let portals = config.portals().into_iter();
+    portals.map(|portal| PortalConfig { tls: portal.tls.map(read), ..portal }).collect()
+}
+
+/// Looks at the files of all folders now and then, until the process ends.
+pub(crate) fn follow() -> Result<(), Failure> {
+    let run = || {
+        loop {
+            thread::sleep(INTERVAL);
+            read_again();
+        }
+    };
+    thread::Builder::new().name("lunette-tls".into()).spawn(run).map(drop).map_err(Failure::no_thread)
+}
+
+/// Reads the files that have changed. Certificates that cannot be used take nothing away: the ones before stay.
+pub(crate) fn read_again() {
+    let known: Vec<Arc<Folder>> = folders().values().cloned().collect();
+    for folder in known {
+        folder.read_again();
+    }
+}
+
+fn source(path: &Path) -> Result<TlsSource, String> {
+    let known = folders().get(path).cloned();
+    let folder = match known {
+        Some(folder) => {
+            folder.read_again();
+            folder
+        }
+        None => {
+            let seen = stamps(path);
+            let now = RwLock::new(read(path).map_err(|error| error.to_string())?);
+            let folder = Arc::new(Folder { path: path.into(), now, seen: Mutex::new(seen) });
+            folders().insert(path.into(), Arc::clone(&folder));
+            folder
+        }
+    };
+    Ok(Arc::new(move || folder.now()))
+}
+
+impl Folder {
+    fn now(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn read_again(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps = stamps(&self.path);
+        if *seen == stamps {
+            return;
+        }
+        *seen = stamps;
+        match read(&self.path) {
+            Ok(config) => {
+                *self.now.write().unwrap_or_else(PoisonError::into_inner) = config;
+                tracing::info!(folder = %self.path.display(), "the certificates were read again");
+            }
+            Err(error) => {
+                tracing::error!(%error, "certificates that have changed cannot be used; those from before are in use");
+            }
+        }
+    }
+}
+
+fn folders() -> MutexGuard<'static, BTreeMap<PathBuf, Arc<Folder>>> {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stamps(folder: &Path) -> Stamps {
+    FILES.map(|name| {
+        let found = fs::metadata(folder.join(name)).ok()?;
+        Some((found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+    })
+}
+
+/// The configuration of a folder. Clients are asked for certificates when it names their authorities.
+fn read(folder: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+    let [certificates, key, authorities, revoked] = FILES.map(|name| folder.join(name));
+    let clients = authorities.exists().then_some(Clients { authorities: &authorities, revoked: &revoked });
+    stream_server(Identity { certificates: &certificates, key: &key }, clients, ISCSI).map(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path) {
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        fs::write(folder.join(FILES[0]), own.cert.pem()).unwrap();
+        fs::write(folder.join(FILES[1]), own.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn certificates_that_change_are_read_and_bad_ones_change_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        assert!(source(path).err().is_some_and(|why| why.contains("server-cert.pem")));
+        write(path);
+        let source = source(path).unwrap();
+        let first = source();
+        read_again();
+        assert!(Arc::ptr_eq(&first, &source()), "nothing has changed");
+        fs::write(path.join(FILES[1]), "no key").unwrap();
+        read_again();
+        assert!(Arc::ptr_eq(&first, &source()), "it cannot be used");
+        write(path);
+        read_again();
+        assert!(!Arc::ptr_eq(&first, &source()));
+    }
+
+    #[test]
+    fn each_portal_has_the_certificates_of_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path());
+        let portal = |address: &str, folder: &Path| {
+            format!("[[portal]]\naddress = \"{address}\"\ngroup = 2\ntls = {:?}\n", folder.display().to_string())
+        };
+        let text = portal("127.0.0.1:1", folder.path()) + &portal("127.0.0.1:2", Path::new("/nowhere"));
+        let portals = portals(&crate::config::parse(&text).unwrap());
+        let usable: Vec<_> = portals.iter().map(|portal| portal.tls.as_ref().map(|tls| tls.source.is_ok())).collect();
+        assert_eq!(usable, [Some(true), Some(false)]);
+    }
+}
