@@ -7,7 +7,7 @@ use lunette_pdu::text::pairs;
 use lunette_pdu::{BHS_LEN, Cid, InitiatorPdu, Isid, LoginRequest, LoginResponse, SerialNumber, Tsih};
 use lunette_session::iscsi_initiator::{ChapIdentity, Event, Session, SessionConfig};
 use lunette_session::keys::{Choices, Digest, Offer};
-use lunette_session::{Credentials, Entropy, Secret, Time, Timers};
+use lunette_session::{ChapAlgorithms, Credentials, Entropy, Secret, Time, Timers};
 use lunette_testkit::{Format, Numbers};
 
 use crate::input::ENTROPY;
@@ -55,6 +55,7 @@ impl Host {
         let identity = ChapIdentity {
             initiator: credentials("user"),
             target: (chap == Chap::Mutual).then(|| credentials("target")),
+            algorithms: ChapAlgorithms::ALL,
         };
         let config = SessionConfig {
             initiator_name: "iqn.2026-11.example:i".into(),

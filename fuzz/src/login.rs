@@ -8,7 +8,7 @@ use std::time::Duration;
 use lunette_pdu::{BHS_LEN, InitiatorTaskTag, Isid, LoginRequest, SerialNumber, Tsih};
 use lunette_session::keys::Offer;
 use lunette_session::limits::LOGIN_TIMEOUT;
-use lunette_session::{Authentication, Credentials, Secret};
+use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret};
 use lunette_testkit::{Format, requests};
 
 use crate::input::{Input, Random};
@@ -38,7 +38,11 @@ pub fn run(data: &[u8]) {
 
 fn toy(choice: u8) -> Toy {
     let credentials = |user: &str, secret: &str| Credentials { user: user.into(), secret: Secret::new(secret.into()) };
-    let chap = |target| Authentication::Chap { initiators: vec![credentials("user", "secret-of-user")], target };
+    let chap = |target| Authentication::Chap {
+        initiators: vec![credentials("user", "secret-of-user")],
+        target,
+        algorithms: ChapAlgorithms::ALL,
+    };
     let authentication = match choice & 3 {
         0 | 1 => Authentication::None,
         2 => chap(None),

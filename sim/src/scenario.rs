@@ -8,7 +8,7 @@ use lunette_ecl_endpoint::Config as DatagramConfig;
 use lunette_initiator::{ChapIdentity, Transport};
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
-use lunette_session::{Authentication, Credentials, Secret, Timers};
+use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret, Timers};
 
 use crate::Setup;
 use crate::dice::Dice;
@@ -154,9 +154,11 @@ impl Scenario {
     pub(crate) fn authentication(&self) -> Authentication {
         match &self.chap {
             None => Authentication::None,
-            Some(ChapIdentity { initiator, target }) => {
-                Authentication::Chap { initiators: vec![initiator.clone()], target: target.clone() }
-            }
+            Some(ChapIdentity { initiator, target, algorithms }) => Authentication::Chap {
+                initiators: vec![initiator.clone()],
+                target: target.clone(),
+                algorithms: *algorithms,
+            },
         }
     }
 
@@ -194,6 +196,7 @@ fn identity(dice: &mut Dice) -> Option<ChapIdentity> {
     (ways > 0).then(|| ChapIdentity {
         initiator: credentials("initiator", dice),
         target: (ways == 2).then(|| credentials("target", dice)),
+        algorithms: ChapAlgorithms::ALL,
     })
 }
 

@@ -254,6 +254,9 @@ pub struct Session {
     pub user: Option<String>,
     /// The identity that the certificate of its first connection has proven: a URI, a DNS name or a fingerprint.
     pub certificate: Option<String>,
+    /// The CHAP algorithm of that proof.
+    #[schema(example = "sha256")]
+    pub chap_algorithm: Option<String>,
     /// The tag of its portal group.
     pub portal_group: u16,
     /// Where its connections come from.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use lunette_session::ChapAlgorithm;
 use lunette_session::keys::Parameters;
 
 /// A session as it is now.
@@ -24,6 +25,8 @@ pub struct SessionStatus {
     pub user: Option<String>,
     /// The identities that its certificate has: URIs and DNS names, then the fingerprint.
     pub identities: Arc<[String]>,
+    /// The algorithm of that proof.
+    pub chap_algorithm: Option<ChapAlgorithm>,
     /// The portal group that the session uses.
     pub portal_group: u16,
     /// Where its connections come from.

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use lunette_api::Subject;
 use lunette_files::Content;
 use lunette_initiator::Url;
+use lunette_session::ChapAlgorithms;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_target::{DatagramPlace, DatagramPortalConfig, MAX_CORES, PortalConfig, PortalTls};
@@ -135,6 +136,9 @@ pub(crate) struct Target {
     #[serde(default)]
     pub(crate) chap: Vec<Chap>,
     pub(crate) mutual_chap: Option<Chap>,
+    #[serde(default, deserialize_with = "chap::algorithms")]
+    #[schema(value_type = Option<Vec<chap::Algorithm>>, min_items = 1, example = json!(["sha3-256", "sha256"]))]
+    pub(crate) chap_algorithms: Option<ChapAlgorithms>,
     #[serde(default = "default_max_connections")]
     pub(crate) max_connections: u32,
     /// The interval in 4-byte words; without it, no markers.

@@ -1,16 +1,16 @@
-//! CHAP (RFC 7143 section 9.2.1 and 12.1.3): algorithms, secrets, and the target's exchange.
+//! CHAP (RFC 7143 section 9.2.1 and 12.1.3): secrets, and the target's exchange.
 //!
 //! The exchange is a chain of states that consume themselves. [`Authenticated`] can be made only at its end, and a
 //! login needs one to leave the security stage, so a forgotten check does not compile.
 
+pub(crate) mod algorithms;
+
 use std::fmt;
 
-use md5::Md5;
-use sha1::Sha1;
-use sha2::Sha256;
-use sha3::Sha3_256;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
+
+use algorithms::{ChapAlgorithm, ChapAlgorithms};
 
 /// Bytes of a challenge that we send. RFC 7143 wants it as hard to guess as the response; 16 is the least that any
 /// algorithm here asks for.
@@ -55,6 +55,8 @@ pub struct ProvenSecrets {
     pub initiator: Option<Secret>,
     /// The secret of the target, when the initiator asked for a proof, too.
     pub target: Option<Secret>,
+    /// The algorithm of the proofs; `None` without any.
+    pub algorithm: Option<ChapAlgorithm>,
 }
 
 impl fmt::Debug for Secret {
@@ -84,6 +86,8 @@ pub enum Authentication {
         initiators: Vec<Credentials>,
         /// Our own identity, for initiators that ask (mutual CHAP).
         target: Option<Credentials>,
+        /// The algorithms that may be used, in both directions.
+        algorithms: ChapAlgorithms,
     },
 }
 
@@ -94,11 +98,19 @@ impl Credentials {
 }
 
 impl Authentication {
-    /// Whether both ask for the same proofs and give the same one.
+    /// Whether both ask for the same proofs and give the same one, by the same algorithms.
     pub fn same_as(&self, other: &Self) -> bool {
+        self.algorithms() == other.algorithms() && self.has_secrets_of(other)
+    }
+
+    /// Whether both ask for the same secrets and have the same one, whatever the algorithms.
+    pub fn has_secrets_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::None, Self::None) => true,
-            (Self::Chap { initiators, target }, Self::Chap { initiators: other_initiators, target: other_target }) => {
+            (
+                Self::Chap { initiators, target, algorithms: _ },
+                Self::Chap { initiators: other_initiators, target: other_target, algorithms: _ },
+            ) => {
                 let same_target = match (target, other_target) {
                     (Some(ours), Some(theirs)) => ours.same_as(theirs),
                     (ours, theirs) => ours.is_none() && theirs.is_none(),
@@ -108,6 +120,14 @@ impl Authentication {
                     && initiators.iter().zip(other_initiators).all(|(ours, theirs)| ours.same_as(theirs))
             }
             _ => false,
+        }
+    }
+
+    /// The algorithms that a proof may use; `None` when no proof is asked for.
+    fn algorithms(&self) -> Option<ChapAlgorithms> {
+        match self {
+            Self::None => None,
+            Self::Chap { algorithms, .. } => Some(*algorithms),
         }
     }
 
@@ -124,34 +144,6 @@ impl Authentication {
         match self {
             Self::None => user.is_none(),
             Self::Chap { initiators, .. } => initiators.iter().any(|known| Some(known.user.as_str()) == user),
-        }
-    }
-}
-
-/// The digest under CHAP, by its number in `CHAP_A`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Algorithm {
-    Md5 = 5,
-    Sha1 = 6,
-    Sha256 = 7,
-    Sha3_256 = 8,
-}
-
-impl Algorithm {
-    pub(crate) fn from_number(number: u64) -> Option<Self> {
-        [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha3_256].into_iter().find(|a| *a as u64 == number)
-    }
-
-    /// RFC 1994 section 4.1: digest over identifier, secret, challenge.
-    pub(crate) fn response(self, identifier: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
-        fn digest<D: md5::Digest>(identifier: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
-            D::new().chain_update([identifier]).chain_update(&secret.0[..]).chain_update(challenge).finalize().to_vec()
-        }
-        match self {
-            Self::Md5 => digest::<Md5>(identifier, secret, challenge),
-            Self::Sha1 => digest::<Sha1>(identifier, secret, challenge),
-            Self::Sha256 => digest::<Sha256>(identifier, secret, challenge),
-            Self::Sha3_256 => digest::<Sha3_256>(identifier, secret, challenge),
         }
     }
 }
@@ -183,8 +175,11 @@ impl Authenticated {
 /// Why the initiator is not let in. For the log; the peer only learns "authentication failure".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChapError {
-    #[error("no common CHAP algorithm in {0:?}")]
-    NoAlgorithm(String),
+    #[error(
+        "CHAP_A={list:?} offers {offered} of the known algorithms, and chap_algorithms allows {allowed}; let the \
+         initiator offer one of these, or allow one of its own"
+    )]
+    NoAlgorithm { list: String, offered: ChapAlgorithms, allowed: ChapAlgorithms },
     #[error("unknown CHAP user or wrong secret")]
     Denied,
     #[error("an initiator proves itself with the target's secret; give the target one of its own")]
@@ -198,7 +193,7 @@ pub(crate) enum ChapError {
 /// A challenge that has been sent.
 #[derive(Debug)]
 pub(crate) struct Challenge {
-    pub(crate) algorithm: Algorithm,
+    pub(crate) algorithm: ChapAlgorithm,
     pub(crate) identifier: u8,
     pub(crate) bytes: [u8; CHALLENGE_BYTES],
 }
@@ -217,13 +212,18 @@ pub(crate) struct Proof {
 }
 
 impl Challenge {
-    /// Picks the first algorithm of the initiator's list that we know (RFC 7143 section 6.2.1: the list is in order of
-    /// preference).
-    pub(crate) fn select(list: &str, identifier: u8, bytes: [u8; CHALLENGE_BYTES]) -> Result<Self, ChapError> {
-        let algorithm = list
-            .split(',')
-            .find_map(|item| Algorithm::from_number(lunette_pdu::text::parse_number(item).ok()?))
-            .ok_or_else(|| ChapError::NoAlgorithm(list.into()))?;
+    /// Picks the strongest algorithm of the initiator's list that `policy` allows, whatever its order. RFC 7143
+    /// section 12.1.3 leaves the choice among those to the target.
+    pub(crate) fn select(
+        policy: &Authentication,
+        list: &str,
+        identifier: u8,
+        bytes: [u8; CHALLENGE_BYTES],
+    ) -> Result<Self, ChapError> {
+        let allowed = policy.algorithms().ok_or(ChapError::Denied)?;
+        let offered = ChapAlgorithms::offered(list);
+        let no_algorithm = || ChapError::NoAlgorithm { list: list.into(), offered, allowed };
+        let algorithm = allowed.strongest_in(offered).ok_or_else(no_algorithm)?;
         Ok(Self { algorithm, identifier, bytes })
     }
 
@@ -235,7 +235,7 @@ impl Challenge {
         response: &[u8],
         counter: Option<&Counter>,
     ) -> Result<(Authenticated, Option<Proof>), ChapError> {
-        let Authentication::Chap { initiators, target } = policy else { return Err(ChapError::Denied) };
+        let Authentication::Chap { initiators, target, .. } = policy else { return Err(ChapError::Denied) };
         // An unknown user costs the same work as a known one, so that names cannot be found by their timing.
         let nobody = Secret::new(self.bytes.to_vec());
         let known = initiators.iter().find(|c| c.user == user);
@@ -254,7 +254,8 @@ impl Challenge {
             }
         };
         let target = target.as_ref().filter(|_| proof.is_some()).map(|ours| ours.secret.clone());
-        let secrets = ProvenSecrets { initiator: known.map(|known| known.secret.clone()), target };
+        let initiator = known.map(|known| known.secret.clone());
+        let secrets = ProvenSecrets { initiator, target, algorithm: Some(self.algorithm) };
         Ok((Authenticated { user: Some(user.into()), secrets }, proof))
     }
 }
@@ -273,42 +274,40 @@ mod tests {
         Authentication::Chap {
             initiators: vec![credentials("alice", "alice's password"), credentials("bob", "bob's password!")],
             target: Some(credentials("disk", "the disk's own one")),
+            algorithms: ChapAlgorithms::ALL,
         }
     }
 
     fn challenge(list: &str) -> Challenge {
-        Challenge::select(list, 42, CHALLENGE).unwrap()
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        use std::fmt::Write as _;
-        bytes.iter().fold(String::new(), |mut text, b| {
-            let _ = write!(text, "{b:02x}");
-            text
-        })
+        Challenge::select(&policy(), list, 42, CHALLENGE).unwrap()
     }
 
     #[test]
-    fn responses_match_values_computed_elsewhere() {
-        // printf '\x01secretchallenge' | md5sum, sha1sum, sha256sum, openssl dgst -sha3-256
-        for (algorithm, expected) in [
-            (Algorithm::Md5, "46e47770030e2b4e26a0db72a7efec00"),
-            (Algorithm::Sha1, "011f25d29fe1baaced569c0d7e4878e40ddb7d7e"),
-            (Algorithm::Sha256, "2dfa0526f4764864b7c3c5bc6596bcead3d8dbd984f4fc1d9f330299f0beced4"),
-            (Algorithm::Sha3_256, "9444877c4dff778ed2add0f102dcd561e11944e7e948ee1b89508451a9e680ad"),
+    fn the_strongest_allowed_algorithm_of_the_list_is_taken_whatever_its_order() {
+        let taken = |allowed: &str, list: &str| {
+            let policy =
+                Authentication::Chap { initiators: Vec::new(), target: None, algorithms: allowed.parse().unwrap() };
+            Challenge::select(&policy, list, 42, CHALLENGE).map(|challenge| challenge.algorithm)
+        };
+        let all = "md5,sha1,sha256,sha3-256";
+        for (allowed, list, expected) in [
+            (all, "5,6,7,8", ChapAlgorithm::Sha3_256),
+            (all, "5,7", ChapAlgorithm::Sha256),
+            (all, "9,6,5", ChapAlgorithm::Sha1),
+            (all, "0x8", ChapAlgorithm::Sha3_256),
+            ("md5,sha256", "8,7,6,5", ChapAlgorithm::Sha256),
+            ("md5", "8,7,6,5", ChapAlgorithm::Md5),
         ] {
-            let response = algorithm.response(1, &Secret::new(b"secret".to_vec()), b"challenge");
-            assert_eq!(hex(&response), expected, "{algorithm:?}");
+            assert_eq!(taken(allowed, list), Ok(expected), "{allowed} {list}");
         }
-    }
-
-    #[test]
-    fn the_first_known_algorithm_of_the_list_is_taken() {
-        assert_eq!(challenge("9,7,5").algorithm, Algorithm::Sha256);
-        assert_eq!(challenge("0x8").algorithm, Algorithm::Sha3_256);
         for list in ["", "4", "9,10", "md5", "5 ,x"] {
-            assert_eq!(Challenge::select(list, 1, CHALLENGE).unwrap_err(), ChapError::NoAlgorithm(list.into()));
+            assert!(matches!(taken(all, list), Err(ChapError::NoAlgorithm { .. })), "{list}");
         }
+        let error = taken("sha256,sha3-256", "6,5,4").unwrap_err().to_string();
+        for part in ["CHAP_A=\"6,5,4\" offers sha1, md5", "chap_algorithms allows sha3-256, sha256"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(taken("sha256", "7x").unwrap_err().to_string().matches("offers none").count(), 1);
     }
 
     #[test]
@@ -326,22 +325,23 @@ mod tests {
 
     #[test]
     fn an_unknown_user_cannot_answer_with_the_stand_in_secret() {
-        let stand_in = Algorithm::Md5.response(42, &Secret::new(CHALLENGE.to_vec()), &CHALLENGE);
+        let stand_in = ChapAlgorithm::Md5.response(42, &Secret::new(CHALLENGE.to_vec()), &CHALLENGE);
         assert!(challenge("5").verify(&policy(), "nobody", &stand_in, None).is_err());
     }
 
     #[test]
     fn mutual_proof_uses_the_targets_secret() {
-        let right = Algorithm::Sha256.response(42, &credentials("", "alice's password").secret, &CHALLENGE);
+        let right = ChapAlgorithm::Sha256.response(42, &credentials("", "alice's password").secret, &CHALLENGE);
         let counter = Counter { identifier: 9, challenge: b"who are you, disk?".to_vec() };
         let (_, proof) = challenge("7").verify(&policy(), "alice", &right, Some(&counter)).unwrap();
-        let expected = Algorithm::Sha256.response(9, &credentials("", "the disk's own one").secret, &counter.challenge);
+        let expected =
+            ChapAlgorithm::Sha256.response(9, &credentials("", "the disk's own one").secret, &counter.challenge);
         assert_eq!(proof, Some(Proof { user: "disk".into(), response: expected }));
     }
 
     #[test]
     fn a_reflected_challenge_is_refused() {
-        let right = Algorithm::Md5.response(42, &credentials("", "alice's password").secret, &CHALLENGE);
+        let right = ChapAlgorithm::Md5.response(42, &credentials("", "alice's password").secret, &CHALLENGE);
         let counter = Counter { identifier: 1, challenge: CHALLENGE.to_vec() };
         let refused = challenge("5").verify(&policy(), "alice", &right, Some(&counter));
         assert_eq!(refused.map(drop).unwrap_err(), ChapError::Reflected);
@@ -349,8 +349,12 @@ mod tests {
 
     #[test]
     fn mutual_without_target_credentials_is_refused() {
-        let one_way = Authentication::Chap { initiators: vec![credentials("a", "b")], target: None };
-        let right = Algorithm::Md5.response(42, &credentials("", "b").secret, &CHALLENGE);
+        let one_way = Authentication::Chap {
+            initiators: vec![credentials("a", "b")],
+            target: None,
+            algorithms: ChapAlgorithms::ALL,
+        };
+        let right = ChapAlgorithm::Md5.response(42, &credentials("", "b").secret, &CHALLENGE);
         let counter = Counter { identifier: 1, challenge: vec![1; 16] };
         let refused = challenge("5").verify(&one_way, "a", &right, Some(&counter));
         assert_eq!(refused.map(drop).unwrap_err(), ChapError::NoTargetCredentials);

@@ -160,6 +160,7 @@ mod timers;
 mod timetable;
 mod traffic;
 
+pub use chap::algorithms::{ChapAlgorithm, ChapAlgorithms, UnknownChapAlgorithm};
 pub use chap::{Authentication, Credentials, ProvenSecrets, Secret};
 pub use entropy::Entropy;
 pub use name::{

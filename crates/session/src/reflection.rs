@@ -49,6 +49,7 @@ pub fn check_secrets<'a>(rules: &[(String, &'a Authentication)]) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chap::algorithms::ChapAlgorithms;
     use crate::chap::{Credentials, Secret};
 
     fn chap(initiators: &[&str], target: Option<&str>) -> Authentication {
@@ -57,6 +58,7 @@ mod tests {
         Authentication::Chap {
             initiators: initiators.iter().map(credentials).collect(),
             target: target.as_ref().map(credentials),
+            algorithms: ChapAlgorithms::ALL,
         }
     }
 

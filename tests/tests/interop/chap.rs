@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lunette_pdu::{Cid, LoginStatus, TargetPdu, Tsih};
 use lunette_testkit::ScriptedInitiator;
-use lunette_tests::{DEFAULT_TARGET, Ran, Server, chap_login, lunette, random_bytes, run};
+use lunette_tests::{DEFAULT_TARGET, Ran, Server, chap_login, lunette, random_bytes, run, run_at_most};
 use tempfile::TempDir;
 
 const SECRET: &str = "secret-of-user";
@@ -167,6 +167,46 @@ fn a_session_belongs_to_the_user_that_began_it() {
         drop((alice, second, again, bob));
         server.stop();
     }
+}
+
+/// All versions of libiscsi offer MD5, some alone.
+#[test]
+fn an_initiator_gets_in_by_an_algorithm_that_its_target_allows() {
+    let folder = secrets();
+    let config = folder.path().join("config");
+    let user = folder.path().join("user").display().to_string();
+    let write = |algorithms: &str| {
+        let chap = format!("chap = [{{ user = \"user\", secret_file = \"{user}\" }}]\n{algorithms}");
+        let target = format!("[[target]]\nname = \"{DEFAULT_TARGET}\"\n{chap}\n");
+        let lun = "lun = [{ number = 0, disk = \"mem:16M\" }]";
+        fs::write(&config, format!("listen = [\"127.0.0.1:0\"]\n{target}{lun}\n")).unwrap();
+    };
+    write("chap_algorithms = [\"sha256\", \"md5\"]");
+    let server = Server::spawn(lunette().args(["serve", "--config"]).arg(&config), 1);
+    let credentials = format!("user%{SECRET}@");
+    let info =
+        |parameters: &str| run_at_most(LIMIT, lunette().args(["info", &server.url_with(&credentials, parameters)]));
+    read_capacity(&server, &credentials, "").succeeded();
+    info("").succeeded();
+    info("?chap_algorithms=md5").succeeded();
+    assert!(info("?chap_algorithms=sha1,sha3-256").failed().contains("authentication"));
+
+    write("chap_algorithms = [\"sha3-256\"]");
+    let told = server.hang_up(&["changes applied"]);
+    assert!(told.contains("chap_algorithms changed"), "{told}");
+    info("").succeeded();
+    assert!(info("?chap_algorithms=md5,sha1").failed().contains("authentication"));
+
+    let log = server.stop();
+    for part in ["chap_algorithm=\"sha256\"", "chap_algorithm=\"md5\"", "chap_algorithm=\"sha3-256\""] {
+        assert!(log.contains(part), "{part}:\n{log}");
+    }
+    for part in
+        ["offers sha3-256, sha1 of", "chap_algorithms allows sha256, md5", "offers sha1, md5 of", "allows sha3-256;"]
+    {
+        assert!(log.contains(part), "{part}:\n{log}");
+    }
+    assert!(!log.contains(SECRET), "a secret is in the log:\n{log}");
 }
 
 #[test]

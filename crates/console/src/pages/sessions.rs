@@ -45,6 +45,7 @@ fn show(session: &Session) -> Markup {
                 }
                 @if let Some(host) = &session.host { " as host " strong { (host) } }
                 @if let Some(user) = &session.user { " by user " strong { (user) } }
+                @if let Some(algorithm) = &session.chap_algorithm { " (CHAP with " (algorithm) ")" }
             }
             dl {
                 (entry("Session (TSIH)", &session.id.to_string()))

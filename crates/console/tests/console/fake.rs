@@ -194,6 +194,8 @@ fn session(id: u16, initiator: &str) -> Session {
         isid: "80a1b2c30000".into(),
         host: Some("node-a".into()),
         user: Some("node-a".into()),
+        certificate: None,
+        chap_algorithm: Some("sha256".into()),
         portal_group: 1,
         portals: vec!["192.0.2.1:3260".into()],
         age_seconds: 3725,

@@ -323,6 +323,8 @@ fn session(initiator: &str, target: &str, peer: &str) -> Session {
         isid: "80".into(),
         host: None,
         user: None,
+        certificate: None,
+        chap_algorithm: None,
         portal_group: 1,
         peers: vec![peer.into()],
         portals: Vec::new(),

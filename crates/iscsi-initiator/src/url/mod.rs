@@ -23,7 +23,7 @@ use lunette_reactor::{Mac, TcpOptions};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::Offer;
-use lunette_session::{Credentials, Secret, check_foreign_name};
+use lunette_session::{ChapAlgorithms, Credentials, Secret, check_foreign_name};
 
 use crate::error::Error;
 use crate::options::{Options, Transport};
@@ -98,6 +98,7 @@ struct Login {
     target_user: Option<String>,
     target_password: Option<Secret>,
     target_secret_file: Option<PathBuf>,
+    algorithms: Option<ChapAlgorithms>,
 }
 
 /// The scheme of URLs with a station on an Ethernet.
@@ -193,7 +194,8 @@ impl Url {
     }
 
     fn check_login(&self) -> Result<(), UrlError> {
-        let Login { user, password, secret_file, target_user, target_password, target_secret_file } = &self.login;
+        let Login { user, password, secret_file, target_user, target_password, target_secret_file, algorithms } =
+            &self.login;
         let target = target_user.is_some() || target_password.is_some() || target_secret_file.is_some();
         match () {
             () if user.is_none() && (password.is_some() || secret_file.is_some()) => {
@@ -201,6 +203,9 @@ impl Url {
             }
             () if user.is_none() && target => {
                 wrong("a target proves itself only to a user who does (mutual CHAP); write iscsi://USER@HOST")
+            }
+            () if user.is_none() && algorithms.is_some() => {
+                wrong("chap_algorithms is for a user who proves to be one; write iscsi://USER@HOST")
             }
             () if password.is_some() && secret_file.is_some() => {
                 wrong("the secret stands in the URL and in chap_secret_file; leave out one of them")
@@ -317,7 +322,7 @@ impl Url {
                  chap_target_secret_file=FILE"
             )));
         }
-        Ok(Some(ChapIdentity { initiator, target }))
+        Ok(Some(ChapIdentity { initiator, target, algorithms: self.login.algorithms.unwrap_or_default() }))
     }
 }
 

@@ -7,7 +7,7 @@ use lunette_ecl::recovery::CongestionControl;
 use lunette_reactor::Offloads;
 use lunette_session::keys::{self, Choices, Offer, Parameters, Rule};
 use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WORDS};
-use lunette_session::{Secret, check_foreign_name};
+use lunette_session::{ChapAlgorithms, Secret, check_foreign_name};
 
 use super::keys::{self as key_parameters, KeyParameters};
 use crate::limits::MAX_PATHS;
@@ -63,7 +63,7 @@ const SOCKET_BUFFER: RangeInclusive<u32> = 2048..=(1 << 30) - 1;
 const MAX_CONGESTION_CONTROL_LEN: usize = 15;
 
 /// The parameters that are not keys.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     CONNECTIONS,
     "coalesce",
     "congestion_control",
@@ -76,6 +76,7 @@ const OTHERS: [&str; 15] = [
     "portals",
     "chap_secret_file",
     "chap_target_secret_file",
+    "chap_algorithms",
     "target_user",
     TARGET_PASSWORD,
     "iser",
@@ -185,6 +186,11 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
         "portals" => url.paths = Some(Paths::Portals(portals(&value)?)),
         "chap_secret_file" => url.login.secret_file = Some(value.into()),
         "chap_target_secret_file" => url.login.target_secret_file = Some(value.into()),
+        "chap_algorithms" => {
+            let algorithms = value.parse::<ChapAlgorithms>();
+            let algorithms = algorithms.map_err(|error| UrlError(format!("chap_algorithms={value}: {error}")))?;
+            url.login.algorithms = Some(algorithms);
+        }
         "target_user" => url.login.target_user = Some(value),
         _ => {
             for parameter in KEY_PARAMETERS.iter().filter(|parameter| parameter.name == name) {

@@ -105,6 +105,9 @@ fn errors_say_what_to_write() {
         ("iscsi://h?max_burst_length=1", "from 512"),
         ("iscsi://h?connections=2&max_connections=2", "twice"),
         ("iscsi://h?chap_secret_file=f", "USER@HOST"),
+        ("iscsi://h?chap_algorithms=sha256", "USER@HOST"),
+        ("iscsi://u@h?chap_algorithms=md4", "write one or several of sha3-256, sha256, sha1, md5"),
+        ("iscsi://u@h?chap_algorithms=sha256,", "no CHAP algorithm \"\""),
         ("iscsi://h?target_user=t", "USER@HOST"),
         ("iscsi://u%p@h?chap_secret_file=f", "leave out one"),
         ("iscsi://u@h?target_password=x&chap_target_secret_file=f", "leave out one"),
@@ -204,6 +207,18 @@ fn secrets_come_from_the_url_a_file_or_the_environment() {
     let chap = parse("iscsi://alice@h").chap(environment).unwrap().unwrap();
     is(&chap.initiator, "alice", "LUNETTE_CHAP_PASSWORD, long enough");
     is(&chap.target.unwrap(), "", "LUNETTE_CHAP_TARGET_PASSWORD, long enough");
+}
+
+#[test]
+fn the_offered_algorithms_are_those_of_the_url_or_all() {
+    for (parameters, expected) in [
+        ("", "sha3-256, sha256, sha1, md5"),
+        ("?chap_algorithms=sha256,sha3-256", "sha3-256, sha256"),
+        ("?chap_algorithms=md5%2Csha1", "sha1, md5"),
+    ] {
+        let chap = parse(&format!("iscsi://alice%secret@h{parameters}")).chap(NO_ENVIRONMENT).unwrap().unwrap();
+        assert_eq!(chap.algorithms.to_string(), expected);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use lunette_pdu::LoginStatus;
 use lunette_scsi::Lun;
 use lunette_session::iscsi_initiator::LoginError;
 use lunette_session::iscsi_target::Moved;
-use lunette_session::{Credentials, Secret};
+use lunette_session::{ChapAlgorithms, Credentials, Secret};
 use lunette_testkit::{Connection, DISK_LEN, Script, ScriptedTarget, read_frame, serve};
 
 use crate::fixture::{Relay, TARGET, Target, event_loop, memory, options, portal, until};
@@ -69,7 +69,7 @@ fn a_login_that_cannot_begin_ends() {
     // It never hangs up.
     let address = peer(std::mem::forget);
     let same = |user: &str| Credentials { user: user.into(), secret: Secret::new(b"one for both of us".to_vec()) };
-    let chap = ChapIdentity { initiator: same("us"), target: Some(same("them")) };
+    let chap = ChapIdentity { initiator: same("us"), target: Some(same("them")), algorithms: ChapAlgorithms::ALL };
     let error = connect_error(address, |options| options.chap = Some(chap));
     assert!(matches!(error, Error::Session { why: SessionError::Login(LoginError::SameSecret), .. }), "{error}");
 }

@@ -11,7 +11,7 @@ use lunette_initiator::{
 use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::{Lun, requests};
 use lunette_session::iscsi_initiator::LoginError;
-use lunette_session::{Authentication, Credentials, Secret};
+use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret};
 use lunette_store::filters::Delay;
 
 use crate::fixture::{
@@ -62,6 +62,7 @@ fn guarded() -> Target {
         config.targets[0].authentication = Authentication::Chap {
             initiators: vec![credentials("alice", "alice's password")],
             target: Some(credentials("disk", "the disk's own one")),
+            algorithms: ChapAlgorithms::ALL,
         };
     })
 }
@@ -80,6 +81,7 @@ fn both_sides_prove_who_they_are() {
         options.chap = initiator.map(|secret| ChapIdentity {
             initiator: credentials("alice", secret),
             target: of_target.map(|secret| credentials("disk", secret)),
+            algorithms: ChapAlgorithms::ALL,
         });
         let initiator = event_loop();
         let end = match wait(Session::connect(&initiator, &portal(target.address), TARGET, options)) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use lunette_device::{Nexus, NexusName, TargetDevice};
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context};
+use lunette_session::ChapAlgorithm;
 use lunette_session::iscsi_target::{
     AdmitRequest, ConnectionConfig, Entropy, LoginConnection, LoginTicket, SessionInfo,
 };
@@ -164,6 +165,7 @@ fn log_login(peer: SocketAddr, session: &SessionInfo, took: Duration) {
         host = session.host.as_deref(),
         chap_user = session.chap_user,
         certificate = session.identity,
+        chap_algorithm = session.secrets.algorithm.map(ChapAlgorithm::name),
         tsih = session.tsih.0,
         header_digest = keys.header_digest.value(),
         data_digest = keys.data_digest.value(),

@@ -173,7 +173,7 @@ impl Upper for Core {
         let conn = self.connections.get(id).filter(|conn| conn.login.is_none())?;
         let session = conn.session.as_ref()?;
         let target = session.target.as_ref().map_or("", |target| &target.name);
-        let ProvenSecrets { initiator, target: of_target } = &session.secrets;
+        let ProvenSecrets { initiator, target: of_target, algorithm: _ } = &session.secrets;
         Some(Binding::new(
             &folded_name(&session.initiator_name),
             &folded_name(target),

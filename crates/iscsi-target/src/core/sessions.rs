@@ -76,6 +76,7 @@ fn status_of(session: &SessionInfo, conn: &Conn) -> SessionStatus {
         host: session.host.as_deref().map(str::to_owned),
         user: session.chap_user.clone(),
         identities: Arc::clone(&conn.identities),
+        chap_algorithm: session.secrets.algorithm,
         portal_group: session.portal_group,
         peers: Vec::new(),
         portals: Vec::new(),

@@ -8,7 +8,7 @@ use lunette_pdu::{AsyncEvent, LoginStatus, Stage, TargetPdu};
 use lunette_scsi::Lun;
 use lunette_scsi::port_groups::AccessState;
 use lunette_session::iscsi_target::Moved;
-use lunette_session::{Authentication, Credentials, Secret};
+use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret};
 use lunette_store::filters::{Delay, PowerLoss};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store};
 use lunette_target::{Growth, Host, PortalConfig, TargetConfig, UnitChange, Update, UpdateError};
@@ -294,7 +294,8 @@ fn an_initiator_that_is_not_admitted_any_more_is_asked_to_log_out() {
 
 fn chap() -> Authentication {
     let secret = Secret::new(b"a secret of one".to_vec());
-    Authentication::Chap { initiators: vec![Credentials { user: "user".into(), secret }], target: None }
+    let initiators = vec![Credentials { user: "user".into(), secret }];
+    Authentication::Chap { initiators, target: None, algorithms: ChapAlgorithms::ALL }
 }
 
 #[test]

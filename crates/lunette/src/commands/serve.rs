@@ -351,6 +351,7 @@ impl Arguments {
             allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
             chap: self.chap.iter().map(chap).collect(),
             mutual_chap: self.mutual_chap.as_ref().map(chap),
+            chap_algorithms: None,
             max_connections: self.max_connections,
             marker_interval: None,
             session: SessionKeys::default(),

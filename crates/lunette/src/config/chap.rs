@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lunette_session::{Authentication, Credentials, Secret};
+use lunette_session::{Authentication, ChapAlgorithm, ChapAlgorithms, Credentials, Secret};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
@@ -17,6 +17,8 @@ pub(crate) struct Discovery {
     #[serde(default)]
     pub(crate) chap: Vec<Chap>,
     pub(crate) mutual_chap: Option<Chap>,
+    #[serde(default, deserialize_with = "algorithms")]
+    pub(crate) chap_algorithms: Option<ChapAlgorithms>,
 }
 
 impl Discovery {
@@ -37,6 +39,38 @@ pub(crate) struct Chap {
     pub(crate) secret_file: PathBuf,
 }
 
+/// An algorithm of CHAP.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[schema(as = ChapAlgorithm)]
+pub(super) enum Algorithm {
+    #[serde(rename = "sha3-256")]
+    Sha3_256,
+    #[serde(rename = "sha256")]
+    Sha256,
+    #[serde(rename = "sha1")]
+    Sha1,
+    #[serde(rename = "md5")]
+    Md5,
+}
+
+/// Reads the algorithms that a rule allows.
+pub(super) fn algorithms<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ChapAlgorithms>, D::Error> {
+    let Some(list) = Option::<Vec<Algorithm>>::deserialize(from)? else { return Ok(None) };
+    if list.is_empty() {
+        return Err(D::Error::custom(format!(
+            "no algorithm is allowed, so no initiator could log in; write some of {}, or leave it out for all",
+            ChapAlgorithms::ALL
+        )));
+    }
+    let algorithm = |algorithm| match algorithm {
+        Algorithm::Sha3_256 => ChapAlgorithm::Sha3_256,
+        Algorithm::Sha256 => ChapAlgorithm::Sha256,
+        Algorithm::Sha1 => ChapAlgorithm::Sha1,
+        Algorithm::Md5 => ChapAlgorithm::Md5,
+    };
+    Ok(Some(list.into_iter().map(algorithm).collect()))
+}
+
 pub(super) fn local_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     user(from).map(Some)
 }
@@ -54,13 +88,15 @@ pub(super) fn secret_files<'a>(chap: &'a [Chap], mutual: Option<&'a Chap>) -> im
 }
 
 /// A rule that no initiator can satisfy.
-pub(crate) const SHUT: Authentication = Authentication::Chap { initiators: Vec::new(), target: None };
+pub(crate) const SHUT: Authentication =
+    Authentication::Chap { initiators: Vec::new(), target: None, algorithms: ChapAlgorithms::ALL };
 
 /// Finds the secrets of a policy. A user whose secret cannot be used is not let in. Without the target's own secret no
 /// user is. The second value says why.
 pub(crate) fn authentication(
     chap: &[Chap],
     mutual: Option<&Chap>,
+    algorithms: Option<ChapAlgorithms>,
     secrets: &SecretFiles,
 ) -> (Authentication, Option<String>) {
     if chap.is_empty() {
@@ -80,7 +116,8 @@ pub(crate) fn authentication(
         }
     }
     let why = (!failed.is_empty()).then(|| failed.join("; "));
-    (Authentication::Chap { initiators, target: target.flatten() }, why)
+    let algorithms = algorithms.unwrap_or_default();
+    (Authentication::Chap { initiators, target: target.flatten(), algorithms }, why)
 }
 
 /// The user of a rule with the secret.

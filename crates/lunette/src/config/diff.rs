@@ -47,8 +47,12 @@ pub(crate) enum Change {
     Secrets(String),
     /// The target asks its initiators for no proof any more.
     Unproven(String),
+    /// The algorithms of CHAP that the target allows.
+    Algorithms(String),
     /// Users or secrets of discovery, found like those of targets.
     DiscoverySecrets,
+    /// The algorithms of CHAP that discovery allows.
+    DiscoveryAlgorithms,
     /// The pools of volumes, or their settings. A volume whose pool is elsewhere is another disk.
     Pools,
     Lun {
@@ -136,10 +140,13 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
         pools,
         targets,
     } = old;
-    let Discovery { chap, mutual_chap } = discovery;
+    let Discovery { chap, mutual_chap, chap_algorithms } = discovery;
     let mut found = Found::default();
     if (chap, mutual_chap) != (&new.discovery.chap, &new.discovery.mutual_chap) {
         found.changes.push(Change::DiscoverySecrets);
+    }
+    if *chap_algorithms != new.discovery.chap_algorithms {
+        found.changes.push(Change::DiscoveryAlgorithms);
     }
     if *state != new.state {
         found.refuse(None, "state cannot change while the server runs");
@@ -228,6 +235,7 @@ impl Found {
             allow,
             chap,
             mutual_chap,
+            chap_algorithms,
             max_connections,
             marker_interval,
             session,
@@ -268,6 +276,9 @@ impl Found {
             self.changes.push(Change::Unproven(name.clone()));
         } else if *chap != new.chap || *mutual_chap != new.mutual_chap {
             self.changes.push(Change::Secrets(name.clone()));
+        }
+        if *chap_algorithms != new.chap_algorithms {
+            self.changes.push(Change::Algorithms(name.clone()));
         }
         self.hosts(name, hosts, &new.hosts);
         if *access != new.access || *port_groups != new.port_groups {
@@ -359,6 +370,7 @@ impl Change {
             | Self::DatagramPortalRemoved(_)
             | Self::DatagramPortalAdded(_)
             | Self::DiscoverySecrets
+            | Self::DiscoveryAlgorithms
             | Self::Pools => None,
             Self::TargetRemoved(name)
             | Self::TargetAdded(name)
@@ -371,6 +383,7 @@ impl Change {
             | Self::HostOrder(name)
             | Self::PortGroups(name)
             | Self::Secrets(name)
+            | Self::Algorithms(name)
             | Self::Unproven(name)
             | Self::Host { target: name, .. }
             | Self::Lun { target: name, .. } => Some(name.clone()),
@@ -398,7 +411,9 @@ impl fmt::Display for Change {
             Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),
             Self::Unproven(name) => write!(f, "target {name}: chap removed; initiators log in without a proof"),
+            Self::Algorithms(name) => write!(f, "target {name}: chap_algorithms changed"),
             Self::DiscoverySecrets => write!(f, "discovery: secrets changed"),
+            Self::DiscoveryAlgorithms => write!(f, "discovery: chap_algorithms changed"),
             Self::Pools => write!(f, "pools changed"),
             Self::Lun { target, number, change } => write!(f, "target {target}: LUN {number} {change}"),
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use lunette_scsi::Lun;
+use lunette_session::ChapAlgorithms;
 use lunette_target::{Authentication, Host, HostConfig, LunMap, Place};
 use lunette_tls::Fingerprint;
 use serde::{Deserialize, Deserializer};
@@ -42,6 +43,10 @@ pub(crate) struct HostEntry {
     #[serde(default)]
     pub(crate) chap: Vec<Chap>,
     pub(crate) mutual_chap: Option<Chap>,
+    /// Without it, the target's.
+    #[serde(default, deserialize_with = "super::chap::algorithms")]
+    #[schema(value_type = Option<Vec<super::chap::Algorithm>>, min_items = 1, example = json!(["sha3-256", "sha256"]))]
+    pub(crate) chap_algorithms: Option<ChapAlgorithms>,
     #[serde(default)]
     pub(crate) read_only: bool,
     #[serde(rename = "lun")]
@@ -97,7 +102,7 @@ impl HostEntry {
             self.initiators = None;
         }
         self.chap.clear();
-        self.mutual_chap = None;
+        (self.mutual_chap, self.chap_algorithms) = (None, None);
         self.luns = Some(Vec::new());
         (self.clone, self.clone_as, self.ephemeral, self.max_clones) = (None, 0, None, None);
         self.is_shut = true;
@@ -187,6 +192,10 @@ pub(super) fn mistakes(host: &HostEntry, target: &Target, is_whole: bool) -> Vec
     if host.mutual_chap.is_some() && host.chap.is_empty() {
         found.push((vec![Step::Key("mutual_chap")], "mutual_chap needs a chap user too".into()));
     }
+    if host.chap_algorithms.is_some() && host.chap.is_empty() {
+        let text = "chap_algorithms is for chap users of the host; add some, or write it into the target";
+        found.push((vec![Step::Key("chap_algorithms")], text.into()));
+    }
     let luns = host.luns.iter().flatten().enumerate();
     let unknown: Vec<_> = luns.filter(|(_, lun)| is_whole && !target.has_number(lun.number)).collect();
     for (index, lun) in unknown {
@@ -264,7 +273,8 @@ fn read_host(
     target: &Target,
     secrets: &SecretFiles,
 ) -> Result<(HostConfig, Option<String>), Failure> {
-    let (authentication, why) = match authentication(&entry.chap, entry.mutual_chap.as_ref(), secrets) {
+    let algorithms = entry.chap_algorithms.or(target.chap_algorithms);
+    let (authentication, why) = match authentication(&entry.chap, entry.mutual_chap.as_ref(), algorithms, secrets) {
         (Authentication::None, why) => (None, why),
         (chap @ Authentication::Chap { .. }, why) => (Some(chap), why),
     };
@@ -298,7 +308,7 @@ fn host(entry: &HostEntry) -> Host {
 pub(crate) fn have_same_secrets(old: &[HostConfig], new: &[HostConfig]) -> bool {
     let known: BTreeMap<_, _> = old.iter().map(|old| (&old.host.name, &old.host.authentication)).collect();
     new.iter().all(|new| match (known.get(&new.host.name), &new.host.authentication) {
-        (Some(Some(old)), Some(new)) => old.same_as(new),
+        (Some(Some(old)), Some(new)) => old.has_secrets_of(new),
         (Some(old), new) => old.is_none() && new.is_none(),
         (None, _) => true,
     })
@@ -361,6 +371,26 @@ mod tests {
     }
 
     #[test]
+    fn a_host_allows_the_algorithms_of_its_target_unless_it_says_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, "a secret of some length").unwrap();
+        let chap = format!("chap = [{{ user = \"u\", secret_file = {secret:?} }}]");
+        let allowed = |of_target: &str, of_host: &str| {
+            let target = target(&format!("{of_target}\n[[target.host]]\nname = \"h\"\n{chap}\n{of_host}")).unwrap();
+            match read(&target).unwrap().0[0].host.authentication {
+                Some(Authentication::Chap { algorithms, .. }) => algorithms.to_string(),
+                ref other => panic!("it asks for a proof: {other:?}"),
+            }
+        };
+        let (strong, weak) = ("chap_algorithms = [\"sha256\", \"sha3-256\"]", "chap_algorithms = [\"md5\"]");
+        assert_eq!(allowed("", ""), "sha3-256, sha256, sha1, md5");
+        assert_eq!(allowed(strong, ""), "sha3-256, sha256");
+        assert_eq!(allowed("", strong), "sha3-256, sha256");
+        assert_eq!(allowed(strong, weak), "md5");
+    }
+
+    #[test]
     fn a_host_says_who_it_is_and_what_it_sees() {
         let target = target(
             "[[target.host]]\nname = \"db-1\"\ninitiators = [\"iqn.db\"]\nnetworks = [\"192.0.2.0/24\", \"2001:db8::1\"]\n\
@@ -409,6 +439,8 @@ mod tests {
             (host("lun = [{ number = 0 }, { number = 0, as = 1 }]"), "LUN 0 is mapped twice"),
             (host("lun = [{ number = 0, as = 16384 }]"), "beyond 16383"),
             (host("mutual_chap = { user = \"a\", secret_file = \"b\" }"), "needs a chap user"),
+            (host("chap_algorithms = [\"sha256\"]"), "host h: chap_algorithms is for chap users of the host"),
+            (host("chap_algorithms = []"), "no initiator could log in"),
             ("[[target.host]]\nname = \"a b\"".into(), "letters, digits"),
             (format!("allow = [\"iqn.x\"]\n{}", host("")), "allow is for targets without hosts"),
         ] {

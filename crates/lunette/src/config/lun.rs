@@ -101,8 +101,8 @@ impl LunEntry {
     pub(crate) fn login(&self, secrets: &SecretFiles) -> Option<Authentication> {
         let url = self.disk.place.url()?;
         let identity = url.chap_by(|name| std::env::var(name).ok(), |file| secrets.secret(file));
-        let ChapIdentity { initiator, target } = identity.ok()??;
-        Some(Authentication::Chap { initiators: vec![initiator], target })
+        let ChapIdentity { initiator, target, algorithms } = identity.ok()??;
+        Some(Authentication::Chap { initiators: vec![initiator], target, algorithms })
     }
 
     /// The way in which its disk is opened.

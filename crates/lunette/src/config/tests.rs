@@ -28,6 +28,7 @@ const WHOLE: &str = r#"
 
     [discovery]
     chap = [{ user = "scan", secret_file = "/etc/lunette/scan" }]
+    chap_algorithms = ["md5", "sha256"]
 
     [[target]]
     name = "iqn.2026-11.org.example:disk1"
@@ -56,6 +57,8 @@ fn a_whole_file_is_read() {
     assert!(target.luns[1].long_cdbs && !target.luns[0].long_cdbs);
     assert_eq!(target.luns[1].disk, "mem:64M".parse().unwrap());
     assert_eq!((config.discovery.chap[0].user.as_str(), config.cores), ("scan", 1));
+    assert_eq!(config.discovery.chap_algorithms.map(|set| set.to_string()), Some("sha256, md5".into()));
+    assert_eq!(target.chap_algorithms, None);
 }
 
 #[test]
@@ -109,6 +112,8 @@ fn mistakes_are_named_with_their_line() {
         ("cores = 0\n[discovery]", "[discovery]", "cores = 0: a server has 1 to 64 cores"),
         ("block_sise", "block_size", "unknown field `block_sise`"),
         ("10X", "10G", "not a size"),
+        ("[\"md4\"]", "[\"md5\", \"sha256\"]", "expected one of `sha3-256`, `sha256`, `sha1`, `md5`"),
+        ("[]", "[\"md5\", \"sha256\"]", "no algorithm is allowed"),
         ("0.0.0:3260", "0.0.0.0:3260", "not an address"),
         ("alias = \"a\\nb\"", "alias = \"first\"", "without control characters"),
         ("user = \"a\\u0007\"", "user = \"disk\"", "without control characters"),

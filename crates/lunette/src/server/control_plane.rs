@@ -449,6 +449,7 @@ fn session(InitiatorBytes { read_bytes, written_bytes }: InitiatorBytes, status:
         host: status.host,
         user: status.user,
         certificate: status.identities.first().cloned(),
+        chap_algorithm: status.chap_algorithm.map(|algorithm| algorithm.name().to_owned()),
         portal_group: status.portal_group,
         peers: status.peers.iter().map(ToString::to_string).collect(),
         portals: status.portals.iter().map(ToString::to_string).collect(),

@@ -127,7 +127,8 @@ impl Served {
         secrets: &SecretFiles,
     ) -> Result<(), Failure> {
         let rules = &config.discovery;
-        let (discovery, why) = config::authentication(&rules.chap, rules.mutual_chap.as_ref(), secrets);
+        let (discovery, why) =
+            config::authentication(&rules.chap, rules.mutual_chap.as_ref(), rules.chap_algorithms, secrets);
         let unusable: Vec<_> = why.iter().map(|why| (Subject::Discovery, why.clone())).collect();
         on_trouble.check(&unusable)?;
         (self.discovery, self.discovery_unusable) = (discovery, why);
@@ -245,7 +246,8 @@ pub(crate) fn take(target: &Target, entry: &LunEntry, spares: &mut Spares) -> Re
 
 /// Finds the secrets of a target.
 pub(crate) fn read_secrets(target: &Target, secrets: &SecretFiles) -> Result<Secrets, Failure> {
-    let (authentication, why) = config::authentication(&target.chap, target.mutual_chap.as_ref(), secrets);
+    let (authentication, why) =
+        config::authentication(&target.chap, target.mutual_chap.as_ref(), target.chap_algorithms, secrets);
     let (hosts, of_hosts) = hosts::read(target, secrets)?;
     let own = why.map(|why| (Subject::Target(target.name.clone()), why));
     let of_hosts = of_hosts.into_iter().map(|(name, why)| (Subject::Host { target: target.name.clone(), name }, why));

@@ -2,6 +2,7 @@
 
 use lunette_pdu::Isid;
 
+use crate::chap::algorithms::ChapAlgorithms;
 use crate::keys::Offer;
 use crate::{Credentials, Timers};
 
@@ -13,6 +14,8 @@ pub struct ChapIdentity {
     /// The secret that the target has to prove to know (mutual CHAP), and the name it must give when that is not empty.
     /// It is not the initiator's, or no login begins.
     pub target: Option<Credentials>,
+    /// The algorithms that are offered, strongest first.
+    pub algorithms: ChapAlgorithms,
 }
 
 impl ChapIdentity {

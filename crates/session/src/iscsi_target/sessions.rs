@@ -273,7 +273,7 @@ mod tests {
     use crate::iscsi_target::directory::Admission;
     use crate::iscsi_target::hosts::Host;
     use crate::keys::Parameters;
-    use crate::{Authentication, Credentials, ProvenSecrets, Secret};
+    use crate::{Authentication, ChapAlgorithms, Credentials, ProvenSecrets, Secret};
 
     const NOW: Time = Time::new(std::time::Duration::from_secs(1));
 
@@ -371,7 +371,11 @@ mod tests {
         let secret = |user: &&str| Credentials { user: (*user).into(), secret: Secret::new(vec![1; 12]) };
         let authentication = match users {
             [] => Authentication::None,
-            users => Authentication::Chap { initiators: users.iter().map(secret).collect(), target: None },
+            users => Authentication::Chap {
+                initiators: users.iter().map(secret).collect(),
+                target: None,
+                algorithms: ChapAlgorithms::ALL,
+            },
         };
         let admission = request.target().map(|target| {
             let name = target.name.clone();

@@ -2,8 +2,8 @@
 
 use lunette_pdu::text::{format_binary, parse_binary};
 use lunette_pdu::{LoginResponse, LoginStatus, Stage};
-use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{ChapIdentity, Event, LoginError, SessionConfig, SessionError};
+use lunette_session::{Authentication, ChapAlgorithms};
 use md5::{Digest as _, Md5};
 
 use crate::harness::{Pair, ScriptedTarget, config, credentials, entropy, node};
@@ -12,6 +12,7 @@ fn identity(mutual: bool) -> ChapIdentity {
     ChapIdentity {
         initiator: credentials("user", "a secret of the user"),
         target: mutual.then(|| credentials("target", "a secret of the target")),
+        algorithms: ChapAlgorithms::ALL,
     }
 }
 
@@ -19,6 +20,7 @@ fn policy(user_secret: &str, target_secret: &str) -> Authentication {
     Authentication::Chap {
         initiators: vec![credentials("user", user_secret)],
         target: Some(credentials("target", target_secret)),
+        algorithms: ChapAlgorithms::ALL,
     }
 }
 
@@ -165,6 +167,47 @@ fn broken_challenges_are_named() {
     let (mut target, response) = at_algorithms(false);
     target.answer_login(response, &[("CHAP_A", "Reject")]);
     assert_eq!(target.closed(), LoginError::Incompatible("CHAP_A".into()).into());
+}
+
+#[test]
+fn an_algorithm_that_was_not_offered_ends_the_login() {
+    let chap = ChapIdentity { algorithms: "sha256,sha3-256".parse().unwrap(), ..identity(false) };
+    for (chosen, is_taken) in [("8", true), ("7", true), ("6", false), ("5", false), ("9", false)] {
+        let mut target = ScriptedTarget::new(SessionConfig { chap: Some(chap.clone()), ..config() });
+        let (request, _) = target.login_request();
+        target.answer_login(target.login_response(&request, false), &[("AuthMethod", "CHAP")]);
+        let (request, keys) = target.login_request();
+        assert_eq!(keys, [("CHAP_A".to_owned(), "8,7".to_owned())]);
+        let challenge = format_binary(&CHALLENGE);
+        let answer = [("CHAP_A", chosen), ("CHAP_I", "1"), ("CHAP_C", &challenge)];
+        target.answer_login(target.login_response(&request, false), &answer);
+        if is_taken {
+            assert_eq!(target.login_request().1[0].0, "CHAP_N", "{chosen}");
+        } else {
+            target.broken("12.1.3");
+        }
+    }
+}
+
+#[test]
+fn both_sides_use_the_strongest_algorithm_that_both_allow_or_none() {
+    let allowing = |algorithms: &str| {
+        let Authentication::Chap { initiators, target, .. } = right() else { unreachable!() };
+        Authentication::Chap { initiators, target, algorithms: algorithms.parse().unwrap() }
+    };
+    let denied: SessionError = LoginError::Refused(LoginStatus::AUTHENTICATION_FAILURE).into();
+    for (ours, theirs, passes) in [
+        ("md5", "md5,sha1,sha256,sha3-256", true),
+        ("md5,sha1,sha256,sha3-256", "sha1", true),
+        ("sha256,md5", "sha256,sha3-256", true),
+        ("md5,sha1", "sha256,sha3-256", false),
+    ] {
+        let chap = ChapIdentity { algorithms: ours.parse().unwrap(), ..identity(true) };
+        match outcome(Some(chap), allowing(theirs)) {
+            Event::LoggedIn(_) => assert!(passes, "{ours} with {theirs}"),
+            event => assert_eq!((why(event), passes), (denied.clone(), false), "{ours} with {theirs}"),
+        }
+    }
 }
 
 #[test]

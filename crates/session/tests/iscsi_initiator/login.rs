@@ -173,6 +173,7 @@ fn a_target_does_not_lead() {
     let chap = lunette_session::iscsi_initiator::ChapIdentity {
         initiator: crate::harness::credentials("u", "s"),
         target: None,
+        algorithms: lunette_session::ChapAlgorithms::ALL,
     };
     let mut target = ScriptedTarget::new(SessionConfig { chap: Some(chap), ..config() });
     let (request, _) = target.login_request();

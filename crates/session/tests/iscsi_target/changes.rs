@@ -8,13 +8,13 @@ use lunette_pdu::{AsyncEvent, LoginStatus, LunField};
 use lunette_session::iscsi_target::{
     AdmitRequest, Directory, Host, LoginConnection, LoginEvent, Portal, TargetNode, Transport,
 };
-use lunette_session::{Authentication, Credentials, Secret, Time};
+use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret, Time};
 
 use crate::harness::{INITIATOR, Peer, Setup, TARGET, command, login_request, node, only, text, text_request};
 
 fn chap(secret: &str) -> Authentication {
     let initiators = vec![Credentials { user: "user".into(), secret: Secret::new(secret.into()) }];
-    Authentication::Chap { initiators, target: None }
+    Authentication::Chap { initiators, target: None, algorithms: ChapAlgorithms::ALL }
 }
 
 fn directory(targets: Vec<TargetNode>) -> Directory {
@@ -126,16 +126,24 @@ fn a_discovery_that_passed_is_looked_at_again() {
 }
 
 #[test]
-fn policies_are_the_same_with_the_same_users_and_secrets_alone() {
-    let mutual = |ours: &str| {
+fn policies_are_the_same_with_the_same_users_secrets_and_algorithms_alone() {
+    let mutual = |ours: &str, algorithms: &str| {
         let Authentication::Chap { initiators, .. } = chap("one") else { unreachable!() };
         let target = Some(Credentials { user: "us".into(), secret: Secret::new(ours.into()) });
-        Authentication::Chap { initiators, target }
+        Authentication::Chap { initiators, target, algorithms: algorithms.parse().unwrap() }
     };
-    let all = [Authentication::None, chap("one"), chap("two"), mutual("ours"), mutual("other")];
+    let all = [
+        Authentication::None,
+        chap("one"),
+        chap("two"),
+        mutual("ours", "sha256"),
+        mutual("other", "sha256"),
+        mutual("ours", "sha256,md5"),
+    ];
     for (a, one) in all.iter().enumerate() {
         for (b, other) in all.iter().enumerate() {
             assert_eq!(one.same_as(other), a == b, "{a} and {b}");
         }
     }
+    assert!(all[3].has_secrets_of(&all[5]) && !all[3].has_secrets_of(&all[4]));
 }

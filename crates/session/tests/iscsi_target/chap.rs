@@ -4,7 +4,7 @@ use lunette_pdu::text::{format_binary, pairs, parse_binary};
 use lunette_pdu::{Cid, LoginRequest, LoginStatus, Stage, Tsih};
 use lunette_session::iscsi_target::{CloseReason, Host};
 use lunette_session::keys::Offer;
-use lunette_session::{Authentication, Credentials, Secret};
+use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret};
 use md5::Digest;
 
 use crate::harness::{Cut, INITIATOR, Peer, Setup, TARGET, login_request, only, text};
@@ -22,7 +22,12 @@ fn policy() -> Authentication {
     Authentication::Chap {
         initiators: vec![credentials("bob", "bob's secret, not hers"), credentials(USER, SECRET)],
         target: Some(credentials(OWN_USER, OWN_SECRET)),
+        algorithms: ChapAlgorithms::ALL,
     }
+}
+
+fn only_users(initiators: Vec<Credentials>) -> Authentication {
+    Authentication::Chap { initiators, target: None, algorithms: ChapAlgorithms::ALL }
 }
 
 fn setup() -> Setup {
@@ -105,7 +110,7 @@ fn denied(peer: &mut Peer) -> String {
 
 #[test]
 fn every_algorithm_lets_the_right_secret_in() {
-    for (offered, taken) in [("5", "5"), ("6", "6"), ("7", "7"), ("8", "8"), ("9,8,5", "8"), ("0x7", "7"), ("5,7", "5")]
+    for (offered, taken) in [("5", "5"), ("6", "6"), ("7", "7"), ("8", "8"), ("9,5,8", "8"), ("0x7", "7"), ("5,7", "7")]
     {
         for piece in [1, usize::MAX] {
             let mut peer = Peer::connect(setup()).cut(Cut { piece, direct: false });
@@ -253,7 +258,7 @@ fn wrong_answers_are_denied() {
 
 #[test]
 fn mutual_chap_needs_credentials_of_the_target() {
-    let one_way = Authentication::Chap { initiators: vec![credentials(USER, SECRET)], target: None };
+    let one_way = only_users(vec![credentials(USER, SECRET)]);
     let mut peer = Peer::connect(Setup { authentication: one_way, ..Setup::default() });
     let challenge = challenged(&mut peer, "7");
     let list = [("CHAP_N", USER), ("CHAP_R", &challenge.answer(SECRET)), ("CHAP_I", "1"), ("CHAP_C", "0x1234")];
@@ -264,7 +269,7 @@ fn mutual_chap_needs_credentials_of_the_target() {
 #[test]
 fn the_target_does_not_answer_with_the_secret_of_an_initiator_of_any_host() {
     let hosts = |shared: &str| {
-        let other = Authentication::Chap { initiators: vec![credentials("eve's victim", shared)], target: None };
+        let other = only_users(vec![credentials("eve's victim", shared)]);
         let other = Host {
             name: "other".into(),
             authentication: Some(other),
@@ -317,6 +322,32 @@ fn chap_keys_out_of_turn_are_denied() {
         assert!(!Said::of(&mut peer).0);
         peer.login(request(true), &text(list));
         println!("{what}: {}", denied(&mut peer));
+    }
+}
+
+#[test]
+fn an_algorithm_that_is_not_allowed_is_passed_over_or_refused() {
+    let allowing = |allowed: &str| {
+        let Authentication::Chap { initiators, target, .. } = policy() else { unreachable!() };
+        let authentication = Authentication::Chap { initiators, target, algorithms: allowed.parse().unwrap() };
+        Peer::connect(Setup { authentication, ..Setup::default() })
+    };
+    for (allowed, offered, taken) in
+        [("sha256,md5", "5,6,7,8", "7"), ("md5", "8,7,6,5", "5"), ("sha1,sha256", "6", "6")]
+    {
+        let mut peer = allowing(allowed);
+        let challenge = challenged(&mut peer, offered);
+        assert_eq!(challenge.algorithm, taken, "{allowed} {offered}");
+        peer.login(request(true), &text(&[("CHAP_N", USER), ("CHAP_R", &challenge.answer(SECRET))]));
+        assert!(Said::of(&mut peer).0, "{allowed} {offered}");
+    }
+    let mut peer = allowing("sha256,sha3-256");
+    peer.login(request(true), &names(&[("AuthMethod", "CHAP")]));
+    assert!(!Said::of(&mut peer).0);
+    peer.login(request(false), &text(&[("CHAP_A", "5,6")]));
+    let why = denied(&mut peer);
+    for part in ["CHAP_A=\"5,6\" offers sha1, md5", "allows sha3-256, sha256"] {
+        assert!(why.contains(part), "{why}");
     }
 }
 
@@ -471,7 +502,7 @@ fn a_session_of_another_user_looks_like_none() {
 fn hosts_with_users() -> Setup {
     let host = |name: &str, initiator: &str, user: &str| Host {
         name: name.into(),
-        authentication: Some(Authentication::Chap { initiators: vec![credentials(user, SECRET)], target: None }),
+        authentication: Some(only_users(vec![credentials(user, SECRET)])),
         ..only(initiator)
     };
     Setup { hosts: vec![host("one", INITIATOR, USER), host("two", "iqn.x", "bob")], ..Setup::default() }

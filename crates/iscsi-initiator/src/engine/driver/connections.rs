@@ -171,7 +171,7 @@ impl SessionDriver {
     pub(in crate::engine) fn binding(&self, id: ConnectionId) -> Option<Binding> {
         let Phase::Active(active) = &self.phase else { return None };
         active.connections.iter().find(|connection| connection.id == id && connection.logged_in)?;
-        let ProvenSecrets { initiator, target } = active.session.proven_secrets();
+        let ProvenSecrets { initiator, target, algorithm: _ } = active.session.proven_secrets();
         Some(Binding::new(
             &folded_name(&self.options.initiator_name),
             &folded_name(self.target.as_deref().unwrap_or_default()),

@@ -1,9 +1,10 @@
-//! The secrets that a configuration names: those that cannot be used, and those that are used twice.
+//! The secrets that a configuration names: those that cannot be used, and those that are used twice. Beside them, the
+//! algorithms of CHAP that deserve a note.
 
 use std::collections::BTreeSet;
 
 use lunette_api::Subject;
-use lunette_session::{Authentication, Credentials, Secret, check_secrets};
+use lunette_session::{Authentication, ChapAlgorithm, ChapAlgorithms, Credentials, Secret, check_secrets};
 
 use super::Severity;
 use super::machine::Machine;
@@ -38,6 +39,8 @@ impl Secrets {
         let mut reading = Reading { files: &files, found: Vec::new() };
         let discovery = (config.discovery.chap.as_slice(), config.discovery.mutual_chap.as_ref());
         let mut rules = vec![reading.rule("discovery".into(), &[Step::Key("discovery")], discovery)];
+        let has_users = !config.discovery.chap.is_empty();
+        reading.note_algorithms(config.discovery.chap_algorithms, has_users, &[Step::Key("discovery")]);
         for (index, target) in config.targets.iter().enumerate() {
             rules.extend(reading.rules_of(target, &[Step::Key("target"), Step::Index(index)]));
         }
@@ -96,10 +99,13 @@ impl Reading<'_> {
     fn rules_of(&mut self, target: &Target, at: &[Step]) -> Vec<Rule> {
         let own = (target.chap.as_slice(), target.mutual_chap.as_ref());
         let mut rules = vec![self.rule(format!("target {}", target.name), at, own)];
+        let has_users = !target.chap.is_empty() || target.hosts.iter().any(|host| !host.chap.is_empty());
+        self.note_algorithms(target.chap_algorithms, has_users, at);
         for (index, host) in target.hosts.iter().enumerate() {
             let at = [at, &[Step::Key("host"), Step::Index(index)]].concat();
             let name = format!("target {}, host {}", target.name, host.name);
             rules.push(self.rule(name, &at, (&host.chap, host.mutual_chap.as_ref())));
+            self.note_algorithms(host.chap_algorithms, true, &at);
         }
         for (index, lun) in target.luns.iter().enumerate() {
             let at = [at, &[Step::Key("lun"), Step::Index(index)]].concat();
@@ -122,7 +128,24 @@ impl Reading<'_> {
             initiators.push(credentials);
         }
         let target = mutual.and_then(|chap| self.credentials(chap, &[at, &[Step::Key("mutual_chap")]].concat()));
-        Rule { name, at: at.to_vec(), asks: Authentication::Chap { initiators, target } }
+        Rule {
+            name,
+            at: at.to_vec(),
+            asks: Authentication::Chap { initiators, target, algorithms: ChapAlgorithms::ALL },
+        }
+    }
+
+    /// Tells of algorithms that no user proves itself by, and of MD5 for initiators that know better ones.
+    fn note_algorithms(&mut self, allowed: Option<ChapAlgorithms>, has_users: bool, at: &[Step]) {
+        let Some(allowed) = allowed else { return };
+        let text = if !has_users {
+            "chap_algorithms has no effect without chap users: logins need no proof"
+        } else if allowed == [ChapAlgorithm::Md5].into_iter().collect() {
+            "chap_algorithms allows MD5 alone, also for initiators that know better ones; add sha256 and sha3-256"
+        } else {
+            return;
+        };
+        self.add(Severity::Note, text.into(), [at, &[Step::Key("chap_algorithms")]].concat());
     }
 
     /// A user with the secret, if it can be used.

@@ -350,6 +350,28 @@ fn all_secrets_that_are_used_twice_are_named() {
 }
 
 #[test]
+fn md5_alone_and_algorithms_without_users_are_noted() {
+    let chap = "chap = [{ user = \"a\", secret_file = \"/a\" }]\n";
+    let weak = "chap_algorithms = [\"md5\"]\n";
+    let target = "listen = [\"192.0.2.1\"]\n[[target]]\nname = \"iqn.a\"\n";
+    for (text, line, part) in [
+        (format!("{target}{chap}{weak}"), 5, "MD5 alone"),
+        (format!("{target}{weak}"), 4, "no effect without chap users"),
+        (format!("{target}{weak}[[target.host]]\nname = \"h\"\n{chap}"), 4, "MD5 alone"),
+        (format!("{target}[[target.host]]\nname = \"h\"\n{chap}{weak}"), 7, "MD5 alone"),
+        (format!("listen = [\"192.0.2.1\"]\n[discovery]\n{weak}[[target]]\nname = \"iqn.a\""), 3, "no effect"),
+    ] {
+        let all = found(&text, &[], Some(&fake()));
+        assert_eq!(all.len(), 1, "{text}: {all:?}");
+        let (_, at, severity, said) = &all[0];
+        assert!((*at, *severity) == (line, Severity::Note) && said.contains(part), "{text}: {all:?}");
+    }
+    for fine in ["chap_algorithms = [\"sha256\", \"md5\"]", "chap_algorithms = [\"sha3-256\"]", ""] {
+        assert_eq!(found(&format!("{target}{chap}{fine}"), &[], Some(&fake())), [], "{fine}");
+    }
+}
+
+#[test]
 fn a_plan_names_the_secrets_that_stand_in_the_way() {
     let config = |rest: &str| crate::config::parse(&format!("{WHOLE}{rest}")).unwrap();
     let old = config("");

@@ -71,6 +71,11 @@ fn every_change_is_found_and_nothing_else() {
             "alias = \"first\"\nchap = [{ user = \"u\", secret_file = \"/s\" }]",
             &["target iqn.a: secrets changed"],
         ),
+        (
+            "alias = \"first\"",
+            "alias = \"first\"\nchap_algorithms = [\"sha256\"]",
+            &["target iqn.a: chap_algorithms changed"],
+        ),
         ("allow = [\"iqn.host\"]", "", &["target iqn.a: allow changed"]),
         (
             "alias = \"first\"",

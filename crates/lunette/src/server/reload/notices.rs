@@ -95,8 +95,10 @@ pub(crate) fn noticed(change: &Change, old: &Config, new: &Config, session: &Ses
         | Change::MaxConnections(_)
         | Change::MarkerInterval(_)
         | Change::Secrets(_)
+        | Change::Algorithms(_)
         | Change::Unproven(_)
         | Change::DiscoverySecrets
+        | Change::DiscoveryAlgorithms
         | Change::Pools => None,
     }
 }
@@ -164,6 +166,7 @@ mod tests {
             target: Some("iqn.a".into()),
             host: Some(host.into()),
             user: None,
+            chap_algorithm: None,
             portal_group: 1,
             peers: vec!["192.0.2.7:1".parse().unwrap()],
             portals: vec!["192.0.2.1:3260".parse().unwrap()],

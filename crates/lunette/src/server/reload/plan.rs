@@ -266,12 +266,14 @@ impl Plan {
         }
         let is_told = |change: &Change| self.changes.contains(change);
         let mut found = Vec::new();
-        if !self.served.discovery.same_as(&served.discovery) {
+        if !self.served.discovery.has_secrets_of(&served.discovery) {
             found.push(Change::DiscoverySecrets);
         }
         for (name, open) in &self.served.targets {
             let Some(old) = served.targets.get(name) else { continue };
-            if !open.authentication.same_as(&old.authentication) || !hosts::have_same_secrets(&old.hosts, &open.hosts) {
+            if !open.authentication.has_secrets_of(&old.authentication)
+                || !hosts::have_same_secrets(&old.hosts, &open.hosts)
+            {
                 found.push(Change::Secrets(name.clone()));
             }
         }

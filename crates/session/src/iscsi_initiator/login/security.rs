@@ -4,14 +4,11 @@ use lunette_pdu::text::{self, TextWriter};
 use subtle::ConstantTimeEq;
 
 use super::put;
-use crate::chap::{Algorithm, MAX_BINARY_BYTES};
+use crate::chap::MAX_BINARY_BYTES;
+use crate::chap::algorithms::ChapAlgorithm;
 use crate::iscsi_initiator::config::ChapIdentity;
 use crate::iscsi_initiator::error::{LoginError, SessionError, broken};
 use crate::{Credentials, Entropy, ProvenSecrets};
-
-/// CHAP_A: SHA3-256, SHA-1, MD5, SHA-256. SHA-256 stands last because one target (tgt) gives its number to SHA-1, and
-/// takes the first number that it knows. Targets that know the real SHA-256 know SHA3-256 too.
-const ALGORITHMS: &str = "8,6,5,7";
 
 /// Proof that the target has shown all that was asked of it. No login gets out of the security stage without. It has
 /// the secrets that were proven.
@@ -46,7 +43,7 @@ enum State {
     /// CHAP_A is out.
     AlgorithmsOffered,
     /// CHAP_N and CHAP_R are out, with our own challenge when there is something to expect.
-    Answered(Option<Expected>),
+    Answered(ChapAlgorithm, Option<Expected>),
     Done(Trusted),
 }
 
@@ -77,7 +74,7 @@ impl Security {
         match self.state {
             State::Offered => self.identity.is_none(),
             State::AlgorithmsOffered => false,
-            State::Answered(_) | State::Done(_) => true,
+            State::Answered(..) | State::Done(_) => true,
         }
     }
 
@@ -86,8 +83,8 @@ impl Security {
         self.state = match std::mem::replace(&mut self.state, State::Offered) {
             State::Offered => self.method(keys.value("AuthMethod"), transits, reply)?,
             State::AlgorithmsOffered => self.challenged(keys, reply)?,
-            State::Answered(None) => State::Done(self.proven(false)),
-            State::Answered(Some(expected)) => State::Done(self.proof(&expected, keys)?),
+            State::Answered(algorithm, None) => State::Done(self.proven(algorithm, false)),
+            State::Answered(algorithm, Some(expected)) => State::Done(self.proof(algorithm, &expected, keys)?),
             State::Done(trusted) => State::Done(trusted),
         };
         Ok(())
@@ -100,17 +97,19 @@ impl Security {
 
     fn method(&self, method: Option<&str>, transits: bool, reply: &mut TextWriter) -> Result<State, SessionError> {
         let takes_none = self.identity.as_ref().is_none_or(|identity| identity.target.is_none());
-        match method {
-            Some("CHAP") if self.identity.is_some() => {
-                put(reply, "CHAP_A", ALGORITHMS)?;
+        match (method, &self.identity) {
+            (Some("CHAP"), Some(identity)) => {
+                put(reply, "CHAP_A", &identity.algorithms.offer())?;
                 Ok(State::AlgorithmsOffered)
             }
-            Some("None") if takes_none => Ok(State::Done(Trusted(ProvenSecrets::default()))),
+            (Some("None"), _) if takes_none => Ok(State::Done(Trusted(ProvenSecrets::default()))),
             // Said by deed. We only offer to move on when there is nothing to prove.
-            None if self.identity.is_none() && transits => Ok(State::Done(Trusted(ProvenSecrets::default()))),
-            Some("Reject") => Err(LoginError::Incompatible("AuthMethod".into()).into()),
-            Some(other) => Err(broken("12.1", format!("AuthMethod={other} answers AuthMethod={}", self.methods()))),
-            None => Err(broken("12.1", "AuthMethod was not answered")),
+            (None, None) if transits => Ok(State::Done(Trusted(ProvenSecrets::default()))),
+            (Some("Reject"), _) => Err(LoginError::Incompatible("AuthMethod".into()).into()),
+            (Some(other), _) => {
+                Err(broken("12.1", format!("AuthMethod={other} answers AuthMethod={}", self.methods())))
+            }
+            (None, _) => Err(broken("12.1", "AuthMethod was not answered")),
         }
     }
 
@@ -121,7 +120,11 @@ impl Security {
         if keys.value("CHAP_A") == Some("Reject") {
             return Err(LoginError::Incompatible("CHAP_A".into()).into());
         }
-        let algorithm = number("CHAP_A").and_then(Algorithm::from_number).ok_or_else(|| wrong("CHAP_A"))?;
+        let chosen = number("CHAP_A").ok_or_else(|| wrong("CHAP_A"))?;
+        let algorithm = ChapAlgorithm::from_number(chosen).filter(|chosen| identity.algorithms.contains(*chosen));
+        let algorithm = algorithm.ok_or_else(|| {
+            broken("12.1.3", format!("CHAP_A={chosen} answers CHAP_A={}", identity.algorithms.offer()))
+        })?;
         let identifier = number("CHAP_I").and_then(|n| u8::try_from(n).ok()).ok_or_else(|| wrong("CHAP_I"))?;
         let challenge = keys
             .value("CHAP_C")
@@ -134,28 +137,29 @@ impl Security {
         let response = algorithm.response(identifier, &identity.initiator.secret, &challenge);
         put(reply, "CHAP_N", &identity.initiator.user)?;
         put(reply, "CHAP_R", &text::format_binary(&response))?;
-        let Some(target) = &identity.target else { return Ok(State::Answered(None)) };
+        let Some(target) = &identity.target else { return Ok(State::Answered(algorithm, None)) };
         let identifier = self.entropy.chap_identifier();
         put(reply, "CHAP_I", &identifier.to_string())?;
         put(reply, "CHAP_C", &text::format_binary(&ours))?;
         let response = algorithm.response(identifier, &target.secret, &ours);
-        Ok(State::Answered(Some(Expected { response })))
+        Ok(State::Answered(algorithm, Some(Expected { response })))
     }
 
-    fn proof(&self, expected: &Expected, keys: &Keys<'_>) -> Result<Trusted, SessionError> {
+    fn proof(&self, algorithm: ChapAlgorithm, expected: &Expected, keys: &Keys<'_>) -> Result<Trusted, SessionError> {
         let target = self.identity.as_ref().and_then(|identity| identity.target.as_ref());
         let target = target.ok_or(LoginError::TargetAuthentication)?;
         expected.verify(target, keys.value("CHAP_N"), keys.value("CHAP_R"))?;
-        Ok(self.proven(true))
+        Ok(self.proven(algorithm, true))
     }
 
     /// Our secret is proven, and that of the target where it was asked for.
-    fn proven(&self, target_too: bool) -> Trusted {
+    fn proven(&self, algorithm: ChapAlgorithm, target_too: bool) -> Trusted {
         let identity = self.identity.as_ref();
         let target = identity.and_then(|identity| identity.target.as_ref()).filter(|_| target_too);
         Trusted(ProvenSecrets {
             initiator: identity.map(|identity| identity.initiator.secret.clone()),
             target: target.map(|target| target.secret.clone()),
+            algorithm: Some(algorithm),
         })
     }
 }

@@ -72,7 +72,12 @@ impl Login {
     }
 
     fn challenge(&self, algorithms: &str, answer: &mut Answers) -> Result<Security, Refusal> {
-        match Challenge::select(algorithms, self.entropy.chap_identifier(), self.entropy.chap_challenge()) {
+        match Challenge::select(
+            self.policy(),
+            algorithms,
+            self.entropy.chap_identifier(),
+            self.entropy.chap_challenge(),
+        ) {
             Ok(challenge) => {
                 answer.push("CHAP_A", &(challenge.algorithm as u8).to_string())?;
                 answer.push("CHAP_I", &challenge.identifier.to_string())?;

@@ -392,7 +392,11 @@ fn a_secret_in_both_directions_shuts_one_rule_alone() {
         let secret = lunette_session::Secret::new(fs::read(file).unwrap());
         let mut options = Options::new("iqn.i");
         let initiator = lunette_session::Credentials { user: "u".into(), secret };
-        options.chap = Some(lunette_initiator::ChapIdentity { initiator, target: None });
+        options.chap = Some(lunette_initiator::ChapIdentity {
+            initiator,
+            target: None,
+            algorithms: lunette_session::ChapAlgorithms::ALL,
+        });
         wait(url.connect(&client, options)).is_ok()
     };
     assert!(enters("iqn.b", &one));

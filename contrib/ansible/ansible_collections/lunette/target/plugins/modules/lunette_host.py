@@ -67,6 +67,11 @@ options:
         description: The file with the secret, on the machine of the server.
         type: str
         required: true
+  chap_algorithms:
+    description: The algorithms of CHAP that are allowed. Without it, the target's.
+    type: list
+    elements: str
+    choices: [sha3-256, sha256, sha1, md5]
   read_only:
     description: Refuses the host's writes to all LUNs.
     type: bool
@@ -131,6 +136,7 @@ ARGUMENTS = {
     "networks": {"type": "list", "elements": "str"},
     "chap": {"type": "list", "elements": "dict", "options": USER},
     "mutual_chap": {"type": "dict", "options": USER},
+    "chap_algorithms": {"type": "list", "elements": "str", "choices": ["sha3-256", "sha256", "sha1", "md5"]},
     "read_only": {"type": "bool"},
     "luns": {
         "type": "list",

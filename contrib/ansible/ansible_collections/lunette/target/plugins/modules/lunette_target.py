@@ -62,6 +62,11 @@ options:
         description: The file with the secret, on the machine of the server.
         type: str
         required: true
+  chap_algorithms:
+    description: The algorithms of CHAP that are allowed. Without it, all.
+    type: list
+    elements: str
+    choices: [sha3-256, sha256, sha1, md5]
   max_connections:
     description: The connections that a session may have.
     type: int
@@ -113,6 +118,7 @@ ARGUMENTS = {
     "allow": {"type": "list", "elements": "str"},
     "chap": {"type": "list", "elements": "dict", "options": USER},
     "mutual_chap": {"type": "dict", "options": USER},
+    "chap_algorithms": {"type": "list", "elements": "str", "choices": ["sha3-256", "sha256", "sha1", "md5"]},
     "max_connections": {"type": "int"},
 }
 
