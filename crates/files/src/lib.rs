@@ -37,7 +37,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 pub use problem::{FileProblem, Reason, remedy, remedy_to_start};
 pub use public::warn_if_public;
-pub use replace::{UNFINISHED, replace};
+pub use replace::{UNFINISHED, replace, replace_content};
 
 /// The expected content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use lunette_files::{Content, FileProblem};
@@ -40,33 +40,12 @@ impl FileError {
 ///
 /// When the file exists, or cannot be written. What was written is removed then.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let mut file = create(path, 0o600).map_err(FileError::at(path))?;
+    let create = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = create.map_err(FileError::at(path))?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| sync_folder(path));
     written.map_err(|error| {
         // The first error is the one to tell.
         let _ = fs::remove_file(path);
-        FileError { path: path.into(), error }
-    })
-}
-
-/// Replaces a file, or creates it: after a power cut the old content is there or the new one. Mode and owner stay.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let new = beside(path);
-    let write = || {
-        let mut file = create(&new, 0o600)?;
-        if let Ok(old) = fs::metadata(path) {
-            file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o777))?;
-            // Only root may give files away; for others the file is their own already.
-            let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
-        }
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        sync_folder(path)
-    };
-    write().map_err(|error| {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&new);
         FileError { path: path.into(), error }
     })
 }
@@ -114,7 +93,7 @@ impl LockedFile {
     ///
     /// When the new file cannot be written. The old one is then still there.
     pub fn replace(self, bytes: &[u8]) -> Result<(), FileError> {
-        replace(&self.path, bytes)
+        lunette_files::replace_content(&self.path, bytes).map_err(FileError::at(&self.path))
     }
 
     /// Overwrites the content with zeroes and removes the file. Copies of the file, snapshots and the spare blocks of
@@ -146,18 +125,6 @@ pub(crate) fn read_bounded(path: &Path, content: Content) -> Result<Zeroizing<Ve
     read().map_err(|problem: FileProblem| FileError { path: path.into(), error: problem.into_io() })
 }
 
-fn create(path: &Path, mode: u32) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
-}
-
-/// A name for the new content of a file.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.new", std::process::id()));
-    path.with_file_name(name)
-}
-
 /// Makes the entry of a file in its folder durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -166,6 +133,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::mpsc;
     use std::thread;
 
