@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use lunette_keys::client::Client;
-//! use lunette_keys::TlsFiles;
+//! use lunette_tls::folder::TlsFiles;
 //!
 //! let tls = TlsFiles::in_folder("/etc/lunette/tls".as_ref());
 //! let mut client = Client::connect("keys.example:5696", &tls)?;
@@ -16,6 +16,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use lunette_tls::TlsError;
+use lunette_tls::folder::TlsFiles;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use zeroize::Zeroizing;
@@ -26,7 +28,6 @@ use crate::kmip::{
 };
 use crate::limited::Limited;
 use crate::secret::Key;
-use crate::tls::{TlsError, TlsFiles};
 use crate::ttlv;
 
 /// The time to connect, and for the TLS handshake.

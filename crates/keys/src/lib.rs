@@ -20,7 +20,7 @@
 //! - **Key sources** ([`source`]): from the words of a user (`keys=file:…`, `keys=kmip://…`) to the keys of a volume.
 //! - **Key server**: [`ttlv`] is the encoding of KMIP and [`kmip`] its messages, for both sides. [`server`] has the
 //!   rules of objects as a state machine, their store, and the listener with mutual TLS. [`client`] talks to this
-//!   server and to those of others. [`ca`] issues the certificates.
+//!   server and to those of others. [`lunette_tls::authority`] issues the certificates.
 //!
 //! # What is free of I/O
 //!
@@ -35,7 +35,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod ca;
 pub mod client;
 mod files;
 mod hex;
@@ -47,10 +46,8 @@ mod seal;
 mod secret;
 pub mod server;
 pub mod source;
-mod tls;
 pub mod ttlv;
 
 pub use files::{FileError, LockedFile, write_private};
 pub use passphrase::{Argon2Cost, CostError};
 pub use secret::{Key, Passphrase, SecretFileError, protect_process};
-pub use tls::{TlsError, TlsFiles};

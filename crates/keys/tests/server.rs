@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use lunette_keys::ca::Authority;
 use lunette_keys::client::{Client, ClientError};
 use lunette_keys::keyfile::{Cipher, NewHolder, Unlocked};
 use lunette_keys::kmip::{Attribute, Kind, ManagedObject, ResultReason, RevocationCode};
 use lunette_keys::server::limits::{MAX_CLIENT_CONNECTIONS, MAX_CONNECTIONS, MAX_REQUEST_BYTES};
 use lunette_keys::server::{AuditLog, Engine, Master, ObjectStore, Server, Service, Stopper};
 use lunette_keys::source::{KeySource, Opening, publish};
-use lunette_keys::{Argon2Cost, Key, Passphrase, TlsFiles};
+use lunette_keys::{Argon2Cost, Key, Passphrase};
+use lunette_tls::authority::{Authority, Identities};
+use lunette_tls::folder::TlsFiles;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
@@ -26,6 +27,9 @@ fn now() -> i64 {
 
 /// The interval at which a condition is polled.
 const POLL: Duration = Duration::from_millis(5);
+
+/// The name of the authority in its certificate.
+const AUTHORITY: &str = "Lunette key authority";
 
 const DAY: i64 = 24 * 3600;
 
@@ -60,7 +64,10 @@ impl Running {
     fn start_for(folder: &Path, hosts: &[&str]) -> Self {
         if !folder.join("ca/server").exists() {
             let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-            Authority::open(&folder.join("ca"), now()).unwrap().issue("server", &hosts, now(), now() + DAY).unwrap();
+            Authority::open_or_create(&folder.join("ca"), AUTHORITY, now())
+                .unwrap()
+                .issue("server", &Identities::server(&hosts), now(), now() + DAY)
+                .unwrap();
         }
         let key = Key::from_slice(&[7; 32]).unwrap();
         let store = ObjectStore::open(&folder.join("keys"), Master::Key(&key)).unwrap();
@@ -77,11 +84,11 @@ impl Running {
     }
 
     fn authority(&self) -> Authority {
-        Authority::open(&self.folder.join("ca"), now()).unwrap()
+        Authority::open_or_create(&self.folder.join("ca"), AUTHORITY, now()).unwrap()
     }
 
     fn files(&self, client: &str) -> TlsFiles {
-        TlsFiles::in_folder(&self.authority().issue(client, &[], now(), now() + DAY).unwrap())
+        TlsFiles::in_folder(&self.authority().issue(client, &Identities::default(), now(), now() + DAY).unwrap())
     }
 
     fn connect(&self, files: &TlsFiles) -> Result<Client, ClientError> {
@@ -213,8 +220,8 @@ fn clients_do_not_see_each_others_keys() {
 fn a_client_of_another_authority_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Running::start(folder.path());
-    let mut other = Authority::open(&folder.path().join("other"), now()).unwrap();
-    let files = other.issue("alice", &[], now(), now() + DAY).unwrap();
+    let mut other = Authority::open_or_create(&folder.path().join("other"), AUTHORITY, now()).unwrap();
+    let files = other.issue("alice", &Identities::default(), now(), now() + DAY).unwrap();
     // It trusts the server, so that it is the server that refuses.
     std::fs::copy(folder.path().join("ca/ca-cert.pem"), files.join("ca-cert.pem")).unwrap();
     let said = message(server.connect(&TlsFiles::in_folder(&files)));
@@ -239,7 +246,7 @@ fn a_server_of_another_authority_or_name_is_refused() {
 fn an_expired_certificate_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Running::start(folder.path());
-    let files = server.authority().issue("alice", &[], now(), now() - 60).unwrap();
+    let files = server.authority().issue("alice", &Identities::default(), now(), now() - 60).unwrap();
     let said = message(server.connect(&TlsFiles::in_folder(&files)));
     assert!(said.contains("has expired"), "{said}");
 }
@@ -263,7 +270,7 @@ fn a_revoked_client_is_refused_at_its_next_request() {
 fn a_client_without_a_certificate_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Running::start(folder.path());
-    let files = server.authority().issue("alice", &[], now(), now() + DAY).unwrap();
+    let files = server.authority().issue("alice", &Identities::default(), now(), now() + DAY).unwrap();
     std::fs::remove_file(files.join("client-key.pem")).unwrap();
     let said = message(server.connect(&TlsFiles::in_folder(&files)));
     assert!(said.contains("client-key.pem") && said.contains("No such file"), "{said}");
@@ -304,7 +311,7 @@ fn register(client: &mut Client, bytes: &[u8]) {
 fn a_published_key_file_takes_the_place_of_older_ones() {
     let folder = tempfile::tempdir().unwrap();
     let server = Running::start(folder.path());
-    let tls = server.authority().issue("alice", &[], now(), now() + DAY).unwrap();
+    let tls = server.authority().issue("alice", &Identities::default(), now(), now() + DAY).unwrap();
     let mut client = server.connect(&TlsFiles::in_folder(&tls)).unwrap();
     let cost = Argon2Cost { memory_kib: 8192, passes: 1, lanes: 1 };
     let secret = Passphrase::new(b"open sesame".to_vec()).unwrap();
@@ -394,21 +401,21 @@ fn connections_without_a_certificate_make_way_for_clients() {
 #[test]
 fn the_authority_issues_a_name_once_and_refuses_what_is_no_name() {
     let folder = tempfile::tempdir().unwrap();
-    let mut authority = Authority::open(&folder.path().join("ca"), now()).unwrap();
-    authority.issue("alice", &[], now(), now() + DAY).unwrap();
-    let refused = authority.issue("alice", &[], now(), now() + DAY).unwrap_err().to_string();
+    let mut authority = Authority::open_or_create(&folder.path().join("ca"), AUTHORITY, now()).unwrap();
+    authority.issue("alice", &Identities::default(), now(), now() + DAY).unwrap();
+    let refused = authority.issue("alice", &Identities::default(), now(), now() + DAY).unwrap_err().to_string();
     assert!(refused.contains("valid certificate"), "{refused}");
     for name in ["", "a/b", "..", "a\nb"] {
-        assert!(authority.issue(name, &[], now(), now() + DAY).is_err(), "{name:?}");
+        assert!(authority.issue(name, &Identities::default(), now(), now() + DAY).is_err(), "{name:?}");
     }
-    assert!(authority.issue("server", &["not a host".into()], now(), now() + DAY).is_err());
+    assert!(authority.issue("server", &Identities::server(&["not a host".into()]), now(), now() + DAY).is_err());
     assert!(authority.revoke("unknown", now()).is_err());
     authority.revoke("alice", now()).unwrap();
-    let mut authority = Authority::open(&folder.path().join("ca"), now()).unwrap();
-    authority.issue("alice", &[], now(), now() + DAY).unwrap();
+    let mut authority = Authority::open_or_create(&folder.path().join("ca"), AUTHORITY, now()).unwrap();
+    authority.issue("alice", &Identities::default(), now(), now() + DAY).unwrap();
     let states: Vec<_> = authority.issued().iter().map(|issued| issued.revoked.is_some()).collect();
     assert_eq!(states, [true, false]);
     std::fs::write(folder.path().join("ca/ca.json"), "{").unwrap();
-    let damaged = Authority::open(&folder.path().join("ca"), now()).err().unwrap().to_string();
+    let damaged = Authority::open(&folder.path().join("ca")).err().unwrap().to_string();
     assert!(damaged.contains("ca.json"), "{damaged}");
 }

@@ -2,6 +2,10 @@
 //!
 //! Layer 1: over files; under csi, keys, lunette.
 //!
+//! - [`authority`] issues, renews and revokes certificates.
+//! - [`folder`] makes configurations from a folder with the names of QEMU and libvirt.
+//! - [`peer`] has the identities in the certificate of the other side.
+//!
 //! All cryptography is that of AWS-LC, which also agrees on keys with X25519MLKEM768: what is recorded today must stay
 //! secret when quantum computers exist. Errors name the file and the reason.
 //!
@@ -11,11 +15,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authority;
 mod channel;
 mod fingerprint;
+pub mod folder;
 mod handshake;
 pub mod limits;
-mod peer;
+pub mod peer;
 mod record;
 mod sealed;
 mod streams;
@@ -150,7 +156,12 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The certificates in a PEM file, at least one: the first is that of the side, others lead to its authority.
+///
+/// # Errors
+///
+/// When the file cannot be read, or has no certificate or a damaged one.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = lunette_files::read(path, CERTIFICATES)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match certificates {

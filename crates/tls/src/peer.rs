@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    fn certificate(parameters: CertificateParams) -> Vec<u8> {
+    fn certificate(parameters: &CertificateParams) -> Vec<u8> {
         parameters.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
     }
 
@@ -90,13 +90,13 @@ mod tests {
         for (kind, name) in names {
             parameters.distinguished_name.push(kind.clone(), *name);
         }
-        Peer::of(&certificate(parameters)).unwrap().common_name
+        Peer::of(&certificate(&parameters)).unwrap().common_name
     }
 
     fn with(names: Vec<SanType>) -> Peer {
         let mut parameters = CertificateParams::default();
         parameters.subject_alt_names = names;
-        Peer::of(&certificate(parameters)).unwrap()
+        Peer::of(&certificate(&parameters)).unwrap()
     }
 
     fn dns(name: &str) -> SanType {
@@ -123,13 +123,27 @@ mod tests {
         for name in ["", "a\nb", "a\u{1b}[0m", &long] {
             assert_eq!(named(&[(DnType::CommonName, name)]), None, "{name:?}");
         }
-        let twice = [(DnType::CommonName, "alice"), (DnType::from_oid(&[2, 5, 4, 3]), "bob")];
-        assert_eq!(named(&twice), None);
         assert_eq!(named(&[(DnType::OrganizationName, "alice")]), None);
         let names = ["a\nb", &"x".repeat(MAX_URI_BYTES + 1), "", "iqn.2026-11.org.example:db1"].map(uri);
         assert_eq!(with(names.into()).uris, ["iqn.2026-11.org.example:db1"]);
         let names = ["a\u{7f}b", &"x".repeat(MAX_DNS_NAME_BYTES + 1), "db1.example.org"].map(dns);
         assert_eq!(with(names.into()).dns_names, ["db1.example.org"]);
+    }
+
+    #[test]
+    fn of_two_common_names_none_counts() {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, "alice");
+        parameters.distinguished_name.push(DnType::OrganizationName, "bob");
+        let mut der = certificate(&parameters);
+        assert_eq!(Peer::of(&der).unwrap().common_name.as_deref(), Some("alice"));
+        // The organization of issuer and subject becomes a common name: 2.5.4.3 instead of 2.5.4.10.
+        let found = (0..der.len() - 5).filter(|at| der[*at..at + 5] == [6, 3, 0x55, 4, 10]).collect::<Vec<_>>();
+        for at in &found {
+            der[at + 4] = 3;
+        }
+        assert_eq!((found.len(), Peer::of(&der).unwrap().common_name), (2, None));
     }
 
     #[test]
@@ -145,17 +159,15 @@ mod tests {
     fn the_end_and_the_digest_are_those_of_the_certificate() {
         let mut parameters = CertificateParams::default();
         parameters.not_after = rcgen::date_time_ymd(2031, 2, 3);
-        let der = certificate(parameters);
+        let der = certificate(&parameters);
         let peer = Peer::of(&der).unwrap();
         assert_eq!(peer.not_after, rcgen::date_time_ymd(2031, 2, 3).unix_timestamp());
-        assert_eq!(peer.fingerprint, fingerprint(&der));
-        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(fingerprint(b""), empty);
+        assert_eq!(peer.fingerprint, Fingerprint::of(&der));
     }
 
     #[test]
     fn what_is_no_certificate_has_no_identities() {
-        let der = certificate(CertificateParams::default());
+        let der = certificate(&CertificateParams::default());
         for (at, _) in der.iter().enumerate() {
             assert_eq!(Peer::of(&der[..at]), None);
         }
@@ -163,6 +175,6 @@ mod tests {
         assert_eq!(Peer::of(&[0x30, 0]), None);
         let mut parameters = CertificateParams::default();
         parameters.custom_extensions = vec![CustomExtension::from_oid_content(&[2, 5, 29, 17], vec![0x30, 5, 1])];
-        assert_eq!(Peer::of(&certificate(parameters)), None, "alternative names that cannot be read");
+        assert_eq!(Peer::of(&certificate(&parameters)), None, "alternative names that cannot be read");
     }
 }

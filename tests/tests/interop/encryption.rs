@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lunette_keys::ca::Authority;
 use lunette_tests::keys::{CHEAP, Place, PyKmip, json, keys, refusal};
 use lunette_tests::{Foreign, Ran, Server, attach, lunette, random_bytes, run, run_at_most};
+use lunette_tls::authority::{Authority, Identities};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -480,8 +480,8 @@ fn a_certificate_that_has_expired_is_named() {
     let alice = owner.place.certificate("alice", &[]);
     let (_, keyed) = volume_of_a_key_server(&owner, server.url(0), &alice);
     let now = UNIX_EPOCH.elapsed().unwrap().as_secs().cast_signed();
-    let mut authority = Authority::open(&owner.place.path("store/ca"), now).unwrap();
-    let carol = authority.issue("carol", &[], now - 3 * DAY, now - DAY).unwrap();
+    let mut authority = Authority::open(&owner.place.path("store/ca")).unwrap();
+    let carol = authority.issue("carol", &Identities::default(), now - 3 * DAY, now - DAY).unwrap();
     let of_carol = keyed.replace(&alice, carol.to_str().unwrap());
     let copy = owner.place.text("copy");
     let (code, said) = refusal(&on(&["cp", &of_carol, &copy]));

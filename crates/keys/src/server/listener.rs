@@ -9,6 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use lunette_tls::TlsError;
+use lunette_tls::folder::TlsFiles;
+use lunette_tls::peer::Peer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use zeroize::Zeroizing;
 
@@ -19,7 +22,6 @@ use super::limits::{
 use super::service::{Client, Service};
 use super::store::ObjectStore;
 use crate::limited::Limited;
-use crate::tls::{TlsError, TlsFiles, common_name};
 use crate::ttlv;
 
 /// The time that requests under way have to end when the server stops.
@@ -249,7 +251,7 @@ impl Entered<'_> {
             return Err(error);
         }
         let certificate = stream.conn.peer_certificates().and_then(|chain| chain.first());
-        let Some(name) = certificate.and_then(common_name) else {
+        let Some(name) = certificate.and_then(|certificate| Peer::of(certificate)?.common_name) else {
             let message = "the certificate has no common name that can be a client's";
             self.record(peer, None, "Authentication Not Successful", message);
             return Ok(());

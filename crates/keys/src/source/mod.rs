@@ -24,12 +24,12 @@ mod published;
 mod tests;
 
 use lunette_quanta::{DataKey, KeyRing, VolumeId};
+use lunette_tls::folder::TlsFiles;
 
 use crate::client::Client;
 use crate::files::{KEY_FILE, read_bounded};
 use crate::keyfile::{EpochKey, KeyFile, Unlocked};
 use crate::secret::Passphrase;
-use crate::tls::TlsFiles;
 
 pub use error::KeySourceError;
 pub use opening::{Opener, Opening, PassphraseSource, credential};

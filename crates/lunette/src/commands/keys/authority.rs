@@ -1,14 +1,17 @@
 //! `lunette keys ca`: certificates for key servers and their clients.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use lunette_keys::ca::{Authority, Issued};
+use lunette_tls::authority::{Authority, Identities, Issued, Standing};
 use serde_json::json;
 
 use super::secrets::now;
 use crate::failure::Failure;
 use crate::output;
+
+/// The name of the authority in its certificate.
+const AUTHORITY: &str = "Lunette key authority";
 
 /// Issue, list and revoke certificates
 ///
@@ -68,11 +71,12 @@ struct Revoke {
 
 pub(super) fn run(arguments: &Ca) -> Result<(), Failure> {
     let now = now().cast_signed();
-    let open = |folder: &PathBuf| Authority::open(folder, now).map_err(Failure::configuration);
+    let open = |folder: &PathBuf| open(folder, now);
     match &arguments.command {
         Command::Issue(Issue { folder, name, server, days }) => {
             let until = now + i64::from(*days) * 24 * 3600;
-            let files = open(folder)?.issue(name, server, now, until).map_err(Failure::configuration)?;
+            let identities = Identities::server(server);
+            let files = open(folder)?.issue(name, &identities, now, until).map_err(Failure::configuration)?;
             output::line(files.display())
         }
         Command::Revoke(Revoke { folder, name }) => {
@@ -80,17 +84,23 @@ pub(super) fn run(arguments: &Ca) -> Result<(), Failure> {
             output::line(format_args!("the certificates of {name} are revoked"))
         }
         Command::List(List { folder, json }) => {
-            open(folder)?.issued().iter().try_for_each(|issued| show(issued, *json, now))
+            let authority = open(folder)?;
+            authority.issued().iter().try_for_each(|issued| show(issued, authority.standing(issued, now), *json))
         }
     }
 }
 
-fn show(issued: &Issued, json: bool, now: i64) -> Result<(), Failure> {
-    let Issued { name, hosts, until, revoked, .. } = issued;
-    let state = match revoked {
-        Some(_) => "revoked",
-        None if *until <= now => "expired",
-        None => "valid",
+/// Opens the authority of a key server, and makes it when it is missing.
+pub(super) fn open(folder: &Path, now: i64) -> Result<Authority, Failure> {
+    Authority::open_or_create(folder, AUTHORITY, now).map_err(Failure::configuration)
+}
+
+fn show(issued: &Issued, standing: Standing, json: bool) -> Result<(), Failure> {
+    let Issued { name, hosts, until, .. } = issued;
+    let state = match standing {
+        Standing::Revoked => "revoked",
+        Standing::Ended => "expired",
+        Standing::Valid | Standing::EndsSoon => "valid",
     };
     if json {
         return output::json(&json!({ "name": name, "hosts": hosts, "until": until, "state": state }));

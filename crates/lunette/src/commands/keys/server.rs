@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lunette_files::remedy;
-use lunette_keys::ca::Authority;
 use lunette_keys::server::{AuditLog, Engine, Master, ObjectStore, Server, Service};
-use lunette_keys::{Argon2Cost, Key, Passphrase, TlsFiles, write_private};
+use lunette_keys::{Argon2Cost, Key, Passphrase, write_private};
+use lunette_tls::authority::Identities;
+use lunette_tls::folder::TlsFiles;
 
+use super::authority;
 use super::secrets::{now, read_key, read_passphrase};
 use crate::failure::Failure;
 use crate::output;
@@ -132,7 +134,7 @@ fn own_certificate(store: &Path, listen: SocketAddr) -> Result<PathBuf, Failure>
         return Ok(folder);
     }
     let now = now().cast_signed();
-    let mut authority = Authority::open(&store.join("ca"), now).map_err(Failure::configuration)?;
+    let mut authority = authority::open(&store.join("ca"), now)?;
     let mut hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let own = listen.ip();
     if !own.is_unspecified() && !own.is_loopback() {
@@ -140,7 +142,8 @@ fn own_certificate(store: &Path, listen: SocketAddr) -> Result<PathBuf, Failure>
     }
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     hosts.extend(Some(name.trim()).filter(|name| is_host(name)).map(Into::into));
-    authority.issue("server", &hosts, now, now + CERTIFICATE_SECONDS).map_err(Failure::configuration)
+    let identities = Identities::server(&hosts);
+    authority.issue("server", &identities, now, now + CERTIFICATE_SECONDS).map_err(Failure::configuration)
 }
 
 /// Whether a name of this machine can be in a certificate.
