@@ -38,7 +38,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use commands::{
     activate, bench, check, completions, cp, crc, ctl, gateway, import, info, keys, ls, man, nbd, ping, quanta, serve,
-    tune, volume,
+    tls, tune, volume,
 };
 use failure::Failure;
 use server::gateways;
@@ -72,6 +72,7 @@ enum Command {
     Man(man::Arguments),
     Keys(keys::Arguments),
     Quanta(quanta::Arguments),
+    Tls(tls::Arguments),
 }
 
 /// Ends the process with what is wrong with the arguments, or with the help that they ask for. Values are repeated, but
@@ -139,6 +140,7 @@ fn main() {
         Command::Man(arguments) => man::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Quanta(arguments) => quanta::run(&arguments),
+        Command::Tls(arguments) => tls::run(&arguments),
     };
     gateways::leave();
     let closed = disks::close();

@@ -22,6 +22,13 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
+/// Keeps the secrets of this process out of core dumps. The log tells when that is not possible.
+pub(crate) fn protect_secrets() {
+    if let Err(error) = lunette_keys::protect_process() {
+        tracing::warn!(%error, "a core dump of this process would show its secrets");
+    }
+}
+
 /// Makes the first SIGTERM or SIGINT call `stop`, for an orderly end, and the second end the process at once.
 pub(crate) fn stop_on_signals(stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;

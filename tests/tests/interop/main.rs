@@ -49,6 +49,7 @@ mod service;
 mod shutdown;
 mod survival;
 mod takeover;
+mod tls;
 mod tune;
 mod volumes;
 mod volumes_clients;

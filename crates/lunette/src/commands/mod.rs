@@ -20,5 +20,6 @@ pub(crate) mod nbd;
 pub(crate) mod ping;
 pub(crate) mod quanta;
 pub(crate) mod serve;
+pub(crate) mod tls;
 pub(crate) mod tune;
 pub(crate) mod volume;

@@ -11,6 +11,7 @@ mod server;
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
+use crate::system::protect_secrets;
 use place::Place;
 use secrets::Opening;
 pub(crate) use secrets::{cipher, now};
@@ -48,9 +49,7 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if let Err(error) = lunette_keys::protect_process() {
-        tracing::warn!(%error, "a core dump of this process would show its secrets");
-    }
+    protect_secrets();
     match &arguments.command {
         Command::Create(arguments) => file::create(arguments),
         Command::List(arguments) => list::run(arguments),

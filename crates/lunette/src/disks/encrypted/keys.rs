@@ -13,6 +13,7 @@ use lunette_volume::{Found, OpenOptions, Volume, VolumeError};
 use crate::disks::encrypted::volumes;
 use crate::disks::iscsi::failure::remote_failure;
 use crate::failure::Failure;
+use crate::system::protect_secrets;
 use crate::terminal;
 
 /// The keys of a volume, where they came from, and the file of its anchor.
@@ -31,9 +32,7 @@ impl Keys {
 
     /// Fetches the keys of a source.
     pub(crate) fn of(source: KeySource, anchor: Option<PathBuf>) -> Result<Self, Failure> {
-        if let Err(error) = lunette_keys::protect_process() {
-            tracing::warn!(%error, "a core dump of this process would show its secrets");
-        }
+        protect_secrets();
         let fetched = source.fetch(&mut terminal::passphrase).map_err(key_failure)?;
         Ok(Self { source, fetched, anchor })
     }
