@@ -79,7 +79,7 @@ pub enum AuthorityError {
         #[source]
         error: io::Error,
     },
-    /// There is no authority in the folder.
+    /// No authority is in the folder.
     #[error("{}: there is no authority in this folder; make one, or correct the path", .0.display())]
     Missing(PathBuf),
     /// The authority's files are damaged.

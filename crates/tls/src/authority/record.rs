@@ -75,13 +75,13 @@ impl Issued {
 /// Whether a certificate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It counts.
+    /// The certificate counts.
     Valid,
-    /// It ends within 30 days, and no later one of its name takes its place.
+    /// The end is within 30 days, and no later certificate of the name takes the place.
     EndsSoon,
-    /// Its time is over.
+    /// The time is over.
     Ended,
-    /// It was revoked.
+    /// The certificate was revoked.
     Revoked,
 }
 
