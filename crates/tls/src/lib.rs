@@ -2,7 +2,7 @@
 //!
 //! Layer 1: over files; under csi, keys, lunette.
 //!
-//! - [`authority`] issues, renews and revokes certificates.
+//! - `authority` issues, renews and revokes certificates, with the feature of that name.
 //! - [`folder`] makes configurations from a folder with the names of QEMU and libvirt.
 //! - [`peer`] has the identities in the certificate of the other side.
 //!
@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "authority")]
 pub mod authority;
 mod channel;
 mod fingerprint;

@@ -229,9 +229,26 @@ impl SessionDriver {
         let portal = self.portal.to_string();
         if let Some((active, cid)) = self.active(id) {
             tracing::debug!(%portal, ?cid, ?why, "connection lost");
+            let is_opening = !active.logged_in && active.connections.len() == 1;
+            if is_opening && let Some(source) = failure_of_tls(why) {
+                self.hang_up(env);
+                let error = self.no_connection(source);
+                return self.failed(error, env);
+            }
+            let Some((active, cid)) = self.active(id) else { return };
             active.session.disconnected(cid, env.now);
             self.drain(id, &[], env);
         }
+    }
+}
+
+/// Why the two sides do not trust each other, or one of them has changed bytes. The system's errors are of other kinds.
+fn failure_of_tls(why: &Closed) -> Option<io::Error> {
+    match why {
+        Closed::Error(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Some(io::Error::new(error.kind(), error.to_string()))
+        }
+        Closed::Error(_) | Closed::PeerClosed | Closed::AllSent => None,
     }
 }
 

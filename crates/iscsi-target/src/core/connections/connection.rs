@@ -1,5 +1,6 @@
 //! One connection: its protocol, its nexus, its tasks.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -179,6 +180,11 @@ impl Conn {
     }
 
     pub(in crate::core) fn log_closed(&self, why: &Closed) {
+        if let (Some(_), Closed::Error(error)) = (&self.login, why)
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            return tracing::warn!(peer = %self.peer, portal = %self.came.to, %error, "connection refused");
+        }
         // Without a session it was ended by us and told of before, or never became one.
         if self.session.is_some() {
             tracing::info!(peer = %self.peer, initiator = self.initiator(), ?why, "connection lost");
