@@ -38,6 +38,7 @@ const NEEDED: [(&str, Option<&str>); 32] = [
     // Scripts outside PATH.
     ("resource-agents", None),
     ("sg3-utils", Some("sg_vpd")),
+    ("stunnel4", Some("stunnel4")),
     ("systemd", Some("systemd-analyze")),
     ("tgt", Some("tgtd")),
     ("tshark", Some("tshark")),

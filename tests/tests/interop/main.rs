@@ -27,6 +27,7 @@ mod foreign_targets;
 mod hosts;
 mod hung_disks;
 mod import;
+mod iscsi_tls;
 mod keys;
 mod logging;
 mod lying_targets;

@@ -1,6 +1,7 @@
 //! The failure that an error of the initiator means to the user, with advice.
 
 use std::borrow::Cow;
+use std::io::ErrorKind;
 
 use lunette_initiator::{Error, Url};
 use lunette_pdu::LoginStatus;
@@ -47,8 +48,14 @@ fn advice(error: &Error) -> Cow<'static, str> {
         return format!("; {what}: lunette ls iscsi://{portal} lists those that this one may use").into();
     }
     Cow::Borrowed(match error {
+        Error::Connect { source, .. } if source.kind() == ErrorKind::InvalidData => {
+            "; whom the client trusts stands in tls=DIR or tls_pin of the URL"
+        }
         Error::Connect { .. } => "; does the target listen there, and does no firewall stand between?",
         Error::NotADisk { .. } => "; lunette ls lists the disks of a target",
+        Error::Session { why: SessionError::Disconnected, .. } => {
+            "; a portal that speaks TLS is reached by iscsis://, and one that does not by iscsi://"
+        }
         Error::Session { why: SessionError::Login(login), .. } => match login {
             LoginError::Refused(LoginStatus::AUTHENTICATION_FAILURE) => {
                 "; check the USER@ in the URL, and the secret in LUNETTE_CHAP_PASSWORD or chap_secret_file"
