@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 32] = [
+const NEEDED: [(&str, Option<&str>); 33] = [
     ("ansible-core", Some("ansible-playbook")),
     ("btrfs-progs", Some("mkfs.btrfs")),
     ("chromium", Some("chromium")),

@@ -1,6 +1,7 @@
 //! An iSCSI client: sessions, disks, raw SCSI commands.
 //!
-//! Layer 4: over buffer, ecl, ecl-endpoint, files, keys, pdu, reactor, scsi, session, store, volume; under lunette.
+//! Layer 4: over buffer, ecl, ecl-endpoint, files, keys, pdu, reactor, scsi, session, store, tls, volume; under
+//! lunette.
 //!
 //! This crate runs the protocol of `session` on the event loop of `reactor`, and keeps a session alive where SCSI
 //! allows it. It needs no kernel driver, no particular executor, and no thread per connection.

@@ -43,7 +43,7 @@ enum State {
     Failed,
 }
 
-/// What the handshake has left, when it is done.
+/// Bytes that a handshake has left, when it is done.
 struct Begun {
     content: Vec<u8>,
     received: Vec<u8>,

@@ -106,7 +106,7 @@ pub(crate) enum Secrets {
     Server(KernelConnection<ServerConnectionData>),
 }
 
-/// Both directions with their first keys.
+/// Opens both directions with their first keys.
 pub(crate) fn open(keys: ExtractedSecrets, secrets: Secrets) -> Result<(Incoming, Outgoing), ChannelError> {
     let shared = Arc::new(Shared { secrets: Mutex::new(secrets), is_update_asked: AtomicBool::new(false) });
     let outgoing = Outgoing {

@@ -1,7 +1,8 @@
 //! iSCSI URLs: the portal, target and logical unit, the credentials, and the parameters of the session.
 //!
-//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`; `iscsis://` for TLS; `ecl://` for the Effective Cross Layer,
-//! and below IP `ecl+eth://[USER[%PASSWORD]@]INTERFACE/MAC[/TARGET[/LUN]][?PARAMETER=VALUE&…]`.
+//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`; `iscsis://` for TLS;
+//! `ecl://` for the Effective Cross Layer, and below IP
+//! `ecl+eth://[USER[%PASSWORD]@]INTERFACE/MAC[/TARGET[/LUN]][?PARAMETER=VALUE&…]`.
 //!
 //! The form is libiscsi's, with more parameters: every key of RFC 7143 that is negotiated, in lower snake case
 //! ([`parameters`]), files for secrets, and where the keys of an encrypted disk are ([`keys`]). [`Url::parse`] is pure;

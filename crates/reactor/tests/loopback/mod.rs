@@ -148,7 +148,7 @@ fn run<T: Send>(
     run_with(None, on, peer)
 }
 
-/// The same with connections that speak TLS.
+/// Runs it as [`run`] does, with connections that speak TLS.
 fn run_with<T: Send>(
     tls: Option<TlsSource>,
     on: impl FnMut(&mut State, &mut Context<'_>, Event<'_>),

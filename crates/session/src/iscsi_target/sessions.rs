@@ -93,9 +93,9 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
     /// connection of a session that exists.
     ///
-    /// A session belongs to the CHAP user, the certificate and the host that began it. The login of another neither joins nor replaces
-    /// it, so a name and a TSIH that were overheard give no access to its commands. A user or host that the target does
-    /// not let in any more keeps nothing: its session may be replaced.
+    /// A session belongs to the CHAP user, the certificate and the host that began it. The login of another neither
+    /// joins nor replaces it, so a name and a TSIH that were overheard give no access to its commands. A user or host
+    /// that the target does not let in any more keeps nothing: its session may be replaced.
     ///
     /// # Errors
     ///
