@@ -1,6 +1,6 @@
 //! One event loop per core over sockets, timers and threads.
 //!
-//! Layer 1: over buffer; under ecl-endpoint, iscsi-initiator, iscsi-target, lunette, nbd, volume.
+//! Layer 2: over buffer, tls; under ecl-endpoint, iscsi-initiator, iscsi-target, lunette, nbd, volume.
 //!
 //! The reactor knows nothing of iSCSI. It moves bytes between sockets and a [`Handler`], and calls the handler for
 //! timeouts and for messages of other threads.

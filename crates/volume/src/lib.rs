@@ -1,6 +1,6 @@
 //! Encrypted volumes: a disk of plain text as a store over a store of quanta.
 //!
-//! Layer 2: over buffer, files, quanta, reactor, store; under iscsi-initiator, lunette.
+//! Layer 3: over buffer, files, quanta, reactor, store; under iscsi-initiator, lunette.
 //!
 //! `quanta` has the format and its rules; this crate does the I/O. It finds, formats, reads, writes and maintains
 //! volumes. The caller brings the keys as a [`KeyRing`](lunette_quanta::KeyRing). `docs/quanta.md` describes the
