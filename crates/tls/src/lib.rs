@@ -43,7 +43,7 @@ pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use handshake::{Established, Handshake};
 pub use peer::Peer;
 pub use sealed::Sealed;
-pub use streams::{ISCSI, Servers, stream_client, stream_server};
+pub use streams::{ISCSI, Servers, UNNAMED, stream_client, stream_server, strict_stream_server};
 
 /// The files, with the longest that is read.
 const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };
