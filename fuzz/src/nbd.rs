@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     let io: SharedIo = Arc::new(InlineIo);
     let mut said = Vec::new();
     // How it ends is the client's fault.
-    let _ = serve(Stream::new(data, &mut said), &export, &io);
+    let _ = serve(Stream::new(data, &mut said), &export, &io, None);
     assert!(said.starts_with(b"NBDMAGICIHAVEOPT"));
     let requests = 1 + data.len() / 16;
     assert!(said.len() as u64 <= requests as u64 * (LEN + 4096));

@@ -6,6 +6,7 @@ use crate::limits::{MAX_OPTION_LEN, MAX_OPTIONS, MAX_SKIPPED_LEN};
 use crate::options::{ContextRequest, InfoRequest};
 use crate::request::Negotiated;
 use crate::stream::{Output, Stream};
+use crate::tls::ServerTls;
 use crate::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, OPTION_HEADER_LEN, OPTION_MAGIC,
     OptionHeader, SERVER_MAGIC, info, option, option_reply, reply,
@@ -15,11 +16,23 @@ use crate::{ConnectionError, Export};
 /// Zeroes behind the answer to `EXPORT_NAME`, unless both sides agreed to leave them out.
 const EXPORT_NAME_ZEROES: usize = 124;
 
-/// Negotiates up to the transmission phase; `None` when the client leaves before it.
-pub(crate) fn negotiate(
+/// How a negotiation ends.
+#[derive(Debug)]
+pub(crate) enum End<'a> {
+    /// The client has left.
+    Left,
+    /// The transmission phase follows.
+    Agreed(Negotiated),
+    /// The handshake of TLS follows, and behind it the negotiation goes on.
+    Tls(&'a ServerTls, Negotiation<'a>),
+}
+
+/// Negotiates from the first byte on. With `tls` the client has to begin TLS before all else.
+pub(crate) fn negotiate<'a>(
     stream: &mut Stream<impl Read, impl Output>,
-    export: &Export,
-) -> Result<Option<Negotiated>, ConnectionError> {
+    export: &'a Export,
+    tls: Option<&'a ServerTls>,
+) -> Result<End<'a>, ConnectionError> {
     let Stream { reader, writer } = stream;
     let mut hello = Vec::with_capacity(18);
     hello.extend(SERVER_MAGIC.to_be_bytes());
@@ -28,31 +41,12 @@ pub(crate) fn negotiate(
     writer.write_all(&hello)?;
     writer.flush()?;
     if reader.fill_buf()?.is_empty() {
-        return Ok(None);
+        return Ok(End::Left);
     }
     let mut flags = [0; 4];
     reader.read_exact(&mut flags)?;
-    let mut negotiation = Negotiation::new(export, u32::from_be_bytes(flags))?;
-    for _ in 0..MAX_OPTIONS {
-        if reader.fill_buf()?.is_empty() {
-            return Ok(None);
-        }
-        let mut header = [0; OPTION_HEADER_LEN];
-        reader.read_exact(&mut header)?;
-        let header = OptionHeader::parse(&header)
-            .ok_or(ConnectionError::Protocol("an option that does not start with its magic number"))?;
-        let data = read_data(reader, header.len)?;
-        let mut answer = Vec::new();
-        let step = negotiation.step(header.option, data.as_deref(), &mut answer)?;
-        writer.write_all(&answer)?;
-        writer.flush()?;
-        match step {
-            Step::Haggle => {}
-            Step::Transmit => return Ok(Some(negotiation.agreed)),
-            Step::Leave => return Ok(None),
-        }
-    }
-    Err(ConnectionError::Protocol("no end of options"))
+    let security = tls.map_or(Security::None, Security::Demanded);
+    Negotiation::new(export, u32::from_be_bytes(flags), security)?.go_on(stream)
 }
 
 /// Reads the data of an option; `None` when it is too long and was skipped.
@@ -76,36 +70,84 @@ pub(crate) fn skip(reader: &mut impl Read, len: u32) -> io::Result<()> {
 }
 
 /// The step that follows an option.
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
+#[derive(Debug)]
+enum Step<'a> {
     /// The next option follows.
     Haggle,
     /// The transmission phase follows.
     Transmit,
+    /// The handshake of TLS follows.
+    Tls(&'a ServerTls),
     /// The client leaves.
     Leave,
 }
 
+/// The part that TLS has in a negotiation ("TLS support").
+#[derive(Debug, Clone, Copy)]
+enum Security<'a> {
+    /// None (`NOTLS`).
+    None,
+    /// The client has to begin it (`FORCEDTLS`).
+    Demanded(&'a ServerTls),
+    /// The client has begun it.
+    Begun,
+}
+
 /// The state between options, without socket and clock.
-struct Negotiation<'a> {
+#[derive(Debug)]
+pub(crate) struct Negotiation<'a> {
     export: &'a Export,
+    security: Security<'a>,
     fixed: bool,
     no_zeroes: bool,
+    /// Options so far.
+    options: usize,
     agreed: Negotiated,
 }
 
 impl<'a> Negotiation<'a> {
-    fn new(export: &'a Export, client_flags: u32) -> Result<Self, ConnectionError> {
+    fn new(export: &'a Export, client_flags: u32, security: Security<'a>) -> Result<Self, ConnectionError> {
         let has = |flag: u16| client_flags & u32::from(flag) != 0;
         if client_flags & !u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES) != 0 {
             return Err(ConnectionError::Protocol("client flags that do not exist"));
         }
         let (fixed, no_zeroes) = (has(FLAG_FIXED_NEWSTYLE), has(FLAG_NO_ZEROES));
-        Ok(Self { export, fixed, no_zeroes, agreed: Negotiated::default() })
+        Ok(Self { export, security, fixed, no_zeroes, options: 0, agreed: Negotiated::default() })
+    }
+
+    /// Answers options until one of them ends the negotiation, or begins TLS.
+    pub(crate) fn go_on(mut self, stream: &mut Stream<impl Read, impl Output>) -> Result<End<'a>, ConnectionError> {
+        let Stream { reader, writer } = stream;
+        while self.options < MAX_OPTIONS {
+            self.options += 1;
+            if reader.fill_buf()?.is_empty() {
+                return Ok(End::Left);
+            }
+            let mut header = [0; OPTION_HEADER_LEN];
+            reader.read_exact(&mut header)?;
+            let header = OptionHeader::parse(&header)
+                .ok_or(ConnectionError::Protocol("an option that does not start with its magic number"))?;
+            let data = read_data(reader, header.len)?;
+            let mut answer = Vec::new();
+            let step = self.step(header.option, data.as_deref(), &mut answer)?;
+            writer.write_all(&answer)?;
+            writer.flush()?;
+            match step {
+                Step::Haggle => {}
+                Step::Transmit => return Ok(End::Agreed(self.agreed)),
+                // What was agreed in plain text counts no longer (`NBD_OPT_STARTTLS`).
+                Step::Tls(tls) => {
+                    let (security, agreed) = (Security::Begun, Negotiated::default());
+                    return Ok(End::Tls(tls, Self { security, agreed, ..self }));
+                }
+                Step::Leave => return Ok(End::Left),
+            }
+        }
+        Err(ConnectionError::Protocol("no end of options"))
     }
 
     /// Answers one option; `data` is `None` when it was too long.
-    fn step(&mut self, option: u32, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step, ConnectionError> {
+    fn step(&mut self, option: u32, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step<'a>, ConnectionError> {
         if option == option::EXPORT_NAME {
             return self.export_name(data, answer);
         }
@@ -113,6 +155,10 @@ impl<'a> Negotiation<'a> {
             return Err(ConnectionError::Protocol("an option that needs the fixed newstyle"));
         }
         let mut replies = Replies { option, answer };
+        if matches!(self.security, Security::Demanded(_)) && ![option::ABORT, option::STARTTLS].contains(&option) {
+            replies.add(reply::ERR_TLS_REQD, &[]);
+            return Ok(Step::Haggle);
+        }
         let Some(data) = data else {
             replies.add(reply::ERR_TOO_BIG, &[]);
             return Ok(Step::Haggle);
@@ -122,6 +168,13 @@ impl<'a> Negotiation<'a> {
                 replies.add(reply::ACK, &[]);
                 return Ok(Step::Leave);
             }
+            option::STARTTLS => match self.start_tls(data) {
+                Ok(tls) => {
+                    replies.add(reply::ACK, &[]);
+                    return Ok(Step::Tls(tls));
+                }
+                Err(error) => Err(error),
+            },
             option::LIST => self.list(data, &mut replies),
             option::INFO | option::GO => self.info(data, &mut replies),
             option::STRUCTURED_REPLY => self.structured_reply(data),
@@ -134,7 +187,10 @@ impl<'a> Negotiation<'a> {
     }
 
     /// Answers `EXPORT_NAME`, the old way to start, which has no error reply.
-    fn export_name(&self, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step, ConnectionError> {
+    fn export_name(&self, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step<'a>, ConnectionError> {
+        if matches!(self.security, Security::Demanded(_)) {
+            return Err(ConnectionError::WithoutTls);
+        }
         let name = String::from_utf8_lossy(data.unwrap_or(b"(a long name)"));
         if !self.export.is_called(&name) {
             return Err(ConnectionError::UnknownExport(name.into_owned()));
@@ -144,6 +200,15 @@ impl<'a> Negotiation<'a> {
             answer.resize(answer.len() + EXPORT_NAME_ZEROES, 0);
         }
         Ok(Step::Transmit)
+    }
+
+    fn start_tls(&self, data: &[u8]) -> Result<&'a ServerTls, u32> {
+        match self.security {
+            Security::None => Err(reply::ERR_POLICY),
+            Security::Begun => Err(reply::ERR_INVALID),
+            Security::Demanded(_) if !data.is_empty() => Err(reply::ERR_INVALID),
+            Security::Demanded(tls) => Ok(tls),
+        }
     }
 
     fn list(&self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {

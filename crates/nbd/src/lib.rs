@@ -5,15 +5,17 @@
 //! The crate knows stores, buffers and the turns of threads, and nothing of iSCSI. Section names are those of the
 //! protocol's document, `proto.md` of the NetworkBlockDevice project.
 //!
-//! Supported: the fixed newstyle negotiation with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`, `STRUCTURED_REPLY`,
-//! `LIST_META_CONTEXT` and `SET_META_CONTEXT`; reads, writes, flush, trim, write zeroes and block status
-//! (`base:allocation`), with FUA, on several connections at a time. Not supported: TLS, extended headers, resize.
+//! Supported: the fixed newstyle negotiation with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`, `STARTTLS`,
+//! `STRUCTURED_REPLY`, `LIST_META_CONTEXT` and `SET_META_CONTEXT`; reads, writes, flush, trim, write zeroes and block
+//! status (`base:allocation`), with FUA, on several connections at a time. TLS is TLS 1.3 with certificates, and a
+//! server has it for all clients or for none. Not supported: pre-shared keys, extended headers, resize.
 //!
 //! The client is in [`client`]; it shares the bytes of the protocol ([`wire`]) with the server. The rest of this page
 //! is about the server.
 //!
-//! An option of the negotiation is a constant in [`wire`] and an arm in `Negotiation::step`. One that changes the
-//! stream (`STARTTLS`) would have to consume the `Stream`, of which nothing may have been read ahead.
+//! An option of the negotiation is a constant in [`wire`] and an arm in `Negotiation::step`. `STARTTLS` consumes the
+//! [`Stream`], and what was read ahead of it is a part of the handshake of TLS. Another stream takes its place, which
+//! opens and seals records; the phases of the protocol do not know which of the two they have.
 //!
 //! # The path of a request
 //!
@@ -59,6 +61,7 @@ mod request;
 mod server;
 mod socket;
 mod stream;
+mod tls;
 mod transmission;
 mod window;
 pub mod wire;
@@ -68,6 +71,7 @@ pub use export::{BlockLenError, Export};
 pub use server::{Server, Stopper};
 pub use socket::Listener;
 pub use stream::{Output, Stream};
+pub use tls::{Admitted, ServerTls};
 
 /// File operations that any thread may start.
 pub type SharedIo = std::sync::Arc<dyn lunette_store::FileIo + Send + Sync>;

@@ -40,6 +40,17 @@ impl<S> Limited<S> {
         self.until = None;
     }
 
+    /// Another stream around this one, with the same limit.
+    pub(crate) fn map<T>(self, wrap: impl FnOnce(S) -> T) -> Limited<T> {
+        let Self { stream, now, until } = self;
+        Limited { stream: wrap(stream), now, until }
+    }
+
+    /// The stream alone.
+    pub(crate) fn into_inner(self) -> S {
+        self.stream
+    }
+
     /// The stream without its limit, for calls that do not wait.
     pub(crate) fn stream(&mut self) -> &mut S {
         &mut self.stream

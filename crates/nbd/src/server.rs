@@ -13,6 +13,7 @@ use rustix::net::Shutdown;
 use crate::limits::{LAST_FLUSH_TIMEOUT, MAX_CONNECTIONS};
 use crate::socket::{Listener, Socket};
 use crate::stream::Stream;
+use crate::tls::ServerTls;
 use crate::{ConnectionError, Export, SharedIo, connection};
 
 /// The time that clients have to take their replies when the server stops.
@@ -26,6 +27,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Server {
     export: Export,
     io: SharedIo,
+    tls: Option<ServerTls>,
     clients: Arc<Clients>,
 }
 
@@ -110,7 +112,13 @@ impl Stopper {
 impl Server {
     /// A server of `export`. Stores that wait for the kernel do so through `io`.
     pub fn new(export: Export, io: SharedIo) -> Self {
-        Self { export, io, clients: Arc::default() }
+        Self { export, io, tls: None, clients: Arc::default() }
+    }
+
+    /// Adds TLS, which every client then has to begin before all else.
+    #[must_use]
+    pub fn with_tls(self, tls: ServerTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// A handle that stops [`run`](Self::run).
@@ -167,7 +175,7 @@ impl Server {
         let served = socket
             .prepare()
             .map_err(ConnectionError::Io)
-            .and_then(|()| connection::serve(Stream::new(socket, socket), &self.export, &self.io));
+            .and_then(|()| connection::serve(Stream::new(socket, socket), &self.export, &self.io, self.tls.as_ref()));
         match served {
             Ok(()) => {}
             // Many clients close the connection without DISC when they are done.

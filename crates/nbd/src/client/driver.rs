@@ -3,7 +3,7 @@
 //! The thread owns the socket and all requests that it has taken, so nothing is locked while it sends or receives.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as SystemErrno;
 
 use super::commands::{Commands, Ended, Failed, ReplyError, Waiting};
+use super::connection::Connection;
 use super::durability::Durability;
 use super::facts::Facts;
 use super::inbox::Inbox;
 use super::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, RECONNECT_TIMEOUT};
+use super::tls::Security;
 use super::{NbdUrl, OpenError, connect};
 use crate::limited::looked_up;
-use crate::socket::Socket;
-use crate::stream::Output;
 use crate::wire::{Errno, Request, command};
 
 /// Bytes that are received at a time.
@@ -59,6 +59,8 @@ enum Loss {
 
 pub(crate) struct Driver {
     url: NbdUrl,
+    /// The side of TLS, for a URI that demands it.
+    security: Option<Security>,
     /// The properties that the store has told.
     facts: Facts,
     inbox: Arc<Inbox<Job>>,
@@ -77,9 +79,16 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(url: NbdUrl, facts: Facts, inbox: Arc<Inbox<Job>>, durability: Arc<Durability>) -> Self {
+    pub(crate) fn new(
+        url: NbdUrl,
+        security: Option<Security>,
+        facts: Facts,
+        inbox: Arc<Inbox<Job>>,
+        durability: Arc<Durability>,
+    ) -> Self {
         Self {
             url,
+            security,
             facts,
             inbox,
             durability,
@@ -94,38 +103,38 @@ impl Driver {
     }
 
     /// Serves requests until no more can come and all have ended.
-    pub(crate) fn run(mut self, mut socket: Socket) {
+    pub(crate) fn run(mut self, mut connection: Connection) {
         let _turn = Turn::begin();
         loop {
-            let Err(loss) = self.converse(&socket) else { return };
-            drop(socket);
+            let Err(loss) = self.converse(&mut connection) else {
+                let request = Request { flags: 0, command: command::DISC, cookie: 0, offset: 0, len: 0 };
+                return connection.end(&request.emit());
+            };
+            drop(connection);
             tracing::warn!(url = %self.url, error = %loss, "a connection to an NBD server was lost");
             let Some(next) = self.reconnect(&loss) else { return };
-            socket = next;
+            connection = next;
             self.connection += 1;
             tracing::info!(url = %self.url, "the connection to the NBD server is there again");
         }
     }
 
     /// Sends and receives, until the connection is lost or all is done.
-    fn converse(&mut self, socket: &Socket) -> Result<(), Loss> {
+    fn converse(&mut self, connection: &mut Connection) -> Result<(), Loss> {
         let mut next_check = Instant::now() + CHECK_INTERVAL;
         loop {
             self.commands.set_time(Instant::now());
             let may_come = self.admit();
-            let has_sent = self.send(socket)?;
-            let has_received = self.receive(socket)?;
+            let has_sent = self.send(connection)?;
+            let has_received = self.receive(connection)?;
             if has_sent || has_received {
                 continue;
             }
             if !may_come && self.commands.is_empty() && self.waiting.is_empty() {
-                let request = Request { flags: 0, command: command::DISC, cookie: 0, offset: 0, len: 0 };
-                // A server that is gone needs no farewell.
-                let _ = (&*socket).write_all(&request.emit());
                 return Ok(());
             }
             Turn::part_ends();
-            self.wait(Some(socket), (!self.commands.is_empty()).then_some(CHECK_INTERVAL))?;
+            self.wait(Some(connection), (!self.commands.is_empty()).then_some(CHECK_INTERVAL))?;
             let now = Instant::now();
             if now >= next_check {
                 next_check = now + CHECK_INTERVAL;
@@ -149,12 +158,12 @@ impl Driver {
     }
 
     /// Sends what the socket takes. Whether it has taken anything.
-    fn send(&mut self, mut socket: &Socket) -> Result<bool, Loss> {
+    fn send(&mut self, connection: &mut Connection) -> Result<bool, Loss> {
         let mut has_sent = false;
-        while self.commands.has_to_send() {
+        while self.commands.has_to_send() || connection.has_unsent() {
             let mut slices = ArrayVec::new();
             self.commands.gather(&mut slices);
-            let sent = match socket.write_now(&slices) {
+            let sent = match connection.write_now(&slices) {
                 Err(error) if looked_up(&error) => break,
                 other => other?,
             };
@@ -166,10 +175,10 @@ impl Driver {
     }
 
     /// Receives once, and ends the requests that are answered. Whether anything was there.
-    fn receive(&mut self, socket: &Socket) -> Result<bool, Loss> {
+    fn receive(&mut self, connection: &mut Connection) -> Result<bool, Loss> {
         let direct = self.commands.room().filter(|room| room.len() >= DIRECT_BYTES);
         let is_direct = direct.is_some();
-        let len = match socket.read_now(direct.unwrap_or(&mut self.received)) {
+        let len = match connection.read_now(direct.unwrap_or(&mut self.received)) {
             Ok(0) => return Err(Loss::Closed),
             Ok(len) => len,
             Err(error) if looked_up(&error) => return Ok(false),
@@ -200,16 +209,17 @@ impl Driver {
         owner.done.complete(Outcome::of(op, result));
     }
 
-    /// Waits for requests, and for the socket.
-    fn wait(&self, socket: Option<&Socket>, limit: Option<Duration>) -> io::Result<()> {
+    /// Waits for requests, and for the connection.
+    fn wait(&self, connection: Option<&Connection>, limit: Option<Duration>) -> io::Result<()> {
         if !self.inbox.fall_asleep() {
             return Ok(());
         }
         let mut fds = ArrayVec::<PollFd<'_>, 2>::new();
         fds.push(PollFd::new(&*self.inbox, PollFlags::IN));
-        if let Some(socket) = socket {
-            let out = if self.commands.has_to_send() { PollFlags::OUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(socket, PollFlags::IN | out));
+        if let Some(connection) = connection {
+            let has_to_send = self.commands.has_to_send() || connection.has_unsent();
+            let out = if has_to_send { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::new(connection, PollFlags::IN | out));
         }
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let waited = poll(&mut fds, limit.as_ref());
@@ -222,7 +232,7 @@ impl Driver {
 
     /// Makes the connection again, however long that takes; `None` when no one needs it. Requests wait for it, for as
     /// long as they may, and then they fail.
-    fn reconnect(&mut self, loss: &Loss) -> Option<Socket> {
+    fn reconnect(&mut self, loss: &Loss) -> Option<Connection> {
         for job in self.commands.take_back().into_iter().rev() {
             if job.is_tried_out() {
                 self.fail(job, loss);
@@ -233,7 +243,7 @@ impl Driver {
         let (mut pause, give_up) = (FIRST_RECONNECT_PAUSE, Instant::now() + self.patience);
         loop {
             let error = match self.connect() {
-                Ok(socket) => return Some(socket),
+                Ok(connection) => return Some(connection),
                 Err(error) => error,
             };
             tracing::debug!(url = %self.url, %error, "no connection to the NBD server");
@@ -262,12 +272,12 @@ impl Driver {
         }
     }
 
-    fn connect(&mut self) -> Result<Socket, OpenError> {
-        let (socket, agreed) = connect::open(&self.url)?;
+    fn connect(&mut self) -> Result<Connection, OpenError> {
+        let (connection, agreed) = connect::open(&self.url, self.security.as_ref())?;
         let facts = Facts::new(&agreed, self.facts.read_only())?;
         self.facts.check_same(&facts)?;
         self.commands.begin(facts);
-        Ok(socket)
+        Ok(connection)
     }
 
     /// Ends a request that the server could not be asked for.

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use lunette_tls::{ChannelError, TlsError};
+use rustls::AlertDescription;
+
 use super::limits::{MAX_EXPORT_LEN, MAX_MINIMUM_BLOCK_LEN};
 
 /// Why a connection to an export cannot be made.
@@ -23,9 +26,24 @@ pub enum OpenError {
     /// The server has no export of that name.
     #[error("the server has no export of that name{0}")]
     Unknown(Said),
-    /// The server insists on TLS.
-    #[error("the server insists on TLS, which is not supported{0}")]
+    /// The server insists on TLS, which the URI does not ask for.
+    #[error("the server insists on TLS; write nbds:// with tls-certificates=DIR{0}")]
     Tls(Said),
+    /// The server refuses TLS, without which the URI allows nothing.
+    #[error("the server refuses TLS (STARTTLS), and nbds:// never goes on without it{0}")]
+    NoTls(Said),
+    /// The URI names no certificates.
+    #[error("the server cannot be verified: tls-certificates=DIR is missing")]
+    NoAuthority,
+    /// The name is none that a certificate can have.
+    #[error("{0:?} is no name of a server in certificates; write tls-hostname=NAME")]
+    Name(String),
+    /// The files of certificates and keys cannot be used.
+    #[error(transparent)]
+    Files(#[from] TlsError),
+    /// TLS has failed, in its handshake or right behind it.
+    #[error("{}", told(.0))]
+    Secure(#[from] ChannelError),
     /// The server refuses the export.
     #[error("the server refuses the export{0}")]
     Refused(Said),
@@ -44,6 +62,28 @@ pub enum OpenError {
     /// A thread, or what one needs, cannot be had.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+}
+
+impl OpenError {
+    /// The error of a connection that ends before it begins.
+    pub(crate) fn lost(error: io::Error) -> Self {
+        let kind = error.kind();
+        match error.downcast::<ChannelError>() {
+            Ok(error) => Self::Secure(error),
+            Err(_) if kind == io::ErrorKind::UnexpectedEof => {
+                Self::Lost(io::Error::new(kind, "the server has closed it"))
+            }
+            Err(error) => Self::Lost(error),
+        }
+    }
+}
+
+/// An error of TLS, with alerts by their names.
+fn told(error: &ChannelError) -> String {
+    match error {
+        ChannelError::Alert(alert) => format!("the server ends TLS: {:?}", AlertDescription::from(*alert)),
+        error => error.to_string(),
+    }
 }
 
 /// The server's own words, if it has any.

@@ -25,6 +25,8 @@ pub(crate) struct Agreed {
 #[derive(Debug)]
 pub(crate) struct Handshake<'a> {
     export: &'a str,
+    /// TLS begins before all else.
+    needs_tls: bool,
     awaited: Awaited,
     /// Replies so far.
     replies: usize,
@@ -32,6 +34,17 @@ pub(crate) struct Handshake<'a> {
     /// Length and flags of the export.
     found: Option<(u64, u16)>,
     block_sizes: Option<[u32; 3]>,
+}
+
+/// The step that follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Bytes were put out to be sent, and more are received.
+    GoOn,
+    /// The handshake of TLS, behind which the negotiation [goes on](Handshake::go_on_in_tls).
+    Tls,
+    /// The negotiation has ended.
+    Agreed(Agreed),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +57,9 @@ enum Awaited {
 }
 
 impl<'a> Handshake<'a> {
-    pub(crate) fn new(export: &'a str) -> Self {
-        Self { export, awaited: Awaited::Greeting, replies: 0, structured: false, found: None, block_sizes: None }
+    pub(crate) fn new(export: &'a str, needs_tls: bool) -> Self {
+        let awaited = Awaited::Greeting;
+        Self { export, needs_tls, awaited, replies: 0, structured: false, found: None, block_sizes: None }
     }
 
     /// The number of bytes that the next [`take`](Self::take) gets: one or more.
@@ -57,10 +71,10 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Takes the bytes that it needs, and puts what is to be sent next into `out`. Gives the result at the end.
-    pub(crate) fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<Agreed>, OpenError> {
+    /// Takes the bytes that it needs, and puts what is to be sent next into `out`.
+    pub(crate) fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Step, OpenError> {
         match self.awaited {
-            Awaited::Greeting => self.greeting(bytes, out).map(|()| None),
+            Awaited::Greeting => self.greeting(bytes, out).map(|()| Step::GoOn),
             Awaited::Reply(option) => {
                 let header = bytes.try_into().ok().and_then(OptionReply::parse);
                 let header = header.ok_or(OpenError::Protocol("a reply that does not start with its magic number"))?;
@@ -75,7 +89,7 @@ impl<'a> Handshake<'a> {
                     return self.reply(header, &[], out);
                 }
                 self.awaited = Awaited::Data(header);
-                Ok(None)
+                Ok(Step::GoOn)
             }
             Awaited::Data(header) => self.reply(header, bytes, out),
         }
@@ -93,8 +107,13 @@ impl<'a> Handshake<'a> {
         }
         let answer = FLAG_FIXED_NEWSTYLE | flags & FLAG_NO_ZEROES;
         out.extend(u32::from(answer).to_be_bytes());
-        self.send(option::STRUCTURED_REPLY, &[], out);
+        self.send(if self.needs_tls { option::STARTTLS } else { option::STRUCTURED_REPLY }, &[], out);
         Ok(())
+    }
+
+    /// Begins again in TLS: the server has forgotten what was agreed before.
+    pub(crate) fn go_on_in_tls(&mut self, out: &mut Vec<u8>) {
+        self.send(option::STRUCTURED_REPLY, &[], out);
     }
 
     fn send(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) {
@@ -104,24 +123,26 @@ impl<'a> Handshake<'a> {
     }
 
     /// Takes a whole reply.
-    fn reply(&mut self, header: OptionReply, data: &[u8], out: &mut Vec<u8>) -> Result<Option<Agreed>, OpenError> {
+    fn reply(&mut self, header: OptionReply, data: &[u8], out: &mut Vec<u8>) -> Result<Step, OpenError> {
         self.awaited = Awaited::Reply(header.option);
         match (header.option, header.kind) {
+            (option::STARTTLS, reply::ACK) if data.is_empty() => Ok(Step::Tls),
+            (option::STARTTLS, kind) if kind & reply::ERR != 0 => Err(OpenError::NoTls(said(data))),
             (option::STRUCTURED_REPLY, kind) if kind == reply::ACK || kind & reply::ERR != 0 => {
                 self.structured = kind == reply::ACK;
                 let name = self.export.as_bytes();
                 let kinds = [1_u16, info::BLOCK_SIZE].map(u16::to_be_bytes).concat();
                 self.send(option::GO, &[&(name.len() as u32).to_be_bytes()[..], name, &kinds].concat(), out);
-                Ok(None)
+                Ok(Step::GoOn)
             }
             (option::GO, reply::INFO) => {
                 self.info(data).ok_or(OpenError::Protocol("information of a wrong length"))?;
-                Ok(None)
+                Ok(Step::GoOn)
             }
             (option::GO, reply::ACK) => {
                 let (len_bytes, flags) = self.found.ok_or(OpenError::Protocol("no information on the export"))?;
                 let Self { block_sizes, structured, .. } = *self;
-                Ok(Some(Agreed { len_bytes, flags, block_sizes, structured }))
+                Ok(Step::Agreed(Agreed { len_bytes, flags, block_sizes, structured }))
             }
             (option::GO, kind) if kind & reply::ERR != 0 => Err(refusal(kind, data)),
             _ => Err(OpenError::Protocol("a reply of the wrong kind")),
@@ -148,14 +169,19 @@ impl<'a> Handshake<'a> {
 
 /// The error that a refused `GO` means.
 fn refusal(kind: u32, data: &[u8]) -> OpenError {
-    let text = String::from_utf8_lossy(data);
-    let said = Said(text.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_CHARS).collect());
+    let said = said(data);
     match kind {
         reply::ERR_UNSUP => OpenError::Lacks("option NBD_OPT_GO"),
         reply::ERR_UNKNOWN => OpenError::Unknown(said),
         reply::ERR_TLS_REQD => OpenError::Tls(said),
         _ => OpenError::Refused(said),
     }
+}
+
+/// The text of a reply.
+fn said(data: &[u8]) -> Said {
+    let text = String::from_utf8_lossy(data);
+    Said(text.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_CHARS).collect())
 }
 
 #[cfg(test)]
@@ -183,17 +209,41 @@ mod tests {
     }
 
     /// Lets a client called `name` read `bytes`.
-    fn read(name: &str, mut bytes: &[u8]) -> (Vec<u8>, Result<Option<Agreed>, OpenError>) {
-        let (mut handshake, mut out) = (Handshake::new(name), Vec::new());
+    fn read(name: &str, bytes: &[u8]) -> (Vec<u8>, Result<Option<Agreed>, OpenError>) {
+        let (out, step) = read_with(Handshake::new(name, false), bytes);
+        (out, step.map(|step| if let Step::Agreed(agreed) = step { Some(agreed) } else { None }))
+    }
+
+    /// Lets a client read `bytes` up to a step of note.
+    fn read_with(mut handshake: Handshake<'_>, mut bytes: &[u8]) -> (Vec<u8>, Result<Step, OpenError>) {
+        let mut out = Vec::new();
         while let Some((taken, rest)) = bytes.split_at_checked(handshake.needs()) {
             assert!(!taken.is_empty());
             bytes = rest;
             match handshake.take(taken, &mut out) {
-                Ok(None) => {}
+                Ok(Step::GoOn) => {}
                 other => return (out, other),
             }
         }
-        (out, Ok(None))
+        (out, Ok(Step::GoOn))
+    }
+
+    #[test]
+    fn a_client_with_tls_asks_for_nothing_before_it_and_never_goes_on_without_it() {
+        let answered = |kind, data: &[u8]| {
+            let bytes = [greeting(FLAG_FIXED_NEWSTYLE), reply(option::STARTTLS, kind, data)].concat();
+            read_with(Handshake::new("disk", true), &bytes)
+        };
+        let (out, step) = answered(reply::ACK, &[]);
+        assert_eq!(step.unwrap(), Step::Tls);
+        assert_eq!(out[4..], OptionHeader { option: option::STARTTLS, len: 0 }.emit());
+        // As a man in the middle would answer, or a server without TLS.
+        for kind in [reply::ERR_UNSUP, reply::ERR_POLICY, reply::ERR_INVALID, reply::ERR_SHUTDOWN] {
+            let (out, step) = answered(kind, b"no");
+            assert!(matches!(&step, Err(OpenError::NoTls(said)) if said.0 == "no"), "{step:?}");
+            assert_eq!(out.len(), 4 + 16, "nothing of the export is said");
+        }
+        assert!(answered(reply::ACK, b"x").1.is_err() && answered(reply::INFO, &[]).1.is_err());
     }
 
     #[test]
@@ -234,7 +284,8 @@ mod tests {
         let agreed = loop {
             // What the client says does not depend on when it hears the server, so it may say all of it again.
             let mut from_server = Vec::new();
-            let _ = crate::handshake::negotiate(&mut crate::Stream::new(&to_server[..], &mut from_server), &export);
+            let _ =
+                crate::handshake::negotiate(&mut crate::Stream::new(&to_server[..], &mut from_server), &export, None);
             let (out, agreed) = read("disk", &from_server);
             if let Some(agreed) = agreed.unwrap() {
                 break agreed;

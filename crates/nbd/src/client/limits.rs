@@ -49,6 +49,9 @@ pub const MAX_RUNS: usize = 16;
 /// The longest payload of a chunk that reports an error.
 pub const MAX_ERROR_LEN: u32 = 4096 + 16;
 
+/// The time for which the end of a store waits for its last requests, and for the leave that it takes of the server.
+pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The number of connections on which one request is tried.
 pub const MAX_TRIES: u32 = 4;
 

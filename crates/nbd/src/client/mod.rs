@@ -1,7 +1,8 @@
 //! A client of the NBD protocol: an export of any server, as a [`Store`](lunette_store::Store).
 //!
 //! [`NbdUrl`] is the name of an export, as `uri.md` of the NetworkBlockDevice project has it; [`NbdStore`] is the
-//! export when it is open. TLS, extended headers and block status are not supported.
+//! export when it is open. TLS is spoken where the URI demands it, and then never left out: its handshake comes before
+//! all that is said of the export. Extended headers and block status are not supported.
 //!
 //! # The path of a request
 //!
@@ -36,6 +37,7 @@
 
 mod commands;
 mod connect;
+mod connection;
 mod coverage;
 mod driver;
 mod durability;
@@ -46,8 +48,9 @@ mod inbox;
 pub mod limits;
 mod store;
 mod task;
+mod tls;
 mod url;
 
 pub use error::{OpenError, Said};
 pub use store::NbdStore;
-pub use url::{NbdUrl, Place, UrlError};
+pub use url::{NbdUrl, Place, Tls, UrlError};

@@ -1,8 +1,9 @@
 //! A foreign export as a store.
 
 use std::io;
-use std::sync::Arc;
-use std::thread;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError};
 
@@ -11,7 +12,9 @@ use super::driver::{Driver, Job, Owner};
 use super::durability::Durability;
 use super::facts::Facts;
 use super::inbox::Inbox;
+use super::limits::FAREWELL_TIMEOUT;
 use super::task::Task;
+use super::tls::Security;
 use super::{NbdUrl, OpenError, connect};
 
 /// An export of a server of NBD, as a store.
@@ -37,25 +40,34 @@ pub struct NbdStore {
     facts: Facts,
     inbox: Arc<Inbox<Job>>,
     durability: Arc<Durability>,
+    /// The thread of the connection.
+    thread: ThreadId,
+    /// Closed at the end of that thread.
+    ended: Mutex<Receiver<()>>,
 }
 
 impl NbdStore {
-    /// Connects to the server and opens the export, with `read_only` for reading alone.
+    /// Connects to the server and opens the export, with `read_only` for reading alone. The files of a URI with TLS are
+    /// read now, and hold for later connections, too.
     ///
     /// # Errors
     ///
     /// [`OpenError`]. The call waits as long as the limits of a connection say.
     pub fn open(url: &NbdUrl, read_only: bool) -> Result<Self, OpenError> {
-        let (socket, agreed) = connect::open(url)?;
+        let security = Security::of(url)?;
+        let (connection, agreed) = connect::open(url, security.as_ref())?;
         let facts = Facts::new(&agreed, read_only)?;
         let inbox = Arc::new(Inbox::new().map_err(OpenError::Thread)?);
         let durability = Arc::new(Durability::new(facts.capabilities().volatile_cache));
-        let driver = Driver::new(url.clone(), facts, Arc::clone(&inbox), Arc::clone(&durability));
-        thread::Builder::new()
-            .name("lunette-nbd-client".into())
-            .spawn(move || driver.run(socket))
-            .map_err(OpenError::Thread)?;
-        Ok(Self { url: url.clone(), facts, inbox, durability })
+        let driver = Driver::new(url.clone(), security, facts, Arc::clone(&inbox), Arc::clone(&durability));
+        let (ends, ended) = mpsc::channel();
+        let thread = thread::Builder::new().name("lunette-nbd-client".into());
+        let thread = thread.spawn(move || {
+            driver.run(connection);
+            drop(ends);
+        });
+        let thread = thread.map_err(OpenError::Thread)?.thread().id();
+        Ok(Self { url: url.clone(), facts, inbox, durability, thread, ended: Mutex::new(ended) })
     }
 
     /// The name of the export.
@@ -105,7 +117,14 @@ impl Store for NbdStore {
 }
 
 impl Drop for NbdStore {
+    /// Takes leave of the server, which would take the end of the process for a cut in TLS.
     fn drop(&mut self) {
         self.inbox.close();
+        // The last request of the store may drop it on the thread of the connection.
+        if thread::current().id() != self.thread
+            && let Ok(ended) = self.ended.get_mut()
+        {
+            let _ = ended.recv_timeout(FAREWELL_TIMEOUT);
+        }
     }
 }

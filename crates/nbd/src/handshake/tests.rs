@@ -35,10 +35,19 @@ fn contexts(kind: u32, queries: &[&str]) -> Vec<u8> {
 /// Sends flags and options. Returns the server's bytes without its first 18.
 fn talk(flags: u32, options: &[Vec<u8>]) -> (Result<Option<Negotiated>, ConnectionError>, Vec<u8>) {
     let script = [&flags.to_be_bytes()[..], &options.concat()].concat();
-    let mut said = Vec::new();
-    let result = negotiate(&mut Stream::new(&script[..], &mut said), &export());
+    let (mut said, export) = (Vec::new(), export());
+    let result = negotiate(&mut Stream::new(&script[..], &mut said), &export, None).map(|end| agreed(&end));
     assert_eq!(&said[..18], b"NBDMAGICIHAVEOPT\0\x03");
     (result, said.split_off(18))
+}
+
+/// The result of a negotiation without TLS.
+fn agreed(end: &End<'_>) -> Option<Negotiated> {
+    match end {
+        End::Left => None,
+        End::Agreed(agreed) => Some(*agreed),
+        End::Tls(..) => panic!("there is no TLS"),
+    }
 }
 
 /// The kinds of the replies, in order, with their data.
@@ -117,10 +126,19 @@ fn contexts_need_structured_replies_and_the_last_selection_counts() {
 #[test]
 fn errors_keep_the_negotiation_going() {
     let too_long = option(option::INFO, &vec![0; MAX_OPTION_LEN as usize + 1]);
-    let (result, said) =
-        talk(1, &[option(5, &[]), option(99, b"data"), too_long, go("other"), option(option::GO, b"x"), go("disk")]);
+    let (result, said) = talk(
+        1,
+        &[
+            option(option::STARTTLS, &[]),
+            option(99, b"data"),
+            too_long,
+            go("other"),
+            option(option::GO, b"x"),
+            go("disk"),
+        ],
+    );
     assert!(result.unwrap().is_some());
-    let expected = [reply::ERR_UNSUP, reply::ERR_UNSUP, reply::ERR_TOO_BIG, reply::ERR_UNKNOWN, reply::ERR_INVALID];
+    let expected = [reply::ERR_POLICY, reply::ERR_UNSUP, reply::ERR_TOO_BIG, reply::ERR_UNKNOWN, reply::ERR_INVALID];
     assert_eq!(kinds(&said)[..5], expected);
 }
 
@@ -137,12 +155,15 @@ fn what_cannot_be_answered_ends_the_connection() {
 
 #[test]
 fn a_client_may_leave_between_options() {
-    assert_eq!(negotiate(&mut Stream::new(&[][..], &mut Vec::new()), &export()).unwrap(), None);
+    let (mut said, export) = (Vec::new(), export());
+    let end = negotiate(&mut Stream::new(&[][..], &mut said), &export, None).unwrap();
+    assert_eq!(agreed(&end), None);
     assert_eq!(talk(3, &[]).0.unwrap(), None);
 }
 
 #[test]
 fn the_whole_negotiation_has_one_time_limit() {
+    let export = export();
     let timed_out =
         |result| matches!(result, Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::TimedOut);
     let script = [&3u32.to_be_bytes()[..], &option(option::LIST, &[]).repeat(MAX_OPTIONS - 1)].concat();
@@ -154,12 +175,12 @@ fn the_whole_negotiation_has_one_time_limit() {
         slow.start(HANDSHAKE_TIMEOUT);
         let mut said = Vec::new();
         let mut stream = Stream { reader: BufReader::new(slow), writer: Limited::new(&mut said) };
-        let result = negotiate(&mut stream, &export());
+        let result = negotiate(&mut stream, &export, None);
         assert!(timed_out(result), "{name}");
         assert_eq!(now() - start, HANDSHAKE_TIMEOUT, "{name}");
     }
     let mut full = Limited::with_clock(Full, now);
     full.start(HANDSHAKE_TIMEOUT);
     let mut stream = Stream { reader: BufReader::new(Limited::new(&script[..])), writer: full };
-    assert!(timed_out(negotiate(&mut stream, &export())), "a client that reads no answer");
+    assert!(timed_out(negotiate(&mut stream, &export, None)), "a client that reads no answer");
 }

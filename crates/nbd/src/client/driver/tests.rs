@@ -1,4 +1,4 @@
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -58,13 +58,13 @@ impl Client {
             greet(&mut stream);
             stream
         });
-        let (socket, agreed) = connect::open(&url).unwrap();
+        let (connection, agreed) = connect::open(&url, None).unwrap();
         assert_eq!(agreed, Agreed { len_bytes: 1 << 20, flags: FLAGS, block_sizes: None, structured: false });
         let facts = Facts::new(&agreed, false).unwrap();
         let (inbox, durability) = (Arc::new(Inbox::new().unwrap()), Arc::new(Durability::new(true)));
-        let mut driver = Driver::new(url, facts, Arc::clone(&inbox), Arc::clone(&durability));
+        let mut driver = Driver::new(url, None, facts, Arc::clone(&inbox), Arc::clone(&durability));
         driver.patience = patience;
-        let thread = thread::spawn(move || driver.run(socket));
+        let thread = thread::spawn(move || driver.run(connection));
         (Self { inbox, durability, thread }, server.join().unwrap())
     }
 
@@ -184,4 +184,28 @@ fn a_store_that_is_dropped_lets_go_of_a_server_that_is_gone() {
     let write = client.write();
     client.end();
     assert!(write.recv().unwrap().result.is_err());
+}
+
+#[test]
+fn a_server_that_answers_nothing_does_not_hold_up_the_end_of_a_disk() {
+    use lunette_store::{InlineIo, Store};
+
+    use crate::client::NbdStore;
+    let (_folder, path, listener) = place();
+    let serving = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        greet(&mut stream);
+        stream
+    });
+    let url: NbdUrl = format!("nbd+unix:///?socket={}", path.display()).parse().unwrap();
+    let disk = NbdStore::open(&url, false).unwrap();
+    let mut silent = serving.join().unwrap();
+    let (tx, rx) = channel();
+    disk.submit(Op::Flush, &InlineIo, Completion::call(move |outcome| tx.send(outcome).unwrap()));
+    drop(disk);
+    assert!(rx.try_recv().is_err(), "the flush has no answer");
+    let sent = request(&mut silent);
+    answer(&mut silent, sent);
+    assert!(rx.recv().unwrap().result.is_ok());
+    assert_eq!(request(&mut silent).command, command::DISC);
 }
