@@ -58,7 +58,7 @@ between.
 
 URLs: iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?header_digest=crc32c&data_digest=crc32c&...], with the secret of USER in
 LUNETTE_CHAP_PASSWORD or behind chap_secret_file=FILE. Exports of NBD servers: nbd://HOST[:PORT]/NAME,
-nbd+unix:///NAME?socket=PATH.
+nbd+unix:///NAME?socket=PATH, and in TLS nbds://HOST[:PORT]/NAME?tls-certificates=DIR.
 
 Encrypted disks: PATH?keys=..., URL?keys=..., with keys=file:KEYS or keys=kmip://HOST[:PORT]/NAME, and behind it
 &passphrase_file=FILE, &passphrase_credential=NAME (of systemd) or &tls=DIR (with the certificate for the key server).

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
-use lunette_nbd::{Export, Listener, Server};
+use lunette_nbd::{Admitted, Export, Listener, Server, ServerTls};
 use lunette_store::Store;
 
 use crate::commands::io::PoolIo;
@@ -25,14 +25,17 @@ Use it:
   nbd-client -unix /run/disk.sock /dev/nbd0
   qemu-system-x86_64 -drive file=nbd+unix:///?socket=/run/disk.sock,format=raw,if=virtio
 
-There is no encryption and no login: whoever reaches the socket or the address has the disk.
+Without --tls there is no encryption and no login: whoever reaches the socket or the address has the disk.
+With --tls DIR clients must speak TLS 1.3. DIR has server-cert.pem and server-key.pem, in PEM. With ca-cert.pem there, clients need a
+certificate of that authority, which is not in ca-crl.pem if that is there. Clients have the like: nbdinfo 'nbds://HOST/?tls-certificates=DIR'.
+lunette keys ca issue makes such folders. The files are read at the start.
 Without ?keys= an encrypted disk is served as it is, still encrypted; a warning says so, unless --read-only is given.
 Signals: SIGTERM and Ctrl-C end what runs, flush, close an encrypted disk and exit; a second one exits at once. SIGHUP fetches the keys
 of an encrypted disk again, which also happens once a minute, and when a quantum was read whose key is not known; that read waits for its
 key, 20 seconds at most. SIGUSR1 prints on standard error how many quanta of an encrypted disk were sealed, opened, repaired and refused,
 and so does the end.
 
-Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 keys that cannot be used, 4 address or socket in use or not available, 5 disk missing,
+Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 keys or certificates that cannot be used, 4 address or socket in use or not available, 5 disk missing,
 unreadable or in use.";
 
 /// Serve a disk over NBD, for nbd-client, QEMU and libnbd's tools.
@@ -54,6 +57,12 @@ pub(crate) struct Arguments {
     /// The name of the export; clients that give none get it too
     #[arg(long, value_name = "NAME", default_value = "", value_parser = export_name)]
     name: String,
+    /// Speak TLS alone, with the certificates in DIR: server-cert.pem, server-key.pem, ca-cert.pem, ca-crl.pem
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
+    /// Admit clients without a certificate, although there is an authority in the folder of --tls
+    #[arg(long, requires = "tls")]
+    tls_any_client: bool,
     /// Create a SOURCE that is missing, sparse
     #[arg(long, value_name = "SIZE")]
     create: Option<Size>,
@@ -76,18 +85,37 @@ fn export_name(text: &str) -> Result<String, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let &Arguments { create, read_only, json, .. } = arguments;
+    // Before the disk is opened, or even made.
+    let tls = arguments.tls()?;
     let source = Source { name: &arguments.source, create, read_only, json };
-    local_export::run(&source, |store| arguments.serve(store))
+    local_export::run(&source, |store| arguments.serve(store, tls))
 }
 
 impl Arguments {
+    fn tls(&self) -> Result<Option<ServerTls>, Failure> {
+        let Some(folder) = &self.tls else { return Ok(None) };
+        let admitted = if self.tls_any_client { Admitted::Any } else { Admitted::Proven };
+        let tls = ServerTls::read(folder, admitted).map_err(Failure::configuration)?;
+        if tls.admits_all() && !self.tls_any_client {
+            output::note(format_args!(
+                "lunette: {} has no ca-cert.pem, so clients need no certificate; --tls-any-client says that it is meant",
+                folder.display()
+            ));
+        }
+        Ok(Some(tls))
+    }
+
     /// Serves a store until a signal ends it.
-    fn serve(&self, store: Arc<dyn Store>) -> Result<(), Failure> {
+    fn serve(&self, store: Arc<dyn Store>, tls: Option<ServerTls>) -> Result<(), Failure> {
         let export = Export::new(self.name.clone(), store, self.read_only).map_err(Failure::disk)?;
         let io = Arc::new(PoolIo::start()?);
         let (listener, uri) = self.listen()?;
         let _file = self.socket.as_deref().map(SocketFile::of);
         let server = Server::new(export, io);
+        let server = match tls {
+            Some(tls) => server.with_tls(tls),
+            None => server,
+        };
         let stopper = server.stopper(&listener).map_err(Failure::other)?;
         system::stop_on_signals(move || stopper.stop()).map_err(Failure::no_thread)?;
         output::announce("the URI of the disk", vec![uri])?;
@@ -95,16 +123,16 @@ impl Arguments {
     }
 
     fn listen(&self) -> Result<(Listener, String), Failure> {
-        let name = &self.name;
+        let (name, scheme) = (&self.name, if self.tls.is_some() { "nbds" } else { "nbd" });
         match (&self.socket, self.listen) {
             (Some(path), _) => {
                 let listener = Listener::unix(path).map_err(|error| socket_failure(path, &error))?;
-                Ok((listener, format!("nbd+unix:///{name}?socket={}", path.display())))
+                Ok((listener, format!("{scheme}+unix:///{name}?socket={}", path.display())))
             }
             (None, Some(address)) => {
                 let listener = Listener::tcp(address).map_err(|error| system::listen_failure(address, &error))?;
                 let bound = listener.address().unwrap_or(address);
-                Ok((listener, format!("nbd://{bound}/{name}")))
+                Ok((listener, format!("{scheme}://{bound}/{name}")))
             }
             (None, None) => Err(Failure::Usage("give --socket or --listen".into())),
         }

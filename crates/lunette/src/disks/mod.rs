@@ -8,7 +8,7 @@
 //! | the path of a file or block device | [`mod@file`] |
 //! | `iscsi://…`, `ecl://…`, `ecl+eth://…` | [`iscsi`] |
 //! | `rbd:POOL/IMAGE` | [`image`] |
-//! | `nbd://…`, `nbd+unix://…` | [`nbd`] |
+//! | `nbd://…`, `nbds://…`, `nbd+unix://…`, `nbds+unix://…` | [`nbd`] |
 //! | `longhorn:SOCKET?size=BYTES` | [`longhorn`] |
 //! | `volume:POOL/VOLUME` | [`volume`], over one of the kinds before |
 //! | any but the first, with `?keys=…` behind it | [`encrypted`] over that kind |

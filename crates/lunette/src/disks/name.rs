@@ -44,8 +44,8 @@ pub(crate) enum DiskNameError {
     Volume(#[from] VolumeNameError),
     /// Without the text, which may hold a password.
     #[error(
-        "the URL of a disk begins with iscsi://, ecl://, ecl+eth://, nbd://, nbd+unix:// or rbd:; write ./ before the name \
-         of a file with \"://\""
+        "the URL of a disk begins with iscsi://, ecl://, ecl+eth://, nbd://, nbds://, nbd+unix://, nbds+unix:// or rbd:; \
+         write ./ before the name of a file with \"://\""
     )]
     Scheme,
 }
@@ -61,7 +61,7 @@ fn without_keys(text: &str) -> Result<(String, Option<KeyParameters>), DiskNameE
 }
 
 /// The schemes that a name may begin with by mistake, without the two slashes.
-const KNOWN_SCHEMES: [&str; 6] = ["iscsi", "ecl", "ecl+eth", "iser", "nbd", "nbd+unix"];
+const KNOWN_SCHEMES: [&str; 8] = ["iscsi", "ecl", "ecl+eth", "iser", "nbd", "nbd+unix", "nbds", "nbds+unix"];
 
 /// Whether a text that is no URL of a disk begins like one, such as `iscis://` or `iscsi:`.
 fn has_scheme(text: &str) -> bool {
@@ -205,8 +205,11 @@ mod tests {
         let identity = |text: &str| identities(&[&text.parse::<DiskName>().unwrap().place]).remove(0);
         assert_eq!(identity("nbd://H/a?keys=file:k"), identity("nbd://h:10809/%61"));
         assert_ne!(identity("nbd://h/a"), identity("nbd://h/A"));
+        let name: DiskName = "nbds://h/a?tls=k&keys=file:k&tls-certificates=/d&tls-hostname=n".parse().unwrap();
+        assert_eq!(name.place.to_string(), "nbds://h:10809/a?tls-certificates=/d&tls-hostname=n");
+        assert_eq!(identity("nbds://h/a?tls-certificates=/d"), identity("nbd://h/a"));
         for (wrong, why) in [
-            ("nbds://h/a", "TLS"),
+            ("nbds://h/a", "tls-certificates"),
             ("nbd+unix:///a", "socket"),
             ("nbd:unix:/s", "begins with"),
             ("nbd://h/a?sokcet=/s", "sokcet"),

@@ -134,7 +134,9 @@ fn add(call: &mut Call<'_>, plugin: Plugin, name: &str, mut object: StorageObjec
 
 /// Whether a text names a disk of Lunette that is no path.
 fn is_of_lunette(disk: &str) -> bool {
-    ["volume:", "rbd:", "nbd://", "nbd+unix://", "iscsi://"].iter().any(|scheme| disk.starts_with(scheme))
+    ["volume:", "rbd:", "nbd://", "nbds://", "nbd+unix://", "nbds+unix://", "iscsi://"]
+        .iter()
+        .any(|scheme| disk.starts_with(scheme))
 }
 
 /// The storage object at a path: one of the tree, or a new one for a file or a device.

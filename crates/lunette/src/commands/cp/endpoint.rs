@@ -175,7 +175,7 @@ fn open_export(url: &NbdUrl, keys: Option<&KeyParameters>, role: Role, volumes: 
     // Without keys there is no need to connect.
     let keys = keys.map(Keys::fetch).transpose()?;
     let store = nbd::open(url, role == Role::Source)?;
-    let identity = format!("export {} {url}", store.geometry().len_bytes);
+    let identity = format!("export {} {}", store.geometry().len_bytes, NbdUrl { tls: None, ..url.clone() });
     Disk::remote(url.to_string(), Arc::new(store), identity, keys, role, volumes)
 }
 

@@ -1,4 +1,5 @@
-//! Disks that are exports of NBD servers: `nbd://HOST/NAME` and `nbd+unix:///NAME?socket=PATH`.
+//! Disks that are exports of NBD servers: `nbd://HOST/NAME` and `nbd+unix:///NAME?socket=PATH`, and with TLS `nbds://`
+//! and `nbds+unix://`.
 
 use std::sync::Arc;
 
@@ -9,13 +10,13 @@ use super::kind::{Facts, Kind, Opened};
 use crate::failure::Failure;
 
 impl Kind for NbdUrl {
-    /// Names of hosts are the same in either case; those of exports and sockets have one.
+    /// Names of hosts are the same in either case; those of exports and sockets have one. TLS leads to no other disk.
     fn identity(&self) -> Option<String> {
         let place = match &self.place {
             Place::Tcp { host, port } => Place::Tcp { host: host.to_ascii_lowercase(), port: *port },
             Place::Unix(path) => Place::Unix(path.clone()),
         };
-        Some(Self { place, export: self.export.clone() }.to_string())
+        Some(Self { place, export: self.export.clone(), tls: None }.to_string())
     }
 
     fn refuses_create(&self) -> Option<&'static str> {
@@ -42,6 +43,11 @@ fn advice(error: &OpenError) -> &'static str {
     match error {
         OpenError::Connect(_) => "; does the server listen there, and may this user connect?",
         OpenError::Unknown(_) => "; nbdinfo --list shows the exports of a server",
+        OpenError::NoTls(_) => "; start the server with TLS, or write nbd:// where the network can be trusted",
+        OpenError::Secure(_) => {
+            "; the folder of tls-certificates has the server's authority in ca-cert.pem, and in client-cert.pem and \
+             client-key.pem what the server demands"
+        }
         _ => "",
     }
 }
