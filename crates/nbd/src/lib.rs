@@ -1,6 +1,6 @@
 //! The NBD protocol (network block device): a server over any store, and a client that is a store.
 //!
-//! Layer 3: over buffer, reactor, store; under lunette.
+//! Layer 3: over buffer, reactor, store, tls; under lunette.
 //!
 //! The crate knows stores, buffers and the turns of threads, and nothing of iSCSI. Section names are those of the
 //! protocol's document, `proto.md` of the NetworkBlockDevice project.

@@ -1,6 +1,6 @@
 //! TLS: certificates and keys in PEM files as configurations, and connections without a socket.
 //!
-//! Layer 1: over files; under csi, iscsi-initiator, iscsi-target, keys, lunette, reactor.
+//! Layer 1: over files; under csi, iscsi-initiator, iscsi-target, keys, lunette, nbd, reactor.
 //!
 //! - `authority` issues, renews and revokes certificates, with the feature of that name.
 //! - [`folder`] makes configurations from a folder with the names of QEMU and libvirt.

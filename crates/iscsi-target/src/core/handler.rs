@@ -26,7 +26,12 @@ impl Handler for Core {
         peer: SocketAddr,
         local: SocketAddr,
     ) {
-        let group = self.lifecycle.portals().group_of(listener);
+        let portals = self.lifecycle.portals();
+        let group = portals.group_of(listener);
+        if portals.speaks_tls(listener) && !self.handshakes.begin(Source::of(peer), self.time(cx)) {
+            tracing::warn!(%peer, "connection refused: its address begins too many handshakes of TLS");
+            return cx.close(id);
+        }
         self.accept(cx, group, id, peer, local);
     }
 

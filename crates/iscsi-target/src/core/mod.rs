@@ -12,6 +12,7 @@ mod dispatch;
 mod events;
 mod freezes;
 mod handler;
+mod handshakes;
 mod host_requests;
 mod identity;
 mod lifecycle;
@@ -45,6 +46,7 @@ use crate::monitor::{Counts, Logins, SharedDevices, SharedSessions};
 use crate::sessions::{HostMaker, SessionObserver};
 use buffers::BufferQueue;
 use connections::Connections;
+use handshakes::Handshakes;
 use host_requests::HostRequests;
 pub use lifecycle::DatagramPortal;
 use lifecycle::Lifecycle;
@@ -109,6 +111,7 @@ pub(crate) struct Core {
     shared_sessions: Arc<SharedSessions>,
     observer: Option<SessionObserver>,
     host_requests: HostRequests,
+    handshakes: Handshakes,
 }
 
 impl Core {
@@ -140,6 +143,7 @@ impl Core {
             shared_sessions: config.shared_sessions,
             observer: config.observer,
             host_requests: HostRequests::new(config.host_maker),
+            handshakes: Handshakes::default(),
         };
         core.resume_all_background();
         core

@@ -175,6 +175,11 @@ impl Portals {
         self.open.iter().find(|portal| portal.listener == listener).map(|portal| portal.config.group)
     }
 
+    /// Whether the connections of a listener speak TLS.
+    pub(in crate::core) fn speaks_tls(&self, listener: ListenerId) -> bool {
+        self.open.iter().any(|portal| portal.listener == listener && portal.tls.is_some())
+    }
+
     /// The portal group of a datagram socket.
     pub(in crate::core) fn group_of_datagrams(&self, socket: DatagramSocketId) -> Option<u16> {
         self.datagrams.group_of(socket)
