@@ -48,13 +48,14 @@ const NEEDED: [(&str, Option<&str>); 33] = [
 ];
 
 /// The packages for `cargo xtask compare`, in the same form.
-const COMPARED: [(&str, Option<&str>); 8] = [
+const COMPARED: [(&str, Option<&str>); 9] = [
     ("fio", Some("fio")),
     ("libiscsi-bin", Some("iscsi-perf")),
     ("libnbd-bin", Some("nbdcopy")),
     ("nbdkit", Some("nbdkit")),
     ("qemu-block-extra", None),
     ("qemu-utils", Some("qemu-img")),
+    ("stunnel4", Some("stunnel4")),
     ("tgt", Some("tgtd")),
     ("util-linux", Some("taskset")),
 ];

@@ -29,7 +29,13 @@ pub struct ClientTls {
     pin: Option<Fingerprint>,
     /// The name in the server's certificate; else the host of the portal.
     name: Option<String>,
-    read: Arc<Mutex<Option<(Stamps, Arc<ClientConfig>)>>>,
+    read: Arc<Mutex<Option<ReadFiles>>>,
+}
+
+/// The files as they were read last.
+struct ReadFiles {
+    stamps: Stamps,
+    config: Arc<ClientConfig>,
 }
 
 /// The state of each file: device, inode, length and time of its last change; `None` when it is missing.
@@ -83,10 +89,10 @@ impl ClientTls {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = self.stamps();
         match &*read {
-            Some((known, config)) if *known == stamps => Ok(Arc::clone(config)),
+            Some(known) if known.stamps == stamps => Ok(Arc::clone(&known.config)),
             _ => {
                 let config = Arc::new(self.read_files(stamps[1].is_some())?);
-                *read = Some((stamps, Arc::clone(&config)));
+                *read = Some(ReadFiles { stamps, config: Arc::clone(&config) });
                 Ok(config)
             }
         }

@@ -105,10 +105,10 @@ pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 pub const DEFAULT_SLOW_COMMAND: Duration = Duration::from_secs(1);
 
 /// The time between two handshakes of TLS that one address begins, in the long run.
-pub const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(4);
+pub(crate) const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(4);
 
 /// Handshakes of TLS that one address may begin at once.
-pub const MAX_HANDSHAKE_BURST: u32 = 1024;
+pub(crate) const MAX_HANDSHAKE_BURST: u32 = 1024;
 
 /// Addresses whose handshakes of TLS are counted at a time. An address is forgotten when it keeps to its interval.
-pub const MAX_HANDSHAKE_SOURCES: usize = 4096;
+pub(crate) const MAX_HANDSHAKE_SOURCES: usize = 4096;

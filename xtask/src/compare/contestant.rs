@@ -160,6 +160,12 @@ impl Lunette {
         Self::serve(stage, name, &[stage.cpus.target], words![disk].into_iter().chain(option).collect())
     }
 
+    /// Starts a server with a disk in memory that speaks TLS by the files of a folder.
+    pub(crate) fn start_tls(stage: &Stage, name: &str, len_bytes: u64, folder: &Path) -> Result<Self> {
+        let options = words![format!("mem:{len_bytes}"), "--cores", "1", "--tls", folder];
+        Self::serve(stage, name, &[stage.cpus.target], options)
+    }
+
     /// Starts a server with quanta in memory and stored digests, which takes nothing else than EDUs in their places.
     pub(crate) fn start_quanta(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
         let quanta = words!["--quantum", BLOCK_LEN.to_string(), "--check-quanta", "--stored-digests"];

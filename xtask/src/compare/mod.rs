@@ -19,6 +19,7 @@ mod output;
 pub(crate) mod statistics;
 pub(crate) mod system;
 mod table;
+mod tls;
 mod tools;
 
 use std::fs;
@@ -66,6 +67,9 @@ pub(crate) struct Arguments {
     /// Only disks in Ceph: `lunette serve` beside `rbd bench` and `qemu-nbd`.
     #[arg(long, conflicts_with_all = ["quick", "tools"])]
     ceph: bool,
+    /// Only sessions within TLS, beside plain ones and stunnel.
+    #[arg(long, conflicts_with_all = ["quick", "tools", "ceph"])]
+    tls: bool,
     /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
@@ -113,6 +117,9 @@ fn measure(arguments: &Arguments, stage: &Stage) -> Result<(Vec<Measured>, Vec<R
     let (rounds, seconds) = (arguments.rounds(), arguments.seconds());
     if arguments.ceph {
         return Ok((Vec::new(), ceph::measure(stage, rounds, seconds)?));
+    }
+    if arguments.tls {
+        return Ok((Vec::new(), tls::measure(stage, rounds, seconds)?));
     }
     let (measured, mut rows) = if arguments.tools { Default::default() } else { pairs(arguments, stage)? };
     if !arguments.quick {
@@ -171,6 +178,7 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
                 "libnbd-bin",
                 "ceph-osd",
                 "librbd1",
+                "stunnel4",
             ]),
         ),
         ("tgt, tuned", tuned.join(" ")),

@@ -32,10 +32,10 @@ fn a_reset_is_told_to_each_nexus_once() {
     b.test_unit_ready(1).sense();
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
-    assert_eq!(b.test_unit_ready(1).good(), [], "the other logical unit was not reset");
+    assert!(b.test_unit_ready(1).good().is_empty(), "the other logical unit was not reset");
     for nexus in [&mut a, &mut b] {
         assert_eq!(nexus.test_unit_ready(0).sense(), (6, 0x29, 3));
-        assert_eq!(nexus.test_unit_ready(0).good(), []);
+        assert!(nexus.test_unit_ready(0).good().is_empty());
     }
 }
 
@@ -54,7 +54,7 @@ fn clearing_a_task_set_is_no_matter_of_another_nexus() {
     let r2t = b.r2ts.remove(0);
     b.answer_r2t(&r2t);
     b.finish(write).good();
-    assert_eq!(b.test_unit_ready(0).good(), []);
+    assert!(b.test_unit_ready(0).good().is_empty());
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn a_portal_that_goes_leaves_the_sessions_that_came_through_it() {
     let addresses = served.listen(&[portal("127.0.0.2:0")]).unwrap();
     assert!(TcpStream::connect(served.target.address).is_err());
     here.is_undisturbed();
-    assert_eq!(here.test_unit_ready(0).good(), []);
+    assert!(here.test_unit_ready(0).good().is_empty());
     attach(addresses[0]);
 }
 

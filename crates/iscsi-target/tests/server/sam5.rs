@@ -82,7 +82,7 @@ fn a_nexus_reset_ends_the_tasks_of_its_nexus_and_waits_for_their_stores() {
     assert!(!a.has_answer(ours));
     a.wait_for_end();
     b.finish(theirs).good();
-    assert_eq!(b.test_unit_ready(0).good(), []);
+    assert!(b.test_unit_ready(0).good().is_empty());
     target.wait_until("the end of the session", |now| now.sessions == 1);
     let mut again = Initiator::log_in(&target, Port::A, &[LEVEL]);
     assert_eq!(again.test_unit_ready(0).sense(), (6, 0x29, 7), "a nexus that was lost");

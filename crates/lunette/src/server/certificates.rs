@@ -66,18 +66,15 @@ pub(crate) fn read_again() {
 
 fn source(path: &Path) -> Result<TlsSource, String> {
     let known = folders().get(path).cloned();
-    let folder = match known {
-        Some(folder) => {
-            folder.read_again();
-            folder
-        }
-        None => {
-            let seen = stamps(path);
-            let now = RwLock::new(read(path).map_err(|error| error.to_string())?);
-            let folder = Arc::new(Folder { path: path.into(), now, seen: Mutex::new(seen) });
-            folders().insert(path.into(), Arc::clone(&folder));
-            folder
-        }
+    let folder = if let Some(folder) = known {
+        folder.read_again();
+        folder
+    } else {
+        let seen = stamps(path);
+        let now = RwLock::new(read(path).map_err(|error| error.to_string())?);
+        let folder = Arc::new(Folder { path: path.into(), now, seen: Mutex::new(seen) });
+        folders().insert(path.into(), Arc::clone(&folder));
+        folder
     };
     Ok(Arc::new(move || folder.now()))
 }

@@ -166,6 +166,7 @@ mod tests {
             target: Some("iqn.a".into()),
             host: Some(host.into()),
             user: None,
+            identities: Arc::default(),
             chap_algorithm: None,
             portal_group: 1,
             peers: vec!["192.0.2.7:1".parse().unwrap()],
