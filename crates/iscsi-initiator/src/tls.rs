@@ -56,7 +56,7 @@ impl ClientTls {
     /// Trusts the server with this certificate alone, and still proves itself with the certificate of the folder.
     #[must_use]
     pub fn with_pin(self, fingerprint: Fingerprint) -> Self {
-        Self { pin: Some(fingerprint), ..self }
+        Self { pin: Some(fingerprint), read: Arc::default(), ..self }
     }
 
     /// Expects this name in the server's certificate, rather than the host of the portal.
@@ -90,8 +90,17 @@ impl ClientTls {
         let stamps = self.stamps();
         match &*read {
             Some(known) if known.stamps == stamps => Ok(Arc::clone(&known.config)),
-            _ => {
-                let config = Arc::new(self.read_files(stamps[1].is_some())?);
+            // A client that had a certificate does not become one without because a file is missing for a moment.
+            Some(known) if known.stamps[1].is_some() && stamps[1].is_none() => Ok(Arc::clone(&known.config)),
+            known => {
+                let config = match (self.read_files(stamps[1].is_some()), known) {
+                    (Ok(config), _) => Arc::new(config),
+                    (Err(error), Some(known)) => {
+                        tracing::warn!(%error, "certificates that have changed cannot be used; those from before are in use");
+                        return Ok(Arc::clone(&known.config));
+                    }
+                    (Err(error), None) => return Err(error),
+                };
                 *read = Some(ReadFiles { stamps, config: Arc::clone(&config) });
                 Ok(config)
             }

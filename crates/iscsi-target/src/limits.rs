@@ -108,7 +108,7 @@ pub const DEFAULT_SLOW_COMMAND: Duration = Duration::from_secs(1);
 pub(crate) const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(4);
 
 /// Handshakes of TLS that one address may begin at once.
-pub(crate) const MAX_HANDSHAKE_BURST: u32 = 1024;
+pub(crate) const MAX_HANDSHAKE_BURST: u32 = 64;
 
 /// Addresses whose handshakes of TLS are counted at a time. An address is forgotten when it keeps to its interval.
 pub(crate) const MAX_HANDSHAKE_SOURCES: usize = 4096;

@@ -19,7 +19,7 @@ use crate::sockets::{ConnectionId, Phase};
 use crate::{Context, Reactor};
 
 /// Content that is sealed at a time. It is read from the processor's cache again when it is sent.
-const SEAL_BYTES: usize = 256 << 10;
+const SEAL_BYTES: usize = 128 << 10;
 
 /// Buffers for records that are kept while no connection has something to send.
 const SPARE_BUFFERS: usize = 8;
@@ -218,13 +218,16 @@ impl Reactor {
         let connection = self.sockets.connection(key).filter(|connection| connection.sends());
         let protected = connection.and_then(|connection| connection.protected.as_deref_mut());
         let Some(protected) = protected.filter(|protected| protected.has_room()) else { return false };
+        let Some(list) = self.lists.begin(1).first_mut() else { return false };
+        handler.gather(ConnectionId(key), list);
+        if list.is_empty() {
+            return false;
+        }
         if !protected.sealed.has_memory()
             && let Some(spare) = self.spare_sealed.pop()
         {
             protected.sealed = spare;
         }
-        let Some(list) = self.lists.begin(1).first_mut() else { return false };
-        handler.gather(ConnectionId(key), list);
         let sealed = protected.seal(list);
         self.lists.end();
         match sealed {
@@ -262,6 +265,10 @@ impl Reactor {
         if let Some(connection) = self.sockets.connection(key)
             && let Some(protected) = connection.protected.as_deref_mut()
         {
+            if let (State::Open { outgoing, .. }, Some(alert)) = (&mut protected.state, error.alert()) {
+                // The cipher of a connection that is at its end may fail, too.
+                let _ = outgoing.alert(alert, &mut protected.sealed);
+            }
             protected.state = State::Failed;
             let mut list = Gather::new();
             list.push(protected.sealed.unsent());

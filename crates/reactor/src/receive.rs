@@ -123,7 +123,10 @@ impl Reactor {
                 front.copy_from_slice(stash);
                 self.hand_on_protected(key, &mut buffer[..stash.len() + len], handler)
             }
-            Moved::Bytes(_) => self.peer_closed(key, handler),
+            Moved::Bytes(_) => {
+                self.hand_on_protected(key, &mut stash.to_vec(), handler)?;
+                self.peer_closed(key, handler)
+            }
             Moved::WouldBlock => Ok(()),
             Moved::Failed(error) => {
                 self.end(key, Closed::Error(error), handler);
@@ -178,6 +181,10 @@ impl Reactor {
     pub(crate) fn end_of_input(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         handler.batch_end(&mut self.context());
         self.flush(handler)?;
+        if self.ends_protected(key) {
+            self.sockets.send(ConnectionId(key));
+            self.flush(handler)?;
+        }
         self.end(key, Closed::PeerClosed, handler);
         Ok(())
     }

@@ -12,7 +12,7 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 
-use crate::limits::{MAX_IDLE_KEY_UPDATES, MAX_MESSAGE_BYTES, MAX_RECORDS_OF_A_KEY};
+use crate::limits::{MAX_IDLE_RECORDS, MAX_MESSAGE_BYTES, MAX_RECORDS_OF_A_KEY};
 use crate::record::{self, Cipher, MAX_CONTENT_BYTES, content};
 use crate::sealed::Sealed;
 
@@ -21,6 +21,9 @@ const DIRECT_BYTES: usize = 8 << 10;
 
 /// `close_notify`, as a warning (RFC 8446 section 6.1).
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+
+/// The level of alerts that end a connection.
+const FATAL: u8 = 2;
 
 /// Types of messages after the handshake (RFC 8446 section 4).
 mod message {
@@ -58,6 +61,19 @@ pub enum ChannelError {
     Cipher,
 }
 
+impl ChannelError {
+    /// The alert that tells the peer (RFC 8446 section 6.2). A handshake writes its own.
+    pub fn alert(&self) -> Option<u8> {
+        match self {
+            Self::Unexpected(_) => Some(10),
+            Self::Damaged => Some(20),
+            Self::TooLong(_) => Some(22),
+            Self::Cipher => Some(80),
+            Self::Handshake(_) | Self::LongHandshake(_) | Self::Alert(_) => None,
+        }
+    }
+}
+
 impl From<ChannelError> for io::Error {
     fn from(error: ChannelError) -> Self {
         Self::new(io::ErrorKind::InvalidData, error)
@@ -90,8 +106,8 @@ pub struct Incoming {
     shared: Arc<Shared>,
     /// The front of a message that goes on in the next record.
     message: Vec<u8>,
-    /// Key updates since the last bytes.
-    idle_key_updates: u32,
+    /// Key updates and empty records since the last bytes.
+    idle_records: u32,
 }
 
 struct Shared {
@@ -115,7 +131,7 @@ pub(crate) fn open(keys: ExtractedSecrets, secrets: Secrets) -> Result<(Incoming
         records_of_a_key: MAX_RECORDS_OF_A_KEY,
         has_ended: false,
     };
-    let incoming = Incoming { cipher: Cipher::new(keys.rx)?, shared, message: Vec::new(), idle_key_updates: 0 };
+    let incoming = Incoming { cipher: Cipher::new(keys.rx)?, shared, message: Vec::new(), idle_records: 0 };
     Ok((incoming, outgoing))
 }
 
@@ -163,6 +179,16 @@ impl Outgoing {
             return Ok(());
         }
         self.cipher.seal(content::ALERT, &CLOSE_NOTIFY, out)
+    }
+
+    /// Tells the peer why the connection fails. Nothing follows.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::Cipher`].
+    pub fn alert(&mut self, description: u8, out: &mut Sealed) -> Result<(), ChannelError> {
+        self.has_ended = true;
+        self.cipher.seal(content::ALERT, &[FATAL, description], out)
     }
 
     /// Whether the peer was told that nothing more will come.
@@ -227,8 +253,9 @@ impl Incoming {
             return Err(ChannelError::Unexpected("a message stops in its midst"));
         }
         match kind {
+            content::APPLICATION_DATA if bytes.is_empty() => self.count_idle().map(|()| Opened::Nothing),
             content::APPLICATION_DATA => {
-                self.idle_key_updates = 0;
+                self.idle_records = 0;
                 Ok(Opened::Data(bytes))
             }
             content::HANDSHAKE => self.messages(bytes).map(|()| Opened::Nothing),
@@ -239,6 +266,15 @@ impl Incoming {
             },
             _ => Err(ChannelError::Unexpected("content of an unknown type")),
         }
+    }
+
+    /// Counts a record that brings nothing, and costs time.
+    fn count_idle(&mut self) -> Result<(), ChannelError> {
+        self.idle_records += 1;
+        if self.idle_records > MAX_IDLE_RECORDS {
+            return Err(ChannelError::Unexpected("records without data, and nothing else"));
+        }
+        Ok(())
     }
 
     /// Deals with messages, of which a record may have several, or a part of one.
@@ -264,10 +300,7 @@ impl Incoming {
             (message::NEW_SESSION_TICKET, ticket) => self.shared.secrets().take_ticket(ticket),
             // Other bytes of the record would be of the old key (RFC 8446 section 5.1).
             (message::KEY_UPDATE, [asked @ (0 | 1)]) if is_last => {
-                self.idle_key_updates += 1;
-                if self.idle_key_updates > MAX_IDLE_KEY_UPDATES {
-                    return Err(ChannelError::Unexpected("key updates and nothing else"));
-                }
+                self.count_idle()?;
                 self.cipher = Cipher::new(self.shared.secrets().next_of_receiver()?)?;
                 if *asked == 1 {
                     self.shared.is_update_asked.store(true, Ordering::Relaxed);

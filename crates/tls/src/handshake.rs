@@ -1,5 +1,6 @@
 //! A handshake of TLS 1.3, without a socket: bytes in and bytes out.
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use rustls::client::UnbufferedClientConnection;
@@ -10,13 +11,21 @@ use rustls::{ClientConfig, HandshakeKind, ServerConfig};
 
 use crate::channel::{self, ChannelError, Incoming, Outgoing, Secrets};
 use crate::limits::MAX_HANDSHAKE_BYTES;
+use crate::record::HEADER_LEN;
 use crate::sealed::Sealed;
+
+/// Types of records during a handshake (RFC 8446 section 5.1).
+const RECORD_TYPES: RangeInclusive<u8> = 20..=23;
 
 /// A handshake that has not ended.
 pub struct Handshake {
     side: Side,
     /// Bytes of the peer that were not dealt with yet.
     received: Vec<u8>,
+    /// Those of them that rustls has seen: it keeps places in them.
+    seen: usize,
+    /// Bytes of the peer that were dealt with.
+    taken: usize,
     /// Content that came right behind the handshake.
     content: Vec<u8>,
     is_done: bool,
@@ -73,7 +82,7 @@ impl Handshake {
     }
 
     fn of(side: Side) -> Self {
-        Self { side, received: Vec::new(), content: Vec::new(), is_done: false }
+        Self { side, received: Vec::new(), seen: 0, taken: 0, content: Vec::new(), is_done: false }
     }
 
     /// Takes bytes of the peer, and appends the answer to `out`. After an error the peer gets what is in `out`, which
@@ -83,29 +92,39 @@ impl Handshake {
     ///
     /// When the peer breaks the protocol, or cannot be trusted.
     pub fn receive(&mut self, bytes: &[u8], out: &mut Sealed) -> Result<(), ChannelError> {
-        if self.received.len() + bytes.len() > MAX_HANDSHAKE_BYTES {
-            // What comes behind the handshake is for others.
-            if !self.is_done {
-                return Err(ChannelError::LongHandshake(MAX_HANDSHAKE_BYTES));
-            }
-        }
         self.received.extend_from_slice(bytes);
+        // Nothing behind the last record of the handshake is of its keys, so rustls sees no record before its turn.
+        let (mut start, mut end) = (0, self.seen);
         while !self.is_done {
             let (discard, next) = match &mut self.side {
-                Side::Client(client) => step(client.process_tls_records(&mut self.received), &mut self.content, out),
-                Side::Server(server) => step(server.process_tls_records(&mut self.received), &mut self.content, out),
+                Side::Client(client) => {
+                    step(client.process_tls_records(&mut self.received[start..end]), &mut self.content, out)
+                }
+                Side::Server(server) => {
+                    step(server.process_tls_records(&mut self.received[start..end]), &mut self.content, out)
+                }
             };
-            self.received.drain(..discard);
+            start += discard;
             match next {
                 Ok(Next::GoOn) => {}
-                Ok(Next::Wait) => return Ok(()),
+                Ok(Next::Wait) => match whole_record(&self.received[end..]) {
+                    Some(len) => end += len,
+                    None => break,
+                },
                 Ok(Next::Done) => self.is_done = true,
                 Err(error) => {
-                    self.write_alert(out);
+                    self.write_alert(start..end, out);
                     return Err(error);
                 }
             }
+            if self.taken + end > MAX_HANDSHAKE_BYTES {
+                return Err(ChannelError::LongHandshake(MAX_HANDSHAKE_BYTES));
+            }
         }
+        // A message that is not whole is seen again, with its next record.
+        self.seen = end - start;
+        self.taken += start;
+        self.received.drain(..start);
         Ok(())
     }
 
@@ -115,10 +134,12 @@ impl Handshake {
     }
 
     /// Tells the peer why the handshake has failed, if there is anything to tell.
-    fn write_alert(&mut self, out: &mut Sealed) {
+    /// rustls has a look at the same bytes again: it may have kept places in them.
+    fn write_alert(&mut self, seen: Range<usize>, out: &mut Sealed) {
+        let seen = &mut self.received[seen];
         let told = match &mut self.side {
-            Side::Client(client) => step(client.process_tls_records(&mut []), &mut Vec::new(), out),
-            Side::Server(server) => step(server.process_tls_records(&mut []), &mut Vec::new(), out),
+            Side::Client(client) => step(client.process_tls_records(seen), &mut Vec::new(), out),
+            Side::Server(server) => step(server.process_tls_records(seen), &mut Vec::new(), out),
         };
         // There may be no alert, and the first error is the one that counts.
         drop(told);
@@ -147,6 +168,17 @@ impl Handshake {
         let is_resumed = kind == Some(HandshakeKind::Resumed);
         Ok(Established { incoming, outgoing, content, received, certificate, is_resumed })
     }
+}
+
+/// The length of the record at the front of `bytes`, when it is all there. Of what is no record rustls sees all, and
+/// finds what is wrong.
+fn whole_record(bytes: &[u8]) -> Option<usize> {
+    let [kind, _, _, high, low] = *bytes.first_chunk::<HEADER_LEN>()?;
+    let len = HEADER_LEN + usize::from(u16::from_be_bytes([high, low]));
+    if !RECORD_TYPES.contains(&kind) {
+        return Some(bytes.len());
+    }
+    (len <= bytes.len()).then_some(len)
 }
 
 fn first(certificates: Option<&[CertificateDer<'static>]>) -> Option<CertificateDer<'static>> {

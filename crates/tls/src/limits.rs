@@ -1,13 +1,13 @@
 //! Limits on what a peer can make this crate keep or do.
 
-/// Bytes that a peer may send for its handshake: a chain of certificates, several times.
+/// Bytes of the records of a peer's handshake: a chain of certificates is most of it.
 pub const MAX_HANDSHAKE_BYTES: usize = 64 << 10;
 
 /// Bytes of a message after the handshake: a ticket.
 pub const MAX_MESSAGE_BYTES: usize = 32 << 10;
 
-/// Key updates without data between them.
-pub const MAX_IDLE_KEY_UPDATES: u32 = 32;
+/// Key updates and empty records without data between them.
+pub const MAX_IDLE_RECORDS: u32 = 32;
 
 /// Records that one key seals. AES-GCM is good for 2^24.5 of full length (RFC 8446 section 5.5).
 pub const MAX_RECORDS_OF_A_KEY: u64 = 1 << 23;

@@ -117,8 +117,8 @@ fn a_client_trusts_the_right_server_alone() {
     let url = format!("iscsis://{}/iqn.2026-11.org.example:all/0?tls={other}", place.secure);
     let ran = run_at_most(LIMIT, lunette().args(["info", &url]));
     assert!(ran.failed().contains("UnknownIssuer") && ran.failed().contains("tls=DIR"), "{ran}");
-    let plain = format!("iscsis://{}/iqn.2026-11.org.example:all/0?tls={other}", place.server.address());
-    assert!(!run_at_most(LIMIT, lunette().args(["info", &plain])).failed().is_empty());
+    let plain = place.url("all", "db1", "").replace(&place.secure.to_string(), &place.server.address().to_string());
+    assert!(run_at_most(LIMIT, lunette().args(["info", &plain])).failed().contains("one that does not by iscsi://"));
 }
 
 #[test]
@@ -200,12 +200,15 @@ fn a_renewed_certificate_serves_the_next_connection_and_a_revoked_client_is_out(
         said[begin..said.find("-----END").unwrap()].to_owned()
     };
     let first = served();
+    let named = format!("&initiator={IQN}");
+    place.info("own", "db1", &named).succeeded();
     tls(&["renew", &ca, "gw1"]).succeeded();
     tls(&["revoke", &ca, "db1"]).succeeded();
     let log = place.configured.change(&place.server, TEXT);
     assert!(log.contains("the certificates were read again"), "{log}");
     assert_ne!(served(), first);
     place.info("all", "db2", "").succeeded();
-    let ran = place.info("all", "db1", &format!("&initiator={IQN}"));
-    assert!(!ran.failed().is_empty(), "{ran}");
+    let ran = place.info("own", "db1", &named);
+    assert!(ran.failed().contains("CertificateRevoked") || ran.failed().contains("lost"), "{ran}");
+    place.server.await_log("CertificateRevoked", 1);
 }

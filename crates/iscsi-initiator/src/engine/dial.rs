@@ -54,6 +54,7 @@ impl Dialer for ThreadDialer {
                     Some(tls) => tls.around(socket, &portal).map(Wire::Tcp),
                     None => Ok(Wire::Tcp(socket.into())),
                 }),
+                Transport::Ecl if tls.is_some() => Err(no_tls()),
                 Transport::Ecl => first_address(&portal).map(Wire::Ecl),
             };
             tell(&of_thread, result);
@@ -62,6 +63,14 @@ impl Dialer for ThreadDialer {
             tell(&report, Err(error));
         }
     }
+}
+
+/// TLS is for TCP: the Effective Cross Layer encrypts by itself.
+fn no_tls() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "options with TLS, and the Effective Cross Layer; leave one of them out",
+    )
 }
 
 /// Connects to the first address of the portal that accepts.

@@ -164,7 +164,7 @@ fn log_login(peer: SocketAddr, session: &SessionInfo, took: Duration) {
         target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
         host = session.host.as_deref(),
         chap_user = session.chap_user,
-        certificate = session.identity,
+        certificate = session.origin.identity(),
         chap_algorithm = session.secrets.algorithm.map(ChapAlgorithm::name),
         tsih = session.tsih.0,
         header_digest = keys.header_digest.value(),

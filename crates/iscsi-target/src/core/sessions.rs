@@ -54,7 +54,7 @@ impl Core {
         for id in self.connections.ids_where(|conn| conn.session.is_some()) {
             let Some(conn) = self.connections.get(id) else { continue };
             let Some(session) = &conn.session else { continue };
-            let status = list.entry(session.tsih.0).or_insert_with(|| status_of(session, conn));
+            let status = list.entry(session.tsih.0).or_insert_with(|| status_of(session));
             status.commands += conn.tasks.len();
             status.age = status.age.max(conn.came.at.elapsed());
             if !self.connections.is_parked(id) {
@@ -67,7 +67,7 @@ impl Core {
 }
 
 /// A session without its connections.
-fn status_of(session: &SessionInfo, conn: &Conn) -> SessionStatus {
+fn status_of(session: &SessionInfo) -> SessionStatus {
     SessionStatus {
         tsih: session.tsih.0,
         isid: session.isid.to_string(),
@@ -75,7 +75,7 @@ fn status_of(session: &SessionInfo, conn: &Conn) -> SessionStatus {
         target: session.target.as_ref().map(|target| target.name.clone()),
         host: session.host.as_deref().map(str::to_owned),
         user: session.chap_user.clone(),
-        identities: Arc::clone(&conn.identities),
+        identities: Arc::clone(&session.origin.identities),
         chap_algorithm: session.secrets.algorithm,
         portal_group: session.portal_group,
         peers: Vec::new(),

@@ -96,7 +96,7 @@ fn a_portal_may_take_over_the_port_of_one_that_goes() {
     let port = served.target.address.port();
     let mut here = Initiator::attach(&served.target, Port::A);
     let everywhere = portal(&format!("0.0.0.0:{port}"));
-    served.listen(&[everywhere.clone()]).unwrap();
+    served.listen(std::slice::from_ref(&everywhere)).unwrap();
     attach(SocketAddr::from(([127, 0, 0, 9], port)));
     here.is_undisturbed();
     let other_group = PortalConfig { group: 2, ..everywhere };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use lunette_api::{Cause, Events, Health};
 use lunette_device::TargetDevice;
-use lunette_target::{DatagramPortal, Server, ServerConfig};
+use lunette_target::{BindError, DatagramPortal, PortalConfig, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
 use crate::config::adapters::Adapters;
@@ -204,7 +204,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let portals = certificates::portals(&config);
     let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();
     let listeners = sockets.take_portals(&addresses);
-    let speaks_tls = portals.first().is_some_and(|portal| portal.tls.is_some());
+    let wanted = portals.clone();
     let has_api = config.api.is_some();
     let Places { open: api, closed: closed_doors } = control_plane::open(&config, &mut sockets)?;
     sockets.warn_of_unused();
@@ -230,6 +230,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..ServerConfig::new(portals, targets)
     })
     .map_err(bind_failure)?;
+    let is_closed = |portal: &PortalConfig| {
+        let is_it =
+            |error: &BindError| matches!(error, BindError::Listen { address, .. } if *address == portal.address);
+        server.closed_portals().iter().any(is_it)
+    };
+    let first = wanted.iter().find(|portal| !is_closed(portal));
+    let speaks_tls = first.is_some_and(|portal| portal.tls.is_some());
     served.keep();
     reload::report_portals(&health, server.closed_portals(), &config);
     for (door, why) in &closed_doors {

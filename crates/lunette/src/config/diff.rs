@@ -391,11 +391,20 @@ impl Change {
     }
 }
 
+/// Says of a portal that it speaks TLS.
+fn with_tls(portal: &PortalConfig) -> &'static str {
+    if portal.tls.is_some() { " with TLS" } else { "" }
+}
+
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PortalRemoved(portal) => write!(f, "portal {} of group {} removed", portal.address, portal.group),
-            Self::PortalAdded(portal) => write!(f, "portal {} of group {} added", portal.address, portal.group),
+            Self::PortalRemoved(portal) => {
+                write!(f, "portal {} of group {}{} removed", portal.address, portal.group, with_tls(portal))
+            }
+            Self::PortalAdded(portal) => {
+                write!(f, "portal {} of group {}{} added", portal.address, portal.group, with_tls(portal))
+            }
             Self::DatagramPortalRemoved(place) => write!(f, "portal {} of ecl removed", ecl::shown(place)),
             Self::DatagramPortalAdded(place) => write!(f, "portal {} of ecl added", ecl::shown(place)),
             Self::TargetRemoved(name) => write!(f, "target {name} removed"),

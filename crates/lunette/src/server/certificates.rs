@@ -31,8 +31,17 @@ static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new
 struct Folder {
     path: PathBuf,
     now: RwLock<Arc<ServerConfig>>,
-    /// The files that `now` is of, or that could not be used in its place.
-    seen: Mutex<Stamps>,
+    /// The files that `now` is of.
+    seen: Mutex<Seen>,
+}
+
+/// The files as they were looked at.
+#[derive(Default)]
+struct Seen {
+    /// They are in use.
+    used: Stamps,
+    /// They could not be used, and that was told.
+    told: Option<Stamps>,
 }
 
 /// The state of each file: device, inode, length and time of its last change; `None` when it is missing.
@@ -72,7 +81,7 @@ fn source(path: &Path) -> Result<TlsSource, String> {
     } else {
         let seen = stamps(path);
         let now = RwLock::new(read(path).map_err(|error| error.to_string())?);
-        let folder = Arc::new(Folder { path: path.into(), now, seen: Mutex::new(seen) });
+        let folder = Arc::new(Folder { path: path.into(), now, seen: Mutex::new(Seen { used: seen, told: None }) });
         folders().insert(path.into(), Arc::clone(&folder));
         folder
     };
@@ -87,18 +96,21 @@ impl Folder {
     fn read_again(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = stamps(&self.path);
-        if *seen == stamps {
+        if seen.used == stamps {
             return;
         }
-        *seen = stamps;
         match read(&self.path) {
             Ok(config) => {
+                *seen = Seen { used: stamps, told: None };
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = config;
                 tracing::info!(folder = %self.path.display(), "the certificates were read again");
             }
-            Err(error) => {
+            // Each look tries again: what cannot be read now may be readable then.
+            Err(error) if seen.told != Some(stamps) => {
+                seen.told = Some(stamps);
                 tracing::error!(%error, "certificates that have changed cannot be used; those from before are in use");
             }
+            Err(_) => {}
         }
     }
 }

@@ -51,13 +51,19 @@ impl Host {
     /// IPv4.
     fn fits(&self, initiator: &str, origin: &Origin) -> bool {
         let peer = origin.peer.to_canonical();
-        (self.initiators.is_none() || self.names(initiator))
+        (self.initiators.is_none() || self.lists(initiator))
             && self.certificates.as_ref().is_none_or(|names| names.iter().any(|name| origin.is(name)))
             && self.networks.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&peer)))
     }
 
-    fn names(&self, initiator: &str) -> bool {
+    fn lists(&self, initiator: &str) -> bool {
         self.initiators.iter().flatten().any(|name| is_same_name(name, initiator))
+    }
+
+    /// Whether the name is listed, or a certificate with it is asked for.
+    fn names(&self, initiator: &str) -> bool {
+        let of_certificates = || self.certificates.iter().flatten().any(|name| is_same_name(name, initiator));
+        self.lists(initiator) || of_certificates()
     }
 }
 
@@ -132,7 +138,7 @@ mod tests {
     }
     #[test]
     fn a_host_may_ask_for_a_certificate_which_speaks_for_the_nodes_that_it_names() {
-        let certificates = Some(vec!["db.example".to_owned(), "sha256:ab".to_owned()]);
+        let certificates = Some(["db.example", "sha256:ab", "iqn.own"].map(str::to_owned).to_vec());
         let hosts = [
             Arc::new(Host { name: "db".into(), certificates, ..Host::everyone() }),
             Arc::new(Host { name: "rest".into(), ..Host::everyone() }),
@@ -144,6 +150,10 @@ mod tests {
             (&["web.example"], "iqn.a", Some("rest")),
             (&["iqn.a", "db.example"], "IQN.A", Some("db")),
             (&["iqn.b", "db.example"], "iqn.a", None),
+            // The name of a node whose certificate is asked for is no other's.
+            (&[], "iqn.own", None),
+            (&["web.example"], "iqn.own", None),
+            (&["iqn.own"], "iqn.own", Some("db")),
         ] {
             let identities = identities.iter().map(|name| (*name).to_owned()).collect();
             let origin = Origin { identities, ..from("192.0.2.1") };

@@ -32,7 +32,7 @@ pub use event::{
 };
 pub use hosts::{Host, host_of};
 pub use login::LoginClaims;
-pub use origin::Origin;
+pub use origin::{Origin, is_node_name};
 pub use session::Session;
 pub use session_info::SessionInfo;
 pub use sessions::{Admitted, LoginTicket, SessionKey, Sessions};

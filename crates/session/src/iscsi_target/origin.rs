@@ -13,8 +13,8 @@ const NAME_TYPES: [&str; 3] = ["iqn.", "eui.", "naa."];
 pub struct Origin {
     /// The address of the peer.
     pub peer: IpAddr,
-    /// The identities that the certificate of the peer has: the URIs and DNS names in it, then its fingerprint. None
-    /// without a certificate, and before the handshake.
+    /// The identities that the certificate of the peer has: the URIs, the DNS names and the common name in it, then its
+    /// fingerprint. None without a certificate, and before the handshake.
     pub identities: Arc<[String]>,
 }
 
@@ -26,9 +26,14 @@ impl From<IpAddr> for Origin {
 }
 
 impl Origin {
-    /// The identity that stands for the peer: a name rather than a fingerprint, which changes with each certificate.
+    /// The first identity, by which people know the peer.
     pub fn identity(&self) -> Option<&str> {
         self.identities.first().map(String::as_str)
+    }
+
+    /// The names of the peer: all of its identities but the fingerprint, which is another one in each certificate.
+    pub fn names(&self) -> &[String] {
+        self.identities.split_last().map_or(&[], |(_, names)| names)
     }
 
     /// Whether the peer has proven to be `name`.
@@ -38,10 +43,12 @@ impl Origin {
 
     /// Whether the peer may call itself `initiator`.
     pub(crate) fn may_be(&self, initiator: &str) -> bool {
-        let is_node = |name: &&String| {
-            NAME_TYPES.iter().any(|kind| name.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)))
-        };
-        let mut nodes = self.identities.iter().filter(is_node).peekable();
+        let mut nodes = self.identities.iter().filter(|name| is_node_name(name)).peekable();
         nodes.peek().is_none() || nodes.any(|name| is_same_name(name, initiator))
     }
+}
+
+/// Whether an identity is the name of an iSCSI node.
+pub fn is_node_name(identity: &str) -> bool {
+    NAME_TYPES.iter().any(|kind| identity.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)))
 }

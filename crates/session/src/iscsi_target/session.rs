@@ -71,7 +71,7 @@ impl<H: Copy + PartialEq> Session<H> {
         let info = SessionInfo {
             initiator_name: request.initiator_name.clone(),
             chap_user: request.chap_user.clone(),
-            identity: request.origin.identity().map(Into::into),
+            origin: request.origin.clone(),
             secrets: request.secrets.clone(),
             isid: request.isid,
             tsih,

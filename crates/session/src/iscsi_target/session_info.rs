@@ -6,6 +6,7 @@ use std::time::Duration;
 use lunette_pdu::{Isid, Tsih};
 
 use super::directory::TargetNode;
+use super::origin::Origin;
 use crate::ProvenSecrets;
 use crate::keys::Parameters;
 
@@ -17,9 +18,8 @@ pub struct SessionInfo {
     /// The CHAP user that its first login proved to be; `None` when no proof was asked for. All of the session's
     /// connections belong to that user.
     pub chap_user: Option<String>,
-    /// The identity that the certificate of its first connection has proven; `None` without one. All of the session's
-    /// connections are of it.
-    pub identity: Option<String>,
+    /// The place that its first connection came from. The certificates of all of its connections have the same names.
+    pub origin: Origin,
     /// The secrets that both sides have proven in that login.
     pub secrets: ProvenSecrets,
     /// The initiator's part of the session's name.

@@ -252,7 +252,7 @@ fn may_replace(session: &SessionInfo, request: &AdmitRequest) -> bool {
 
 /// Whether user and certificate are those of the session.
 fn is_of_same(session: &SessionInfo, request: &AdmitRequest) -> bool {
-    session.chap_user == request.chap_user && session.identity.as_deref() == request.origin.identity()
+    session.chap_user == request.chap_user && session.origin.names() == request.origin.names()
 }
 
 fn same_name(session: &SessionInfo, request: &AdmitRequest) -> bool {
@@ -272,6 +272,7 @@ mod tests {
     use super::*;
     use crate::iscsi_target::directory::Admission;
     use crate::iscsi_target::hosts::Host;
+    use crate::iscsi_target::origin::Origin;
     use crate::keys::Parameters;
     use crate::{Authentication, ChapAlgorithms, Credentials, ProvenSecrets, Secret};
 
@@ -472,6 +473,31 @@ mod tests {
         assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
         assert_eq!(sessions.admit(&request("iqn.a", 1, tsih, 0), 'c', NOW).unwrap().displaced, ['a']);
         assert!(leaves(&mut sessions, tsih, 'c'));
+    }
+
+    fn of_certificate(identities: &[&str], request: AdmitRequest) -> AdmitRequest {
+        let identities = identities.iter().map(|name| (*name).to_owned()).collect();
+        AdmitRequest { origin: Origin { identities, ..PEER.into() }, ..request }
+    }
+
+    #[test]
+    fn a_session_belongs_to_the_names_of_its_certificate() {
+        let began = ["cluster.example", "a.example", "sha256:1"];
+        for (identities, is_same) in [
+            (&["cluster.example", "a.example", "sha256:2"][..], true),
+            (&["cluster.example", "b.example", "sha256:1"], false),
+            (&["cluster.example", "sha256:1"], false),
+            (&[], false),
+        ] {
+            let mut sessions = Sessions::default();
+            let parameters = Parameters { max_connections: 2, ..Parameters::default() };
+            let first = AdmitRequest { parameters, ..request("iqn.a", 1, Tsih::NEW, 0) };
+            let tsih = sessions.admit(&of_certificate(&began, first), 'a', NOW).unwrap().session.tsih;
+            let joins = sessions.admit(&of_certificate(identities, request("iqn.a", 1, tsih, 1)), 'b', NOW);
+            assert_eq!(joins.is_ok(), is_same, "{identities:?}");
+            let replaces = sessions.admit(&of_certificate(identities, request("iqn.a", 1, Tsih::NEW, 0)), 'c', NOW);
+            assert_eq!(replaces.is_ok(), is_same, "{identities:?}");
+        }
     }
 
     fn recoverable(tsih: Tsih, cid: u16) -> AdmitRequest {

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// The failure that a failed request means to the user.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn remote_failure(error: Error) -> Failure {
-    failure(&error, String::new())
+    failure(&error, String::new(), false)
 }
 
 /// The failure of a login to the target of a URL. The error knows the portal alone.
@@ -20,12 +20,12 @@ pub(crate) fn remote_failure(error: Error) -> Failure {
 pub(super) fn failure_at(url: &Url, error: Error) -> Failure {
     let is_refused = matches!(error.cause(), Error::Session { why: SessionError::Login(_), .. });
     let target = url.target.as_deref().filter(|_| is_refused);
-    failure(&error, target.map(|target| format!("{target} at ")).unwrap_or_default())
+    failure(&error, target.map(|target| format!("{target} at ")).unwrap_or_default(), url.tls.is_some())
 }
 
 /// The failure, with words before its text.
-fn failure(error: &Error, before: String) -> Failure {
-    let text = before + &format!("{error}{}", advice(error.cause()));
+fn failure(error: &Error, before: String, speaks_tls: bool) -> Failure {
+    let text = before + &format!("{error}{}", advice(error.cause(), speaks_tls));
     match error.cause() {
         Error::Url(_) => Failure::Usage(text),
         Error::Connect { .. }
@@ -42,10 +42,11 @@ fn failure(error: &Error, before: String) -> Failure {
 }
 
 /// Advice for the user, where there is any.
-fn advice(error: &Error) -> Cow<'static, str> {
+fn advice(error: &Error, speaks_tls: bool) -> Cow<'static, str> {
     if let Error::Session { portal, why: SessionError::Login(LoginError::Refused(LoginStatus::NOT_FOUND)) } = error {
         let what = "check its name; a target may also hide from initiators that it does not admit";
-        return format!("; {what}: lunette ls iscsi://{portal} lists those that this one may use").into();
+        let scheme = if speaks_tls { "iscsis" } else { "iscsi" };
+        return format!("; {what}: lunette ls {scheme}://{portal} lists those that this one may use").into();
     }
     Cow::Borrowed(match error {
         Error::Connect { source, .. } if source.kind() == ErrorKind::InvalidData => {
