@@ -28,6 +28,7 @@ pub mod quanta;
 pub mod scsi;
 pub mod sense;
 pub mod text;
+pub mod tls;
 mod toy;
 pub mod volume_stream;
 
@@ -47,7 +48,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 27] = [
+pub const TARGETS: [Target; 28] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -118,6 +119,7 @@ pub const TARGETS: [Target; 27] = [
         seeds: ecl::handshake::seeds,
     },
     Target { name: "kmip", run: kmip::run, random: kmip::random, seeds: kmip::seeds },
+    Target { name: "tls", run: tls::run, random: tls::random, seeds: tls::seeds },
     Target { name: "key_file", run: key_file::run, random: key_file::random, seeds: key_file::seeds },
     Target {
         name: "volume_stream",

@@ -168,7 +168,8 @@ mod tests {
         let portal = |address: &str, folder: &Path| {
             format!("[[portal]]\naddress = \"{address}\"\ngroup = 2\ntls = {:?}\n", folder.display().to_string())
         };
-        let text = portal("127.0.0.1:1", folder.path()) + &portal("127.0.0.1:2", Path::new("/nowhere"));
+        let target = "[[target]]\nname = \"iqn.a\"\n";
+        let text = portal("127.0.0.1:1", folder.path()) + &portal("127.0.0.1:2", Path::new("/nowhere")) + target;
         let portals = portals(&crate::config::parse(&text).unwrap());
         let usable: Vec<_> = portals.iter().map(|portal| portal.tls.as_ref().map(|tls| tls.source.is_ok())).collect();
         assert_eq!(usable, [Some(true), Some(false)]);
