@@ -1,6 +1,6 @@
 //! CRC32C kernels, and copies that digest on the way.
 //!
-//! Layer 0: over no other crate; under ecl, lunette, pools, quanta, session, testkit.
+//! Layer 0: over no other crate; under ecl, lunette, pools, quanta, session, testkit, tunnel.
 //!
 //! No other crate computes a CRC: header and data digests, and the checksums of quanta, all come from here.
 //!

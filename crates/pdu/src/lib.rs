@@ -1,6 +1,7 @@
 //! iSCSI bytes: headers, additional header segments and text keys.
 //!
-//! Layer 0: over no other crate; under ecl, ecl-endpoint, iscsi-initiator, iscsi-target, lunette, session, testkit.
+//! Layer 0: over no other crate; under ecl, ecl-endpoint, iscsi-initiator, iscsi-target, lunette, session, testkit,
+//! tunnel.
 //!
 //! `session` gives these bytes a meaning over time. This crate does no I/O, keeps no state between PDUs, and does not
 //! know the negotiated keys.
