@@ -30,6 +30,7 @@ pub mod sense;
 pub mod text;
 pub mod tls;
 mod toy;
+pub mod tunnel;
 pub mod volume_stream;
 
 use input::Random;
@@ -48,7 +49,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 28] = [
+pub const TARGETS: [Target; 29] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -127,6 +128,7 @@ pub const TARGETS: [Target; 28] = [
         random: volume_stream::random,
         seeds: volume_stream::seeds,
     },
+    Target { name: "tunnel", run: tunnel::run, random: tunnel::random, seeds: tunnel::seeds },
 ];
 
 #[cfg(test)]
