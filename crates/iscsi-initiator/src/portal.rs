@@ -85,7 +85,11 @@ impl Portal {
 
     /// The portal of an address that the target behind `from` has told. A zone is known on this machine alone, so a
     /// link-local address has that of the portal that told it.
-    pub(crate) fn told(text: &str, from: &Self) -> Result<Self, BadAddress> {
+    ///
+    /// # Errors
+    ///
+    /// [`BadAddress`], as [`parse`](Self::parse).
+    pub fn told(text: &str, from: &Self) -> Result<Self, BadAddress> {
         let portal = Self::parse(text)?;
         let is_local = portal.host.parse::<Ipv6Addr>().is_ok_and(|address| address.is_unicast_link_local());
         match from.host.split_once('%') {

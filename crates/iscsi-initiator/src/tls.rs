@@ -7,12 +7,14 @@ use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use lunette_reactor::Stream;
+use lunette_reactor::{Stream, TcpOptions};
 use lunette_tls::{Fingerprint, ISCSI, Identity, Servers, TlsError, stream_client};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
+use crate::engine::dial::connect_to;
 use crate::portal::Portal;
 
 /// The files of a folder, under the names that QEMU and libvirt use.
@@ -72,6 +74,16 @@ impl ClientTls {
     /// When a file cannot be read, or the files do not fit together.
     pub fn check(&self) -> Result<(), TlsError> {
         self.config().map(drop)
+    }
+
+    /// Connects to a portal and begins TLS: the reactor that adopts the stream speaks the handshake. Waits for the name
+    /// and, up to `timeout`, for each of its addresses.
+    ///
+    /// # Errors
+    ///
+    /// When no address accepts, or the files cannot be used any more.
+    pub fn connect(&self, portal: &Portal, timeout: Duration, options: &TcpOptions) -> io::Result<Stream> {
+        self.around(connect_to(portal, timeout, options)?, portal)
     }
 
     /// The client's end of a connection.

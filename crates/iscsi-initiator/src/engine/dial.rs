@@ -74,7 +74,7 @@ fn no_tls() -> io::Error {
 }
 
 /// Connects to the first address of the portal that accepts.
-fn connect_to(portal: &Portal, timeout: Duration, options: &TcpOptions) -> io::Result<TcpStream> {
+pub(crate) fn connect_to(portal: &Portal, timeout: Duration, options: &TcpOptions) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (portal.host.as_str(), portal.port).to_socket_addrs()? {
         match connect(address, timeout, options) {

@@ -1,7 +1,7 @@
 //! The event loop of the initiator, which runs all sessions of one reactor thread.
 
 mod coalescing;
-mod dial;
+pub(crate) mod dial;
 mod driver;
 mod env;
 pub(crate) mod host;
