@@ -1,8 +1,8 @@
 //! The `lunette` command.
 //!
 //! Layer 5: over api, buffer, console, crc32c, dashboard, device, files, iscsi-initiator, iscsi-target, keys, longhorn,
-//! nbd, pdu, pools, quanta, rbd, reactor, scsi, session, state, store, takeover, targetcli, tgt, tls, tuning, volume;
-//! under no other crate.
+//! nbd, pdu, pools, quanta, rbd, reactor, scsi, session, state, store, takeover, targetcli, tgt, tls, tuning, tunnel,
+//! volume; under no other crate.
 //!
 //! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. It has
 //! rooms, each over those that follow it:
@@ -38,7 +38,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use commands::{
     activate, bench, check, completions, cp, crc, ctl, gateway, import, info, keys, ls, man, nbd, ping, quanta, serve,
-    tls, tune, volume,
+    tls, tune, tunnel, volume,
 };
 use failure::Failure;
 use server::gateways;
@@ -57,6 +57,7 @@ enum Command {
     Check(check::Arguments),
     Cp(cp::Arguments),
     Nbd(nbd::Arguments),
+    Tunnel(Box<tunnel::Arguments>),
     Ls(ls::Arguments),
     Info(info::Arguments),
     Activate(activate::Arguments),
@@ -125,6 +126,7 @@ fn main() {
         Command::Check(arguments) => check::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Nbd(arguments) => nbd::run(&arguments),
+        Command::Tunnel(arguments) => tunnel::run(&arguments),
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Activate(arguments) => activate::run(&arguments),

@@ -53,6 +53,7 @@ mod survival;
 mod takeover;
 mod tls;
 mod tune;
+mod tunnel;
 mod volumes;
 mod volumes_clients;
 mod volumes_moving;

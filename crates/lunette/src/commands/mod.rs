@@ -22,4 +22,5 @@ pub(crate) mod quanta;
 pub(crate) mod serve;
 pub(crate) mod tls;
 pub(crate) mod tune;
+pub(crate) mod tunnel;
 pub(crate) mod volume;
