@@ -8,15 +8,13 @@ use std::thread;
 use crate::world::Run;
 use crate::{Setup, Tally, Transport, run};
 
-/// Which runs to do: every seed with every setup.
+/// Which runs to do: seeds with every setup.
 #[derive(Debug, Clone)]
 pub struct Campaign {
-    /// Levels and connections.
-    pub setups: Vec<Setup>,
+    /// The setups, with the number of seeds of each.
+    pub setups: Vec<(Setup, u64)>,
     /// The first seed.
     pub first: u64,
-    /// How many.
-    pub seeds: u64,
 }
 
 /// A run that broke a rule.
@@ -76,18 +74,18 @@ fn sum<'a>(setups: impl Iterator<Item = &'a SetupReport>) -> Tally {
 impl Campaign {
     /// Does all runs.
     pub fn run(&self) -> Report {
-        Report { setups: self.setups.iter().map(|setup| self.run_setup(*setup)).collect() }
+        Report { setups: self.setups.iter().map(|(setup, seeds)| self.run_setup(*setup, *seeds)).collect() }
     }
 
-    fn run_setup(&self, setup: Setup) -> SetupReport {
-        let report = SetupReport { setup, runs: self.seeds, tally: Tally::default(), failures: Vec::new() };
+    fn run_setup(&self, setup: Setup, seeds: u64) -> SetupReport {
+        let report = SetupReport { setup, runs: seeds, tally: Tally::default(), failures: Vec::new() };
         let report = Mutex::new(report);
         let next = AtomicU64::new(0);
         let work = || {
             let (mut tally, mut failures) = (Tally::default(), Vec::new());
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                if index >= self.seeds {
+                if index >= seeds {
                     break;
                 }
                 let seed = self.first.wrapping_add(index);

@@ -16,13 +16,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use lunette_initiator::stepped::{Dial, SteppedLoop};
-use lunette_initiator::{Error, Initiator, Options, Outcome, Portal, RandomBytes, Session, SessionError, Transport};
+use lunette_initiator::{ClientTls, Error, Initiator, Options, Outcome, Portal, RandomBytes, Session, SessionError};
 use lunette_pdu::Isid;
 use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn};
 use lunette_scsi::Cdb;
 
 use self::management::Asked;
 use self::reservations::{Change, Reservation};
+use crate::certificates::{Certificates, TARGET_ADDRESS};
 use crate::datagrams::target_address;
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
@@ -105,6 +106,8 @@ impl Wake for Flag {
 #[derive(Default)]
 struct Client {
     session: Option<Session>,
+    /// How it speaks TLS, if it does.
+    tls: Option<ClientTls>,
     /// Whether its login or its logout is under way.
     is_busy: bool,
 }
@@ -142,11 +145,13 @@ impl Clients {
         let to_check = (0..UNITS).flat_map(of_unit).collect();
         let (faults, initiators) = (scenario.faults.clone(), scenario.initiators);
         let datagrams = scenario.air.datagrams();
+        let tls = || env.certificates.as_ref().map(Certificates::client);
+        let all = (0..initiators).map(|_| Client { tls: tls(), ..Client::default() }).collect();
         let entropy = entropy(env);
         let (event_loop, initiator) =
             SteppedLoop::new(POOL_BYTES, env.instant(), entropy, datagrams, move |dial| put(&dialer, dial))?;
         Ok(Self {
-            all: (0..initiators).map(|_| Client::default()).collect(),
+            all,
             questions: Vec::new(),
             initiator,
             event_loop,
@@ -207,7 +212,7 @@ impl Clients {
         env.note(|| format!("initiator {client} opens a session"));
         let options = self.options(client, &env.scenario);
         let initiator = self.initiator.clone();
-        let portal = Portal::parse("192.0.2.7").expect("an address");
+        let portal = Portal::parse(TARGET_ADDRESS).expect("an address");
         self.ask(
             None,
             async move { Answer::Opened(client, Session::connect(&initiator, &portal, TARGET, options).await) },
@@ -220,7 +225,8 @@ impl Clients {
         options.chap.clone_from(&scenario.chap);
         options.offer = scenario.offers.clone();
         options.timers = scenario.timers;
-        options.transport = scenario.transport;
+        options.transport = scenario.transport.of_initiator();
+        options.tls.clone_from(&self.all[client].tls);
         options.request_timeout = Duration::from_mins(10);
         options.reconnect_for = Duration::from_mins(5);
         options.isid = Some(Isid::random(0x0012_3456, client as u16));
@@ -235,7 +241,7 @@ impl Clients {
     /// An attempt to connect has come to its end.
     pub(crate) fn dialed(&mut self, dial: u64, net: &mut Network, server: &mut Server, env: &mut Env) {
         let Some(dial) = self.dials.remove(&dial) else { return };
-        if env.scenario.transport == Transport::Ecl {
+        if env.scenario.transport.is_of_datagrams() {
             return dial.end_with_association(target_address());
         }
         let streams = if server.is_up() { net.connect(env) } else { None };

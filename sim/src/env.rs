@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use lunette_session::Time;
 
+use crate::certificates::Certificates;
 use crate::dice::Dice;
 use crate::oracle::{Broken, Oracle};
 use crate::scenario::Scenario;
@@ -46,6 +47,8 @@ pub(crate) struct Env {
     pub(crate) now: Time,
     pub(crate) dice: Dice,
     pub(crate) scenario: Scenario,
+    /// Certificates of a run within TLS.
+    pub(crate) certificates: Option<Certificates>,
     oracle: Arc<Mutex<Oracle>>,
     pub(crate) tally: Tally,
     agenda: BTreeMap<(Time, u64), Happening>,
@@ -63,6 +66,7 @@ impl Env {
             dice,
             oracle: Arc::new(Mutex::new(Oracle::new(&scenario.load, scenario.reader()))),
             scenario,
+            certificates: None,
             tally: Tally::default(),
             agenda: BTreeMap::new(),
             entered: 0,

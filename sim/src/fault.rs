@@ -1,7 +1,6 @@
 //! The faults of the network for streams and datagrams, beside being slow.
 
-use lunette_initiator::Transport;
-
+use crate::Transport;
 use crate::dice::Dice;
 use crate::frames::{Format, Place};
 use crate::wire::Side;
@@ -9,13 +8,13 @@ use crate::wire::Side;
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// A byte of a basic header segment, or of the header of a datagram, is another one.
+    /// A byte of a basic header segment, or of the header of a record or datagram, is another one.
     Header,
     /// A byte of an additional header segment is another one.
     Ahs,
     /// A byte of a header digest is another one.
     HeaderDigest,
-    /// A byte of a data segment, or of the payload of a datagram, is another one.
+    /// A byte of a data segment, or of the body of a record or datagram, is another one.
     Data,
     /// A byte of the pad after a data segment is another one.
     Pad,
@@ -74,6 +73,9 @@ pub enum FaultKind {
     Unreachable,
 }
 
+/// Bytes of a handshake of TLS in each direction, and a little more.
+const HANDSHAKE_BYTES: u64 = 2500;
+
 /// The faults of streams, in the order of the report.
 const OF_STREAMS: [FaultKind; 13] = [
     FaultKind::Header,
@@ -83,6 +85,18 @@ const OF_STREAMS: [FaultKind; 13] = [
     FaultKind::Pad,
     FaultKind::DataDigest,
     FaultKind::Marker,
+    FaultKind::Cut,
+    FaultKind::HalfClose,
+    FaultKind::Silence,
+    FaultKind::Stall,
+    FaultKind::Lag,
+    FaultKind::RefusedDial,
+];
+
+/// The faults of streams within TLS, in the order of the report.
+const OF_TLS: [FaultKind; 8] = [
+    FaultKind::Header,
+    FaultKind::Data,
     FaultKind::Cut,
     FaultKind::HalfClose,
     FaultKind::Silence,
@@ -123,6 +137,7 @@ impl FaultKind {
     pub fn of(transport: Transport) -> &'static [Self] {
         match transport {
             Transport::Tcp => &OF_STREAMS,
+            Transport::Tls => &OF_TLS,
             Transport::Ecl => &OF_DATAGRAMS,
         }
     }
@@ -164,7 +179,7 @@ impl FaultKind {
         }
     }
 
-    /// The part of a PDU that is damaged.
+    /// The part of a PDU or of a record that is damaged.
     pub(crate) fn place(self) -> Option<Place> {
         Some(match self {
             Self::Header => Place::Header,
@@ -192,7 +207,8 @@ pub(crate) struct Fault {
     pub(crate) to: Side,
     /// The number of issued commands for which it waits.
     pub(crate) after: u32,
-    /// The number of bytes, of parts of PDUs of its kind, or of datagrams to that side for which it waits then.
+    /// The number of bytes, of parts of PDUs or records of its kind, or of datagrams to that side for which it waits
+    /// then.
     pub(crate) skip: u64,
 }
 
@@ -209,6 +225,26 @@ pub(crate) fn draw(dice: &mut Dice, format: Format, commands: u32, most: u64) ->
         let skip = match kind {
             FaultKind::RefusedDial => 0,
             _ if kind.place().is_some() => dice.below(12),
+            _ => dice.below(20_000),
+        };
+        Fault { kind, to, after: after(dice, commands), skip }
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+/// Draws the faults of a run within TLS. Many of them strike a handshake, which a connection begins with.
+pub(crate) fn draw_of_tls(dice: &mut Dice, commands: u32, most: u64) -> Vec<Fault> {
+    let count = dice.below(most + 1);
+    let mut one = || {
+        let kind = dice.pick(&OF_TLS);
+        let to = match kind {
+            FaultKind::RefusedDial => Side::Target,
+            _ => dice.pick(&[Side::Target, Side::Initiator]),
+        };
+        let skip = match kind {
+            FaultKind::RefusedDial => 0,
+            _ if kind.place().is_some() => dice.below(12),
+            _ if dice.coin() => dice.below(HANDSHAKE_BYTES),
             _ => dice.below(20_000),
         };
         Fault { kind, to, after: after(dice, commands), skip }

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod campaign;
+mod certificates;
 mod clients;
 mod datagrams;
 mod dice;
@@ -34,6 +35,7 @@ mod gateways;
 mod medium;
 mod network;
 mod oracle;
+mod records;
 mod scenario;
 mod server;
 mod store;
@@ -45,9 +47,49 @@ mod world;
 pub use campaign::{Campaign, Failure, Report, SetupReport};
 pub use fault::FaultKind;
 pub use gateways::{GatewayRun, GatewayTally, gateway_campaign, run_gateways};
-pub use lunette_initiator::Transport;
 pub use tally::Tally;
 pub use world::{Run, run};
+
+/// The transport of sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Transport {
+    /// TCP: iSCSI's recovery levels, with one and several connections.
+    Tcp = 0,
+    /// The Effective Cross Layer.
+    Ecl = 1,
+    /// TLS over TCP, in which nothing is changed without being noticed.
+    Tls = 2,
+}
+
+impl Transport {
+    /// All of them, in the order of the report.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Tls, Self::Ecl];
+
+    /// The word on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Ecl => "ecl",
+            Self::Tls => "tls",
+        }
+    }
+
+    /// The transport as the initiator knows it, for which TLS is another option.
+    pub(crate) fn of_initiator(self) -> lunette_initiator::Transport {
+        match self {
+            Self::Tcp | Self::Tls => lunette_initiator::Transport::Tcp,
+            Self::Ecl => lunette_initiator::Transport::Ecl,
+        }
+    }
+
+    /// Whether sessions run over datagrams, and not over streams.
+    pub(crate) fn is_of_datagrams(self) -> bool {
+        match self {
+            Self::Tcp | Self::Tls => false,
+            Self::Ecl => true,
+        }
+    }
+}
 
 /// The settings that are not drawn from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

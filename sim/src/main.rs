@@ -13,22 +13,18 @@ use lunette_sim::{Campaign, Setup, Transport, gateway_campaign, run, run_gateway
 const LEVELS: [u32; 3] = [0, 1, 2];
 const CONNECTIONS: [u32; 3] = [1, 2, 8];
 
-/// The transport of sessions, on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Carrier {
-    /// TCP: iSCSI's recovery levels, with one and several connections.
-    Tcp,
-    /// The Effective Cross Layer.
-    Ecl,
-}
+/// The levels and connections within TLS when no transport is named. There
+/// are half as many runs of each, because of the time that handshakes take.
+const TLS_AMONG_ALL: [(u32, u32); 4] = [(0, 1), (1, 1), (2, 1), (2, 8)];
 
 /// Initiator and target under a virtual clock and a network that breaks everything.
 #[derive(Parser)]
 struct Arguments {
     /// Only sessions over this.
     #[arg(long, value_enum)]
-    transport: Option<Carrier>,
-    /// Runs for each transport, recovery level and number of connections.
+    transport: Option<Transport>,
+    /// Runs for each transport, recovery level and number of connections. When no transport is named, there are half as
+    /// many within TLS, and not with all levels and numbers.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed.
@@ -52,17 +48,25 @@ struct Arguments {
 }
 
 impl Arguments {
-    fn setups(&self) -> Vec<Setup> {
+    /// The setups, with the number of seeds of each.
+    fn setups(&self) -> Vec<(Setup, u64)> {
         let levels = self.level.map_or(LEVELS.to_vec(), |level| vec![level]);
         let connections = self.connections.map_or(CONNECTIONS.to_vec(), |connections| vec![connections]);
         let pairs = levels.iter().flat_map(|level| connections.iter().map(|connections| (*level, *connections)));
         let tcp = pairs.map(|(level, connections)| Setup { transport: Transport::Tcp, level, connections });
+        let tls = tcp.clone().map(|setup| Setup { transport: Transport::Tls, ..setup });
         let ecl = tcp.clone().filter(|setup| (setup.level, setup.connections) == (0, 1));
         let ecl = ecl.map(|setup| Setup { transport: Transport::Ecl, ..setup });
+        let with = |setup| (setup, self.seeds);
         match self.transport {
-            None => tcp.chain(ecl).collect(),
-            Some(Carrier::Tcp) => tcp.collect(),
-            Some(Carrier::Ecl) => ecl.collect(),
+            None => {
+                let tls = tls.filter(|setup| TLS_AMONG_ALL.contains(&(setup.level, setup.connections)));
+                let tls = tls.map(|setup| (setup, self.seeds.div_ceil(2)));
+                tcp.map(with).chain(tls).chain(ecl.map(with)).collect()
+            }
+            Some(Transport::Tcp) => tcp.map(with).collect(),
+            Some(Transport::Tls) => tls.map(with).collect(),
+            Some(Transport::Ecl) => ecl.map(with).collect(),
         }
     }
 }
@@ -74,14 +78,14 @@ fn main() -> ExitCode {
     }
     let setups = arguments.setups();
     if let Some(seed) = arguments.trace {
-        let [setup] = setups[..] else {
+        let [(setup, _)] = setups[..] else {
             eprintln!("--trace shows one run: say --transport, --level and --connections");
             return ExitCode::FAILURE;
         };
         return trace(setup, seed);
     }
     let began = Instant::now();
-    let report = Campaign { setups, first: arguments.first, seeds: arguments.seeds }.run();
+    let report = Campaign { setups, first: arguments.first }.run();
     let seconds = began.elapsed().as_secs_f64();
     if arguments.json {
         println!("{}", report::json(&report, seconds));

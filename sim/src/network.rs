@@ -2,9 +2,9 @@
 
 use std::net::TcpStream;
 
-use lunette_initiator::Transport;
 use lunette_session::Time;
 
+use crate::Transport;
 use crate::datagrams::Datagrams;
 use crate::env::Env;
 use crate::fault::Fault;
@@ -30,14 +30,15 @@ impl Network {
     /// A fault waits from now on.
     pub(crate) fn arm(&mut self, fault: Fault) {
         match self.over {
-            Transport::Tcp => self.wires.arm(fault),
+            Transport::Tcp | Transport::Tls => self.wires.arm(fault),
             Transport::Ecl => self.datagrams.arm(fault),
         }
     }
 
-    /// Whether a byte of a stream to this side was ever changed. A datagram that was changed is dropped.
+    /// Whether this side may ever have read a byte that was changed. A datagram that was changed is dropped, and a
+    /// record ends its connection.
     pub(crate) fn has_damaged(&self, to: Side) -> bool {
-        self.wires.has_damaged(to)
+        self.over == Transport::Tcp && self.wires.has_damaged(to)
     }
 
     // Streams.
@@ -58,7 +59,7 @@ impl Network {
 
     /// Takes what the sides have sent, which is under way from now on.
     pub(crate) fn take(&mut self, env: &mut Env) {
-        if self.over == Transport::Tcp {
+        if !self.over.is_of_datagrams() {
             self.wires.take(env);
         }
     }

@@ -8,8 +8,6 @@ use serde_json::{Value, json};
 /// Lines of a trace that a report shows. `--trace` shows all.
 const TRACE_LINES: usize = 60;
 
-const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Ecl];
-
 pub(crate) fn text(report: &Report, seconds: f64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -41,7 +39,7 @@ pub(crate) fn gateways(tally: &GatewayTally, failures: &[(u64, String)], seconds
 
 fn write_text(text: &mut String, report: &Report, seconds: f64) -> std::fmt::Result {
     let total = report.total();
-    for transport in TRANSPORTS {
+    for transport in Transport::ALL {
         write_faults(text, report, transport)?;
     }
     writeln!(text, "recoveries")?;
@@ -71,7 +69,7 @@ fn write_text(text: &mut String, report: &Report, seconds: f64) -> std::fmt::Res
         let seed = failure.seed;
         writeln!(text, "\nseed {seed} failed: {}", failure.why)?;
         writeln!(text, "{}", last_lines(setup, seed))?;
-        let transport = word(transport);
+        let transport = transport.word();
         let words = format!("--transport {transport} --level {level} --connections {connections} --trace {seed}");
         writeln!(text, "all of it: cargo xtask sim {words}")?;
     }
@@ -84,7 +82,7 @@ fn write_faults(text: &mut String, report: &Report, transport: Transport) -> std
     if report.setups.iter().all(|setup| setup.setup.transport != transport) {
         return Ok(());
     }
-    let title = format!("faults of {}", word(transport));
+    let title = format!("faults of {}", transport.word());
     writeln!(text, "{title:28} {:>10} {:>12}", "to target", "to initiator")?;
     for kind in FaultKind::of(transport) {
         let [to_target, to_initiator] = total.faults.get(kind.name()).copied().unwrap_or_default();
@@ -96,15 +94,8 @@ fn write_faults(text: &mut String, report: &Report, transport: Transport) -> std
 fn name(Setup { transport, level, connections }: Setup) -> String {
     match transport {
         Transport::Tcp => format!("level {level}, {connections} connections"),
+        Transport::Tls => format!("TLS, level {level}, {connections} connections"),
         Transport::Ecl => "datagrams".to_owned(),
-    }
-}
-
-/// The word on the command line.
-fn word(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Tcp => "tcp",
-        Transport::Ecl => "ecl",
     }
 }
 
@@ -128,7 +119,7 @@ fn setup_json(report: &SetupReport) -> Value {
     let failures: Vec<Value> =
         report.failures.iter().map(|failure| json!({ "seed": failure.seed, "why": failure.why })).collect();
     json!({
-        "transport": word(report.setup.transport),
+        "transport": report.setup.transport.word(),
         "level": report.setup.level,
         "connections": report.setup.connections,
         "runs": report.runs,

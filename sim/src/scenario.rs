@@ -5,15 +5,15 @@ use std::time::Duration;
 use lunette_ecl::association::{Config as AssociationConfig, Seal};
 use lunette_ecl::recovery::CongestionControl;
 use lunette_ecl_endpoint::Config as DatagramConfig;
-use lunette_initiator::{ChapIdentity, Transport};
+use lunette_initiator::ChapIdentity;
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret, Timers};
 
-use crate::Setup;
 use crate::dice::Dice;
 use crate::fault::{self, Fault};
 use crate::frames::Format;
+use crate::{Setup, Transport};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.example:simulated";
 const INITIATOR: &str = "iqn.2026-11.example:simulator";
@@ -112,7 +112,7 @@ pub(crate) fn name(client: usize) -> String {
 
 impl Scenario {
     pub(crate) fn draw(setup: Setup, dice: &mut Dice) -> Self {
-        let is_over_datagrams = setup.transport == Transport::Ecl;
+        let is_over_datagrams = setup.transport.is_of_datagrams();
         let marker_words = dice.pick(&[None, None, Some(MIN_MARKER_INTERVAL_WORDS), Some(512)]);
         let (header_digest, data_digest) = (!dice.one_in(3), !dice.one_in(3));
         let format = if is_over_datagrams {
@@ -127,10 +127,11 @@ impl Scenario {
         // The target takes what is offered.
         let agrees = Offer { header_digest: Choices(0b11), data_digest: Choices(0b11), ..offer(setup, format, dice) };
         let load = load(dice);
-        let faults = if is_over_datagrams {
-            fault::draw_of_datagrams(dice, load.commands, MAX_DATAGRAM_FAULTS)
-        } else {
-            fault::draw(dice, format, load.commands, 4 + 3 * u64::from(setup.level))
+        let most_faults = 4 + 3 * u64::from(setup.level);
+        let faults = match setup.transport {
+            Transport::Tcp => fault::draw(dice, format, load.commands, most_faults),
+            Transport::Tls => fault::draw_of_tls(dice, load.commands, most_faults),
+            Transport::Ecl => fault::draw_of_datagrams(dice, load.commands, MAX_DATAGRAM_FAULTS),
         };
         let initiators = dice.pick(&[1, 1, 2, 3]);
         Self {
@@ -170,7 +171,8 @@ impl Scenario {
     /// The whole draw in a few lines.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{} initiators, reader {:?}, {} cores, {:?} {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
+            "{}, {} initiators, reader {:?}, {} cores, {:?} {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
+            self.transport.word(),
             self.initiators,
             self.reader(),
             self.cores,
@@ -236,7 +238,7 @@ fn offer(setup: Setup, format: Format, dice: &mut Dice) -> Offer {
 fn weather(transport: Transport, dice: &mut Dice) -> Weather {
     // A path that holds no handshake carries nothing.
     let capacities = match transport {
-        Transport::Tcp => [2000, 16 << 10, 256 << 10, 4 << 20],
+        Transport::Tcp | Transport::Tls => [2000, 16 << 10, 256 << 10, 4 << 20],
         Transport::Ecl => [10_000, 64 << 10, 1 << 20, 64 << 20],
     };
     Weather {
@@ -248,7 +250,7 @@ fn weather(transport: Transport, dice: &mut Dice) -> Weather {
 }
 
 fn air(transport: Transport, dice: &mut Dice) -> Air {
-    if transport == Transport::Tcp {
+    if !transport.is_of_datagrams() {
         return Air::STILL;
     }
     let share = |dice: &mut Dice| dice.pick(&[0, 0, 0, 1000, 10_000, 50_000]);

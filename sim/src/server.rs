@@ -14,16 +14,16 @@ use lunette_session::keys::Offer;
 use lunette_store::MemoryStore;
 use lunette_target::stepped::{CoreStep, SteppedServer};
 use lunette_target::{
-    DatagramPlace, DatagramPortalConfig, Growth, Host, HostConfig, PendingUpdate, PortalConfig, ServerConfig,
-    TargetConfig, UnitChange, Update,
+    DatagramPlace, DatagramPortalConfig, Growth, Host, HostConfig, PendingUpdate, PortalConfig, PortalTls,
+    ServerConfig, TargetConfig, UnitChange, Update,
 };
 
+use crate::certificates::Certificates;
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
 use crate::freezes::Freeze;
 use crate::scenario::{Scenario, TARGET, name};
 use crate::store::Stores;
-use lunette_initiator::Transport;
 
 /// Data in flight that the target has memory for, of each core.
 const BUFFER_BYTES: usize = 16 << 20;
@@ -56,6 +56,7 @@ struct Running {
     /// By core: it has ended.
     stopped: Vec<bool>,
     agrees: Offer,
+    tls: Option<PortalTls>,
     guest: Option<Arc<LogicalUnit>>,
     updates: Vec<PendingUpdate>,
     freeze: Freeze,
@@ -101,6 +102,7 @@ impl Server {
         }
         let agrees = scenario.agrees.clone();
         let cores = scenario.cores;
+        let tls = env.certificates.as_ref().map(Certificates::portal);
         let config = ServerConfig {
             timers: scenario.timers,
             buffer_bytes: BUFFER_BYTES * cores,
@@ -108,13 +110,13 @@ impl Server {
             cores,
             datagram_portals: datagram_portals(scenario),
             datagrams: DatagramConfig { reset_secret: Some(ResetSecret::new(self.secret)), ..scenario.air.datagrams() },
-            ..ServerConfig::new(vec![portal()], vec![target(scenario, &device, &agrees)])
+            ..ServerConfig::new(vec![portal(tls.clone())], vec![target(scenario, &device, &agrees)])
         };
         match SteppedServer::bind(config, env.instant(), self.entropy()) {
             Ok(stepped) => {
                 let stopped = vec![false; cores];
                 let (updates, freeze) = (Vec::new(), Freeze::default());
-                self.running = Some(Running { stepped, device, stopped, agrees, guest: None, updates, freeze });
+                self.running = Some(Running { stepped, device, stopped, agrees, tls, guest: None, updates, freeze });
             }
             Err(error) => env.fail(format!("the target does not start: {error}")),
         }
@@ -289,7 +291,7 @@ impl Server {
         self.plan(env);
         let Some(running) = self.running.as_mut().filter(|_| !self.stopping) else { return };
         let mut update = Update {
-            portals: vec![portal()],
+            portals: vec![portal(running.tls.clone())],
             datagram_portals: datagram_portals(&env.scenario),
             leaves_closed: false,
             required_portals: Vec::new(),
@@ -359,14 +361,14 @@ fn grown(unit: &Arc<LogicalUnit>) -> Growth {
     Growth { unit: Arc::clone(unit), grow: Box::new(|| {}) }
 }
 
-fn portal() -> PortalConfig {
+fn portal(tls: Option<PortalTls>) -> PortalConfig {
     // The system opens it, and nothing connects to it.
-    PortalConfig::new(([127, 0, 0, 1], 0).into(), 1)
+    PortalConfig { tls, ..PortalConfig::new(([127, 0, 0, 1], 0).into(), 1) }
 }
 
 fn datagram_portals(scenario: &Scenario) -> Vec<DatagramPortalConfig> {
-    let portal = DatagramPortalConfig { place: DatagramPlace::Udp(portal().address), group: 2 };
-    if scenario.transport == Transport::Ecl { vec![portal] } else { vec![] }
+    let portal = DatagramPortalConfig { place: DatagramPlace::Udp(portal(None).address), group: 2 };
+    if scenario.transport.is_of_datagrams() { vec![portal] } else { vec![] }
 }
 
 fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> TargetConfig {

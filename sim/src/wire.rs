@@ -4,6 +4,8 @@
 //! the other ends: what it reads from one travels under the virtual clock, and is written to the other one when it
 //! arrives.
 
+mod strike;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,14 +13,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use lunette_pdu::{Bhs, InitiatorPdu, TargetPdu};
 use lunette_session::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
+use self::strike::{Strike, Walk, strikes};
 use crate::env::{Env, Happening};
 use crate::fault::{Fault, FaultKind};
-use crate::frames::{Frames, Place, Region};
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,11 +63,11 @@ struct Pipe {
     dead: bool,
     /// Whether nothing sent arrives, and neither side is told.
     silent: bool,
-    frames: Frames,
+    walk: Walk,
 }
 
 impl Pipe {
-    fn new() -> Self {
+    fn new(walk: Walk) -> Self {
         Self {
             flight: VecDeque::new(),
             arrived: VecDeque::new(),
@@ -76,7 +77,7 @@ impl Pipe {
             last: Time::default(),
             dead: false,
             silent: false,
-            frames: Frames::new(),
+            walk,
         }
     }
 
@@ -185,13 +186,6 @@ pub(crate) struct Wires {
     damaged: [bool; 2],
 }
 
-/// The effect of a fault on a stream at one byte.
-enum Strike {
-    End { at: usize, kind: FaultKind },
-    Hold { span: Duration },
-    Silence,
-}
-
 impl Wires {
     /// Whether nothing moves on any connection any more.
     pub(crate) fn is_still(&self) -> bool {
@@ -231,7 +225,9 @@ impl Wires {
             set_socket_send_buffer_size(socket, env.scenario.weather.capacity.min(MAX_TAKEN_BYTES))?;
         }
         self.last += 1;
-        let wire = Wire { pipes: [Pipe::new(), Pipe::new()], sockets: [to_target, to_initiator], closed: [false; 2] };
+        let transport = env.scenario.transport;
+        let pipes = [Side::Target, Side::Initiator].map(|to| Pipe::new(Walk::new(transport, to)));
+        let wire = Wire { pipes, sockets: [to_target, to_initiator], closed: [false; 2] };
         self.all.insert(self.last, wire);
         let id = self.last;
         env.note(|| format!("wire {id} is there"));
@@ -311,7 +307,7 @@ impl Wires {
         let Some(wire) = self.all.get_mut(&id) else { return };
         env.tally.bytes += bytes.len() as u64;
         let pipe = &mut wire.pipes[to as usize];
-        let (flips, login_ended) = places_to_strike(pipe, &mut self.armed, id, to, &bytes, env);
+        let (flips, login_ended) = pipe.walk.places_to_strike(&mut self.armed, id, to, &bytes, env);
         // Only now: a damaged header must not lead the walk astray.
         for (place, mask) in flips {
             bytes[place] ^= mask;
@@ -319,7 +315,7 @@ impl Wires {
         }
         if login_ended {
             // The initiator waits for this answer, so nothing is under way in the other direction.
-            wire.pipes[from as usize].frames.enter_full_feature(env.scenario.format);
+            wire.pipes[from as usize].walk.enter_full_feature(env.scenario.format);
         }
         if wire.pipes[to as usize].dead {
             return;
@@ -382,77 +378,4 @@ fn end(pipe: &mut Pipe, id: WireId, to: Side, env: &mut Env) {
     if !std::mem::replace(&mut pipe.dead, true) {
         enter(pipe, id, to, Piece::End, env);
     }
-}
-
-/// Walks over the PDUs that are sent, and finds the bytes of the parts that faults wait for, with the bits that flip.
-/// True when a login has ended here.
-fn places_to_strike(
-    pipe: &mut Pipe,
-    armed: &mut Vec<Fault>,
-    id: WireId,
-    to: Side,
-    bytes: &[u8],
-    env: &mut Env,
-) -> (Vec<(usize, u8)>, bool) {
-    let (mut at, mut flips, mut login_ended) = (0, Vec::new(), false);
-    while let Some(region) = pipe.frames.next(bytes, at) {
-        at = region.bytes.end;
-        if let Some(header) = pipe.frames.finished_header().filter(|_| region.place == Place::Header) {
-            env.note(|| format!("wire {id} to the {to:?}: {}", show(header, to)));
-        }
-        if pipe.frames.is_full_feature() {
-            if let Some(fault) = armed_for(armed, to, &region, &pipe.frames) {
-                env.tally.fault(fault.kind, to);
-                env.note(|| format!("wire {id} to the {to:?}: {} of a {}", fault.kind.name(), region.opcode));
-                let place = region.bytes.start + env.dice.place(region.bytes.len());
-                flips.push((place, env.dice.between(1, 255) as u8));
-            }
-        } else if to == Side::Initiator && pipe.frames.login_ended() {
-            pipe.frames.enter_full_feature(env.scenario.format);
-            login_ended = true;
-        }
-    }
-    (flips, login_ended)
-}
-
-/// A header in words.
-fn show(header: &Bhs, to: Side) -> String {
-    match to {
-        Side::Target => InitiatorPdu::parse(header).map(|pdu| format!("{pdu:?}")),
-        Side::Initiator => TargetPdu::parse(header).map(|pdu| format!("{pdu:?}")),
-    }
-    .unwrap_or_else(|error| error.to_string())
-}
-
-fn armed_for(armed: &mut Vec<Fault>, to: Side, region: &Region, frames: &Frames) -> Option<Fault> {
-    let waits = |fault: &Fault| fault.to == to && fault.kind.place() == Some(region.place);
-    let at = armed.iter().position(waits).filter(|_| frames.format().cover(region.place))?;
-    if armed[at].skip == 0 {
-        return Some(armed.swap_remove(at));
-    }
-    armed[at].skip -= 1;
-    None
-}
-
-/// The faults that strike within the next `len` bytes to this side.
-fn strikes(armed: &mut Vec<Fault>, to: Side, len: usize, env: &mut Env) -> Vec<(FaultKind, Strike)> {
-    let mut struck = Vec::new();
-    armed.retain_mut(|fault| {
-        if fault.to != to || fault.kind.place().is_some() || fault.kind == FaultKind::RefusedDial {
-            return true;
-        }
-        if fault.skip >= len as u64 {
-            fault.skip -= len as u64;
-            return true;
-        }
-        let strike = match fault.kind {
-            FaultKind::Stall => Strike::Hold { span: env.dice.micros(500_000, 90_000_000) },
-            FaultKind::Lag => Strike::Hold { span: env.dice.micros(1000, 500_000) },
-            FaultKind::Silence => Strike::Silence,
-            kind => Strike::End { at: fault.skip as usize, kind },
-        };
-        struck.push((fault.kind, strike));
-        false
-    });
-    struck
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lunette_session::Time;
 use tracing::Level;
 
-use crate::Setup;
+use crate::certificates::Certificates;
 use crate::clients::Clients;
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
@@ -16,6 +16,7 @@ use crate::store::Stores;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::wire::Side;
+use crate::{Setup, Transport};
 
 /// Longer than all faults of a run together can hold it up.
 const VIRTUAL_LIMIT: Duration = Duration::from_hours(2);
@@ -61,6 +62,10 @@ fn run_watched(setup: Setup, seed: u64, traced: bool, watch: Watch) -> Run {
     let mut env = Env::new(scenario, dice, traced);
     let drawn = env.scenario.describe();
     env.note(|| drawn);
+    if setup.transport == Transport::Tls {
+        let certificates = Certificates::new(env.dice.bytes(), env.dice.coin());
+        env.certificates = env.check(certificates.map_err(|error| format!("no certificates: {error}")));
+    }
     let stores = Stores::new(&mut env);
     let server = Server::new(&stores, &mut env);
     match Clients::new(&mut env) {

@@ -5,7 +5,9 @@ use lunette_sim::{Campaign, Setup, Transport, gateway_campaign, run, run_gateway
 fn setups() -> Vec<Setup> {
     let pairs = (0..=2).flat_map(|level| [1, 2, 8].map(|connections| (level, connections)));
     let tcp = pairs.map(|(level, connections)| Setup { transport: Transport::Tcp, level, connections });
-    tcp.chain([Setup { transport: Transport::Ecl, level: 0, connections: 1 }]).collect()
+    let tls = [(0, 1), (1, 1), (2, 1), (2, 8)];
+    let tls = tls.map(|(level, connections)| Setup { transport: Transport::Tls, level, connections });
+    tcp.chain(tls).chain([Setup { transport: Transport::Ecl, level: 0, connections: 1 }]).collect()
 }
 
 #[test]
@@ -20,7 +22,7 @@ fn one_seed_is_one_run() {
 
 #[test]
 fn a_few_seeds_of_every_setup_pass() {
-    let report = Campaign { setups: setups(), first: 0, seeds: 4 }.run();
+    let report = Campaign { setups: setups().into_iter().map(|setup| (setup, 4)).collect(), first: 0 }.run();
     assert_eq!(report.first_failure(), None);
     assert!(report.total().faults.values().flatten().sum::<u64>() > 0, "faults strike");
 }

@@ -9,7 +9,7 @@ use crate::programs;
 
 const SIMULATOR: &str = "lunette-sim";
 
-/// Runs for each transport, recovery level and number of connections, in `cargo xtask test`.
+/// Runs for each transport, recovery level and number of connections, in `cargo xtask test`; fewer within TLS.
 const SEEDS_OF_THE_STEP: &str = "40";
 
 /// Runs of gateways in `cargo xtask test`.
@@ -18,10 +18,11 @@ const GATEWAY_SEEDS_OF_THE_STEP: &str = "400";
 /// Simulated sessions; each seed is one run, the same every time.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Only sessions over this: tcp or ecl.
+    /// Only sessions over this: tcp, tls or ecl.
     #[arg(long)]
     transport: Option<String>,
-    /// Runs for each transport, recovery level and number of connections.
+    /// Runs for each transport, recovery level and number of connections; within TLS there are fewer, unless it is
+    /// named.
     #[arg(long)]
     seeds: Option<u64>,
     /// The first seed.
@@ -39,8 +40,8 @@ pub(crate) struct Arguments {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Shows all that happens in the run of this seed; needs a transport, and of TCP a level and a number of
-    /// connections.
+    /// Shows all that happens in the run of this seed; needs a transport, and of TCP and TLS a level and a number
+    /// of connections.
     #[arg(long, value_name = "SEED")]
     trace: Option<u64>,
 }
