@@ -12,7 +12,7 @@ use crate::input::{Input, Random};
 /// The most bytes that a side takes at once.
 const MAX_PIECE: usize = 600;
 
-/// Both sides of one server, which is its own authority.
+/// The configurations of both sides. The server is its own authority.
 struct Sides {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
@@ -35,7 +35,7 @@ fn sides() -> &'static Sides {
 /// The target. The first byte says which side takes the bytes, and the second how they are cut.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    let (is_server, step) = (input.byte() % 2 == 0, usize::from(input.byte()) + 1);
+    let (is_server, step) = (input.byte().is_multiple_of(2), usize::from(input.byte()) + 1);
     let mut out = Sealed::default();
     let mut handshake = if is_server {
         Handshake::server(&sides().server).expect("a handshake")

@@ -22,7 +22,7 @@ pub struct Handshake {
     side: Side,
     /// Bytes of the peer that were not dealt with yet.
     received: Vec<u8>,
-    /// Those of them that rustls has seen: it keeps places in them.
+    /// Bytes of them that rustls has seen: it keeps places in them.
     seen: usize,
     /// Bytes of the peer that were dealt with.
     taken: usize,

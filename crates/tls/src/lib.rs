@@ -10,7 +10,7 @@
 //! secret when quantum computers exist. Errors name the file and the reason.
 //!
 //! rustls speaks the handshake ([`Handshake`]). The records behind it are sealed and opened here ([`Outgoing`],
-//! [`Incoming`]): a piece of data is read once when it is sealed, and can be opened where it belongs. The two
+//! [`Incoming`]). A piece of data is read once when it is sealed, and can be opened where it belongs. The two
 //! directions may be on different threads.
 
 #![forbid(unsafe_code)]

@@ -20,8 +20,8 @@ use crate::failure::Failure;
 /// The time between two looks at the files.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The files of a folder, under the names that QEMU and libvirt use: the server's certificate and key, the authorities
-/// of clients, and the list of what they have revoked.
+/// The files of a folder, under the names that QEMU and libvirt use. They are the server's certificate and key, the
+/// authorities of clients, and the list of what is revoked.
 const FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
 
 /// The folders of all portals, as long as the process lives: a portal that goes may come back.
@@ -38,9 +38,9 @@ struct Folder {
 /// The files as they were looked at.
 #[derive(Default)]
 struct Seen {
-    /// They are in use.
+    /// Files that are in use.
     used: Stamps,
-    /// They could not be used, and that was told.
+    /// Files that could not be used, of which the log has told.
     told: Option<Stamps>,
 }
 
