@@ -307,3 +307,29 @@ fn old_versions_and_other_protocols_are_refused() {
     assert!(matches!(shake(&files.server, &with(&[&TLS12], crate::ISCSI), 100), Err(ChannelError::Handshake(_))));
     assert!(matches!(shake(&files.server, &with(&[&TLS13], b"http/1.1"), 100), Err(ChannelError::Handshake(_))));
 }
+
+#[test]
+fn a_changed_bit_at_the_front_of_a_handshake_ends_it() {
+    let files = files();
+    let hello = || {
+        let (mut client, mut hello) = (Handshake::client(&files.client, name()).unwrap(), Sealed::default());
+        client.receive(&[], &mut hello).unwrap();
+        (client, hello.unsent().to_vec())
+    };
+    let answer = |hello: &[u8]| {
+        let (mut server, mut answer) = (Handshake::server(&files.server).unwrap(), Sealed::default());
+        server.receive(hello, &mut answer).map(|()| answer.unsent().to_vec())
+    };
+    // The front of what each side says first: the header of the record, that of the message, and its first fields.
+    for (place, bit) in (0..60).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
+        let (mut client, mut hello) = hello();
+        let mut back = answer(&hello).unwrap();
+        hello[place] ^= 1 << bit;
+        // It waits for more, or goes on with what the client does not take.
+        drop(answer(&hello));
+        back[place] ^= 1 << bit;
+        let told = client.receive(&back, &mut Sealed::default());
+        // The version of a record is ignored (RFC 8446 section 5.1).
+        assert!(told.is_err() || !client.is_done() || place == 2, "byte {place}, bit {bit}");
+    }
+}
