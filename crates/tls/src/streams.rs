@@ -100,7 +100,8 @@ fn server_of(
     Ok(config)
 }
 
-/// The configuration of a client for `protocol`. The client proves itself with `own`. Connections that share the configuration, and go to one name, resume each other's sessions.
+/// The configuration of a client for `protocol`. The client proves itself with `own`. Connections that share the
+/// configuration, and go to one name, resume each other's sessions.
 ///
 /// # Errors
 ///
