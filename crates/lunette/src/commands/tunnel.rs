@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     /// Where initiators connect, in plain text; port 0 picks one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:3260", value_parser = crate::address::one)]
     listen: SocketAddr,
-    /// The portal of the server, iscsis://HOST[:PORT]?tls=DIR
+    /// The portal of the server, iscsis://HOST?tls=DIR (HOST:PORT)
     #[arg(long, value_name = "URL", value_parser = server)]
     to: Box<Server>,
     /// A further portal of the server, as it names it: reached at the next free port from the start (repeatable)
