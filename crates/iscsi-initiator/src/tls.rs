@@ -18,7 +18,7 @@ use crate::engine::dial::connect_to;
 use crate::portal::Portal;
 
 /// The files of a folder, under the names that QEMU and libvirt use.
-const FILES: [&str; 3] = ["ca-cert.pem", "client-cert.pem", "client-key.pem"];
+const FILES: [&str; 4] = ["ca-cert.pem", "client-cert.pem", "client-key.pem", "ca-crl.pem"];
 
 /// How a session speaks TLS. All of its connections resume what the first has agreed on.
 ///
@@ -44,8 +44,9 @@ struct ReadFiles {
 type Stamps = [Option<(u64, u64, u64, i64, i64)>; FILES.len()];
 
 impl ClientTls {
-    /// TLS with the certificates of a folder: `ca-cert.pem` names the authorities of servers. The client has a
-    /// certificate when there is `client-cert.pem`, with its key in `client-key.pem`.
+    /// TLS with the certificates of a folder: `ca-cert.pem` names the authorities of servers, and `ca-crl.pem`, which
+    /// may be missing, what they have revoked. The client has a certificate when there is `client-cert.pem`, with its
+    /// key in `client-key.pem`.
     pub fn of_folder(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()), pin: None, name: None, read: Arc::default() }
     }
@@ -102,8 +103,11 @@ impl ClientTls {
         let stamps = self.stamps();
         match &*read {
             Some(known) if known.stamps == stamps => Ok(Arc::clone(&known.config)),
-            // A client that had a certificate does not become one without because a file is missing for a moment.
-            Some(known) if known.stamps[1].is_some() && stamps[1].is_none() => Ok(Arc::clone(&known.config)),
+            // A file that is missing for a moment takes neither the certificate away nor the list of what is revoked.
+            Some(known) if known.has_lost(&stamps) => {
+                tracing::warn!("a file of certificates is missing; those from before are in use");
+                Ok(Arc::clone(&known.config))
+            }
             known => {
                 let config = match (self.read_files(stamps[1].is_some()), known) {
                     (Ok(config), _) => Arc::new(config),
@@ -128,13 +132,20 @@ impl ClientTls {
 
     fn read_files(&self, has_certificate: bool) -> Result<ClientConfig, TlsError> {
         let folder = self.folder.clone().unwrap_or_default();
-        let [authorities, certificates, key] = FILES.map(|name| folder.join(name));
+        let [authorities, certificates, key, revoked] = FILES.map(|name| folder.join(name));
         let own = has_certificate.then_some(Identity { certificates: &certificates, key: &key });
         let servers = match self.pin {
             Some(fingerprint) => Servers::Pinned(fingerprint),
-            None => Servers::SignedBy(&authorities),
+            None => Servers::Unrevoked { authorities: &authorities, revoked: &revoked },
         };
         stream_client(servers, own, ISCSI)
+    }
+}
+
+impl ReadFiles {
+    /// Whether a file is gone that was there.
+    fn has_lost(&self, now: &Stamps) -> bool {
+        self.stamps.iter().zip(now).any(|(before, now)| before.is_some() && now.is_none())
     }
 }
 

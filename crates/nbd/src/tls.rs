@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lunette_tls::{
-    Clients, Established, Handshake, Identity, Sealed, TlsError, UNNAMED, stream_server, strict_stream_server,
+    ChannelError, Clients, Established, Handshake, Identity, Peer, Sealed, TlsError, UNNAMED, stream_server,
+    strict_stream_server,
 };
 use rustls::ServerConfig;
 
@@ -98,7 +99,11 @@ impl ServerTls {
                 return Err(error.into());
             }
         }
-        let Established { incoming, outgoing, content, mut received, is_resumed, .. } = handshake.finish()?;
+        let Established { incoming, outgoing, content, mut received, certificate, is_resumed } = handshake.finish()?;
+        // A client that resumes has not shown its certificate again.
+        if certificate.and_then(|certificate| Peer::of(&certificate)).is_some_and(|peer| peer.has_ended()) {
+            return Err(ChannelError::Unexpected("the certificate of the client has ended").into());
+        }
         tracing::debug!(is_resumed, "a client speaks TLS");
         received.extend_from_slice(reader.buffer());
         let opening = Opening::new(incoming, content, &received);

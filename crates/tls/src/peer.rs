@@ -1,5 +1,7 @@
 //! The identities in a certificate that a peer has shown.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use x509_parser::asn1_rs::Tag;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -50,6 +52,12 @@ impl Peer {
             fingerprint: Fingerprint::of(certificate_der),
             not_after: certificate.validity().not_after.timestamp(),
         })
+    }
+
+    /// Whether the end of its validity is over.
+    pub fn has_ended(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        self.not_after < i64::try_from(now).unwrap_or(i64::MAX)
     }
 }
 

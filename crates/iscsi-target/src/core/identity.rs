@@ -1,9 +1,9 @@
 //! The identities that certificates give to connections.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lunette_reactor::{ConnectionId, Context};
+use lunette_session::folded_name;
 use lunette_session::iscsi_target::is_node_name;
 use lunette_tls::Peer;
 
@@ -16,7 +16,7 @@ impl Core {
         let Some(conn) = self.connections.get_mut(id) else { return };
         let Some(login) = conn.login.as_mut().filter(|_| conn.identities.is_empty()) else { return };
         let Some(peer) = cx.peer_certificate(id).and_then(|certificate| Peer::of(certificate)) else { return };
-        if has_ended(&peer) {
+        if peer.has_ended() {
             tracing::warn!(peer = %conn.peer, certificate = %peer.fingerprint, "connection refused: its certificate has ended");
             return self.close_now(cx, id);
         }
@@ -25,19 +25,17 @@ impl Core {
     }
 }
 
-fn has_ended(peer: &Peer) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    peer.not_after < i64::try_from(now).unwrap_or(i64::MAX)
-}
-
 /// The URIs, the DNS names and the common name in a certificate, then its fingerprint. Names that would pass for
 /// another kind are left out.
 fn identities(peer: Peer) -> Arc<[String]> {
     let fingerprint = peer.fingerprint.to_string();
     let dns_names = peer.dns_names.into_iter().filter(|name| !is_node_name(name));
     let common_name = peer.common_name.map(|name| format!("CN={name}"));
-    let names =
-        peer.uris.into_iter().chain(dns_names).filter(|name| !name.contains("sha256:") && !name.starts_with("CN="));
+    let deceives = |name: &String| {
+        let folded = folded_name(name);
+        folded.starts_with("sha256:") || folded.starts_with("cn=")
+    };
+    let names = peer.uris.into_iter().chain(dns_names).filter(|name| !deceives(name));
     names.chain(common_name).chain([fingerprint]).collect()
 }
 
@@ -53,7 +51,8 @@ mod tests {
 
     #[test]
     fn names_that_pass_for_another_kind_are_left_out() {
-        let peer = peer(&["iqn.2026-11.org.example:db1", "sha256:00", "CN=root"], &["db1.example", "iqn.example"]);
+        let uris = ["iqn.2026-11.org.example:db1", "sha256:00", "SHA256:00", "CN=root", "cn=root"];
+        let peer = peer(&uris, &["db1.example", "iqn.example"]);
         let all = identities(peer);
         assert_eq!(all[..3], ["iqn.2026-11.org.example:db1", "db1.example", "CN=db1"]);
         assert_eq!((all.len(), &all[3][..7]), (4, "sha256:"));
@@ -61,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_certificate_ends_at_its_end() {
-        assert!(has_ended(&peer(&[], &[])));
-        assert!(!has_ended(&Peer { not_after: i64::MAX, ..peer(&[], &[]) }));
+        assert!(peer(&[], &[]).has_ended());
+        assert!(!Peer { not_after: i64::MAX, ..peer(&[], &[]) }.has_ended());
     }
 }

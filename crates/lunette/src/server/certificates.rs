@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -26,6 +27,9 @@ const FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "c
 
 /// The folders of all portals, as long as the process lives: a portal that goes may come back.
 static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
+
+/// Why a folder is not read again that has lost a file.
+const MISSING: &str = "a file is missing that was there; put it back, or restart to go on without it";
 
 /// A folder whose files can be used.
 struct Folder {
@@ -99,7 +103,10 @@ impl Folder {
         if seen.used == stamps {
             return;
         }
-        match read(&self.path) {
+        // Without its list every revoked client would be let in, and without authorities none would be asked.
+        let is_lost = seen.used.iter().zip(&stamps).any(|(before, now)| before.is_some() && now.is_none());
+        let found = if is_lost { Err(MISSING.to_owned()) } else { read(&self.path).map_err(|error| error.to_string()) };
+        match found {
             Ok(config) => {
                 *seen = Seen { used: stamps, told: None };
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = config;
@@ -108,7 +115,7 @@ impl Folder {
             // Each look tries again: what cannot be read now may be readable then.
             Err(error) if seen.told != Some(stamps) => {
                 seen.told = Some(stamps);
-                tracing::error!(%error, "certificates that have changed cannot be used; those from before are in use");
+                tracing::error!(folder = %self.path.display(), error, "certificates that have changed cannot be used; those from before are in use");
             }
             Err(_) => {}
         }
@@ -129,7 +136,9 @@ fn stamps(folder: &Path) -> Stamps {
 /// The configuration of a folder. Clients are asked for certificates when it names their authorities.
 fn read(folder: &Path) -> Result<Arc<ServerConfig>, TlsError> {
     let [certificates, key, authorities, revoked] = FILES.map(|name| folder.join(name));
-    let clients = authorities.exists().then_some(Clients { authorities: &authorities, revoked: &revoked });
+    // A link that leads nowhere is a mistake, and not the wish to ask no client.
+    let is_there = !authorities.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let clients = is_there.then_some(Clients { authorities: &authorities, revoked: &revoked });
     stream_server(Identity { certificates: &certificates, key: &key }, clients, ISCSI).map(Arc::new)
 }
 
@@ -156,6 +165,9 @@ mod tests {
         fs::write(path.join(FILES[1]), "no key").unwrap();
         read_again();
         assert!(Arc::ptr_eq(&first, &source()), "it cannot be used");
+        fs::remove_file(path.join(FILES[1])).unwrap();
+        read_again();
+        assert!(Arc::ptr_eq(&first, &source()), "it is missing");
         write(path);
         read_again();
         assert!(!Arc::ptr_eq(&first, &source()));

@@ -147,6 +147,7 @@ mod tests {
             (&[][..], "iqn.a", Some("rest")),
             (&["DB.example"], "iqn.a", Some("db")),
             (&["web.example", "sha256:ab"], "iqn.a", Some("db")),
+            (&["web.example", "SHA256:ab"], "iqn.a", Some("rest")),
             (&["web.example"], "iqn.a", Some("rest")),
             (&["iqn.a", "db.example"], "IQN.A", Some("db")),
             (&["iqn.b", "db.example"], "iqn.a", None),

@@ -8,6 +8,9 @@ use crate::name::is_same_name;
 /// The beginnings of iSCSI names (RFC 7143 section 4.2.7).
 const NAME_TYPES: [&str; 3] = ["iqn.", "eui.", "naa."];
 
+/// The beginnings of identities that are compared byte for byte.
+const EXACT: [&str; 2] = ["CN=", "sha256:"];
+
 /// The origin of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
@@ -31,14 +34,20 @@ impl Origin {
         self.identities.first().map(String::as_str)
     }
 
-    /// The names of the peer: all of its identities but the fingerprint, which is another one in each certificate.
+    /// The names of the peer: all of its identities but the fingerprint, which is another one in each certificate. A
+    /// certificate without names has its fingerprint alone.
     pub fn names(&self) -> &[String] {
-        self.identities.split_last().map_or(&[], |(_, names)| names)
+        match self.identities.split_last() {
+            Some((_, names @ [_, ..])) => names,
+            _ => &self.identities,
+        }
     }
 
     /// Whether the peer has proven to be `name`.
     pub(crate) fn is(&self, name: &str) -> bool {
-        self.identities.iter().any(|identity| is_same_name(identity, name))
+        // Common names have case, and digits are written in one way.
+        let is_exact = EXACT.iter().any(|kind| name.starts_with(kind));
+        self.identities.iter().any(|identity| if is_exact { identity == name } else { is_same_name(identity, name) })
     }
 
     /// Whether the peer may call itself `initiator`.

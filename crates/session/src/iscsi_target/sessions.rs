@@ -487,6 +487,7 @@ mod tests {
             (&["cluster.example", "a.example", "sha256:2"][..], true),
             (&["cluster.example", "b.example", "sha256:1"], false),
             (&["cluster.example", "sha256:1"], false),
+            (&["sha256:1"], false),
             (&[], false),
         ] {
             let mut sessions = Sessions::default();
