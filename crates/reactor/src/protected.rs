@@ -61,7 +61,8 @@ impl Protected {
 
     /// Whether the handler's bytes can be sealed now.
     fn has_room(&self) -> bool {
-        self.is_open() && self.sealed.unsent().len() < SEAL_BYTES
+        let State::Open { outgoing, .. } = &self.state else { return false };
+        !outgoing.has_ended() && self.sealed.unsent().len() < SEAL_BYTES
     }
 
     /// Takes bytes for the handshake, if it goes on.

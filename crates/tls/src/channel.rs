@@ -106,8 +106,10 @@ pub struct Incoming {
     shared: Arc<Shared>,
     /// The front of a message that goes on in the next record.
     message: Vec<u8>,
-    /// Key updates and empty records since the last bytes.
+    /// Key updates, empty records and parts of messages since the last bytes.
     idle_records: u32,
+    /// Whether the peer is a server.
+    is_client: bool,
 }
 
 struct Shared {
@@ -124,6 +126,7 @@ pub(crate) enum Secrets {
 
 /// Opens both directions with their first keys.
 pub(crate) fn open(keys: ExtractedSecrets, secrets: Secrets) -> Result<(Incoming, Outgoing), ChannelError> {
+    let is_client = matches!(secrets, Secrets::Client(_));
     let shared = Arc::new(Shared { secrets: Mutex::new(secrets), is_update_asked: AtomicBool::new(false) });
     let outgoing = Outgoing {
         cipher: Cipher::new(keys.tx)?,
@@ -131,7 +134,7 @@ pub(crate) fn open(keys: ExtractedSecrets, secrets: Secrets) -> Result<(Incoming
         records_of_a_key: MAX_RECORDS_OF_A_KEY,
         has_ended: false,
     };
-    let incoming = Incoming { cipher: Cipher::new(keys.rx)?, shared, message: Vec::new(), idle_records: 0 };
+    let incoming = Incoming { cipher: Cipher::new(keys.rx)?, shared, message: Vec::new(), idle_records: 0, is_client };
     Ok((incoming, outgoing))
 }
 
@@ -287,12 +290,27 @@ impl Incoming {
         let mut rest = all.as_slice();
         while let Some(([kind, len @ ..], behind)) = rest.split_first_chunk::<MESSAGE_HEADER_LEN>() {
             let len = len.iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
-            let Some((body, behind)) = behind.split_at_checked(len) else { break };
+            // A message that has no place here is not waited for.
+            if !self.may_come(*kind, len) {
+                return Err(ChannelError::Unexpected("a message that has no place here"));
+            }
+            let Some((body, behind)) = behind.split_at_checked(len) else {
+                self.count_idle()?;
+                break;
+            };
             self.message(*kind, body, behind.is_empty())?;
             rest = behind;
         }
         self.message = rest.to_vec();
         Ok(())
+    }
+
+    fn may_come(&self, kind: u8, len: usize) -> bool {
+        match kind {
+            message::NEW_SESSION_TICKET => self.is_client,
+            message::KEY_UPDATE => len == 1,
+            _ => false,
+        }
     }
 
     fn message(&mut self, kind: u8, body: &[u8], is_last: bool) -> Result<(), ChannelError> {
