@@ -1,7 +1,8 @@
 //! TLS below the handler: a connection's handshake, its keys, and the records that are to be sent.
 //!
-//! The handler sees the content alone. What it gathers is sealed once, and counts as sent then, because the records can
-//! be sent again without it. What has been received is opened where the handler wants it, or in the reactor's buffer.
+//! The handler sees the content alone. What it gathers is sealed once, and counts as sent when its record has left: the
+//! copy is paid for until then. More is sealed when all of it has left. What has been received is opened where the
+//! handler wants it, or in the reactor's buffer.
 
 use std::io;
 use std::mem;
@@ -62,7 +63,7 @@ impl Protected {
     /// Whether the handler's bytes can be sealed now.
     fn has_room(&self) -> bool {
         let State::Open { outgoing, .. } = &self.state else { return false };
-        !outgoing.has_ended() && self.sealed.unsent().len() < SEAL_BYTES
+        !outgoing.has_ended() && self.sealed.is_empty()
     }
 
     /// Takes bytes for the handshake, if it goes on.
@@ -80,9 +81,9 @@ impl Protected {
         Ok(Some(Begun { content: established.content, received: established.received }))
     }
 
-    /// Seals what is gathered, [`SEAL_BYTES`] at most. Gives the bytes of it that are sealed.
-    fn seal(&mut self, list: &Gather<'_>) -> io::Result<usize> {
-        let State::Open { outgoing, .. } = &mut self.state else { return Ok(0) };
+    /// Seals what is gathered, [`SEAL_BYTES`] at most.
+    fn seal(&mut self, list: &Gather<'_>) -> io::Result<()> {
+        let State::Open { outgoing, .. } = &mut self.state else { return Ok(()) };
         let mut left = SEAL_BYTES;
         let pieces = list.slices().iter().map_while(|slice| {
             let piece = &slice[..slice.len().min(left)];
@@ -93,9 +94,8 @@ impl Protected {
         if let Some(file) = list.file().filter(|_| left > 0) {
             let content = read(file, left)?;
             outgoing.seal([content.as_slice()], &mut self.sealed)?;
-            left -= content.len();
         }
-        Ok(SEAL_BYTES - left)
+        Ok(())
     }
 
     /// Tells the peer that nothing more will come. Whether that is new to it.
@@ -209,20 +209,19 @@ impl Reactor {
     /// Seals what the handler has for those of `keys` that have room.
     pub(crate) fn seal(&mut self, keys: &[Key], handler: &mut impl Handler) {
         for key in keys {
-            // A list has an end, and there may be more behind it.
-            while self.seal_once(*key, handler) {}
+            self.seal_on(*key, handler);
         }
     }
 
-    /// Seals one list of what the handler has. Whether it had anything, and may have more.
-    fn seal_once(&mut self, key: Key, handler: &mut impl Handler) -> bool {
+    /// Seals one list of what the handler has.
+    fn seal_on(&mut self, key: Key, handler: &mut impl Handler) {
         let connection = self.sockets.connection(key).filter(|connection| connection.sends());
         let protected = connection.and_then(|connection| connection.protected.as_deref_mut());
-        let Some(protected) = protected.filter(|protected| protected.has_room()) else { return false };
-        let Some(list) = self.lists.begin(1).first_mut() else { return false };
+        let Some(protected) = protected.filter(|protected| protected.has_room()) else { return };
+        let Some(list) = self.lists.begin(1).first_mut() else { return };
         handler.gather(ConnectionId(key), list);
         if list.is_empty() {
-            return false;
+            return;
         }
         if !protected.sealed.has_memory()
             && let Some(spare) = self.spare_sealed.pop()
@@ -231,28 +230,23 @@ impl Reactor {
         }
         let sealed = protected.seal(list);
         self.lists.end();
-        match sealed {
-            Ok(0) => false,
-            Ok(len) => {
-                handler.sent(&mut self.context(), ConnectionId(key), len);
-                true
-            }
-            Err(error) => {
-                self.end(key, Closed::Error(error), handler);
-                false
-            }
+        if let Err(error) = sealed {
+            self.end(key, Closed::Error(error), handler);
         }
     }
 
-    /// `len` bytes of the records of a connection were sent.
-    pub(crate) fn protected_sent(&mut self, key: Key, len: usize) {
+    /// `len` bytes of the records of a connection were sent. The handler hears of their content.
+    pub(crate) fn protected_sent(&mut self, key: Key, len: usize, handler: &mut impl Handler) {
         let Some(protected) = self.protected(key) else { return };
-        protected.sealed.sent(len);
+        let content = protected.sealed.sent(len);
         if protected.sealed.is_empty() {
             let memory = protected.sealed.take_memory();
             if self.spare_sealed.len() < SPARE_BUFFERS {
                 self.spare_sealed.push(memory);
             }
+        }
+        if content > 0 {
+            handler.sent(&mut self.context(), ConnectionId(key), content);
         }
     }
 

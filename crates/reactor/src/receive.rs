@@ -125,6 +125,10 @@ impl Reactor {
             }
             Moved::Bytes(_) => {
                 self.hand_on_protected(key, &mut stash.to_vec(), handler)?;
+                if self.ends_in_a_record(key) {
+                    self.end(key, Closed::Error(io::ErrorKind::UnexpectedEof.into()), handler);
+                    return Ok(());
+                }
                 self.peer_closed(key, handler)
             }
             Moved::WouldBlock => Ok(()),
@@ -158,6 +162,14 @@ impl Reactor {
             Moved::Failed(error) => self.end(key, Closed::Error(error), handler),
         }
         Ok(())
+    }
+
+    /// Whether the peer has sent a part of a record: the stream was cut, or the peer has died.
+    fn ends_in_a_record(&mut self, key: Key) -> bool {
+        let connection = self.sockets.connection(key);
+        connection.is_some_and(|connection| {
+            connection.phase == Phase::Open && !connection.paused && connection.cuts_a_record()
+        })
     }
 
     /// The peer closed its side, and all that it sent was received.
@@ -206,6 +218,10 @@ impl Reactor {
             Ok(Some(chunk)) => self.chunk_received(key, chunk, handler)?,
             Ok(None) => {
                 self.hand_on_stash(key, handler)?;
+                if self.ends_in_a_record(key) {
+                    self.end(key, Closed::Error(io::ErrorKind::UnexpectedEof.into()), handler);
+                    return Ok(());
+                }
                 self.peer_closed(key, handler)?;
             }
             Err(error) => match Errno::from_io_error(&error) {

@@ -90,7 +90,7 @@ impl Reactor {
                 let is_protected = connection.protected.is_some();
                 self.sockets.counters.sent_bytes.add(len as u64);
                 if is_protected {
-                    self.protected_sent(key, len);
+                    self.protected_sent(key, len, handler);
                     return len;
                 }
                 handler.sent(&mut self.context(), ConnectionId(key), len);

@@ -141,6 +141,11 @@ impl Connection {
         self.wants_send && !self.blocked && self.phase != Phase::Lingering
     }
 
+    /// Whether the front of a record has come, and its end has not.
+    pub(crate) fn cuts_a_record(&self) -> bool {
+        self.protected.is_some() && !self.stash.is_empty()
+    }
+
     /// No bytes are under way to us, so a call may receive without changing their order.
     pub(crate) fn is_quiet(&self) -> bool {
         self.armed.receiving == Receiving::No

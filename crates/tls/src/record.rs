@@ -68,14 +68,18 @@ impl Cipher {
 
     /// Appends a record with `content`, at most [`MAX_CONTENT_BYTES`], which is read once.
     pub(crate) fn seal(&mut self, kind: u8, content: &[u8], out: &mut Sealed) -> Result<(), ChannelError> {
-        let nonce = self.next_nonce()?;
+        let (nonce, content_len) = (self.next_nonce()?, content.len());
         let room = out.room(HEADER_LEN + content.len() + TYPE_LEN + TAG_LEN);
         let (header, body) = room.split_at_mut(HEADER_LEN);
         header.copy_from_slice(&header_of(body.len()));
         let (cipher, rest) = body.split_at_mut(content.len());
         self.key
             .seal_out_of_place_scatter(nonce, Aad::from(&*header), content, cipher, &[kind], rest)
-            .map_err(|_| ChannelError::Cipher)
+            .map_err(|_| ChannelError::Cipher)?;
+        if kind == self::content::APPLICATION_DATA {
+            out.end_record(content_len);
+        }
+        Ok(())
     }
 
     /// Opens a whole record where it stands. Gives the type of its content, and the content.

@@ -34,14 +34,14 @@ pub enum Servers<'a> {
         /// The certificates that count no longer, in a file that may be missing.
         revoked: &'a Path,
     },
-    /// The one server with this certificate, whatever its name is.
+    /// One server, told by its certificate, whatever its name is.
     Pinned(Fingerprint),
     /// Any server. Whoever stands between the two sides can read and change everything.
     Any,
 }
 
-/// The configuration of a server for `protocol`. With `clients` each client is asked for a certificate, and need not
-/// have one: rules above this layer say who may do what.
+/// The configuration of a server for `protocol`. With `clients` each client is asked for a certificate, which it need
+/// not have. The rights that a certificate gives are the caller's to know.
 ///
 /// # Errors
 ///

@@ -170,6 +170,30 @@ fn an_end_is_said_and_a_cut_is_an_end() {
 }
 
 #[test]
+fn a_record_that_is_cut_is_no_end() {
+    let files = Files::new();
+    let on = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Received(_, bytes) => assert_eq!(bytes, b"whole"),
+        Event::Closed(_, Closed::Error(error)) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+            cx.stop();
+        }
+        Event::Closed(_, why) => panic!("{why:?}"),
+        _ => {}
+    };
+    run_with(Some(files.source()), on, |address, _| {
+        let mut stream = connect_tls(&files, address);
+        stream.write_all(b"whole").unwrap();
+        stream.conn.writer().write_all(b"cut").unwrap();
+        let mut sealed = Vec::new();
+        stream.conn.write_tls(&mut sealed).unwrap();
+        stream.sock.write_all(&sealed[..9]).unwrap();
+        stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = stream.sock.read_to_end(&mut Vec::new());
+    });
+}
+
+#[test]
 fn what_comes_while_it_is_paused_comes_when_it_is_resumed() {
     let files = Files::new();
     let (mut received, mut paused) = (Vec::new(), None);
