@@ -2,19 +2,16 @@
 //!
 //! A line of their file is `TOKEN [role=ROLE] [name=NAME] [targets=IQN,IQN...]`. A token alone may do everything.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use lunette_files::{Content, FileProblem};
+use lunette_files::{Content, FileProblem, Stamp};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
@@ -109,32 +106,6 @@ impl Proof {
     }
 }
 
-/// Tells one state of a file from another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp {
-    file: (u64, u64),
-    len: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-/// How long a file is to have stayed as it is, before its times tell that it has not changed: file systems have ticks.
-const SETTLED: Duration = Duration::from_secs(2);
-
-impl Stamp {
-    /// The stamp of a file, if it is settled.
-    fn of(path: &Path) -> io::Result<Option<Self>> {
-        let meta = fs::metadata(path)?;
-        let is_settled = meta.modified()?.elapsed().is_ok_and(|age| age > SETTLED);
-        Ok(is_settled.then(|| Self {
-            file: (meta.dev(), meta.ino()),
-            len: meta.len(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }))
-    }
-}
-
 impl TokenFile {
     /// The file at this path, which is read to see that it can be.
     ///
@@ -168,6 +139,7 @@ impl Tokens {
     fn again(self, path: &Path) -> io::Result<Self> {
         // Before it is read, so that a change meanwhile is seen the next time.
         let stamp = Stamp::of(path).map_err(|error| FileProblem::of(path, TOKENS, error).into_io())?;
+        let stamp = stamp.is_settled().then_some(stamp);
         if stamp.is_some() && stamp == self.stamp {
             return Ok(self);
         }
@@ -291,7 +263,8 @@ pub(crate) async fn require_token(State(guard): State<Guard>, mut request: Reque
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::fs;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 

@@ -26,6 +26,7 @@
 mod problem;
 mod public;
 mod replace;
+mod stamp;
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -38,6 +39,7 @@ use zeroize::{Zeroize, Zeroizing};
 pub use problem::{FileProblem, Reason, remedy, remedy_to_start};
 pub use public::warn_if_public;
 pub use replace::{UNFINISHED, replace, replace_content};
+pub use stamp::Stamp;
 
 /// The expected content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,16 +1,14 @@
 //! TLS to a target: whom the client trusts, and how it proves itself.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::TcpStream;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lunette_reactor::{Stream, TcpOptions};
-use lunette_tls::{Fingerprint, ISCSI, Identity, Servers, TlsError, stream_client};
+use lunette_tls::{Fingerprint, ISCSI, Identity, Renewed, Servers, TlsError, stream_client};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
@@ -31,17 +29,8 @@ pub struct ClientTls {
     pin: Option<Fingerprint>,
     /// The name in the server's certificate; else the host of the portal.
     name: Option<String>,
-    read: Arc<Mutex<Option<ReadFiles>>>,
+    read: Arc<Mutex<Option<Renewed<Arc<ClientConfig>>>>>,
 }
-
-/// The files as they were read last.
-struct ReadFiles {
-    stamps: Stamps,
-    config: Arc<ClientConfig>,
-}
-
-/// The state of each file: device, inode, length and time of its last change; `None` when it is missing.
-type Stamps = [Option<(u64, u64, u64, i64, i64)>; FILES.len()];
 
 impl ClientTls {
     /// TLS with the certificates of a folder: `ca-cert.pem` names the authorities of servers, and `ca-crl.pem`, which
@@ -100,53 +89,25 @@ impl ClientTls {
 
     fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamps = self.stamps();
-        match &*read {
-            Some(known) if known.stamps == stamps => Ok(Arc::clone(&known.config)),
-            // A file that is missing for a moment takes neither the certificate away nor the list of what is revoked.
-            Some(known) if known.has_lost(&stamps) => {
-                tracing::warn!("a file of certificates is missing; those from before are in use");
-                Ok(Arc::clone(&known.config))
-            }
-            known => {
-                let config = match (self.read_files(stamps[1].is_some()), known) {
-                    (Ok(config), _) => Arc::new(config),
-                    (Err(error), Some(known)) => {
-                        tracing::warn!(%error, "certificates that have changed cannot be used; those from before are in use");
-                        return Ok(Arc::clone(&known.config));
-                    }
-                    (Err(error), None) => return Err(error),
-                };
-                *read = Some(ReadFiles { stamps, config: Arc::clone(&config) });
-                Ok(config)
-            }
+        if let Some(known) = &*read {
+            return Ok(known.look());
         }
-    }
-
-    fn stamps(&self) -> Stamps {
-        FILES.map(|name| {
-            let found = fs::metadata(self.folder.as_ref()?.join(name)).ok()?;
-            Some((found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
-        })
-    }
-
-    fn read_files(&self, has_certificate: bool) -> Result<ClientConfig, TlsError> {
-        let folder = self.folder.clone().unwrap_or_default();
-        let [authorities, certificates, key, revoked] = FILES.map(|name| folder.join(name));
-        let own = has_certificate.then_some(Identity { certificates: &certificates, key: &key });
-        let servers = match self.pin {
-            Some(fingerprint) => Servers::Pinned(fingerprint),
-            None => Servers::Unrevoked { authorities: &authorities, revoked: &revoked },
-        };
-        stream_client(servers, own, ISCSI)
+        let (folder, pin) = (self.folder.clone(), self.pin);
+        let files = folder.iter().flat_map(|folder| FILES.map(|name| folder.join(name))).collect();
+        let known = Renewed::open(files, move || read_files(folder.as_deref(), pin).map(Arc::new))?;
+        Ok(read.insert(known).now())
     }
 }
 
-impl ReadFiles {
-    /// Whether a file is gone that was there.
-    fn has_lost(&self, now: &Stamps) -> bool {
-        self.stamps.iter().zip(now).any(|(before, now)| before.is_some() && now.is_none())
-    }
+fn read_files(folder: Option<&Path>, pin: Option<Fingerprint>) -> Result<ClientConfig, TlsError> {
+    let [authorities, certificates, key, revoked] = FILES.map(|name| folder.unwrap_or(Path::new("")).join(name));
+    let has_certificate = folder.is_some() && (certificates.exists() || key.exists());
+    let own = has_certificate.then_some(Identity { certificates: &certificates, key: &key });
+    let servers = match pin {
+        Some(fingerprint) => Servers::Pinned(fingerprint),
+        None => Servers::Unrevoked { authorities: &authorities, revoked: &revoked },
+    };
+    stream_client(servers, own, ISCSI)
 }
 
 impl fmt::Debug for ClientTls {

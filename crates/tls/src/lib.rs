@@ -24,6 +24,7 @@ mod handshake;
 pub mod limits;
 pub mod peer;
 mod record;
+mod renewed;
 mod sealed;
 mod streams;
 
@@ -42,6 +43,7 @@ pub use channel::{ChannelError, Incoming, Opened, Outgoing};
 pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use handshake::{Established, Handshake};
 pub use peer::Peer;
+pub use renewed::Renewed;
 pub use sealed::Sealed;
 pub use streams::{ISCSI, Servers, UNNAMED, stream_client, stream_server, strict_stream_server};
 

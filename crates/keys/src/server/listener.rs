@@ -1,17 +1,15 @@
 //! Connections: TLS, limits of time and number, and one thread for each.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use lunette_tls::TlsError;
 use lunette_tls::folder::TlsFiles;
 use lunette_tls::peer::Peer;
+use lunette_tls::{Renewed, TlsError};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use zeroize::Zeroizing;
 
@@ -42,22 +40,11 @@ pub struct Server {
 struct Shared {
     /// Absent when the server has stopped: the store is closed then.
     service: Mutex<Option<Service<ObjectStore>>>,
-    trust: Mutex<Trust>,
+    /// The certificates and the list of revoked ones. The authority replaces the list after a server's certificate.
+    trust: Renewed<Arc<ServerConfig>>,
     connections: Mutex<Connections>,
     left: Condvar,
 }
-
-/// The certificates, and the list of revoked ones as it was read.
-struct Trust {
-    files: TlsFiles,
-    config: Arc<ServerConfig>,
-    stamp: Stamp,
-    /// Counts the lists. A connection that began under an older one ends before its next request.
-    generation: u64,
-}
-
-/// The values that change when a file is replaced: inode, size and time of change.
-type Stamp = Option<(u64, u64, i64, i64)>;
 
 #[derive(Default)]
 struct Connections {
@@ -86,13 +73,9 @@ impl Server {
     ///
     /// When the certificates cannot be used.
     pub fn new(listener: TcpListener, files: TlsFiles, service: Service<ObjectStore>) -> Result<Self, TlsError> {
-        let trust = Trust { stamp: stamp(&files), config: files.server()?, files, generation: 0 };
-        let shared = Shared {
-            service: Mutex::new(Some(service)),
-            trust: Mutex::new(trust),
-            connections: Mutex::default(),
-            left: Condvar::new(),
-        };
+        let trust = Renewed::open(vec![files.crl()], move || files.server())?;
+        let shared =
+            Shared { service: Mutex::new(Some(service)), trust, connections: Mutex::default(), left: Condvar::new() };
         Ok(Self { shared: Arc::new(shared), listener })
     }
 
@@ -206,24 +189,6 @@ impl Shared {
         lock(&self.connections).sockets.remove(&number);
         self.left.notify_all();
     }
-
-    /// The configuration for a new connection. When the list of revoked certificates was replaced, it is read again.
-    fn trust(&self) -> (Arc<ServerConfig>, u64) {
-        let mut trust = lock(&self.trust);
-        let stamp = stamp(&trust.files);
-        if stamp != trust.stamp {
-            match trust.files.server() {
-                Ok(config) => (trust.config, trust.stamp, trust.generation) = (config, stamp, trust.generation + 1),
-                Err(error) => tracing::error!(%error, "the certificates stay as they were"),
-            }
-        }
-        (Arc::clone(&trust.config), trust.generation)
-    }
-}
-
-fn stamp(files: &TlsFiles) -> Stamp {
-    let found = fs::metadata(files.crl()).ok()?;
-    Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }
 
 /// A connection. It counts until it is dropped.
@@ -241,8 +206,8 @@ impl Drop for Entered<'_> {
 impl Entered<'_> {
     fn attend(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
         socket.set_nodelay(true)?;
-        let (config, generation) = self.shared.trust();
-        let tls = ServerConnection::new(config).map_err(io::Error::other)?;
+        let config = self.shared.trust.look();
+        let tls = ServerConnection::new(Arc::clone(&config)).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(tls, Limited::new(socket, HANDSHAKE_TIMEOUT));
         if let Err(error) = handshake(&mut stream) {
             self.record(peer, None, "TLS handshake failed", &error.to_string());
@@ -264,7 +229,7 @@ impl Entered<'_> {
         }
         let client = Client { name, peer };
         while let Some(message) = receive(&mut stream)? {
-            if self.shared.trust().1 != generation {
+            if !Arc::ptr_eq(&self.shared.trust.look(), &config) {
                 // The certificate may be revoked now. The client can connect again and show that it is not.
                 return Ok(());
             }

@@ -2,17 +2,15 @@
 //! sessions go on, and further connections meet the new ones.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use lunette_reactor::TlsSource;
 use lunette_target::{PortalConfig, PortalTls};
-use lunette_tls::{Clients, ISCSI, Identity, TlsError, stream_server};
+use lunette_tls::{Clients, ISCSI, Identity, Renewed, TlsError, stream_server};
 use rustls::ServerConfig;
 
 use crate::config::Config;
@@ -25,31 +23,11 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// authorities of clients, and the list of what is revoked.
 const FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
 
-/// The folders of all portals, as long as the process lives: a portal that goes may come back.
-static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
-
-/// Why a folder is not read again that has lost a file.
-const MISSING: &str = "a file is missing that was there; put it back, or restart to go on without it";
-
 /// A folder whose files can be used.
-struct Folder {
-    path: PathBuf,
-    now: RwLock<Arc<ServerConfig>>,
-    /// The files that `now` is of.
-    seen: Mutex<Seen>,
-}
+type Folder = Arc<Renewed<Arc<ServerConfig>>>;
 
-/// The files as they were looked at.
-#[derive(Default)]
-struct Seen {
-    /// Files that are in use.
-    used: Stamps,
-    /// Files that could not be used, of which the log has told.
-    told: Option<Stamps>,
-}
-
-/// The state of each file: device, inode, length and time of its last change; `None` when it is missing.
-type Stamps = [Option<(u64, u64, u64, i64, i64)>; FILES.len()];
+/// The folders of all portals, as long as the process lives: a portal that goes may come back.
+static FOLDERS: Mutex<BTreeMap<PathBuf, Folder>> = Mutex::new(BTreeMap::new());
 
 /// The portals of a configuration with the certificates that they have now.
 pub(crate) fn portals(config: &Config) -> Vec<PortalConfig> {
@@ -71,66 +49,29 @@ pub(crate) fn follow() -> Result<(), Failure> {
 
 /// Reads the files that have changed. Certificates that cannot be used take nothing away: the ones before stay.
 pub(crate) fn read_again() {
-    let known: Vec<Arc<Folder>> = folders().values().cloned().collect();
+    let known: Vec<Folder> = folders().values().cloned().collect();
     for folder in known {
-        folder.read_again();
+        folder.look();
     }
 }
 
 fn source(path: &Path) -> Result<TlsSource, String> {
     let known = folders().get(path).cloned();
     let folder = if let Some(folder) = known {
-        folder.read_again();
+        folder.look();
         folder
     } else {
-        let seen = stamps(path);
-        let now = RwLock::new(read(path).map_err(|error| error.to_string())?);
-        let folder = Arc::new(Folder { path: path.into(), now, seen: Mutex::new(Seen { used: seen, told: None }) });
+        let (files, place) = (FILES.map(|name| path.join(name)).to_vec(), path.to_owned());
+        let folder = Renewed::open(files, move || read(&place)).map_err(|error| error.to_string())?;
+        let folder = Arc::new(folder);
         folders().insert(path.into(), Arc::clone(&folder));
         folder
     };
     Ok(Arc::new(move || folder.now()))
 }
 
-impl Folder {
-    fn now(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn read_again(&self) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamps = stamps(&self.path);
-        if seen.used == stamps {
-            return;
-        }
-        // Without its list every revoked client would be let in, and without authorities none would be asked.
-        let is_lost = seen.used.iter().zip(&stamps).any(|(before, now)| before.is_some() && now.is_none());
-        let found = if is_lost { Err(MISSING.to_owned()) } else { read(&self.path).map_err(|error| error.to_string()) };
-        match found {
-            Ok(config) => {
-                *seen = Seen { used: stamps, told: None };
-                *self.now.write().unwrap_or_else(PoisonError::into_inner) = config;
-                tracing::info!(folder = %self.path.display(), "the certificates were read again");
-            }
-            // Each look tries again: what cannot be read now may be readable then.
-            Err(error) if seen.told != Some(stamps) => {
-                seen.told = Some(stamps);
-                tracing::error!(folder = %self.path.display(), error, "certificates that have changed cannot be used; those from before are in use");
-            }
-            Err(_) => {}
-        }
-    }
-}
-
-fn folders() -> MutexGuard<'static, BTreeMap<PathBuf, Arc<Folder>>> {
+fn folders() -> MutexGuard<'static, BTreeMap<PathBuf, Folder>> {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn stamps(folder: &Path) -> Stamps {
-    FILES.map(|name| {
-        let found = fs::metadata(folder.join(name)).ok()?;
-        Some((found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
-    })
 }
 
 /// The configuration of a folder. Clients are asked for certificates when it names their authorities.
@@ -144,6 +85,8 @@ fn read(folder: &Path) -> Result<Arc<ServerConfig>, TlsError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn write(folder: &Path) {
@@ -153,21 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_change_are_read_and_bad_ones_change_nothing() {
+    fn a_portal_that_is_open_meets_the_certificates_that_can_be_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         assert!(source(path).err().is_some_and(|why| why.contains("server-cert.pem")));
         write(path);
         let source = source(path).unwrap();
         let first = source();
-        read_again();
-        assert!(Arc::ptr_eq(&first, &source()), "nothing has changed");
         fs::write(path.join(FILES[1]), "no key").unwrap();
         read_again();
         assert!(Arc::ptr_eq(&first, &source()), "it cannot be used");
-        fs::remove_file(path.join(FILES[1])).unwrap();
-        read_again();
-        assert!(Arc::ptr_eq(&first, &source()), "it is missing");
         write(path);
         read_again();
         assert!(!Arc::ptr_eq(&first, &source()));

@@ -26,7 +26,8 @@ impl Connection {
 
     /// Makes the handshake, within the limit of the connection.
     pub(crate) fn start_tls(connection: &mut Limited<Self>, security: &Security) -> Result<(), OpenError> {
-        let (mut handshake, mut out) = (Handshake::client(&security.config, security.name.clone())?, Sealed::default());
+        let (mut handshake, mut out) =
+            (Handshake::client(&security.config(), security.name.clone())?, Sealed::default());
         let (mut piece, mut received) = (vec![0; PIECE_BYTES], 0);
         loop {
             let taken = handshake.receive(&piece[..received], &mut out);

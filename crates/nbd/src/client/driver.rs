@@ -241,12 +241,17 @@ impl Driver {
             }
         }
         let (mut pause, give_up) = (FIRST_RECONNECT_PAUSE, Instant::now() + self.patience);
+        let mut told = None;
         loop {
             let error = match self.connect() {
                 Ok(connection) => return Some(connection),
                 Err(error) => error,
             };
-            tracing::debug!(url = %self.url, %error, "no connection to the NBD server");
+            // Each reason once: an attempt follows every few seconds.
+            let reason = error.to_string();
+            if told.replace(reason.clone()) != Some(reason) {
+                tracing::warn!(url = %self.url, %error, "no connection to the NBD server; it is tried again");
+            }
             let until = Instant::now() + pause;
             pause = (pause * 2).min(MAX_RECONNECT_PAUSE);
             loop {

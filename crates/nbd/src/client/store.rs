@@ -48,7 +48,7 @@ pub struct NbdStore {
 
 impl NbdStore {
     /// Connects to the server and opens the export, with `read_only` for reading alone. The files of a URI with TLS are
-    /// read now, and hold for later connections, too.
+    /// read now, and again for later connections when they have changed.
     ///
     /// # Errors
     ///
