@@ -124,8 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let opened = portals.add(&mut reactor.context(), portal);
         urls.push(format!("iscsi://{}", opened.map_err(|error| system::listen_failure(address, &error))?));
     }
-    let dialer = Dialer::start(&server.tls, &server.tcp, reactor.waker()).map_err(Failure::no_thread)?;
-    let mut carrier = Carrier::new(portals, dialer);
+    let mut carrier = Carrier::new(portals, Dialer::new(&server.tls, &server.tcp, reactor.waker()));
     let stopper = carrier.stopper();
     system::stop_on_signals(move || {
         systemd::notify("STOPPING=1");

@@ -1,18 +1,20 @@
-//! Connections to portals: names and connects wait on a few threads.
+//! Connections to portals. Each attempt has a thread of its own, because a portal that does not answer must not delay
+//! others.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 use std::time::Instant;
 
 use lunette_initiator::{ClientTls, Portal, TcpOptions};
-use lunette_reactor::{Flow, Job, Stream, ThreadPool, Waker};
+use lunette_reactor::{Stream, Waker};
 
-use super::limits::{CONNECT_THREADS, MAX_CONNECTIONS};
+use super::limits::MAX_DIALS;
 
 /// Makes connections, and wakes the event loop with each.
 pub(super) struct Dialer {
-    threads: ThreadPool,
+    /// Each thread holds one, so that they can be counted.
     how: Arc<How>,
     dialed: (Sender<Dialed>, Receiver<Dialed>),
     waker: Waker,
@@ -32,10 +34,9 @@ pub(super) struct Dialed {
 }
 
 impl Dialer {
-    pub(super) fn start(tls: &ClientTls, tcp: &TcpOptions, waker: Waker) -> io::Result<Self> {
+    pub(super) fn new(tls: &ClientTls, tcp: &TcpOptions, waker: Waker) -> Self {
         let how = Arc::new(How { tls: tls.clone(), tcp: tcp.clone() });
-        let threads = ThreadPool::new("lunette-connect", CONNECT_THREADS, MAX_CONNECTIONS)?;
-        Ok(Self { threads, how, dialed: mpsc::channel(), waker })
+        Self { how, dialed: mpsc::channel(), waker }
     }
 
     /// The waker of the event loop.
@@ -43,25 +44,31 @@ impl Dialer {
         &self.waker
     }
 
-    /// Begins a connection to a portal. One that cannot begin before `deadline` is given up.
+    /// Begins a connection to a portal, which is given up after `deadline`.
     pub(super) fn dial(&self, number: u64, portal: Portal, deadline: Instant) {
+        if Arc::strong_count(&self.how) > MAX_DIALS {
+            return self.refuse(
+                number,
+                io::Error::other("too many connections are being made; see which portal does not answer"),
+            );
+        }
         let (how, sender, waker) = (Arc::clone(&self.how), self.dialed.0.clone(), self.waker.clone());
-        let work: Job = Box::new(move || {
+        let work = move || {
             let left = deadline.saturating_duration_since(Instant::now());
-            let result = if left.is_zero() {
-                Err(io::ErrorKind::TimedOut.into())
-            } else {
-                how.tls.connect(&portal, left, &how.tcp)
-            };
+            let result = how.tls.connect(&portal, left, &how.tcp);
             // The event loop may have ended.
             let _ = sender.send(Dialed { number, result });
             waker.wake();
-        });
-        if self.threads.spawn(Flow::default(), work).is_err() {
-            let result = Err(io::Error::other("too many connections are being made"));
-            let _ = self.dialed.0.send(Dialed { number, result });
-            self.waker.wake();
+        };
+        if let Err(error) = thread::Builder::new().name("lunette-connect".into()).spawn(work) {
+            self.refuse(number, error);
         }
+    }
+
+    /// Answers an attempt that was not made.
+    fn refuse(&self, number: u64, error: io::Error) {
+        let _ = self.dialed.0.send(Dialed { number, result: Err(error) });
+        self.waker.wake();
     }
 
     /// The next connection that has been made.

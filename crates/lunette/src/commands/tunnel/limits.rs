@@ -14,8 +14,8 @@ pub(super) const MAX_ADDRESSES: usize = 16;
 /// The time from the initiator's connection until TLS with the portal stands.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Threads that look up names and connect.
-pub(super) const CONNECT_THREADS: usize = 8;
+/// Attempts to connect at a time, those that were given up among them: each has a thread.
+pub(super) const MAX_DIALS: usize = 512;
 
 /// Bytes of one direction that wait for their receiver, beyond which the sender is not read from. One receive may come
 /// on top.

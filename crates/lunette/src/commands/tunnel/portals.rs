@@ -108,7 +108,8 @@ impl Portals {
             let mut address = self.base;
             address.set_port(port);
             match cx.listen(address) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && port != 0 => {}
+                // In use, or below 1024 and not for us.
+                Err(_) if port != 0 => {}
                 opened => return opened,
             }
         }
