@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_nbd::wire::{OPTION_MAGIC, Request, command, flag, option};
-use lunette_nbd::{Export, SharedIo, Stream, serve};
+use lunette_nbd::{Client, Export, SharedIo, Stream, serve};
 use lunette_store::{InlineIo, MemoryStore};
 
 use crate::input::Random;
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     let io: SharedIo = Arc::new(InlineIo);
     let mut said = Vec::new();
     // How it ends is the client's fault.
-    let _ = serve(Stream::new(data, &mut said), &export, &io, None);
+    let _ = serve(Stream::new(data, &mut said), &export, Client::default(), &io, None);
     assert!(said.starts_with(b"NBDMAGICIHAVEOPT"));
     let requests = 1 + data.len() / 16;
     assert!(said.len() as u64 <= requests as u64 * (LEN + 4096));

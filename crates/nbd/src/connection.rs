@@ -7,7 +7,7 @@ use lunette_tls::ChannelError;
 use crate::handshake::{self, End};
 use crate::stream::{Output, Stream};
 use crate::tls::ServerTls;
-use crate::{Export, SharedIo, transmission};
+use crate::{Client, Exports, SharedIo, transmission};
 
 /// The reason why a connection ended before the client left.
 #[derive(Debug, thiserror::Error)]
@@ -30,27 +30,47 @@ pub enum ConnectionError {
     Io(#[from] io::Error),
 }
 
-/// Serves `export` to the client at the other end of `stream`, until it leaves or exceeds one of the time
-/// [`limits`](crate::limits). With `tls` nothing is said of the export before the client speaks TLS.
+/// Serves one of `exports` to the `client` at the other end of `stream`, until it leaves or exceeds one of the time
+/// [`limits`](crate::limits). With `tls` nothing is said of exports before the client speaks TLS.
 ///
 /// # Errors
 ///
 /// [`ConnectionError`]; the caller then closes the connection.
 pub fn serve(
-    mut stream: Stream<impl Read, impl Output>,
-    export: &Export,
+    stream: Stream<impl Read, impl Output>,
+    exports: &dyn Exports,
+    client: Client,
     io: &SharedIo,
     tls: Option<&ServerTls>,
 ) -> Result<(), ConnectionError> {
-    match handshake::negotiate(&mut stream, export, tls)? {
+    serve_told(stream, exports, client, io, tls, || ())
+}
+
+/// [`serve`], which calls `agreed` when the negotiation has passed.
+pub(crate) fn serve_told(
+    mut stream: Stream<impl Read, impl Output>,
+    exports: &dyn Exports,
+    client: Client,
+    io: &SharedIo,
+    tls: Option<&ServerTls>,
+    agreed: impl FnOnce(),
+) -> Result<(), ConnectionError> {
+    match handshake::negotiate(&mut stream, exports, client, tls)? {
         End::Left => Ok(()),
-        End::Agreed(agreed) => transmission::run(stream, export, io, agreed),
-        End::Tls(tls, negotiation) => {
-            let mut stream = tls.accept(stream)?;
+        End::Agreed(export, terms) => {
+            agreed();
+            transmission::run(stream, &export, io, terms)
+        }
+        End::Tls(tls, mut negotiation) => {
+            let (mut stream, certificate) = tls.accept(stream)?;
+            negotiation.prove(certificate);
             match negotiation.go_on(&mut stream)? {
                 // STARTTLS is refused in TLS.
                 End::Left | End::Tls(..) => Ok(()),
-                End::Agreed(agreed) => transmission::run(stream, export, io, agreed),
+                End::Agreed(export, terms) => {
+                    agreed();
+                    transmission::run(stream, &export, io, terms)
+                }
             }
         }
     }

@@ -1,17 +1,20 @@
 //! Exports: stores under names.
 
-use std::fmt;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+use std::{fmt, io};
 
-use lunette_store::Store;
+use lunette_store::{Completion, Op, Store, StoreError};
 
-use crate::limits::{MAX_BLOCK_LEN, MAX_PAYLOAD_LEN};
+use crate::SharedIo;
+use crate::limits::{LAST_FLUSH_TIMEOUT, MAX_BLOCK_LEN, MAX_PAYLOAD_LEN};
 use crate::wire::can;
 
-/// A store under a name. The empty name, which clients use when they are not told one, means it too.
+/// A store under a name.
 #[derive(Clone)]
 pub struct Export {
-    pub(crate) name: String,
+    name: String,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) read_only: bool,
 }
@@ -36,9 +39,35 @@ impl Export {
         Ok(Self { name: name.into(), store, read_only })
     }
 
-    /// Whether a client that gives `name` means this export.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
-        name.is_empty() || name == self.name
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Flushes the store.
+    ///
+    /// # Errors
+    ///
+    /// When that fails, or takes longer than [`LAST_FLUSH_TIMEOUT`].
+    pub fn flush(&self, io: &SharedIo) -> io::Result<()> {
+        self.flush_within(LAST_FLUSH_TIMEOUT, io)
+    }
+
+    fn flush_within(&self, limit: Duration, io: &SharedIo) -> io::Result<()> {
+        let (tx, rx) = mpsc::channel::<Result<(), StoreError>>();
+        let done = Completion::call(move |outcome| {
+            // After the time limit no receiver is left.
+            let _ = tx.send(outcome.result);
+        });
+        self.store.submit(Op::Flush, &**io, done);
+        match rx.recv_timeout(limit) {
+            Ok(result) => result.map_err(io::Error::other),
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("the last flush took longer than {limit:?}; writes that clients have not flushed may be lost"),
+            )),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the store has dropped the last flush")),
+        }
     }
 
     /// The length of the store in bytes.
@@ -81,7 +110,8 @@ impl fmt::Debug for Export {
 
 #[cfg(test)]
 mod tests {
-    use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op};
+    use lunette_store::filters::Delay;
+    use lunette_store::{Capabilities, FileIo, Geometry, InlineIo, MemoryStore};
 
     use super::*;
 
@@ -120,5 +150,17 @@ mod tests {
         ] {
             assert_eq!(export(block_len, physical).unwrap().block_sizes(), sizes);
         }
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_the_last_flush_does_not_hold_up_the_stop() {
+        let store = Arc::new(Delay::new(Arc::new(MemoryStore::new(1 << 20).expect("memory"))));
+        let export = Export::new(String::new(), Arc::clone(&store) as _, false).expect("an export");
+        let io: SharedIo = Arc::new(InlineIo);
+        store.hold();
+        let error = export.flush_within(Duration::from_millis(1), &io).expect_err("no answer");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        store.release();
+        export.flush(&io).expect("an answer");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, Read, Write};
 
+use lunette_tls::Peer;
+
 use crate::limits::{MAX_OPTION_LEN, MAX_OPTIONS, MAX_SKIPPED_LEN};
 use crate::options::{ContextRequest, InfoRequest};
 use crate::request::Negotiated;
@@ -11,26 +13,26 @@ use crate::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, OPTION_HEADER_LEN, OPTION_MAGIC,
     OptionHeader, SERVER_MAGIC, info, option, option_reply, reply,
 };
-use crate::{ConnectionError, Export};
+use crate::{Client, ConnectionError, Export, Exports};
 
 /// Zeroes behind the answer to `EXPORT_NAME`, unless both sides agreed to leave them out.
 const EXPORT_NAME_ZEROES: usize = 124;
 
 /// How a negotiation ends.
-#[derive(Debug)]
 pub(crate) enum End<'a> {
     /// The client has left.
     Left,
     /// The transmission phase follows.
-    Agreed(Negotiated),
+    Agreed(Export, Negotiated),
     /// The handshake of TLS follows, and behind it the negotiation goes on.
-    Tls(&'a ServerTls, Negotiation<'a>),
+    Tls(&'a ServerTls, Box<Negotiation<'a>>),
 }
 
 /// Negotiates from the first byte on. With `tls` the client has to begin TLS before all else.
 pub(crate) fn negotiate<'a>(
     stream: &mut Stream<impl Read, impl Output>,
-    export: &'a Export,
+    exports: &'a dyn Exports,
+    client: Client,
     tls: Option<&'a ServerTls>,
 ) -> Result<End<'a>, ConnectionError> {
     let Stream { reader, writer } = stream;
@@ -46,7 +48,7 @@ pub(crate) fn negotiate<'a>(
     let mut flags = [0; 4];
     reader.read_exact(&mut flags)?;
     let security = tls.map_or(Security::None, Security::Demanded);
-    Negotiation::new(export, u32::from_be_bytes(flags), security)?.go_on(stream)
+    Negotiation::new(exports, client, u32::from_be_bytes(flags), security)?.go_on(stream)
 }
 
 /// Reads the data of an option; `None` when it is too long and was skipped.
@@ -70,12 +72,11 @@ pub(crate) fn skip(reader: &mut impl Read, len: u32) -> io::Result<()> {
 }
 
 /// The step that follows an option.
-#[derive(Debug)]
 enum Step<'a> {
     /// The next option follows.
     Haggle,
     /// The transmission phase follows.
-    Transmit,
+    Transmit(Export),
     /// The handshake of TLS follows.
     Tls(&'a ServerTls),
     /// The client leaves.
@@ -94,25 +95,67 @@ enum Security<'a> {
 }
 
 /// The state between options, without socket and clock.
-#[derive(Debug)]
 pub(crate) struct Negotiation<'a> {
-    export: &'a Export,
+    exports: &'a dyn Exports,
+    client: Client,
+    /// The export that was found last, with the name that the client gave.
+    found: Option<(String, Export)>,
     security: Security<'a>,
     fixed: bool,
     no_zeroes: bool,
     /// Options so far.
     options: usize,
     agreed: Negotiated,
+    /// The export that the agreed metadata context is of.
+    allocation_of: Option<String>,
 }
 
 impl<'a> Negotiation<'a> {
-    fn new(export: &'a Export, client_flags: u32, security: Security<'a>) -> Result<Self, ConnectionError> {
+    fn new(
+        exports: &'a dyn Exports,
+        client: Client,
+        client_flags: u32,
+        security: Security<'a>,
+    ) -> Result<Self, ConnectionError> {
         let has = |flag: u16| client_flags & u32::from(flag) != 0;
         if client_flags & !u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES) != 0 {
             return Err(ConnectionError::Protocol("client flags that do not exist"));
         }
         let (fixed, no_zeroes) = (has(FLAG_FIXED_NEWSTYLE), has(FLAG_NO_ZEROES));
-        Ok(Self { export, security, fixed, no_zeroes, options: 0, agreed: Negotiated::default() })
+        Ok(Self {
+            exports,
+            client,
+            found: None,
+            security,
+            fixed,
+            no_zeroes,
+            options: 0,
+            agreed: Negotiated::default(),
+            allocation_of: None,
+        })
+    }
+
+    /// The client has shown a certificate, or none.
+    pub(crate) fn prove(&mut self, certificate: Option<Peer>) {
+        self.client.certificate = certificate;
+    }
+
+    /// The export that the client means by `name`, if there is one for it.
+    fn find(&mut self, name: &str) -> Option<Export> {
+        if let Some((_, export)) = self.found.as_ref().filter(|(found, _)| found == name) {
+            return Some(export.clone());
+        }
+        // One at a time: what was found before is given back first.
+        self.found = None;
+        let export = self.exports.open(&self.client, name)?;
+        self.found = Some((name.to_owned(), export.clone()));
+        Some(export)
+    }
+
+    /// What was agreed for `export`.
+    fn terms_for(&self, export: &Export) -> Negotiated {
+        let has_context = self.allocation_of.as_deref() == Some(export.name());
+        Negotiated { allocation: self.agreed.allocation && has_context, ..self.agreed }
     }
 
     /// Answers options until one of them ends the negotiation, or begins TLS.
@@ -134,11 +177,14 @@ impl<'a> Negotiation<'a> {
             writer.flush()?;
             match step {
                 Step::Haggle => {}
-                Step::Transmit => return Ok(End::Agreed(self.agreed)),
+                Step::Transmit(export) => {
+                    let terms = self.terms_for(&export);
+                    return Ok(End::Agreed(export, terms));
+                }
                 // What was agreed in plain text counts no longer (`NBD_OPT_STARTTLS`).
                 Step::Tls(tls) => {
                     let (security, agreed) = (Security::Begun, Negotiated::default());
-                    return Ok(End::Tls(tls, Self { security, agreed, ..self }));
+                    return Ok(End::Tls(tls, Box::new(Self { security, agreed, ..self })));
                 }
                 Step::Leave => return Ok(End::Left),
             }
@@ -176,30 +222,37 @@ impl<'a> Negotiation<'a> {
                 Err(error) => Err(error),
             },
             option::LIST => self.list(data, &mut replies),
-            option::INFO | option::GO => self.info(data, &mut replies),
+            option::INFO => self.info(data, &mut replies).map(drop),
+            option::GO => match self.info(data, &mut replies) {
+                Ok(export) => {
+                    replies.add(reply::ACK, &[]);
+                    return Ok(Step::Transmit(export));
+                }
+                Err(error) => Err(error),
+            },
             option::STRUCTURED_REPLY => self.structured_reply(data),
             option::LIST_META_CONTEXT => self.list_contexts(data, &mut replies),
             option::SET_META_CONTEXT => self.set_contexts(data, &mut replies),
             _ => Err(reply::ERR_UNSUP),
         };
         replies.add(end.err().unwrap_or(reply::ACK), &[]);
-        Ok(if option == option::GO && end.is_ok() { Step::Transmit } else { Step::Haggle })
+        Ok(Step::Haggle)
     }
 
     /// Answers `EXPORT_NAME`, the old way to start, which has no error reply.
-    fn export_name(&self, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step<'a>, ConnectionError> {
+    fn export_name(&mut self, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step<'a>, ConnectionError> {
         if matches!(self.security, Security::Demanded(_)) {
             return Err(ConnectionError::WithoutTls);
         }
         let name = String::from_utf8_lossy(data.unwrap_or(b"(a long name)"));
-        if !self.export.is_called(&name) {
+        let Some(export) = self.find(&name) else {
             return Err(ConnectionError::UnknownExport(name.into_owned()));
-        }
-        answer.extend(self.size_and_flags());
+        };
+        answer.extend(self.size_and_flags(&export));
         if !self.no_zeroes {
             answer.resize(answer.len() + EXPORT_NAME_ZEROES, 0);
         }
-        Ok(Step::Transmit)
+        Ok(Step::Transmit(export))
     }
 
     fn start_tls(&self, data: &[u8]) -> Result<&'a ServerTls, u32> {
@@ -215,22 +268,21 @@ impl<'a> Negotiation<'a> {
         if !data.is_empty() {
             return Err(reply::ERR_INVALID);
         }
-        let name = self.export.name.as_bytes();
-        replies.add(reply::SERVER, &[&(name.len() as u32).to_be_bytes(), name].concat());
+        for name in self.exports.names(&self.client) {
+            replies.add(reply::SERVER, &[&(name.len() as u32).to_be_bytes(), name.as_bytes()].concat());
+        }
         Ok(())
     }
 
-    fn info(&self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
+    fn info(&mut self, data: &[u8], replies: &mut Replies<'_>) -> Result<Export, u32> {
         let request = InfoRequest::parse(data).ok_or(reply::ERR_INVALID)?;
-        if !self.export.is_called(request.export) {
-            return Err(reply::ERR_UNKNOWN);
-        }
-        replies.info(info::EXPORT, &self.size_and_flags());
+        let export = self.find(request.export).ok_or(reply::ERR_UNKNOWN)?;
+        replies.info(info::EXPORT, &self.size_and_flags(&export));
         if request.wants_name {
-            replies.info(info::NAME, self.export.name.as_bytes());
+            replies.info(info::NAME, export.name().as_bytes());
         }
-        replies.info(info::BLOCK_SIZE, &self.export.block_sizes().map(u32::to_be_bytes).concat());
-        Ok(())
+        replies.info(info::BLOCK_SIZE, &export.block_sizes().map(u32::to_be_bytes).concat());
+        Ok(export)
     }
 
     fn structured_reply(&mut self, data: &[u8]) -> Result<(), u32> {
@@ -241,16 +293,17 @@ impl<'a> Negotiation<'a> {
         Ok(())
     }
 
-    fn contexts<'d>(&self, data: &'d [u8]) -> Result<ContextRequest<'d>, u32> {
+    fn contexts<'d>(&mut self, data: &'d [u8]) -> Result<(Export, ContextRequest<'d>), u32> {
         let request = ContextRequest::parse(data).ok_or(reply::ERR_INVALID)?;
         if !self.agreed.structured {
             return Err(reply::ERR_INVALID);
         }
-        if self.export.is_called(request.export) { Ok(request) } else { Err(reply::ERR_UNKNOWN) }
+        let export = self.find(request.export).ok_or(reply::ERR_UNKNOWN)?;
+        Ok((export, request))
     }
 
-    fn list_contexts(&self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
-        if self.contexts(data)?.lists_allocation {
+    fn list_contexts(&mut self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
+        if self.contexts(data)?.1.lists_allocation {
             replies.context(0);
         }
         Ok(())
@@ -259,17 +312,19 @@ impl<'a> Negotiation<'a> {
     fn set_contexts(&mut self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
         // The request drops an earlier selection even when it fails.
         self.agreed.allocation = false;
-        self.agreed.allocation = self.contexts(data)?.names_allocation;
+        let (export, request) = self.contexts(data)?;
+        self.agreed.allocation = request.names_allocation;
+        self.allocation_of = Some(export.name().to_owned());
         if self.agreed.allocation {
             replies.context(BASE_ALLOCATION_ID);
         }
         Ok(())
     }
 
-    fn size_and_flags(&self) -> [u8; 10] {
+    fn size_and_flags(&self, export: &Export) -> [u8; 10] {
         let mut bytes = [0; 10];
-        bytes[..8].copy_from_slice(&self.export.len_bytes().to_be_bytes());
-        bytes[8..].copy_from_slice(&self.export.flags(self.agreed.structured).to_be_bytes());
+        bytes[..8].copy_from_slice(&export.len_bytes().to_be_bytes());
+        bytes[8..].copy_from_slice(&export.flags(self.agreed.structured).to_be_bytes());
         bytes
     }
 }

@@ -13,6 +13,8 @@
 //! The client is in [`client`]; it shares the bytes of the protocol ([`wire`]) with the server. The rest of this page
 //! is about the server.
 //!
+//! [`Exports`] says which exports a client may use, by its address and its certificate; one [`Export`] is for all.
+//!
 //! An option of the negotiation is a constant in [`wire`] and an arm in `Negotiation::step`. `STARTTLS` consumes the
 //! [`Stream`], and what was read ahead of it is a part of the handshake of TLS. Another stream takes its place, which
 //! opens and seals records; the phases of the protocol do not know which of the two they have.
@@ -36,13 +38,15 @@
 //! use lunette_store::{InlineIo, MemoryStore};
 //!
 //! let store = Arc::new(MemoryStore::new(1 << 30).expect("short enough"));
-//! let server = Server::new(Export::new("disk", store, false)?, Arc::new(InlineIo));
+//! let export = Export::new("disk", store, false)?;
+//! let server = Server::new(Arc::new(export.clone()), Arc::new(InlineIo));
 //! let listener = Listener::tcp("127.0.0.1:0".parse()?)?;
 //! println!("nbd://{}/disk", listener.address().expect("it listens on TCP"));
 //! let stopper = server.stopper(&listener)?;
 //! let serving = std::thread::spawn(move || server.run(&listener));
 //! stopper.stop();
-//! serving.join().expect("it does not panic")?;
+//! serving.join().expect("it does not panic");
+//! export.flush(&(Arc::new(InlineIo) as _))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -50,7 +54,9 @@
 
 pub mod client;
 mod connection;
+mod connections;
 mod export;
+mod exports;
 mod handshake;
 mod limited;
 pub mod limits;
@@ -68,6 +74,7 @@ pub mod wire;
 
 pub use connection::{ConnectionError, serve};
 pub use export::{BlockLenError, Export};
+pub use exports::{Client, Exports};
 pub use server::{Server, Stopper};
 pub use socket::Listener;
 pub use stream::{Output, Stream};

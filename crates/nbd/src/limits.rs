@@ -23,6 +23,9 @@ pub const LAST_FLUSH_TIMEOUT: Duration = Duration::from_mins(1);
 /// The most options in one negotiation. A client that sends more loses its connection.
 pub const MAX_OPTIONS: usize = 256;
 
+/// The most targets whose logical units a server of iSCSI lists for a client.
+pub const MAX_LISTED_TARGETS: usize = 256;
+
 /// The longest data of one option: the longest export name and a few short lists.
 pub const MAX_OPTION_LEN: u32 = 64 << 10;
 

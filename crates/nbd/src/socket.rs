@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, recv, sendmsg, shutdown,
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, getpeername, getsockname, recv,
+    sendmsg, shutdown,
 };
 
 use crate::stream::Output;
@@ -99,6 +100,19 @@ impl Socket {
     /// A connection that was made over a Unix socket.
     pub(crate) fn unix(socket: OwnedFd) -> Self {
         Self { socket, is_tcp: false }
+    }
+
+    /// The addresses of the peer and of this side; `None` on a Unix socket.
+    pub(crate) fn addresses(&self) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+        if !self.is_tcp {
+            return Ok(None);
+        }
+        let ends =
+            (getpeername(&self.socket)?.map(SocketAddr::try_from), SocketAddr::try_from(getsockname(&self.socket)?));
+        Ok(match ends {
+            (Some(Ok(peer)), Ok(local)) => Some((peer, local)),
+            _ => None,
+        })
     }
 
     /// Receives what is there. `WouldBlock` when that is nothing.

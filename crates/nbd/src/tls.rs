@@ -6,6 +6,7 @@
 mod opening;
 mod sealing;
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -46,10 +47,14 @@ pub enum Admitted {
     Any,
 }
 
+/// A connection behind its handshake.
+pub(crate) type Protected<R, W> = Stream<Opener<R>, Sealer<W>>;
+
 /// TLS as a server speaks it: certificates, and the clients that are admitted.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServerTls {
-    config: Arc<ServerConfig>,
+    /// Gives the configuration as it is now.
+    config: Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>,
     admits_all: bool,
 }
 
@@ -68,7 +73,14 @@ impl ServerTls {
         let admits_all = admitted == Admitted::Any || !is_there(&authorities);
         let config =
             if admits_all { stream_server(own, None, UNNAMED)? } else { strict_stream_server(own, clients, UNNAMED)? };
-        Ok(Self { config: Arc::new(config), admits_all })
+        let config = Arc::new(config);
+        Ok(Self { config: Arc::new(move || Arc::clone(&config)), admits_all })
+    }
+
+    /// TLS by what `config` gives for each connection: its certificates may be renewed. Whether a client needs a
+    /// certificate is said there, and otherwise by the exports.
+    pub fn of(config: impl Fn() -> Arc<ServerConfig> + Send + Sync + 'static) -> Self {
+        Self { config: Arc::new(config), admits_all: true }
     }
 
     /// Whether clients need no certificate.
@@ -76,14 +88,14 @@ impl ServerTls {
         self.admits_all
     }
 
-    /// Makes the handshake with a client. Whatever was read ahead belongs to it. The time is what is left of that for
-    /// the negotiation.
+    /// Makes the handshake with a client, and tells its certificate. Whatever was read ahead belongs to the handshake.
+    /// The time is what is left of that for the negotiation.
     pub(crate) fn accept<R: Read, W: Output>(
         &self,
         stream: Stream<R, W>,
-    ) -> Result<Stream<Opener<R>, Sealer<W>>, ConnectionError> {
+    ) -> Result<(Protected<R, W>, Option<Peer>), ConnectionError> {
         let Stream { mut reader, mut writer } = stream;
-        let (mut handshake, mut answer) = (Handshake::server(&self.config)?, Sealed::default());
+        let (mut handshake, mut answer) = (Handshake::server(&(self.config)())?, Sealed::default());
         while !handshake.is_done() {
             let bytes = reader.fill_buf()?;
             let len = bytes.len().min(PIECE_BYTES);
@@ -100,8 +112,9 @@ impl ServerTls {
             }
         }
         let Established { incoming, outgoing, content, mut received, certificate, is_resumed } = handshake.finish()?;
+        let certificate = certificate.and_then(|certificate| Peer::of(&certificate));
         // A client that resumes has not shown its certificate again.
-        if certificate.and_then(|certificate| Peer::of(&certificate)).is_some_and(|peer| peer.has_ended()) {
+        if certificate.as_ref().is_some_and(Peer::has_ended) {
             return Err(ChannelError::Unexpected("the certificate of the client has ended").into());
         }
         tracing::debug!(is_resumed, "a client speaks TLS");
@@ -109,7 +122,13 @@ impl ServerTls {
         let opening = Opening::new(incoming, content, &received);
         let reader = reader.into_inner().map(|from| Opener::new(from, opening));
         let writer = writer.map(|to| Sealer::new(to, Sealing::new(outgoing)));
-        Ok(Stream { reader: BufReader::with_capacity(READ_AHEAD_BYTES, reader), writer })
+        Ok((Stream { reader: BufReader::with_capacity(READ_AHEAD_BYTES, reader), writer }, certificate))
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls").field("admits_all", &self.admits_all).finish_non_exhaustive()
     }
 }
 

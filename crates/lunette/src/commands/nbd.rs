@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
-use lunette_nbd::{Admitted, Export, Listener, Server, ServerTls};
+use lunette_nbd::{Admitted, Export, Listener, Server, ServerTls, SharedIo};
 use lunette_store::Store;
 
 use crate::commands::io::PoolIo;
@@ -108,10 +108,10 @@ impl Arguments {
     /// Serves a store until a signal ends it.
     fn serve(&self, store: Arc<dyn Store>, tls: Option<ServerTls>) -> Result<(), Failure> {
         let export = Export::new(self.name.clone(), store, self.read_only).map_err(Failure::disk)?;
-        let io = Arc::new(PoolIo::start()?);
+        let io: SharedIo = Arc::new(PoolIo::start()?);
         let (listener, uri) = self.listen()?;
         let _file = self.socket.as_deref().map(SocketFile::of);
-        let server = Server::new(export, io);
+        let server = Server::new(Arc::new(export.clone()), Arc::clone(&io));
         let server = match tls {
             Some(tls) => server.with_tls(tls),
             None => server,
@@ -119,7 +119,8 @@ impl Arguments {
         let stopper = server.stopper(&listener).map_err(Failure::other)?;
         system::stop_on_signals(move || stopper.stop()).map_err(Failure::no_thread)?;
         output::announce("the URI of the disk", vec![uri])?;
-        server.run(&listener).map_err(Failure::other)
+        server.run(&listener);
+        export.flush(&io).map_err(Failure::other)
     }
 
     fn listen(&self) -> Result<(Listener, String), Failure> {

@@ -284,8 +284,12 @@ mod tests {
         let agreed = loop {
             // What the client says does not depend on when it hears the server, so it may say all of it again.
             let mut from_server = Vec::new();
-            let _ =
-                crate::handshake::negotiate(&mut crate::Stream::new(&to_server[..], &mut from_server), &export, None);
+            let _ = crate::handshake::negotiate(
+                &mut crate::Stream::new(&to_server[..], &mut from_server),
+                &export,
+                crate::Client::default(),
+                None,
+            );
             let (out, agreed) = read("disk", &from_server);
             if let Some(agreed) = agreed.unwrap() {
                 break agreed;

@@ -36,7 +36,8 @@ fn contexts(kind: u32, queries: &[&str]) -> Vec<u8> {
 fn talk(flags: u32, options: &[Vec<u8>]) -> (Result<Option<Negotiated>, ConnectionError>, Vec<u8>) {
     let script = [&flags.to_be_bytes()[..], &options.concat()].concat();
     let (mut said, export) = (Vec::new(), export());
-    let result = negotiate(&mut Stream::new(&script[..], &mut said), &export, None).map(|end| agreed(&end));
+    let result =
+        negotiate(&mut Stream::new(&script[..], &mut said), &export, Client::default(), None).map(|end| agreed(&end));
     assert_eq!(&said[..18], b"NBDMAGICIHAVEOPT\0\x03");
     (result, said.split_off(18))
 }
@@ -45,7 +46,7 @@ fn talk(flags: u32, options: &[Vec<u8>]) -> (Result<Option<Negotiated>, Connecti
 fn agreed(end: &End<'_>) -> Option<Negotiated> {
     match end {
         End::Left => None,
-        End::Agreed(agreed) => Some(*agreed),
+        End::Agreed(_, agreed) => Some(*agreed),
         End::Tls(..) => panic!("there is no TLS"),
     }
 }
@@ -123,6 +124,80 @@ fn contexts_need_structured_replies_and_the_last_selection_counts() {
     assert_eq!(kinds(&said), [1, 4, 1]);
 }
 
+/// Two exports, of which one is for clients with a certificate. It counts how often it is asked.
+struct Two(std::sync::atomic::AtomicUsize);
+
+impl Exports for Two {
+    fn names(&self, client: &Client) -> Vec<String> {
+        let secret = client.certificate.is_some().then(|| "secret".into());
+        std::iter::once("open".into()).chain(secret).collect()
+    }
+
+    fn open(&self, client: &Client, name: &str) -> Option<Export> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let store = || Arc::new(MemoryStore::new(LEN).unwrap());
+        let known = self.names(client).iter().any(|known| known == name);
+        known.then(|| Export::new(name, store(), false).unwrap())
+    }
+}
+
+#[test]
+fn a_client_finds_the_exports_that_are_for_it() {
+    let exports = Two(0.into());
+    let ask = |client: Client, options: &[Vec<u8>]| {
+        let script = [&3u32.to_be_bytes()[..], &options.concat()].concat();
+        let mut said = Vec::new();
+        let end = negotiate(&mut Stream::new(&script[..], &mut said), &exports, client, None).unwrap();
+        (agreed(&end), replies(&said[18..]))
+    };
+    let list = option(option::LIST, &[]);
+    let (end, said) = ask(Client::default(), &[list.clone(), go("secret"), go(""), go("open")]);
+    assert!(end.is_some());
+    let kinds: Vec<_> = said.iter().map(|reply| reply.1).collect();
+    assert_eq!(kinds[..4], [reply::SERVER, reply::ACK, reply::ERR_UNKNOWN, reply::ERR_UNKNOWN]);
+    let certificate = rcgen::generate_simple_self_signed(["db1".to_owned()]).unwrap();
+    let known = Client { certificate: Peer::of(certificate.cert.der()), ..Client::default() };
+    let (end, said) = ask(known, &[list, go("secret")]);
+    assert!(end.is_some());
+    assert_eq!([&said[0].2, &said[1].2], [&string("open"), &string("secret")]);
+}
+
+#[test]
+fn an_export_is_opened_once_while_a_client_asks_about_it() {
+    let exports = Two(0.into());
+    let structured = option(option::STRUCTURED_REPLY, &[]);
+    let contexts_of = |name: &str| {
+        let list = string("base:allocation");
+        option(option::SET_META_CONTEXT, &[string(name), 1u32.to_be_bytes().to_vec(), list].concat())
+    };
+    let info = option(option::INFO, &[string("open"), vec![0, 0]].concat());
+    let script = [&3u32.to_be_bytes()[..], &structured, &contexts_of("open"), &info, &go("open")].concat();
+    let mut said = Vec::new();
+    let end = negotiate(&mut Stream::new(&script[..], &mut said), &exports, Client::default(), None).unwrap();
+    assert!(agreed(&end).unwrap().allocation);
+    assert_eq!(exports.0.into_inner(), 1);
+}
+
+#[test]
+fn a_context_counts_for_the_export_that_it_was_agreed_for() {
+    struct Any;
+    impl Exports for Any {
+        fn names(&self, _: &Client) -> Vec<String> {
+            Vec::new()
+        }
+        fn open(&self, _: &Client, name: &str) -> Option<Export> {
+            Export::new(name, Arc::new(MemoryStore::new(LEN).unwrap()), false).ok()
+        }
+    }
+    let options = [option(option::STRUCTURED_REPLY, &[]), contexts(option::SET_META_CONTEXT, &["base:allocation"])];
+    for (name, has_context) in [("disk", true), ("other", false)] {
+        let script = [&3u32.to_be_bytes()[..], &options.concat(), &go(name)].concat();
+        let mut said = Vec::new();
+        let end = negotiate(&mut Stream::new(&script[..], &mut said), &Any, Client::default(), None).unwrap();
+        assert_eq!(agreed(&end).unwrap().allocation, has_context, "{name}");
+    }
+}
+
 #[test]
 fn errors_keep_the_negotiation_going() {
     let too_long = option(option::INFO, &vec![0; MAX_OPTION_LEN as usize + 1]);
@@ -156,7 +231,7 @@ fn what_cannot_be_answered_ends_the_connection() {
 #[test]
 fn a_client_may_leave_between_options() {
     let (mut said, export) = (Vec::new(), export());
-    let end = negotiate(&mut Stream::new(&[][..], &mut said), &export, None).unwrap();
+    let end = negotiate(&mut Stream::new(&[][..], &mut said), &export, Client::default(), None).unwrap();
     assert_eq!(agreed(&end), None);
     assert_eq!(talk(3, &[]).0.unwrap(), None);
 }
@@ -175,12 +250,12 @@ fn the_whole_negotiation_has_one_time_limit() {
         slow.start(HANDSHAKE_TIMEOUT);
         let mut said = Vec::new();
         let mut stream = Stream { reader: BufReader::new(slow), writer: Limited::new(&mut said) };
-        let result = negotiate(&mut stream, &export, None);
+        let result = negotiate(&mut stream, &export, Client::default(), None);
         assert!(timed_out(result), "{name}");
         assert_eq!(now() - start, HANDSHAKE_TIMEOUT, "{name}");
     }
     let mut full = Limited::with_clock(Full, now);
     full.start(HANDSHAKE_TIMEOUT);
     let mut stream = Stream { reader: BufReader::new(Limited::new(&script[..])), writer: full };
-    assert!(timed_out(negotiate(&mut stream, &export, None)), "a client that reads no answer");
+    assert!(timed_out(negotiate(&mut stream, &export, Client::default(), None)), "a client that reads no answer");
 }

@@ -23,7 +23,7 @@ use crate::{Export, Listener, Server, Stopper};
 struct Served {
     folder: tempfile::TempDir,
     stopper: Stopper,
-    thread: JoinHandle<io::Result<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Served {
@@ -33,7 +33,7 @@ impl Served {
 
     fn start_in(folder: tempfile::TempDir, tls: Option<ServerTls>) -> Self {
         let export = Export::new("disk", Arc::new(MemoryStore::new(8 << 20).unwrap()), false).unwrap();
-        let server = Server::new(export, Arc::new(InlineIo));
+        let server = Server::new(Arc::new(export), Arc::new(InlineIo));
         let server = match tls {
             Some(tls) => server.with_tls(tls),
             None => server,
@@ -58,7 +58,7 @@ impl Served {
 
     fn stop(self) -> tempfile::TempDir {
         self.stopper.stop();
-        self.thread.join().unwrap().unwrap();
+        self.thread.join().unwrap();
         self.folder
     }
 }
@@ -184,9 +184,10 @@ fn a_lost_connection_resumes_its_session() {
     let files = Certificates::new();
     let sessions = Arc::new(Sessions { kept: ServerSessionMemoryCache::new(16), resumed: AtomicUsize::new(0) });
     let ServerTls { config, admits_all } = files.server(Admitted::Proven);
-    let mut config = ServerConfig::clone(&config);
+    let mut config = ServerConfig::clone(&config());
     config.session_storage = Arc::clone(&sessions) as _;
-    let tls = ServerTls { config: Arc::new(config), admits_all };
+    let config = Arc::new(config);
+    let tls = ServerTls { config: Arc::new(move || Arc::clone(&config)), admits_all };
     let served = Served::start(Some(tls.clone()));
     let disk = NbdStore::open(&served.url(&files.client("alice"), SERVER), false).unwrap();
     write(&disk, 0, 7, 4096);
@@ -207,7 +208,7 @@ fn raw_client(tls: ServerTls, say: &[u8]) -> (Vec<u8>, Result<(), ConnectionErro
         let socket = crate::socket::Socket::from(server);
         socket.prepare().unwrap();
         let io: crate::SharedIo = Arc::new(InlineIo);
-        crate::serve(Stream::new(&socket, &socket), &export, &io, Some(&tls))
+        crate::serve(Stream::new(&socket, &socket), &export, crate::Client::default(), &io, Some(&tls))
     });
     (&client).write_all(say).unwrap();
     client.shutdown(Shutdown::Write).unwrap();

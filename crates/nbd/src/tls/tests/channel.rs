@@ -11,7 +11,7 @@ use super::*;
 fn sides() -> [Established; 2] {
     let config = Arc::new(stream_client(Servers::Any, None, UNNAMED).unwrap());
     let mut client = Handshake::client(&config, ServerName::try_from(SERVER).unwrap()).unwrap();
-    let mut server = Handshake::server(&Certificates::new().server(Admitted::Any).config).unwrap();
+    let mut server = Handshake::server(&(Certificates::new().server(Admitted::Any).config)()).unwrap();
     let (mut to_server, mut to_client) = (Sealed::default(), Sealed::default());
     client.receive(&[], &mut to_server).unwrap();
     while !to_server.is_empty() || !to_client.is_empty() {

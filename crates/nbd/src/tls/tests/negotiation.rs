@@ -6,6 +6,7 @@ use lunette_tls::{Servers, UNNAMED, stream_client};
 use rustls::pki_types::ServerName;
 
 use super::*;
+use crate::Client;
 use crate::handshake::{End, negotiate};
 use crate::limited::Limited;
 use crate::limited::testing::{Slow, now};
@@ -48,8 +49,8 @@ fn nothing_but_starttls_and_abort_is_answered_before_tls() {
     script.extend(before.iter().flat_map(|number| say(*number, b"data")));
     script.extend([go(), say(option::STARTTLS, b"data"), say(option::STARTTLS, &[])].concat());
     let mut said = Vec::new();
-    let end = negotiate(&mut Stream::new(&script[..], &mut said), &export, Some(&tls)).unwrap();
-    let End::Tls(_, negotiation) = end else { panic!("{end:?}") };
+    let end = negotiate(&mut Stream::new(&script[..], &mut said), &export, Client::default(), Some(&tls)).unwrap();
+    let End::Tls(_, negotiation) = end else { panic!("the negotiation has ended without TLS") };
     let mut expected: Vec<_> = before.iter().map(|number| (*number, reply::ERR_TLS_REQD)).collect();
     expected.push((option::GO, reply::ERR_TLS_REQD));
     expected.extend([(option::STARTTLS, reply::ERR_INVALID), (option::STARTTLS, reply::ACK)]);
@@ -57,12 +58,12 @@ fn nothing_but_starttls_and_abort_is_answered_before_tls() {
 
     let (script, mut said) = ([say(option::STARTTLS, &[]), say(option::LIST, &[]), go()].concat(), Vec::new());
     let end = negotiation.go_on(&mut Stream::new(&script[..], &mut said)).unwrap();
-    assert!(matches!(end, End::Agreed(_)), "{end:?}");
+    assert!(matches!(end, End::Agreed(..)));
     assert_eq!(kinds(&said)[..2], [(option::STARTTLS, reply::ERR_INVALID), (option::LIST, reply::SERVER)]);
 
     let (script, mut said) = ([&3_u32.to_be_bytes()[..], &say(option::ABORT, &[])].concat(), Vec::new());
-    let end = negotiate(&mut Stream::new(&script[..], &mut said), &export, Some(&tls)).unwrap();
-    assert!(matches!(end, End::Left), "{end:?}");
+    let end = negotiate(&mut Stream::new(&script[..], &mut said), &export, Client::default(), Some(&tls)).unwrap();
+    assert!(matches!(end, End::Left));
     assert_eq!(kinds(&said[GREETING_LEN..]), [(option::ABORT, reply::ACK)]);
 }
 
@@ -72,7 +73,7 @@ fn the_old_way_to_start_ends_the_connection_before_tls() {
     for flags in [0_u32, 3] {
         let script = [&flags.to_be_bytes()[..], &say(option::EXPORT_NAME, b"disk")].concat();
         let mut said = Vec::new();
-        let end = negotiate(&mut Stream::new(&script[..], &mut said), &export, Some(&tls));
+        let end = negotiate(&mut Stream::new(&script[..], &mut said), &export, Client::default(), Some(&tls));
         assert!(matches!(end, Err(ConnectionError::WithoutTls)));
         assert_eq!(said.len(), GREETING_LEN);
     }
@@ -147,7 +148,7 @@ fn the_handshake_of_tls_has_the_time_of_the_negotiation() {
     let (mut said, export) = (Vec::new(), export());
     let stream = Stream { reader: BufReader::new(slow), writer: Limited::new(&mut said) };
     let io: crate::SharedIo = Arc::new(InlineIo);
-    let served = crate::serve(stream, &export, &io, Some(&tls));
+    let served = crate::serve(stream, &export, Client::default(), &io, Some(&tls));
     assert!(matches!(served, Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::TimedOut));
     assert_eq!(now() - start, HANDSHAKE_TIMEOUT);
 }
