@@ -105,7 +105,7 @@ pub use error::{Direction, Error};
 pub use lunette_ecl::association::Seal;
 pub use lunette_ecl::recovery::CongestionControl;
 pub use lunette_ecl_endpoint::DatagramOptions;
-pub use options::{Listener, Options, Transport};
+pub use options::{Connector, Listener, Options, Transport};
 pub use paths::activate;
 pub use paths::status::{PathState, PathStatus};
 pub use pending::wait;

@@ -1,8 +1,9 @@
 //! Options of sessions.
 
-use std::fmt;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use lunette_ecl_endpoint::DatagramOptions;
 use lunette_pdu::Isid;
@@ -11,6 +12,7 @@ use lunette_session::Timers;
 use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::{Choices, Offer};
 
+use crate::portal::Portal;
 use crate::session_event::SessionEvent;
 use crate::tls::ClientTls;
 
@@ -48,6 +50,10 @@ const NO_DIGEST: Choices = Choices(0b01);
 /// Called on the event loop's thread for each event of a session. It must not block.
 pub type Listener = Arc<dyn Fn(&SessionEvent) + Send + Sync>;
 
+/// Makes a connection to a portal, in a way of its own: through a proxy, or within the process. Called on a thread of
+/// its own for each attempt, so it may wait. The stream need not be TCP: one end of a pair of sockets will do.
+pub type Connector = Arc<dyn Fn(&Portal) -> io::Result<TcpStream> + Send + Sync>;
+
 /// How a session logs in, and what it does when something fails.
 ///
 /// Made by [`Options::new`] or [`Url::options`](crate::Url::options); fields can then be set.
@@ -75,6 +81,8 @@ pub struct Options {
     pub datagrams: DatagramOptions,
     /// TLS around TCP connections.
     pub tls: Option<ClientTls>,
+    /// Makes the connections in place of the library; for [`Transport::Tcp`]. TLS goes around them all the same.
+    pub connector: Option<Connector>,
     /// The options of TCP connections. They cannot be made when the system refuses it.
     pub tcp: TcpOptions,
     /// The time limit for making a TCP connection, for each address of the host.
@@ -111,6 +119,7 @@ impl Options {
             timers: Timers::default(),
             datagrams: DatagramOptions::default(),
             tls: None,
+            connector: None,
             tcp: TcpOptions::default(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),

@@ -2,7 +2,7 @@
 
 mod freeze;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,7 @@ use lunette_device::{BackgroundTask, LogicalUnit, PortGroupsChange, TargetDevice
 use lunette_reactor::Waker;
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
+use lunette_tls::Peer;
 
 use crate::config::{BindError, DatagramPortalConfig, PortalConfig, TargetConfig, check_targets};
 use crate::sessions::{HostRequest, SessionQuery, SessionStatus};
@@ -72,6 +73,19 @@ pub struct UnitChange {
     pub lun: Lun,
     /// The unit of the number from now on; `None` for nothing.
     pub unit: Option<Arc<LogicalUnit>>,
+}
+
+/// A connection that another front end of this process has made, for an initiator that it speaks for.
+#[derive(Debug)]
+pub struct Adopted {
+    /// The target's end: of TCP, or of a pair of sockets.
+    pub stream: TcpStream,
+    /// Where the initiator is. Rules for networks go by it.
+    pub peer: SocketAddr,
+    /// Where it came in.
+    pub local: SocketAddr,
+    /// The certificate that it has shown to the front end.
+    pub certificate: Option<Peer>,
 }
 
 /// Why an update was not applied. Nothing has changed.
@@ -176,6 +190,17 @@ impl Control {
         Ok(())
     }
 
+    /// Takes on a connection as if it had come in at the first portal: it logs in, and the rules for hosts hold.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Stopping`]; then the connection is closed.
+    pub fn adopt(&self, connection: Adopted) -> Result<(), UpdateError> {
+        self.updates.push(Asked::Adopt(connection))?;
+        self.waker.wake();
+        Ok(())
+    }
+
     /// Drives background work of a unit to its end, on the first core. A server that stops drops it.
     ///
     /// # Errors
@@ -235,6 +260,7 @@ pub(crate) enum Asked {
     RefuseHost(HostRequest),
     Freeze(FreezeQuestion),
     Background(BackgroundTask),
+    Adopt(Adopted),
 }
 
 /// Where the result of an update goes.

@@ -16,6 +16,7 @@ mod listen;
 mod lun;
 pub(crate) mod metrics;
 pub(crate) mod mistakes;
+pub(crate) mod nbd;
 pub(crate) mod pools;
 pub(crate) mod port_groups;
 mod readable;
@@ -97,6 +98,8 @@ pub(crate) struct Config {
     pub(crate) adapters: Adapters,
     /// Where the numbers are read without TLS. Without it, by the API alone.
     pub(crate) metrics: Option<Metrics>,
+    /// Where the disks are served by NBD, too.
+    pub(crate) nbd: Option<nbd::Nbd>,
     /// The pools of volumes.
     #[serde(rename = "pool", default)]
     pub(crate) pools: Vec<PoolEntry>,

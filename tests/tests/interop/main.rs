@@ -36,6 +36,7 @@ mod messages;
 mod monitoring;
 mod nbd;
 mod nbd_client;
+mod nbd_exports;
 mod nbd_tls;
 mod outages;
 mod paths;

@@ -47,10 +47,14 @@ impl Dialer for ThreadDialer {
         };
         let of_thread = Arc::clone(&report);
         let (timeout, tcp) = (options.connect_timeout, options.tcp.clone());
-        let (transport, tls) = (options.transport, options.tls.clone());
+        let (transport, tls, connector) = (options.transport, options.tls.clone(), options.connector.clone());
+        let connect = move |portal: &Portal| match connector {
+            Some(connector) => connector(portal),
+            None => connect_to(portal, timeout, &tcp),
+        };
         let work = move || {
             let result = match transport {
-                Transport::Tcp => connect_to(&portal, timeout, &tcp).and_then(|socket| match tls {
+                Transport::Tcp => connect(&portal).and_then(|socket| match tls {
                     Some(tls) => tls.around(socket, &portal).map(Wire::Tcp),
                     None => Ok(Wire::Tcp(socket.into())),
                 }),

@@ -16,6 +16,7 @@ use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged, folded
 use super::Core;
 use super::connections::Conn;
 use super::mesh::{Came, Source};
+use crate::control::Adopted;
 
 impl Handler for Core {
     fn accepted(
@@ -189,6 +190,19 @@ impl Upper for Core {
 }
 
 impl Core {
+    /// Takes on a connection that was made elsewhere in this process.
+    pub(super) fn adopt(&mut self, cx: &mut Context<'_>, Adopted { stream, peer, local, certificate }: Adopted) {
+        let id = match cx.adopt(stream) {
+            Ok(id) => id,
+            Err(error) => return tracing::warn!(%peer, %error, "cannot take on a connection"),
+        };
+        let group = self.lifecycle.portals().ports().first().map(|portal| portal.group);
+        self.accept(cx, group, id, peer, local);
+        if let Some(certificate) = certificate {
+            self.introduce_as(id, certificate);
+        }
+    }
+
     /// A connection has come in at a portal of that group.
     fn accept(
         &mut self,

@@ -14,14 +14,24 @@ impl Core {
     /// peer whose certificate has ended is let go: one that resumes a session has not shown it again.
     pub(super) fn introduce(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         let Some(conn) = self.connections.get_mut(id) else { return };
-        let Some(login) = conn.login.as_mut().filter(|_| conn.identities.is_empty()) else { return };
+        if conn.login.is_none() || !conn.identities.is_empty() {
+            return;
+        }
         let Some(peer) = cx.peer_certificate(id).and_then(|certificate| Peer::of(certificate)) else { return };
         if peer.has_ended() {
             tracing::warn!(peer = %conn.peer, certificate = %peer.fingerprint, "connection refused: its certificate has ended");
             return self.close_now(cx, id);
         }
+        self.introduce_as(id, peer);
+    }
+
+    /// Lets a connection know who its peer has proven to be elsewhere.
+    pub(super) fn introduce_as(&mut self, id: ConnectionId, peer: Peer) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
         conn.identities = identities(peer);
-        login.set_identities(Arc::clone(&conn.identities));
+        if let Some(login) = &mut conn.login {
+            login.set_identities(Arc::clone(&conn.identities));
+        }
     }
 }
 

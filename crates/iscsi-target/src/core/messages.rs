@@ -61,12 +61,14 @@ impl Core {
 
     /// Nothing of the connection is under way here any more.
     pub(super) fn departed(&mut self, id: ConnectionId, stream: Stream) {
-        let Some(Conn { departure, login, peer, came, permit, .. }) = self.connections.remove(id) else { return };
+        let Some(Conn { departure, login, peer, identities, came, permit, .. }) = self.connections.remove(id) else {
+            return;
+        };
         // Others were told to stop already; a connection would come too late.
         let Some(Departure { home, request }) = departure.filter(|_| !self.lifecycle.is_stopping()) else { return };
         if let (Some(login), Some(permit)) = (login, permit) {
             let core = home.core();
-            let arrival = Arrival { login, peer, came, permit, home, stream, request };
+            let arrival = Arrival { login, peer, identities, came, permit, home, stream, request };
             self.mesh.send(core, CoreMessage::Take(Box::new(arrival)));
         }
     }
@@ -74,16 +76,15 @@ impl Core {
     fn take_connection(
         &mut self,
         cx: &mut Context<'_>,
-        Arrival { login, peer, came, permit, home, stream, request }: Arrival,
+        Arrival { login, peer, identities, came, permit, home, stream, request }: Arrival,
     ) {
         let id = match cx.adopt(stream) {
             Ok(id) => id,
             Err(error) => return tracing::warn!(%peer, %error, "cannot take on a connection"),
         };
         let mut conn = Conn::new(login, peer, came, permit);
-        conn.home = Some(home);
+        (conn.home, conn.identities) = (Some(home), identities);
         self.connections.insert(id, conn);
-        self.introduce(cx, id);
         self.admit_here(cx, id, *request);
     }
 

@@ -39,6 +39,7 @@ impl Core {
                     self.refuse_host(&request);
                 }
                 Asked::Freeze(question) => self.ask_for_quiet(question),
+                Asked::Adopt(connection) => self.adopt(cx, connection),
                 Asked::Background(task) => self.tasks.begin_background(task, &self.buffers),
             }
         }

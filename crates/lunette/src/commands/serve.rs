@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use crate::config::adapters::Adapters;
 use crate::config::limits::Limits;
 use crate::config::mistakes;
+use crate::config::nbd::Nbd;
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
 use crate::config::sources::Files;
@@ -32,6 +33,7 @@ use crate::server::clones::{self, HostRequests};
 use crate::server::control_plane::{self, ControlPlane, Places};
 use crate::server::counts::{Counts, Format};
 use crate::server::metrics;
+use crate::server::nbd;
 use crate::server::portals::bind_failure;
 use crate::server::recovery;
 use crate::server::reload::{self, Reloader};
@@ -67,7 +69,7 @@ available, 5 disk missing, unreadable or in use.";
 ///
 /// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN, and with
 /// --ecl another one: ecl://HOST:PORT/IQN/LUN or ecl+eth://INTERFACE/MAC/IQN/LUN, with the server's interface in the
-/// place of the client's
+/// place of the client's. With --nbd there is also nbd://HOST:PORT/IQN/LUN
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -82,6 +84,9 @@ pub(crate) struct Arguments {
     /// when clients may have certificates, too
     #[arg(long, value_name = "DIR")]
     tls: Option<PathBuf>,
+    /// Where to serve the disks by NBD, too, within TLS if there is --tls (repeatable)
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::address::one)]
+    nbd: Vec<SocketAddr>,
     /// Where to speak the Effective Cross Layer, too: at a UDP port, or below IP at an interface (repeatable)
     #[arg(long, value_name = "ADDR:PORT|eth:INTERFACE")]
     ecl: Vec<ecl::Place>,
@@ -157,7 +162,7 @@ pub(crate) struct Arguments {
     prometheus: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "tls", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "tls", "nbd", "ecl", "ecl_offloads", "ecl_protect", "ecl_congestion_control", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -245,10 +250,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for line in start_log::lines(server.portals(), &served) {
         tracing::info!("{line}");
     }
+    let nbd = nbd::start(&config, &server.control(), &health)?;
+    let nbd_uris = nbd.uris();
     let stopper = server.stopper();
+    let stop = nbd.before(move || stopper.stop());
     system::stop_on_signals(move || {
         systemd::notify("STOPPING=1");
-        stopper.stop();
+        stop();
     })
     .map_err(Failure::no_thread)?;
     let reopening = if files.is_some() { Reopening::OnHangup } else { Reopening::AtStart };
@@ -283,7 +291,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let mut counts = Counts::new(server.monitor(), health.clone(), arguments.counts_format());
     questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::no_thread)?;
-    let portals = first_portals(&server, speaks_tls);
+    let portals = [first_portals(&server, speaks_tls), nbd_uris].concat();
     output::announce("the URLs of the disks", urls(&portals, &devices))?;
     systemd::accompany(&server, health).map_err(Failure::no_thread)?;
     server.run().map_err(Failure::other)?;
@@ -386,6 +394,7 @@ impl Arguments {
             api: None,
             adapters: Adapters::default(),
             metrics: None,
+            nbd: (!self.nbd.is_empty()).then(|| Nbd::at(self.nbd.clone(), self.tls.clone())),
             pools: Vec::new(),
             targets: vec![target],
         };

@@ -137,6 +137,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
         api,
         adapters,
         metrics,
+        nbd,
         pools,
         targets,
     } = old;
@@ -167,6 +168,9 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Ref
     }
     if *metrics != new.metrics {
         found.refuse(None, "metrics cannot change while the server runs");
+    }
+    if *nbd != new.nbd {
+        found.refuse(None, "nbd cannot change while the server runs");
     }
     if *limits != new.limits {
         found.refuse(None, "limits cannot change while the server runs");

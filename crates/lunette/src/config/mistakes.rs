@@ -45,6 +45,9 @@ pub(crate) fn of(config: &Config, is_whole: bool) -> Vec<Mistake> {
     if let Some(metrics) = &config.metrics {
         found.add(key("metrics"), metrics.check().map_err(|why| format!("metrics: {why}")));
     }
+    if let Some(nbd) = &config.nbd {
+        found.add(key("nbd"), nbd.check().map_err(|why| format!("nbd: {why}")));
+    }
     if let Some(api) = &config.api {
         found.add(key("api"), api.check().map_err(|why| format!("api: {why}")));
     } else if config.targets.is_empty() && is_whole {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lunette_reactor::TlsSource;
 use lunette_target::{PortalConfig, PortalTls};
-use lunette_tls::{Clients, ISCSI, Identity, Renewed, TlsError, stream_server};
+use lunette_tls::{Clients, ISCSI, Identity, Renewed, TlsError, UNNAMED, stream_server};
 use rustls::ServerConfig;
 
 use crate::config::Config;
@@ -23,15 +23,19 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// authorities of clients, and the list of what is revoked.
 const FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
 
+/// The name of a protocol in ALPN.
+type Protocol = &'static [u8];
+
 /// A folder whose files can be used.
 type Folder = Arc<Renewed<Arc<ServerConfig>>>;
 
-/// The folders of all portals, as long as the process lives: a portal that goes may come back.
-static FOLDERS: Mutex<BTreeMap<PathBuf, Folder>> = Mutex::new(BTreeMap::new());
+/// The folders of all portals, with the protocol that is spoken within TLS, as long as the process lives: a portal that
+/// goes may come back.
+static FOLDERS: Mutex<BTreeMap<(PathBuf, Protocol), Folder>> = Mutex::new(BTreeMap::new());
 
 /// The portals of a configuration with the certificates that they have now.
 pub(crate) fn portals(config: &Config) -> Vec<PortalConfig> {
-    let read = |tls: PortalTls| PortalTls { source: source(Path::new(&*tls.name)), ..tls };
+    let read = |tls: PortalTls| PortalTls { source: source(Path::new(&*tls.name), ISCSI), ..tls };
     let portals = config.portals().into_iter();
     portals.map(|portal| PortalConfig { tls: portal.tls.map(read), ..portal }).collect()
 }
@@ -55,32 +59,38 @@ pub(crate) fn read_again() {
     }
 }
 
-fn source(path: &Path) -> Result<TlsSource, String> {
-    let known = folders().get(path).cloned();
+/// The TLS of a folder, as its files are at the time of a connection.
+pub(crate) fn source(path: &Path, protocol: Protocol) -> Result<TlsSource, String> {
+    let known = folders().get(&(path.to_owned(), protocol)).cloned();
     let folder = if let Some(folder) = known {
         folder.look();
         folder
     } else {
         let (files, place) = (FILES.map(|name| path.join(name)).to_vec(), path.to_owned());
-        let folder = Renewed::open(files, move || read(&place)).map_err(|error| error.to_string())?;
+        let folder = Renewed::open(files, move || read(&place, protocol)).map_err(|error| error.to_string())?;
         let folder = Arc::new(folder);
-        folders().insert(path.into(), Arc::clone(&folder));
+        folders().insert((path.into(), protocol), Arc::clone(&folder));
         folder
     };
     Ok(Arc::new(move || folder.now()))
 }
 
-fn folders() -> MutexGuard<'static, BTreeMap<PathBuf, Folder>> {
+/// Whether the files of a folder can be used.
+pub(crate) fn check(folder: &Path) -> Result<(), TlsError> {
+    read(folder, UNNAMED).map(drop)
+}
+
+fn folders() -> MutexGuard<'static, BTreeMap<(PathBuf, Protocol), Folder>> {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The configuration of a folder. Clients are asked for certificates when it names their authorities.
-fn read(folder: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+fn read(folder: &Path, protocol: Protocol) -> Result<Arc<ServerConfig>, TlsError> {
     let [certificates, key, authorities, revoked] = FILES.map(|name| folder.join(name));
     // A link that leads nowhere is a mistake, and not the wish to ask no client.
     let is_there = !authorities.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let clients = is_there.then_some(Clients { authorities: &authorities, revoked: &revoked });
-    stream_server(Identity { certificates: &certificates, key: &key }, clients, ISCSI).map(Arc::new)
+    stream_server(Identity { certificates: &certificates, key: &key }, clients, protocol).map(Arc::new)
 }
 
 #[cfg(test)]
@@ -99,9 +109,9 @@ mod tests {
     fn a_portal_that_is_open_meets_the_certificates_that_can_be_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        assert!(source(path).err().is_some_and(|why| why.contains("server-cert.pem")));
+        assert!(source(path, ISCSI).err().is_some_and(|why| why.contains("server-cert.pem")));
         write(path);
-        let source = source(path).unwrap();
+        let source = source(path, ISCSI).unwrap();
         let first = source();
         fs::write(path.join(FILES[1]), "no key").unwrap();
         read_again();

@@ -8,6 +8,7 @@ pub(crate) mod control_plane;
 pub(crate) mod counts;
 pub(crate) mod gateways;
 pub(crate) mod metrics;
+pub(crate) mod nbd;
 pub(crate) mod opening;
 pub(crate) mod portals;
 pub(crate) mod recovery;

@@ -9,6 +9,7 @@ use std::path::Path;
 use lunette_store::{FileStore, OpenError, OpenOptions};
 use rustix::fs::{OFlags, statvfs};
 
+use super::certificates;
 use super::control_plane;
 use crate::config::api::{Api, Place as ApiPlace};
 use crate::config::check::Severity;
@@ -74,6 +75,10 @@ impl Machine for ThisMachine {
             Ok(_) => Err(degraded(format!("{} is no folder", folder.display()))),
             Err(error) => Err(degraded(format!("{}: {error}; make the folder first", folder.display()))),
         }
+    }
+
+    fn certificates(&self, folder: &Path) -> Result<(), Lack> {
+        certificates::check(folder).map_err(|error| degraded(format!("tls: {error}")))
     }
 
     fn api(&self, api: &Api, place: &ApiPlace) -> Result<(), Lack> {

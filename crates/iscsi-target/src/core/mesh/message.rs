@@ -65,6 +65,7 @@ pub(in crate::core) struct Came {
 pub(crate) struct Arrival {
     pub(in crate::core) login: Box<LoginConnection>,
     pub(in crate::core) peer: SocketAddr,
+    pub(in crate::core) identities: Arc<[String]>,
     pub(in crate::core) came: Came,
     pub(in crate::core) permit: Permit,
     pub(in crate::core) home: Home,

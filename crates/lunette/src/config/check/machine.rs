@@ -30,6 +30,8 @@ pub(crate) trait Machine {
     fn disks(&self, entries: &[LunEntry]) -> Vec<Result<(), Lack>>;
     /// Whether a file can be made where this one is to be.
     fn folder_of(&self, file: &Path) -> Result<(), Lack>;
+    /// Whether the certificates in a folder can be used by a server.
+    fn certificates(&self, folder: &Path) -> Result<(), Lack>;
     /// Whether what a place of the API needs is there.
     fn api(&self, api: &Api, place: &ApiPlace) -> Result<(), Lack>;
 }
@@ -45,6 +47,8 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
     for (index, portal) in config.portals.iter().enumerate() {
         let at = [Step::Key("portal"), Step::Index(index), Step::Key("address")];
         found.listen(&at, &portal.address, &mut portals, machine);
+        let at = [Step::Key("portal"), Step::Index(index), Step::Key("tls")];
+        found.check(&at, portal.tls.as_deref().map_or(Ok(()), |folder| machine.certificates(folder)));
     }
     for (index, place) in config.ecl.iter().enumerate() {
         if let ecl::Place::Ethernet(interface) = place {
@@ -54,6 +58,11 @@ pub(crate) fn lacks(config: &Config, machine: &dyn Machine) -> Vec<(Severity, Mi
     for (index, address) in config.metrics.iter().flat_map(|metrics| metrics.listen.iter().enumerate()) {
         found.check(&[Step::Key("metrics"), Step::Key("listen"), Step::Index(index)], machine.listen(*address));
     }
+    for (index, address) in config.nbd.iter().flat_map(|nbd| nbd.listen.iter().enumerate()) {
+        found.check(&[Step::Key("nbd"), Step::Key("listen"), Step::Index(index)], machine.listen(*address));
+    }
+    let of_nbd = config.nbd.as_ref().and_then(|nbd| nbd.tls.as_deref());
+    found.check(&[Step::Key("nbd"), Step::Key("tls")], of_nbd.map_or(Ok(()), |folder| machine.certificates(folder)));
     if let Some(dashboard) = &config.adapters.dashboard {
         let at = [Step::Key("adapters"), Step::Key("dashboard"), Step::Key("listen")];
         found.check(&at, machine.listen(dashboard.listen));

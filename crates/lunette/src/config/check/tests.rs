@@ -51,6 +51,10 @@ impl Machine for Fake {
         there(false, file.display())
     }
 
+    fn certificates(&self, folder: &Path) -> Result<(), Lack> {
+        there(false, folder.display())
+    }
+
     fn api(&self, _: &Api, place: &ApiPlace) -> Result<(), Lack> {
         there(false, place)
     }
@@ -182,6 +186,16 @@ fn what_the_machine_lacks_is_found_and_refused_only_where_it_is_strict() {
 }
 
 #[test]
+fn certificates_that_cannot_be_used_are_found_at_their_keys() {
+    let portal = "[[portal]]\naddress = \"192.0.2.1:3260\"\ngroup = 2\ntls = \"/p\"\n";
+    let nbd = "[nbd]\nlisten = [\"192.0.2.1:3260\"]\ntls = \"/n\"\n";
+    let all = found(&format!("{portal}{nbd}{}", WHOLE.split_once('\n').unwrap().1), &[], Some(&fake()));
+    let of_tls: Vec<_> = all.iter().map(|(_, line, severity, text)| (*line, *severity, &**text)).collect();
+    let expected = [(4, Severity::Degraded, "/p is not there"), (7, Severity::Degraded, "/n is not there")];
+    assert_eq!(of_tls, expected);
+}
+
+#[test]
 fn one_secret_in_both_directions_shuts_a_rule() {
     let main = format!(
         "{WHOLE}chap = [{{ user = \"a\", secret_file = \"/a\" }}]\nmutual_chap = {{ user = \"t\", secret_file = \"/m\" }}\n"
@@ -307,6 +321,7 @@ fn each_entry_of_a_list_has_its_own_mistake() {
 fn a_mistake_is_told_once_and_alone() {
     for (rest, expected) in [
         ("[metrics]\nlisten = [\"localhost:9\"]", "socket address"),
+        ("[nbd]\nlisten = []", "nbd: listen is empty"),
         ("[metrics]\nlisten = [\"192.0.2.1:3260\"]\nnetworks = [\"foo\"]", "no network"),
         ("[api]\nlisten = [\"x y\"]", "x y"),
         ("[api]\nlisten = [\"192.0.2.1:1\"]", "needs tls and tokens"),
