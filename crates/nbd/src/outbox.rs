@@ -21,6 +21,9 @@ use crate::window::Window;
 /// Replies that are sent by one system call.
 const MAX_GATHER: usize = 64;
 
+/// Pieces that are sent by one system call. Lent bytes may be many pieces; what has no room goes out by the next call.
+const MAX_SLICES: usize = 2 * MAX_GATHER;
+
 /// Bytes of requests whose replies the reading thread sends before it answers more: their buffers are still in the
 /// processor's cache then, and the client has something to do.
 const MAX_READY_BYTES: usize = 64 << 10;
@@ -197,13 +200,16 @@ impl<W: Output> Sending<W> {
     ) -> io::Result<usize> {
         let replies = &self.replies[..self.replies.len().min(MAX_GATHER)];
         let heads: ArrayVec<Head, MAX_GATHER> = replies.iter().map(Reply::head).collect();
-        let mut slices: ArrayVec<IoSlice<'_>, { 2 * MAX_GATHER }> = ArrayVec::new();
+        let mut slices: ArrayVec<IoSlice<'_>, MAX_SLICES> = ArrayVec::new();
         let mut skip = self.sent;
-        for bytes in replies.iter().zip(&heads).flat_map(|(reply, head)| [&head[..], reply.payload()]) {
-            let skipped = skip.min(bytes.len());
-            skip -= skipped;
-            if skipped < bytes.len() {
-                slices.push(IoSlice::new(&bytes[skipped..]));
+        for (reply, head) in replies.iter().zip(&heads) {
+            let len = head.len() + reply.payload_len();
+            let mut at = skip.min(len);
+            skip -= at;
+            while at < len && !slices.is_full() {
+                let bytes = if at < head.len() { &head[at..] } else { reply.payload_at(at - head.len()) };
+                slices.push(IoSlice::new(bytes));
+                at += bytes.len();
             }
         }
         write(&mut self.writer, &slices)
@@ -214,7 +220,7 @@ impl<W: Output> Sending<W> {
         let mut done = 0;
         self.sent += len;
         for reply in &self.replies {
-            let len = reply.head().len() + reply.payload().len();
+            let len = reply.head().len() + reply.payload_len();
             if self.sent < len {
                 break;
             }

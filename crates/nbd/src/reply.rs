@@ -1,7 +1,7 @@
 //! Replies to the client.
 
 use arrayvec::ArrayVec;
-use lunette_buffer::Buffer;
+use lunette_buffer::Payload;
 use lunette_store::{Run, StoreError};
 
 use crate::wire::{BASE_ALLOCATION_ID, Errno, STATE_HOLE, STATE_ZERO, chunk, only_chunk, simple_reply};
@@ -22,9 +22,9 @@ pub(crate) enum Body {
     /// An error in the form of structured replies.
     Error(Errno),
     /// The bytes of a read, for a client without structured replies.
-    Plain(Buffer),
+    Plain(Payload),
     /// The bytes of a read, in a structured reply.
-    Data { offset: u64, bytes: Buffer },
+    Data { offset: u64, bytes: Payload },
     /// Lengths and states of `base:allocation`, as they go out.
     Status(Vec<u8>),
 }
@@ -58,12 +58,21 @@ impl Reply {
         head
     }
 
-    /// The bytes behind the head.
-    pub(crate) fn payload(&self) -> &[u8] {
+    /// The length of the bytes behind the head.
+    pub(crate) fn payload_len(&self) -> usize {
+        match &self.body {
+            Body::Simple(_) | Body::Error(_) => 0,
+            Body::Plain(bytes) | Body::Data { bytes, .. } => bytes.len(),
+            Body::Status(runs) => runs.len(),
+        }
+    }
+
+    /// The bytes behind the head, from `at` on as far as they lie in one place.
+    pub(crate) fn payload_at(&self, at: usize) -> &[u8] {
         match &self.body {
             Body::Simple(_) | Body::Error(_) => &[],
-            Body::Plain(bytes) | Body::Data { bytes, .. } => bytes,
-            Body::Status(runs) => runs,
+            Body::Plain(bytes) | Body::Data { bytes, .. } => bytes.run_at(at),
+            Body::Status(runs) => runs.get(at..).unwrap_or_default(),
         }
     }
 }

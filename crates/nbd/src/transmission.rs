@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lunette_buffer::{Buffer, PAGE_LEN, Pool};
+use lunette_buffer::{Buffer, PAGE_LEN, Payload, Pool};
 use lunette_reactor::Turn;
 use lunette_store::{AllocationMap, Completion, CompletionSink, Op, OpKind, Outcome};
 
@@ -18,6 +18,9 @@ use crate::request::{Negotiated, Plan};
 use crate::stream::{Output, Stream};
 use crate::wire::{Errno, REQUEST_LEN, Request, command};
 use crate::{ConnectionError, Export, SharedIo};
+
+/// Reads from this length on, of a disk in memory, are answered with the memory of the disk.
+const MIN_LENT_BYTES: u32 = 64 << 10;
 
 /// Time between two looks for address space.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -170,8 +173,10 @@ impl<W: Output> Intake<'_, W> {
         let op = match plan {
             Plan::Read => {
                 let mut into = self.room(len);
-                if store.answers_at_once(OpKind::Read) && store.read_at_once(offset, &mut into) {
-                    let body = self.pending.data(offset, into);
+                if len >= MIN_LENT_BYTES && store.capabilities().memory {
+                    into.allow_loan();
+                } else if store.answers_at_once(OpKind::Read) && store.read_at_once(offset, &mut into) {
+                    let body = self.pending.data(offset, into.into());
                     self.outbox.add(Reply { cookie: request.cookie, body, held_bytes });
                     return Ok(());
                 }
@@ -290,7 +295,7 @@ impl Pending {
     }
 
     /// The reply to a read.
-    fn data(&self, offset: u64, bytes: Buffer) -> Body {
+    fn data(&self, offset: u64, bytes: Payload) -> Body {
         if self.structured { Body::Data { offset, bytes } } else { Body::Plain(bytes) }
     }
 
@@ -303,7 +308,8 @@ impl Pending {
 impl CompletionSink for Pending {
     fn complete(&self, tag: u64, outcome: Outcome) {
         let Some(Started { cookie, answer, held_bytes }) = self.take(tag) else { return };
-        let body = match (outcome.result, answer, outcome.buffer) {
+        let bytes = outcome.loan.map(Payload::Lent).or_else(|| outcome.buffer.map(Payload::from));
+        let body = match (outcome.result, answer, bytes) {
             (Err(error), answer, _) => {
                 tracing::warn!(%error, "a request failed in the store");
                 self.error(!matches!(answer, Answer::Done), errno(&error))

@@ -12,7 +12,7 @@ use super::*;
 use crate::limited::testing::{Full, Slow, now};
 use crate::limits::{MAX_PAYLOAD_LEN, MAX_REQUESTS};
 use crate::socket::send;
-use crate::wire::{CHUNK_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, chunk, flag};
+use crate::wire::{CHUNK_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, chunk, flag, simple_reply};
 
 const LEN: u64 = 64 << 20;
 const ALL: Negotiated = Negotiated { structured: true, allocation: true };
@@ -62,6 +62,26 @@ fn only_chunk_of(said: &[u8], cookie: u64) -> (u16, &[u8]) {
     assert_eq!(said[8..16], cookie.to_be_bytes());
     assert_eq!(number(&said[16..20]) as usize, said.len() - 20);
     (u16::from_be_bytes([said[6], said[7]]), &said[20..])
+}
+
+#[test]
+fn a_long_read_of_a_disk_in_memory_brings_its_pieces_in_order() {
+    const READ_LEN: usize = 3 << 20;
+    let store = memory();
+    // Pieces of the disk's memory begin and end within the read, and one was never written.
+    let bytes: Vec<u8> = (0..READ_LEN).map(|at| if at < READ_LEN / 2 { (at % 251) as u8 } else { 0 }).collect();
+    store.write(1024, &bytes[..READ_LEN / 2]).unwrap();
+    let offsets = || (0..3).map(|page| page * PAGE_LEN as u64);
+    let reads: Vec<_> =
+        offsets().map(|offset| request(command::READ, 0, offset, offset + 1024, READ_LEN as u32)).collect();
+    let (result, said) = talk(Arc::<MemoryStore>::clone(&store), PLAIN, &reads);
+    result.unwrap();
+    for (offset, reply) in offsets().zip(said.chunks(16 + READ_LEN)) {
+        let mut expected = bytes[offset as usize..].to_vec();
+        expected.resize(READ_LEN, 0);
+        assert_eq!(reply[..16], simple_reply(offset, None));
+        assert!(reply[16..] == expected, "from {offset}");
+    }
 }
 
 #[test]
