@@ -131,7 +131,7 @@ fn tgtadm(control: u16, arguments: &[&str]) -> Result<()> {
 }
 
 /// A port of loopback that no process listens on.
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on loopback")?;
     Ok(listener.local_addr()?.port())
 }

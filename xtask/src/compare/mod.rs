@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     /// Only disks in Ceph: `lunette serve` beside `rbd bench` and `qemu-nbd`.
     #[arg(long, conflicts_with_all = ["quick", "tools"])]
     ceph: bool,
-    /// Only sessions within TLS, beside plain ones and stunnel.
+    /// Only TLS: sessions beside plain ones and stunnel, and NBD beside `qemu-nbd`.
     #[arg(long, conflicts_with_all = ["quick", "tools", "ceph"])]
     tls: bool,
     /// Print one JSON object a line.
@@ -119,7 +119,8 @@ fn measure(arguments: &Arguments, stage: &Stage) -> Result<(Vec<Measured>, Vec<R
         return Ok((Vec::new(), ceph::measure(stage, rounds, seconds)?));
     }
     if arguments.tls {
-        return Ok((Vec::new(), tls::measure(stage, rounds, seconds)?));
+        let rows = [tls::measure(stage, rounds, seconds)?, tools::measure_tls(stage, rounds, seconds)?].concat();
+        return Ok((Vec::new(), rows));
     }
     let (measured, mut rows) = if arguments.tools { Default::default() } else { pairs(arguments, stage)? };
     if !arguments.quick {

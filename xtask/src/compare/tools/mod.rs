@@ -1,10 +1,11 @@
 //! The tools beside those of others: `lunette cp` beside `qemu-img convert`, and `lunette nbd` beside nbdkit's file
-//! plugin.
+//! plugin; in TLS, `lunette nbd` beside `qemu-nbd`.
 //!
 //! Both sides of a contest take turns in each round. Its speeds and its CPU times become a row each.
 
 mod copies;
 mod nbd;
+mod nbd_tls;
 
 use anyhow::Result;
 
@@ -66,6 +67,11 @@ impl Contest {
 pub(super) fn measure(stage: &Stage, rounds: u32, seconds: u32) -> Result<Vec<Row>> {
     let contests = [copies::measure(stage, rounds)?, nbd::measure(stage, rounds, seconds)?];
     Ok(contests.iter().flatten().flat_map(Contest::rows).collect())
+}
+
+/// Measures NBD in TLS.
+pub(super) fn measure_tls(stage: &Stage, rounds: u32, seconds: u32) -> Result<Vec<Row>> {
+    Ok(nbd_tls::measure(stage, rounds, seconds)?.iter().flat_map(Contest::rows).collect())
 }
 
 #[cfg(test)]
