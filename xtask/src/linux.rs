@@ -1,12 +1,14 @@
 //! `cargo xtask linux`: Debian's kernel with open-iscsi and multipath-tools as a client, in a virtual machine.
 //!
 //! The machine reaches the server through QEMU's own network, so nothing on this system changes. What it does is a
-//! script (`linux/guest.sh`) that prints a line for each case, and asks for events at the server. With `--csi` it is
-//! another script (`linux/csi.sh`), over the driver for Kubernetes.
+//! script (`linux/guest.sh`, `linux/tunnel.sh`) that prints a line for each case, and asks for events at the server.
+//! With `--csi` it is another script (`linux/csi.sh`), over the driver for Kubernetes.
 
+mod cases;
 mod csi;
 mod guest;
 mod image;
+mod initiator;
 mod server;
 
 use std::fs;
@@ -38,15 +40,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = target_dir().join("linux");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let image = image::provide(&folder)?;
-    let api = if arguments.csi { Some(csi::Api::new(&folder)?) } else { None };
-    let (place, more) = api.as_ref().map_or((folder.as_path(), ""), |api| (api.folder(), api.configuration()));
-    let mut server = Server::new(&lunette, place, more)?;
+    let cases = if arguments.csi { csi::cases(&folder)? } else { initiator::cases(&lunette, &folder)? };
+    let mut server = Server::new(&lunette, &cases.folder, &cases.configuration)?;
     server.start()?;
-    let (script, disk) = match &api {
-        Some(api) => (api.script(), Some(api.disk()?)),
-        None => (guest::CASES.to_owned(), None),
-    };
-    let mut guest = Guest::boot(&image, &server.addresses(), &folder, &script, disk.as_deref(), arguments.kvm)?;
+    let mut guest = Guest::boot(&image, &server.addresses(), &folder, &cases, arguments.kvm)?;
     let mut tally = Tally::default();
     while let Some(line) = guest.next_line()? {
         match line {

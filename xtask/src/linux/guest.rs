@@ -8,14 +8,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use super::cases::Cases;
 use super::image::Image;
 use super::server::{OTHER_SECRET, SECRET, TARGET};
 
 /// The beginning of each script.
 const START: &str = include_str!("start.sh");
-
-/// The cases without the driver for Kubernetes.
-pub(super) const CASES: &str = include_str!("guest.sh");
 
 /// The unit of a disk of QEMU.
 const SECTOR: usize = 512;
@@ -44,18 +42,16 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Boots `image`; changes to it are lost. Each portal is behind a network of its own. The cases may need a third
-    /// disk.
+    /// Boots `image`; changes to it are lost. Each portal is behind a network of its own.
     pub(super) fn boot(
         image: &Image,
         portals: &[SocketAddr; 2],
         folder: &Path,
-        cases: &str,
-        third: Option<&Path>,
+        cases: &Cases,
         has_kvm: bool,
     ) -> Result<Self> {
         let script = folder.join("guest.sh");
-        fs::write(&script, on_sectors(&script_for(portals, cases)))?;
+        fs::write(&script, on_sectors(&script_for(portals, &cases.script)))?;
         let log_path = folder.join("console.log");
         let mut command = Command::new("timeout");
         command.args([LIMIT_SECONDS, "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot"]);
@@ -64,7 +60,7 @@ impl Guest {
         command.args(accelerator);
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);
         command.args(["-append", "console=ttyS0 root=/dev/vda rw quiet net.ifnames=0 panic=-1 init=/lunette-init"]);
-        for disk in [image.disk.as_path(), &script].into_iter().chain(third) {
+        for disk in [&image.disk, &script, &cases.disk] {
             command.args(["-drive", &format!("file={},format=raw,if=virtio", disk.display())]);
         }
         for network in [2, 3] {

@@ -4,8 +4,9 @@ device() { readlink -f "/dev/disk/by-path/ip-$1-iscsi-$T-lun-$2"; }
 is_there() { [ -b "$(device "$1" "$2")" ]; }
 set_key() { iscsiadm -m node -T "$T" -p "$1" -o update -n "$2" -v "$3"; }
 
-add_portal() { # PORTAL: with mutual CHAP and both digests
-    iscsiadm -m node -T "$T" -p "$1" -o new
+add_portal() { iscsiadm -m node -T "$T" -p "$1" -o new; secure "$1"; }
+
+secure() { # PORTAL: with mutual CHAP and both digests
     set_key "$1" node.session.auth.authmethod CHAP
     set_key "$1" node.session.auth.username linux
     set_key "$1" node.session.auth.password "$SECRET"
@@ -158,4 +159,3 @@ for case in discovery a_wrong_secret login_with_chap_and_digests ext4 xfs fio_ve
     the_disk_grows reservations the_server_restarts the_server_is_killed multipath_over_two_portals logout; do
     run $case
 done
-finish
