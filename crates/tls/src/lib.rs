@@ -18,6 +18,7 @@
 #[cfg(feature = "authority")]
 pub mod authority;
 mod channel;
+mod ends;
 mod fingerprint;
 pub mod folder;
 mod handshake;
@@ -27,6 +28,7 @@ mod record;
 mod renewed;
 mod sealed;
 mod streams;
+mod web;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -40,12 +42,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 pub use channel::{ChannelError, Incoming, Opened, Outgoing};
+pub use ends::{end_of_certificates, next_list};
 pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use handshake::{Established, Handshake};
 pub use peer::Peer;
 pub use renewed::Renewed;
 pub use sealed::Sealed;
 pub use streams::{ISCSI, Servers, UNNAMED, stream_client, stream_server, strict_stream_server};
+pub use web::{WebClients, web_client, web_server};
 
 /// The files, with the longest that is read.
 const CERTIFICATES: Content = Content { name: "certificates in PEM", max_bytes: 1 << 20 };

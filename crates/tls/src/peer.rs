@@ -54,6 +54,22 @@ impl Peer {
         })
     }
 
+    /// Whether the certificate has an identity, as configurations name it: `CN=NAME`, the fingerprint, a DNS name, or a
+    /// URI. An iSCSI name is a URI, and whatever has a colon is one.
+    pub fn has(&self, identity: &str) -> bool {
+        if let Some(name) = identity.strip_prefix("CN=") {
+            return self.common_name.as_deref() == Some(name);
+        }
+        if identity.starts_with("sha256:") {
+            return identity.parse() == Ok(self.fingerprint);
+        }
+        let is_iscsi_name = ["iqn.", "eui.", "naa."].iter().any(|kind| identity.starts_with(kind));
+        if is_iscsi_name || identity.contains(':') {
+            return self.uris.iter().any(|uri| uri == identity);
+        }
+        self.dns_names.iter().any(|name| name.eq_ignore_ascii_case(identity))
+    }
+
     /// Whether the end of its validity is over.
     pub fn has_ended(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -123,6 +139,21 @@ mod tests {
         assert_eq!(named(&names).as_deref(), Some("b\u{f6}b"));
         let long = "x".repeat(MAX_COMMON_NAME_BYTES);
         assert_eq!(named(&[(DnType::CommonName, &long)]), Some(long));
+    }
+
+    #[test]
+    fn an_identity_is_of_the_kind_that_it_is_written_as() {
+        let names =
+            [uri("iqn.2026-11.org.example:db1"), uri("CN=root"), uri("db2.example.org"), dns("db1.example.org")];
+        let peer = with(names.into_iter().chain([dns("iqn.2026-11.org.example")]).collect());
+        let peer = Peer { common_name: Some("alice".into()), ..peer };
+        let fingerprint = peer.fingerprint.to_string();
+        for name in ["CN=alice", "iqn.2026-11.org.example:db1", "db1.example.org", "DB1.example.org", &fingerprint] {
+            assert!(peer.has(name), "{name}");
+        }
+        for name in ["alice", "CN=root", "CN=Alice", "db2.example.org", "iqn.2026-11.org.example", "sha256:00", ""] {
+            assert!(!peer.has(name), "{name}");
+        }
     }
 
     #[test]
