@@ -31,22 +31,32 @@ pub struct Browser {
 impl Browser {
     /// Starts a browser that takes every certificate.
     pub fn start() -> Self {
-        Self::with(tempfile::tempdir().expect("a folder"), true)
+        Self::with(tempfile::tempdir().expect("a folder"), true, &json!({}))
     }
 
     /// Starts a browser of a user who trusts this certificate, and no other that is made here.
     pub fn trusting(certificate: &Path) -> Self {
         let home = tempfile::tempdir().expect("a folder");
-        let database = home.path().join(".pki/nssdb");
-        fs::create_dir_all(&database).expect("a folder");
-        let database = format!("sql:{}", database.display());
-        run("certutil", ["-d", &database, "-N", "--empty-password"]).succeeded();
-        let certificate = certificate.to_str().expect("a path in UTF-8");
-        run("certutil", ["-d", &database, "-A", "-n", "lunette", "-t", "P,,", "-i", certificate]).succeeded();
-        Self::with(home, false)
+        trust(&home, certificate, "P,,");
+        Self::with(home, false, &json!({}))
     }
 
-    fn with(home: TempDir, takes_all: bool) -> Self {
+    /// Starts a browser of a user who has the certificate in `folder`, trusts its authority, and shows it to `site`.
+    pub fn showing(folder: &Path, site: &str) -> Self {
+        let home = tempfile::tempdir().expect("a folder");
+        let database = trust(&home, &folder.join("ca-cert.pem"), "C,,");
+        let file = |name: &str| folder.join(name).display().to_string();
+        let archive = home.path().join("client.p12").display().to_string();
+        let (certificate, key) = (file("client-cert.pem"), file("client-key.pem"));
+        let export = ["pkcs12", "-export", "-in", &certificate, "-inkey", &key, "-out", &archive, "-passout", "pass:"];
+        run("openssl", export).succeeded();
+        run("pk12util", ["-d", &database, "-i", &archive, "-W", ""]).succeeded();
+        // As the policy AutoSelectCertificateForUrls, which is for all users of a machine.
+        let shown = json!({ format!("{site},*"): { "setting": { "filters": [{}] } } });
+        Self::with(home, false, &json!({ "profile.content_settings.exceptions.auto_select_certificate": shown }))
+    }
+
+    fn with(home: TempDir, takes_all: bool, preferences: &Value) -> Self {
         let mut command = Command::new("chromedriver");
         command.env("HOME", home.path());
         let mut driver = Owned::start(command.arg("--port=0").stdout(Stdio::piped()));
@@ -61,7 +71,7 @@ impl Browser {
             Self { _driver: driver, session: format!("http://127.0.0.1:{}/session", port.expect("a port")), home };
         let data = format!("--user-data-dir={}", browser.home.path().join("profile").display());
         let arguments = json!(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", data]);
-        let wanted = json!({ "acceptInsecureCerts": takes_all, "goog:chromeOptions": { "args": arguments } });
+        let wanted = json!({ "acceptInsecureCerts": takes_all, "goog:chromeOptions": { "args": arguments, "prefs": preferences } });
         let begun = browser.ask("", &json!({ "capabilities": { "alwaysMatch": wanted } }));
         browser.session += "/";
         browser.session += begun["sessionId"].as_str().expect("a session");
@@ -115,6 +125,17 @@ impl Browser {
     pub fn confirm(&self) {
         self.ask("/alert/accept", &json!({}));
     }
+}
+
+/// Trusts a certificate for what `attributes` of NSS say. Gives the name of the database.
+fn trust(home: &TempDir, certificate: &Path, attributes: &str) -> String {
+    let folder = home.path().join(".pki/nssdb");
+    fs::create_dir_all(&folder).expect("a folder");
+    let database = format!("sql:{}", folder.display());
+    run("certutil", ["-d", &database, "-N", "--empty-password"]).succeeded();
+    let certificate = certificate.to_str().expect("a path in UTF-8");
+    run("certutil", ["-d", &database, "-A", "-n", "lunette", "-t", attributes, "-i", certificate]).succeeded();
+    database
 }
 
 impl Drop for Browser {

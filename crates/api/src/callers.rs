@@ -44,10 +44,23 @@ impl fmt::Display for Role {
     }
 }
 
+/// The rights that a token or a certificate grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The name in the audit log.
+    pub name: String,
+    /// Whether the name is its own. The number of a line in the file of tokens may become that of another client.
+    pub is_named: bool,
+    /// The role.
+    pub role: Role,
+    /// The targets that it is for; `None` for all, and for what belongs to no target.
+    pub targets: Option<Vec<String>>,
+}
+
 /// The client of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The client's name in the audit log: that of its token, or its user at a Unix socket.
+    /// The client's name in the audit log: that of its token or certificate, or its user at a Unix socket.
     pub name: String,
     /// Whether the name is its own. The number of a line in the file of tokens may become that of another client.
     pub is_named: bool,
@@ -63,6 +76,12 @@ impl Caller {
     /// A client that may do everything.
     pub fn admin(name: impl Into<String>, from: impl Into<String>) -> Self {
         Self { name: name.into(), is_named: true, role: Role::Admin, targets: None, from: from.into() }
+    }
+
+    /// The client that has proven to have this grant.
+    pub(crate) fn granted(grant: Grant, from: impl Into<String>) -> Self {
+        let Grant { name, is_named, role, targets } = grant;
+        Self { name, is_named, role, targets, from: from.into() }
     }
 
     /// Whether it may see a target; `None` for what belongs to no target.
@@ -85,7 +104,7 @@ impl Caller {
     /// Says which role a request takes that this client has not.
     pub(crate) fn lacks(&self, needed: impl fmt::Display) -> String {
         let Self { name, role, .. } = self;
-        format!("{name} has the role {role}, and this takes {needed}; use another token")
+        format!("{name} has the role {role}, and this takes {needed}; use another token or certificate")
     }
 
     /// Refuses what this client may not see.
@@ -98,11 +117,14 @@ impl Caller {
             return Ok(());
         }
         let targets = self.targets.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
-        Err(Problem::forbidden(format!("{} is for {targets} alone; use a token for all targets", self.name)))
+        Err(Problem::forbidden(format!(
+            "{} is for {targets} alone; use a token or certificate for all targets",
+            self.name
+        )))
     }
 }
 
-/// The client as the check of tokens, or the socket, has found it.
+/// The client as the check of proofs, or the socket, has found it.
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 

@@ -48,11 +48,17 @@ pub enum Endpoint {
         port: u16,
         /// Which certificates are trusted.
         trusted: Arc<rustls::ClientConfig>,
-        /// The token of the client.
-        token: Zeroizing<String>,
-        /// The file that it is from, for messages.
-        token_file: PathBuf,
+        /// The token of the client; `None` for one that proves itself by a certificate of `trusted`.
+        token: Option<Token>,
     },
+}
+
+/// The token of a client.
+pub struct Token {
+    /// The token.
+    pub value: Zeroizing<String>,
+    /// The file that it is from, for messages.
+    pub file: PathBuf,
 }
 
 /// A client of one server.
@@ -100,7 +106,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The connection has ended in the middle.
-    #[error("the connection to the server has ended: {0}")]
+    #[error("the connection to the server has ended: {}", cause(.0))]
     Lost(#[from] hyper::Error),
     /// The server has not answered in time. It may do what was asked for all the same.
     #[error("the server has not answered within {} s", .0.as_secs())]
@@ -116,6 +122,11 @@ pub enum ClientError {
         /// The file with the token.
         file: PathBuf,
     },
+    /// The server knows no client with this certificate.
+    #[error(
+        "{0}: the server knows no client with this certificate; name one in api.client of its configuration, or use a token"
+    )]
+    Certificate(String),
     /// The request or the answer is not what it should be.
     #[error("{0}")]
     Unclear(String),
@@ -216,8 +227,11 @@ impl Client {
         let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "*/*");
         request = match &self.server {
             Endpoint::Unix(_) => request.header(HOST, "localhost"),
-            Endpoint::Tls { host, token, .. } => request.header(HOST, host).header(AUTHORIZATION, bearer(token)?),
+            Endpoint::Tls { host, .. } => request.header(HOST, host),
         };
+        if let Endpoint::Tls { token: Some(token), .. } = &self.server {
+            request = request.header(AUTHORIZATION, bearer(&token.value)?);
+        }
         request = match when {
             Condition::Always => request,
             Condition::Matches(etag) => request.header(IF_MATCH, etag),
@@ -289,9 +303,10 @@ impl Endpoint {
     /// The problem that an answer tells.
     fn refused(&self, status: u16, value: &Value) -> ClientError {
         match (self, serde_json::from_value(value.clone())) {
-            (Self::Tls { token_file, .. }, _) if status == UNAUTHORIZED => {
-                ClientError::Token { server: self.to_string(), file: token_file.clone() }
-            }
+            (Self::Tls { token, .. }, _) if status == UNAUTHORIZED => match token {
+                Some(token) => ClientError::Token { server: self.to_string(), file: token.file.clone() },
+                None => ClientError::Certificate(self.to_string()),
+            },
             (_, Ok(problem)) => ClientError::Refused(problem),
             (_, Err(_)) => ClientError::Unclear(format!("the server answers with status {status}")),
         }
@@ -303,6 +318,15 @@ const UNAUTHORIZED: u16 = 401;
 
 fn is_socket(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// The first cause of an error. A server that refuses a certificate says so after the handshake of the client.
+fn cause(error: &hyper::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// Whether a handshake of TLS failed because of the certificate.

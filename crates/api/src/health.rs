@@ -39,6 +39,8 @@ pub enum Subject {
     Api(String),
     /// A file of `conf.d` whose name is that of no object.
     File(String),
+    /// A certificate of the server, by its file.
+    Certificate(String),
 }
 
 /// The cause of a trouble. A subject has at most one trouble of each cause.
@@ -61,12 +63,14 @@ pub enum Cause {
     FileDeleted,
     /// A flush of a disk has failed.
     WritesLost,
+    /// A certificate has ended.
+    Ended,
 }
 
 /// A subject that is not served as the configuration says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Trouble {
-    /// `portal`, `target`, `lun`, `host`, `discovery`, `api` or `file`.
+    /// `portal`, `target`, `lun`, `host`, `discovery`, `api`, `file` or `certificate`.
     #[schema(example = "lun")]
     pub kind: String,
     /// The name of the subject within its kind.
@@ -201,6 +205,7 @@ impl Cause {
             Self::FileReplaced => "file_replaced",
             Self::FileDeleted => "file_deleted",
             Self::WritesLost => "writes_lost",
+            Self::Ended => "ended",
         }
     }
 }
@@ -226,15 +231,19 @@ impl Subject {
             Self::Discovery => "discovery",
             Self::Api(_) => "api",
             Self::File(_) => "file",
+            Self::Certificate(_) => "certificate",
         }
     }
 
     /// The name of the subject within its kind, and within its target if it belongs to one.
     pub fn name(&self) -> String {
         match self {
-            Self::Portal(name) | Self::Target(name) | Self::Host { name, .. } | Self::Api(name) | Self::File(name) => {
-                name.clone()
-            }
+            Self::Portal(name)
+            | Self::Target(name)
+            | Self::Host { name, .. }
+            | Self::Api(name)
+            | Self::File(name)
+            | Self::Certificate(name) => name.clone(),
             Self::Lun { number, .. } => number.to_string(),
             Self::Discovery => String::new(),
         }
@@ -244,7 +253,7 @@ impl Subject {
     pub fn target(&self) -> Option<&str> {
         match self {
             Self::Target(target) | Self::Lun { target, .. } | Self::Host { target, .. } => Some(target),
-            Self::Portal(_) | Self::Discovery | Self::Api(_) | Self::File(_) => None,
+            Self::Portal(_) | Self::Discovery | Self::Api(_) | Self::File(_) | Self::Certificate(_) => None,
         }
     }
 }
@@ -259,6 +268,7 @@ impl fmt::Display for Subject {
             Self::Discovery => f.write_str("discovery"),
             Self::Api(place) => write!(f, "API at {place}"),
             Self::File(file) => write!(f, "file {file}"),
+            Self::Certificate(file) => write!(f, "certificate {file}"),
         }
     }
 }
@@ -318,7 +328,10 @@ mod tests {
     fn a_trouble_is_json_with_the_code_of_its_cause() {
         let health = Health::default();
         let of_files = [Cause::FileShorter, Cause::FileReplaced, Cause::FileDeleted, Cause::WritesLost];
-        for cause in [Cause::NotOpened, Cause::Secret, Cause::NotChanged, Cause::Mistake].into_iter().chain(of_files) {
+        for cause in [Cause::NotOpened, Cause::Secret, Cause::NotChanged, Cause::Mistake, Cause::Ended]
+            .into_iter()
+            .chain(of_files)
+        {
             health.report(Subject::Target("iqn.a".into()), cause, "x");
         }
         for trouble in health.troubles_now() {

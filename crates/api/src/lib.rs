@@ -31,6 +31,7 @@ pub mod limits;
 mod listen;
 pub mod objects;
 pub mod problem;
+mod proofs;
 mod routes;
 mod scope;
 pub mod server;
@@ -38,11 +39,14 @@ mod tokens;
 pub mod volumes;
 
 pub use audit::AuditLog;
-pub use callers::{Caller, Role};
+pub use callers::{Caller, Grant, Role};
 pub use health::{Cause, Health, Subject, Trouble};
-pub use listen::{Access, Account, Listener, Place, Site, remove_stale_socket, serve, serve_apart, serve_with};
+pub use listen::{
+    Access, Account, Listener, Place, ServerTls, Site, remove_stale_socket, serve, serve_apart, serve_with,
+};
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;
+pub use proofs::Certificates;
 pub use routes::{read_body, router};
 pub use scope::seen_by;
 pub use server::{

@@ -37,10 +37,11 @@ use crate::limits::{
     ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_BUSY_CHANGES, MAX_BUSY_REQUESTS, MAX_CONNECTIONS,
     MAX_HEADER_BYTES, MAX_STRANGER_BYTES,
 };
+use crate::proofs::{Certificates, Guard, Shown, require_proof};
 use crate::routes;
 use crate::server::Server;
-use crate::tokens::{Guard, TokenFile, require_token};
-pub use apart::{Account, serve_apart};
+use crate::tokens::TokenFile;
+pub use apart::{Account, ServerTls, serve_apart};
 pub(crate) use shares::Connection;
 use shares::Shares;
 use stream::Bounded;
@@ -57,16 +58,16 @@ pub enum Place {
         /// The socket, when it listens there already. Its file keeps the permissions that it has.
         listener: Option<UnixListener>,
     },
-    /// A port of TCP, with TLS. Clients send one of the tokens.
+    /// A port of TCP, with TLS. Clients send one of the tokens, or show a certificate.
     Tcp {
         /// Where to listen.
         address: SocketAddr,
         /// The socket, when it listens there already.
         listener: Option<TcpListener>,
-        /// The identity of the server.
-        tls: Arc<rustls::ServerConfig>,
+        /// The identity of the server, and the clients with certificates.
+        certificates: Arc<dyn Certificates>,
         /// The tokens.
-        tokens: TokenFile,
+        tokens: Option<TokenFile>,
     },
     /// A port of TCP for the numbers of the server alone (`/metrics`, `/healthz`, `/readyz`), without TLS and tokens.
     Metrics {
@@ -82,7 +83,7 @@ pub struct Listener(Open);
 
 enum Open {
     Unix(unix::Socket),
-    Tcp { address: SocketAddr, listener: TcpListener, tls: TlsAcceptor, tokens: TokenFile },
+    Tcp { address: SocketAddr, listener: TcpListener, certificates: Arc<dyn Certificates>, tokens: Option<TokenFile> },
     Metrics { listener: TcpListener, networks: Vec<IpNet> },
 }
 
@@ -96,10 +97,10 @@ impl Listener {
         let open = match place {
             Place::Unix { group, listener: Some(listener), .. } => Open::Unix(unix::Socket::adopt(listener, group)?),
             Place::Unix { path, group, listener: None } => Open::Unix(unix::Socket::open(&path, group)?),
-            Place::Tcp { address, listener, tls, tokens } => {
+            Place::Tcp { address, listener, certificates, tokens } => {
                 let listener = listener.map_or_else(|| TcpListener::bind(address), Ok)?;
                 listener.set_nonblocking(true)?;
-                Open::Tcp { address, listener, tls: tls.into(), tokens }
+                Open::Tcp { address, listener, certificates, tokens }
             }
             Place::Metrics { address, networks } => {
                 let listener = TcpListener::bind(address)?;
@@ -124,13 +125,13 @@ impl Listener {
 pub enum Access {
     /// Whoever can connect may do everything, as at a Unix socket.
     Open,
-    /// Each request needs a bearer token. The place has TLS.
+    /// Each request needs a bearer token, or a certificate of its client. The place has TLS.
     Tokens,
 }
 
 /// Pages for people beside the API.
 pub trait Site {
-    /// The pages of a place. They stand behind the same check of tokens as the API.
+    /// The pages of a place. They stand behind the same check of proofs as the API.
     fn pages(&self, access: Access) -> Router;
 
     /// Puts before API and pages what browsers need there, such as a login.
@@ -168,7 +169,7 @@ pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn 
     let context = runtime.enter();
     let numbers = routes::numbers(Arc::clone(&server));
     let router = routes::router(Arc::clone(&server));
-    let guard = move |tokens, address| Guard::new(tokens, Arc::clone(&server), address);
+    let guard = move |tokens, certificates, address| Guard::new(tokens, certificates, Arc::clone(&server), address);
     let mut accepting = Vec::new();
     for Listener(open) in listeners {
         accepting.push(match open {
@@ -176,11 +177,12 @@ pub fn serve_with(listeners: Vec<Listener>, server: Arc<dyn Server>, site: &dyn 
                 let routes = router.clone().merge(site.pages(Access::Open));
                 tokio::spawn(accept_unix(socket.listen()?, site.front(routes, Access::Open)))
             }
-            Open::Tcp { address, listener, tls, tokens } => {
+            Open::Tcp { address, listener, certificates, tokens } => {
                 let routes = router.clone().merge(site.pages(Access::Tokens)).layer(from_fn(require_role));
-                let routes = routes.layer(from_fn_with_state(guard(tokens, address), require_token));
+                let guard = guard(tokens, Arc::clone(&certificates), address);
+                let routes = routes.layer(from_fn_with_state(guard, require_proof));
                 let router = site.front(routes, Access::Tokens);
-                tokio::spawn(accept_tcp(tokio::net::TcpListener::from_std(listener)?, tls, router))
+                tokio::spawn(accept_tcp(tokio::net::TcpListener::from_std(listener)?, certificates, router))
             }
             Open::Metrics { listener, networks } => {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -220,14 +222,17 @@ async fn accept_unix(listener: unix::Listening, router: Router) {
     }
 }
 
-async fn accept_tcp(listener: tokio::net::TcpListener, tls: TlsAcceptor, router: Router) {
+async fn accept_tcp(listener: tokio::net::TcpListener, certificates: Arc<dyn Certificates>, router: Router) {
     let (shares, mut outage) = (Shares::default(), Outage::default());
     loop {
         let (stream, peer) = accept(&listener, &mut outage).await;
-        let (tls, router) = (tls.clone(), router.clone());
+        let (tls, router) = (TlsAcceptor::from(certificates.config()), router.clone());
         tokio::spawn(in_its_place(shares.clone(), peer, async move |connection| {
             match shake_hands(&tls, stream).await {
-                Ok(stream) => answer(stream, router, connection, MAX_STRANGER_BYTES).await,
+                Ok(stream) => {
+                    let router = router.layer(Extension(shown(&stream)));
+                    answer(stream, router, connection, MAX_STRANGER_BYTES).await;
+                }
                 // The log has a bound for lines of peers.
                 Err(error) => tracing::warn!(%peer, %error, "API: a TLS handshake has failed"),
             }
@@ -286,6 +291,12 @@ fn as_caller(router: &Router, caller: Caller) -> Router {
 
 async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(tls: &TlsAcceptor, stream: S) -> io::Result<TlsStream<S>> {
     timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await?
+}
+
+/// The certificates that a client has shown.
+fn shown<S>(stream: &TlsStream<S>) -> Shown {
+    let (_, connection) = stream.get_ref();
+    connection.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect()
 }
 
 /// Whether a place cannot accept connections, for lack of descriptors or the like.

@@ -1,28 +1,19 @@
-//! Tokens: what clients that come over TCP prove themselves with.
+//! Tokens, with which clients that come over TCP prove themselves.
 //!
 //! A line of their file is `TOKEN [role=ROLE] [name=NAME] [targets=IQN,IQN...]`. A token alone may do everything.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::header;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use lunette_files::{Content, FileProblem, Stamp};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::callers::{Caller, Role};
-use crate::health::{Cause, Subject};
+use crate::callers::{Grant, Role};
 use crate::limits::{MAX_TOKEN_FILE_BYTES, MIN_TOKEN_BYTES};
-use crate::listen::Connection;
-use crate::problem::Problem;
-use crate::server::Server;
 
 /// The file of tokens.
 const TOKENS: Content = Content { name: "tokens", max_bytes: MAX_TOKEN_FILE_BYTES };
@@ -39,16 +30,6 @@ struct Watched {
     known: Mutex<Tokens>,
 }
 
-/// The rights that a token grants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Grant {
-    name: String,
-    /// Whether the line has the name.
-    is_named: bool,
-    role: Role,
-    targets: Option<Vec<String>>,
-}
-
 /// The tokens of a file, by their digests.
 #[derive(Debug, Clone, Default)]
 struct Tokens {
@@ -59,52 +40,7 @@ struct Tokens {
     stamp: Option<Stamp>,
 }
 
-type Sha256Digest = [u8; 32];
-
-/// The file of tokens of a port, and where it is told that the file cannot be read.
-#[derive(Clone)]
-pub(crate) struct Guard {
-    tokens: TokenFile,
-    server: Arc<dyn Server>,
-    /// The port.
-    subject: Subject,
-}
-
-impl Guard {
-    pub(crate) fn new(tokens: TokenFile, server: Arc<dyn Server>, address: SocketAddr) -> Self {
-        Self { tokens, server, subject: Subject::Api(address.to_string()) }
-    }
-
-    /// The grant of a token, if the file holds it now. Without the file no token holds, which is told.
-    async fn find(&self, token: &Sha256Digest) -> Result<Option<Grant>, Problem> {
-        let found = self.tokens.find(token).await;
-        if let Some(health) = self.server.health() {
-            match &found {
-                Ok(_) => health.clear(&self.subject, Cause::NotOpened),
-                Err(error) => {
-                    let text = format!("no token is accepted, {}: {error}", self.tokens.0.path.display());
-                    health.report(self.subject.clone(), Cause::NotOpened, text);
-                }
-            }
-        }
-        found.map_err(|_| Problem::unavailable("the tokens cannot be read; the server's log says why"))
-    }
-}
-
-/// The proof that the client of a request has given, for answers that go on.
-#[derive(Clone)]
-pub(crate) struct Proof {
-    guard: Guard,
-    token: Sha256Digest,
-    grant: Grant,
-}
-
-impl Proof {
-    /// Whether the token grants now what it granted then.
-    pub(crate) async fn holds(&self) -> bool {
-        self.guard.find(&self.token).await.is_ok_and(|grant| grant.as_ref() == Some(&self.grant))
-    }
-}
+pub(crate) type Sha256Digest = [u8; 32];
 
 impl TokenFile {
     /// The file at this path, which is read to see that it can be.
@@ -123,8 +59,13 @@ impl TokenFile {
         }
     }
 
+    /// Where the file is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
     /// The grant of a token, if the file holds it now. A thread that may wait looks at the file.
-    async fn find(&self, token: &Sha256Digest) -> io::Result<Option<Grant>> {
+    pub(crate) async fn find(&self, token: &Sha256Digest) -> io::Result<Option<Grant>> {
         let mut known = self.0.known.lock().await;
         let (file, before) = (Arc::clone(&self.0), known.clone());
         let now = tokio::task::spawn_blocking(move || before.again(&file.path)).await.map_err(io::Error::other)??;
@@ -221,43 +162,6 @@ fn target(name: &str) -> Result<String, String> {
             Err(format!("targets={name}: that is no name of a target; write one such as iqn.2026-11.org.example:a"))
         }
         lower => Ok(lower),
-    }
-}
-
-/// Lets requests with a token pass, and those that ask whether the API answers.
-pub(crate) async fn require_token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
-    if request.uri().path() == "/healthz" {
-        return next.run(request).await;
-    }
-    let value = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = value.and_then(|value| value.strip_prefix("Bearer "));
-    let token: Option<Sha256Digest> = token.map(|token| Sha256::digest(token).into());
-    let found = match token {
-        Some(token) => guard.find(&token).await.map(|grant| Some((token, grant?))),
-        None => Ok(None),
-    };
-    match found {
-        Ok(Some((token, grant))) => {
-            let connection = request.extensions().get::<Arc<Connection>>();
-            // A request that comes from no connection is the login's, which asks whether the token holds.
-            if let Some(Err(problem)) = connection.map(|connection| connection.prove()) {
-                return problem.into_response();
-            }
-            let from = connection.map_or_else(|| "the login".into(), |connection| connection.peer().to_owned());
-            let Grant { name, is_named, role, targets } = grant.clone();
-            request.extensions_mut().insert(Arc::new(Caller { name, is_named, role, targets, from }));
-            request.extensions_mut().insert(Proof { guard, token, grant });
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
-        Ok(None) => {
-            let mut refused =
-                Problem::unauthorized("send Authorization: Bearer TOKEN, with a token of the server's file");
-            refused.title = "a token is needed".into();
-            let mut response = refused.into_response();
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
-            response
-        }
     }
 }
 

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+#[path = "http/certificates.rs"]
+mod certificates;
 #[path = "http/jobs.rs"]
 mod jobs;
 #[path = "http/volumes.rs"]
@@ -18,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use lunette_api::audit::AuditEntry;
-use lunette_api::client::{Client, ClientError, Condition, Endpoint};
+use lunette_api::client::{Client, ClientError, Condition, Endpoint, Token};
 use lunette_api::jobs::{Job, JobKind, JobOrder, JobRun, Jobs};
 use lunette_api::limits::{
     MAX_ADDRESS_STRANGERS, MAX_BODY_BYTES, MAX_BUSY_REQUESTS, MAX_CONNECTIONS, MAX_EVENT_READERS, MAX_EVENTS_BEHIND,
@@ -442,7 +444,8 @@ impl Port {
         let tls = rustls::ServerConfig::builder().with_no_client_auth();
         let tls = Arc::new(tls.with_single_cert(vec![certificate.clone()], key).unwrap());
         let tokens = TokenFile::open(place.path().join("tokens")).unwrap();
-        let port = Place::Tcp { address: "127.0.0.1:0".parse().unwrap(), listener: None, tls, tokens };
+        let (certificates, tokens) = (Arc::new(tls), Some(tokens));
+        let port = Place::Tcp { address: "127.0.0.1:0".parse().unwrap(), listener: None, certificates, tokens };
         let listener = Listener::open(port).unwrap();
         let address = listener.address().unwrap();
         let server = Fake::default();
@@ -513,8 +516,7 @@ fn a_client_is_told_which_token_certificate_or_address_is_wrong() {
             host: "localhost".into(),
             port: address.port(),
             trusted: Arc::clone(trusted),
-            token: zeroize::Zeroizing::new(token.into()),
-            token_file: "/t/token".into(),
+            token: Some(Token { value: zeroize::Zeroizing::new(token.into()), file: "/t/token".into() }),
         };
         let client = Client::new(server).unwrap();
         client.request("GET", "/v1/targets", None, Condition::Always).unwrap_err().to_string()
@@ -744,7 +746,8 @@ fn the_description_says_how_each_request_is_refused() {
     let scrub = "/v1/targets/{target}/luns/{number}/actions/scrub";
     assert_eq!(statuses(&description, scrub, "post"), ["202", "400", "401", "403", "404", "409", "421", "500", "503"]);
     assert_eq!(statuses(&description, "/healthz", "get"), ["200", "421", "500"], "it asks for no token");
-    assert_eq!(description["security"], json!([{ "token": [] }]));
+    assert_eq!(description["security"], json!([{ "token": [] }, { "certificate": [] }]));
+    assert_eq!(description["components"]["securitySchemes"]["certificate"]["type"], "mutualTLS");
 }
 
 #[test]

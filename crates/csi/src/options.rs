@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use lunette_api::address::{self, Url};
-use lunette_api::client::Endpoint;
+use lunette_api::client::{Endpoint, Token};
 
 use crate::controller::{Settings, parse_portals};
 use crate::names;
@@ -41,6 +41,10 @@ pub struct Options {
     /// Controller: the certificates that an https address may have, or those of its authorities, in PEM
     #[arg(long, value_name = "FILE", env = "LUNETTE_CA")]
     pub ca: Option<PathBuf>,
+    /// Controller: a folder with ca-cert.pem instead of --ca, and client-cert.pem with client-key.pem instead of
+    /// --token-file
+    #[arg(long, value_name = "DIR", env = "LUNETTE_TLS", conflicts_with = "ca")]
+    pub tls: Option<PathBuf>,
     /// Controller: the beginning of the names of targets; the pool and the volume follow
     #[arg(long, value_name = "IQN", env = "LUNETTE_CSI_TARGET_PREFIX", default_value = "iqn.2026-11.org.example.csi", value_parser = target_prefix)]
     pub target_prefix: String,
@@ -155,23 +159,33 @@ impl Options {
     /// When the options contradict each other, or a file that they name cannot be read.
     pub fn server(&self) -> Result<Endpoint, DriverError> {
         let url = match &self.api {
-            Api::Unix(path) if self.token_file.is_none() && self.ca.is_none() => {
+            Api::Unix(path) if self.token_file.is_none() && self.ca.is_none() && self.tls.is_none() => {
                 return Ok(Endpoint::Unix(path.clone()));
             }
             Api::Unix(_) => {
-                return Err(DriverError::Options("--token-file and --ca are for --api https://HOST[:PORT]".into()));
+                return Err(DriverError::Options(
+                    "--token-file, --ca and --tls are for --api https://HOST[:PORT]".into(),
+                ));
             }
             Api::Https(url) => url,
         };
         let needs =
             |option: &str, what: &str| DriverError::Options(format!("--api https://HOST needs {option} FILE, {what}"));
-        let token_file = self.token_file.clone();
-        let token_file = token_file.ok_or_else(|| needs("--token-file", "with a token of the server's api.tokens"))?;
-        let ca = self.ca.as_ref().ok_or_else(|| needs("--ca", "with its certificate or that of its authority"))?;
         let unreadable = |error: &dyn std::fmt::Display| DriverError::Options(error.to_string());
-        let trusted = Arc::new(lunette_tls::client(ca, None).map_err(|error| unreadable(&error))?);
-        let token = address::read_token(&token_file).map_err(|error| unreadable(&error))?;
-        Ok(Endpoint::Tls { host: url.host.clone(), port: url.port, trusted, token, token_file })
+        let config = match (&self.tls, &self.ca) {
+            (Some(folder), _) => lunette_tls::web_client(folder),
+            (None, Some(ca)) => lunette_tls::client(ca, None).map(|config| (config, false)),
+            (None, None) => {
+                return Err(needs("--ca", "with its certificate or that of its authority, or --tls DIR"));
+            }
+        };
+        let (config, has_certificate) = config.map_err(|error| unreadable(&error))?;
+        if self.token_file.is_none() && !has_certificate {
+            return Err(needs("--token-file", "with a token of the server's api.tokens, or a certificate in --tls"));
+        }
+        let read = |file: &PathBuf| address::read_token(file).map(|value| Token { value, file: file.clone() });
+        let token = self.token_file.as_ref().map(read).transpose().map_err(|error| unreadable(&error))?;
+        Ok(Endpoint::Tls { host: url.host.clone(), port: url.port, trusted: Arc::new(config), token })
     }
 
     /// The settings of the controller.
@@ -268,7 +282,7 @@ mod tests {
             assert!(refused.contains(why), "{arguments:?}: {refused}");
         }
         let remote = parsed(&["--api", "https://host"]).unwrap();
-        assert!(remote.server().err().unwrap().to_string().contains("--token-file"));
+        assert!(remote.server().err().unwrap().to_string().contains("--tls DIR"));
         let local = parsed(&["--ca", "/ca"]).unwrap();
         assert!(local.server().err().unwrap().to_string().contains("are for --api https"));
     }

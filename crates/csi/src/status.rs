@@ -19,7 +19,7 @@ const CONFLICTS: [(&str, Code); 5] = [
 pub(crate) fn refused(error: ClientError) -> Status {
     let code = match &error {
         ClientError::Connect { .. } | ClientError::Lost(_) | ClientError::Late(_) => Code::Unavailable,
-        ClientError::Token { .. } => Code::Unauthenticated,
+        ClientError::Token { .. } | ClientError::Certificate(_) => Code::Unauthenticated,
         ClientError::Refused(problem) => code(problem),
         _ => Code::Internal,
     };

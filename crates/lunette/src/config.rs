@@ -352,7 +352,9 @@ impl Config {
             Subject::Target(_) => target().is_some(),
             Subject::Lun { number, .. } => target().is_some_and(|target| target.lun(*number).is_some()),
             Subject::Host { name, .. } => target().is_some_and(|target| target.host(name).is_some()),
-            Subject::Portal(_) | Subject::Discovery | Subject::Api(_) | Subject::File(_) => true,
+            Subject::Portal(_) | Subject::Discovery | Subject::Api(_) | Subject::File(_) | Subject::Certificate(_) => {
+                true
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod api;
+mod api_certificates;
 mod bad_peers;
 mod capture;
 mod chap;

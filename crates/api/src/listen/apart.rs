@@ -28,6 +28,9 @@ use crate::problem::Problem;
 /// The scheme of the header that proves a client.
 const SCHEME: &str = "Basic";
 
+/// The configuration of TLS for the next connection.
+pub type ServerTls = Box<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
+
 /// The account of all clients of a port.
 #[derive(Clone)]
 pub struct Account {
@@ -63,12 +66,7 @@ impl Account {
 /// # Errors
 ///
 /// When the thread cannot be had.
-pub fn serve_apart(
-    listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
-    account: Account,
-    routes: Router,
-) -> io::Result<()> {
+pub fn serve_apart(listener: TcpListener, tls: Option<ServerTls>, account: Account, routes: Router) -> io::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(MAX_BUSY_REQUESTS + MAX_BUSY_CHANGES).build()?;
     let name = format!("lunette-{}", account.name);
@@ -77,16 +75,16 @@ pub fn serve_apart(
     let context = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
     drop(context);
-    let run = move || runtime.block_on(accept_all(listener, tls.map(Into::into), router));
+    let run = move || runtime.block_on(accept_all(listener, tls, router));
     thread::Builder::new().name(name).spawn(run).map(drop)
 }
 
-async fn accept_all(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, router: Router) {
+async fn accept_all(listener: tokio::net::TcpListener, tls: Option<ServerTls>, router: Router) {
     let (shares, mut outage) = (Shares::default(), Outage::default());
     loop {
         let (stream, peer) = accept(&listener, &mut outage).await;
         let router = router.clone();
-        match tls.clone() {
+        match tls.as_ref().map(|tls| TlsAcceptor::from(tls())) {
             None => {
                 let serve = move |connection| answer(stream, router, connection, MAX_STRANGER_BYTES);
                 admit(&shares, peer, serve);

@@ -7,8 +7,8 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 /// Statuses of refusals. Their bodies are problems.
 const REFUSALS: [(u16, &str); 13] = [
     (400, "The request cannot be understood"),
-    (401, "A token is needed"),
-    (403, "The token does not allow it, or a browser sends the change for another site"),
+    (401, "A token or a certificate is needed"),
+    (403, "The token or certificate does not allow it, or a browser sends the request for another site"),
     (404, "There is no such object"),
     (408, "The body has not come in time"),
     (409, "The change contradicts what is served"),
@@ -31,9 +31,10 @@ const SCHEMAS: &str = "#/components/schemas/";
 pub(super) fn complete(description: &OpenApi, documents: Vec<(String, RefOr<Schema>)>) -> Value {
     // A structure of texts becomes JSON.
     let mut whole = serde_json::to_value(description).unwrap_or_default();
-    whole["security"] = json!([{ "token": [] }]);
+    whole["security"] = json!([{ "token": [] }, { "certificate": [] }]);
     whole["components"]["securitySchemes"]["token"] =
         json!({ "type": "http", "scheme": "bearer", "description": "Over TCP. A Unix socket asks for none." });
+    whole["components"]["securitySchemes"]["certificate"] = json!({ "type": "mutualTLS", "description": "Over TCP, of a client that api.client names. A token counts before it." });
     if let Some(schemas) = whole["components"]["schemas"].as_object_mut() {
         add_documents(schemas, documents);
     }

@@ -15,8 +15,8 @@ use super::Shared;
 use crate::callers::Caller;
 use crate::limits::{MAX_EVENT_READERS, MAX_EVENTS_BEHIND};
 use crate::problem::Problem;
+use crate::proofs::Proof;
 use crate::server::Event;
-use crate::tokens::Proof;
 
 /// How often a stream without events shows that it is alive.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -24,7 +24,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 /// Read events as they happen
 ///
 /// Each is one server-sent event, whose data is an event as JSON. A reader that falls behind misses some, and is told
-/// how many. The stream ends with the next event after its token was removed or has other rights.
+/// how many. The stream ends with the next event after its token or certificate counts no longer, or has other rights.
 #[utoipa::path(
     get,
     path = "/v1/events",

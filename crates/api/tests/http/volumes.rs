@@ -158,7 +158,7 @@ fn pools_are_shown_as_to_their_client() {
         let answer = port.ask("GET /v1/pools", &format!("Authorization: Bearer {token}\r\n"));
         let expected = match (heard, line.contains("targets")) {
             (Some(heard), _) => heard,
-            (None, true) => "use a token for all targets",
+            (None, true) => "use a token or certificate for all targets",
             (None, false) => "asked by reader, named true, as read",
         };
         assert!(answer.contains(expected), "{line:?}: {answer}");

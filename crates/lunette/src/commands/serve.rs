@@ -242,6 +242,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let first = wanted.iter().find(|portal| !is_closed(portal));
     let speaks_tls = first.is_some_and(|portal| portal.tls.is_some());
+    // Certificates are in use as long as one of their portals is.
+    drop(wanted);
     served.keep();
     reload::report_portals(&health, server.closed_portals(), &config);
     for (door, why) in &closed_doors {
@@ -261,7 +263,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     .map_err(Failure::no_thread)?;
     let reopening = if files.is_some() { Reopening::OnHangup } else { Reopening::AtStart };
     disks::follow(&server.control(), health.clone(), reopening)?;
-    certificates::follow()?;
+    certificates::follow(health.clone())?;
     let control = server.control();
     let audit = control_plane::audit(&config);
     let control_plane = files.zip(read).map(|(files, read)| {
@@ -276,8 +278,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         clones::follow(control_plane.clone(), host_requests)?;
         recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
     }
+    let told = health.clone();
     let reload = move || {
-        certificates::read_again();
+        certificates::read_again(&told);
         let has_volumes = volumes::refresh();
         if let Some(control_plane) = &control_plane {
             control_plane.reload();

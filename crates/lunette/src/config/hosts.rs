@@ -167,8 +167,13 @@ pub(super) fn check_host_name(host: &HostEntry, index: usize, target: &Target) -
     if target.hosts[..index].iter().any(|other| other.name == host.name) {
         return Err("the name is there twice".into());
     }
+    check_plain_name(&host.name)
+}
+
+/// Checks a name of a host or a client.
+pub(super) fn check_plain_name(name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    if host.name.is_empty() || host.name.len() > MAX_HOST_NAME_CHARACTERS || !host.name.chars().all(is_plain) {
+    if name.is_empty() || name.len() > MAX_HOST_NAME_CHARACTERS || !name.chars().all(is_plain) {
         return Err(format!("a name has 1 to {MAX_HOST_NAME_CHARACTERS} letters, digits, '-', '.' and '_'"));
     }
     Ok(())
@@ -207,7 +212,7 @@ pub(super) fn mistakes(host: &HostEntry, target: &Target, is_whole: bool) -> Vec
 }
 
 /// Checks an identity of a certificate: an iSCSI name or another URI, a DNS name, or a fingerprint.
-fn check_identity(name: &str) -> Result<(), String> {
+pub(super) fn check_identity(name: &str) -> Result<(), String> {
     if let Some(digits) = name.strip_prefix("sha256:") {
         let lower = digits.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
         return name.parse::<Fingerprint>().map(drop).map_err(|error| error.to_string()).and_then(|()| {

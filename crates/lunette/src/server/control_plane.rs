@@ -1,5 +1,6 @@
 //! The server as the API sees it.
 
+mod clients;
 mod foreign;
 mod passwords;
 mod paths;
@@ -37,7 +38,7 @@ use crate::server::this_machine::ThisMachine;
 use crate::server::volumes::{Look, ServedVolumes, Template};
 use passwords::{hidden, restored, told};
 use scrub::ScrubJob;
-pub(crate) use start::{Door, Places, audit, credentials, open, open_door, server_config, start};
+pub(crate) use start::{Door, Places, audit, credentials, files, open, open_door, start};
 
 /// The served objects, and the ways to change them: SIGHUP and the API.
 #[derive(Clone)]

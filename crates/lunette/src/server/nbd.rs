@@ -22,12 +22,11 @@ use lunette_nbd::{Client, Export, Exports, Listener, Server, ServerTls, Stopper}
 use lunette_session::iscsi_target::is_node_name;
 use lunette_store::InlineIo;
 use lunette_target::{Adopted, Control};
-use lunette_tls::UNNAMED;
 
 use crate::config::Config;
 use crate::config::nbd::Nbd;
 use crate::failure::Failure;
-use crate::server::certificates;
+use crate::server::certificates::{self, Use};
 use crate::system;
 
 /// The time for which a session that the target has ended is begun again. Then the requests of the client fail.
@@ -110,7 +109,7 @@ impl Running {
 }
 
 fn server_tls(folder: &Path) -> Result<ServerTls, Failure> {
-    let source = certificates::source(folder, UNNAMED).map_err(Failure::Configuration)?;
+    let source = certificates::source(Use::Nbd, folder).map_err(Failure::Configuration)?;
     Ok(ServerTls::of(move || source()))
 }
 

@@ -304,7 +304,7 @@ impl Reloader {
                 unchanged.is_some_and(|(_, scope)| subject.target().is_none_or(|name| scope.has(name)))
             }
             // The files are looked at all the time.
-            Cause::FileShorter | Cause::FileReplaced | Cause::FileDeleted | Cause::WritesLost => false,
+            Cause::FileShorter | Cause::FileReplaced | Cause::FileDeleted | Cause::WritesLost | Cause::Ended => false,
         };
         let mut now = self.served.troubles();
         now.extend(merged(&self.left_out));

@@ -9,7 +9,7 @@ use std::path::Path;
 use lunette_store::{FileStore, OpenError, OpenOptions};
 use rustix::fs::{OFlags, statvfs};
 
-use super::certificates;
+use super::certificates::{self, Use};
 use super::control_plane;
 use crate::config::api::{Api, Place as ApiPlace};
 use crate::config::check::Severity;
@@ -78,7 +78,7 @@ impl Machine for ThisMachine {
     }
 
     fn certificates(&self, folder: &Path) -> Result<(), Lack> {
-        certificates::check(folder).map_err(|error| degraded(format!("tls: {error}")))
+        certificates::check(Use::Portal, folder).map_err(|error| degraded(format!("tls: {error}")))
     }
 
     fn api(&self, api: &Api, place: &ApiPlace) -> Result<(), Lack> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use lunette_api::address::{Url, read_token};
-use lunette_api::client::Endpoint;
+use lunette_api::client::{Endpoint, Token};
 
 use crate::config::api::Place;
 use crate::failure::Failure;
@@ -30,6 +30,10 @@ pub(in crate::commands) struct To {
     /// The certificates that --server may have, or those of its authorities, in PEM [env: LUNETTE_CA]
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
+    /// A folder with ca-cert.pem instead of --ca, and client-cert.pem with client-key.pem instead of --token-file [env:
+    /// LUNETTE_TLS]
+    #[arg(long, value_name = "DIR", global = true, conflicts_with = "ca")]
+    tls: Option<PathBuf>,
 }
 
 /// The value of a variable of the environment.
@@ -39,19 +43,37 @@ type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
     Socket(PathBuf),
-    Remote { url: Url, token_file: PathBuf, ca: PathBuf },
+    Remote { url: Url, token_file: Option<PathBuf>, trusted: Trusted },
+}
+
+/// The certificates that a server may have.
+#[derive(Debug, PartialEq, Eq)]
+enum Trusted {
+    /// Certificates in a file, or those of their authorities.
+    Ca(PathBuf),
+    /// Certificates of the authority in a folder, which may have one of the client, too.
+    Tls(PathBuf),
 }
 
 impl To {
     /// The server that the options name, or else the environment.
     pub(super) fn endpoint(&self) -> Result<Endpoint, Failure> {
-        let (url, token_file, ca) = match self.named(&|name| std::env::var_os(name))? {
+        let (url, token_file, trusted) = match self.named(&|name| std::env::var_os(name))? {
             Named::Socket(path) => return Ok(Endpoint::Unix(path)),
-            Named::Remote { url, token_file, ca } => (url, token_file, ca),
+            Named::Remote { url, token_file, trusted } => (url, token_file, trusted),
         };
-        let trusted = Arc::new(lunette_tls::client(&ca, None).map_err(Failure::configuration)?);
-        let token = read_token(&token_file).map_err(Failure::configuration)?;
-        Ok(Endpoint::Tls { host: url.host, port: url.port, trusted, token, token_file })
+        let config = match &trusted {
+            Trusted::Ca(ca) => lunette_tls::client(ca, None).map(|config| (config, false)),
+            Trusted::Tls(folder) => lunette_tls::web_client(folder),
+        };
+        let (config, has_certificate) = config.map_err(Failure::configuration)?;
+        if token_file.is_none() && !has_certificate {
+            let what = "with a token of its api.tokens, or a folder with client-cert.pem in --tls";
+            return Err(Failure::Usage(format!("--server needs --token-file FILE, {what}")));
+        }
+        let read = |file: PathBuf| read_token(&file).map(|value| Token { value, file });
+        let token = token_file.map(read).transpose().map_err(Failure::configuration)?;
+        Ok(Endpoint::Tls { host: url.host, port: url.port, trusted: Arc::new(config), token })
     }
 
     /// Whether the server is on this machine.
@@ -72,19 +94,25 @@ impl To {
         let file = |option: &Option<PathBuf>, name: &str| {
             option.clone().or_else(|| variable(name).filter(|file| !file.is_empty()).map(PathBuf::from))
         };
-        let needs = |option: &str, what: &str| Failure::Usage(format!("--server needs {option} FILE, {what}"));
         let token_file = file(&self.token_file, "LUNETTE_TOKEN_FILE");
-        let ca = file(&self.ca, "LUNETTE_CA");
-        Ok(Named::Remote {
-            url,
-            token_file: token_file.ok_or_else(|| needs("--token-file", "with a token of its api.tokens"))?,
-            ca: ca.ok_or_else(|| needs("--ca", "with its certificate or that of its authority"))?,
-        })
+        let trusted = match (&self.tls, &self.ca) {
+            (Some(folder), _) => Some(Trusted::Tls(folder.clone())),
+            (None, Some(ca)) => Some(Trusted::Ca(ca.clone())),
+            (None, None) => {
+                let folder = file(&None, "LUNETTE_TLS").map(Trusted::Tls);
+                folder.or_else(|| file(&None, "LUNETTE_CA").map(Trusted::Ca))
+            }
+        };
+        let trusted = trusted.ok_or_else(|| {
+            let what = "with its certificate or that of its authority, or --tls DIR";
+            Failure::Usage(format!("--server needs --ca FILE, {what}"))
+        })?;
+        Ok(Named::Remote { url, token_file, trusted })
     }
 
     fn socket(&self, variable: Variable<'_>) -> Result<Named, Failure> {
-        if self.token_file.is_some() || self.ca.is_some() {
-            return Err(Failure::Usage("--token-file and --ca are for --server https://HOST:PORT".into()));
+        if self.token_file.is_some() || self.ca.is_some() || self.tls.is_some() {
+            return Err(Failure::Usage("--token-file, --ca and --tls are for --server https://HOST:PORT".into()));
         }
         let api = match &self.api {
             Some(place) => Some(place.clone()),
@@ -113,7 +141,9 @@ mod tests {
     #[test]
     fn an_option_counts_before_all_variables() {
         let url = |host: &str| Url { host: host.into(), port: 443 };
-        let remote = |host: &str| Named::Remote { url: url(host), token_file: "/t".into(), ca: "/c".into() };
+        let by = |trusted, host: &str| Named::Remote { url: url(host), token_file: Some("/t".into()), trusted };
+        let (ca, tls) = (|path: &str| Trusted::Ca(path.into()), |path: &str| Trusted::Tls(path.into()));
+        let remote = |host: &str| by(ca("/c"), host);
         let socket = |path: &str| Named::Socket(path.into());
         let files = [("LUNETTE_TOKEN_FILE", "/t"), ("LUNETTE_CA", "/c")];
         let (api, server) = (("LUNETTE_API", "unix:/env"), ("LUNETTE_SERVER", "https://env"));
@@ -137,6 +167,15 @@ mod tests {
             (options(None, None), &[("LUNETTE_API", ""), ("LUNETTE_SERVER", "")], socket("/run/lunette/api.sock")),
         ] {
             assert_eq!(named(to, variables), Ok(expected), "{variables:?}");
+        }
+        let folder = ("LUNETTE_TLS", "/d");
+        let to = |own: Option<Trusted>| match own {
+            Some(Trusted::Ca(path)) => To { ca: Some(path), ..options(None, Some("https://h")) },
+            Some(Trusted::Tls(path)) => To { tls: Some(path), ..options(None, Some("https://h")) },
+            None => options(None, Some("https://h")),
+        };
+        for (own, expected) in [(None, tls("/d")), (Some(ca("/e")), ca("/e")), (Some(tls("/f")), tls("/f"))] {
+            assert_eq!(named(to(own), &[folder]), Ok(by(expected, "h")));
         }
         let both = named(options(Some("unix:/a"), Some("https://h")), &[]).unwrap_err();
         assert!(both.contains("leave one of them out"), "{both}");

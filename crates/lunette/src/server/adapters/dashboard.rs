@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use lunette_api::{Server, serve_apart};
+use lunette_api::{Server, ServerTls, serve_apart};
 use lunette_dashboard::{Adapter, Cluster, Options, account, routes};
 use lunette_files::{Content, read_secret};
 use lunette_rbd::limits::MANAGE_LIMIT;
@@ -16,7 +16,8 @@ use lunette_rbd::{Images, OpenError, PoolUrl, Register};
 
 use crate::config::adapters::Dashboard;
 use crate::failure::Failure;
-use crate::server::control_plane::server_config;
+use crate::server::certificates::{Certificates, Use};
+use crate::server::control_plane::files;
 use crate::system::listen_failure;
 use crate::systemd::credentials;
 
@@ -44,7 +45,9 @@ pub(super) fn start(config: &Dashboard, server: Arc<dyn Server>, folder: PathBuf
     if password.is_empty() {
         return Err(wrong(&"it is empty; write the password that the dashboard has"));
     }
-    let tls = config.tls.as_ref().map(server_config).transpose()?;
+    let files = config.tls.as_ref().map(files).transpose()?;
+    let tls = files.map(|files| Certificates::open(Use::Dashboard, files.without_clients()));
+    let tls = tls.transpose().map_err(Failure::configuration)?;
     let listener = TcpListener::bind(config.listen).map_err(|error| listen_failure(config.listen, &error))?;
     let address = listener.local_addr().map_err(Failure::other)?;
     let addresses = config.addresses.iter().map(IpAddr::to_string).collect();
@@ -52,6 +55,7 @@ pub(super) fn start(config: &Dashboard, server: Arc<dyn Server>, folder: PathBuf
     let (pool, reaching) = (config.cluster.clone(), adapter.clone());
     let reach = move || reach(&pool, &reaching);
     thread::Builder::new().name("lunette-cluster".into()).spawn(reach).map_err(Failure::other)?;
+    let tls = tls.map(|tls| -> ServerTls { Box::new(move || Arc::clone(&tls.now().config)) });
     serve_apart(listener, tls, account(&config.user, password), routes(adapter)).map_err(Failure::other)?;
     Ok(address)
 }

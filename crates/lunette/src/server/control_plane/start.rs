@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use lunette_api::{AuditLog, Listener, Place as Open, Server, Subject, TokenFile, serve_with};
 use lunette_console::Console;
-use lunette_tls::Identity;
-use rustls::ServerConfig;
 
 use super::ControlPlane;
+use super::clients::Clients;
 use crate::config::Config;
 use crate::config::api::{Api, Place, Tls};
 use crate::config::metrics::Metrics;
 use crate::failure::Failure;
+use crate::server::certificates::{Certificates, Files, Use};
 use crate::systemd::{Sockets, credentials as credentials_of_systemd};
 
 /// A place at which the control plane can be reached.
@@ -82,19 +82,28 @@ fn of_api(api: &Api, place: &Place, sockets: &mut Sockets) -> Result<Open, Failu
             Ok(Open::Unix { path: path.clone(), group, listener: sockets.take_path(path) })
         }
         Place::Tcp(address) => {
-            let (tls, tokens) = credentials(api)?;
-            Ok(Open::Tcp { address: *address, listener: sockets.take_address(*address), tls, tokens })
+            let (clients, tokens) = credentials(api)?;
+            let (certificates, listener) = (Arc::new(clients), sockets.take_address(*address));
+            Ok(Open::Tcp { address: *address, listener, certificates, tokens })
         }
     }
 }
 
-/// The certificate and the tokens of places on TCP.
-pub(crate) fn credentials(api: &Api) -> Result<(Arc<ServerConfig>, TokenFile), Failure> {
-    let (Some(tls), Some(tokens)) = (&api.tls, &api.tokens) else {
-        return Err(Failure::configuration("api: a place on TCP needs tls and tokens"));
+/// The certificates and the tokens of places on TCP.
+pub(crate) fn credentials(api: &Api) -> Result<(Clients, Option<TokenFile>), Failure> {
+    let Some(tls) = &api.tls else {
+        return Err(Failure::configuration("api: a place on TCP needs tls"));
     };
-    let tokens = found(tokens)?;
-    Ok((server_config(tls)?, TokenFile::open(tokens.clone()).map_err(|error| failed(&tokens, error))?))
+    let files = files(tls)?;
+    // A browser that has a certificate asks its user which one to show.
+    let files = if api.clients.is_empty() { files.without_clients() } else { files };
+    let certificates = Certificates::open(Use::Api, files).map_err(Failure::configuration)?;
+    let clients = Clients::new(certificates, api.clients.clone())?;
+    let open = |tokens: &PathBuf| {
+        let tokens = found(tokens)?;
+        TokenFile::open(tokens.clone()).map_err(|error| failed(&tokens, error))
+    };
+    Ok((clients, api.tokens.as_ref().map(open).transpose()?))
 }
 
 /// The audit log beside the state. Without a file for the state it ends with the process, as it does when its own file
@@ -123,13 +132,12 @@ fn found(path: &Path) -> Result<PathBuf, Failure> {
     credentials_of_systemd::found(path).map_err(Failure::Configuration)
 }
 
-/// The identity of a port.
-pub(crate) fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, Failure> {
-    let (certificates, key) = (found(&tls.certificates)?, found(&tls.key)?);
-    let own = Identity { certificates: &certificates, key: &key };
-    let mut config = lunette_tls::server(own, None).map_err(Failure::configuration)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+/// The files of a port.
+pub(crate) fn files(tls: &Tls) -> Result<Files, Failure> {
+    match tls {
+        Tls::Folder(folder) => Ok(Files::in_folder(folder)),
+        Tls::Files(files) => Ok(Files::alone(found(&files.certificates)?, found(&files.key)?)),
+    }
 }
 
 /// The number of a group, which the system's file of groups names.
