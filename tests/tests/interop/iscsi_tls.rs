@@ -52,6 +52,7 @@ impl Place {
         tls(&["issue", &ca, "db1", "--name", IQN, "--dns", "db1.example.org"]).succeeded();
         tls(&["issue", &ca, "db2", "--dns", "db2.example.org"]).succeeded();
         let server = configured.start(TEXT, 2);
+        server.await_log("listening on", 1);
         let log = server.log();
         let listening = log.lines().find(|line| line.contains("listening on")).expect("it says where it listens");
         let secure = listening.rsplit(", ").next().and_then(|address| address.trim().parse().ok());
