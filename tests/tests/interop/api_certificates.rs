@@ -1,4 +1,4 @@
-//! Certificates of clients as roles at the API and the console.
+//! Certificates of clients as roles at the API and the console, and the ends of the server's own.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -79,6 +79,12 @@ impl Place {
     fn ctl(&self, arguments: &[&str]) -> Output {
         let server = format!("https://{}", self.address);
         lunette().args(["ctl", "--server", &server]).args(arguments).output().unwrap()
+    }
+
+    /// The lines of the metrics that begin so.
+    fn metrics(&self, begin: &str) -> Vec<String> {
+        let answer = self.curl("ca/reader", "/metrics", &[]);
+        answer.succeeded().lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
     }
 
     fn read_again(&self) {
@@ -189,4 +195,34 @@ fn a_browser_with_a_certificate_is_logged_in() {
     let other = Browser::start();
     other.go(&site);
     other.until("document.querySelector('[name=token]')");
+}
+
+#[test]
+fn metrics_and_health_have_the_ends_of_certificates_in_use() {
+    let place = Place::start();
+    let (expiry, list) =
+        ("lunette_certificate_expiry_timestamp_seconds", "lunette_revocation_list_next_update_timestamp_seconds");
+    let end = |line: &String| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    let certificate = place.path("ca/gw1/server-cert.pem");
+    let expected = run("openssl", ["x509", "-noout", "-enddate", "-dateopt", "iso_8601", "-in", &certificate]);
+    let date = run("date", ["-u", "+%s", "-d", expected.succeeded().trim().trim_start_matches("notAfter=")]);
+    let lines = place.metrics(expiry);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, of) in lines.iter().zip(["portal", "api"]) {
+        assert!(line.contains(&format!("{{use=\"{of}\",file=\"{certificate}\"}}")), "{line}");
+        assert_eq!(end(line).to_string(), date.succeeded().trim());
+    }
+    assert_eq!(place.metrics(list).len(), 2);
+    place.server.await_log("a certificate ends soon; renew it", 2);
+
+    tls(&["renew", &place.path("ca"), "gw1", "--days", "60"]);
+    place.read_again();
+    let renewed = place.metrics(expiry);
+    assert!(renewed.iter().zip(&lines).all(|(new, old)| end(new) > end(old) + 40 * 24 * 3600), "{renewed:?}");
+
+    // A portal that goes uses its certificate no longer.
+    let answer = place.curl("ca/alice", "/v1/portals/127.0.0.1:0?force=true", &["-X", "DELETE"]);
+    assert!(answer.succeeded().ends_with("204"), "{answer}");
+    let left = place.metrics(expiry);
+    assert!(left.len() == 1 && left[0].contains("use=\"api\""), "{left:?}");
 }

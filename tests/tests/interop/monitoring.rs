@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lunette_tests::{Configured, Owned, Server, attach, lunette, wait_until};
+use lunette_tests::{Configured, Owned, Server, attach, lunette, run, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -120,8 +120,13 @@ fn every_expression_finds_something_in_a_scrape() {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk.img");
     let config = folder.path().join("lunette.toml");
-    let text = "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:monitored\"\n[[target.lun]]\nnumber = 0\ncreate = \"16M\"\nthin_threshold = \"1M\"\ndisk = ";
-    fs::write(&config, format!("{text}{disk:?}\n")).unwrap();
+    let ca = folder.path().join("ca").display().to_string();
+    let tls = |arguments: &[&str]| run(lunette().get_program(), [&["tls"], arguments].concat());
+    tls(&["ca", &ca]).succeeded();
+    tls(&["issue", &ca, "gw1", "--host", "127.0.0.1"]).succeeded();
+    let portal = format!("[[portal]]\naddress = \"127.0.0.1:0\"\ngroup = 2\ntls = \"{ca}/gw1\"\n");
+    let text = "listen = [\"127.0.0.1:0\"]\n@[[target]]\nname = \"iqn.2026-11.test:monitored\"\n[[target.lun]]\nnumber = 0\ncreate = \"16M\"\nthin_threshold = \"1M\"\ndisk = ";
+    fs::write(&config, format!("{}{disk:?}\n", text.replacen('@', &portal, 1))).unwrap();
     let server = Server::spawn(lunette().args(["serve", "--prometheus", "--config"]).arg(&config), 1);
     let mut session = attach(&server, &[]);
     let mut work = || {

@@ -17,7 +17,7 @@ use lunette_tls::{Renewed, TlsError};
 
 use crate::config::Config;
 use crate::failure::Failure;
-use ends::End;
+pub(crate) use ends::{End, Kind};
 pub(crate) use files::{Files, Read, Use};
 
 /// The time between two looks at the files.
@@ -93,7 +93,7 @@ pub(crate) fn read_again(health: &Health) {
 }
 
 /// The ends of the certificates and lists that are in use.
-fn in_use() -> Vec<End> {
+pub(crate) fn in_use() -> Vec<End> {
     let all = all();
     let used = all.values().filter(|entry| entry.users.strong_count() > 0);
     used.flat_map(|entry| entry.known.now().ends.clone()).collect()
@@ -126,7 +126,6 @@ fn all() -> MutexGuard<'static, BTreeMap<(Use, Files), Entry>> {
 mod tests {
     use std::fs;
 
-    use super::ends::Kind;
     use super::*;
 
     const CERTIFICATE: &str = "server-cert.pem";

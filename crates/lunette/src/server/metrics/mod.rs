@@ -4,6 +4,7 @@
 //! format is written here and not by a library: prometheus-client writes OpenMetrics, which the checks of promtool do
 //! not read.
 
+mod certificates;
 mod process;
 mod reload;
 mod snapshot;
@@ -75,6 +76,7 @@ fn server(text: &mut Text, snapshot: &Snapshot) {
     }
     troubles(text, snapshot);
     jobs(text, snapshot);
+    certificates::certificates(text, &snapshot.certificates);
     volumes::volumes(text, &snapshot.volumes);
 }
 

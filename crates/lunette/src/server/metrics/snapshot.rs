@@ -15,6 +15,7 @@ use lunette_target::{LoginCounts, Monitor, Statistics};
 
 use super::process::Process;
 use super::reload::{Reload, last_reload};
+use crate::server::certificates::{self, End};
 use crate::server::volumes::VolumeCounts;
 
 /// Everything that is exported. Each number is right by itself; together they may be of some moments apart.
@@ -30,6 +31,7 @@ pub(crate) struct Snapshot {
     /// The jobs that the server keeps, if it has a control plane.
     pub(super) jobs: Vec<Arc<Job>>,
     pub(super) volumes: VolumeCounts,
+    pub(super) certificates: Vec<End>,
     pub(super) process: Process,
 }
 
@@ -102,6 +104,7 @@ impl Snapshot {
             troubles: health.troubles_now(),
             jobs: Vec::new(),
             volumes: VolumeCounts::default(),
+            certificates: certificates::in_use(),
             process: Process::read(),
         }
     }

@@ -10,6 +10,7 @@ use lunette_store::MemoryStore;
 
 use super::snapshot::CoreNumbers;
 use super::*;
+use crate::server::certificates::{End, Kind, Use};
 use crate::server::volumes::{PoolNumbers, VolumeCounts};
 
 const TARGET: &str = "iqn.2026-11.test:disk";
@@ -85,8 +86,14 @@ fn snapshot() -> Snapshot {
             pools: [("tank".parse().unwrap(), PoolNumbers::default())].into(),
             ..VolumeCounts::default()
         },
+        certificates: certificates(),
         process: process::Process::default(),
     }
+}
+
+fn certificates() -> Vec<End> {
+    let end = |kind, file: &str, at_seconds| End { of: Use::Portal, kind, file: file.into(), at_seconds };
+    vec![end(Kind::Certificate, "/tls/server-cert.pem", 1_900_000_000), end(Kind::List, "/tls/ca-crl.pem", 7)]
 }
 
 /// A job that runs, for ever.
@@ -145,6 +152,8 @@ fn every_number_has_its_line() {
             "lunette_session_info{target=\"iqn.2026-11.test:disk\",initiator=\"iqn.2026-11.host:a\",address=\"192.0.2.1\",header_digest=\"None\",data_digest=\"CRC32C\",level=\"0\"}",
             "2",
         ),
+        ("lunette_certificate_expiry_timestamp_seconds{use=\"portal\",file=\"/tls/server-cert.pem\"}", "1900000000"),
+        ("lunette_revocation_list_next_update_timestamp_seconds{use=\"portal\",file=\"/tls/ca-crl.pem\"}", "7"),
         ("lunette_commands{core=\"0\"}", "0"),
         (&format!("lunette_lun_reserved{of_lun},type=\"write_exclusive\"}}"), "1"),
         (&format!("lunette_lun_info{of_lun},serial=\"serial \\\"1\\\"\",block_size=\"512\"}}"), "1"),
