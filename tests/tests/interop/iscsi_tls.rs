@@ -7,9 +7,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lunette_initiator::{Disk, Initiator, Url, wait};
 use lunette_tests::{Configured, Ran, Server, lunette, run_at_most, stop, wait_until};
 
 const LIMIT: Duration = Duration::from_mins(1);
+
+/// Sessions whose memory is compared, and the memory that TLS may add to one of them.
+const IDLE_SESSIONS: usize = 200;
+const MAX_IDLE_KIB: usize = 24;
 
 /// The name in the certificate of `db1`, and the one that the client has without an option.
 const IQN: &str = "iqn.2026-11.org.example:db1";
@@ -156,6 +161,33 @@ fn openssl_agrees_on_the_newest_version_and_no_older_one() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(openssl(&["-tls1_2"]).failed().contains("alert"));
+}
+
+/// Sessions of as many disks, which have been used and say nothing any more.
+fn idle_sessions(initiator: &Initiator, url: &str) -> Vec<Disk> {
+    let url = Url::parse(url).unwrap();
+    let options = url.options().unwrap();
+    let open = || wait(Disk::of_url(initiator, &url, options.clone())).ok();
+    // An address begins handshakes at a bounded rate.
+    (0..IDLE_SESSIONS).map(|_| wait_until(LIMIT, open).expect("a session")).collect()
+}
+
+#[test]
+fn an_idle_session_within_tls_takes_little_memory() {
+    let place = Place::new();
+    let plain = place.server.urls().iter().find(|url| url.contains(":all/")).expect("a target for all");
+    let initiator = Initiator::start().unwrap();
+    let (memory_kib, mut before_kib) = (|| place.server.memory_kib(), place.server.memory_kib());
+    let [plain_kib, protected_kib] = [plain.clone(), place.url("all", "db2", "")].map(|url| {
+        let sessions = idle_sessions(&initiator, &url);
+        let added_kib = memory_kib().saturating_sub(before_kib);
+        before_kib = memory_kib();
+        (sessions, added_kib)
+    });
+    let each_kib = protected_kib.1.saturating_sub(plain_kib.1) as usize / IDLE_SESSIONS;
+    println!("{each_kib} KiB more for each idle session within TLS");
+    assert!(each_kib <= MAX_IDLE_KIB, "{each_kib} KiB");
+    place.server.stop();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use lunette_api::{Cause, Events, Health};
 use lunette_device::TargetDevice;
-use lunette_target::{BindError, DatagramPortal, PortalConfig, Server, ServerConfig};
+use lunette_target::{BindError, DatagramPortal, PortalConfig, Server, ServerConfig, Stopper};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
 use crate::config::adapters::Adapters;
@@ -254,13 +254,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let nbd = nbd::start(&config, &server.control(), &health)?;
     let nbd_uris = nbd.uris();
-    let stopper = server.stopper();
-    let stop = nbd.before(move || stopper.stop());
-    system::stop_on_signals(move || {
-        systemd::notify("STOPPING=1");
-        stop();
-    })
-    .map_err(Failure::no_thread)?;
+    stop_on_signals(nbd, server.stopper())?;
     let reopening = if files.is_some() { Reopening::OnHangup } else { Reopening::AtStart };
     disks::follow(&server.control(), health.clone(), reopening)?;
     certificates::follow(health.clone())?;
@@ -299,6 +293,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     systemd::accompany(&server, health).map_err(Failure::no_thread)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
+}
+
+/// Has signals end the clients of NBD, and then the server.
+fn stop_on_signals(nbd: nbd::Running, stopper: Stopper) -> Result<(), Failure> {
+    let stop = nbd.before(move || stopper.stop());
+    let stop = move || {
+        systemd::notify("STOPPING=1");
+        stop();
+    };
+    system::stop_on_signals(stop).map_err(Failure::no_thread)
 }
 
 impl Arguments {

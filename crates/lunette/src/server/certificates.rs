@@ -163,8 +163,8 @@ mod tests {
         let api = Certificates::open(Use::Api, Files::in_folder(folder.path())).unwrap();
         let of_api = (Use::Api, Kind::Certificate);
         assert_eq!(ends(), [of_api]);
-        let portal = source(folder.path()).unwrap();
-        let other = source(folder.path()).unwrap();
+        let portal = source(Use::Portal, folder.path()).unwrap();
+        let other = source(Use::Portal, folder.path()).unwrap();
         drop(portal);
         assert_eq!(ends(), [(Use::Portal, Kind::Certificate), of_api]);
         drop(other);
