@@ -103,12 +103,3 @@ pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// The time that a command may take before it is logged, unless the configuration says another.
 pub const DEFAULT_SLOW_COMMAND: Duration = Duration::from_secs(1);
-
-/// The time between two handshakes of TLS that one address begins, in the long run.
-pub(crate) const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(4);
-
-/// Handshakes of TLS that one address may begin at once.
-pub(crate) const MAX_HANDSHAKE_BURST: u32 = 64;
-
-/// Addresses whose handshakes of TLS are counted at a time. An address is forgotten when it keeps to its interval.
-pub(crate) const MAX_HANDSHAKE_SOURCES: usize = 4096;

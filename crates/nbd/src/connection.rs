@@ -22,6 +22,9 @@ pub enum ConnectionError {
     /// The client asks for an export without TLS, which the server insists on.
     #[error("the client asks for an export without TLS, which this server demands")]
     WithoutTls,
+    /// The address of the client has begun too many handshakes of TLS.
+    #[error("the address of the client begins too many handshakes of TLS")]
+    TooManyHandshakes,
     /// TLS has failed.
     #[error(transparent)]
     Tls(#[from] ChannelError),

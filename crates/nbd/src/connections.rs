@@ -94,7 +94,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Its client has named an export that it may use.
+    /// Notes that the client has named an export that it may use.
     pub(crate) fn has_agreed(&self) {
         if let Some(open) = self.all.lock().open.get_mut(&self.number) {
             open.negotiates = false;

@@ -25,7 +25,7 @@ pub trait Exports: Send + Sync {
 pub struct Client {
     /// The address that it came from and the one that it came to; `None` on a Unix socket.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Its certificate; `None` when it has shown none.
+    /// The certificate of the client; `None` when it has shown none.
     pub certificate: Option<Peer>,
 }
 

@@ -152,7 +152,7 @@ impl<'a> Negotiation<'a> {
         Some(export)
     }
 
-    /// What was agreed for `export`.
+    /// The terms that were agreed for `export`.
     fn terms_for(&self, export: &Export) -> Negotiated {
         let has_context = self.allocation_of.as_deref() == Some(export.name());
         Negotiated { allocation: self.agreed.allocation && has_context, ..self.agreed }

@@ -1,10 +1,11 @@
 //! The server: accepts clients and ends them.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use lunette_tls::{Handshakes, Source};
 use rustix::net::Shutdown;
 
 use crate::connections::{Connection, Connections};
@@ -27,6 +28,9 @@ pub struct Server {
     io: SharedIo,
     tls: Option<ServerTls>,
     connections: Arc<Connections>,
+    handshakes: Arc<Mutex<Handshakes>>,
+    /// The moment from which the times of handshakes count.
+    epoch: Instant,
 }
 
 /// Ends [`Server::run`] from another thread.
@@ -48,7 +52,8 @@ impl Stopper {
 impl Server {
     /// A server of `exports`. Stores that wait for the kernel do so through `io`.
     pub fn new(exports: Arc<dyn Exports>, io: SharedIo) -> Self {
-        Self { exports, io, tls: None, connections: Arc::default() }
+        let (connections, handshakes) = (Arc::default(), Arc::default());
+        Self { exports, io, tls: None, connections, handshakes, epoch: Instant::now() }
     }
 
     /// Adds TLS, which every client then has to begin before all else.
@@ -114,10 +119,20 @@ impl Server {
         }
     }
 
+    /// Whether the address of a client begins handshakes of TLS slowly enough.
+    fn may_begin_handshake(&self, client: &Client) -> bool {
+        let Some((peer, _)) = client.addresses else { return true };
+        let mut handshakes = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+        handshakes.begin(Source::of(peer), self.epoch.elapsed())
+    }
+
     fn serve(&self, connection: &Connection) -> Result<(), ConnectionError> {
         let socket = &*connection.socket;
         socket.prepare()?;
         let client = Client { addresses: socket.addresses()?, ..Client::default() };
+        if self.tls.is_some() && !self.may_begin_handshake(&client) {
+            return Err(ConnectionError::TooManyHandshakes);
+        }
         let agreed = || connection.has_agreed();
         connection::serve_told(Stream::new(socket, socket), &*self.exports, client, &self.io, self.tls.as_ref(), agreed)
     }

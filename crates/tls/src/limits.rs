@@ -1,5 +1,7 @@
 //! Limits on what a peer can make this crate keep or do.
 
+use std::time::Duration;
+
 /// Bytes of the records of a peer's handshake: a chain of certificates is most of it.
 pub const MAX_HANDSHAKE_BYTES: usize = 64 << 10;
 
@@ -23,3 +25,12 @@ pub const MAX_DNS_NAME_BYTES: usize = 253;
 
 /// The longest URI in bytes, which is the longest iSCSI name (RFC 7143, section 4.2.7.1).
 pub const MAX_URI_BYTES: usize = 223;
+
+/// The time between two handshakes of TLS that one address begins, in the long run.
+pub const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(4);
+
+/// Handshakes of TLS that one address may begin at once.
+pub const MAX_HANDSHAKE_BURST: u32 = 64;
+
+/// Addresses whose handshakes of TLS are counted at a time. An address is forgotten when it keeps to its interval.
+pub const MAX_HANDSHAKE_SOURCES: usize = 4096;

@@ -12,10 +12,11 @@ use lunette_reactor::{
 };
 use lunette_session::iscsi_target::Placement;
 use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged, folded_name};
+use lunette_tls::Source;
 
 use super::Core;
 use super::connections::Conn;
-use super::mesh::{Came, Source};
+use super::mesh::Came;
 use crate::control::Adopted;
 
 impl Handler for Core {
@@ -29,7 +30,7 @@ impl Handler for Core {
     ) {
         let portals = self.lifecycle.portals();
         let group = portals.group_of(listener);
-        if portals.speaks_tls(listener) && !self.handshakes.begin(Source::of(peer), self.time(cx)) {
+        if portals.speaks_tls(listener) && !self.handshakes.begin(Source::of(peer), self.time(cx).since_epoch()) {
             tracing::warn!(%peer, "connection refused: its address begins too many handshakes of TLS");
             return cx.close(id);
         }

@@ -82,7 +82,8 @@ impl Running {
         self.uris.clone()
     }
 
-    /// What stops these servers and then, when their sessions have logged out, what `stop` does. It does not wait.
+    /// Gives a function that stops these servers and then, when their sessions have logged out, calls `stop`. It does
+    /// not wait.
     pub(crate) fn before(self, stop: impl Fn() + Send + Sync + 'static) -> impl Fn() + Send {
         let (running, stop) = (Mutex::new(Some(self)), Arc::new(stop));
         move || {

@@ -17,9 +17,9 @@ use lunette_session::iscsi_target::{
     Placement, Response, Session, SessionKey, TaskTag,
 };
 use lunette_session::{OutgoingPdu, SharedTraffic, Time, Timetable, Unacknowledged};
+use lunette_tls::Source;
 
 use super::buffers::{BufferQueue, Share};
-use super::mesh::Source;
 use connection::Sessions;
 pub(super) use connection::{Conn, Departure};
 use pace::Pace;

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::core::mesh::Source;
 use crate::limits::MAX_TARGETLESS_CONNECTIONS;
+use lunette_tls::Source;
 
 /// Connections that may have no target yet, the oldest first. Those that have one, or that are gone, are taken out when
 /// the table is full. `H` is how the core calls a connection.

@@ -1,25 +1,11 @@
 //! How many connections there are, on all cores and between them.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lunette_tls::Source;
+
 use crate::limits::{MAX_ADDRESS_CONNECTIONS, MAX_CONNECTIONS};
-
-/// Where a connection comes from, as far as its bounds are concerned. A host with IPv6 may have all addresses of a
-/// network of 64 bits, so these count as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Source(IpAddr);
-
-impl Source {
-    pub(crate) fn of(peer: SocketAddr) -> Self {
-        Self(match peer.ip().to_canonical() {
-            IpAddr::V6(address) if address.is_unicast_link_local() => address.into(),
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-            address @ IpAddr::V4(_) => address,
-        })
-    }
-}
 
 /// The connections that are served on all cores, and how many more may be.
 #[derive(Clone, Default)]
@@ -79,6 +65,8 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     fn source(address: &str) -> Source {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use lunette_pdu::LoginStatus;
 use lunette_session::iscsi_target::AdmitRequest;
+use lunette_tls::Source;
 
 pub(crate) use affinity::{Home, SessionAffinity};
-pub(crate) use limit::{ConnectionLimit, Permit, Source};
+pub(crate) use limit::{ConnectionLimit, Permit};
 pub(crate) use lunette_reactor::Mailbox;
 pub(in crate::core) use message::Came;
 pub(crate) use message::{Arrival, CoreMessage, RemoteBarrier};

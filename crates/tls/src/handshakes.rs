@@ -1,21 +1,35 @@
 //! The rate at which an address may begin handshakes of TLS. Each costs as much CPU time as a hundred reads.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use lunette_session::Time;
-
-use super::mesh::Source;
 use crate::limits::{HANDSHAKE_INTERVAL, MAX_HANDSHAKE_BURST, MAX_HANDSHAKE_SOURCES};
+
+/// The place that a connection comes from, as far as bounds are concerned. A host with IPv6 may have all addresses of a
+/// network of 64 bits, so these count as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Source(IpAddr);
+
+impl Source {
+    /// The place of a peer.
+    pub fn of(peer: SocketAddr) -> Self {
+        Self(match peer.ip().to_canonical() {
+            IpAddr::V6(address) if address.is_unicast_link_local() => address.into(),
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+}
 
 /// The addresses that have begun handshakes of late. With each of them the time at which its handshakes would all have
 /// begun, had they kept to the interval.
-#[derive(Default)]
-pub(super) struct Handshakes(HashMap<Source, Time>);
+#[derive(Debug, Default)]
+pub struct Handshakes(HashMap<Source, Duration>);
 
 impl Handshakes {
-    /// Whether one more may begin, which counts then.
-    pub(super) fn begin(&mut self, source: Source, now: Time) -> bool {
+    /// Whether one more may begin, which counts then. `now` is the time since any moment, always the same one.
+    pub fn begin(&mut self, source: Source, now: Duration) -> bool {
         if self.0.len() >= MAX_HANDSHAKE_SOURCES {
             self.0.retain(|_, until| *until > now);
         }
@@ -38,17 +52,15 @@ fn burst() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
 
-    const NOW: Time = Time::new(Duration::from_secs(1));
+    const NOW: Duration = Duration::from_secs(1);
 
     fn source(n: u32) -> Source {
         Source::of(SocketAddr::from((n.to_be_bytes(), 1234)))
     }
 
-    fn begun(handshakes: &mut Handshakes, source: Source, now: Time) -> u32 {
+    fn begun(handshakes: &mut Handshakes, source: Source, now: Duration) -> u32 {
         (0..2 * MAX_HANDSHAKE_BURST).take_while(|_| handshakes.begin(source, now)).count().try_into().unwrap()
     }
 
